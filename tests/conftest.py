@@ -108,14 +108,24 @@ def wikimedia(monkeypatch: pytest.MonkeyPatch) -> Iterator[wikimedia_server.Wiki
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator["distributed.LocalCluster"]:  # noqa: F821
-    """A Dask cluster of three processes, started elsewhere; one shard may cost one of them."""
+    """A Dask cluster whose two workers are threads of this process, reached by TCP. It can lose none of them."""
+    yield from _cluster(tmp_path_factory.mktemp("elsewhere"), n_workers=2, processes=False, protocol="tcp")
+
+
+@pytest.fixture(scope="session")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator["distributed.LocalCluster"]:  # noqa: F821
+    """A Dask cluster of four processes, started elsewhere; one shard may cost one of them."""
+    yield from _cluster(tmp_path_factory.mktemp("elsewhere"), n_workers=4)
+
+
+def _cluster(folder: Path, **how: object) -> Iterator["distributed.LocalCluster"]:  # noqa: F821
     import dask
     import distributed
 
     settings = {"distributed.scheduler.allowed-failures": 1, "distributed.comm.timeouts.connect": "3s"}
     with dask.config.set(settings):
-        with chdir(tmp_path_factory.mktemp("elsewhere")):
-            cluster = distributed.LocalCluster(n_workers=3, threads_per_worker=1, dashboard_address=":0")
+        with chdir(folder):
+            cluster = distributed.LocalCluster(threads_per_worker=1, dashboard_address=":0", **how)
         with cluster, pytest.MonkeyPatch.context() as patch:
             patch.setattr(pool, "PATIENCE", waiting.PATIENCE)
             yield cluster

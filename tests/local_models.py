@@ -10,12 +10,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
 
-OF_GPT = {"n_positions": 128, "n_embd": 32, "n_layer": 2, "n_head": 4, "initializer_range": 0.3}
 OF_FEW_KEYS = DECODER | {"num_key_value_heads": 2}  # grouped-query attention
 FAMILIES = {
-    "gpt2": OF_GPT,
+    "gpt2": {"n_positions": 128, "n_embd": 32, "n_layer": 2, "n_head": 4, "initializer_range": 0.3},
     "opt": DECODER | SPECIAL | {"ffn_dim": 48, "word_embed_proj_dim": 16, "init_std": 0.3},
-    "bloom": OF_GPT | {"hidden_size": 32, "pad_token_id": 2},
+    "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4, "initializer_range": 0.3, "pad_token_id": 2},
     # Every layer looks back 8 tokens only.
     "mistral": OF_FEW_KEYS | {"sliding_window": 8},
     # The logits are capped after the output embedding.

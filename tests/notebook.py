@@ -30,18 +30,11 @@ def run(frame: pd.DataFrame, splits: np.ndarray) -> tuple[list[dict[str, int]], 
             accuracies = [_accuracy(counts["train"], edge) for edge in range(len(bounds))]
             edge = int(np.argmax(accuracies))
             chosen[relation] = edge
-            last = len(bounds) - 1
-            sides.append(
-                {
-                    "adaptive": _accuracy(counts["test"], edge),
-                    "always": _accuracy(counts["test"], last),
-                    "never": _accuracy(counts["test"], 0),
-                    "train_adaptive": accuracies[edge],
-                    "test_questions": sum(counts["test"]["closed"][1]),
-                    "train_questions": sum(counts["train"]["closed"][1]),
-                    "retrieved": sum(counts["test"]["augmented"][1][:edge]),
-                }
-            )
+            side = {"adaptive": edge, "always": len(bounds) - 1, "never": 0}
+            side = {policy: _accuracy(counts["test"], at) for policy, at in side.items()}
+            side |= {"train_adaptive": accuracies[edge], "retrieved": sum(counts["test"]["augmented"][1][:edge])}
+            questions = {f"{name}_questions": sum(counts[name]["closed"][1]) for name in counts}
+            sides.append(side | questions)
         edges.append(chosen)
         rows.append(_over_relations(pd.DataFrame(sides)))
     return edges, pd.DataFrame(rows)
@@ -66,13 +59,10 @@ def _accuracy(counts: dict[str, tuple[np.ndarray, np.ndarray]], edge: int) -> fl
 
 def _over_relations(sides: pd.DataFrame) -> dict[str, float]:
     """Accuracies of all relations together, weighted by their questions; relations without any have no say."""
-    test, train = sides[sides["test_questions"] > 0], sides[sides["train_questions"] > 0]
-    row = {
-        name: np.average(test[name], weights=test["test_questions"]) if len(test) else float("nan")
-        for name in ("adaptive", "always", "never")
-    }
-    row["train_adaptive"] = (
-        np.average(train["train_adaptive"], weights=train["train_questions"]) if len(train) else float("nan")
-    )
+    row = {}
+    for name in ("adaptive", "always", "never", "train_adaptive"):
+        weight = "train_questions" if name == "train_adaptive" else "test_questions"
+        known = sides[sides[weight] > 0]
+        row[name] = np.average(known[name], weights=known[weight]) if len(known) else float("nan")
     asked = sides["test_questions"].sum()
     return row | {"retrieved": sides["retrieved"].sum() / asked if asked else float("nan")}

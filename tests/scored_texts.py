@@ -40,10 +40,10 @@ def write(folder: Path) -> tuple[SimpleNamespace, list[dict]]:
             pq.write_table(pa.Table.from_pylist(rows), folder / name / f"{file}.parquet")
     params = SimpleNamespace(
         seed=0,
+        lms=["tiny"],
         compute=SimpleNamespace(threads=1),
         ingest=SimpleNamespace(memory_gb=1.0),
         c4=SimpleNamespace(sample_mb=1),
-        lms=["tiny"],
         replug=SimpleNamespace(top_k=2, temperature=1.0, mixture="token_mixture"),
         report=SimpleNamespace(bootstrap=50),
     )

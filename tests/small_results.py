@@ -17,19 +17,9 @@ from pipelines.evaluation import analyse
 QUESTIONS = 800
 METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")  # the sample's
 REJECTS = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
-TUNING = params.Thresholds(
-    imported="all",
-    pairs=[],
-    search="shrunk",
-    splits=10,
-    split_by="subject",
-    train_share=0.75,
-    pseudo_questions=60.0,
-    quantiles=20,
-    min_questions=20,
-    cost="tokens",
-    cost_weight=0.0,
-)
+_SEARCHED = {"search": "shrunk", "splits": 10, "split_by": "subject", "train_share": 0.75, "quantiles": 20}
+_COUNTED = {"pseudo_questions": 60.0, "min_questions": 20, "cost": "tokens", "cost_weight": 0.0}
+TUNING = params.Thresholds(imported="all", pairs=[], **_SEARCHED, **_COUNTED)
 PARTS = params.Parts(
     knowledge=["wikidata"],
     question_sets=["popqa", "entityquestions", "nq"],
@@ -104,12 +94,8 @@ def language_modelling(effect: float, bits: float = 1.0, tuned: bool = True) -> 
         return figure(100 * effect * saving, 1.0)
 
     savings = {"random": 0.0, "bm25": 0.05, "dense": 0.1} | ({"lsr": 0.14} if tuned else {})
-    found = {
-        "queries": 60,
-        "bpb_none": figure(bits),
-        "perplexity_none": figure(20.0),
-        "word_perplexity_none": figure(90.0),
-    }
+    found = {"queries": 60, "bpb_none": figure(bits)}
+    found |= {"perplexity_none": figure(20.0), "word_perplexity_none": figure(90.0)}
     for name, saving in savings.items():
         for k in (1, 10):
             found[f"bpb_{name}_k{k}"] = figure(bits * (1 - effect * saving))
@@ -123,20 +109,15 @@ def language_modelling(effect: float, bits: float = 1.0, tuned: bool = True) -> 
         subset: {"queries": n, "source_documents": n // 4} | dict.fromkeys(("none", *savings), both)
         for subset, n in (("CC", 20), ("Hub", 40))
     }
-    against = {"saved": gain(0.1), "saved_over_same": gain(-0.01), "saved_over_ensemble": gain(-0.02)}
-    found["controls"] = [
-        {"control": control, "retriever": "dense", "k": 10, "documents": n, "added_bytes": 200.0}
-        | {"bits_per_byte": figure(bits)}
-        | against
-        for control, n in (("concatenated", 1.5), ("longer_context", 0.0))
-    ]
-    used = {"temperature_1": 0.1, "temperature_2": 0.3, "weight_1": 0.0, "weight_2": 0.2}
-    saved = {"bits_per_byte": figure(bits), "saved": gain(0.1), "saved_over_fixed": gain(0.01)}
-    found["settings"] = [
-        {"retriever": name, "k": 10, "chosen": chosen} | used | saved
-        for name in savings
-        for chosen in ("temperature", "weight", "both")
-    ]
+    against = {"bits_per_byte": figure(bits), "saved": gain(0.1)}
+    against |= {"saved_over_same": gain(-0.01), "saved_over_ensemble": gain(-0.02)}
+    control = {"retriever": "dense", "k": 10, "added_bytes": 200.0} | against
+    documents = {"concatenated": 1.5, "longer_context": 0.0}
+    found["controls"] = [control | {"control": name, "documents": n} for name, n in documents.items()]
+    used = {"k": 10, "temperature_1": 0.1, "temperature_2": 0.3, "weight_1": 0.0, "weight_2": 0.2}
+    used |= {"bits_per_byte": figure(bits), "saved": gain(0.1), "saved_over_fixed": gain(0.01)}
+    kinds = ("temperature", "weight", "both")
+    found["settings"] = [{"retriever": name, "chosen": chosen} | used for name in savings for chosen in kinds]
     found["datastore"] = {"queries": 30} | {share: both for share in ("0", "0.01", "0.1", "1")}
     return found
 
@@ -214,16 +195,12 @@ def _right(effect: float) -> dict[str, np.ndarray]:
 def _write_questions(data: Path, names: list[str], popularity_known: bool) -> None:
     """PopQA's questions; EntityQuestions without any; of Natural Questions the popularity alone."""
     _, popularity, _, relations = _draws()
-    questions = {
-        "question_id": _ids(),
-        "relation": relations,
-        "subj": [f"Name {i}" for i in range(QUESTIONS)],
-        "s_uri": [f"http://www.wikidata.org/entity/Q{i}" for i in range(QUESTIONS)],
-        "question": [f"What is {i} & co?" for i in range(QUESTIONS)],
-        "possible_answers": [[f"answer {i}"] for i in range(QUESTIONS)],
-        "s_pop": pa.array(popularity if popularity_known else [None] * QUESTIONS, pa.int64()),
-        "split": ["test"] * QUESTIONS,
-    }
+    numbers = range(QUESTIONS)
+    questions = {"question_id": _ids(), "relation": relations, "subj": [f"Name {i}" for i in numbers]}
+    questions |= {"s_uri": [f"http://www.wikidata.org/entity/Q{i}" for i in numbers], "split": ["test"] * QUESTIONS}
+    questions |= {"question": [f"What is {i} & co?" for i in numbers]}
+    questions["possible_answers"] = [[f"answer {i}"] for i in numbers]
+    questions["s_pop"] = pa.array(popularity if popularity_known else [None] * QUESTIONS, pa.int64())
     write(data / "questions/popqa/popqa.parquet", pa.table(questions))
     if "entityquestions" in names:
         empty = pa.table(questions | {"link": [""] * QUESTIONS}).slice(0, 0)
@@ -261,7 +238,7 @@ def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNames
             answers |= {
                 "doc_title": ["A (film)"] * n,
                 "doc_has_answer": right[method],
-                "doc_id": [str(i) for i in range(n)],
+                "doc_id": list(map(str, range(n))),
             }
             answers |= {"doc_is_subject": ~namesake, "doc_is_namesake": namesake}
         if chosen.lms:
@@ -279,8 +256,8 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
     folder = data / "predictions/popqa/tiny" if chosen.lms else data / "imported/popqa/davinci"
     by_method: dict = {"questions": QUESTIONS, "excluded_without_popularity": 0}
     rows, splits, curve, rules = [], [], [], {}
-    files = {method: folder / f"{method}.parquet" for method in ("bm25", "dense", "lsr") if chosen.parts.rules}
-    for method, file in files.items():
+    for method in ("bm25", "dense", "lsr") if chosen.parts.rules else ():
+        file = folder / f"{method}.parquet"
         if file.is_file():
             asked = data / "questions/popqa/popqa.parquet"
             answered = pairs.read_pairs(asked, folder / "closed_book.parquet", file, TUNING.cost)
@@ -294,15 +271,10 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
                 splits += [key | {"search": search, "split": i} | row for i, row in enumerate(values)]
             answers = f"{folder.name}/closed_book", f"{folder.name}/{method}"
             rules[method] = rule.as_json(rule.of_tuned(found.tuned, *answers, TUNING.search, "2025-10"))
-    for name, of_table, schema in (
-        ("thresholds", rows, tune_thresholds.THRESHOLDS),
-        ("splits", splits, tune_thresholds.SPLITS),
-        ("costs", curve, tune_thresholds.COSTS),
-        ("reliability", [], tune_thresholds.RELIABILITY),
-        ("coverage", [], tune_thresholds.COVERAGE),
-        ("carried", [], tune_thresholds.CARRIED),
-    ):
-        write(data / f"adaptive/popularity/{name}.parquet", pa.Table.from_pylist(of_table, schema))
+    known = {"thresholds": rows, "splits": splits, "costs": curve}
+    for name in ("thresholds", "splits", "costs", "reliability", "coverage", "carried"):
+        table = pa.Table.from_pylist(known.get(name, []), getattr(tune_thresholds, name.upper()))
+        write(data / f"adaptive/popularity/{name}.parquet", table)
     shards.write_json(data / "adaptive/popularity/thresholds.json", {"rules": {"popqa": {folder.name: rules}}})
     return {"popqa": {folder.name: by_method}, "entityquestions": {}}
 

@@ -2,6 +2,8 @@
 
 import math
 import os
+import shutil
+import sys
 
 import landed_runs
 import pytest
@@ -15,19 +17,22 @@ FIGURES = landed_runs.figures() | {f"threshold/a/b/c/{n}": Interval(n, 0.0, math
 
 
 @pytest.fixture(scope="module")
-def home(root, tmp_path_factory):
+def home(databases, tmp_path_factory):
     """A folder whose recorder logged two runs that landed, the later one first, and a stage of a run that did not."""
-    folder = tmp_path_factory.mktemp("landed")
+    folder = shutil.copytree(databases, tmp_path_factory.mktemp("landed") / "project")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setenv("PYTHONPATH", str(root))
         patch.delenv("MLFLOW_TRACKING_URI", raising=False)
         for name, month, figures in (("one", "2026-02", FIGURES), ("two", "2026-01", {})):
             params = landed_runs.landing(month, {}).params
             tracking.log_landing({"run": name, "tags": {}}, params, landings.flat(figures))
         other = {"stage": "a", "run": "three", "tags": {}, "params": {"profile": "sample"}, "metrics": {}, "error": "x"}
         shards.write_json(tracking.RECORDS / "9-a.json", other | {"started": 9, "ended": 9, "by_flow": True})
-        tracking.start_recorder().communicate(b"FINISHED")
+        (folder / "stdin").write_text("FINISHED")
+        with (folder / "stdin").open() as said:
+            patch.setattr(sys, "stdin", said)
+            tracking.record_until(None)
+        assert [*tracking.RECORDS.glob("*.json")] == []
     return folder
 
 
@@ -38,19 +43,16 @@ def here(home, monkeypatch):
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
 
-def test_landed_runs_come_back_in_the_order_in_which_they_landed(monkeypatch):
+def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_landed(monkeypatch):
     monkeypatch.setattr(landings, "RUNS", 1)
     first, second = history.runs()
     assert (first.month, second.month, first.profile) == ("2026-02", "2026-01", "sample")
     assert first.landed <= second.landed
     assert second.figures == {}
-
-
-def test_figures_are_as_they_were_infinite_ones_and_those_without_an_interval_too():
-    found = history.runs()[0].figures
-    assert found.keys() == FIGURES.keys()
-    for name, figure in FIGURES.items():
-        parts = [(figure.value, found[name].value), (figure.low, found[name].low), (figure.high, found[name].high)]
+    assert first.figures.keys() == FIGURES.keys()
+    for name, figure in FIGURES.items():  # some are infinite, or have no interval
+        found = first.figures[name]
+        parts = [(figure.value, found.value), (figure.low, found.low), (figure.high, found.high)]
         assert all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in parts), name
 
 
@@ -66,8 +68,3 @@ def test_without_records_one_line_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     with pytest.raises(LongtailError, match=r"^MLflow \(http://127.0.0.1:9\): "):
         history.runs()
-
-
-def test_records_that_the_recorder_took_are_gone():
-    assert [*tracking.RECORDS.glob("*.json")] == []
-    assert "Traceback" not in tracking.LOG.read_text()

@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -25,18 +24,12 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def local(workers: int) -> Compute:
-    return Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu")
+def local(workers: int, device: str = "cpu") -> Compute:
+    return Compute(threads=1, workers=workers, executor="local", dask=None, device=device)
 
 
 def dask(address: str) -> Compute:
     return Compute(threads=1, workers=1, executor="dask", dask=address, device="cpu")
-
-
-@pytest.fixture(params=["local", "dask"])
-def compute(request: pytest.FixtureRequest) -> Compute:
-    """Two processes here, or three of a cluster."""
-    return local(2) if request.param == "local" else dask(request.getfixturevalue("cluster").scheduler_address)
 
 
 def square(n: int) -> int:
@@ -47,10 +40,6 @@ def refuse(name: str) -> None:
     raise LongtailError(f"{name}: no")
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 def greet_or_die(home: pool._Home) -> None:
     """Kills the first worker of all."""
     try:
@@ -58,7 +47,7 @@ def greet_or_die(home: pool._Home) -> None:
     except FileExistsError:
         pool._greet(home)
     else:
-        die()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def write_square(n: int, path: Path) -> None:
@@ -67,10 +56,9 @@ def write_square(n: int, path: Path) -> None:
         note.write("x")
     if n == 0:
         raise LongtailError("0: no")
-    time.sleep(0.02)
     assert n < 200 or until(Path("stopped").exists)
     if n == 7 or (n in (5, 9) and runs(n) == 1 and until(lambda: n != 5 or runs(6))):
-        die()
+        os.kill(os.getpid(), signal.SIGKILL)
     assert n != 6 or until(lambda: runs(5) == 2)
     path.write_text(str(n * n))
 
@@ -80,91 +68,97 @@ def runs(n: int) -> int:
     return note.stat().st_size if note.exists() else 0
 
 
+def meet(number: int) -> tuple[str, str, str]:
+    """What a process sees: its GPU, its folder and its number of threads. It waits for two others that answer too."""
+    Path(f"here-{number}").touch()
+    assert until(lambda: all(Path(f"here-{other}").exists() for other in range(3)))
+    return os.environ["CUDA_VISIBLE_DEVICES"], os.getcwd(), os.environ["OMP_NUM_THREADS"]
+
+
 def test_one_worker_needs_no_process() -> None:
-    with processes(local(1)) as executor:
-        assert executor is None
-    with processes(local(4), most=1) as executor:
-        assert executor is None
-    with processes(local(4), most=0) as executor:
-        assert executor is None
+    for workers, most in ((1, None), (4, 1), (4, 0)):
+        with processes(local(workers), most) as executor:
+            assert executor is None
 
 
-def test_results_and_errors_come_home(compute: Compute) -> None:
-    with processes(compute) as executor:
-        assert executor.workers == (3 if compute.executor == "dask" else 2)
-        assert list(executor.map(square, range(5))) == [0, 1, 4, 9, 16]
+def test_results_and_errors_come_home_from_processes_that_see_a_gpu_each_the_project_and_its_threads(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    with processes(local(3, "cuda")) as executor:
+        assert executor.workers == 3
+        assert sorted(executor.map(meet, range(3))) == [(gpu, str(project), "7") for gpu in ("4", "4", "7")]
         with pytest.raises(LongtailError, match=r"^a: no$"):
             executor.submit(refuse, "a").result()
 
 
-def test_work_is_done_in_the_project_with_its_threads(
-    compute: Compute, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    with processes(compute) as executor:
-        assert executor.submit(os.getcwd).result() == str(project)
-        assert executor.submit(os.getenv, "OMP_NUM_THREADS").result() == "7"
-
-
-def test_a_worker_that_dies_costs_its_shard(compute: Compute) -> None:
-    numbers = [3, 4, 9, *range(101, 111)] + [5, 6] * (compute.executor == "local")
-    with processes(compute) as executor:
-        paths = shards.map_shards("stage", "key", write_square, numbers, executor)
-    assert [int(path.read_text()) for path in paths] == [n * n for n in numbers]
-    assert runs(9) == 2
-    if compute.executor == "local":  # Dask may have given the lost worker several
-        assert [runs(n) for n in numbers] == [2 if n in (5, 9) else 1 for n in numbers]
-
-
-def test_a_shard_that_kills_every_worker_is_named(compute: Compute) -> None:
-    with pytest.raises(LongtailError) as error, processes(compute) as executor:
-        shards.map_shards("stage", "key", write_square, [1, 2, 7, 3], executor)
-    assert not isinstance(error.value, WorkerLost)
-    assert "\n" not in str(error.value)
-    if compute.executor == "local":
-        assert str(error.value).startswith("stage: shard 2 (7): the worker process died, 3 times (out of memory?)")
-        assert runs(7) == pool.ATTEMPTS == 3
-    else:  # Dask may have given a lost worker several shards, and then gives up all of them
-        assert re.match(r"stage: shard \d \(\d\): the Dask worker that had it died, 2 times", str(error.value))
-        assert "(out of memory, of this shard or of another that it had?)" in str(error.value)
-        assert runs(7) == 2
-
-
-def test_a_worker_that_dies_before_any_work_is_done_without(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "_greet", greet_or_die)
+def test_results_and_errors_come_home_from_a_cluster(cluster, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with processes(dask(cluster.scheduler_address)) as executor:
+        assert executor.workers == 2
+        assert list(executor.map(square, range(5))) == [0, 1, 4, 9, 16]
+        assert executor._home.folder == str(project)
+        with pytest.raises(LongtailError, match=r"^a: no$"):
+            executor.submit(refuse, "a").result()
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    home = pool._Home(str(project), project, pool._code(), None, {"OMP_NUM_THREADS": "5"})
+    with monkeypatch.context() as patch:
+        patch.chdir("/")
+        pool._enter(home)
+        assert (os.getcwd(), os.environ["OMP_NUM_THREADS"]) == (str(project), "5")
+
+
+def test_a_process_that_dies_costs_its_shard_and_a_shard_that_kills_every_one_is_named() -> None:
+    numbers = [3, 4, 9, *range(101, 111), 5, 6]
+    with processes(local(2)) as executor:
+        paths = shards.map_shards("stage", "key", write_square, numbers, executor)
+        assert [int(path.read_text()) for path in paths] == [n * n for n in numbers]
+        assert [runs(n) for n in numbers] == [2 if n in (5, 9) else 1 for n in numbers]
+        with pytest.raises(LongtailError) as error:
+            shards.map_shards("other", "key", write_square, [1, 2, 7], executor)
+    assert not isinstance(error.value, WorkerLost)
+    assert re.match(
+        r"other: shard 2 \(7\): the worker process died, 3 times \(out of memory\?\)[^\n]*$", str(error.value)
+    )
+    assert runs(7) == pool.ATTEMPTS == 3
+
+
+@pytest.mark.slow
+def test_a_worker_of_a_cluster_that_dies_costs_its_shard_and_a_shard_that_kills_every_one_is_named(
+    machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = dask(machines.scheduler_address)
+    with processes(compute) as executor:
+        paths = shards.map_shards("stage", "key", write_square, [3, 9, *range(101, 111)], executor)
+    assert [int(path.read_text()) for path in paths] == [n * n for n in (3, 9, *range(101, 111))]
+    assert runs(9) == 2
+    with pytest.raises(LongtailError) as error, processes(compute) as executor:
+        shards.map_shards("other", "key", write_square, [1, 2, 7], executor)
+    # Dask may have given a lost worker several shards, and then gives up all of them
+    said = r"other: shard \d \(\d\): the Dask worker that had it died, 2 times[^\n]*of this shard or of another[^\n]*$"
+    assert re.match(said, str(error.value))
+    assert runs(7) == 2
+    monkeypatch.setattr(pool, "_greet", greet_or_die)
+    with processes(compute) as executor:
         assert executor.submit(square, 3).result() == 9
     assert Path("died").exists()
 
 
-def test_each_process_here_sees_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
-    compute = Compute(threads=1, workers=3, executor="local", dask=None, device="cuda")
-    with processes(compute) as executor:
-        kept = list(executor.map(keep_gpu, range(3)))
-    assert sorted(kept) == ["4", "4", "7"]
-
-
-def keep_gpu(number: int) -> str:
-    Path(f"kept-{number}").touch()
-    assert until(lambda: all(Path(f"kept-{other}").exists() for other in range(3)))
-    return os.environ["CUDA_VISIBLE_DEVICES"]
-
-
-def test_an_error_stops_what_has_not_begun(
-    compute: Compute, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pool_of = pool._Cluster if compute.executor == "dask" else pool._Processes
+@pytest.mark.parametrize("where", ["local", "dask"])
+def test_an_error_stops_what_has_not_begun(where: str, request, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = request.getfixturevalue("cluster") if where == "dask" else None
+    pool_of = pool._Cluster if cluster else pool._Processes
     stop = pool_of.shutdown
 
     def shutdown(executor: pool.Pool, wait: bool = True, **how: bool) -> None:
         stop(executor, wait=False, **how)
-        if compute.executor == "dask":  # its scheduler hears a moment later that nobody wants the rest
-            until(lambda: not request.getfixturevalue("cluster").scheduler.tasks)
+        if cluster:  # its scheduler hears a moment later that nobody wants the rest
+            until(lambda: not cluster.scheduler.tasks)
         Path("stopped").touch()
         stop(executor, wait, **how)
 
     monkeypatch.setattr(pool_of, "shutdown", shutdown)
+    compute = dask(cluster.scheduler_address) if cluster else local(2)
     with pytest.raises(LongtailError, match=r"^0: no$"), processes(compute) as executor:
         shards.map_shards("stage", "key", write_square, [1, 0, *range(200, 250)], executor)
     assert len(list(Path().glob("begun-*"))) < 40
@@ -173,8 +167,8 @@ def test_an_error_stops_what_has_not_begun(
 def test_a_cluster_finds_what_a_module_run_as_a_program_sends(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     main = ModuleType("__main__")
     main.__spec__ = ModuleSpec(__name__, None)
-    main.square = type(square)(square.__code__, {}, "square")
-    main.square.__module__ = "__main__"
+    main.square = type(square)((lambda n: n**3).__code__, {}, "square")  # not what the module itself has
+    main.square.__module__, main.square.__qualname__ = "__main__", "square"
     monkeypatch.setitem(sys.modules, "__main__", main)
     with processes(dask(cluster.scheduler_address)) as executor:
         assert executor.submit(main.square, 3).result() == 9
@@ -191,12 +185,13 @@ def test_a_cluster_that_can_not_work_is_an_error_at_once(cluster, monkeypatch: p
         return str(error.value)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "getcwd", lambda: "/")  # a folder of the same path, on another disk
+        patch.setattr(Path, "touch", lambda path: None)  # a folder of the same path, on another disk
         assert "expected a file system that all machines share" in refused(good)
         patch.setattr(os, "getcwd", lambda: "/no/such/folder")
         assert "/no/such/folder: not the same folder on" in refused(good)
     with monkeypatch.context() as patch:
-        patch.setattr(pool, "_code", lambda: "older")
+        versions = iter(["older"])
+        patch.setattr(pool, "_code", lambda: next(versions, "newer"))
         assert "another version" in refused(good)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "distributed", None)
@@ -243,9 +238,4 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path, root: Path) -> 
     assert until(lambda: note.exists() and note.read_text())
     parent.kill()
     parent.wait()
-    assert until(lambda: ended(int(note.read_text())))
-
-
-def ended(pid: int) -> bool:
-    state = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False).stdout
-    return not state or state.startswith("Z")  # Z: whoever inherited it hasn't waited for it yet
+    assert until(lambda: not shards.lives(int(note.read_text())))

@@ -5,7 +5,11 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import chdir
+from itertools import count, cycle
+from multiprocessing import get_context
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,15 +42,6 @@ def worth_it(monkeypatch):
     monkeypatch.setattr(embeddings, "SHARD", 8)
     monkeypatch.setattr(kmeans, "PART", 10)
     monkeypatch.setattr(faiss_build, "SHARD", 8)
-
-
-@pytest.fixture(scope="module")
-def four(tmp_path_factory):
-    """A cluster of four workers of one thread, in another folder."""
-    with chdir(tmp_path_factory.mktemp("elsewhere")):
-        cluster = distributed.LocalCluster(n_workers=4, threads_per_worker=1, dashboard_address=":0")
-    with cluster:
-        yield cluster
 
 
 def find(texts):
@@ -102,7 +97,7 @@ def indexed(project, compute) -> dict[str, bytes]:
 def trained(project, compute) -> dict[str, bytes]:
     """The files of train_lsr in a copy of the project. It embeds anew and has the language model score, twice."""
     chosen = methods.with_retriever(project.params, "dense")
-    lsr = chosen.lsr.model_copy(update={"steps": 2, "refresh_steps": 1, "keep_scores": False})
+    lsr = chosen.lsr.model_copy(update={"steps": 2, "refresh_steps": 1, "refresh": "sync", "keep_scores": False})
     with chdir(shutil.copytree(project.folder, project.folder.with_name("training"))):
         train_lsr.train(SimpleNamespace(**vars(chosen) | {"compute": compute, "lsr": lsr}))
         files = (*methods.encoder("lsr", "dense").rglob("*.*"), Path("data/metrics/lsr_dense.json"))
@@ -118,36 +113,63 @@ def dask(cluster):
     return tiny_models.compute(executor="dask", dask=cluster.scheduler_address)
 
 
-def everything(project, compute) -> list[dict[str, bytes]]:
-    return [stage(project, compute) for stage in STAGES]
+class Process:
+    """A process that outlives the pools that it is lent to. It has no model open when a pool begins."""
+
+    def __init__(self, process: ProcessPoolExecutor, number: int) -> None:
+        self._process, self._number = process, number
+
+    def submit(self, work: Callable, /, *args: object) -> Future:
+        return self._process.submit(in_process, self._number, os.getcwd(), work, args)
+
+    def shutdown(self, wait: bool = True) -> None:
+        pass
+
+
+def in_process(number: int, folder: str, work: Callable, args: tuple) -> object:
+    if os.environ.get("POOL") != str(number):
+        os.environ["POOL"] = str(number)
+        workers._opened.clear()
+    os.chdir(folder)
+    return work(*args)
 
 
 @pytest.fixture(scope="module")
-def expected():
-    """What one process writes; the project is the same in each test."""
-    return []
+def two() -> Iterator[list[ProcessPoolExecutor]]:
+    """Two processes, which import torch once for all stages."""
+    made = [ProcessPoolExecutor(1, get_context("spawn")) for _ in range(2)]
+    yield made
+    for process in made:
+        process.shutdown()
 
 
-@pytest.fixture
-def of_one_process(project, expected):
-    if not expected:
-        expected.extend(everything(project, tiny_models.compute()))
-    return expected
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_stage_writes_the_same_bytes_on_workers(project, stage, two, cluster, monkeypatch):
+    expected = stage(project, tiny_models.compute())
+    assert stage(project, dask(cluster)) == expected
+    numbers, processes = count(), cycle(two)
+    monkeypatch.setattr(pool, "_process", lambda gpu: Process(next(processes), next(numbers)))
+    assert stage(project, tiny_models.compute(workers=2)) == expected
+    assert next(numbers) >= 2
 
 
-def test_one_two_and_four_workers_of_a_cluster_write_the_bytes_of_one_process(project, four, of_one_process):
-    for count in (4, 2, 1):
-        four.scale(count)
-        four.sync(four._correct_state)
-        assert everything(project, dask(four)) == of_one_process
-
-
-def test_a_worker_that_is_killed_changes_no_byte(project, four, of_one_process, monkeypatch):
-    """Each stage loses one once a first shard is done, when each worker has others; index and train_lsr lose two."""
-    four.scale(4)
-    four.sync(four._correct_state)
-    losing = {"score_lm@pile-tiny", "answer@popqa-tiny-closed_book", "index", "index.encode"}
-    losing |= {"evaluate_tasks@task-tiny-replug", "train_lsr@dense-pile", "train_lsr@dense-pile-embeddings"}
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "losing"),
+    [
+        (score, {"score_lm@pile-tiny"}),
+        (answers, {"answer@popqa-tiny-closed_book", "evaluate_tasks@task-tiny-replug"}),
+        (indexed, {"index", "index.encode"}),
+        (trained, {"train_lsr@dense-pile", "train_lsr@dense-pile-embeddings"}),
+    ],
+)
+def test_one_to_four_machines_write_the_same_bytes_and_one_may_be_killed(project, stage, losing, machines, monkeypatch):
+    """Each stage loses a worker once a first shard is done, when each worker has others; some stages lose two."""
+    expected, compute = stage(project, tiny_models.compute()), dask(machines)
+    for number in (1, 2, 4):
+        machines.scale(number)
+        machines.sync(machines._correct_state)
+        assert stage(project, compute) == expected
     connect, result_of = pool._connect, shards.result_of
 
     def connect_to_several(address):  # those that were killed may take a minute on a busy machine to be back
@@ -158,24 +180,24 @@ def test_a_worker_that_is_killed_changes_no_byte(project, four, of_one_process, 
     def kill_one(future, name, *shard):
         if name in losing:
             losing.remove(name)
-            at_work = (nanny for nanny in four.workers.values() if nanny.worker_address in four.scheduler.workers)
+            at_work = (
+                nanny for nanny in machines.workers.values() if nanny.worker_address in machines.scheduler.workers
+            )
             os.kill(next(at_work).pid, signal.SIGKILL)
         return result_of(future, name, *shard)
 
     monkeypatch.setattr(pool, "_connect", connect_to_several)
     monkeypatch.setattr(shards, "result_of", kill_one)
-    for stage, written in zip(STAGES, of_one_process, strict=True):
-        assert stage(project, dask(four)) == written
+    losing = set(losing)
+    assert stage(project, compute) == expected
     assert not losing
 
 
-def test_processes_here_write_the_bytes_of_one(project, of_one_process):
-    assert everything(project, tiny_models.compute(workers=2)) == of_one_process
-
-
-def test_workers_that_see_nothing_of_the_project_write_the_same_bytes(project, tmp_path_factory, of_one_process):
+@pytest.mark.slow
+def test_workers_that_see_nothing_of_the_project_write_the_same_bytes(project, tmp_path_factory):
     """The worker's view of the disk has an empty folder where the project is, if the system allows such views."""
     elsewhere = tmp_path_factory.mktemp("elsewhere")
+    expected = {stage: stage(project, tiny_models.compute()) for stage in STAGES[:3]}  # training copies the project
     with distributed.LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=":0") as cluster:
         command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.scheduler_address, "--nthreads", "1"]
         command += ["--no-dashboard", "--local-directory", str(elsewhere)]
@@ -184,7 +206,7 @@ def test_workers_that_see_nothing_of_the_project_write_the_same_bytes(project, t
             command = ["unshare", "-rm", "sh", "-c", view, str(project.folder), *command]
         worker = subprocess.Popen(command, cwd=elsewhere, stderr=subprocess.DEVNULL)
         try:
-            for stage, written in zip(STAGES[:3], of_one_process, strict=False):  # training copies the project
+            for stage, written in expected.items():
                 assert stage(project, dask(cluster)) == written
         finally:
             worker.terminate()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
-from waiting import until
+from waiting import recorders_end
 
-from pipelines import QUIET, tracking
+from pipelines import QUIET, stage, tracking
 
 STAGE = """
 import sys
@@ -26,90 +28,100 @@ stage.run("x", ("seed", "index"), work, out=sys.argv[1])
 
 
 @pytest.fixture(scope="module")
-def project(root, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("tracked")
+def finished(root, databases, tmp_path_factory) -> Path:
+    """A project of two stages that `dvc repro` ran, and whose recorder has ended. Tests work on copies."""
+    folder = shutil.copytree(databases, tmp_path_factory.mktemp("tracked") / "project")
     (folder / "params.yaml").write_bytes((root / "params.yaml").read_bytes())
     (folder / "stage.py").write_text(STAGE)
     one = {"cmd": f"{sys.executable} stage.py one", "deps": ["stage.py"], "outs": ["one"]}
     two = {"cmd": f"{sys.executable} stage.py two", "deps": ["stage.py", "one"], "outs": ["two"]}
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"one": one, "two": two}}))
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=folder, check=True)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "DVC_"))}
+    environment |= QUIET | {"PYTHONPATH": str(root)}
+    commands = "from dvc.cli import main; main(['init', '-q', '--no-scm']); raise SystemExit(main(['repro']))"
+    subprocess.run([sys.executable, "-c", commands], cwd=folder, env=environment, check=True)
+    recorders_end(folder)
     return folder
 
 
-def repro(project: Path, root: Path, **extra: str) -> subprocess.CompletedProcess:
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "DVC_"))}
-    environment |= QUIET | {"PYTHONPATH": str(root)} | extra
-    command = [sys.executable, "-m", "dvc", "repro", "-f"]
-    done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
-    records = project / tracking.RECORDS
-    until(lambda: extra or not any(records.glob("*.json")))  # the recorder ends a moment after dvc
-    return done
+@pytest.fixture
+def project(finished, tmp_path, monkeypatch) -> Path:
+    """A copy, as the working folder of this process, which is that of a stage."""
+    folder = shutil.copytree(finished, tmp_path / "project")
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv(tracking.CONTEXT, raising=False)
+    monkeypatch.setenv("DVC_STAGE", "one")
+    monkeypatch.setattr(tracking, "start_recorder", lambda watched: None)
+    return folder
 
 
-@pytest.fixture(scope="module")
-def logged(project, root):
+def client_of(folder: Path):
     from mlflow import MlflowClient
 
-    done = repro(project, root)
-    assert done.returncode == 0, done.stderr
-    client = MlflowClient(f"sqlite:///{project}/mlflow.db")
-    runs = client.search_runs([client.get_experiment_by_name("longtail").experiment_id])
-    return client, {run.info.run_name: run for run in runs}
+    return MlflowClient(f"sqlite:///{folder}/mlflow.db")
 
 
-def test_stages_of_one_dvc_process_share_a_parent(logged):
-    _, runs = logged
-    assert sorted(runs) == ["one", "pipeline", "two"]
-    for name in ("one", "two"):
-        assert runs[name].data.tags["mlflow.parentRunId"] == runs["pipeline"].info.run_id
+def runs(folder: Path, where: str = "") -> list:
+    client = client_of(folder)
+    return client.search_runs([client.get_experiment_by_name("longtail").experiment_id], where)
 
 
-def test_params_metrics_and_curves(logged):
-    client, runs = logged
-    assert runs["one"].data.params["seed"] == "0"
-    assert runs["one"].data.params["index.kind"] == "auto"
-    assert runs["one"].data.metrics == {"recall_10": 0.5, "loss": 1.0}
-    history = client.get_metric_history(runs["one"].info.run_id, "loss")
-    assert [(m.step, m.value) for m in history] == [(0, 2.0), (1, 1.0)]
+@pytest.fixture
+def record(monkeypatch):
+    """Records in this process, as a recorder whose `dvc repro` has ended."""
+    ended = subprocess.Popen([sys.executable, "-Sc", ""])
+    ended.wait()
+    monkeypatch.setattr(sys, "argv", ["tracking", str(ended.pid)])
+    return tracking.main
 
 
-def test_hashes_are_those_of_dvc_lock(logged, project):
-    _, runs = logged
-    locked = yaml.safe_load((project / "dvc.lock").read_text())["stages"]["two"]
-    tags = runs["two"].data.tags
-    assert tags["dvc.output.two"] == locked["outs"][0]["md5"]
-    assert tags["dvc.inputs.md5"] == tracking._hash_tags(locked)["dvc.inputs.md5"]
+def test_stages_of_one_dvc_process_share_a_parent_and_have_params_metrics_curves_and_the_hashes_of_dvc_lock(finished):
+    logged = {run.info.run_name: run for run in runs(finished)}
+    assert sorted(logged) == ["one", "pipeline", "two"]
+    assert {run.info.status for run in logged.values()} == {"FINISHED"}
+    one, two = logged["one"], logged["two"]
+    assert {run.data.tags["mlflow.parentRunId"] for run in (one, two)} == {logged["pipeline"].info.run_id}
+    assert (one.data.params["seed"], one.data.params["index.kind"]) == ("0", "auto")
+    assert one.data.metrics == {"recall_10": 0.5, "loss": 1.0}
+    curve = client_of(finished).get_metric_history(one.info.run_id, "loss")
+    assert [(m.step, m.value) for m in curve] == [(0, 2.0), (1, 1.0)]
+    locked = yaml.safe_load((finished / "dvc.lock").read_text())["stages"]["two"]
+    assert two.data.tags["dvc.output.two"] == locked["outs"][0]["md5"]
+    assert two.data.tags["dvc.inputs.md5"] == tracking._hash_tags(locked)["dvc.inputs.md5"]
+    assert not any((finished / tracking.RECORDS).glob("*.json"))
 
 
-def test_an_unreachable_server_costs_no_work_and_loses_no_record(logged, project, root):
-    done = repro(project, root, MLFLOW_TRACKING_URI="http://127.0.0.1:9", MLFLOW_HTTP_REQUEST_MAX_RETRIES="0")
-    assert done.returncode == 0, done.stderr
-    kept = [json.loads(path.read_text())["stage"] for path in sorted((project / tracking.RECORDS).glob("*.json"))]
-    assert kept == ["one", "two"]
+def test_an_unreachable_server_loses_no_record_and_the_next_run_logs_it_but_not_beside_another_recorder(
+    project, record, monkeypatch, capsys
+):
+    stage.run("x", ("seed",), lambda params: {"recall": 0.25}, out="x")
+    (kept,) = tracking.RECORDS.glob("*.json")
+    with monkeypatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+        patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+        record()
+    said = capsys.readouterr().err
+    assert said.startswith("warning: MLflow: ")
+    assert said.endswith("what is in .longtail/tracking waits for the next run\n")
+    with tracking.LOCK.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        record()
+    assert kept.exists()
+    record()
+    assert not kept.exists()
+    assert sorted(run.info.run_name for run in runs(project)) == ["one", "one", "pipeline", "pipeline", "two"]
+    (again,) = runs(project, "metrics.recall = 0.25")
+    assert again.info.status == "FINISHED"
 
 
-def test_what_was_kept_is_logged_by_the_next_run(logged, project, root):
-    client, _ = logged
-    assert repro(project, root).returncode == 0
-    runs = client.search_runs([client.get_experiment_by_name("longtail").experiment_id])
-    assert sorted(run.info.run_name for run in runs) == ["one"] * 3 + ["pipeline"] * 3 + ["two"] * 3
-
-
-def test_a_stage_that_fails_on_its_params_is_logged_and_a_refused_record_stands_in_nobodys_way(logged, project, root):
-    client, _ = logged
-    before = (project / "params.yaml").read_text()
-    records = project / tracking.RECORDS
+def test_a_stage_that_fails_on_its_params_is_logged_and_a_refused_record_stands_in_nobodys_way(project, record):
     refused = {"stage": "one", "run": "x", "tags": {}, "params": {"a!": 1, "a?": 2}, "metrics": {}, "error": "x"}
-    (records / "0-one.json").write_text(json.dumps(refused | {"started": 0, "ended": 0, "by_flow": False}))
-    (project / "params.yaml").write_text("seed: x\n")
-    done = repro(project, root)
-    (project / "params.yaml").write_text(before)
-    assert done.returncode != 0
-    runs = client.search_runs(
-        [client.get_experiment_by_name("longtail").experiment_id], "tags.error LIKE 'params.yaml%'"
-    )
-    assert [run.info.status for run in runs] == ["FAILED"]
-    assert [path.name for path in (project / tracking.REFUSED).iterdir()] == ["0-one.json"]
-    (refused,) = client.search_runs(runs[0].info.experiment_id, "tags.error = 'x'")
-    assert refused.info.status == "FAILED"
+    (tracking.RECORDS / "0-one.json").write_text(json.dumps(refused | {"started": 0, "ended": 0, "by_flow": False}))
+    Path("params.yaml").write_text("seed: x\n")
+    with pytest.raises(SystemExit):
+        stage.run("x", ("seed",), lambda params: {}, out="x")
+    record()
+    assert [run.info.status for run in runs(project, "tags.error LIKE 'params.yaml%'")] == ["FAILED"]
+    assert [path.name for path in tracking.REFUSED.iterdir()] == ["0-one.json"]
+    assert [run.info.status for run in runs(project, "tags.error = 'x'")] == ["FAILED"]

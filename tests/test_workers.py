@@ -84,8 +84,8 @@ STEPS = Steps(read, put, write, length)
 
 def on(compute, times: int = 2) -> list[str]:
     """The shards' texts; what the workers said of themselves is in `seen`."""
-    seen.clear()
-    opened.clear()
+    for noted in (seen, opened, begun):
+        noted.clear()
     with Workers(model(times=times), compute) as many:
         sizes = [len(task) for task in TASKS]
         paths = map_texts(many, "stage", "key", TASKS, STEPS, sizes=sizes)
@@ -103,37 +103,37 @@ def dask(cluster, **changes):
 
 
 EXPECTED = ["\n".join(f"<<{text}>>" for text in task) for task in TASKS]
+SIZES = [len(task) for task in TASKS]
 
 
-def test_one_worker_is_this_process():
-    assert on(compute_on()) == EXPECTED
-    assert seen == [("model", os.getpid(), 1)] * len(TASKS)
-
-
-def test_little_work_is_done_here_and_that_depends_on_the_inputs_alone(monkeypatch):
-    for worth, pids in ((1e12, 1), (1.0, 2)):
+def test_little_work_or_one_worker_is_this_process_and_the_former_depends_on_the_inputs_alone(monkeypatch):
+    for worth, count in ((1.0, 1), (1e12, 2)):
         monkeypatch.setattr(workers, "WORTH", {"cpu": worth})
-        assert on(compute_on(workers=2)) == EXPECTED
-        assert (len({pid for _, pid, _ in seen}), os.getpid() in {pid for _, pid, _ in seen}) == (pids, pids == 1)
+        assert on(compute_on(workers=count)) == EXPECTED
+        assert seen == [("model", os.getpid(), 1)] * len(TASKS)
 
 
-def test_each_process_opens_the_model_once_and_the_largest_shards_begin_first(capsys):
-    begun.clear()
+def test_each_process_opens_the_model_once_the_largest_shards_begin_first_and_a_killed_one_costs_its_shard(
+    tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("KILLED", str(tmp_path / "killed"))
     assert on(compute_on(workers=2)) == EXPECTED
+    assert (tmp_path / "killed").exists()
+    assert os.getpid() not in {pid for _, pid, _ in seen}
     assert {count for *_, count in seen} == {1}
     assert begun[0] == 1, "the first, to see how much there is to do"
-    assert begun[1:] == sorted(map(len, TASKS), reverse=True)
+    assert begun[1:] == sorted(SIZES, reverse=True)
     assert capsys.readouterr().out == "stage: 2 workers open model, 0.0 GB each\n"
 
 
-def test_the_longest_texts_begin_first_where_they_are_in_memory_and_the_bar_counts_tasks(monkeypatch):
+def test_the_longest_texts_begin_first_where_they_are_in_memory_and_the_bar_counts_tasks(cluster, monkeypatch):
     bars = []
     monkeypatch.setattr(progress, "tqdm", lambda **says: bars.append(says) or tqdm(**says))
     tasks = [["four"], ["the longest of all"], ["", "", ""], ["longer"]]
     submitted = []
     for in_memory, order in ((True, [1, 3, 0, 2]), (False, [2, 0, 1, 3])):
         steps = STEPS._replace(in_memory=in_memory)
-        with Workers(model(), compute_on(workers=2)) as many:
+        with Workers(model(), dask(cluster)) as many:
             assert many._start("stage", tasks[0], steps, len(tasks))
             submit = many._pool.submit
             many._pool.submit = lambda *call, submit=submit: submitted.append(tasks.index(call[-1])) or submit(*call)
@@ -145,48 +145,55 @@ def test_the_longest_texts_begin_first_where_they_are_in_memory_and_the_bar_coun
         submitted.clear()
 
 
-def test_no_more_processes_than_models_fit_into_memory(monkeypatch, capsys):
+def test_no_more_processes_than_models_fit_into_memory(capsys):
     free = workers.psutil.virtual_memory().available
     with Workers(model(size=free // 2), compute_on(workers=4)) as many:
         assert not many._start("stage", TASKS[0], STEPS, 12)
     assert capsys.readouterr().out == "stage: this process alone opens model, no memory for more\n"
 
 
-@pytest.mark.parametrize("where", ["local", "dask"])
-def test_a_killed_worker_costs_its_shard(where, request, monkeypatch, tmp_path):
-    compute = compute_on(workers=2) if where == "local" else dask(request.getfixturevalue("cluster"))
-    monkeypatch.setenv("KILLED", str(tmp_path / "killed"))
-    monkeypatch.setattr("pipelines.pool.ENVIRONMENT", ("KILLED",))
-    assert on(compute) == EXPECTED
-    assert (tmp_path / "killed").exists()
-
-
-def test_a_killed_run_goes_on(monkeypatch):
+def test_a_killed_run_goes_on(cluster):
     def interrupted(task, result, path):
         if task == TASKS[1]:
             raise KeyboardInterrupt
         write(task, result, path)
 
-    sizes = [len(task) for task in TASKS]
-    with pytest.raises(KeyboardInterrupt), Workers(model(), compute_on(workers=2)) as many:
-        map_texts(many, "stage", "key", TASKS, STEPS._replace(write=interrupted), sizes=sizes)
+    with pytest.raises(KeyboardInterrupt), Workers(model(), dask(cluster)) as many:
+        map_texts(many, "stage", "key", TASKS, STEPS._replace(write=interrupted), sizes=SIZES)
     done = [name for name in shards.begun("stage", "key")[1] if name.isdecimal()]
     assert 0 < len(done) < len(TASKS)
-    assert on(compute_on(workers=2)) == EXPECTED
+    assert on(dask(cluster)) == EXPECTED
     assert len(seen) == len(TASKS) - len(done)
 
 
-def test_a_cluster_is_sent_the_model_and_needs_no_file_of_the_project(cluster, project):
-    assert on(dask(cluster)) == EXPECTED
+@pytest.mark.slow
+def test_machines_are_sent_the_model_need_no_file_of_the_project_and_may_be_killed(
+    machines, project, monkeypatch, tmp_path
+):
+    monkeypatch.setenv("KILLED", str(tmp_path / "killed"))
+    monkeypatch.setattr("pipelines.pool.ENVIRONMENT", ("KILLED",))
+    assert on(dask(machines)) == EXPECTED
+    assert (tmp_path / "killed").exists()
     assert not any(Path(folder).is_relative_to(project) for folder, *_ in seen)
     assert len({pid for _, pid, _ in seen}) > 1
+
+
+def homes(cluster) -> list[Path]:
+    """The folders in which workers keep what they were sent."""
+    return [Path(worker.local_directory, "longtail") for worker in cluster.workers.values()]
+
+
+def test_a_cluster_is_sent_the_model_in_pieces_and_opens_it_anew_for_other_bytes_or_settings(cluster, monkeypatch):
+    monkeypatch.setattr(sending, "PIECE", 7)
+    Path("model/other").write_text("what takes several pieces")
+    assert on(dask(cluster)) == EXPECTED
+    key = shards.key_of(Path("model"))
+    assert all((home / key / "other").read_text() == "what takes several pieces" for home in homes(cluster))
+    assert {Path(folder) for folder, *_ in seen} <= {home / key for home in homes(cluster)}
+    assert len(opened) == 1
+    assert on(dask(cluster), times=1) == [text.replace("<<", "<").replace(">>", ">") for text in EXPECTED]
     Path("model/prefix").write_text("[")
     assert on(dask(cluster)) == [text.replace("<", "[") for text in EXPECTED], "another model, under the same name"
-
-
-def test_a_worker_opens_a_model_anew_for_other_settings(cluster):
-    assert on(dask(cluster)) == EXPECTED
-    assert on(dask(cluster), times=1) == [text.replace("<<", "<").replace(">>", ">") for text in EXPECTED]
 
 
 def test_a_model_that_arrives_changed_is_an_error(cluster, monkeypatch):
@@ -197,23 +204,21 @@ def test_a_model_that_arrives_changed_is_an_error(cluster, monkeypatch):
         on(dask(cluster))
 
 
-def test_a_model_travels_in_pieces(cluster, monkeypatch):
-    monkeypatch.setattr(sending, "PIECE", 7)
-    Path("model/other").write_text("no model that was sent before, in several pieces")
-    assert on(dask(cluster)) == EXPECTED
-
-
 def test_a_worker_that_comes_late_is_sent_the_model(cluster):
     with Workers(model(), dask(cluster)) as many:
         map_texts(many, "stage", "first", TASKS[:1], STEPS)
-        many._pool._client.run(_lose, many._key)
+        lose(many)
         paths = map_texts(many, "stage", "key", TASKS, STEPS)
         assert [path.read_text() for path in paths] == EXPECTED
 
 
+def lose(many):
+    """Make the workers like those that were started anew."""
+    many._pool._client.run(_lose, many._key)
+
+
 def _lose(key, dask_worker):
-    """What a worker is like that was started anew."""
-    shutil.rmtree(sending._home(dask_worker.local_directory, key))
+    shutil.rmtree(sending._home(dask_worker.local_directory, key), ignore_errors=True)
     workers._opened.clear()
 
 
@@ -222,10 +227,17 @@ def test_a_model_that_is_too_large_to_be_sent_has_to_lie_where_the_workers_see_i
     Path("model/other").touch()  # no model that was sent before
     assert on(dask(cluster)) == EXPECTED
     assert {folder for folder, *_ in seen} == {str(project / "model")}
+    Path("model/other").write_text("another")
+    monkeypatch.setattr(sending, "_holds", _sees_nothing)
+    with pytest.raises(LongtailError, match=r"model: has 0 GB, more than is sent .* or set compute\.store$"):
+        on(dask(cluster))
+
+
+HOLDS = sending._holds
 
 
 async def _sees_nothing(folder, key, dask_worker):
-    return await sending._holds(None, key, dask_worker)
+    return await HOLDS(None, key, dask_worker)
 
 
 @pytest.fixture
@@ -235,8 +247,8 @@ def blind(monkeypatch):
     monkeypatch.setattr(sending, "_holds", _sees_nothing)
 
 
-@pytest.fixture(params=["folder", "s3"])
-def store(request, cluster, project, monkeypatch) -> Iterator[str]:
+@pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
+def store(request, project, monkeypatch) -> Iterator[str]:
     """The URL of a place to which this process and the workers have access."""
     if request.param == "folder":
         yield f"file://{project}/store"
@@ -249,19 +261,10 @@ def store(request, cluster, project, monkeypatch) -> Iterator[str]:
     access |= {"AWS_SECRET_ACCESS_KEY": "b", "AWS_DEFAULT_REGION": "us-east-1"}
     for name, value in access.items():
         monkeypatch.setenv(name, value)
-    with cluster.get_client() as client:
-        client.run(_change_environment, access)
-        fsspec.get_filesystem_class("s3").clear_instance_cache()  # of other tests' servers
-        fsspec.filesystem("s3").mkdir("models")
-        yield "s3://models/of/longtail"
-        client.run(_change_environment, dict.fromkeys(access))
+    fsspec.get_filesystem_class("s3").clear_instance_cache()  # of other tests' servers
+    fsspec.filesystem("s3").mkdir("models")
+    yield "s3://models/of/longtail"
     server.stop()
-
-
-def _change_environment(values):
-    for name, value in values.items():
-        os.environ.pop(name, None)
-        os.environ |= {name: value} if value else {}
 
 
 def test_a_large_model_goes_through_a_store_once_and_is_checked_there(cluster, blind, monkeypatch, store):
@@ -270,7 +273,6 @@ def test_a_large_model_goes_through_a_store_once_and_is_checked_there(cluster, b
     puts, put = [], sending._put
     monkeypatch.setattr(sending, "_put", lambda *args: puts.append(args) or put(*args))
     assert on(compute) == EXPECTED
-    assert len({pid for _, pid, _ in seen}) > 1
     assert {Path(folder).parent.name for folder, *_ in seen} == {"longtail"}, "in the workers' scratch folders"
     (system, root), (_, key, _, names) = fsspec.url_to_fs(store), puts[0]
     assert {"prefix", "inner/suffix", "inner/empty", "other"} == set(names)
@@ -279,32 +281,34 @@ def test_a_large_model_goes_through_a_store_once_and_is_checked_there(cluster, b
 
     with Workers(model(), compute) as many:  # a worker that comes late
         map_texts(many, "stage", "first", TASKS[:1], STEPS)
-        many._pool._client.run(_lose, many._key)
+        lose(many)
         map_texts(many, "stage", "key", TASKS, STEPS)
         shards.forget("stage", "key")
         assert {path: system.info(path).get("LastModified", 0) for path in system.find(root)} == kept
-        many._pool._client.run(_lose, many._key)
+        lose(many)
         system.pipe_file(f"{root}/{key}/prefix", b"{")
         with pytest.raises(LongtailError, match="model: did not arrive whole at the Dask worker at tcp://"):
             map_texts(many, "stage", "key", TASKS, STEPS)
 
 
-def test_a_store_that_can_not_be_used_is_an_error_of_one_line(cluster, blind):
+def test_a_store_that_can_not_be_used_is_an_error_of_one_line(cluster, blind, monkeypatch, project):
     Path("model/other").write_text("no model that was sent before, nowhere")
     with pytest.raises(LongtailError, match=r"^compute\.store: can't write to nosuch://place \(ValueError: .*\)"):
         on(dask(cluster, store="nosuch://place"))
-    with pytest.raises(LongtailError, match=r"compute\.store: the Dask worker at tcp\S* can't read memory://here"):
-        on(dask(cluster, store="memory://here"))  # that of this process alone
+    monkeypatch.setattr(sending, "_put", lambda *_: None)  # as where this machine sees another disk than the workers
+    with pytest.raises(LongtailError, match=r"compute\.store: the Dask worker at tcp\S* can't read file:///here"):
+        on(dask(cluster, store="file:///here"))
 
 
 def test_a_table_says_what_computed_it_where_that_was_not_one_kind_of_cpu():
     folder, _ = shards.begun("stage", "key")
-    workers._note(folder, "CPU AVX2")
-    assert workers.metadata("stage", "key") == {}
-    workers._note(folder, "CPU AVX512")
-    assert workers.metadata("stage", "key") == {"computed_on": "CPU AVX2, CPU AVX512"}
-    (folder / "on CPU AVX512").unlink()
-    workers._note(folder, "NVIDIA H200")
-    assert workers.metadata("stage", "key") == {"computed_on": "CPU AVX2, NVIDIA H200"}
-    (folder / "on CPU AVX2").unlink()
-    assert workers.metadata("stage", "key") == {"computed_on": "NVIDIA H200"}
+    for kinds, noted in (
+        (["CPU AVX2"], None),
+        (["CPU AVX2", "CPU AVX512"], "CPU AVX2, CPU AVX512"),
+        (["CPU AVX2", "NVIDIA H200"], "CPU AVX2, NVIDIA H200"),
+        (["NVIDIA H200"], "NVIDIA H200"),
+    ):
+        for kind in kinds:
+            workers._note(folder, kind)
+        assert workers.metadata("stage", "key") == ({"computed_on": noted} if noted else {})
+        shutil.rmtree(folder)

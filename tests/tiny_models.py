@@ -1,6 +1,8 @@
 """Small models with random weights in Hugging Face's layout, for tests that need a real one and not a good one."""
 
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +48,7 @@ def tokenizer(*, bos: bool = True) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=bpe._tokenizer, **special, model_max_length=128, chat_template=CHAT)
 
 
-def save(folder: Path, make: type, config: type, own: PreTrainedTokenizerFast, seed: int = 0, **shape) -> Path:
+def save(folder: Path, make: Callable, config: type, own: PreTrainedTokenizerFast, seed: int = 0, **shape) -> Path:
     """A model `make(config)` with weights drawn by `seed`, and its tokenizer."""
     torch.manual_seed(seed)
     make(config(vocab_size=len(own), **shape)).save_pretrained(folder)
@@ -61,11 +63,7 @@ def language_model(folder: Path, *, bos: bool = True, positions: int = 128, scal
 
 def encoder(folder: Path, *, seed: int = 0, spread: float = 0.3, size: int = 32) -> Path:
     shape = ENCODER | {"hidden_size": size, "initializer_range": spread}
-    return save(folder, _plain_bert, BertConfig, tokenizer(bos=False), seed, **shape)
-
-
-def _plain_bert(config: BertConfig) -> BertModel:
-    return BertModel(config, add_pooling_layer=False)
+    return save(folder, partial(BertModel, add_pooling_layer=False), BertConfig, tokenizer(bos=False), seed, **shape)
 
 
 def cross_encoder(folder: Path, *, labels: int = 1, seed: int = 0, spread: float = 0.3) -> Path:

@@ -11,23 +11,20 @@ from asked_run import CUTS, QUESTIONS, rule, write_tables
 from pipelines.adaptive import ask, subjects
 from pipelines.errors import LongtailError
 
+RELATION, SUBJECT, NUMBER, POPULARITY, QUESTION, _ = QUESTIONS[0]
+
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What a run leaves of what a decision needs."""
-    folder = tmp_path_factory.mktemp("project")
-    write_tables(folder / "data")
+    folder = tmp_path_factory.mktemp("project") / "data"
+    write_tables(folder)
     return folder
-
-
-def read(project: Path, question: str, qid: str | None = None) -> subjects.Reading:
-    return subjects.read(question, project / "data", qid)
 
 
 @pytest.mark.parametrize(
     ("question", "relation", "qid", "name"),
     [
-        ("Who was the director of The Long Field?", "P57", "Q4", "The Long Field"),
         ("  who WAS the  director of the long field", "P57", "Q4", "The Long Field"),
         ("Who is the author of The Long Field ?", "P50", "Q4", "The Long Field"),
         ("Who was the director of the black film?", "P57", "Q1", "The Black Film"),  # an alias
@@ -35,13 +32,11 @@ def read(project: Path, question: str, qid: str | None = None) -> subjects.Readi
         ("Who was the director of Who's There??", "P57", "Q5", "Who's There?"),
         ("who directed The Long Field", "P57", "Q4", "The Long Field"),  # EntityQuestions' wording
         ("What is the capital of Norland?", "P36", "Q6", "Norland"),
-        ("Who was the director of Old Reel?", "P57", "Q90", "Old Reel"),  # of the question set alone
-        ("Who was the director of tosh's reel?", "P57", "Q91", "Tosh\u2019s  Reel"),
-        ("What genre is The Long Field?", "P136", "Q4", "The Long Field"),
+        ("Who was the director of tosh's reel?", "P57", "Q91", "Tosh\u2019s  Reel"),  # of the question set alone
     ],
 )
-def test_relation_and_subject_are_recognised(project, question, relation, qid, name):
-    found = read(project, question)
+def test_relation_and_subject_are_recognised(data, question, relation, qid, name):
+    found = subjects.read(question, data)
     assert (found.template.relation, found.subject.qid, found.subject.name) == (relation, qid, name)
 
 
@@ -60,87 +55,66 @@ def test_published_questions_are_recognised_by_relation_and_name(real):
     assert len(rows) == 714
 
 
-def test_a_run_without_wikidata_knows_the_subjects_of_its_questions(project, tmp_path):
-    data = tmp_path / "data"
-    (data / "questions").mkdir(parents=True)
-    shutil.copytree(project / "data/questions/popqa", data / "questions/popqa")
-    relation, _, number, popularity, question, _ = QUESTIONS[0]
-    found = subjects.read(question, data)
-    assert (found.template.relation, found.subject.qid, found.subject.popularity) == (
-        relation,
-        f"Q{number}",
-        popularity,
-    )
-    (data / "knowledge/wikidata").mkdir(parents=True)
-    shutil.copy(project / "data/knowledge/wikidata/claims.parquet", data / "knowledge/wikidata")
+def test_a_run_without_wikidata_knows_the_subjects_of_its_questions(data, tmp_path):
+    shutil.copytree(data / "questions/popqa", tmp_path / "questions/popqa")
+    found = subjects.read(QUESTION, tmp_path)
+    assert found.template.relation == RELATION
+    assert (found.subject.qid, found.subject.popularity) == (f"Q{NUMBER}", POPULARITY)
+    (tmp_path / "knowledge/wikidata").mkdir(parents=True)
+    shutil.copy(data / "knowledge/wikidata/claims.parquet", tmp_path / "knowledge/wikidata")
     with pytest.raises(LongtailError, match=r"entities\.parquet: no such file"):
-        subjects.read(question, data)
+        subjects.read(QUESTION, tmp_path)
 
 
-def test_a_paraphrase_is_asked_in_the_words_that_were_evaluated(project):
-    template = read(project, "Who made The Long Field?").template
+def test_a_paraphrase_is_asked_in_the_words_that_were_evaluated(data):
+    template = subjects.read("Who made The Long Field?", data).template
     assert (template.dataset, template.asked) == ("entityquestions", "Who directed {}?")
-    assert read(project, "What is the capital of Norland?").template.dataset == "popqa"  # both have it
+    assert subjects.read("What is the capital of Norland?", data).template.dataset == "popqa"  # both have it
 
 
-def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(project):
-    found = read(project, "Who was the director of Black?")
-    assert [one.qid for one in found.candidates] == ["Q3", "Q1", "Q7", "Q2"]
-    assert [one.states for one in found.candidates] == [True, True, True, False]
+def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(data):
+    black = "Who was the director of Black?"
+    found = subjects.read(black, data)
+    known = [(one.qid, one.states) for one in found.candidates]
+    assert known == [("Q3", True), ("Q1", True), ("Q7", True), ("Q2", False)]
     assert found.candidates[1].title == "Black (2005 film)"
-    assert read(project, "Who was the director of Black?", "Q2").subject.popularity == 50_000
-    assert read(project, "Who was the director of Black?", "Q4").subject.label == "The Long Field"  # by another name
+    assert subjects.read(black, data, "Q2").subject.popularity == 50_000
+    assert subjects.read(black, data, "Q4").subject.label == "The Long Field"  # by another name
+    for question, said in ((black, "no such entity"), ("Why?", "no tem")):
+        with pytest.raises(LongtailError, match=f"--subject Q77: .*{said}"):
+            subjects.read(question, data, "Q77")
 
 
-@pytest.mark.parametrize(
-    ("question", "said"), [("Who was the director of Black?", "no such entity"), ("Why?", "no tem")]
-)
-def test_a_subject_that_is_none_is_an_error(project, question, said):
-    with pytest.raises(LongtailError, match=f"--subject Q77: .*{said}"):
-        read(project, question, "Q77")
+REACH = "views a month reach the threshold of"
+TOGETHER = "(the threshold of all relations together, as"
 
 
 @pytest.mark.parametrize(
     ("question", "retrieve", "threshold", "why"),
     [
-        (
-            "Who was the director of Who's There?",
-            True,
-            71.0,
-            "69 views a month are below the threshold of 71: retrieve",
-        ),
+        ("Who was the director of Who's There?", True, 71.0, "69 views a month are below the threshold of 71: retrieve"),
         # 71 views in the question set, to which thresholds are tuned, and 70 in the entity table
-        ("Who was the director of The Long Field?", False, 71.0, "71 views a month reach the threshold of 71"),
+        (QUESTION, False, 71.0, f"71 {REACH} 71"),
         (
-            "What is the capital of The Long Field?",
-            True,
-            None,
-            "70 views a month; retrieving was worth it at any popularity (unknown beyond 60, the most that was tuned "
-            "on, so as there): retrieve",
+            "What is the capital of The Long Field?", True, None, "70 views a month; retrieving was worth it at any "
+            "popularity (unknown beyond 60, the most that was tuned on, so as there): retrieve",
         ),
-        # and here the question set has fewer
         (
-            "What is Mira Tosh's occupation?",
-            False,
-            0.0,
-            "700,000 views a month reach the threshold of 0 (the threshold of all relations together, as occupation "
-            "has fewer than thresholds.min_questions questions): no retrieval",
+            "What is Mira Tosh's occupation?", False, 0.0,  # the question set has fewer views
+            f"700,000 {REACH} 0 {TOGETHER} occupation has fewer than thresholds.min_questions questions): no retrieval",
         ),
         ("What is the capital of Norland?", True, None, "unknown popularity: plain retrieval"),
         ("Who directed The Long Field?", True, None, "no threshold is tuned"),  # for the questions of EntityQuestions
         (
-            "Who is the author of The Long Field?",
-            False,
-            60.0,
-            "71 views a month reach the threshold of 60 (the threshold of all relations together, as no question of "
-            "author was tuned on): no retrieval",
+            "Who is the author of The Long Field?", False, 60.0,
+            f"71 {REACH} 60 {TOGETHER} no question of author was tuned on): no retrieval",
         ),
         ("Who was the director of Zebedee?", True, None, "no entity is called 'Zebedee': plain retrieval"),
         ("How are you?", True, None, "no relation is recognised in the question: plain retrieval"),
     ],
-)
-def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(project, question, retrieve, threshold, why):
-    found = ask.decide(read(project, question), project / "data/adaptive/popularity/thresholds.json", "tiny", "bm25")
+)  # fmt: skip
+def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(data, question, retrieve, threshold, why):
+    found = ask.decide(subjects.read(question, data), data / "adaptive/popularity/thresholds.json", "tiny", "bm25")
     assert (found.retrieve, found.threshold) == (retrieve, threshold)
     assert why in found.why
 
@@ -152,31 +126,25 @@ def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(project, que
         ("never", "never retrieve: thresholds lose 2.0 points here [-3.0, -1.0]", 0.0, "no retrieval"),
     ],
 )
-def test_thresholds_that_lose_accuracy_are_not_asked(project, tmp_path, policy, verdict, cut, end):
+def test_thresholds_that_lose_accuracy_are_not_asked(data, tmp_path, policy, verdict, cut, end):
     in_use = rule(policy=policy, verdict=verdict, thresholds=dict.fromkeys(CUTS, cut), together=cut)
     (tmp_path / "thresholds.json").write_text(json.dumps({"rules": {"popqa": {"tiny": {"bm25": in_use}}}}))
-    for question in ("Who was the director of Who's There?", "Who was the director of The Long Field?"):
-        found = ask.decide(read(project, question), tmp_path / "thresholds.json", "tiny", "bm25")
+    for question in ("Who was the director of Who's There?", QUESTION):
+        found = ask.decide(subjects.read(question, data), tmp_path / "thresholds.json", "tiny", "bm25")
         assert (found.retrieve, found.threshold) == (policy == "always", None)
         assert found.why.endswith(f"views a month; {verdict}: {end}")
 
 
-def test_a_language_model_without_thresholds_retrieves(project):
-    found = ask.decide(
-        read(project, QUESTIONS[0][4]), project / "data/adaptive/popularity/thresholds.json", "other", "bm25"
-    )
+def test_without_thresholds_it_retrieves_and_says_why(data, tmp_path):
+    reading, thresholds = subjects.read(QUESTION, data), tmp_path / "adaptive/popularity/thresholds.json"
+    found = ask.decide(reading, data / "adaptive/popularity/thresholds.json", "other", "bm25")
     assert found.retrieve
     assert "no threshold is tuned for other with bm25" in found.why
-
-
-def test_without_thresholds_for_want_of_questions_that_is_said(project, tmp_path):
-    (tmp_path / "adaptive/popularity").mkdir(parents=True)
+    thresholds.parent.mkdir(parents=True)
     (tmp_path / "metrics").mkdir()
-    thresholds = tmp_path / "adaptive/popularity/thresholds.json"
     thresholds.write_text(json.dumps({"rules": {}}))
     (tmp_path / "metrics/adaptive.json").write_text(json.dumps({"popqa": {"tiny": {"questions": 60}}}))
-    found = ask.decide(read(project, QUESTIONS[0][4]), thresholds, "tiny", "bm25")
+    found = ask.decide(reading, thresholds, "tiny", "bm25")
     assert found.retrieve
-    assert (
-        "tiny with bm25, as no relation has thresholds.min_questions of the 60 questions answered: plain" in found.why
-    )
+    few = "as no relation has thresholds.min_questions of the 60 questions answered"
+    assert f"tiny with bm25, {few}: plain" in found.why

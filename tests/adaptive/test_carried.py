@@ -24,7 +24,9 @@ def accuracies(pairs, cuts):
     right = []
     for i, train in enumerate(splits(pairs)):
         cut = cuts[pairs.relations[i]][~train]
-        right.append(np.where(pairs.signal[i] < cut, pairs.augmented[i], pairs.closed[i]).mean() if len(cut) else np.nan)
+        right.append(
+            np.where(pairs.signal[i] < cut, pairs.augmented[i], pairs.closed[i]).mean() if len(cut) else np.nan
+        )
     return np.array(right)
 
 

@@ -16,93 +16,72 @@ from pipelines.lm.local import LocalModel
 
 pytestmark = pytest.mark.usefixtures("workplace")
 GOLDEN = Path(__file__).with_name("prompts.txt")
+FEW = CHOSEN.model_copy(update={"max_questions": 6, "n_shots": 0})
 
 
-def test_only_test_questions_are_asked_and_at_most_so_many(questions):
+def by_number(table):
+    """(question's number, whether it is even, its row); the subject's own page is found for even ones."""
+    return [(int(row["question_id"][1:]), int(row["question_id"][1:]) % 2 == 0, row) for row in table.to_pylist()]
+
+
+def changed(questions, name, values):
+    return questions.set_column(questions.column_names.index(name), name, pa.array(values))
+
+
+def test_only_test_questions_are_asked_and_the_evidence_says_whose_page_it_is_and_whether_it_holds_an_answer(questions):
     table = ask(questions)
     split = dict(zip(questions["question_id"].to_pylist(), questions["split"].to_pylist(), strict=True))
     asked = table["question_id"].to_pylist()
     assert len(asked) == 30
     assert asked == sorted(asked)
     assert {split[one] for one in asked} == {"test"}
-
-
-def test_evidence_says_whose_page_it_is_and_whether_it_holds_an_answer(questions):
-    for row in ask(questions).to_pylist():
-        even = int(row["question_id"][1:]) % 2 == 0
+    for number, even, row in by_number(table):
         assert (row["correct"], row["correct_word"], row["doc_has_answer"]) == (even, even, even)
         assert (row["doc_is_subject"], row["doc_is_namesake"]) == (even, not even)
-        assert row["prediction"] == (f"gold{int(row['question_id'][1:])}" if even else "else")
+        assert row["prediction"] == (f"gold{number}" if even else "else")
+    assert answer._metrics(table, 60.0)["seconds_per_question"] == 2.0
 
 
 def test_an_ensembles_document_is_the_heaviest_and_its_evidence_that_of_any(questions):
-    table = ask(questions, "replug")
-    assert table["doc_has_answer"].to_pylist() == [True] * 30
-    for row in table.to_pylist():
-        even = int(row["question_id"][1:]) % 2 == 0
-        assert (row["doc_is_subject"], row["similarity"], row["margin"]) == (even, 0.5, 0.25)
-    assert set(table["lm_calls"].to_pylist()) == {K}
-
-
-def test_documents_of_an_ensemble_weigh_by_their_own_similarity(questions):
     class Weighing(EchoingLM):
         def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
             first = 1 / (1 + np.exp(-0.25))  # similarities 0.5 and 0.25, temperature 1
             np.testing.assert_allclose(np.exp(log_weights), [[first, 1 - first]] * len(log_weights))
             return super().generate_mixture(prompts, log_weights, max_tokens, stop)
 
-    assert ask(questions, "replug", Weighing()).num_rows == 30
+    rows = by_number(ask(questions, "replug", Weighing()))
+    assert len(rows) == 30
+    for _, even, row in rows:
+        assert (row["doc_is_subject"], row["similarity"], row["margin"]) == (even, 0.5, 0.25)
+        assert (row["doc_has_answer"], row["lm_calls"]) == (True, K)
 
 
 def test_part_of_a_word_is_right_by_the_published_rule_and_no_whole_word(questions):
-    place = questions.column_names.index("possible_answers")
-    parts = questions.set_column(place, "possible_answers", pa.array([[f"old{i}"] for i in range(60)]))
-    for row in ask(parts).to_pylist():
-        even = int(row["question_id"][1:]) % 2 == 0
+    for _, even, row in by_number(ask(changed(questions, "possible_answers", [[f"old{i}"] for i in range(60)]))):
         assert (row["correct"], row["correct_word"], row["doc_has_answer"]) == (even, False, False)
 
 
 def test_the_subjects_page_is_known_by_its_title_and_not_by_the_subjects_name(questions):
-    place = questions.column_names.index("s_wiki_title")
-    films = questions.set_column(place, "s_wiki_title", pa.array([f"S{i} (film)" for i in range(60)]))
-    for row in ask(films).to_pylist():
-        odd = int(row["question_id"][1:]) % 2 == 1
-        assert (row["doc_is_subject"], row["doc_is_namesake"]) == (odd, not odd)
-
-
-def test_the_seconds_of_a_question_are_a_share_of_all(questions):
-    assert answer._metrics(ask(questions), 60.0)["seconds_per_question"] == 2.0
+    for _, even, row in by_number(ask(changed(questions, "s_wiki_title", [f"S{i} (film)" for i in range(60)]))):
+        assert (row["doc_is_subject"], row["doc_is_namesake"]) == (not even, even)
+    table = ask(questions.drop_columns(["s_wiki_title"]), key="unknown")
+    assert table["doc_is_subject"].null_count == table["doc_is_namesake"].null_count == 30
+    assert table["doc_has_answer"].null_count == 0
 
 
 def test_closed_book_has_no_evidence(questions):
     table = ask(questions, "closed_book")
     assert table.schema == answer.SCHEMA
-    nulls = (
-        "doc_id",
-        "doc_title",
-        "similarity",
-        "margin",
-        "doc_has_answer",
-        "doc_is_subject",
-        "doc_is_namesake",
-        "passage",
-    )
-    assert {name: table[name].null_count for name in nulls} == dict.fromkeys(nulls, 30)
+    nulls = ["doc_id", "doc_title", "similarity", "margin", "doc_has_answer", "doc_is_subject", "doc_is_namesake"]
+    assert {table[name].null_count for name in [*nulls, "passage"]} == {30}
 
 
 def test_genread_reads_what_the_model_wrote_and_counts_both_calls(questions):
-    rows = ask(questions, "genread", chosen=CHOSEN.model_copy(update={"n_shots": 0})).to_pylist()
-    for row in rows:
+    for row in ask(questions, "genread", chosen=CHOSEN.model_copy(update={"n_shots": 0})).to_pylist():
         assert row["passage"] == "?"  # the last word of the prompt for it
         assert (row["doc_id"], row["doc_title"], row["similarity"]) == (None, None, None)
         assert row["doc_has_answer"] is False
         assert (row["lm_calls"], row["new_tokens"], row["prompt_tokens"]) == (2, 2, 15 + 1)
-
-
-def test_a_subject_whose_page_is_not_known_is_neither_its_own_nor_a_namesakes(questions):
-    table = ask(questions.drop_columns(["s_wiki_title"]))
-    assert table["doc_is_subject"].null_count == table["doc_is_namesake"].null_count == 30
-    assert table["doc_has_answer"].null_count == 0
 
 
 def test_prompts_are_the_golden_ones(questions):
@@ -123,8 +102,7 @@ def test_prompts_are_the_golden_ones(questions):
 
 def test_a_demonstration_shows_the_triples_object(questions):
     """And the first answer where a question set has no triples."""
-    lists = pa.array([[f"alias{i}", f"object{i}"] for i in range(60)])
-    several = questions.set_column(questions.schema.get_field_index("possible_answers"), "possible_answers", lists)
+    several = changed(questions, "possible_answers", [[f"alias{i}", f"object{i}"] for i in range(60)])
     with_objects = several.append_column("obj", pa.array([f"object{i}" for i in range(60)]))
     for table, shown in ((with_objects, "object"), (several, "alias")):
         ask(table, "closed_book", lm := EchoingLM(), key=shown)
@@ -151,18 +129,16 @@ def server(folder):
         yield running
 
 
+@pytest.fixture
 def local(folder):
     return LocalModel(folder, name="served", dtype="fp32", batch_tokens=1024, device="cpu", threads=1)
 
 
-FEW = CHOSEN.model_copy(update={"max_questions": 6, "n_shots": 0})
-
-
 @pytest.mark.parametrize("method", ["closed_book", "dense", "genread", "replug"])
-def test_a_server_answers_by_every_method_and_each_answer_has_its_cost(questions, method, folder, server, tmp_path):
+def test_a_server_answers_by_every_method_and_each_answer_has_its_cost(questions, method, folder, server, local):
     server.reset()
     settings = completions_server.settings(server.url, folder, prompt_price=2.0, completion_price=6.0)
-    lm = HttpModel(folder, settings, None, tmp_path / "kept")
+    lm = HttpModel(folder, settings, None, Path("kept"))
     before = lm.usage
     vote = REPLUG.model_copy(update={"vote": True})
     table = ask(questions, method, lm, FEW, server=settings.http, replug=vote)
@@ -170,7 +146,7 @@ def test_a_server_answers_by_every_method_and_each_answer_has_its_cost(questions
     assert sum(table["cost"].to_pylist()) == pytest.approx(spent["lm_cost"]) != 0
     assert sum(table["prompt_tokens"].to_pylist()) == spent["lm_prompt_tokens"]
     assert sum(table["new_tokens"].to_pylist()) == spent["lm_completion_tokens"]
-    here = ask(questions, method, local(folder), FEW, key="here")
+    here = ask(questions, method, local, FEW, key="here")
     assert here["cost"].to_pylist() == [0.0] * 6
     same = ["question_id", "prompt_hash", "prompt_tokens", "lm_calls", "doc_has_answer", "passage"]
     if method != "replug":  # there the vote decides, here the mixture
@@ -178,18 +154,16 @@ def test_a_server_answers_by_every_method_and_each_answer_has_its_cost(questions
     assert table.select(same).equals(here.select(same))
 
 
-def test_tokens_and_cost_that_a_server_does_not_show_are_not_made_up(questions, folder, server, tmp_path):
+def test_tokens_and_cost_that_a_server_does_not_show_are_not_made_up(questions, folder, server):
     server.reset()
     settings = completions_server.settings(server.url, None, prompt_price=2.0)
-    lm = HttpModel(folder, settings, None, tmp_path / "kept")
-    table = ask(questions, "dense", lm, FEW, server=settings.http)
+    table = ask(questions, "dense", HttpModel(folder, settings, None, Path("kept")), FEW, server=settings.http)
     assert table["prompt_tokens"].null_count == table["cost"].null_count == 6
     assert table["new_tokens"].null_count == 0
 
 
-def test_a_passage_counts_only_as_far_as_the_model_saw_it(questions, folder):
+def test_a_passage_counts_only_as_far_as_the_model_saw_it(questions, local):
     """Demonstrations go first where room is short, then the far end of the passage."""
-    lm = local(folder)
 
     def long(texts):
         table = top(texts)
@@ -201,6 +175,5 @@ def test_a_passage_counts_only_as_far_as_the_model_saw_it(questions, folder):
     for n_shots in (0, 3):  # a document keeps its beginning; a context, of which it then is part, its end
         chosen = CHOSEN.model_copy(update={"n_shots": n_shots})
         found = passages.Source(long, 99, written=False)
-        table = ask(questions, "dense", lm, chosen, f"{n_shots} shots", source=found)
-        holds = {int(row["question_id"][1:]): row["doc_has_answer"] for row in table.to_pylist()}
-        assert {holds[n] for n in holds if n % 2 == 0} == {n_shots == 0}
+        table = ask(questions, "dense", local, chosen, f"{n_shots} shots", source=found)
+        assert {row["doc_has_answer"] for _, even, row in by_number(table) if even} == {n_shots == 0}

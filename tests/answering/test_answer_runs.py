@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,9 +19,10 @@ from pipelines.methods import METHODS
 pytestmark = pytest.mark.usefixtures("workplace")
 
 
-@pytest.mark.parametrize("method", ["closed_book", "dense", "genread", "replug"])
-@pytest.mark.parametrize("size", [1, 7])
-def test_neither_shards_nor_order_change_a_prompt_or_an_answer(questions, size, method, monkeypatch):
+@pytest.mark.parametrize(
+    ("method", "size"), [("closed_book", 7), ("dense", 1), ("dense", 7), ("genread", 7), ("replug", 7)]
+)
+def test_neither_shards_nor_order_change_a_prompt_or_an_answer(questions, method, size, monkeypatch):
     whole = ask(questions, method, key="whole")
     monkeypatch.setattr(answer, "SHARD", size)
     shuffled = questions.take(np.random.default_rng(0).permutation(questions.num_rows))
@@ -30,22 +30,21 @@ def test_neither_shards_nor_order_change_a_prompt_or_an_answer(questions, size, 
 
 
 @pytest.mark.parametrize(
-    ("method", "top_k", "n_shots", "served", "expected"),
+    ("method", "top_k", "n_shots", "server", "expected"),
     [
-        ("closed_book", 10, 15, False, 64),
-        ("dense", 10, 0, False, 64),
-        ("dense", 10, 5, False, 21),
-        ("dense", 10, 5, True, 64),
-        ("replug", 10, 0, False, 6),
-        ("replug_lsr", 10, 5, False, 2),
-        ("replug", 100, 15, False, 1),
+        ("closed_book", 10, 15, None, 64),
+        ("dense", 10, 0, None, 64),
+        ("dense", 10, 5, None, 21),
+        ("dense", 10, 5, object(), 64),
+        ("replug", 10, 0, None, 6),
+        ("replug_lsr", 10, 5, None, 2),
+        ("replug", 100, 15, None, 1),
     ],
 )
-def test_a_slow_method_has_fewer_questions_in_a_shard(method, top_k, n_shots, served, expected):
+def test_a_slow_method_has_fewer_questions_in_a_shard(method, top_k, n_shots, server, expected):
     chosen, replug = CHOSEN.model_copy(update={"n_shots": n_shots}), REPLUG.model_copy(update={"top_k": top_k})
     finds = source(method, EchoingLM())
-    setup = answer.Setup("popqa", method, EchoingLM(), finds, chosen, replug, 0, "k", object() if served else None)
-    assert setup.shard == expected
+    assert answer.Setup("popqa", method, EchoingLM(), finds, chosen, replug, 0, "k", server).shard == expected
 
 
 def test_progress_is_in_questions_and_comes_before_all_are_answered(questions, monkeypatch):
@@ -70,39 +69,28 @@ def test_progress_is_in_questions_and_comes_before_all_are_answered(questions, m
     assert shown[-1] == (30, 30, "question"), "what a first run finished counts"
 
 
-@pytest.mark.parametrize("method", ["dense", "genread"])
-def test_a_killed_run_goes_on_where_it_stopped(questions, method, monkeypatch):
-    monkeypatch.setattr(answer, "SHARD", 10)
-    all_of_it, cut, again = EchoingLM(), EchoingLM(fail_after=20), EchoingLM()
-    whole = ask(questions, method, lm=all_of_it, key="whole", at_once=5)
-    with pytest.raises(KeyboardInterrupt):
-        ask(questions, method, lm=cut, key="cut", at_once=5)
-    assert ask(questions, method, lm=again, key="cut", at_once=5).equals(whole)
-    assert len(again.asked) == len(all_of_it.asked) - 20
-
-
-def test_seconds_are_those_of_all_shards_in_whichever_run(questions, monkeypatch):
+def test_a_killed_run_goes_on_where_it_stopped_and_seconds_are_those_of_all_shards(questions, monkeypatch):
     """The clock goes on by a second a look: a shard takes one, of answers as of passages."""
     monkeypatch.setattr(answer, "SHARD", 10)
     monkeypatch.setattr(answer, "time", clock := SimpleNamespace(monotonic=itertools.count().__next__))
     monkeypatch.setattr(passages, "time", clock)
 
-    def setup(lm, key):
-        return answer.Setup("popqa", "dense", lm, source("dense", lm, 7), CHOSEN, REPLUG, 0, key)
+    def answered(lm, key):
+        setup = answer.Setup("popqa", "dense", lm, source("dense", lm, 7), CHOSEN, REPLUG, 0, key)
+        return answer.answer(questions, setup)
 
-    table, taken = answer.answer(questions, setup(EchoingLM(), "whole"))
-    whole = taken.seconds
+    table, taken = answered(EchoingLM(), "whole")
     assert [batch.questions for batch in taken.answers] == [10, 10, 10]
     assert sum(batch.questions for batch in taken.searches) > 30, "demonstrations, too"
-    assert whole == sum(len([*folder.iterdir()]) for folder in Path(".longtail/shards").iterdir()) > 6
+    shards = sum(len([*folder.iterdir()]) for folder in Path(".longtail/shards").iterdir())
+    assert taken.seconds == shards > 6
+    assert table.schema.metadata is None, "a table holds no times"
     with pytest.raises(KeyboardInterrupt):
-        answer.answer(questions, setup(EchoingLM(fail_after=20), "cut"))
-    for _ in range(2):  # the second finds all shards finished
-        resumed, taken_resumed = answer.answer(questions, setup(EchoingLM(), "cut"))
-        assert taken_resumed.seconds == whole
-        assert taken_resumed == taken
-        assert resumed.schema.equals(table.schema, check_metadata=True), "a table holds no times"
-        assert resumed.schema.metadata is None
+        answered(EchoingLM(fail_after=20), "cut")
+    for asked in (10, 0):  # the second finds all shards finished
+        resumed, taken_resumed = answered(lm := EchoingLM(), "cut")
+        assert (len(lm.asked), taken_resumed) == (asked, taken)
+        assert resumed.equals(table, check_metadata=True)
 
 
 def test_nothing_is_left_of_answers_that_are_forgotten(questions):
@@ -121,54 +109,42 @@ def test_the_stage_names_what_is_allowed(capsys, monkeypatch):
     assert not Path("data").exists()
 
 
-def test_a_model_that_can_not_mix_is_refused_an_ensemble_before_any_work(questions, capsys, monkeypatch, root):
-    Path("data/questions/popqa").mkdir(parents=True)
-    pq.write_table(questions, "data/questions/popqa/popqa.parquet")
-    shutil.copy(root / "params.yaml", "params.yaml")
-    lm = EchoingLM()
-    lm.mixes = False
-    monkeypatch.setattr(open_lm, "lm_at_work", lambda *_: contextlib.nullcontext(lm))
-    monkeypatch.setattr("sys.argv", ["answer", "popqa", "tiny", "replug"])
-    with pytest.raises(SystemExit):
-        answer.main()
-    said = capsys.readouterr().err
-    assert said.startswith("error: answer@popqa-tiny-replug: echo shows only its likeliest next tokens")
-    assert said.endswith("set replug.vote: true in params.yaml\n")
-    assert not lm.asked
-
-
-@pytest.mark.parametrize(("of_lm", "shown"), [(None, 2), (0, 0), (4, 4)])
-def test_the_stage_shows_as_many_demonstrations_as_the_language_model_asks_for(
-    questions, monkeypatch, root, of_lm, shown
-):
+@pytest.fixture
+def stage(questions, monkeypatch, root):
+    """The stage with an echoing model, which it returns; `of_lm` are the demonstrations that the params say of each."""
     Path("data/questions/popqa").mkdir(parents=True)
     pq.write_table(questions, "data/questions/popqa/popqa.parquet")
     values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
-    values["answer"]["n_shots"], values["lm"]["tiny"]["n_shots"] = 2, of_lm
-    Path("params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-    lm = EchoingLM()
-    lm.usage = {}
-    monkeypatch.setattr(open_lm, "lm_at_work", lambda *_: contextlib.nullcontext(lm))
-    monkeypatch.setattr("sys.argv", ["answer", "popqa", "tiny", "closed_book"])
-    answer.main()
-    assert {prompt.context.count("A: gold") for prompt in lm.asked} == {shown}
 
-
-def test_two_sections_of_the_same_weights_answer_in_one_run_with_their_own_demonstrations(questions, monkeypatch, root):
-    Path("data/questions/popqa").mkdir(parents=True)
-    pq.write_table(questions, "data/questions/popqa/popqa.parquet")
-    values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
-    values["answer"]["n_shots"], values["lms"] = 2, ["tiny", "zero"]
-    values["lm"]["zero"] = values["lm"]["tiny"] | {"n_shots": 0}
-    Path("params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-    hashes = {}
-    for name, shown in (("tiny", 2), ("zero", 0), ("tiny", 2)):
+    def stage(name, method, of_lm, *, mixes=True):
+        values["answer"]["n_shots"], values["lms"] = 2, [*of_lm]
+        values["lm"] = {lm: values["lm"]["tiny"] | {"n_shots": n} for lm, n in of_lm.items()}
+        Path("params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
         lm = EchoingLM()
-        lm.name, lm.usage = name, {}
-        monkeypatch.setattr(open_lm, "lm_at_work", lambda *_, lm=lm: contextlib.nullcontext(lm))
-        monkeypatch.setattr("sys.argv", ["answer", "popqa", name, "closed_book"])
-        answer.main()
-        assert {prompt.context.count("A: gold") for prompt in lm.asked} == {shown}
+        lm.name, lm.usage, lm.mixes = name, {}, mixes
+        monkeypatch.setattr(open_lm, "lm_at_work", lambda *_: contextlib.nullcontext(lm))
+        monkeypatch.setattr("sys.argv", ["answer", "popqa", name, method])
+        with contextlib.suppress(SystemExit):
+            answer.main()
+        return lm
+
+    return stage
+
+
+def test_a_model_that_can_not_mix_is_refused_an_ensemble_before_any_work(stage, capsys):
+    assert not stage("tiny", "replug", {"tiny": None}, mixes=False).asked
+    said = capsys.readouterr().err
+    assert said.startswith("error: answer@popqa-tiny-replug: tiny shows only its likeliest next tokens")
+    assert said.endswith("set replug.vote: true in params.yaml\n")
+
+
+def test_sections_of_the_same_weights_answer_in_one_run_with_their_own_demonstrations(stage):
+    """As many as the language model's section asks for, or else as all are shown."""
+    hashes = {}
+    of_lm = {"tiny": None, "zero": 0, "four": 4}
+    for name, shown in (("tiny", 2), ("zero", 0), ("four", 4), ("tiny", 2)):
+        asked = stage(name, "closed_book", of_lm).asked
+        assert {prompt.context.count("A: gold") for prompt in asked} == {shown}
         table = pq.read_table(f"data/predictions/popqa/{name}/closed_book.parquet")
         assert hashes.setdefault(name, table["prompt_hash"].to_pylist()) == table["prompt_hash"].to_pylist()
     assert not set(hashes["tiny"]) & set(hashes["zero"])

@@ -20,52 +20,42 @@ SIMILARITIES = np.array([[3.0, 2.0, 1.0], [0.5, -np.inf, -np.inf]], np.float32)
 
 
 @pytest.fixture
-def docs(tmp_path):
-    names = ["zero", "one", "two"]
-    path = tmp_path / "docs.parquet"
-    pq.write_table(
-        pa.table({"id": [f"d{name}" for name in names], "title": [name.title() for name in names], "text": names}), path
-    )
-    return path
-
-
-def find(docs, k, *, together, template="{text}"):
+def find(tmp_path):
+    """A function that finds the k best of three documents for two questions."""
+    names, path = ["zero", "one", "two"], tmp_path / "docs.parquet"
+    table = {"id": [f"d{name}" for name in names], "title": [name.title() for name in names], "text": names}
+    pq.write_table(pa.table(table), path)
     retriever = SimpleNamespace(search=lambda texts, k: (POSITIONS[:, :k], SIMILARITIES[:, :k]))
-    return passages.retrieved(retriever, docs, k, template, together=together).find(["a?", "b?"]).to_pydict()
+
+    def find(k, together, template="{text}"):
+        return passages.retrieved(retriever, path, k, template, together=together).find(["a?", "b?"]).to_pydict()
+
+    return find
 
 
-def test_documents_together_are_one_passage_that_goes_by_the_best(docs):
-    found = find(docs, 3, together=True)
+def test_documents_together_are_one_passage_that_goes_by_the_best(find):
+    found = find(3, True)
     assert found["texts"] == [["two\n\nzero\n\none"], ["one"]]
     assert (found["doc_ids"], found["titles"]) == ([["dtwo"], ["done"]], [["Two"], ["One"]])
     assert found["similarities"] == [[3.0], [0.5]]
 
 
-def test_documents_of_an_ensemble_are_passages_of_their_own(docs):
-    found = find(docs, 3, together=False)
+def test_documents_of_an_ensemble_are_passages_of_their_own(find):
+    found = find(3, False)
     assert found["texts"] == [["two", "zero", "one"], ["one", "", ""]]
     assert found["doc_ids"] == [["dtwo", "dzero", "done"], ["done", "", ""]]
-    assert find(docs, 1, together=False) == find(docs, 1, together=True)
+    assert find(1, False) == find(1, True)
 
 
 @pytest.mark.parametrize("together", [True, False])
-def test_the_margin_is_that_of_the_best_over_the_second_however_many_are_read(docs, together):
-    assert [find(docs, k, together=together)["margin"] for k in (1, 2, 3)] == [[1.0, None]] * 3
-    assert [len(row) for row in find(docs, 1, together=False)["texts"]] == [1, 1]
+def test_the_margin_is_that_of_the_best_over_the_second_however_many_are_read(find, together):
+    assert [find(k, together)["margin"] for k in (1, 2, 3)] == [[1.0, None]] * 3
 
 
-def test_every_passage_has_its_own_title(docs):
+def test_every_passage_has_its_own_title(find):
     titled = "{title}\n{text}"
-    assert find(docs, 2, together=True, template=titled)["texts"] == [["Two\ntwo\n\nZero\nzero"], ["One\none"]]
-    assert find(docs, 2, together=False, template=titled)["texts"] == [["Two\ntwo", "Zero\nzero"], ["One\none", ""]]
-    assert find(docs, 1, together=True, template=titled)["titles"] == [["Two"], ["One"]]
-
-
-class Writing:
-    """Says how long a text it was asked for."""
-
-    def generate(self, prompts, max_tokens, stop="\n"):
-        return [Generation(f"{max_tokens} tokens", -1.0, 1, 1) for _ in prompts]
+    assert find(2, True, titled)["texts"] == [["Two\ntwo\n\nZero\nzero"], ["One\none"]]
+    assert find(2, False, titled)["texts"] == [["Two\ntwo", "Zero\nzero"], ["One\none", ""]]
 
 
 @pytest.fixture
@@ -91,7 +81,9 @@ def test_a_method_reads_so_many_documents_of_its_own_index(method, index, k, cho
 
 
 def test_a_passage_that_the_model_writes_may_be_longer_than_an_answer(chosen):
-    source = passages.open_source("genread", Writing(), chosen, Path("data"))
+    """The model says how many tokens it was asked for."""
+    lm = SimpleNamespace(generate=lambda prompts, most: [Generation(f"{most} tokens", -1.0, 1, 1)] * len(prompts))
+    source = passages.open_source("genread", lm, chosen, Path("data"))
     assert source.find(["Who?"])["texts"].to_pylist() == [["8 tokens"]]
 
 

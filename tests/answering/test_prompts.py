@@ -7,9 +7,6 @@ import pytest
 
 from pipelines.answering import prompts
 from pipelines.lm.language_model import Prompt
-from pipelines.questions.entityquestions import read_questions
-from pipelines.questions.published import read_published
-from pipelines.sources.rejects import Rejects
 
 RELATIONS = [f"P{n}" for n in range(16)]
 
@@ -24,25 +21,21 @@ def questions() -> prompts.Questions:
     )
 
 
-def test_closed_book_prompt_is_the_published_one():
+def test_a_prompt_is_the_published_one_and_the_passage_stands_before_its_question_in_demonstrations_too():
     prompt = prompts.question_prompt("Who?", None, [("What?", "that", None)])
     assert prompt == Prompt(context="Q: What? A: that\n\nQ: Who? A:")
-
-
-def test_the_passage_stands_before_its_question_in_demonstrations_too():
     assert prompts.question_prompt("Who?", "Text.", []) == Prompt(context="Q: Who? A:", document="Text.\n\n")
     shown = prompts.question_prompt("Who?", "Text.", [("What?", "that", "Other.")])
     assert shown == Prompt(context="Other.\n\nQ: What? A: that\n\nText.\n\nQ: Who? A:")
+    said = "Generate a background document from Wikipedia to answer the given question. Who?\n\n"
+    assert prompts.passage_prompt("Who?") == Prompt(context=said)
 
 
-def test_popqa_shows_one_question_of_each_other_relation(questions):
-    for position, shots in enumerate(prompts.demonstrations(0, "popqa", questions, range(160), 15)):
+def test_popqa_shows_one_question_of_each_other_relation_and_fewer_shots_are_the_first_of_more(questions):
+    many = prompts.demonstrations(0, "popqa", questions, range(160), 15)
+    for position, shots in enumerate(many):
         assert sorted(questions.relations[shots]) == sorted(set(RELATIONS) - {questions.relations[position]})
-
-
-def test_fewer_shots_are_the_first_of_more(questions):
-    few = prompts.demonstrations(0, "popqa", questions, range(20), 4)
-    many = prompts.demonstrations(0, "popqa", questions, range(20), 15)
+    few = prompts.demonstrations(0, "popqa", questions, range(160), 4)
     assert [shots[:4] for shots in many] == few
 
 
@@ -66,52 +59,22 @@ def test_entityquestions_shows_a_simple_random_sample_of_any_relation_but_never_
     assert np.mean(same) == pytest.approx(9 / 159, abs=0.02)  # of the 159 others, 9 have the question's relation
 
 
-def test_a_set_of_one_relation_shows_its_other_questions(questions):
+def test_a_set_of_one_relation_shows_its_other_questions_and_one_of_few_others_all(questions):
     alike = replace(questions, relations=np.full(160, "P0", object))
     assert all(len(shots) == 15 for shots in prompts.demonstrations(0, "entityquestions", alike, range(160), 15))
-
-
-def test_a_set_of_few_others_shows_them_all(questions):
     few = prompts.Questions(questions.ids[:5], questions.relations[:5], questions.texts[:5], questions.answers[:5])
     for position, shots in enumerate(prompts.demonstrations(0, "entityquestions", few, range(5), 15)):
         assert sorted(shots) == sorted(set(range(5)) - {position})
 
 
-@pytest.mark.parametrize(("dataset", "most"), [("popqa", 16), ("entityquestions", 16)])
-def test_common_demonstrations_are_few_and_still_of_other_questions(questions, dataset, most):
+@pytest.mark.parametrize("dataset", ["popqa", "entityquestions"])
+def test_common_demonstrations_are_few_and_still_of_other_questions(questions, dataset):
     drawn = prompts.demonstrations(0, dataset, questions, range(160), 15, common=True)
-    assert 15 < len({shot for shots in drawn for shot in shots}) <= most
+    assert 15 < len({shot for shots in drawn for shot in shots}) <= 16
     for position, shots in enumerate(drawn):
         assert len(set(shots)) == 15
         assert position not in shots
         assert dataset != "popqa" or questions.relations[position] not in questions.relations[shots]
-
-
-@pytest.mark.parametrize("dataset", ["popqa", "entityquestions"])
-def test_no_real_question_is_shown_its_own_text_nor_popqas_its_own_relation(real, tmp_path, dataset):
-    if dataset == "popqa":
-        table = read_published(real / "popqa/popQA.tsv", Rejects(0.0))
-        ids, relations = list(map(str, table["id"].to_pylist())), table["prop"].to_pylist()
-    else:
-        for file in [
-            *(real / "entityquestions/test").iterdir(),
-            real / "entityquestions/relation_query_templates.json",
-        ]:
-            (tmp_path / file.name).symlink_to(file)
-        table = read_questions(tmp_path, Rejects(0.0))
-        ids, relations = table["question_id"].to_pylist(), table["relation"].to_pylist()
-    texts = table["question"].to_pylist()
-    asked = range(0, len(ids), 3)
-    everything = prompts.Questions(ids, np.array(relations, dtype=object), texts, table["possible_answers"].to_pylist())
-    for position, shots in zip(asked, prompts.demonstrations(0, dataset, everything, asked, 15), strict=True):
-        assert len({*shots}) == 15
-        assert dataset != "popqa" or not {relations[position]} & {relations[shot] for shot in shots}
-        assert not {texts[position]} & {texts[shot] for shot in shots}
-
-
-def test_the_passage_that_the_model_writes_is_asked_for_as_published():
-    said = "Generate a background document from Wikipedia to answer the given question. Who?\n\n"
-    assert prompts.passage_prompt("Who?") == Prompt(context=said)
 
 
 def test_what_is_left_of_a_passage_is_what_the_cut_left():

@@ -11,14 +11,14 @@ from pipelines.corpus import chunk, sample
 from pipelines.corpus.clean import wikitext_to_text
 from pipelines.corpus.tokenizer import encode, open_tokenizer
 from pipelines.errors import LongtailError
-from pipelines.sources.streams import open_lines
+from pipelines.sources import bz2_blocks, wikipedia
 
 pytestmark = pytest.mark.usefixtures("project")
 ODD = ["\x00 \u2028 é\r\n 𝄞 ﬁ\u0301 " * 9, "🙂" * 200, "\t\n " * 50 + "x", "</s><s> <pad> " * 9, "\x85\u3000\\\"'" * 30]
 
 
 @pytest.mark.parametrize("short", ["merge", "drop"])
-def test_chunks_of_a_document_join_to_its_text_and_count_its_bytes(tokenizer: Path, short: str) -> None:
+def test_chunks_of_a_document_join_to_its_text_and_count_its_bytes(tokenizer, short):
     texts = [text_of(i) for i in range(60)] + ODD
     write_pile(texts)
     settings = chosen(share=0.0)
@@ -43,7 +43,7 @@ def test_chunks_of_a_document_join_to_its_text_and_count_its_bytes(tokenizer: Pa
     assert sum(doc["tokens"] == 32 for doc in docs) > 0.5 * len(docs)
 
 
-def test_no_query_comes_from_the_corpus_or_from_another_split(tokenizer: Path) -> None:
+def test_no_query_comes_from_the_corpus_or_from_another_split(tokenizer):
     texts = [text_of(i) for i in range(300)]
     write_pile(texts)
     metrics, docs, queries, _ = make(tokenizer, chosen())
@@ -61,11 +61,13 @@ def test_no_query_comes_from_the_corpus_or_from_another_split(tokenizer: Path) -
 
 
 @pytest.mark.parametrize("executor", ["local", pytest.param("dask", marks=pytest.mark.slow)])
-def test_one_process_and_several_write_the_same_bytes(
-    tokenizer: Path, executor: str, request: pytest.FixtureRequest
-) -> None:
-    write_wikipedia([(i, f"Page {i}", f"''{text_of(i)}''") for i in range(1, 100)])
+def test_one_process_and_several_that_read_a_file_in_parts_write_the_same_bytes(
+    tokenizer, executor, request, monkeypatch
+):
+    path = write_wikipedia([(i, f"Page {i}", f"''{text_of(i)}''") for i in range(1, 100)])
     one, settings = make(tokenizer, chosen(), "wikipedia", "one"), chosen(2)
+    monkeypatch.setattr(bz2_blocks, "PART", 2_000)
+    assert len(wikipedia.parts(path)) > 2
     if executor == "dask":
         address = request.getfixturevalue("cluster").scheduler_address
         settings.compute = settings.compute.model_copy(update={"executor": "dask", "dask": address})
@@ -74,9 +76,7 @@ def test_one_process_and_several_write_the_same_bytes(
     assert not list(Path(".longtail/shards").iterdir())
 
 
-def test_the_size_of_batches_and_the_order_of_arrival_change_nothing(
-    tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_of_batches_and_the_order_of_arrival_change_nothing(tokenizer, monkeypatch):
     texts = [text_of(i) for i in range(120)]
     write_pile(texts)
     first = make(tokenizer, chosen(), out="many")
@@ -94,7 +94,7 @@ def test_the_size_of_batches_and_the_order_of_arrival_change_nothing(
     assert len(joined(more[1])) > len(joined(first[1]))
 
 
-def test_a_page_keeps_its_title_beside_its_text_and_one_without_readable_text_is_a_reject(tokenizer: Path) -> None:
+def test_a_page_keeps_its_title_beside_its_text_and_one_without_readable_text_is_a_reject(tokenizer):
     wikitext = "'''A''' [[river]]. {{x}}\n" + text_of(1)
     others = [(i, "P", text_of(i)) for i in range(20, 40)]
     pages = [(12, "Old river", wikitext), (13, "Nothing", "{{only|markup}}"), (14, "Nested", "{{a|" * 10_000)]
@@ -109,18 +109,21 @@ def test_a_page_keeps_its_title_beside_its_text_and_one_without_readable_text_is
     assert (metrics["rejected_no_text"], metrics["rejected"], len(joined(docs))) == (1, 2, 21)
 
 
-def test_duplicates_are_counted_and_kept_once(tokenizer: Path) -> None:
+def test_duplicates_are_counted_and_kept_once(tokenizer):
     texts = [text_of(i) for i in range(60)]
     write_pile(texts, "00.jsonl.zst")
     write_pile(texts[:25] + texts[:5], "01.jsonl.zst")
     metrics, docs, *_ = make(tokenizer, chosen(share=0.0))
     assert metrics["duplicates"] == 30
     assert len(joined(docs)) == 60
-    write_wikipedia([(5, "Same", text_of(1)), (5, "Same", text_of(1)), (6, "Other", text_of(2))])
-    assert make(tokenizer, chosen(share=0.0), "wikipedia")[0]["duplicates"] == 1
+    write_wikipedia([(5, "Same", text_of(1)), (6, "Other", text_of(2))]).rename("raw/wikipedia/other.xml.bz2")
+    write_wikipedia([(5, "Same, later", text_of(3))])
+    metrics, docs, *_ = make(tokenizer, chosen(share=0.0), "wikipedia")
+    assert (metrics["duplicates"], joined(docs)["6"]) == (1, text_of(2).strip())
+    assert joined(docs)["5"] in (text_of(1).strip(), text_of(3).strip())
 
 
-def test_a_query_that_nearly_stands_in_the_corpus_is_dropped(tokenizer: Path) -> None:
+def test_a_query_that_nearly_stands_in_the_corpus_is_dropped(tokenizer):
     texts = [text_of(i, 200) for i in range(200)]
     write_pile(texts)
     before = {q["source_document"] for q in make(tokenizer, chosen(), out="before")[2]}
@@ -134,14 +137,14 @@ def test_a_query_that_nearly_stands_in_the_corpus_is_dropped(tokenizer: Path) ->
     assert before - {query["source_document"] for query in queries}
 
 
-def test_documents_too_short_for_their_side_are_rejects_but_not_bad_rows(tokenizer: Path) -> None:
+def test_documents_too_short_for_their_side_are_rejects_but_not_bad_rows(tokenizer):
     write_pile([text_of(i) for i in range(10)] + [f"w{i}" for i in range(30)])
     metrics, _, _, rejects = make(tokenizer, chosen(first=False))
     assert {r["reason"].removeprefix("too_short_for_") for r in rejects} == {"corpus", "train", "validation", "test"}
     assert metrics["rejected"] == len(rejects) == 30
 
 
-def test_too_many_bad_rows_and_damaged_files_stop_the_stage_and_leave_nothing(tokenizer: Path) -> None:
+def test_too_many_bad_rows_and_damaged_files_stop_the_stage_and_leave_nothing(tokenizer):
     write_pile([text_of(i) for i in range(10)], extra=b"{bad\n")
     *_, rejects = make(tokenizer, chosen(share=0.0))
     assert [(r["file"], r["row"], r["reason"]) for r in rejects] == [("00.jsonl.zst", 11, "bad_json")]
@@ -154,7 +157,7 @@ def test_too_many_bad_rows_and_damaged_files_stop_the_stage_and_leave_nothing(to
     assert not Path("never").exists()
 
 
-def test_an_empty_corpus_is_an_error(tokenizer: Path) -> None:
+def test_an_empty_corpus_is_an_error(tokenizer):
     write_pile([text_of(i) for i in range(10)])
     with pytest.raises(LongtailError, match="no documents for the corpus: of 10 rows"):
         make(tokenizer, chosen(share=1.0))
@@ -166,7 +169,7 @@ def test_an_empty_corpus_is_an_error(tokenizer: Path) -> None:
         make(tokenizer, chosen(), "wikipedia")
 
 
-def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer, monkeypatch):
     write_pile([text_of(i) for i in range(150)])
     expected = make(tokenizer, chosen(), out="whole")
     done: list[Path] = []
@@ -186,27 +189,3 @@ def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer: Path, monkeypa
     finished, *again = done[:2], *done[2:]
     assert len(again) > 2
     assert not set(again) & set(finished)
-
-
-def test_the_command_names_the_corpora_it_knows(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.chdir(root)
-    monkeypatch.setattr("sys.argv", ["chunk", "films"])
-    with pytest.raises(SystemExit) as ended:
-        chunk.main()
-    said = capsys.readouterr().err
-    assert (ended.value.code, "wikipedia" in said, "pile" in said) == (2, True, True)
-
-
-def test_the_real_pile_excerpt(real: Path, tokenizer: Path) -> None:
-    Path("raw/pile").mkdir(parents=True)
-    lines = list(open_lines(real / "pile/pile_sample.jsonl.zst"))[::8]
-    Path("raw/pile/a.jsonl").write_bytes(b"\n".join(lines))
-    settings = chosen(share=0.2)
-    settings.chunk = params.Chunk(tokens=128, min_tokens=16, short="merge")
-    metrics, docs, queries, rejects = make(tokenizer, settings)
-    assert metrics["rows"] == 69
-    sources = {q["source_document"] for q in queries} | {d["source_document"] for d in docs}
-    assert len(sources) + len(rejects) + metrics["near_duplicate_sources"] == 69
-    assert len({row["source"] for row in docs + queries}) == 10

@@ -15,7 +15,7 @@ from pipelines.errors import LongtailError
 pytestmark = pytest.mark.usefixtures("project")
 
 
-def test_a_cap_keeps_a_sample_that_the_rows_themselves_decide(tokenizer: Path) -> None:
+def test_a_cap_keeps_a_sample_that_the_rows_themselves_decide(tokenizer):
     write_pile([text_of(i) for i in range(200)])
     _, everything, all_queries, _ = make(tokenizer, chosen())
     metrics, some, few, _ = make(tokenizer, chosen(documents=50, max_per_split=7))
@@ -27,7 +27,7 @@ def test_a_cap_keeps_a_sample_that_the_rows_themselves_decide(tokenizer: Path) -
     assert {doc["id"] for doc in fewer} < {doc["id"] for doc in some}
 
 
-def test_a_capped_corpus_reads_and_cuts_no_more_than_it_needs(tokenizer: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capped_corpus_reads_and_cuts_no_more_than_it_needs(tokenizer, monkeypatch):
     write_pile([text_of(i) for i in range(400)])
     rows: list[int] = []
     real = chunk.cut_batch
@@ -53,7 +53,7 @@ def test_a_capped_corpus_reads_and_cuts_no_more_than_it_needs(tokenizer: Path, m
     assert not list(Path(".longtail/shards").iterdir())
 
 
-def test_subsets_are_drawn_by_weight(tokenizer: Path) -> None:
+def test_subsets_are_drawn_by_weight(tokenizer):
     write_pile([text_of(i) for i in range(600)])  # Set0 to Set2, by their length
     weights = {"Set0": 6.0, "Set1": 1.0}
     metrics, docs, queries, _ = make(tokenizer, chosen(share=0.1, documents=300, weights=weights))
@@ -67,9 +67,7 @@ def test_subsets_are_drawn_by_weight(tokenizer: Path) -> None:
         make(tokenizer, chosen(documents=300, weights={"Set9": 1.0}))
 
 
-def test_of_copies_in_two_subsets_the_weightier_one_stays_in_any_round(
-    tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_copies_in_two_subsets_the_weightier_one_stays_in_any_round(tokenizer, monkeypatch):
     rows = [(text_of(i), name) for i in range(100) for name in ("Light", "Heavy")]
     lines = [json.dumps({"text": text, "meta": {"pile_set_name": name}}) for text, name in rows]
     write_pile([], extra="\n".join(lines).encode())

@@ -39,9 +39,7 @@ def windows_of(queries: list[dict]) -> dict[str, list[dict]]:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_the_files_say_what_is_corpus_and_each_byte_of_the_test_split_is_predicted_once(
-    tokenizer: Path, first: bool
-) -> None:
+def test_the_files_say_what_is_corpus_and_each_byte_of_the_test_split_is_predicted_once(tokenizer, first):
     write_wikitext(TRAIN, TEST)
     metrics, docs, queries, rejects = make(tokenizer, settings(per_document=1, first=first), "wikitext")
     assert sorted(joined(docs).values()) == sorted(TRAIN)
@@ -59,7 +57,7 @@ def test_the_files_say_what_is_corpus_and_each_byte_of_the_test_split_is_predict
             before += query["continuation"]
 
 
-def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has(tokenizer: Path) -> None:
+def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has(tokenizer):
     """They end where the context begins, so they never hold the continuation; near the beginning they are fewer."""
     write_wikitext(TRAIN[:1], TEST)
     params, sizes = settings(), set()
@@ -78,7 +76,7 @@ def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has
     assert {0, params.chunk.tokens} < sizes
 
 
-def test_every_byte_of_a_drawn_test_document_counts_too(tokenizer: Path) -> None:
+def test_every_byte_of_a_drawn_test_document_counts_too(tokenizer):
     """The end of a document, short documents, and texts that are repeated within a document."""
     texts = [text_of(i, words) for i, words in enumerate([1, 3, 9, 50, 200] * 12)]
     texts += ["the same again and again\n" * 40]
@@ -91,7 +89,7 @@ def test_every_byte_of_a_drawn_test_document_counts_too(tokenizer: Path) -> None
     assert {query["before"] for query in queries if query["split"] != "test"} == {""}, "it is for test queries alone"
 
 
-def test_a_published_test_split_and_queries_to_learn_from_go_together(tokenizer: Path) -> None:
+def test_a_published_test_split_and_queries_to_learn_from_go_together(tokenizer):
     validation = [article(i) for i in range(200, 230)]
     write_wikitext(TRAIN, TEST)
     Path("raw/wikitext/3.valid.tokens").write_text("".join(validation))
@@ -105,9 +103,7 @@ def test_a_published_test_split_and_queries_to_learn_from_go_together(tokenizer:
     assert {"".join(query["continuation"] for query in of) for of in windows_of(queries).values()} == set(TEST)
 
 
-def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(
-    tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(tokenizer, monkeypatch):
     near = TEST[4].replace(" . \n", " and ! \n")
     write_wikitext([*TRAIN, TEST[3], near], TEST)
     monkeypatch.setattr(sample, "CHARACTERS_PER_TOKEN", 0.5)  # a cap that takes several rounds
@@ -122,14 +118,14 @@ def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(
         assert any(TEST[4].startswith(begin) for begin in first) == (near not in kept)
 
 
-def test_a_glob_that_names_no_file_is_an_error_before_any_work(tokenizer: Path) -> None:
+def test_a_glob_that_names_no_file_is_an_error_before_any_work(tokenizer):
     write_pile([text_of(i) for i in range(10)])
     with pytest.raises(LongtailError, match=r"corpus\.pile\.test_files is \*test\*, expected a glob that names a file"):
         make(tokenizer, settings())
     assert not Path(".longtail/shards").exists()
 
 
-def test_the_real_wikitext_2(real: Path, tokenizer: Path) -> None:
+def test_the_real_wikitext_2(real, tokenizer):
     Path("raw").mkdir()
     Path("raw/wikitext").symlink_to(real / "wikitext-2")
     metrics, docs, queries, _ = make(tokenizer, settings(max_per_split=10**6), "wikitext")

@@ -29,9 +29,7 @@ def ends_of(tokens: Tokens, text: int) -> np.ndarray:
 @example(texts=[WIDE * 4, "", "a"], size=1, least=1)
 @example(texts=["plain", WIDE * 4, "plain text again"], size=5, least=3)
 @example(texts=["a" + WIDE * 9], size=8, least=8)
-def test_pieces_join_to_the_text_and_have_exactly_n_tokens_which_spell_them(
-    encoder, folder, texts: list[str], size: int, least: int
-) -> None:
+def test_pieces_join_to_the_text_and_have_exactly_n_tokens_which_spell_them(encoder, folder, texts, size, least):
     least, tokenizer = min(least, size), open_tokenizer(folder)
     tokens = encoder(texts)
     pieces = cut_texts(tokens, np.ones(len(texts), dtype=bool), size, least, "merge")
@@ -67,9 +65,7 @@ def test_pieces_join_to_the_text_and_have_exactly_n_tokens_which_spell_them(
     least=st.integers(1, 12),
     short=st.sampled_from(["merge", "drop"]),
 )
-def test_many_texts_are_cut_as_each_by_itself(
-    encoder, texts: list[str], wanted: list[bool], size: int, least: int, short: str
-) -> None:
+def test_many_texts_are_cut_as_each_by_itself(encoder, texts, wanted, size, least, short):
     least, chosen = min(least, size), np.array(wanted[: len(texts)], dtype=bool)
     tokens = encoder(texts)
     pieces = cut_texts(tokens, chosen, size, least, short)
@@ -94,7 +90,7 @@ def test_many_texts_are_cut_as_each_by_itself(
         (0, "merge", []),
     ],
 )
-def test_a_last_piece_that_is_too_short(total: int, short: str, expected: list) -> None:
+def test_a_last_piece_that_is_too_short(total, short, expected):
     ends, counts = np.arange(1, total + 1), np.array([total])
     assert [tuple(piece) for piece in cut_tokens(ends, 10, 4, short).tolist()] == expected
     tokens = Tokens(np.zeros(total, np.uint32), ends, counts, b"x" * total, counts)
@@ -105,7 +101,7 @@ def test_a_last_piece_that_is_too_short(total: int, short: str, expected: list) 
 @settings(max_examples=80, deadline=None)
 @given(text=TEXT, context=st.integers(1, 9), continuation=st.integers(1, 9), shift=st.floats(0, 1, exclude_max=True))
 @example(text=WIDE * 6, context=3, continuation=4, shift=0.5)
-def test_separate_windows_follow_one_another(encoder, text: str, context: int, continuation: int, shift: float) -> None:
+def test_separate_windows_follow_one_another(encoder, text, context, continuation, shift):
     tokens = encoder([text])
     found = separate_windows(tokens.ends, context, continuation, shift)
     if len(text) * 4 < context + continuation:
@@ -126,7 +122,7 @@ def test_separate_windows_follow_one_another(encoder, text: str, context: int, c
 @settings(max_examples=80, deadline=None)
 @given(text=TEXT, context=st.integers(1, 9), stride=st.integers(1, 9))
 @example(text=WIDE * 6, context=3, stride=4)
-def test_rolling_windows_predict_every_token_once(encoder, text: str, context: int, stride: int) -> None:
+def test_rolling_windows_predict_every_token_once(encoder, text, context, stride):
     tokens = encoder([text])
     found = rolling_windows(tokens.ends, context, stride, first=False)
     whole = rolling_windows(tokens.ends, context, stride, first=True)

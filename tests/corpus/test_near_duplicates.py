@@ -20,7 +20,7 @@ def jaccard(a: np.ndarray, b: np.ndarray) -> float:
     return len(one & two) / len(one | two)
 
 
-def test_signatures_estimate_the_jaccard_similarity() -> None:
+def test_signatures_estimate_the_jaccard_similarity():
     rng = np.random.default_rng(0)
     base = rng.integers(0, 5000, 3000)
     for keep in (3000, 2800, 2000, 500):
@@ -29,7 +29,7 @@ def test_signatures_estimate_the_jaccard_similarity() -> None:
         assert np.mean(estimates) == pytest.approx(jaccard(base, other), abs=0.1)
 
 
-def test_a_text_has_the_same_signature_in_any_company_and_a_short_one_has_its_own() -> None:
+def test_a_text_has_the_same_signature_in_any_company_and_a_short_one_has_its_own():
     rng = np.random.default_rng(1)
     texts = [rng.integers(0, 50, n) for n in (0, 1, 4, 5, 6, 300, 0, 2)]
     for text, signature in zip(texts, signed(*texts), strict=True):
@@ -64,7 +64,7 @@ def alike(rng: np.random.Generator, count: int, changed: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize("threshold", [0.5, 0.8, 1.0])
-def test_near_duplicates_of_the_corpus_are_found_and_only_they(threshold: float) -> None:
+def test_near_duplicates_of_the_corpus_are_found_and_only_they(threshold):
     rng = np.random.default_rng(2)
     texts = rng.integers(0, 5000, (40, 400))
     documents = {f"q{i}": ("train", tokens) for i, tokens in enumerate(texts)}
@@ -78,9 +78,7 @@ def test_near_duplicates_of_the_corpus_are_found_and_only_they(threshold: float)
 
 
 @pytest.mark.parametrize("first", [2, 32])
-def test_however_few_are_compared_first_all_near_duplicates_are_found(
-    monkeypatch: pytest.MonkeyPatch, first: int
-) -> None:
+def test_however_few_are_compared_first_all_near_duplicates_are_found(monkeypatch, first):
     monkeypatch.setattr(module, "FIRST", first)
     rng = np.random.default_rng(5)
     minhashes = np.concatenate([alike(rng, 60, changed) for changed in (0.05, 0.1, 0.13, 0.2)])
@@ -93,7 +91,7 @@ def test_however_few_are_compared_first_all_near_duplicates_are_found(
     assert 20 < expected.sum() < (ranks > 0).sum()
 
 
-def test_thousands_of_near_duplicates_of_one_another_need_little_memory() -> None:
+def test_thousands_of_near_duplicates_of_one_another_need_little_memory():
     minhashes = alike(np.random.default_rng(6), 3000, 0.04)
     splits = ["train" if i % 5 == 0 else "corpus" for i in range(len(minhashes))]
     names = [f"d{i}" for i in range(len(minhashes))]
@@ -101,7 +99,7 @@ def test_thousands_of_near_duplicates_of_one_another_need_little_memory() -> Non
     assert found_by(minhashes, names, splits, 0.8, **bounded) == set(names[::5])
 
 
-def test_of_two_similar_documents_on_different_splits_the_later_one_goes() -> None:
+def test_of_two_similar_documents_on_different_splits_the_later_one_goes():
     text = np.arange(300)
     every = {name: (name, text) for name in ("corpus", "test", "validation", "train")}
     assert found(every, 0.8) == {"test", "validation", "train"}
@@ -112,7 +110,7 @@ def test_of_two_similar_documents_on_different_splits_the_later_one_goes() -> No
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.8, 0.95])
-def test_pairs_at_the_threshold_are_rarely_missed(threshold: float) -> None:
+def test_pairs_at_the_threshold_are_rarely_missed(threshold):
     rng = np.random.default_rng(3)
     one, apart = rng.integers(0, 2**32, (2, 2000, PERMUTATIONS), dtype=np.uint32)
     other = np.where(rng.random(one.shape) < threshold, one, one + np.uint32(1))

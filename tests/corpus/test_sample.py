@@ -27,7 +27,7 @@ def shares(splits: list[str]) -> dict[str, float]:
     return {split: splits.count(split) / len(splits) for split in set(splits)}
 
 
-def test_shares_come_out_and_a_document_stays_in_its_split() -> None:
+def test_shares_come_out_and_a_document_stays_in_its_split():
     half = splits(0.5)
     assert shares(half) == pytest.approx({"corpus": 0.5, "train": 0.25, "validation": 0.1, "test": 0.15}, abs=0.03)
     assert half == splits(0.5)
@@ -37,7 +37,7 @@ def test_shares_come_out_and_a_document_stays_in_its_split() -> None:
     assert half != splits(0.5, seed=1)
 
 
-def test_files_can_say_their_split_and_the_others_give_queries_to_learn_from_and_no_more_test_text() -> None:
+def test_files_can_say_their_split_and_the_others_give_queries_to_learn_from_and_no_more_test_text():
     test, both = {"test_files": "*test*"}, {"test_files": "*test*", "validation_files": "val*"}
     files = {"wiki.train.tokens": "corpus", "wiki.test.tokens": "test", "test-00000-of-00001.parquet": "test"}
     assert {file: draw(0.0, **test).split("document", file) for file in files} == files
@@ -47,7 +47,7 @@ def test_files_can_say_their_split_and_the_others_give_queries_to_learn_from_and
     assert set(splits(0.5, file="test.jsonl.zst", **both)) == {"test"}
 
 
-def test_the_first_ones_are_drawn_in_proportion_to_their_weights() -> None:
+def test_the_first_ones_are_drawn_in_proportion_to_their_weights():
     weights = np.where(np.arange(30_000) % 3 == 0, 4.0, 1.0)
     keys = np.array([sampling_key(0, f"document{i}", weight) for i, weight in enumerate(weights)])
     order = np.argsort(keys)
@@ -58,7 +58,7 @@ def test_the_first_ones_are_drawn_in_proportion_to_their_weights() -> None:
     assert keys.min() > 0
 
 
-def test_a_key_follows_from_the_document_and_its_weight() -> None:
+def test_a_key_follows_from_the_document_and_its_weight():
     weighted = draw(0.3, documents=5, weights={"A": 2.0, "B": 1.0})
     names = NAMES[:200]
     drawn = [weighted.split(name, "00.jsonl.zst") for name in names]
@@ -73,7 +73,7 @@ KEYS = st.floats(min_value=1e-20, max_value=1e6)
 
 
 @given(st.lists(st.tuples(KEYS, st.integers(0, 1000)), min_size=1), st.integers(1, 5000), KEYS)
-def test_a_bound_reaches_as_far_as_is_asked(documents: list[tuple[float, int]], wanted: int, low: float) -> None:
+def test_a_bound_reaches_as_far_as_is_asked(documents, wanted, low):
     histogram = KeyHistogram()
     for key, characters in documents:
         histogram.add(key, characters)

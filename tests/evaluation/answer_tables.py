@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.answering.answer import SCHEMA
+from pipelines.evaluation import accuracy
 
 
 def write_questions(path: Path, popularity: list[int | None], relations: list[str]) -> None:
@@ -33,3 +34,12 @@ def write_answers(path: Path, right: np.ndarray, **columns) -> None:
     table |= {"prediction": [f"p{i}" for i in range(n)], "correct": right, "correct_word": right}
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(table | columns).cast(SCHEMA), path)
+
+
+def read(folder: Path, popularity: list[int | None], relations: list[str], **right: np.ndarray) -> accuracy.Answers:
+    """Answers by each method, right where its array says, to questions with these popularities and relations."""
+    write_questions(folder / "questions.parquet", popularity, relations)
+    files = {method: folder / f"{method}.parquet" for method in right}
+    for method, file in files.items():
+        write_answers(file, right[method])
+    return accuracy.read(folder / "questions.parquet", files)

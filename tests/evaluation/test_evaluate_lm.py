@@ -10,13 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import tiny_models
 
 from pipelines import draws, params
 from pipelines.evaluation import evaluate_lm
-from pipelines.lm.language_model import Prompt
-from pipelines.lm.local import LocalModel
-from pipelines.replug import ensemble
 
 PARAMS = SimpleNamespace(
     seed=0,
@@ -28,21 +24,23 @@ TEXTS = [("The city", " of Velm is"), ("It ends mid", "dle of a word \n"), (" = 
 WORDS = [3, 4, 6]  # of the continuations, with line ends
 
 
-@pytest.fixture
-def evaluated(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    n = logprob_tables.QUERIES
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory):
+    """The stage's metrics, its table and its file of metrics."""
+    folder, n = tmp_path_factory.mktemp("evaluated"), logprob_tables.QUERIES
     for seed, lm in enumerate(PARAMS.lms):
-        logprob_tables.write(tmp_path / "data/logprobs/pile" / lm, lm, seed)
+        logprob_tables.write(folder / "data/logprobs/pile" / lm, lm, seed)
     contexts, continuations = zip(*(TEXTS[i % 3] for i in range(n + 1)), strict=True)
-    queries = {"id": [f"q{i:02}" for i in range(n + 1)], "split": ["test"] * (n + 1)}
-    queries |= {"source_document": [f"s{i // 2}" for i in range(n + 1)], "source": ["CC", "Hub"] * (n // 2) + ["CC"]}
-    (tmp_path / "data/corpus/pile").mkdir(parents=True)
-    file = tmp_path / "data/corpus/pile/queries.parquet"
-    pq.write_table(pa.table(queries | {"context": contexts, "continuation": continuations}), file)
-    flat = evaluate_lm.evaluate(PARAMS, "pile")
-    table = pq.read_table(evaluate_lm.OUT / "pile/bpb.parquet").to_pandas()
-    figures = json.loads((evaluate_lm.METRICS / "language_modelling_pile.json").read_text())
+    queries = {"id": [f"q{i:02}" for i in range(n + 1)], "source": ["CC", "Hub"] * (n // 2) + ["CC"]}
+    queries |= {"source_document": [f"s{i // 2}" for i in range(n + 1)], "split": ["test"] * (n + 1)}
+    (folder / "data/corpus/pile").mkdir(parents=True)
+    columns = queries | {"context": contexts, "continuation": continuations}
+    pq.write_table(pa.table(columns), folder / "data/corpus/pile/queries.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        flat = evaluate_lm.evaluate(PARAMS, "pile")
+    table = pq.read_table(folder / evaluate_lm.OUT / "pile/bpb.parquet").to_pandas()
+    figures = json.loads((folder / evaluate_lm.METRICS / "language_modelling_pile.json").read_text())
     return SimpleNamespace(flat=flat, table=table, figures=figures)
 
 
@@ -56,11 +54,8 @@ def test_the_figures_are_sums_over_the_corpus_for_every_language_model(evaluated
         figures = evaluated.figures[lm]
         for name, k in [("none", 0), *((name, k) for name in ("bm25", "dense", "lsr", "random") for k in (1, 2, 3))]:
             label, own = (f"{name}_k{k}" if k else name), rows(evaluated, lm, name, k)
-            none, random = (
-                rows(evaluated, lm, "none", 0).nats.sum(),
-                rows(evaluated, lm, "random", max(k, 1)).nats.sum(),
-            )
-            nats = own.nats.sum()
+            without = ("none", 0), ("random", max(k, 1))
+            nats, none, random = own.nats.sum(), *(rows(evaluated, lm, *one).nats.sum() for one in without)
             assert len(own) == logprob_tables.QUERIES
             expected = {
                 "bpb": nats / math.log(2) / own.bytes.sum(),
@@ -77,9 +72,7 @@ def test_the_figures_are_sums_over_the_corpus_for_every_language_model(evaluated
                 assert figure["low"] <= figure["value"] <= figure["high"]
         lsr, dense = (rows(evaluated, lm, name, 2).nats.sum() for name in ("lsr", "dense"))
         assert figures["lsr_gain_k2"]["value"] == pytest.approx(100 * (1 - lsr / dense))
-        assert figures["bpb_dense_k3_t1"] == figures["bpb_dense_k3"], (
-            "the sweep at the temperature in use is that figure"
-        )
+        assert figures["bpb_dense_k3_t1"] == figures["bpb_dense_k3"], "that is the temperature in use"
         assert figures["bpb_dense_k3_t0.1"] != figures["bpb_dense_k3"]
         assert evaluated.flat[f"{lm}.bpb_none"] == figures["bpb_none"]["value"]
     assert evaluated.figures["tiny"]["bpb_none"] != evaluated.figures["second"]["bpb_none"]
@@ -115,20 +108,6 @@ def test_intervals_resample_source_documents_the_same_for_every_figure(evaluated
         assert (figure["low"], figure["high"]) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])))
 
 
-def test_a_column_that_many_figures_are_made_of_is_summed_once(evaluated, monkeypatch):
-    real, seen = evaluate_lm.intervals.cluster_sums, []
-
-    def counted(columns, clusters):
-        seen.append(columns)
-        return real(columns, clusters)
-
-    monkeypatch.setattr(evaluate_lm.intervals, "cluster_sums", counted)
-    monkeypatch.setattr(evaluate_lm.lm_controls, "settings", lambda *_: [])  # these have columns of their own
-    evaluate_lm.evaluate(PARAMS, "pile")
-    ensembles = 4 * (3 + 2)  # each retriever's k, and two more temperatures
-    assert max(columns.shape[1] for columns in seen) == 1 + ensembles + 3  # without documents; bytes, tokens, words
-
-
 def test_the_table_has_one_row_for_each_setting_and_query_in_order(evaluated):
     keys = evaluated.table[["corpus", "lm", "retriever", "k", "query_id"]]
     assert not keys.duplicated().any()
@@ -148,25 +127,3 @@ def test_words_are_counted_as_wikitext_counts_them(tmp_path, real):
     pq.write_table(pa.table(queries | labels), tmp_path / "queries.parquet")
     found = evaluate_lm.describe(tmp_path / "queries.parquet", np.array(ids, object))
     assert found.words.sum() == 245_569
-
-
-def test_bits_per_byte_are_those_of_the_lm_evaluation_harness(tmp_path):
-    metrics, huggingface = (
-        pytest.importorskip(f"lm_eval.{name}", reason="the package lm_eval is not installed")
-        for name in ("api.metrics", "models.huggingface")
-    )
-    from lm_eval.api.instance import Instance
-
-    texts = [*tiny_models.TEXT, *tiny_models.words(6, 3, at_least=2, at_most=20)]
-    folder = tiny_models.language_model(tmp_path / "lm")
-    # it begins a text with <s> by itself, and the tokenizer would again
-    theirs = huggingface.HFLM(str(folder), device="cpu", dtype="float32", batch_size=2, add_bos_token=False)
-    asked = [Instance("loglikelihood_rolling", {}, (text,), i) for i, text in enumerate(texts)]
-    sums = theirs.loglikelihood_rolling(asked, disable_tqdm=True)
-    expected = metrics.bits_per_byte([(own, len(text.encode())) for own, text in zip(sums, texts, strict=True)])
-
-    lm = LocalModel(folder, name="tiny", dtype="fp32", batch_tokens=1000, device="cpu", threads=1)
-    scores = lm.score([Prompt("")] * len(texts), texts)
-    nats = -sum(own.sum(dtype=np.float64) for own in scores.log_probs)
-    found = ensemble.bits_per_byte(nats, sum(own.sum() for own in scores.bytes))
-    assert found == pytest.approx(expected, abs=1e-4)

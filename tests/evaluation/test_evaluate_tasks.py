@@ -6,7 +6,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-import benchmark_files
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,16 +23,14 @@ from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.retrieval import bm25_build
 
-
-@pytest.fixture
-def raw(tmp_path) -> Path:
-    return benchmark_files.write(tmp_path / "raw")
+pytestmark = pytest.mark.usefixtures("workplace")
+REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
 
 
 class FakeLM:
     """Prefers the letter, or says the word, that stands last in the knowledge of a prompt."""
 
-    name, max_tokens, mixes, votes, scores, begins = "fake", 400, True, True, True, " "
+    name, max_tokens, mixes, votes, scores, begins, usage = "fake", 400, True, True, True, " ", {}
 
     def token_id(self, text):
         return "ABCD".index(text.strip())
@@ -56,9 +53,24 @@ class FakeLM:
     def generate(self, prompts, max_tokens, stop="\n"):
         return [Generation(f" {self._hint(p)}", -0.1, len(p.context)) for p in prompts]
 
+    def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+        return self.generate(prompts[:: log_weights.shape[1]], max_tokens)
 
-def test_mmlu_mixes_probabilities_over_documents():
+
+class Voting(FakeLM):
+    mixes, generate_mixture = False, None
+
+
+class Closed(Voting):
+    votes = False
+
+
+def test_mmlu_mixes_probabilities_over_documents_of_letters_as_they_follow_the_prompt():
     class Mixed(FakeLM):
+        def token_id(self, text):
+            assert text[0] == " "
+            return super().token_id(text)
+
         def next_token(self, prompts):
             return np.log(np.array([[0.9, 0.1, 0, 0, 0], [0, 0.5, 0.4, 0.1, 0], [0, 0.5, 0.4, 0.1, 0]]) + 1e-9)
 
@@ -81,7 +93,7 @@ def test_a_letter_of_two_tokens_is_scored_as_text():
             assert continuations == [" C", " C"]
             return Scores([np.log([0.9, 0.6]), np.log([0.6, 0.8])], [])  # C: 0.54 and 0.48 against B's 0.5
 
-    assert mmlu.answer(SmallVocabulary(), [None, None], np.zeros((2, 1))) == ["C", "B"]
+    assert mmlu.answer(SmallVocabulary(), [Prompt("")] * 2, np.zeros((2, 1))) == ["C", "B"]
 
 
 def search(queries):
@@ -92,93 +104,55 @@ def search(queries):
     return pa.table({"texts": texts, "similarities": [[0.5] * 3] * len(queries)})
 
 
-REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
+def evaluate(task, method, lm, search, key="k", replug=REPLUG):
+    return evaluate_tasks.evaluate(task, evaluate_tasks.Setup(method, lm, search, 5, replug, key))
 
 
-def evaluate(task, method, lm, search, key):
-    return evaluate_tasks.evaluate(task, evaluate_tasks.Setup(method, lm, search, 5, REPLUG, key))
+def open_task(*queries, shown=()):
+    items, shots = ([Item(name, "", name, f"{name}:", ["the one", "Number"]) for name in of] for of in (queries, shown))
+    return Task("nq", items, {"": shots}, "tasks.qa_shots", options=False)
 
 
-@pytest.mark.usefixtures("workplace")
 def test_documents_that_hold_the_answer_raise_accuracy_whatever_the_shards(raw, monkeypatch):
-    task = read(raw, "mmlu")
+    """All questions are searched for at once, because a search passes over the whole corpus."""
+    task, asked = read(raw, "mmlu"), []
     closed = evaluate(task, "closed_book", FakeLM(), None, "c")
     whole = evaluate(task, "replug", FakeLM(), search, "r")
     assert whole.schema == evaluate_tasks.SCHEMA
     assert whole["correct"].to_pylist() == [True] * 40
     assert sum(closed["correct"].to_pylist()) == sum(item.answers == ["A"] for item in task.items)
-    monkeypatch.setattr(evaluate_tasks, "SHARD", 7)
-    assert evaluate(task, "replug", FakeLM(), search, "again").equals(whole)
-
-
-@pytest.mark.usefixtures("workplace")
-def test_an_ensembles_shard_has_fewer_questions_as_each_has_more_prompts(raw, monkeypatch):
     monkeypatch.setattr(evaluate_tasks, "SHARD", 30)
-    task = read(raw, "mmlu")
-    for method, finds, sizes in (("closed_book", None, [30, 10]), ("replug", search, [10] * 4)):
-        evaluate(task, method, FakeLM(), finds, "sizes")
+    for method, finds, sizes in (
+        ("closed_book", None, [30, 10]),
+        ("replug", lambda queries: asked.append(len(queries)) or search(queries), [10] * 4),  # three prompts each
+    ):
+        assert evaluate(task, method, FakeLM(), finds, "sizes").equals(whole if finds else closed)
         (folder,) = Path(".longtail/shards").glob(f"evaluate_tasks@*-{method}-sizes")
         assert [pq.read_table(file).num_rows for file in sorted(folder.iterdir())] == sizes
-
-
-@pytest.mark.usefixtures("workplace")
-def test_all_questions_are_searched_for_at_once_whatever_the_shards(raw, monkeypatch):
-    """Reading the documents of a search passes over the whole corpus."""
-    monkeypatch.setattr(evaluate_tasks, "SHARD", 1)
-    task, asked = read(raw, "mmlu"), []
-    evaluate(task, "replug", FakeLM(), lambda queries: asked.append(len(queries)) or search(queries), "k")
     assert [number for number in asked if number >= len(task.items)] == [len(task.items)]
     assert len(asked) <= len(task.shots) + 1
 
 
-@pytest.mark.usefixtures("workplace")
-def test_open_questions_are_answered_under_the_mixture_and_mmlus_letters_by_next_tokens(raw):
-    class Mixing(FakeLM):
+def test_open_questions_are_answered_under_the_mixture_and_right_if_that_is_an_answer_and_not_if_it_holds_one():
+    class Saying(FakeLM):
         def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+            assert (len(prompts), max_tokens) == (6, 5)
             np.testing.assert_allclose(np.exp(log_weights), 1 / 3)
-            return [Generation(f" {len(prompts)} prompts, {max_tokens} tokens", -0.1, 1)] * len(log_weights)
+            return [Generation(text, -0.1, 1) for text in (" Number", " Number three")]
 
-    items = [Item(f"{i}", "", f"who is {i}", f"{i}:", ["x"]) for i in range(2)]
-    task = Task("nq", items, {"": []}, "", options=False)
-    assert evaluate(task, "replug", Mixing(), search, "k")["prediction"].to_pylist() == ["6 prompts, 5 tokens"] * 2
+    answered = evaluate(open_task("who is 0", "who is 1"), "replug", Saying(), search)
+    assert answered["correct"].to_pylist() == [True, False]
 
 
-@pytest.mark.usefixtures("workplace")
 def test_documents_weigh_by_their_similarity_at_the_params_temperature(raw):
     def similar(queries):
         found = search(queries).set_column(0, "texts", pa.array([["one B", "two A", "three A"]] * len(queries)))
         return found.set_column(1, "similarities", pa.array([[1.0, 0.5, 0.5]] * len(queries)))
 
-    task = read(raw, "mmlu")
-    warm, cold = ((f"{t}", REPLUG.model_copy(update={"temperature": t})) for t in (1.0, 0.1))
-    for (key, replug), letter in ((warm, "A"), (cold, "B")):  # lambda of the first: 0.45 and 0.99
-        setup = evaluate_tasks.Setup("replug", FakeLM(), similar, 5, replug, key)
-        assert set(evaluate_tasks.evaluate(task, setup)["prediction"].to_pylist()) == {letter}
-
-
-@pytest.mark.usefixtures("workplace")
-def test_an_open_answer_is_right_if_it_is_an_answer_and_not_if_it_holds_one():
-    items = [Item(name, "", name, f"{name}:", ["the one", "Number"]) for name in ("right", "wrong")]
-    said = {"right": " Number", "wrong": " Number three"}
-
-    class Saying(FakeLM):
-        def generate(self, prompts, max_tokens, stop="\n"):
-            return [Generation(said[prompt.context.rstrip(":")], -0.1, 1) for prompt in prompts]
-
-    table = evaluate(Task("nq", items, {"": []}, "", options=False), "closed_book", Saying(), None, "k")
-    assert table["correct"].to_pylist() == [True, False]
-
-
-def test_a_letter_is_asked_for_as_it_follows_the_prompt():
-    class Following(FakeLM):
-        asked = []  # noqa: RUF012
-
-        def token_id(self, text):
-            self.asked.append(text)
-            return super().token_id(text)
-
-    mmlu.answer(Following(), [Prompt("Answer:")], np.zeros((1, 1)))
-    assert Following.asked[:4] == [" A", " B", " C", " D"]
+    for temperature, letter in ((1.0, "A"), (0.1, "B")):  # lambda of the first: 0.45 and 0.99
+        replug = REPLUG.model_copy(update={"temperature": temperature})
+        rows = evaluate(read(raw, "mmlu"), "replug", FakeLM(), similar, f"{temperature}", replug)
+        assert set(rows["prediction"].to_pylist()) == {letter}
 
 
 def long_documents(queries):
@@ -187,99 +161,64 @@ def long_documents(queries):
     return pa.table({"texts": texts, "similarities": [[1.0]] * len(queries)})
 
 
-@pytest.mark.usefixtures("workplace")
-def test_a_subject_whose_prompts_are_too_long_is_left_out_by_every_method_and_named(raw):
+def test_a_subject_whose_prompts_are_too_long_is_left_out_by_every_method_and_the_param_is_named_where_none_fits(raw):
     task, lm = read(raw, "mmlu"), FakeLM()
-    tables = [
-        evaluate(task, "closed_book", lm, None, "k"),
-        evaluate(task, "replug", lm, long_documents, "k"),
-    ]
-    table, too_long = evaluate_tasks.drop_too_long(pa.concat_tables(tables), task, lm)
+    answered = [evaluate(task, "closed_book", lm, None), evaluate(task, "replug", lm, long_documents)]
+    table, too_long = evaluate_tasks.drop_too_long(pa.concat_tables(answered), task, lm)
     assert too_long == {"virology": sum(item.subject == "virology" for item in task.items)}
     assert set(table["subject"].to_pylist()) == {"formal_logic"}
     assert table["prediction"].null_count == 0
     figures = evaluate_tasks.summarise(table, 0, 10)["mmlu"]
     assert figures["closed_book"]["questions"] == figures["replug"]["questions"] == len(table) / 2
-
-
-@pytest.mark.usefixtures("workplace")
-def test_an_open_question_that_is_too_long_is_left_out_alone(raw):
-    class Mixing(FakeLM):
-        def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
-            return self.generate(prompts, max_tokens)
-
-    lm = Mixing()
-    items = [Item(f"{i}", "", f"virology {i}" if i == 1 else f"{i}", f"{i}:", ["x"]) for i in range(3)]
-    task = Task("nq", items, {"": [Item("s", "", "shown", "shown:", ["x"])]}, "tasks.qa_shots", options=False)
-    answered = evaluate(task, "replug", lm, long_documents, "k")
-    table, too_long = evaluate_tasks.drop_too_long(answered, task, lm)
+    # an open question is left out alone
+    task = open_task("0", "virology 1", "2", shown=["shown"])
+    table, too_long = evaluate_tasks.drop_too_long(evaluate(task, "replug", lm, long_documents), task, lm)
     assert (table["question_id"].to_pylist(), too_long) == (["0", "2"], {"": 1})
-
-
-@pytest.mark.usefixtures("workplace")
-def test_demonstrations_that_never_fit_are_an_error_that_names_the_param(raw):
-    class Small(FakeLM):
-        max_tokens = 10
-
-    task = read(raw, "mmlu")
-    answered = evaluate(task, "closed_book", Small(), None, "k")
-    with pytest.raises(
-        LongtailError, match=r"tasks\.mmlu_shots is 2, but no prompt fits the 10 tokens that fake reads"
-    ):
-        evaluate_tasks.drop_too_long(answered, task, Small())
+    # no prompt fits
+    small = FakeLM()
+    small.max_tokens, task = 10, read(raw, "mmlu")
+    said = r"tasks\.mmlu_shots is 2, but no prompt fits the 10 tokens that fake reads"
+    with pytest.raises(LongtailError, match=said):
+        evaluate_tasks.drop_too_long(evaluate(task, "closed_book", small, None, "small"), task, small)
 
 
 def test_metrics_by_hand():
     def rows(name, method, right, category=None):
-        return [
-            {"task": name, "method": method, "question_id": f"{i}", "subject": None, "category": category}
-            | {"prediction": "", "answers": [], "correct": bool(one)}
-            for i, one in enumerate(right)
-        ]
+        same = {"task": name, "method": method, "subject": None, "category": category, "prediction": "", "answers": []}
+        return [same | {"question_id": f"{i}", "correct": bool(one)} for i, one in enumerate(right)]
 
     made = rows("nq", "closed_book", [0, 0, 1, 1]) + rows("nq", "replug", [0, 1, 1, 1])
     made += rows("mmlu", "closed_book", [1, 0], "STEM") + rows("mmlu", "closed_book", [1, 1, 1, 1, 1, 0], "other")
     made += rows("mmlu", "replug", [1, 1], "STEM") + rows("mmlu", "replug", [1, 1, 1, 1, 0, 0], "other")
     made += [row | {"method": "replug_lsr"} for row in made if row["method"] == "replug"]
     figures = evaluate_tasks.summarise(pa.Table.from_pylist(made, evaluate_tasks.SCHEMA), 0, 100)
+    assert set(figures) == {"mmlu", "nq"}
     assert figures["nq"]["replug"]["accuracy"]["value"] == 0.75
     assert figures["nq"]["replug"]["gain"]["value"] == 0.25
     assert figures["mmlu"]["closed_book"]["accuracy"]["value"] == 0.75
     assert figures["mmlu"]["closed_book"]["mean_of_categories"] == pytest.approx((1 / 2 + 5 / 6) / 2)
-    categories = {c: own["value"] for c, own in figures["mmlu"]["replug"]["categories"].items()}
-    assert categories == {"STEM": 1.0, "other": pytest.approx(4 / 6)}
+    found = {c: (of["value"], of["gain"]["value"]) for c, of in figures["mmlu"]["replug"]["categories"].items()}
+    assert found == {"STEM": (1.0, 0.5), "other": pytest.approx((4 / 6, -1 / 6))}
     assert figures["mmlu"]["replug"]["categories"]["STEM"]["questions"] == 2
-    gains = {c: own["gain"]["value"] for c, own in figures["mmlu"]["replug"]["categories"].items()}
-    assert gains == {"STEM": 0.5, "other": pytest.approx(-1 / 6)}
-    assert set(figures) == {"mmlu", "nq"}
-
-
-def test_tables_round_trip(tmp_path):
-    pq.write_table(evaluate_tasks.SCHEMA.empty_table(), tmp_path / "t.parquet")
-    assert pq.read_schema(tmp_path / "t.parquet").equals(evaluate_tasks.SCHEMA)
 
 
 def test_a_server_votes_on_open_questions_and_mixes_letters_that_it_shows(raw):
-    class Server(FakeLM):
-        mixes = False
-
-    class Silent(Server):
-        votes = scores = False
+    class Silent(Closed):
+        scores = False
 
         def token_id(self, text):
             raise LongtailError("shows no next tokens")
 
     nq, of_mmlu, vote = read(raw, "nq"), read(raw, "mmlu"), REPLUG.model_copy(update={"vote": True})
     by = evaluate_tasks.answered_by
-    assert [by(nq, lm(), REPLUG) for lm in (FakeLM, Server, Silent)] == ["mixture", "vote", None]
-    assert [by(of_mmlu, lm(), REPLUG) for lm in (FakeLM, Server, Silent)] == ["mixture", "mixture", "vote"]
+    assert [by(nq, lm(), REPLUG) for lm in (FakeLM, Voting, Silent)] == ["mixture", "vote", None]
+    assert [by(of_mmlu, lm(), REPLUG) for lm in (FakeLM, Voting, Silent)] == ["mixture", "mixture", "vote"]
     assert (by(nq, FakeLM(), vote), by(of_mmlu, FakeLM(), vote)) == ("vote", "mixture")
 
 
 @pytest.fixture
-def datastore(tmp_path, root, monkeypatch):
+def datastore(root):
     """Twelve documents, one of virology and one of logic, with a BM25 index; and the sample's params."""
-    monkeypatch.chdir(tmp_path)
     texts = [f"{subject} is about C" for subject in ("virology", "logic")] + [f"word{i} and A" for i in range(10)]
     docs = {"id": [f"d{i:02}" for i in range(12)], "title": [""] * 12, "text": texts, "source_document": [""] * 12}
     path = Path("data/corpus/wikipedia/docs.parquet")
@@ -291,45 +230,28 @@ def datastore(tmp_path, root, monkeypatch):
     return chosen
 
 
-def test_bm25s_documents_weigh_by_their_share_of_the_best_score(datastore):
+def test_the_controls_documents_weigh_by_their_share_of_the_best_score_or_the_same(datastore):
     found = evaluate_tasks.open_search("replug_bm25", datastore, Path("data"))(["about virology", "logic"])
     assert [ids[0] for ids in found["doc_ids"].to_pylist()] == ["d00", "d01"]
     similarities = np.array(found["similarities"].to_pylist())
     assert similarities.shape == (2, 10)
     np.testing.assert_array_equal(similarities.max(1), 1.0)
     assert 0 < similarities[0, 1] < 1, "a document of one of two words"
-
-
-def test_random_documents_weigh_the_same_and_are_other_ones_for_each_question(datastore):
-    search = evaluate_tasks.open_search("replug_random", datastore, Path("data"))
-    found = search(["about virology", "logic"])
+    at_random = evaluate_tasks.open_search("replug_random", datastore, Path("data"))
+    found = at_random(["about virology", "logic"])
     ids = found["doc_ids"].to_pylist()
     assert [len(set(of_question)) for of_question in ids] == [10, 10]
     assert ids[0] != ids[1]
     assert found["similarities"].to_pylist() == [[0.0] * 10] * 2
-    assert search(["logic"])["doc_ids"].to_pylist() == ids[1:]
+    assert at_random(["logic"])["doc_ids"].to_pylist() == ids[1:]
     datastore.seed += 1
-    assert evaluate_tasks.open_search("replug_random", datastore, Path("data"))(["logic"])["doc_ids"] != ids[1:]
-
-
-class Mixing(FakeLM):
-    usage = {}  # noqa: RUF012
-
-    def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
-        return self.generate(prompts[:: log_weights.shape[1]], max_tokens)
-
-
-class Voting(Mixing):
-    mixes, generate_mixture = False, None
-
-
-class Closed(Voting):
-    votes = False
+    other = evaluate_tasks.open_search("replug_random", datastore, Path("data"))
+    assert other(["logic"])["doc_ids"].to_pylist() != ids[1:]
 
 
 @pytest.fixture
 def run_stage(raw, datastore, monkeypatch):
-    """Run the stage for a task and a language model named `fake`; `find` stands for the dense indexes.
+    """Run the stage for a task and a language model named `fake`; the dense indexes' documents end in a letter.
 
     TriviaQA has no data here. Returns the rows of the predictions and the figures.
     """
@@ -339,26 +261,19 @@ def run_stage(raw, datastore, monkeypatch):
     values["lm"]["fake"], values["lms"] = values["lm"]["tiny"], ["tiny", "fake"]
     Path("params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))  # tiny stays the first
 
-    def find(texts):
-        found, n = search([text if text[:-1][-1:].isdigit() else f"{text} 1" for text in texts]), len(texts)
-        columns = [found["texts"].to_pylist(), *[[[""] * 3] * n] * 2, found["similarities"].to_pylist(), *[[0] * n] * 3]
-        return pa.table(columns, schema=passages.SCHEMA)
+    def saying(letter):
+        def find(texts):
+            of_question = [[f"{i} {letter}" for i in range(3)], *[[""] * 3] * 2, [0.5] * 3, *[0] * 3]
+            return pa.table([[column] * len(texts) for column in of_question], schema=passages.SCHEMA)
 
-    def find_by_lsr(texts):
-        return find(texts).set_column(0, "texts", pa.array([["one D", "two D", "three D"]] * len(texts)))
+        return passages.Source(find, 9, written=False)
 
-    sources = {"replug": passages.Source(find, 9, written=False)}
-    sources |= {"replug_lsr": passages.Source(find_by_lsr, 9, written=False)}
+    sources = {"replug": saying("B"), "replug_lsr": saying("D")}
     monkeypatch.setattr(passages, "open_source", lambda method, *_: sources.get(method))
 
     def run(task, lm):
         opened = []
-
-        def lm_at_work(folder, *_):
-            opened.append(folder.name)
-            return nullcontext(lm)
-
-        monkeypatch.setattr(open_lm, "lm_at_work", lm_at_work)
+        monkeypatch.setattr(open_lm, "lm_at_work", lambda folder, *_: opened.append(folder.name) or nullcontext(lm))
         monkeypatch.setattr("sys.argv", ["evaluate_tasks", task, "fake"])
         evaluate_tasks.main()
         assert opened == ["fake"]
@@ -369,32 +284,28 @@ def run_stage(raw, datastore, monkeypatch):
     return run
 
 
-@pytest.mark.parametrize(("task", "methods"), [("mmlu", 5), ("nq", 5), ("triviaqa", 0)])
-def test_the_stage_leaves_a_benchmarks_answers_and_figures(run_stage, task, methods):
-    rows, figures = run_stage(task, Mixing())
-    keys = [(row["method"], row["question_id"]) for row in rows]
-    assert keys == sorted(keys)
-    said = {method: {row["prediction"] for row in rows if row["method"] == method} for method in evaluate_tasks.METHODS}
-    assert not methods or ({"B"} <= said["replug"] and said["replug_lsr"] == {"D"}), "each has its own documents"
-    assert (figures.pop("rejects"), figures.pop("too_long")) == ({}, {})
-    assert list(figures) == sorted(evaluate_tasks.METHODS)[:methods]
-    for method, figure in figures.items():
-        assert figure["questions"] == sum(row["method"] == method for row in rows) > 0
-        assert ("categories" in figure) == (task == "mmlu")
-        assert figure["answered_by"] == (None if method == "closed_book" else "mixture")
-
-
-def test_controls_have_their_own_documents(run_stage):
-    rows, _ = run_stage("mmlu", Mixing())
-    said = {(row["method"], row["prediction"]) for row in rows if row["method"] in evaluate_tasks.CONTROLS}
-    assert said == {("replug_random", "A"), ("replug_bm25", "A")}, "one document of ten says C"
-
-
-def test_a_model_that_cannot_mix_votes_and_one_that_cannot_vote_answers_closed_book(run_stage, capsys):
-    _, figures = run_stage("nq", Voting())
-    assert {figures[method]["answered_by"] for method in evaluate_tasks.METHODS[1:]} == {"vote"}
-    capsys.readouterr()
-    rows, figures = run_stage("nq", Closed())
-    assert {row["method"] for row in rows} == {"closed_book"} == {*figures} - {"rejects", "too_long"}
-    said = capsys.readouterr().out
-    assert said.startswith("fake shows no log-probabilities of its answers to nq, so it answers closed-book alone")
+def test_the_stage_leaves_a_benchmarks_answers_and_figures(run_stage, capsys):
+    for task, n_methods, lm, by in (
+        ("mmlu", 5, FakeLM, "mixture"),
+        ("nq", 5, FakeLM, "mixture"),
+        ("triviaqa", 0, FakeLM, ""),
+        ("nq", 5, Voting, "vote"),
+        ("nq", 1, Closed, None),
+    ):
+        capsys.readouterr()
+        rows, figures = run_stage(task, lm())
+        keys, said = [(row["method"], row["question_id"]) for row in rows], {}
+        assert keys == sorted(keys)
+        assert (figures.pop("rejects"), figures.pop("too_long")) == ({}, {})
+        assert list(figures) == sorted(evaluate_tasks.METHODS)[:n_methods]
+        for method, figure in figures.items():
+            said[method] = {row["prediction"] for row in rows if row["method"] == method}
+            assert figure["questions"] == sum(row["method"] == method for row in rows) > 0
+            assert ("categories" in figure) == (task == "mmlu")
+            assert figure["answered_by"] == (None if method == "closed_book" else by)
+        if n_methods == 5:  # each has its own documents
+            assert (said["replug"], said["replug_lsr"]) == ({"B"}, {"D"})
+        if task == "mmlu":
+            assert (said["replug_random"], said["replug_bm25"]) == ({"A"}, {"A"}), "one document of ten says C"
+    refused = "fake shows no log-probabilities of its answers to nq, so it answers closed-book alone"
+    assert capsys.readouterr().out.startswith(refused)

@@ -3,7 +3,6 @@
 import gzip
 import itertools
 import json
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,11 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import params
-from pipelines.errors import LongtailError
 from pipelines.evaluation import exposure
-from pipelines.questions.published import read_published
 from pipelines.sources import mentions
-from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -50,18 +46,18 @@ def question_sets(folder: Path, popqa=POPQA, entityquestions=ENTITYQUESTIONS) ->
         pq.write_table(pa.table(columns), folder / f"questions/{name}/{name}.parquet")
 
 
-def texts_of_c4(folder: Path, texts=TEXTS, files: int = 2) -> None:
+def texts_of_c4(folder: Path, files: int = 2) -> None:
     (folder / "raw/c4").mkdir(parents=True, exist_ok=True)
     for i in range(files):
-        lines = "\n".join(t if t.startswith("{") else json.dumps({"text": t}) for t in texts[i::files])
+        lines = "\n".join(json.dumps({"text": t}) for t in TEXTS[i::files])
         (folder / f"raw/c4/{i}.json.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
 
 
-def count(folder: Path, name="c4", answered=ANSWERED, workers=1, match="all", max_reject_share=0.05, above=None):
+def count(folder: Path, name="c4", answered=ANSWERED, workers=1, match="all", above=None):
     settings = SimpleNamespace(
         language="en",
         c4=params.C4(sample_mb=1, match=match),
-        ingest=params.Ingest(max_reject_share=max_reject_share, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
+        ingest=params.Ingest(max_reject_share=0.5, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
         parts=SimpleNamespace(answered=list(answered)),
     )
@@ -74,7 +70,7 @@ def count(folder: Path, name="c4", answered=ANSWERED, workers=1, match="all", ma
     return found, counts
 
 
-def test_documents_with_the_subject_the_answer_and_both_are_counted_once_each(tmp_path):
+def test_documents_with_the_subject_the_answer_and_both_are_counted_once_each_whatever_the_parts(tmp_path, monkeypatch):
     question_sets(tmp_path)
     texts_of_c4(tmp_path)
     found, counts = count(tmp_path)
@@ -89,113 +85,51 @@ def test_documents_with_the_subject_the_answer_and_both_are_counted_once_each(tm
     }
     size = sum(map(len, TEXTS))
     assert counts == {"documents": 5, "bytes": size, "questions": 7, "together": 5, "rejected": 0}
+    before = (tmp_path / "out/c4/popqa.parquet").read_bytes()
+    monkeypatch.setattr(mentions, "BATCH", 1)
+    texts_of_c4(tmp_path, files=1)
+    lines = json.dumps({"text": 3}) + "\n"
+    (tmp_path / "raw/c4/1.json.gz").write_bytes(gzip.compress(lines.encode()))
+    assert count(tmp_path)[1] == counts | {"rejected": 1, "rejected.unexpected_layout": 1}
+    assert (tmp_path / "out/c4/popqa.parquet").read_bytes() == before
+    [row] = pq.read_table(tmp_path / "out/c4/rejects.parquet").to_pylist()
+    assert (row["file"], row["row"]) == ("1.json.gz", 1)
+    assert list(Path(".longtail/shards").glob("*")) == []
 
 
 def test_a_name_inside_a_longer_one_does_not_count_where_the_longest_match(tmp_path):
     question_sets(tmp_path, entityquestions=[("P19-1", "Ada L.", ["York"]), ("P19-2", "Ada", ["New York"])])
     texts_of_c4(tmp_path)
-    assert count(tmp_path)[0]["P19-1"] == count(tmp_path)[0]["P19-2"][::-1][:1] * 3 == (1, 1, 1)
-    found, _ = count(tmp_path, match="longest")
-    assert (found["P19-1"], found["P19-2"]) == ((1, 0, 0), (1, 1, 0))
+    for match, york, new_york in (("all", (1, 1, 1), (2, 1, 1)), ("longest", (1, 0, 0), (1, 1, 0))):
+        found, _ = count(tmp_path, match=match)
+        assert (found["P19-1"], found["P19-2"]) == (york, new_york)
 
 
-def test_the_same_bytes_whatever_files_batches_and_workers(tmp_path, monkeypatch):
-    question_sets(tmp_path)
-    texts_of_c4(tmp_path)
-    _, counts = count(tmp_path)
-    before = (tmp_path / "out/c4/popqa.parquet").read_bytes()
-    monkeypatch.setattr(mentions, "BATCH", 1)
-    texts_of_c4(tmp_path, files=1)
-    (tmp_path / "raw/c4/1.json.gz").unlink()
-    assert count(tmp_path)[1] == counts
-    assert (tmp_path / "out/c4/popqa.parquet").read_bytes() == before
-    texts_of_c4(tmp_path)
-    assert count(tmp_path, workers=2)[1] == counts
-    assert (tmp_path / "out/c4/popqa.parquet").read_bytes() == before
-    assert list(Path(".longtail/shards").glob("*")) == []
-
-
-def test_a_killed_run_counts_only_what_is_missing(tmp_path, monkeypatch):
-    question_sets(tmp_path)
-    texts_of_c4(tmp_path, files=3)
-    whole, _ = count(tmp_path)
-    read, parts = exposure.documents, []
-
-    def killed(name, part, rejects, media, links):
-        parts.append(part.file.name)
-        if len(parts) == 2:
-            raise KeyboardInterrupt
-        return read(name, part, rejects, media, links)
-
-    monkeypatch.setattr(exposure, "documents", killed)
-    with pytest.raises(KeyboardInterrupt):
-        count(tmp_path)
-    assert count(tmp_path)[0] == whole
-    assert parts == ["0.json.gz", "1.json.gz", "1.json.gz", "2.json.gz"]
-
-
-def test_bad_rows_are_named_and_too_many_stop_it(tmp_path):
-    question_sets(tmp_path)
-    texts_of_c4(tmp_path, [*TEXTS, '{"text": 3}'], files=1)
-    with pytest.raises(LongtailError, match=r"0\.json\.gz: 1 of 6 rows rejected"):
-        count(tmp_path)
-    assert not (tmp_path / "out").exists()
-    assert count(tmp_path, max_reject_share=0.5)[1]["rejected.unexpected_layout"] == 1
-    [row] = pq.read_table(tmp_path / "out/c4/rejects.parquet").to_pylist()
-    assert (row["file"], row["row"]) == ("0.json.gz", 6)
-
-
-def test_a_page_of_wikipedia_counts_by_its_title_and_what_a_reader_sees(tmp_path):
-    question_sets(tmp_path, [("1", "Ada", [], ["Rome"]), ("2", "Ada", [], ["Paris"])], [])
-    (tmp_path / "raw/wikipedia").mkdir(parents=True)
-    (tmp_path / "raw/wikipedia/pages-articles.xml").write_text(
-        """<mediawiki><page><title>Ada</title><ns>0</ns><id>1</id><revision><text>She went to [[Rome|the city]]
-        and to ''[[Paris]]''.</text></revision></page></mediawiki>"""
-    )
-    found, counts = count(tmp_path, "wikipedia", ["popqa"])
-    assert found == {"1": (1, 0, 0), "2": (1, 1, 1)}
-    assert counts["documents"] == 1
-
-
-def has(names: list[str], text: str) -> bool:
-    """Whether one of the names stands in the text as whole words, by a search name by name."""
-    for name in names:
-        left = r"(?<![^\W_])" if name[:1].isalnum() else ""
-        right = r"(?![^\W_])" if name[-1:].isalnum() else ""
-        if name and name in text and re.search(left + re.escape(name) + right, text):
-            return True
-    return False
-
-
-def test_real_questions_in_the_real_pile_as_a_plain_loop_counts_them(real, tmp_path):
-    import zstandard
-
-    published = read_published(real / "popqa/popQA.tsv", Rejects(0.0)).to_pylist()[::20]
-    rows = [(str(row["id"]), row["subj"], row["s_aliases"], row["possible_answers"]) for row in published]
-    question_sets(tmp_path, rows, [])
-    with (real / "pile/pile_sample.jsonl.zst").open("rb") as file:
-        lines = zstandard.ZstdDecompressor().stream_reader(file).read().splitlines()
-    texts = [text for text in (json.loads(line)["text"] for line in lines) if text.strip() and len(text) < 8000]
-    (tmp_path / "raw/pile").mkdir(parents=True)
-    (tmp_path / "raw/pile/short.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
-    found, counts = count(tmp_path, "pile", ["popqa"])
-    assert (counts["documents"], counts["bytes"]) == (len(texts), sum(len(text.encode()) for text in texts))
-    for id_, subject, aliases, answers in rows:
-        about = [has([subject, *aliases], text) for text in texts]
-        answering = [has(answers, text) for text in texts] if any(about) else []
-        expected = sum(about), sum(a and b for a, b in zip(about, answering, strict=False))
-        assert (found[id_][0], found[id_][2]) == expected, id_
-    assert counts["together"] >= 10
-
-
-def wiki_page(number: int, title: str, text: str, redirect: bool = False) -> str:
-    return (
-        f"<page><title>{title}</title><ns>0</ns><id>{number}</id>{'<redirect/>' * redirect}<revision>"
+def write_pages(folder: Path, pages: list[tuple[str, str]], number: int = 0) -> None:
+    """A dump of articles, (title, text) each."""
+    texts = [
+        f"<page><title>{title}</title><ns>0</ns><id>{i}</id>{'<redirect/>' * text.startswith('#REDIRECT')}<revision>"
         f"<text>{text}</text></revision></page>"
-    )
+        for i, (title, text) in enumerate(pages, start=number)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"pages-articles{number}.xml").write_text(f"<mediawiki>{''.join(texts)}</mediawiki>")
+
+
+def test_a_page_of_wikipedia_counts_by_its_title_and_what_a_reader_sees_and_passages_have_no_links(tmp_path):
+    question_sets(tmp_path, [("1", "Ada", [], ["Rome"]), ("2", "Ada", [], ["Paris"])], [])
+    write_pages(tmp_path / "raw/wikipedia", [("Ada", "She went to [[Rome|the city]]\n and to ''[[Paris]]''.")])
+    found, counts = count(tmp_path, "wikipedia", ["popqa"])
+    assert (found, counts["documents"]) == ({"1": (1, 0, 0), "2": (1, 1, 1)}, 1)
+    (tmp_path / "raw/wikipedia/pages-articles0.xml").unlink()
+    (tmp_path / "raw/wikipedia/psgs_w100.tsv").write_text('id\ttext\ttitle\n1\t"a [[poet]]"\tAda\n')
+    count(tmp_path, "wikipedia")
+    links = pq.read_table(tmp_path / "out/wikipedia/popqa.parquet")["links"]
+    assert (links.type, links.null_count) == (pa.int64(), 2)
 
 
 def test_the_articles_that_link_to_the_subjects_article_are_counted_in_the_same_pass(tmp_path):
+    """Also where parts are counted by two processes."""
     question_sets(tmp_path, [("1", "Ada", [], []), ("2", "Bo", [], []), ("3", "Cy", [], [])], [("4", "Ada", [])])
     popqa, others = (tmp_path / f"questions/{name}/{name}.parquet" for name in ANSWERED)
     titles = ["Ada (poet)", "Bo", None]  # the third is the item's
@@ -206,28 +140,15 @@ def test_the_articles_that_link_to_the_subjects_article_are_counted_in_the_same_
     items = pa.table({"qid": [1, 2, 3], "wiki_title": ["Poet Ada", "other", "Cy"]})
     pq.write_table(items, tmp_path / "entities.parquet")
     pages = [
-        wiki_page(1, "Ada (poet)", "[[Cy]]"),
-        wiki_page(2, "Poet Ada", "#REDIRECT [[Ada (poet)]]", redirect=True),
-        wiki_page(3, "Cy", "[[Poet Ada]] [[Ada (poet)|Ada]]"),
-        wiki_page(4, "Rome", "[[ada (poet)]]"),
+        ("Ada (poet)", "[[Cy]]"),
+        ("Poet Ada", "#REDIRECT [[Ada (poet)]]"),
+        ("Cy", "[[Poet Ada]] [[Ada (poet)|Ada]]"),
+        ("Rome", "[[ada (poet)]]"),
     ]
-    found = []
     for cuts in ([0, 4], [0, 1, 2, 4]):
-        folder = tmp_path / f"{len(cuts)}/raw/wikipedia"
-        folder.mkdir(parents=True)
+        folder = tmp_path / f"{len(cuts)}"
         for begin, end in itertools.pairwise(cuts):
-            text = f"<mediawiki>{''.join(pages[begin:end])}</mediawiki>"
-            (folder / f"pages-articles{begin}.xml").write_text(text)
-        count(tmp_path / f"{len(cuts)}", "wikipedia", workers=len(cuts) // 2, above=tmp_path)
-        out = tmp_path / f"{len(cuts)}/out/wikipedia"
-        found.append([pq.read_table(out / f"{name}.parquet")["links"].to_pylist() for name in ANSWERED])
-    assert found == [[[2, None, 1], [2]]] * 2
-
-
-def test_passages_have_no_links(tmp_path):
-    question_sets(tmp_path)
-    (tmp_path / "raw/wikipedia").mkdir(parents=True)
-    (tmp_path / "raw/wikipedia/psgs_w100.tsv").write_text('id\ttext\ttitle\n1\t"a [[poet]]"\tAda\n')
-    count(tmp_path, "wikipedia")
-    links = pq.read_table(tmp_path / "out/wikipedia/popqa.parquet")["links"]
-    assert (links.type, links.null_count) == (pa.int64(), len(POPQA))
+            write_pages(folder / "raw/wikipedia", pages[begin:end], begin)
+        count(folder, "wikipedia", workers=len(cuts) // 2, above=tmp_path)
+        found = [pq.read_table(folder / f"out/wikipedia/{name}.parquet")["links"].to_pylist() for name in ANSWERED]
+        assert found == [[2, None, 1], [2]]

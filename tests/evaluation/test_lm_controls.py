@@ -14,6 +14,7 @@ from pipelines.replug import bits
 REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
 PARAMS = SimpleNamespace(seed=0, replug=REPLUG, report=SimpleNamespace(bootstrap=40))
 DOCUMENTS = np.array([f"s{i // 2}" for i in range(logprob_tables.QUERIES)], object)  # of the queries
+HALF = np.array([draws.uniform(0, lm_controls.HALVES, name) >= 0.5 for name in DOCUMENTS])  # the second
 
 
 @pytest.fixture
@@ -26,16 +27,13 @@ def test_controls_are_compared_with_the_ensemble_of_the_same_documents(measured)
     """With none, one or all documents in the prompt; a longer context is compared with each retriever's best one."""
     n = logprob_tables.QUERIES
     counts, nats = np.arange(n) % 4, np.linspace(3, 9, n)
-    concatenated = [
-        bits.Control("concatenated", name, nats + i, counts, counts) for i, name in enumerate(("dense", "lsr"))
-    ]
+    of_both = enumerate(("dense", "lsr"))
+    concatenated = [bits.Control("concatenated", name, nats + i, counts, counts) for i, name in of_both]
     longer = bits.Control("longer_context", "", nats + 2, 0 * counts, 7 + 0 * counts)
     measured = bits.Bits(**vars(measured) | {"controls": [*concatenated, longer]})
     rows = lm_controls.controls(measured, DOCUMENTS, PARAMS)
-    assert [(row["control"], row["retriever"]) for row in rows] == [
-        *(("concatenated", name) for name in ("dense", "lsr")),
-        *(("longer_context", name) for name in ("dense", "lsr")),
-    ]
+    named = [(control, name) for control in ("concatenated", "longer_context") for name in ("dense", "lsr")]
+    assert [(row["control"], row["retriever"]) for row in rows] == named
     for row, control in zip(rows, (*concatenated, longer, longer), strict=True):
         under = {k: measured.nats[row["retriever"], k, 1.0] for k in (1, 2, 3)} | {0: measured.nats["none", 0, 1.0]}
         sizes = counts if row["control"] == "concatenated" else np.ones(n, int)
@@ -50,60 +48,33 @@ def test_controls_are_compared_with_the_ensemble_of_the_same_documents(measured)
 
 
 def test_every_document_is_judged_by_the_setting_that_is_best_on_the_other_half(measured):
-    grid = bits.grid_settings(REPLUG)
-    half = np.array([draws.uniform(0, lm_controls.HALVES, name) >= 0.5 for name in DOCUMENTS]).astype(int)
+    grid, half = bits.grid_settings(REPLUG), HALF.astype(int)
     assert set(half) == {0, 1}
     rows = {(row["retriever"], row["chosen"]): row for row in lm_controls.settings(measured, DOCUMENTS, PARAMS)}
     assert len(rows) == 4 * 3
     none, fixed = (measured.nats[key].sum() for key in (("none", 0, 1.0), ("dense", 3, 1.0)))
-    allowed = {
-        "temperature": lambda setting: setting[1] == 0,
-        "weight": lambda setting: setting[0] == 1.0,
-        "both": lambda setting: True,
-    }
-    for chosen, is_allowed in allowed.items():
+    for chosen in ("temperature", "weight", "both"):
         row, nats = rows["dense", chosen], 0.0
+        fixed_one = {"temperature": (1, 0), "weight": (0, 1.0)}.get(chosen)  # (place, value)
+        allowed = [i for i, s in enumerate(grid) if fixed_one is None or s[fixed_one[0]] == fixed_one[1]]
         for judged in (0, 1):
-            sums = {s: measured.grid["dense"][half != judged, i].sum() for i, s in enumerate(grid) if is_allowed(s)}
-            best = min(sums, key=sums.get)
-            assert (row[f"temperature_{judged + 1}"], row[f"weight_{judged + 1}"]) == best
-            nats += measured.grid["dense"][half == judged, grid.index(best)].sum()
+            sums = measured.grid["dense"][half != judged].sum(0)
+            best = min(allowed, key=sums.__getitem__)
+            assert (row[f"temperature_{judged + 1}"], row[f"weight_{judged + 1}"]) == grid[best]
+            nats += measured.grid["dense"][half == judged, best].sum()
         assert row["bits_per_byte"]["value"] == pytest.approx(nats / math.log(2) / measured.bytes.sum())
         assert row["saved"]["value"] == pytest.approx(100 * (1 - nats / none))
         assert row["saved_over_fixed"]["value"] == pytest.approx(100 * (1 - nats / fixed))
         assert row["k"] == 3
 
 
-def test_no_half_sees_its_own_texts_when_its_setting_is_chosen(measured):
-    """Texts of the first half that would choose another setting change the second half's setting alone."""
-
-    def used(grid):
-        rows = lm_controls.settings(bits.Bits(**vars(measured) | {"grid": {"dense": grid}}), DOCUMENTS, PARAMS)
-        (row,) = (row for row in rows if row["chosen"] == "both")
-        return [(row[f"temperature_{i}"], row[f"weight_{i}"]) for i in (1, 2)]
-
-    settings, before = bits.grid_settings(REPLUG), used(measured.grid["dense"])
-    first = np.array([draws.uniform(0, lm_controls.HALVES, name) < 0.5 for name in DOCUMENTS])
-    place = next(i for i, setting in enumerate(settings) if setting not in before)
-    changed = measured.grid["dense"].copy()
-    changed[first, place] = 0.0
-    assert used(changed) == [before[0], settings[place]]
-
-
-def test_a_document_is_in_one_half_with_all_its_queries(measured):
-    """One document alone has nothing to choose its setting by: it is judged by the setting in use."""
-    rows = lm_controls.settings(measured, np.full(logprob_tables.QUERIES, "s0", object), PARAMS)
-    assert {row["saved_over_fixed"]["value"] for row in rows} == {0.0}
-
-
 def test_every_resample_chooses_again(measured):
     """A loop over resamples: the interval is that of the whole procedure, not of the chosen setting."""
-    half = np.array([draws.uniform(0, lm_controls.HALVES, name) >= 0.5 for name in DOCUMENTS]).astype(int)
     names, numbers = np.unique(DOCUMENTS, return_inverse=True)
     values = []
     for picks in draws.generator(0, "language modelling").integers(0, len(names), (40, len(names))):
         times = np.bincount(picks, minlength=len(names))[numbers]
-        nats = [(measured.grid["lsr"] * (times * (half == i))[:, None]).sum(0) for i in (0, 1)]
+        nats = [(measured.grid["lsr"] * (times * (i == HALF))[:, None]).sum(0) for i in (0, 1)]
         chosen = nats[1][nats[0].argmin()] + nats[0][nats[1].argmin()]
         values.append(100 * (1 - chosen / (measured.nats["none", 0, 1.0] * times).sum()))
     rows = lm_controls.settings(measured, DOCUMENTS, PARAMS)

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
 import answer_tables
 import numpy as np
@@ -11,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from pipelines.evaluation import accuracy, measures
+from pipelines.evaluation import measures
 from pipelines.evaluation.measures import ALL, LINKS, MEAN, TERMS, VIEWS
 
 N = 200
@@ -23,10 +22,8 @@ COUNT = np.round(np.exp(2 + SKILL))  # says much, with many ties
 
 
 @pytest.fixture
-def answers(tmp_path: Path) -> accuracy.Answers:
-    answer_tables.write_questions(tmp_path / "questions/popqa/popqa.parquet", POPULARITY.tolist(), ["P36"] * N)
-    answer_tables.write_answers(tmp_path / "closed_book.parquet", RIGHT)
-    return accuracy.read(tmp_path / "questions/popqa/popqa.parquet", {"closed_book": tmp_path / "closed_book.parquet"})
+def answers(tmp_path):
+    return answer_tables.read(tmp_path, POPULARITY.tolist(), ["P36"] * N, closed_book=RIGHT)
 
 
 def auc_by_a_loop(scores: np.ndarray, right: np.ndarray) -> float:
@@ -34,12 +31,12 @@ def auc_by_a_loop(scores: np.ndarray, right: np.ndarray) -> float:
     return sum(pairs) / len(pairs)
 
 
-def by_name(rows: list[dict]) -> dict:
-    return {(row["measure"], row["text"]): row for row in rows}
+def compare(answers, given, resamples=50) -> dict:
+    return {(row["measure"], row["text"]): row for row in measures.compare(answers, given, 0, resamples)}
 
 
-def test_auc_and_rank_correlation_are_as_a_loop_and_scipy_have_them(answers) -> None:
-    rows = by_name(measures.compare(answers, {(VIEWS, ""): answers.popularity, ("subject", "c4"): COUNT}, 0, 200))
+def test_auc_and_rank_correlation_are_as_a_loop_and_scipy_have_them(answers):
+    rows = compare(answers, {(VIEWS, ""): answers.popularity, ("subject", "c4"): COUNT}, 200)
     assert [*rows] == [(VIEWS, ""), ("subject", "c4"), (ALL, "")]
     for measure, scores in (((VIEWS, ""), POPULARITY), (("subject", "c4"), COUNT)):
         row = rows[measure]
@@ -54,7 +51,7 @@ def test_auc_and_rank_correlation_are_as_a_loop_and_scipy_have_them(answers) -> 
     assert rows[ALL, ""]["auc"].value > rows[VIEWS, ""]["auc"].value
 
 
-def test_resamples_are_of_subjects_and_weigh_questions_as_often_as_they_are_drawn(answers, monkeypatch) -> None:
+def test_resamples_are_of_subjects_and_weigh_questions_as_often_as_they_are_drawn(answers, monkeypatch):
     counts = np.random.default_rng(1).multinomial(20, np.full(20, 1 / 20), 30)
     monkeypatch.setattr(measures.intervals, "resampled", lambda n, *_: iter([counts[:10], counts[10:]]))
     monkeypatch.setattr(measures.intervals, "percentiles", lambda value, values: np.sort(values))
@@ -70,44 +67,37 @@ def test_resamples_are_of_subjects_and_weigh_questions_as_often_as_they_are_draw
         np.testing.assert_allclose(found["subject", "c4"][name], np.sort(values))
 
 
-def test_all_are_judged_on_the_questions_of_which_all_are_known(answers) -> None:
+def test_all_are_judged_on_the_questions_of_which_all_are_known(answers):
     number = np.arange(N)
     answers = replace(answers, popularity=np.where(number < 20, np.nan, answers.popularity))
     rare = np.where(number < 120, np.nan, COUNT)
     given = {(VIEWS, ""): answers.popularity, (LINKS, "wikipedia"): rare, ("subject", "c4"): COUNT}
-    rows = by_name(measures.compare(answers, given, 0, 50))
-    assert {measure: (row["known"], row["questions"]) for measure, row in rows.items()} == {
-        (VIEWS, ""): (180, 180),
-        (LINKS, "wikipedia"): (80, 180),
-        ("subject", "c4"): (200, 180),
-        (ALL, ""): (180, 180),
-    }
+    rows = compare(answers, given)
+    assert [*rows] == [*given, (ALL, "")]
+    assert {row["questions"] for row in rows.values()} == {180}
+    assert [row["known"] for row in rows.values()] == [180, 80, 200, 180]
     assert math.isnan(rows[LINKS, "wikipedia"]["auc"].value), "known of fewer than half"
     assert rows["subject", "c4"]["auc"].value == pytest.approx(auc_by_a_loop(COUNT[20:], RIGHT[20:]))
-
-
-def test_all_together_are_learnt_from_other_subjects(answers) -> None:
+    # all together are learnt from other subjects: in-sample, sixty columns of noise would tell right from wrong
     noise = {("subject", str(i)): np.random.default_rng(i).integers(0, 1000, N) for i in range(60)}
-    row = by_name(measures.compare(answers, noise, 0, 50))[ALL, ""]
-    assert 0.35 < row["auc"].value < 0.65, "in-sample, sixty columns of noise would tell right from wrong"
+    assert 0.35 < compare(answers, noise)[ALL, ""]["auc"].value < 0.65
 
 
-def test_nothing_to_measure_gives_no_figure(answers) -> None:
+def test_nothing_to_measure_gives_no_figure(answers):
     same = {(VIEWS, ""): np.ones(N), ("subject", "c4"): COUNT}
-    assert math.isnan(by_name(measures.compare(answers, same, 0, 50))[VIEWS, ""]["auc"].value)
     wrong = replace(answers.by_method["closed_book"], correct=np.zeros(N))
-    rows = measures.compare(replace(answers, by_method={"closed_book": wrong}), same, 0, 50)
-    assert [row["measure"] for row in rows] == [VIEWS, "subject"]
-    assert all(math.isnan(row["auc"].value) for row in rows)
-    assert measures.compare(replace(answers, by_method={}), same, 0, 50) == []
-    [few] = measures.compare(answers.take(np.arange(5)), {(VIEWS, ""): np.arange(5.0)}, 0, 50)
-    assert math.isnan(few["auc"].value)
-    [row, *_] = measures.compare(answers, {("subject", "c4"): COUNT}, 0, 50)
-    assert row["auc"].value > 0.5
+    rows = compare(replace(answers, by_method={"closed_book": wrong}), same)
+    assert [*rows] == [*same]
+    few = compare(answers.take(np.arange(5)), {(VIEWS, ""): np.arange(5.0)})
+    for row in (compare(answers, same)[VIEWS, ""], *rows.values(), few[VIEWS, ""]):
+        assert math.isnan(row["auc"].value)
+    assert compare(replace(answers, by_method={}), same) == {}
+    row = compare(answers, {("subject", "c4"): COUNT})["subject", "c4"]
     assert math.isnan(row["auc_gain"].value), "there are no page views to compare with"
 
 
-def test_measures_are_joined_by_article_item_and_question(answers, tmp_path) -> None:
+def test_measures_are_joined_by_article_item_and_question(answers, tmp_path):
+    answer_tables.write_questions(tmp_path / "questions/popqa/popqa.parquet", POPULARITY.tolist(), ["P36"] * N)
     knowledge = tmp_path / "knowledge"
     tables = {
         knowledge / "wikidata/entities.parquet": {"qid": [0, 1, 2], "wiki_title": ["A", "B", None]},

@@ -4,7 +4,6 @@ import math
 from dataclasses import replace
 from functools import partial
 
-import answer_tables
 import numpy as np
 import pytest
 
@@ -15,17 +14,6 @@ NUMBER = np.arange(N)
 by_decile = partial(popularity_bins.by_decile, least=1)
 by_log_popularity = partial(popularity_bins.by_log_popularity, least=1)
 by_relative_popularity = partial(popularity_bins.by_relative_popularity, least=1)
-
-
-@pytest.fixture
-def answers(tmp_path) -> accuracy.Answers:
-    """20 questions, the more popular the higher their number; closed-book right from 10 on, dense right below 15."""
-    relations = ["P1" if i % 2 else "P2" for i in range(N)]
-    answer_tables.write_questions(tmp_path / "questions.parquet", [10 * (i + 1) for i in range(N)], relations)
-    files = {method: tmp_path / f"{method}.parquet" for method in ("closed_book", "dense")}
-    answer_tables.write_answers(files["closed_book"], NUMBER >= 10)
-    answer_tables.write_answers(files["dense"], NUMBER < 15)
-    return accuracy.read(tmp_path / "questions.parquet", files)
 
 
 def many(answers: accuracy.Answers, popularity: list[float], relations: list[str] | None = None) -> accuracy.Answers:
@@ -41,14 +29,12 @@ def test_deciles_hold_equal_numbers_and_ties_stay_together(answers):
     assert [row["questions"] for row in closed] == [2] * 10
     assert [row["substring"].value for row in closed] == [0] * 5 + [1] * 5
     assert [row["gain"].value for row in dense] == [1] * 5 + [0, 0, -0.5, -1, -1]
-    tied = replace(answers, popularity=np.repeat([1.0, 2.0], 10))
-    assert [row["questions"] for row in by_decile(tied, 0, 10)] == [10, 10] * 2
-
-
-def test_a_question_at_the_edge_of_two_deciles_is_in_the_upper_one_alone(answers):
-    """The second and third question tie, so their rank is 2 of 20."""
-    tied = replace(answers, popularity=np.array([1.0, 2, 2, *range(4, 21)]))
-    assert [row["questions"] for row in by_decile(tied, 0, 10)[:10]] == [1, 3] + [2] * 8
+    for popularity, sizes in (
+        (np.repeat([1.0, 2.0], 10), [10, 10]),
+        (np.array([1.0, 2, 2, *range(4, 21)]), [1, 3] + [2] * 8),  # a tie's rank is 2 of 20, an edge: the upper decile
+    ):
+        rows = by_decile(replace(answers, popularity=popularity), 0, 10)
+        assert [row["questions"] for row in rows] == sizes * 2
 
 
 def test_questions_without_popularity_are_in_no_bin(answers):
@@ -63,32 +49,25 @@ def test_bins_are_half_powers_of_ten_and_a_question_at_an_edge_is_in_the_upper_o
     views = [0, 1, 3, 4, 10, 31, 32, 99, 100, 100, 999, 1000, *[10**5] * 8]
     rows = by_log_popularity(replace(answers, popularity=np.array(views, float)), 0, 20)
     closed = [row for row in rows if row["method"] == "closed_book"]
-    assert [(row["bin"], row["questions"]) for row in closed] == [
-        (1, 3),
-        (2, 1),
-        (3, 2),
-        (4, 2),
-        (5, 2),
-        (6, 1),
-        (7, 1),
-        (8, 8),
-    ]
-    assert [row["least"] for row in closed] == pytest.approx([1, 10**0.5, 10, 10**1.5, 100, 10**2.5, 10**3, 10**3.5])
-    assert [row["below"] for row in closed] == pytest.approx(
-        [10**0.5, 10, 10**1.5, 100, 10**2.5, 1000, 10**3.5, 10**5.5]
-    )
+    assert [row["bin"] for row in closed] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [row["questions"] for row in closed] == [3, 1, 2, 2, 2, 1, 1, 8]
+    edges = 10 ** (np.arange(8) / 2)
+    assert [row["least"] for row in closed] == pytest.approx(edges)
+    assert [row["below"] for row in closed] == pytest.approx([*edges[1:], 10**5.5])
     assert [row["popularity"] for row in closed][:3] == [1, 4, 20.5]
     assert [row["substring"].value for row in closed] == [0, 0, 0, 0, 0, 1, 1, 1]
     dense = [row for row in rows if row["method"] == "dense"]
     assert [row["gain"].value for row in dense] == [1, 1, 1, 1, 1, 0, 0, -5 / 8]
 
 
-def test_gains_are_by_both_rules(answers):
-    """By whole words, dense is right below 5 only."""
+def test_gains_are_by_both_rules_and_need_closed_book_answers(answers):
+    """By whole words, dense is right below 5 only, and closed-book answers not at 12."""
     stricter = replace(answers.by_method["dense"], word=(NUMBER < 5).astype(float))
     rows = by_decile(replace(answers, by_method=answers.by_method | {"dense": stricter}), 0, 20)
     gains = [(row["gain"].value, row["gain_word"].value) for row in rows if row["method"] == "dense"]
-    assert gains == [(1, 1), (1, 1), (1, 0.5), (1, 0), (1, 0), (0, -1), (0, -1), (-0.5, -1), (-1, -1), (-1, -1)]
+    assert gains == [(1, 1), (1, 1), (1, 0.5), (1, 0), (1, 0), (0, -1), (0, -0.5), (-0.5, -1), (-1, -1), (-1, -1)]
+    alone = replace(answers, by_method={"dense": answers.by_method["dense"]})
+    assert all(math.isnan(row["gain"].value) for row in by_decile(alone, 0, 10))
 
 
 def test_neighbours_are_put_together_until_each_has_enough():
@@ -101,32 +80,23 @@ def test_neighbours_are_put_together_until_each_has_enough():
 
 def test_no_bin_of_any_table_has_fewer_than_forty_questions_where_there_are_enough(answers):
     """130 questions: three bins of equal size in place of deciles; half powers of ten have 10, relations 65."""
-    views = [10 ** (i / 20) for i in range(130)]
-    several = many(answers, views, [f"P{i % 2}" for i in range(130)])
-    tables = {
-        "deciles": popularity_bins.by_decile(several, 0, 10),
-        "half powers": popularity_bins.by_log_popularity(several, 0, 10),
-        "relations": popularity_bins.by_relation(several, 0, 10),
-        "relative": popularity_bins.by_relative_popularity(several),
-    }
-    for name, rows in tables.items():
+    several = many(answers, [10 ** (i / 20) for i in range(130)], [f"P{i % 2}" for i in range(130)])
+    tables = [by(several, 0, 10) for by in (popularity_bins.by_decile, popularity_bins.by_log_popularity)]
+    tables += [popularity_bins.by_relation(several, 0, 10), popularity_bins.by_relative_popularity(several)]
+    for rows in tables:
         sizes = [row["questions"] for row in rows if row["method"] == "dense"]
-        assert sum(sizes) == 130, name
-        assert min(sizes) >= 40, name
-    assert [(row["decile"], row["questions"]) for row in tables["deciles"][:3]] == [(1, 43), (4, 44), (7, 43)]
-    assert popularity_bins.by_log_popularity(several.take(NUMBER[:9]), 0, 10) == []
+        assert sum(sizes) == 130
+        assert min(sizes) >= 40
+    assert [(row["decile"], row["questions"]) for row in tables[0][:3]] == [(1, 43), (4, 44), (7, 43)]
 
 
-@pytest.mark.parametrize(("questions", "sizes"), [(60, [20] * 3), (30, [10] * 3), (20, [10] * 2), (10, [10]), (9, [])])
-def test_few_questions_have_fewer_and_smaller_bins(answers, questions, sizes):
-    few = many(answers, [10 ** (i / 10) for i in range(questions)], ["P1"] * questions)
-    assert [row["questions"] for row in popularity_bins.by_decile(few, 0, 10) if row["method"] == "dense"] == sizes
-    assert bool(popularity_bins.by_log_popularity(few, 0, 10)) == bool(sizes)
-
-
-@pytest.mark.parametrize(("questions", "least"), [(9, 10), (30, 10), (60, 20), (119, 39), (120, 40), (14_000, 40)])
-def test_a_bins_size_follows_the_number_of_questions(questions, least):
-    assert popularity_bins.least_of(questions) == least
+def test_few_questions_have_fewer_and_smaller_bins(answers):
+    sizes = {questions: popularity_bins.least_of(questions) for questions in (9, 30, 60, 119, 120, 14_000)}
+    assert sizes == {9: 10, 30: 10, 60: 20, 119: 39, 120: 40, 14_000: 40}
+    for questions, sizes in ((60, [20] * 3), (20, [10] * 2), (9, [])):
+        few = many(answers, [10 ** (i / 10) for i in range(questions)], ["P1"] * questions)
+        assert [row["questions"] for row in popularity_bins.by_decile(few, 0, 10) if row["method"] == "dense"] == sizes
+        assert bool(popularity_bins.by_log_popularity(few, 0, 10)) == bool(sizes)
 
 
 def test_a_relation_has_bins_of_its_own(answers):
@@ -134,11 +104,8 @@ def test_a_relation_has_bins_of_its_own(answers):
     views = [1] * 40 + [100] * 40 + [1] * 30 + [100] * 30
     rows = popularity_bins.by_relation(many(answers, views, ["P1"] * 80 + ["P2"] * 60), 0, 10)
     closed = [row for row in rows if row["method"] == "closed_book"]
-    assert [(row["relation"], row["bin"], row["questions"], row["popularity"]) for row in closed] == [
-        ("P1", 1, 40, 1),
-        ("P1", 2, 40, 100),
-        ("P2", 1, 60, 50.5),
-    ]
+    bins = [(row["relation"], row["bin"], row["questions"], row["popularity"]) for row in closed]
+    assert bins == [("P1", 1, 40, 1), ("P1", 2, 40, 100), ("P2", 1, 60, 50.5)]
     assert [row["substring"].value for row in closed] == [0.5, 0.5, 0.5]
     assert (closed[2]["least"], closed[2]["below"]) == (1, pytest.approx(10**2.5))
     assert [row["gain"].value for row in rows if row["method"] == "dense"] == [0.25] * 2 + [pytest.approx(0.25)]
@@ -146,18 +113,10 @@ def test_a_relation_has_bins_of_its_own(answers):
 
 def test_relative_popularity_compares_within_a_relation(answers):
     """Two relations, one a hundred times as popular as the other: the bins are the same for both."""
-    twice = replace(
-        answers,
-        relations=np.repeat(["P1", "P2"], 10).astype(object),
-        popularity=np.concatenate([10.0 ** np.arange(10), 10.0 ** (np.arange(10) + 2)]),
-    )
+    popularity, relations = [10.0 ** (i % 10 + 2 * (i // 10)) for i in range(N)], np.repeat(["P1", "P2"], 10)
+    twice = replace(answers, relations=relations.astype(object), popularity=np.array(popularity))
     rows = [row for row in by_relative_popularity(twice) if row["method"] == "closed_book"]
     assert sum(row["questions"] for row in rows) == N
     assert all(row["substring"].value == 0.5 for row in rows)  # as many of one relation (wrong) as of the other (right)
     z = (np.arange(10) - 4.5) / np.arange(10).std()
     assert rows[0]["relative_popularity"] == pytest.approx(z[z < -1.5].mean())
-
-
-def test_without_closed_book_answers_there_is_no_gain(answers):
-    alone = replace(answers, by_method={"dense": answers.by_method["dense"]})
-    assert all(math.isnan(row["gain"].value) for row in by_decile(alone, 0, 10))

@@ -1,6 +1,7 @@
 """Where retrieval helps, recall and examples, on small tables worked out by hand."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import answer_tables
@@ -37,57 +38,48 @@ def answers(files) -> accuracy.Answers:
 
 
 def test_where_retrieval_helps(answers):
-    rows = {
-        row["group"]: row for row in retrieval_effects.where_retrieval_helps(answers, 0, 50) if row["method"] == "dense"
-    }
-    assert (rows["tail"]["questions"], rows["tail"]["gain"].value) == (12, pytest.approx(9 / 12))
+    helps = retrieval_effects.where_retrieval_helps(answers, 0, 50)
+    rows = {row["group"]: row for row in helps if row["method"] == "dense"}
+    found = {group: (row["questions"], row["gain"].value) for group, row in rows.items()}
+    assert found["tail"] == (12, pytest.approx(9 / 12))
+    assert found["namesake's page, head"] == (3, -1.0)
+    assert found["namesake's page"] == (4, -0.5)
+    assert found["another page"][0] == 2
+    assert found["subject's page"][1] == pytest.approx(8 / 14)
+    assert found[retrieval_effects.TAIL_LESS_HEAD][1] == pytest.approx(9 / 12 + 1)
     assert (rows["head"]["questions"], rows["head"]["gain_word"].value) == (3, -1.0)
-    assert (rows["namesake's page, head"]["questions"], rows["namesake's page, head"]["gain"].value) == (3, -1.0)
-    assert (rows["namesake's page"]["questions"], rows["namesake's page"]["gain"].value) == (4, -0.5)
-    assert rows["another page"]["questions"] == 2
-    assert rows["subject's page"]["gain"].value == pytest.approx(8 / 14)
-    assert rows[retrieval_effects.TAIL_LESS_HEAD]["gain"].value == pytest.approx(9 / 12 + 1)
     assert rows["tail"]["closed_book"].value == pytest.approx(2 / 12)
     assert rows["tail"]["augmented"].value == pytest.approx(11 / 12)
-
-
-def test_a_method_without_a_page_is_in_no_group_by_page(answers):
-    rows = {
-        row["group"]: row
-        for row in retrieval_effects.where_retrieval_helps(answers, 0, 50)
-        if row["method"] == "genread"
-    }
+    # a method without a page is in no group by page
+    rows = {row["group"]: row for row in helps if row["method"] == "genread"}
     assert rows["all"]["gain"].value == pytest.approx(1 / 20)
     assert rows["another page"]["questions"] == 0
     assert math.isnan(rows["another page"]["gain"].value)
 
 
 def test_recall_in_the_two_by_two(answers):
-    rows = {row["answers"]: row for row in retrieval_effects.recall(answers) if row["method"] == "dense"}
+    every = retrieval_effects.recall(answers)
+    rows = {row["answers"]: row for row in every if row["method"] == "dense"}
     assert rows["all"]["recall"].value == pytest.approx(11 / 20)
     assert (rows["both right"]["share"], rows["both right"]["recall"].value) == (0.25, pytest.approx(2 / 5))
     assert rows["only augmented right"]["recall"].value == 1.0
     assert rows["only closed-book right"]["recall"].value == 0.0
     assert (rows["both wrong"]["questions"], rows["both wrong"]["recall"].value) == (1, 0.0)
-    assert "genread" not in {
-        row["method"] for row in retrieval_effects.recall(answers)
-    }  # what it read is not known here
-
-
-def test_without_closed_book_answers_there_is_nothing_to_hold_against(files):
-    alone = accuracy.read(files["dense"].with_name("questions.parquet"), {"dense": files["dense"]})
-    assert retrieval_effects.where_retrieval_helps(alone, 0, 10) == paired.comparisons({"tiny": alone}, 0, 10) == []
+    assert "genread" not in {row["method"] for row in every}, "what it read is not known here"
+    alone = replace(answers, by_method={"dense": answers.by_method["dense"]})
     assert [row["answers"] for row in retrieval_effects.recall(alone)] == ["all"]
+    assert retrieval_effects.where_retrieval_helps(alone, 0, 10) == paired.comparisons({"tiny": alone}, 0, 10) == []
+
+
+def examples(files, seed=0):
+    names = ("questions.parquet", "closed_book.parquet", "dense.parquet", "docs.parquet")
+    return retrieval_effects.examples(*map(files["dense"].with_name, names), seed)
 
 
 def test_examples_are_of_both_kinds_one_a_relation_and_chosen_by_their_draw(files):
-    chosen = [
-        *map(files["dense"].with_name, ("questions.parquet", "closed_book.parquet", "dense.parquet", "docs.parquet"))
-    ]
-    first = retrieval_effects.examples(*chosen, 0)
+    first = examples(files)
     assert [row["effect"] for row in first] == ["retrieving helps"] * 4 + ["retrieving hurts"] * 4
-    assert first == retrieval_effects.examples(*chosen, 0)
-    assert first != retrieval_effects.examples(*chosen, 1)
+    assert first == examples(files) != examples(files, 1)
     helped, hurt = first[:4], first[4:]
     assert all(int(row["question"][1:-1]) < 10 for row in helped)
     assert all(int(row["question"][1:-1]) >= 15 for row in hurt)
@@ -95,51 +87,35 @@ def test_examples_are_of_both_kinds_one_a_relation_and_chosen_by_their_draw(file
         assert len({row["relation"] for row in rows}) == 4
 
 
-def test_an_answer_that_only_one_rule_calls_right_is_no_example(files):
-    answer_tables.write_answers(files["dense"], NUMBER < 15, correct_word=NUMBER < 2)
-    chosen = [
-        *map(files["dense"].with_name, ("questions.parquet", "closed_book.parquet", "dense.parquet", "docs.parquet"))
-    ]
-    helped = [row for row in retrieval_effects.examples(*chosen, 0) if row["effect"] == "retrieving helps"]
-    assert {row["question_id"] for row in helped} == {"q000", "q001"}
-
-
-def test_a_question_of_unknown_popularity_is_no_example(files):
-    questions = files["dense"].with_name("questions.parquet")
-    relations = [f"P{i % 7}" for i in range(N)]
+def test_an_example_is_right_by_both_rules_and_of_known_popularity(files):
+    questions, relations = files["dense"].with_name("questions.parquet"), [f"P{i % 7}" for i in range(N)]
     answer_tables.write_questions(questions, [None if i == 4 else 10 * (i + 1) for i in range(N)], relations)
-    shown = retrieval_effects.examples(questions, files["closed_book"], files["dense"], Path("none"), 0)
+    shown = examples(files)
     assert "P4" not in {row["relation"] for row in shown if row["effect"] == "retrieving helps"}
     assert len(shown) == 8
+    answer_tables.write_answers(files["dense"], NUMBER < 15, correct_word=NUMBER < 2)
+    helped = [row["question_id"] for row in examples(files) if row["effect"] == "retrieving helps"]
+    assert sorted(helped) == ["q000", "q001"]
 
 
 def test_examples_show_the_beginning_of_the_best_document_and_the_answer_in_it(files):
     """The best document of question 4, d4, has its answer a4; d5 has it behind its beginning, d6 within a word."""
     ids, titles = [f"d{i}" for i in range(N)], [f"Title {i}" for i in range(N)]
     texts = {4: "So it is A4, they say.", 5: "x" * 1_000 + " a5", 6: "a66"}
-    docs = files["dense"].with_name("docs.parquet")
     table = {"id": ids, "title": titles, "text": [texts.get(i, f"text {i}") for i in range(N)]}
-    pq.write_table(pa.table(table).take(np.arange(N)[::-1]), docs)
+    pq.write_table(pa.table(table).take(np.arange(N)[::-1]), files["dense"].with_name("docs.parquet"))
     answer_tables.write_answers(files["dense"], NUMBER < 7, doc_id=ids, doc_title=titles)
     answer_tables.write_answers(files["closed_book"], np.zeros(N, bool))
     questions = files["dense"].with_name("questions.parquet")
     answer_tables.write_questions(questions, [10 * (i + 1) for i in range(N)], [f"P{max(i, 3)}" for i in range(N)])
-    shown = {
-        row["question_id"]: row
-        for row in retrieval_effects.examples(questions, files["closed_book"], files["dense"], docs, 0)
-    }
-    assert [(shown[f"q00{i}"]["passage"], shown[f"q00{i}"]["passage_answer"]) for i in (4, 5, 6)] == [
-        ("So it is A4, they say.", "a4"),
-        ("x" * 1_000, None),
-        ("a66", None),
-    ]
+    shown = {row["question_id"]: row for row in examples(files)}
+    found = [(shown[f"q00{i}"]["passage"], shown[f"q00{i}"]["passage_answer"]) for i in (4, 5, 6)]
+    assert found == [("So it is A4, they say.", "a4"), ("x" * 1_000, None), ("a66", None)]
     assert shown["q004"]["doc_title"] == "Title 4"
     answer_tables.write_answers(files["dense"], NUMBER < 7, doc_id=ids, doc_title=["elsewhere"] * N)
-    rows = retrieval_effects.examples(questions, files["closed_book"], files["dense"], docs, 0)
-    assert {row["passage"] for row in rows} == {None}, "an import's document may have the id of another one here"
+    assert {row["passage"] for row in examples(files)} == {None}, "an import's document may have another one's id"
     answer_tables.write_answers(files["dense"], NUMBER < 7, passage=["made up"] * N)
-    rows = retrieval_effects.examples(questions, files["closed_book"], files["dense"], docs, 0)
-    assert {row["passage"] for row in rows} == {"made up"}
+    assert {row["passage"] for row in examples(files)} == {"made up"}
 
 
 def test_halves_are_the_worlds_own(answers):

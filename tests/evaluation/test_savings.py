@@ -24,10 +24,10 @@ def priced(tmp_path) -> accuracy.Answers:
     relations = ["P1"] * 5 + ["P2"] * 5
     answer_tables.write_questions(tmp_path / "questions.parquet", [*range(1, 10), None], relations)
     files: dict[str, Path] = {m: tmp_path / f"{m}.parquet" for m in ("closed_book", "genread", "dense")}
-    spent = {"prompt_tokens": [8] * 10, "new_tokens": [2] * 10, "lm_calls": [1] * 10, "cost": [0.1] * 10}
-    answer_tables.write_answers(files["closed_book"], ALL_RIGHT, **spent)
-    more = {"prompt_tokens": [80] * 10, "new_tokens": [20] * 10, "lm_calls": [2] * 10, "cost": [1.0] * 10}
-    answer_tables.write_answers(files["genread"], ALL_RIGHT, **more)
+    for method, of_question in (("closed_book", (8, 2, 1, 0.1)), ("genread", (80, 20, 2, 1.0))):
+        names = ("prompt_tokens", "new_tokens", "lm_calls", "cost")
+        spent = {name: [value] * 10 for name, value in zip(names, of_question, strict=True)}
+        answer_tables.write_answers(files[method], ALL_RIGHT, **spent)
     answer_tables.write_answers(files["dense"], ALL_RIGHT)
     return accuracy.read(tmp_path / "questions.parquet", files)
 
@@ -61,12 +61,11 @@ def test_what_thresholds_save(priced):
     assert (unknown["questions"], unknown["retrieved"].value) == (5, 0.4)
     assert math.isnan(unknown["tokens_saved"].value)
     assert math.isnan(unknown["tokens_saved_splits"].value)
-
-
-def test_a_threshold_of_zero_never_retrieves_and_infinity_always(priced):
-    never, always = (saved(priced, {"P1": [cut], "P2": [cut]}) for cut in (NEVER, ALWAYS))
-    assert (never["retrieved"].value, never["cost_saved"].value) == (0.0, pytest.approx(90.0))
-    assert (always["retrieved"].value, always["cost_saved"].value) == (1.0, 0.0)
+    # a threshold of zero never retrieves, one of infinity always, and a question at its threshold does not
+    for cut, share, saving in ((NEVER, 0, 90), (ALWAYS, 1, 0)):
+        row = saved(priced, {"P1": [cut], "P2": [cut]})
+        assert (row["retrieved"].value, row["cost_saved"].value) == (share, pytest.approx(saving))
+    assert [saved(priced, {"P1": [cut]})["retrieved"].value for cut in (1.0, 1.1)] == [0, pytest.approx(1 / 5)]
 
 
 def test_a_question_counts_with_the_thresholds_of_the_splits_that_hold_it_out(priced):
@@ -81,57 +80,40 @@ def test_a_question_counts_with_the_thresholds_of_the_splits_that_hold_it_out(pr
     assert row["cost_saved"].value == pytest.approx(45.0)
     over = row["cost_saved_splits"]
     assert (over.value, over.low, over.high) == pytest.approx((45, 90 * 0.025, 90 * 0.975))
-
-
-def test_a_question_at_its_threshold_does_not_retrieve(priced):
-    assert saved(priced, {"P1": [1.0]})["retrieved"].value == 0
-    assert saved(priced, {"P1": [1.1]})["retrieved"].value == pytest.approx(1 / 5)
-
-
-def test_intervals_draw_subjects(priced):
-    """Of two subjects the first always retrieves and the second never does."""
+    # of two subjects the first always retrieves and the second never does: intervals draw subjects
     two = replace(priced, subjects=np.where(np.arange(10) < 5, "s", "t").astype(object))
-    row = saved(two, {"P1": [ALWAYS], "P2": [NEVER]})
-    assert (row["retrieved"].low, row["retrieved"].high) == (0, 1)
+    retrieved = saved(two, {"P1": [ALWAYS], "P2": [NEVER]})["retrieved"]
+    assert (retrieved.low, retrieved.high) == (0, 1)
 
 
-@pytest.fixture
-def tuned(tmp_path) -> tuple[accuracy.Answers, Path, dict[str, Path]]:
+def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_them(tmp_path):
     """200 questions of two relations: closed-book right from the 100th on, dense below it, but for 1 in 5."""
-    n = 200
+    n, questions = 200, tmp_path / "q.parquet"
     number = np.arange(n)
-    noise = (np.arange(n) * 7) % 5 == 0
-    relations = [f"P{i % 2}" for i in range(n)]
-    answer_tables.write_questions(tmp_path / "q.parquet", [10 * (i + 1) for i in range(n)], relations)
+    noise = number * 7 % 5 == 0
+    answer_tables.write_questions(questions, [10 * (i + 1) for i in range(n)], [f"P{i % 2}" for i in range(n)])
     files = {method: tmp_path / f"{method}.parquet" for method in ("closed_book", "dense", "bm25")}
     cheap, dear = ({"prompt_tokens": [t] * n, "new_tokens": [0] * n, "lm_calls": [1] * n} for t in (10, 100))
     answer_tables.write_answers(files["closed_book"], (number >= 100) ^ noise, **cheap)
     answer_tables.write_answers(files["dense"], (number < 100) ^ noise, **dear)
     answer_tables.write_answers(files["bm25"], np.ones(n, bool), **dear)
-    return accuracy.read(tmp_path / "q.parquet", files), tmp_path / "q.parquet", files
-
-
-@pytest.mark.parametrize("split_by", ["subject", "question"])
-def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_them(tuned, split_by):
-    answers, questions, files = tuned
-    chosen = adaptive_pairs.CHOSEN.model_copy(update={"split_by": split_by})
-    rows = {row["method"]: row for row in savings.savings(answers, questions, files, chosen, 3, 50)}
-    assert list(rows) == ["dense", "bm25"]
-    for method, row in rows.items():
-        of_method = pairs.read_pairs(questions, files["closed_book"], files[method], chosen.cost)
-        expected = tune_thresholds.evaluate(of_method, chosen, 3, 50).figures[chosen.search]["retrieved"]
-        for end in ("value", "low", "high"):
-            assert getattr(row["retrieved"], end) == pytest.approx(expected[end]), (method, end)
-        assert row["retrieved_splits"].value == pytest.approx(expected["mean_over_splits"]), method
-        assert row["retrieved_splits"].low == pytest.approx(expected["splits_low"]), method
-    assert 0.3 < rows["dense"]["retrieved"].value < 0.7
-    assert rows["bm25"]["retrieved"].value > rows["dense"]["retrieved"].value
-    share = rows["dense"]["retrieved"].value
-    assert rows["dense"]["tokens_saved"].value == pytest.approx(90 * (1 - share))
-
-
-def test_few_questions_have_no_thresholds_and_so_no_savings(tuned):
-    answers, questions, files = tuned
+    answers = accuracy.read(questions, files)
+    for split_by in ("subject", "question"):
+        chosen = adaptive_pairs.CHOSEN.model_copy(update={"split_by": split_by})
+        rows = {row["method"]: row for row in savings.savings(answers, questions, files, chosen, 3, 50)}
+        assert list(rows) == ["dense", "bm25"]
+        for method, row in rows.items():
+            of_method = pairs.read_pairs(questions, files["closed_book"], files[method], chosen.cost)
+            expected = tune_thresholds.evaluate(of_method, chosen, 3, 50).figures[chosen.search]["retrieved"]
+            for end in ("value", "low", "high"):
+                assert getattr(row["retrieved"], end) == pytest.approx(expected[end]), (method, end)
+            assert row["retrieved_splits"].value == pytest.approx(expected["mean_over_splits"]), method
+            assert row["retrieved_splits"].low == pytest.approx(expected["splits_low"]), method
+        share = rows["dense"]["retrieved"].value
+        assert 0.3 < share < 0.7
+        assert rows["bm25"]["retrieved"].value > share
+        assert rows["dense"]["tokens_saved"].value == pytest.approx(90 * (1 - share))
+    # few questions have no thresholds, and so no savings
     few = adaptive_pairs.CHOSEN.model_copy(update={"min_questions": 101})
     assert savings.savings(answers, questions, files, few, 0, 10) == []
     alone = {"dense": files["dense"]}

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.evaluation import accuracy, seen
+from pipelines.evaluation import seen
 
 N = 60
 NUMBER = np.arange(N)
@@ -17,13 +17,10 @@ DOCUMENTS = np.where(NUMBER < 20, 0, np.where(NUMBER < 40, 3, 4))
 
 
 @pytest.fixture
-def answers(tmp_path) -> accuracy.Answers:
+def answers(tmp_path):
     """60 questions in three bins; closed-book is right in the last, dense in the first and half of the second."""
-    answer_tables.write_questions(tmp_path / "questions.parquet", (NUMBER % 7 + 1).tolist(), ["P36"] * N)
-    files = {method: tmp_path / f"{method}.parquet" for method in ("closed_book", "dense")}
-    answer_tables.write_answers(files["closed_book"], NUMBER >= 40)
-    answer_tables.write_answers(files["dense"], NUMBER < 30)
-    return accuracy.read(tmp_path / "questions.parquet", files)
+    popularity = (NUMBER % 7 + 1).tolist()
+    return answer_tables.read(tmp_path, popularity, ["P36"] * N, closed_book=NUMBER >= 40, dense=NUMBER < 30)
 
 
 def counted(together: np.ndarray = DOCUMENTS) -> dict:
@@ -32,11 +29,8 @@ def counted(together: np.ndarray = DOCUMENTS) -> dict:
 
 def test_a_bin_of_documents_has_its_bounds_its_accuracy_and_the_gain(answers):
     rows = seen.by_documents(answers, {"c4": counted()}, 0, 50)
-    assert [(r["text"], r["least"], r["most"], r["questions"]) for r in rows if r["method"] == "dense"] == [
-        ("c4", 0, 0, 20),
-        ("c4", 3, 3, 20),
-        ("c4", 4, 4, 20),
-    ]
+    bins = [(r["text"], r["least"], r["most"], r["questions"]) for r in rows if r["method"] == "dense"]
+    assert bins == [("c4", documents, documents, 20) for documents in (0, 3, 4)]
     found = {(r["method"], r["least"]): (r["substring"].value, r["gain"].value) for r in rows}
     assert [found["dense", least] for least in (0, 3, 4)] == [(1, 1), (0.5, 0.5), (0, -1)]
     assert [found["closed_book", least][0] for least in (0, 3, 4)] == [0, 0, 1]
@@ -84,20 +78,14 @@ def test_a_fact_changed_since_where_one_of_its_dates_is_surely_after_the_month(a
         (5, 36, None, None, "2023-01-01"),  # another object
         (6, 17, "2023", None, None),  # another relation
     ]
-    columns = dict(zip(("s", "p", "start", "end", "point"), map(list, zip(*rows, strict=True)), strict=True))
-    kinds = {name: pa.int64() if name in "sp" else pa.string() for name in columns}
-    columns = {name: pa.array(column, kinds[name]) for name, column in columns.items()}
-    pq.write_table(pa.table(columns), tmp_path / "dates.parquet")
+    schema = pa.schema([(n, pa.int64()) for n in ("s", "p")] + [(n, pa.string()) for n in ("start", "end", "point")])
+    table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
+    pq.write_table(table, tmp_path / "dates.parquet")
     latest = seen.latest_dates(tmp_path / "questions.parquet", tmp_path / "dates.parquet", answers.ids)
     assert latest[:7].tolist() == ["2021-11", "2021-10-31", "2021", "2022", "-0044-03-15", "2023-01-01", ""]
     found = seen.by_date(answers, latest, "2021-10", 0, 50)
     groups = {r["group"]: (r["questions"], r["gain"].value) for r in found if r["method"] == "dense"}
-    assert groups == {
-        seen.CHANGED: (3, 1.0),
-        seen.BEFORE: (3, 1.0),
-        seen.UNDATED: (54, pytest.approx((24 - 20) / 54)),
-    }
-    assert {r["group"]: r["questions"] for r in seen.by_date(answers, latest, "2023-01", 0, 50)} == {
-        seen.BEFORE: 6,
-        seen.UNDATED: 54,
-    }
+    undated = (54, pytest.approx((24 - 20) / 54))
+    assert groups == {seen.CHANGED: (3, 1.0), seen.BEFORE: (3, 1.0), seen.UNDATED: undated}
+    later = {r["group"]: r["questions"] for r in seen.by_date(answers, latest, "2023-01", 0, 50)}
+    assert later == {seen.BEFORE: 6, seen.UNDATED: 54}

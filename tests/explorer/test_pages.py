@@ -1,16 +1,22 @@
-"""What pages say in words: ranges, marks."""
+"""What pages say in words: ranges, marks. And a slice as a file: one page that needs nothing else, always the same."""
 
-import copy
+import base64
+import gzip
+import json
 import re
 import shutil
+import sys
 import unicodedata
 
+import hostile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.explorer import one_question, pages
+from flows import cli, terminal
+from pipelines.explorer import export, one_question, pages, slices
 from pipelines.explorer.looked_at import Run
+from pipelines.explorer.slices import Slice
 
 
 @pytest.mark.parametrize(
@@ -21,7 +27,6 @@ from pipelines.explorer.looked_at import Run
         ("a POET, poets", ["poet"], ["POET"]),
         ("C++ (x) [y]", ["C++", "[y]", "x) ["], ["C++", "[y]"]),
         ("nothing here", ["", "  "], []),
-        ("nothing here", [], []),
         (unicodedata.normalize("NFD", "Ødegård café"), ["café"], ["café"]),
     ],
 )
@@ -32,36 +37,28 @@ def test_answers_are_marked_where_they_stand_whole_and_the_text_stays(text, answ
 
 
 def test_ranges_are_said_in_words():
-    said = {
-        "1000-3162": "1,000 to 3,162",
-        "1000-": "1,000 or more",
-        "-99": "up to 99",
-        "0-3": "0 to 3",
-        "-": "0 or more",
-    }
+    said = {"1000-3162": "1,000 to 3,162", "1000-": "1,000 or more", "-99": "up to 99", "unknown": "unknown"}
     assert {name: pages.range_of(name) for name in said} == said
-    assert pages.range_of("unknown") == "unknown"
 
 
 @pytest.fixture(scope="module")
 def namesake(answered, tmp_path_factory) -> Run:
     """The run, but its documents say what was answered wrongly instead of what is right."""
-    data = shutil.copytree(answered.data, tmp_path_factory.mktemp("namesake") / "data")
-    (file,) = data.glob("corpus/wikipedia/docs.parquet")
-    docs = pq.read_table(file)
-    texts = pa.array(["It is ANOTHER." for _ in range(len(docs))])
-    pq.write_table(docs.set_column(docs.column_names.index("text"), "text", texts), file)
-    for file in (data / "predictions/popqa").rglob("*.parquet"):
+
+    def put(file, name, texts):
         table = pq.read_table(file)
-        said = [f"answer {i}" if right else "another" for i, right in enumerate(table["correct"].to_pylist())]
-        said = said if file.stem != "closed_book" else ["elsewhere" for _ in said]
-        pq.write_table(table.set_column(table.column_names.index("prediction"), "prediction", pa.array(said)), file)
-    return Run(data, copy.copy(answered.params))
+        pq.write_table(table.set_column(table.column_names.index(name), name, pa.array(texts(table))), file)
+
+    data = shutil.copytree(answered.data, tmp_path_factory.mktemp("namesake") / "data")
+    put(data / "corpus/wikipedia/docs.parquet", "text", lambda table: ["It is ANOTHER."] * len(table))
+    for file in (data / "predictions/popqa").rglob("*.parquet"):
+        wrong = "elsewhere" if file.stem == "closed_book" else "another"
+        put(file, "prediction", lambda table, wrong=wrong: [wrong] * len(table))
+    return Run(data, answered.params)
 
 
 def test_wrong_answers_are_marked_apart_and_one_that_no_passage_has_is_said(namesake):
-    ids = [f"q{i:04d}" for i in range(300)]
-    read = one_question.read(namesake, "popqa", ids)
+    read = one_question.read(namesake, "popqa", [f"q{i:04d}" for i in range(100)])
     asked = next(one for one in read if pages.wrong_answers(one) == {"elsewhere": False, "another": True})
     html = pages.question(namesake, {"id": asked.row["question_id"], "lm": "tiny", "method": "dense"})
     assert '<mark class="said">ANOTHER</mark>' in html
@@ -75,14 +72,62 @@ def test_wrong_answers_are_marked_apart_and_one_that_no_passage_has_is_said(name
 
 def test_an_ensemble_whose_best_passage_lacks_the_answer_says_that_another_document_has_it(namesake, answered):
     for run, said in ((namesake, "yes, in another of its"), (answered, "yes</td>")):
-        (read,) = [one for one in one_question.read(run, "popqa", ["q0100"])]
-        row = read.answers["tiny"]["replug"] | {"doc_has_answer": True, "lm_calls": 10}
-        read.answers["tiny"] = {"replug": row}
+        (read,) = one_question.read(run, "popqa", ["q0100"])
+        read.answers["tiny"] = {"replug": read.answers["tiny"]["replug"] | {"doc_has_answer": True, "lm_calls": 10}}
         html = pages.render("details", question=read, own=["tiny"], chosen=pages.Slice.of(run, {}), at="")
         assert f'<td data-label="has the answer">{said}' in html
-    assert row["doc_id"] in read.documents
 
 
 def test_a_question_asked_anew_is_of_the_same_subject_and_namesakes_are_told_apart(answered):
     assert "subject=Q100" in pages.question(answered, {"id": "q0100"})
     assert re.search(r"<small>[^<]+\(P\d+\), Q\d+</small>", pages.questions(answered, {}))
+
+
+def details(page: str) -> list[str]:
+    """What each question of the page shows when it is opened."""
+    return json.loads(gzip.decompress(base64.b64decode(re.search(r'id="details">([^<]+)<', page)[1])))
+
+
+def test_a_slice_as_a_file_has_its_questions_and_nothing_from_elsewhere_and_is_the_same_again(answered):
+    chosen = Slice.of(answered, {"relation": "P57", "cell": "base", "method": "dense"})
+    page = export.html(answered, chosen, most=20)
+    assert export.html(answered, chosen, most=20) == page
+    opened = details(page)
+    assert not re.search(r"<script src|<link|<img|<iframe|url\(|@import|\bhref=\"(?!#)|\bsrc=", page + "".join(opened))
+    total = slices.listed(answered, chosen).total
+    assert f"The first 20 of {total} questions" in page
+    shown = re.findall(r'<span class="asked"><bdi>What is (\d+) &amp; co\?</bdi>', page)
+    assert [f"q{int(number):04d}" for number in shown] == slices.ids(answered, chosen, 20)
+    assert [one.count('<table class="answers cards">') for one in opened] == [2] * 20, "ours and the imported model's"
+    links, anchors = (re.findall(f'{name}="#?([^"]+)"', "".join(opened)) for name in ("href", "id"))
+    assert {*links} <= {*anchors}
+    assert len(anchors) == len(set(anchors))
+    page = export.html(answered, Slice.of(answered, {"words": "77 &"}), most=50)
+    assert "<h2>8 questions</h2>" in page
+    assert page.count('<details class="one"') == 8
+
+
+def test_hostile_texts_stay_words_in_a_file(spoilt):
+    page = export.html(spoilt, Slice.of(spoilt, {"order": "id"}), most=len(hostile.LABELS))
+    for text in (page[: page.index("<script")], "".join(details(page))):
+        assert not re.search(r"<(script|img|iframe|svg|base|meta http|style)", text[text.find("<body") :])
+        assert not re.search(hostile.STEERING, text)
+        assert "&lt;script&gt;" in text
+
+
+def test_the_command_writes_the_file_where_it_was_called(asked, at_work, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "CALLED_FROM", tmp_path)
+
+    def explore(*words):
+        monkeypatch.setattr(sys, "argv", ["longtail", "explore", "--export", "page.html", *words])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return (ended.value.code or 0, *capsys.readouterr())
+
+    error = "error: method: there is no 'lsr', expected one of: closed_book, bm25, genread\n"
+    assert explore("--method", "lsr") == (1, "", error)
+    assert explore("--most", "0")[0] == 2
+    assert not (tmp_path / "page.html").exists()
+    assert explore("--method", "bm25", "--cell", "neither") == (0, f"the page: {tmp_path / 'page.html'}\n", "")
+    chosen = Slice.of(asked.run, {"method": "bm25", "cell": "neither"})
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == export.html(asked.run, chosen, 50)

@@ -10,14 +10,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import dvc.repo
 import pytest
 import yaml
-from waiting import PATIENCE
+from dvc.cli import main
+from dvc.lock import LockError
+from dvc.repo import Repo
+from quick_project import dvc_init, git, reproduce
 
 from flows import dvc_files, graph
 from pipelines import shards
 
-DVC_YAML = {"stages": {name: {"cmd": f"echo {name} > {name}", "deps": ["in"], "outs": [name]} for name in "abc"}}
+COMMAND = "echo {0} >> began; echo {0} > {0}"
+DVC_YAML = {"stages": {name: {"cmd": COMMAND.format(name), "deps": ["in"], "outs": [name]} for name in "abc"}}
 
 
 @pytest.fixture(scope="module")
@@ -26,27 +31,18 @@ def built(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("built")
     (folder / "dvc.yaml").write_text(yaml.safe_dump(DVC_YAML))
     (folder / "in").touch()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        assert dvc("init", "-q", "--no-scm").returncode == 0
-        assert dvc("repro", "-q").returncode == 0
+    dvc_init(folder)
+    reproduce(folder)
     return folder
 
 
 @pytest.fixture
 def project(built, tmp_path, monkeypatch) -> Path:
-    """A copy of it, as the working folder."""
+    """A copy of it, as the working folder, in which nothing began yet."""
     folder = shutil.copytree(built, tmp_path / "project")
     monkeypatch.chdir(folder)
+    Path("began").unlink()
     return folder
-
-
-def dvc(*words: str) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, "-m", "dvc", *words], capture_output=True, text=True)
-
-
-def git(*words: str) -> None:
-    subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@example.org", *words], check=True)
 
 
 def killed_half_way(*words: str, function: str) -> None:
@@ -70,22 +66,22 @@ def test_a_dvc_killed_while_it_writes_stops_the_next_one_until_its_file_is_mende
     dvc_files.keep(project)
     before = Path("dvc.lock").read_text()
     killed_half_way("repro", "--force", "--single-item", "b", function=function)
-    assert dvc("status", "-q").returncode != 0
+    Path("began").unlink()
+    assert main(["status", "-q"]) != 0
     dvc_files.mend(project)
     assert Path("dvc.lock").read_text() == before
-    again = dvc("repro")
-    assert again.returncode == 0, again.stderr
-    assert "Running stage" not in again.stdout
+    reproduce(project)
+    assert not Path("began").exists()
 
 
 def test_the_first_dvc_lock_cut_goes_away_and_the_results_come_from_the_run_cache(project):
     whole = Path("dvc.lock").read_text()
     Path("dvc.lock").write_text(whole[:-40])
     dvc_files.mend(project)
-    again = dvc("repro")
-    assert again.returncode == 0, again.stderr
-    assert "Running stage" not in again.stdout
+    assert not Path("dvc.lock").exists()
+    reproduce(project)
     assert Path("dvc.lock").read_text() == whole
+    assert not Path("began").exists()
 
 
 def test_wherever_dvc_lock_is_cut_its_copy_is_put_back(project):
@@ -98,10 +94,13 @@ def test_wherever_dvc_lock_is_cut_its_copy_is_put_back(project):
     assert Path("dvc.lock").read_text() == whole
 
 
+def commit(project: Path) -> None:
+    for words in (["init", "-q"], ["add", "dvc.lock"], ["commit", "-qm", "ran"]):
+        git(project, *words)
+
+
 def test_without_a_copy_the_committed_dvc_lock_is_put_back(project):
-    git("init", "-q")
-    git("add", "dvc.lock")
-    git("commit", "-qm", "ran")
+    commit(project)
     whole = Path("dvc.lock").read_text()
     Path("dvc.lock").write_text(whole[:-3])
     dvc_files.mend(project)
@@ -114,9 +113,7 @@ def test_an_earlier_commits_dvc_lock_with_fewer_stages_stays(project):
     del whole["stages"]["c"]
     shorter = yaml.safe_dump(whole, sort_keys=False)
     Path("dvc.lock").write_text(shorter)
-    git("init", "-q")
-    git("add", "dvc.lock")
-    git("commit", "-qm", "two stages")
+    commit(project)
     dvc_files.mend(project)
     assert Path("dvc.lock").read_text() == shorter
     assert list(dvc_files.kept(project)) == ["a", "b"]
@@ -143,20 +140,27 @@ def rwlock(*pids: int) -> Path:
 
 
 def test_a_rwlock_goes_when_no_process_that_it_names_is_alive(project):
-    ended = subprocess.Popen(["true"])
-    ended.wait()
-    lock = rwlock(ended.pid, os.getpid())
+    """A zombie is not alive, nor is a process that got the number of a dead one."""
+    zombie = subprocess.Popen(["true"])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+    lock = rwlock(zombie.pid, os.getpid())
     dvc_files.mend(project)
     assert lock.exists()
-    rwlock(ended.pid)
+    os.utime(lock, (1, 1))
+    dvc_files.mend(project)
+    assert not lock.exists()
+    rwlock(zombie.pid)
+    dvc_files.mend(project)
+    assert not lock.exists()
+    zombie.wait()
+    rwlock(zombie.pid)
     dvc_files.mend(project)
     assert not lock.exists()
 
 
 def test_a_run_waits_for_a_dvc_that_outlived_its_killed_run(project):
     child = subprocess.Popen(["sleep", "600"])
-    entry = {"pid": child.pid, "cmd": "dvc repro"}
-    dvc_files.RWLOCK.write_text(json.dumps({"write": {str(project / "a"): entry}}))
+    rwlock(child.pid)
     said = []
 
     def say(line: str) -> None:
@@ -169,13 +173,6 @@ def test_a_run_waits_for_a_dvc_that_outlived_its_killed_run(project):
     assert said == [
         f"DVC is at work here, as of a run that was killed (process {child.pid}); waiting until it has ended"
     ]
-
-
-def test_a_process_that_got_the_number_of_a_dead_one_does_not_keep_a_rwlock(project):
-    lock = rwlock(os.getpid())
-    os.utime(lock, (1, 1))
-    dvc_files.mend(project)
-    assert not lock.exists()
 
 
 @pytest.mark.parametrize("text", ["", '{"write": ', "[]", '{"read": {"/in": [{}]}}'])
@@ -198,32 +195,22 @@ def test_what_dvc_wrote_is_on_disk_before_a_stage_counts_as_done(project, monkey
     assert (project / dvc_files.COPY).exists()
 
 
-def test_a_rwlock_of_a_zombie_goes(project):
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    dvc_files.RWLOCK.write_text(json.dumps({"write": {"/out": {"pid": child.pid, "cmd": "dvc repro"}}, "read": {}}))
-    dvc_files.mend(project)
-    assert not dvc_files.RWLOCK.exists()
-    child.wait()
-
-
 def test_nothing_is_mended_while_dvc_holds_its_lock(project, monkeypatch):
-    from dvc.repo import Repo
+    """`mend` waits for the lock; here it is told to give up, as if it were DVC's command."""
+    repo, waits = Repo("."), []
 
+    class Impatient(Repo):
+        def __init__(self, root, _wait_for_lock):
+            waits.append(_wait_for_lock)
+            super().__init__(root)
+
+    monkeypatch.setattr(dvc.repo, "Repo", Impatient)
     dvc_files.RWLOCK.write_text("half")
     Path("dvc.lock").write_text("half")
-    script = "import dvc.repo, pathlib\nfrom flows import dvc_files\n"
-    script += "print(flush=True)\ndvc_files.mend(pathlib.Path.cwd())"
-    monkeypatch.setenv("PYTHONPATH", str(Path(dvc_files.__file__).parents[1]))
-    with Repo(str(project)) as repo:
-        with repo.lock:
-            child = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE)
-            child.stdout.readline()
-            with pytest.raises(subprocess.TimeoutExpired):
-                child.wait(1)
-            assert Path("dvc.lock").read_text() == dvc_files.RWLOCK.read_text() == "half"
-        assert child.wait(PATIENCE) == 0
-    assert not dvc_files.RWLOCK.exists()
+    with repo, repo.lock, pytest.raises(LockError):
+        dvc_files.mend(project)
+    assert waits == [True]
+    assert Path("dvc.lock").read_text() == dvc_files.RWLOCK.read_text() == "half"
 
 
 def test_a_reader_of_params_is_told_whether_their_values_are_those_of_its_last_run(tmp_path):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 import yaml
-from dvc.repo import Repo
+from quick_project import dvc_init, git, reproduce
 
 from flows import earlier, terminal
 from pipelines.errors import LongtailError
@@ -18,29 +17,22 @@ MADE = "mkdir -p data/report data/questions && cp in data/report/index.html && c
 DVC_YAML = {"stages": {"report": {"cmd": MADE, "deps": ["in"], "outs": ["data/report", "data/questions"]}}}
 
 
-def git(*words: str) -> str:
-    who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
-    return subprocess.run(["git", *who, *words], check=True, capture_output=True, text=True).stdout.strip()
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> tuple[Path, list[str]]:
     """A project that ran and landed with three inputs, each committed: (its folder, the commits)."""
     folder, commits = tmp_path_factory.mktemp("built"), []
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        git("init", "-q")
+        git(folder, "init", "-q")
         Path("dvc.yaml").write_text(yaml.safe_dump(DVC_YAML))
-        Path("in").touch()
-        Repo.init(".").close()
+        dvc_init(folder, scm=True)
         for text in ("first", "second", "third"):
             Path("in").write_text(text)
-            with Repo(".") as repo:
-                repo.reproduce()
+            reproduce(folder)
             earlier.keep("sample")
-            git("add", "in", "dvc.yaml", "dvc.lock")
-            git("commit", "-q", "-m", text)
-            commits.append(git("rev-parse", "HEAD"))
+            git(folder, "add", "in", "dvc.yaml", "dvc.lock")
+            git(folder, "commit", "-q", "-m", text)
+            commits.append(git(folder, "rev-parse", "HEAD"))
     return folder, commits
 
 
@@ -89,7 +81,7 @@ def test_the_oldest_landed_runs_are_forgotten(project, monkeypatch):
 
 
 def test_a_release_names_its_outputs(project, tmp_path):
-    outs = yaml.safe_load(git("show", f"{project[1]}:dvc.lock"))["stages"]["report"]["outs"]
+    outs = yaml.safe_load(git(Path(), "show", f"{project[1]}:dvc.lock"))["stages"]["report"]["outs"]
     Path("release/1.0.0").mkdir(parents=True)
     made = {"dvc": {"report": {out["path"]: out["md5"] for out in outs}}}
     Path("release/1.0.0/provenance.json").write_text(json.dumps(made))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import yaml
 from dvc.repo import Repo
+from quick_project import dvc_init, reproduce
 
-from flows import graph, reproduce
+from flows import graph
+from flows.reproduce import Done, _lines
 from pipelines.errors import LongtailError
 from pipelines.params import Compute
 
@@ -73,8 +73,8 @@ def test_changed_params_are_those_that_dvc_names(tmp_path, monkeypatch):
     Path("dvc.yaml").write_text(yaml.safe_dump({"stages": stages}))
     Path("params.yaml").write_text(PARAMS + "nowhere: {at: {all: 1}}\n")
     Path("other.json").write_text('{"x": {"y": 1}, "z": 2}')
-    for words in (["init", "--no-scm"], ["repro"]):
-        subprocess.run([sys.executable, "-m", "dvc", *words, "-q"], check=True)
+    dvc_init(tmp_path)
+    reproduce(tmp_path)
     assert graph.read(tmp_path)[1] == {}
     Path("params.yaml").write_text(PARAMS.replace("fp32", "bf16").replace("2", "3"))
     Path("other.json").write_text('{"x": {"y": 3}}')
@@ -93,25 +93,25 @@ def test_each_file_of_params_is_parsed_once(root, monkeypatch):
     assert len(parsed) == len({*parsed}) > 0
 
 
+FAILED = "failed to reproduce 'code': failed to run: "
+OUTSIDE = "failed to reproduce 'code': data/code.json is outside of git repository"
+READ_ONLY = "unexpected error - [Errno 30] Read-only file system: 'data'"
+
+
 @pytest.mark.parametrize(
-    ("last", "errors", "cause"),
+    ("code", "last", "errors", "cause"),
     [
-        (
-            "code: done",
-            ["failed to reproduce 'code': data/code.json is outside of git repository"],
-            "failed to reproduce",
-        ),
-        (
-            "code: done",
-            ["unexpected error - [Errno 30] Read-only file system: 'data'"],
-            "data: read-only file system; make it writable",
-        ),
-        ("KeyError: 'x'", ["failed to reproduce 'code': failed to run: python -m x, exited with 1"], "KeyError: 'x'"),
-        ("", [], "DVC ended with exit code 255"),
+        (255, "code: done", [OUTSIDE], "failed to reproduce"),
+        (255, "code: done", [READ_ONLY], "data: read-only file system; make it writable"),
+        (255, "KeyError: 'x'", [f"{FAILED}python -m x, exited with 1"], "KeyError: 'x'"),
+        (255, "", [], "DVC ended with exit code 255"),
+        (255, "> python work.py a", [f"{FAILED}.venv/bin/python work.py a, exited with -9"], "killed by signal 9"),
+        (255, "> bash work.sh", [f"{FAILED}bash work.sh, exited with 137"], "killed by signal 9"),
+        (-9, "> python work.py a", [], "killed by signal 9"),
     ],
 )
-def test_why_a_stage_failed_is_what_dvc_or_the_stage_says_last(last, errors, cause):
-    assert reproduce.Done(255, last, None, errors).cause().startswith(cause)
+def test_why_a_stage_failed_is_what_dvc_or_the_stage_says_last(code, last, errors, cause):
+    assert Done(code, last, None, errors).cause().startswith(cause)
 
 
 def test_the_error_behind_a_killed_stages_progress_bar_is_a_line_of_its_own():
@@ -120,7 +120,7 @@ def test_the_error_behind_a_killed_stages_progress_bar_is_a_line_of_its_own():
     os.write(into, f"a: 0% [00:00<?, ?shard/s]\ra: 50% [00:01<00:01, 1shard/s]{error}\n".encode())
     os.close(into)
     with os.fdopen(out, "rb") as stream:
-        assert [*reproduce._lines(stream, say=[].append)][-1] == error
+        assert [*_lines(stream, say=[].append)][-1] == error
 
 
 def test_of_stages_that_as_many_wait_for_those_first_in_dvc_yaml_start_first(every):
@@ -160,15 +160,3 @@ def test_every_part_names_stages_that_there_are(every, part):
 def test_a_part_without_its_stage_is_named():
     with pytest.raises(LongtailError, match=r"this run has no stage chunk; name its data under parts"):
         graph.part(stages(None), ("chunk",))
-
-
-@pytest.mark.parametrize(
-    ("code", "errors"),
-    [
-        (255, ["failed to reproduce 'a': failed to run: .venv/bin/python work.py a, exited with -9"]),
-        (255, ["failed to reproduce 'a': failed to run: bash work.sh, exited with 137"]),
-        (-9, []),
-    ],
-)
-def test_a_stage_or_a_dvc_that_was_killed_is_called_so(code, errors):
-    assert reproduce.Done(code, "> .venv/bin/python work.py a", None, errors).cause().startswith("killed by signal 9")

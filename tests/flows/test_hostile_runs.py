@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import sqlite3
+import sys
 
 import hostile
-import pytest
+from quick_project import LAST
+
+from flows import graph
 
 STAGE = """
 import json, sys
@@ -39,47 +41,47 @@ stages:
 """
 
 
-@pytest.fixture(scope="module")
-def said(project, served) -> dict[str, str]:
-    """What `longtail run` says where the stage is done, fails, and breaks."""
-    import sys
-
+def test_a_run_with_hostile_labels_steers_no_terminal_no_page_of_prefect_and_no_tag_of_mlflow(project):
+    """Where the stage is done, fails, and breaks."""
     (project.folder / "work.py").write_text(STAGE)
     (project.folder / "labels.json").write_text(json.dumps(hostile.LABELS), encoding="utf-8")
-    found = {}
+    said = {}
     for how in ("", "fails", "breaks"):
         text = DVC.format(python=sys.executable, how=how, desc="<img src=x onerror=alert(1)> [a](javascript:alert(1))")
         (project.folder / "dvc.yaml").write_text(text)
         done = project.longtail("run")
         assert done.returncode == (1 if how else 0), done.stderr
-        found[how] = done.stdout + done.stderr
-    return found
-
-
-def test_the_terminal_and_the_log_files(project, said):
-    logs = [file.read_text(encoding="utf-8") for file in (project.folder / ".longtail/logs").iterdir()]
+        said[how] = done.stdout + done.stderr
+        if not how:
+            _prefects_artifact_is_plain(project)
+    logs = [file.read_text(encoding="utf-8") for file in (project.folder / graph.LOGS).iterdir()]
     for text in (*said.values(), *logs):
         assert not re.search(hostile.STEERING, text)
     (error,) = [line for line in said["fails"].splitlines() if line.startswith("error: a: input.txt: ")]
     assert "expected a name; edit it (all it said: .longtail/logs/a.log)" in error
-
-
-def test_prefects_logs_states_and_artifacts(project, said):
-    with sqlite3.connect(project.folder / ".longtail/prefect/prefect.db") as database:
-        texts = [row[0] for row in database.execute("SELECT message FROM log")]
-        texts += [row[0] or "" for row in database.execute("SELECT message FROM flow_run_state")]
-        texts += [row[0] or "" for row in database.execute("SELECT message FROM task_run_state")]
-        artifacts = [json.loads(row[0]) for row in database.execute("SELECT data FROM artifact")]
+    last = said["breaks"].splitlines()[-1]
+    assert last.startswith("error: a: ValueError: ")
+    assert last.endswith("(all it said: .longtail/logs/a.log)")
+    texts = [text or "" for (text,) in project.prefect.ask("SELECT message FROM log")]
+    for table in ("flow_run_state", "task_run_state"):
+        texts += [text or "" for (text,) in project.prefect.ask(f"SELECT message FROM {table}")]
     assert any("over written" in text for text in texts)
     assert not [text for text in texts if re.search(hostile.STEERING, text)]
-    rows = json.loads(artifacts[0]) if isinstance(artifacts[0], str) else artifacts[0]
+    _mlflows_tags_params_and_metrics_are_plain(project)
+
+
+def _prefects_artifact_is_plain(project) -> None:
+    ((data,),) = project.prefect.ask(f"SELECT data FROM artifact WHERE flow_run_id = {LAST}")
+    rows = json.loads(data)
+    rows = json.loads(rows) if isinstance(rows, str) else rows
     assert len(rows) == len(hostile.LABELS)
     cells = [str(cell) for row in rows for cell in (*row, *row.values())]
     assert not [cell for cell in cells if re.search(r"(?<!\\)[<!\[]", cell)], "the page shows cells as Markdown"
     assert not [cell for cell in cells if re.search(hostile.STEERING, cell)]
 
 
-def test_mlflows_tags_params_and_metrics(project, said):
+def _mlflows_tags_params_and_metrics_are_plain(project) -> None:
+    project.record()
     _, parents, children = project.runs()
     by_state = [children[parent.info.run_id]["a"] for parent in parents]
     assert [run.info.status for run in by_state] == ["FINISHED", "FAILED", "FAILED"]

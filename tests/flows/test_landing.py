@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import releases
+from quick_project import dvc_init, git, reproduce
 
 from flows import landing, workspace
 from pipelines.errors import LongtailError
@@ -26,11 +27,6 @@ stages:
     outs: [data/questions, data/adaptive, data/raw]
 """
 NAMES = ["questions", "adaptive", "raw"]
-
-
-def git(*words: str) -> str:
-    who = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    return subprocess.run(["git", *who, *words], check=True, capture_output=True, text=True).stdout
 
 
 @pytest.fixture(scope="module")
@@ -48,44 +44,32 @@ def built(root, tmp_path_factory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         releases.write_data(folder / "made")
-        git("init", "-q")
-        subprocess.run([sys.executable, "-m", "dvc", "init", "-q"], check=True)
-        reproduce()
-        git("add", "--all")
-        git("commit", "-qm", "a project")
+        git(folder, "init", "-q")
+        dvc_init(folder, scm=True)
+        reproduce(folder)
+        git(folder, "add", "--all")
+        git(folder, "commit", "-qm", "a project")
     return folder
 
 
 @pytest.fixture
-def project(built, monkeypatch) -> Path:
-    """The same, as committed and without releases."""
-    monkeypatch.chdir(built)
-    yield built
-    git("reset", "-q", "--hard")
-    git("clean", "-qfd")
-    subprocess.run(["rm", "-rf", "release"], check=True)
-
-
-def reproduce() -> None:
-    subprocess.run([sys.executable, "-m", "dvc", "repro", "-q"], check=True)
-
-
-def longtail(*words: str, cwd: Path) -> subprocess.CompletedProcess:
-    environment = os.environ | {"PYTHONPATH": str(Path(landing.__file__).parents[1])}
-    command = [sys.executable, "-m", "flows.cli", *words]
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
+def project(built, tmp_path, monkeypatch) -> Path:
+    """A copy of it, as the working folder."""
+    folder = shutil.copytree(built, tmp_path / "project", symlinks=True)
+    monkeypatch.chdir(folder)
+    return folder
 
 
 def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project):
     assert landing.land() == "the release: release/1.0.0"
     provenance = json.loads(Path("release/1.0.0/provenance.json").read_text(encoding="utf-8"))
-    assert provenance["commit"] == git("rev-parse", "HEAD").strip()
+    assert provenance["commit"] == git(project, "rev-parse", "HEAD")
     assert provenance["params"]["profile"] == "sample"
     outputs = provenance["dvc"]["build_popqa"]
     assert sorted(outputs) == ["data/adaptive", "data/questions", "data/raw"]
     assert all(len(md5) == len("d41d8cd98f00b204e9800998ecf8427e.dir") for md5 in outputs.values())
     date = json.loads(Path("release/1.0.0/croissant.json").read_text(encoding="utf-8"))["datePublished"]
-    assert date == git("show", "-s", "--format=%cs").strip()
+    assert date == git(project, "show", "-s", "--format=%cs")
     for file in (path for path in Path("release/1.0.0").rglob("*") if path.is_file()):
         assert str(project).encode() not in file.read_bytes()
     assert landing.land() == "nothing changed since the last release in release: no new one"
@@ -110,39 +94,38 @@ def test_a_release_is_looked_through_for_this_machines_folders_and_secrets(proje
 
 def test_outside_a_repository_there_is_no_release(project):
     os.rename(".git", "git")
-    try:
-        with pytest.raises(LongtailError, match=r"^git status: fatal: not a git repository"):
-            landing.land()
-    finally:
-        os.rename("git", ".git")
+    with pytest.raises(LongtailError, match=r"^git status: fatal: not a git repository"):
+        landing.land()
 
 
-def test_the_command_takes_paths_from_where_it_is_called_and_checks(project, tmp_path):
-    done = longtail("release", "--out", str(tmp_path), "--version", "0.9.0", cwd=project / "conf")
-    assert (done.returncode, done.stdout) == (0, f"the release: {tmp_path / '0.9.0'}\n")
-    (tmp_path / "0.9.0/popqa.parquet").write_bytes(b"")
-    done = longtail("release", "--check", os.path.relpath(tmp_path / "0.9.0", project / "conf"), cwd=project / "conf")
-    assert done.returncode == 1
-    assert (
-        done.stderr == f"error: {tmp_path / '0.9.0'}: not as it was released: popqa.parquet is changed; get it again\n"
-    )
+def test_the_command_takes_paths_from_where_it_is_called_and_checks(project, tmp_path, monkeypatch, call):
+    out = tmp_path / "out"
+    monkeypatch.chdir("conf")
+    assert call("release", "--out", out, "--version", "0.9.0")[:2] == (0, f"the release: {out / '0.9.0'}\n")
+    (out / "0.9.0/popqa.parquet").write_bytes(b"")
+    monkeypatch.chdir(project / "conf")
+    code, _, error = call("release", "--check", os.path.relpath(out / "0.9.0", project / "conf"))
+    assert code == 1
+    assert error == f"error: {out / '0.9.0'}: not as it was released: popqa.parquet is changed; get it again\n"
 
 
-def test_a_release_does_not_read_what_a_run_is_writing(project):
-    with workspace.alone():
-        done = longtail("release", cwd=project)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: another run is at work in this folder")
+def test_a_release_does_not_read_what_a_run_is_writing(project, call):
+    workspace.LOCK.parent.mkdir(exist_ok=True)
+    with workspace.LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code, _, error = call("release")
+    assert code == 1
+    assert error.startswith("error: another run is at work in this folder")
 
 
-def test_what_a_run_writes_need_not_be_committed(project):  # the last one: it leaves other datasets behind
+def test_what_a_run_writes_need_not_be_committed(project):
     landing.land()
     changed = Path("params.yaml").read_text(encoding="utf-8").replace("seed: 0", "seed: 1")
     Path("params.yaml").write_text(changed, encoding="utf-8")
     releases.write_data(project / "made", releases.questions(views=releases.VIEWS | {2: 100}))
     with pytest.raises(LongtailError, match=r"^build_popqa: 1 of 1 stages are not up to date, expected none"):
         landing.land()
-    reproduce()
+    reproduce(project)
     assert landing.land() == "the release: release/1.0.1"
     provenance = json.loads(Path("release/1.0.1/provenance.json").read_text(encoding="utf-8"))
     assert (provenance["params"]["seed"], provenance["previous"]) == (1, "1.0.0")

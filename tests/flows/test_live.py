@@ -11,10 +11,12 @@ from contextlib import nullcontext
 from datetime import timedelta
 from types import SimpleNamespace
 
+import psutil
 import pytest
 from rich.console import Console
 from screen import Screen, Terminal
 from tqdm import tqdm
+from waiting import PATIENCE
 
 from flows import board, durations, live
 from flows.graph import Stage
@@ -167,8 +169,17 @@ def test_warnings_appear_above_the_table_and_what_the_last_line_says_does_not():
     assert "\x1b" not in line
 
 
+def test_a_line_stays_of_each_stage_that_ended_or_was_interrupted_and_says_why_it_failed(table):
+    made = table(200)
+    made.end()
+    lines = made.live.console.file.getvalue().splitlines()
+    assert lines[:20] == [f"{name} ran 0:00" for name in NAMES[:20]]
+    assert lines[20:23] == [f"{NAMES[32]} failed 0:00: the disk is full"] + [
+        f"{name} interrupted 0:00" for name in NAMES[30:32]
+    ]
+
+
 def started(project, text: str) -> Terminal:
-    (project.folder / "on").unlink(missing_ok=True)
     (project.folder / "input.txt").write_text(text)
     return Terminal([sys.executable, "-m", "flows.cli", "run"], project.folder, project.environment)
 
@@ -179,41 +190,36 @@ def left_behind(terminal: Terminal) -> list[str]:
     return [line for line in terminal.screen.text.splitlines() if line]
 
 
-@pytest.fixture(scope="module")
-def killed(project, served) -> SimpleNamespace:
-    """A run whose stage a has a progress bar for five seconds, and whose stage b@1 is killed."""
-    terminal = started(project, "bar a, kill b1")
-    shown = terminal.until(lambda text: re.search(r"^a +runs (?!0:0[0-4])\d+:\d\d .*2/8.*GiB$", text, re.M))
-    hidden = terminal.screen.cursor_hidden
-    (project.folder / "on").touch()
-    return SimpleNamespace(shown=shown, hidden=hidden, code=terminal.end(), lines=left_behind(terminal))
-
-
-def test_a_run_in_a_terminal_is_a_table_while_it_works(killed):
-    assert re.search(r"^a +runs \d+:\d\d +25 % 2/8 ━+ .*\d\.\d GiB$", killed.shown, re.M)
-    assert "\n0 of 4 stages done, 3 wait\nlogs: .longtail/logs; in a browser: http://127.0.0.1:" in killed.shown
-    assert killed.hidden
-
-
-def test_a_line_stays_of_each_stage_and_the_last_one_says_what_went_wrong(killed):
-    assert killed.code == 1
-    assert re.fullmatch(r"a   ran \d+:\d\d", killed.lines[1])
-    assert re.match(r"b@1 failed \d+:\d\d: b@1: killed by signal 9", killed.lines[2])
-    assert killed.lines[-2].startswith("error: b@1: killed by signal 9"), killed.lines
-    assert len(killed.lines) == 6, killed.lines
-
-
 @pytest.mark.parametrize(("stop", "code"), [(Terminal.interrupt, 130), (Terminal.terminate, 143)])
-def test_a_run_that_is_stopped_leaves_the_terminal_in_good_order(project, killed, stop, code):
+def test_a_run_that_is_stopped_leaves_the_terminal_in_good_order_and_no_process(project, stop, code):
     terminal = started(project, "bar a")
-    terminal.until(
-        lambda text: re.search(r"^a +runs \d+:\d\d .*  \d+:\d\d( |$)", text, re.M)
-    )  # left, by the run before
+    row = r"^a +runs \d+:\d\d +25 % 2/8 ━+"
+    shown = terminal.until(lambda text: re.search(row + r".*\d\.\d GiB$", text, re.M))
+    assert "\n0 of 4 stages done, 3 wait\nlogs: .longtail/logs; in a browser: http://127.0.0.1:" in shown
+    assert terminal.screen.cursor_hidden
+    family = psutil.Process(terminal.process.pid).children(recursive=True)
     stop(terminal)
     assert terminal.end() == code
+    assert psutil.wait_procs(family, timeout=PATIENCE)[1] == []
     lines = left_behind(terminal)
     assert re.fullmatch(r"a   interrupted \d+:\d\d", lines[1])
     assert [line.partition(";")[0] for line in lines[2:]] == ["interrupted"] * (code == 130)
+    if code == 130:
+        (project.folder / "on").touch()
+        done = project.longtail("run")
+        assert "4 ran" in done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_whose_stage_is_killed_says_so_in_its_last_line(project):
+    (project.folder / "on").touch()
+    terminal = started(project, "bar a, kill b1")
+    assert terminal.end() == 1
+    lines = left_behind(terminal)
+    assert re.fullmatch(r"a   ran \d+:\d\d", lines[1])
+    assert re.match(r"b@1 failed \d+:\d\d: b@1: killed by signal 9", lines[2])
+    assert lines[-2].startswith("error: b@1: killed by signal 9"), lines
+    assert len(lines) == 6, lines
 
 
 def test_a_terminal_of_the_tests_shows_what_a_real_one_would():

@@ -2,59 +2,55 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
+import shutil
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-from quick_project import Project
-
-GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+from quick_project import Project, git
 
 
-class Pushed(NamedTuple):
-    """A project whose commit and default remote hold everything."""
-
-    project: Project
-    clones: Path
-
-    def clone(self, name: str) -> Project:
-        folder = self.clones / name
-        subprocess.run(["git", "clone", "-q", str(self.project.folder), str(folder)], check=True)
-        made = Project(folder, self.project.root)
-        made.environment = self.project.environment
-        return made
-
-
-def commit(project: Project) -> None:
-    for words in (["add", "dvc.lock"], ["commit", "-qam", "what was run"]):
-        subprocess.run([*GIT, *words], cwd=project.folder, check=True)
-
-
-@pytest.fixture(scope="module")
-def first(project, served, tmp_path_factory):
-    """A run of a part of the project, pushed to a folder, and by plain DVC the rest of it."""
-    dvc_yaml = project.folder / "dvc.yaml"
+@pytest.fixture
+def remote(ran, tmp_path) -> Path:
+    """The folder that is the default remote of the project, in which b is called as the stage that `corpus` names."""
+    dvc_yaml = ran.folder / "dvc.yaml"
     dvc_yaml.write_text(dvc_yaml.read_text().replace("  b:\n", "  chunk:\n"))
-    project.dvc("remote", "add", "--default", "here", str(tmp_path_factory.mktemp("remote")))
-    return project.longtail("run", "corpus", "--push")
+    assert ran.dvc("remote", "add", "--default", "here", str(tmp_path / "remote")).returncode == 0
+    for log in (ran.folder / ".longtail/logs").iterdir():
+        log.unlink()
+    return tmp_path / "remote"
 
 
-def test_a_part_is_run_with_what_it_needs_and_pushed(project, first):
-    assert first.returncode == 0, first.stdout + first.stderr
-    assert "3 ran, 0 restored from the cache, 0 unchanged; pushed: " in first.stdout
-    assert not (project.folder / "data/c").exists()
-    assert "in sync" in project.dvc("status", "--cloud", "chunk").stdout
-    logged = [path.name for path in (project.folder / ".longtail/logs").iterdir()]
-    assert sorted(logged) == ["a.log", "chunk@1.log", "chunk@2.log", "push.log"]
+def clone(project: Project, folder: Path) -> Project:
+    git(project.folder, "add", "dvc.lock")
+    git(project.folder, "commit", "-qam", "what was run")
+    git(project.folder, "clone", "-q", ".", str(folder))
+    return Project(folder, project.root)
 
 
-def test_a_push_that_can_not_help_itself_fails_once_by_name_and_the_data_stay(project, first):
-    (project.folder / "file").touch()
-    project.dvc("remote", "modify", "--local", "here", "url", str(project.folder / "file/below"))
-    done = project.longtail("run", "corpus", "--push")
-    (project.folder / ".dvc/config.local").unlink()
+def test_what_was_pushed_comes_back_in_a_clone_and_nothing_is_left_to_do(ran, remote, tmp_path):
+    """A part is run with what it needs, and pushed with DVC's run cache."""
+    done = ran.longtail("run", "corpus", "--push")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "0 ran, 2 restored from the cache, 1 unchanged; pushed: " in done.stdout
+    logged = [path.name for path in (ran.folder / ".longtail/logs").iterdir()]
+    assert sorted(logged) == ["chunk@1.log", "chunk@2.log", "push.log"]
+    assert ran.dvc("push", "c").returncode == 0
+    made = clone(ran, tmp_path / "clone")
+    assert made.dvc("pull").returncode == 0
+    assert made.dvc("status").stdout == "Data and pipelines are up to date.\n"
+    assert (made.folder / "data/c").read_text() == "c"
+    shutil.rmtree(made.folder / ".dvc/cache")
+    for path in ("dvc.lock", "data/a", "data/metrics/a.json"):
+        (made.folder / path).unlink()
+    assert made.dvc("repro", "--pull", "a").returncode == 0
+    assert (made.folder / "data/a").read_text() == "one"
+    assert not (made.folder / "begun.txt").exists(), "no stage's command was run"
+
+
+def test_a_push_that_can_not_help_itself_fails_once_by_name_and_the_data_stay(ran, remote, tmp_path):
+    (tmp_path / "file").touch()
+    ran.dvc("remote", "modify", "here", "url", str(tmp_path / "file/below"))
+    done = ran.longtail("run", "corpus", "--push")
     assert done.returncode == 1
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: push: failed to transfer"), last
@@ -64,56 +60,27 @@ def test_a_push_that_can_not_help_itself_fails_once_by_name_and_the_data_stay(pr
     )
     tried = [line.split("ERROR: ")[1] for line in done.stderr.splitlines() if "ERROR: failed" in line]
     assert len(tried) == len(set(tried)) > 1
-    assert "up to date" in project.dvc("status", "chunk").stdout
+    assert ran.dvc("status").stdout == "Data and pipelines are up to date.\n"
 
 
-@pytest.fixture(scope="module", params=["folder", "s3"])
-def pushed(request, project, first, tmp_path_factory) -> Iterator[Pushed]:
-    """The whole project, pushed to the folder that is there, or to S3."""
-    assert project.dvc("repro").returncode == 0
-    if request.param == "folder":
-        commit(project)
-        assert project.dvc("push", "--run-cache").returncode == 0
-        yield Pushed(project, tmp_path_factory.mktemp("clones"))
-        return
+@pytest.mark.slow
+def test_a_clone_pulls_from_a_server_that_speaks_s3(ran, tmp_path):
+    import boto3
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
-        host, port = server.get_host_and_port()
-        url = f"http://{host}:{port}"
-        import boto3
-
+        url = "http://{}:{}".format(*server.get_host_and_port())
         secret = {"aws_access_key_id": "anyone", "aws_secret_access_key": "anything"}
         boto3.client("s3", endpoint_url=url, region_name="us-east-1", **secret).create_bucket(Bucket="longtail")
-        project.environment |= {name.upper(): value for name, value in secret.items()}
-        project.dvc("remote", "add", "--default", "bucket", "s3://longtail/data")
-        project.dvc("remote", "modify", "bucket", "endpointurl", url)
-        commit(project)
-        done = project.dvc("push", "--run-cache")
-        assert done.returncode == 0, done.stderr
-        yield Pushed(project, tmp_path_factory.mktemp("clones"))
+        ran.environment |= {name.upper(): value for name, value in secret.items()}
+        ran.dvc("remote", "add", "--default", "bucket", "s3://longtail/data")
+        ran.dvc("remote", "modify", "bucket", "endpointurl", url)
+        assert ran.dvc("push", "--run-cache").returncode == 0
+        made = clone(ran, tmp_path / "clone")
+        made.environment = ran.environment
+        assert made.dvc("pull").returncode == 0
+        assert made.dvc("status").stdout == "Data and pipelines are up to date.\n"
     finally:
         server.stop()
-
-
-def test_pull_brings_everything_and_nothing_is_left_to_do(pushed):
-    clone = pushed.clone("pull")
-    done = clone.dvc("pull")
-    assert done.returncode == 0, done.stderr
-    assert clone.dvc("status").stdout == "Data and pipelines are up to date.\n"
-    assert "Running stage" not in clone.dvc("repro").stdout
-    assert not (clone.folder / "begun.txt").exists(), "no stage's command was run"
-    assert (clone.folder / "data/c").read_text() == "c"
-
-
-def test_repro_pull_takes_from_the_run_cache_what_the_lock_does_not_know(pushed):
-    clone = pushed.clone("run_cache")
-    (clone.folder / "dvc.lock").unlink()
-    done = clone.dvc("repro", "--pull")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("is cached - skipping run") == 4
-    assert not (clone.folder / "begun.txt").exists()
-    lock = (pushed.project.folder / "dvc.lock").read_text()
-    assert (clone.folder / "dvc.lock").read_text() == lock

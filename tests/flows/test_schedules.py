@@ -7,11 +7,14 @@ import json
 import os
 import re
 import signal
+from datetime import UTC, datetime, timedelta
 
 import psutil
 import pytest
 from scheduled import Schedules
 from waiting import PATIENCE
+
+from flows import schedules, workspace
 
 DEPLOYMENT = """
 name: stand-in
@@ -28,74 +31,106 @@ deployments:
 """
 
 
-@pytest.fixture(scope="module")
-def schedules(project) -> Schedules:
+@pytest.fixture
+def scheduled(project):
     made = Schedules(project, DEPLOYMENT)
-    said = made.start()
-    made.said = said
+    made.said = made.start()
     yield made
     if made.process.poll() is None:
         made.process.kill()
+        made.process.communicate()
 
 
-def test_a_scheduled_run_fires_runs_and_lands(schedules):
-    assert re.search(r"often +every 0:00:05 +Everything, time and again", schedules.said)
-    schedules.until(lambda: schedules.ended("COMPLETED"))
-    assert schedules.ended("COMPLETED")[0] == "4 ran, 0 restored from the cache, 0 unchanged"
-    assert (schedules.folder / "data/c").read_text() == "c"
-    assert "data/metrics/a.json" in json.loads((schedules.folder / ".longtail/landed.json").read_text())["sample"]
-
-
-def test_a_second_one_says_where_the_first_is(schedules):
-    second = schedules.project.longtail("schedule", "--port", str(schedules.port))
+def test_a_scheduled_run_fires_and_lands_and_ctrl_c_ends_all_of_it_the_run_at_work_too(scheduled):
+    assert re.search(r"often +every 0:00:05 +Everything, time and again", scheduled.said)
+    scheduled.until(lambda: scheduled.ended("COMPLETED"))
+    assert scheduled.ended("COMPLETED")[0] == "4 ran, 0 restored from the cache, 0 unchanged"
+    assert (scheduled.folder / "data/c").read_text() == "c"
+    assert "data/metrics/a.json" in json.loads((scheduled.folder / ".longtail/landed.json").read_text())["sample"]
+    second = scheduled.project.longtail("schedule", "--port", str(scheduled.port))
     assert second.returncode == 0
-    assert second.stdout == f"the schedules run already, see http://127.0.0.1:{schedules.port}\n"
+    assert second.stdout == f"the schedules run already, see http://127.0.0.1:{scheduled.port}\n"
+    scheduled.write("sleep a")
+    scheduled.until((scheduled.folder / "asleep").exists)
+    by_hand = scheduled.project.longtail("run")
+    assert by_hand.returncode == 1
+    assert re.search(r"error: another run is at work in this folder \(process \d+\); wait for it", by_hand.stderr)
+    assert [kind for kind, _ in scheduled.runs()].count("RUNNING") == 1, "one at a time"
+    family = scheduled.family()
+    os.kill(scheduled.process.pid, signal.SIGINT)
+    assert scheduled.process.communicate(timeout=PATIENCE) == ("closed\n", "")
+    assert scheduled.process.returncode == 0
+    assert psutil.wait_procs(family, timeout=PATIENCE)[1] == []
 
 
-def test_a_stage_that_fails_leaves_what_landed_last_and_names_its_log(schedules):
-    before = schedules.landed(), (schedules.folder / ".longtail/landed.json").read_bytes()
-    schedules.write("fail a")
-    schedules.until(lambda: schedules.ended("FAILED"))
-    assert schedules.ended("FAILED")[0] == (
+@pytest.mark.slow
+def test_a_stage_that_fails_leaves_what_landed_and_after_a_kill_of_everything_the_next_one_goes_on(scheduled):
+    scheduled.until(lambda: scheduled.ended("COMPLETED"))
+    before = scheduled.landed(), (scheduled.folder / ".longtail/landed.json").read_bytes()
+    scheduled.write("fail a")
+    scheduled.until(lambda: scheduled.ended("FAILED"))
+    assert scheduled.ended("FAILED")[0] == (
         "a: input.txt: says fail, expected anything else; edit it (all it said: .longtail/logs/a.log)"
     )
-    assert (schedules.landed(), (schedules.folder / ".longtail/landed.json").read_bytes()) == before
-    assert (schedules.folder / "data/c").read_text() == "c"
-
-
-def test_a_run_by_hand_beside_a_scheduled_one_is_told_so(schedules):
-    schedules.write("sleep a")
-    schedules.until((schedules.folder / "asleep").exists)
-    done = schedules.project.longtail("run")
-    assert done.returncode == 1
-    assert re.fullmatch(
-        r"error: another run is at work in this folder \(process \d+\); wait for it or stop it\n", done.stderr
-    )
-    assert [kind for kind, _ in schedules.runs()].count("RUNNING") == 1, "one at a time"
-
-
-def test_after_a_kill_of_everything_the_next_one_goes_on(schedules):
-    """In the middle of the run that the test before has begun."""
-    for process in schedules.family():
+    assert (scheduled.landed(), (scheduled.folder / ".longtail/landed.json").read_bytes()) == before
+    scheduled.write("sleep a")
+    scheduled.until((scheduled.folder / "asleep").exists)
+    for process in scheduled.family():
         with contextlib.suppress(psutil.NoSuchProcess):  # some end with the one that began them
             process.kill()
-    schedules.process.communicate()
-    (schedules.folder / "asleep").unlink()
-    schedules.write("two")
-    before = len(schedules.ended("COMPLETED"))
-    said = schedules.start()
-    assert said.count("often fell due while nothing ran: it runs now, once\n") == 1
-    assert schedules.ended("CRASHED") == ["its process is gone"]
-    schedules.until(lambda: len(schedules.ended("COMPLETED")) > before)
-    assert (schedules.folder / "data/a").read_text() == "two"
-    assert schedules.project.dvc("status").stdout == "Data and pipelines are up to date.\n"
+    scheduled.process.communicate()
+    scheduled.write("two")
+    landed = len(scheduled.ended("COMPLETED"))
+    assert scheduled.start().count("often fell due while nothing ran: it runs now, once\n") == 1
+    assert scheduled.ended("CRASHED") == ["its process is gone"]
+    scheduled.until(lambda: len(scheduled.ended("COMPLETED")) > landed)
+    assert (scheduled.folder / "data/a").read_text() == "two"
+    assert scheduled.project.dvc("status").stdout == "Data and pipelines are up to date.\n"
 
 
-def test_ctrl_c_ends_all_of_it_the_run_at_work_too(schedules):
-    schedules.write("sleep a, a second time")
-    schedules.until((schedules.folder / "asleep").exists)
-    family = schedules.family()
-    os.kill(schedules.process.pid, signal.SIGINT)
-    assert schedules.process.communicate(timeout=PATIENCE) == ("closed\n", "")
-    assert schedules.process.returncode == 0
-    assert psutil.wait_procs(family, timeout=PATIENCE)[1] == []
+@pytest.fixture
+def client(project):
+    """Prefect's client in this process, which works in the project's folder."""
+    from prefect.client.orchestration import get_client
+
+    with project.here(), get_client(sync_client=True) as client:
+        workspace.LOCK.parent.mkdir(exist_ok=True)
+        yield client
+
+
+def test_a_run_whose_process_is_gone_is_marked_so_unless_a_run_is_at_work(client):
+    from prefect.states import Running
+
+    from flows.runs import refresh
+
+    run = client.create_flow_run(refresh, state=Running())
+    with workspace.alone():
+        schedules._end_lost_runs()
+        assert client.read_flow_run(run.id).state.is_running()
+    schedules._end_lost_runs()
+    state = client.read_flow_run(run.id).state
+    assert (state.is_crashed(), state.message) == (True, "its process is gone")
+
+
+def test_what_fell_due_while_nothing_ran_begins_once_if_it_is_still_on_a_schedule(client):
+    from prefect.client.schemas.actions import DeploymentScheduleCreate
+    from prefect.client.schemas.schedules import IntervalSchedule
+
+    from flows.runs import refresh
+
+    flow, hour = client.create_flow(refresh), timedelta(hours=1)
+    made = {}
+    for name, active in (("due", True), ("paused", True), ("later", True)):
+        schedule = DeploymentScheduleCreate(schedule=IntervalSchedule(interval=hour), active=active)
+        made[name] = client.create_deployment(flow, name=name, schedules=[schedule], paused=False)
+        begin = datetime.now(UTC) + (hour if name == "later" else -2.5 * hour)
+        times = {"start_time": begin.isoformat(), "end_time": (begin + 2 * hour).isoformat()}
+        client.request("POST", "/deployments/{id}/schedule", path_params={"id": made[name]}, json=times)
+    missed = schedules._missed()
+    assert {name for name, id_ in made.items() if id_ in missed} == {"due", "paused"}
+    for entry in client.read_deployment(made["paused"]).schedules:
+        client.update_deployment_schedule(made["paused"], entry.id, active=False)
+    assert [name for name in schedules._begin(missed) if name in made] == ["due"]
+    assert any(re.match(r"  due +every 1:00:00", line) for line in schedules._deployed())
+    for id_ in made.values():
+        client.delete_deployment(id_)

@@ -2,117 +2,96 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
+from unittest import mock
 
-import psutil
 import pytest
 import requests
-from waiting import PATIENCE, until
+from waiting import until
 
 from flows import server
 from pipelines import tracking
 from pipelines.errors import LongtailError
 
-SCHEDULED = """
-import sys, time
-from datetime import timedelta
-from prefect import flow, task, get_client
-from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterState, FlowRunFilterStateName
-from prefect.client.schemas.schedules import IntervalSchedule
-from prefect.client.schemas.actions import DeploymentScheduleCreate
-
-@task
-def add(a, b):
-    return a + b
-
-@flow
-def trivial():
-    return add.submit(1, 2).result()
-
-assert trivial() == 3
-with get_client(sync_client=True) as client:
-    schedule = DeploymentScheduleCreate(schedule=IntervalSchedule(interval=timedelta(hours=1)), active=True)
-    client.create_deployment(client.create_flow(trivial), name="hourly", schedules=[schedule], paused=False)
-    waiting = FlowRunFilter(state=FlowRunFilterState(name=FlowRunFilterStateName(any_=["Scheduled"])))
-    while True:
-        if runs := client.read_flow_runs(flow_run_filter=waiting):
-            print(f"{len(runs)} runs inserted")
-            sys.exit(0)
-        time.sleep(0.2)
+SERVING = """
+import time
+from pathlib import Path
+from flows import server
+with server.running(Path.cwd()) as url:
+    print(url, flush=True)
+    time.sleep(600)
 """
+SCHEDULE = [{"schedule": {"interval": 3600}, "active": True}]
 
 
 @pytest.fixture
 def clean(tmp_path, monkeypatch):
-    for name in list(os.environ):
-        if name.startswith("PREFECT_"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "home"))  # so that it is put back after the test
-    monkeypatch.setenv("PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS", "1")
-    return tmp_path / "home"
+    """No setting of Prefect's, and its home in the working folder."""
+    (tmp_path / "home").mkdir()
+    monkeypatch.chdir(tmp_path)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")}
+    environment["PREFECT_HOME"] = str(tmp_path / "home")
+    with mock.patch.dict(os.environ, environment, clear=True):  # what a server sets is put back after the test
+        yield tmp_path / "home"
 
 
-def test_a_flow_runs_a_schedule_inserts_runs_and_the_server_ends(clean):
-    with server.running(clean) as url:
+def test_a_server_inserts_scheduled_runs_is_used_by_others_and_ends_with_a_killed_process(clean, databases, root):
+    shutil.copytree(databases / ".longtail/prefect", clean, dirs_exist_ok=True)
+    environment = os.environ | {"PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1", "PYTHONPATH": str(root)}
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVING], cwd=clean, env=environment, text=True, stdout=subprocess.PIPE
+    ) as process:
+        url = process.stdout.readline().strip()
         assert url.startswith("http://127.0.0.1:")
-        assert requests.get(f"{url.removesuffix('/api')}/ui-settings").json()["api_url"] == url, (
-            "its pages would be empty"
-        )
-        (process,) = [
-            child
-            for child in psutil.Process().children()
-            if child.status() != psutil.STATUS_ZOMBIE and "flows.server" in child.cmdline()
-        ]
-        done = subprocess.run([sys.executable, "-c", SCHEDULED], capture_output=True, text=True, timeout=PATIENCE)
-        assert done.returncode == 0, done.stdout + done.stderr
-        page = server.last_run(url)
-        shown = requests.get(f"{url}/flow_runs/{page.rpartition('/')[2]}").json()
-        assert page.startswith(f"{url.removesuffix('/api')}/runs/flow-run/")
-        assert shown["state_name"] == "Completed", "one that ran, not one that waits for its time"
+        settings = requests.get(f"{url.removesuffix('/api')}/ui-settings").json()
+        assert settings["api_url"] == url, "its pages would be empty"
         with server.running(clean) as again:
-            assert again == url, "a server that is up is used"
-    assert not process.is_running()
-    assert "PREFECT_API_URL" not in os.environ
-
-
-def test_the_server_of_a_killed_process_ends_by_itself(clean):
-    code = (
-        "import os, signal\nfrom pathlib import Path\nfrom flows import server\n"
-        f"with server.running(Path({str(clean)!r})) as url:\n"
-        "    print(url, flush=True)\n    os.kill(os.getpid(), signal.SIGKILL)\n"
-    )
-    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    url = killed.stdout.strip()
-    assert url, killed.stderr
-    until(lambda: not server._healthy(url))
+            assert again == os.environ["PREFECT_API_URL"] == url, "a server that is up is used"
+        assert server.last_run(url) == f"{url.removesuffix('/api')}/runs"
+        flow = requests.post(f"{url}/flows/", json={"name": "trivial"}).json()["id"]
+        hourly = {"name": "hourly", "flow_id": flow, "schedules": SCHEDULE, "paused": False}
+        assert requests.post(f"{url}/deployments/", json=hourly).ok
+        until(lambda: requests.post(f"{url}/flow_runs/filter", json={"sort": "ID_DESC"}).json())
+        ran = requests.post(f"{url}/flow_runs/", json={"flow_id": flow}).json()["id"]
+        assert requests.post(f"{url}/flow_runs/{ran}/set_state", json={"state": {"type": "RUNNING"}}).ok
+        assert server.last_run(url).endswith(f"/runs/flow-run/{ran}"), "one that began, not one that waits for its time"
+        process.kill()
+        until(lambda: not server._healthy(url))
 
 
 def test_a_server_that_can_not_start_is_one_line(clean, monkeypatch):
-    monkeypatch.setenv("PREFECT_SERVER_DATABASE_CONNECTION_URL", "sqlite+aiosqlite:////nowhere/at/all.db")
+    monkeypatch.setattr(server.sys, "executable", shutil.which("false"))
     with pytest.raises(LongtailError, match=r"did not start, see .*server\.log"), server.running(clean):
         pass
 
 
-def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, tmp_path, monkeypatch):
+def test_a_run_is_told_of_its_own_server_until_that_ends(clean, monkeypatch):
+    monkeypatch.setattr(server, "_healthy", lambda url: True)
+    monkeypatch.setattr(server.sys, "executable", shutil.which("cat"))
+    monkeypatch.setattr(server, "_end_with_server", lambda *_: None)
+    with server.running(clean) as url:
+        assert os.environ["PREFECT_API_URL"] == url == json.loads((clean / "server.json").read_text())["url"]
+    assert "PREFECT_API_URL" not in os.environ
+    assert not (clean / "server.json").exists()
+
+
+def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, databases, tmp_path, monkeypatch):
     import mlflow
 
-    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    clean.mkdir()
-    client = mlflow.MlflowClient(tracking_uri=tracking.STORE)
-    client.create_experiment("shown")
+    shutil.copy(databases / "mlflow.db", tmp_path)
+    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
     of_runs = client.create_experiment(tracking.EXPERIMENT)
     port = server._free_port()
     with server.mlflow_pages(clean, port) as url:
-        asked = f"{url}/api/2.0/mlflow/experiments/get-by-name?experiment_name=shown"
-        until(lambda: server._healthy(url))
-        assert requests.get(asked).json()["experiment"]["name"] == "shown"
         assert server.experiment(url) == f"{url}/#/experiments/{of_runs}/runs?{server.TRAINING}"
         assert server.port_for(None, port) not in (port, 0), "a usual port that is taken"
         assert server.port_for(port, 1) == port, "one that was asked for is not changed"
         with pytest.raises(LongtailError, match=f"port {port} is taken"), server.mlflow_pages(clean, port):
             pass
     with pytest.raises(requests.ConnectionError):
-        requests.get(asked)
+        requests.get(url)

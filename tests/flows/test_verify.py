@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
+from dvc.repo import Repo
+from quick_project import dvc_init, reproduce
 
 from flows import verify
 from pipelines.errors import LongtailError
@@ -24,15 +25,14 @@ stages:
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("project")
     (folder / "dvc.yaml").write_text(STAGES)
-    for words in (["init", "-q", "--no-scm"], ["repro", "-q"]):
-        subprocess.run([sys.executable, "-m", "dvc", *words], cwd=folder, check=True)
+    dvc_init(folder)
+    reproduce(folder)
     return folder
 
 
 @pytest.fixture
 def project(made, tmp_path):
-    subprocess.run(["cp", "-a", f"{made}/.", tmp_path], check=True)
-    return tmp_path
+    return shutil.copytree(made, tmp_path / "project", symlinks=True)
 
 
 def flip(path: Path) -> None:
@@ -47,12 +47,14 @@ def test_whole_outputs_are_whole(project):
 
 
 @pytest.mark.parametrize("name", ["data/file", "data/folder/a", "data/folder/deep/b"])
-def test_a_flipped_byte_is_named(made, name):
-    flip(made / name)
-    status = subprocess.run([sys.executable, "-m", "dvc", "status"], cwd=made, capture_output=True, text=True)
-    assert "up to date" in status.stdout, "DVC does not see it"
-    assert verify.faults(made, 2) == (3, [f"{name}: changed"])
-    flip(made / name)
+def test_a_flipped_byte_is_named(project, monkeypatch, name):
+    monkeypatch.chdir(project)
+    with Repo(".") as repo:
+        assert repo.status() == {}, "DVC has looked at all files"
+    flip(project / name)
+    with Repo(".") as repo:
+        assert repo.status() == {}, "DVC does not see it"
+    assert verify.faults(project, 2) == (3, [f"{name}: changed"])
 
 
 def test_what_is_missing_or_too_many_is_named(project):
@@ -68,7 +70,7 @@ def test_what_is_missing_or_too_many_is_named(project):
 
 def test_without_a_cache_the_folder_is_named(project):
     flip(project / "data/folder/a")
-    subprocess.run(["rm", "-rf", project / ".dvc/cache"], check=True)
+    shutil.rmtree(project / ".dvc/cache")
     assert verify.faults(project, 1)[1] == ["data/folder: changed; .dvc/cache does not say which file"]
 
 

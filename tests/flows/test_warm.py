@@ -8,11 +8,13 @@ import os
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import psutil
 import pytest
 import yaml
-from waiting import PATIENCE
+from quick_project import dvc_init
+from waiting import PATIENCE, until
 
 from flows import warm
 
@@ -24,12 +26,15 @@ stages:
   fail:
     cmd: {python} -m tell fail
     outs: [never]
+  sleep:
+    cmd: {python} -m tell sleep
+    outs: [never_more]
   shell:
     cmd: echo out > shell.txt
     outs: [shell.txt]
 """
 TELL = """
-import json, multiprocessing, os, sys
+import json, multiprocessing, os, sys, time
 from concurrent.futures import ProcessPoolExecutor
 def double(number):
     return 2 * number
@@ -37,6 +42,9 @@ if __name__ == "__main__":
     if sys.argv[1] == "fail":
         print("it fails", flush=True)
         raise SystemExit(75)
+    if sys.argv[1] == "sleep":
+        open("asleep", "w").close()
+        time.sleep(600)
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         doubled = pool.submit(double, 21).result()
     loaded = "torch" in sys.modules
@@ -50,81 +58,84 @@ if __name__ == "__main__":
 WARM = """
 import os, sys, time
 from types import SimpleNamespace
-from pathlib import Path
 from flows import warm
-warm.begin(SimpleNamespace(threads=int(sys.argv[1]), device=sys.argv[2]))
-for words in [word.split() for word in sys.argv[3:]]:
+warm.begin(SimpleNamespace(threads=1, device="cpu"))
+while "ready" not in warm.LOG.read_text():
+    time.sleep(0.1)
+for words in [word.split() for word in sys.argv[1:]]:
     process = warm.dvc(["--wait-for-lock", "repro", *words], dict(os.environ))
     print(process.stdout.read().decode(), process.wait(), flush=True)
 """
 
 
 @pytest.fixture
-def folder(root, tmp_path):
+def folder(tmp_path):
     """A DVC project whose stage tells how it was started."""
     (tmp_path / "dvc.yaml").write_text(DVC_YAML.format(python=sys.executable))
     (tmp_path / "tell.py").write_text(TELL)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "-q", "--no-scm"], cwd=tmp_path, check=True)
+    dvc_init(tmp_path)
     return tmp_path
 
 
-def run(root, folder, *words: str) -> str:
+def start(root, folder, *words: str) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    done = subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, *words], cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True)
+
+
+def run(root, folder, *words: str) -> str:
+    process = start(root, folder, *words)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, out + err
+    return out
 
 
 def told(folder) -> dict:
     return json.loads((folder / "told.json").read_text())
 
 
-def test_a_forked_stage_is_started_as_dvc_starts_it(root, folder):
+def test_a_forked_stage_is_started_as_dvc_starts_it_and_its_exit_code_is_dvcs(root, folder):
+    """Other commands get their shell. On one thread of the CPU torch is loaded beforehand."""
     run(root, folder, "-m", "dvc", "repro", "-q", "--single-item", "tell")
     alone, lock = told(folder), (folder / "dvc.lock").read_bytes()
-    said = run(root, folder, "-c", WARM, "1", "cpu", "--single-item --force tell")
+    of_warm = ["--single-item --force tell", "--single-item fail", "--single-item shell", "--single-item nosuch"]
+    said = run(root, folder, "-c", WARM, *of_warm)
     assert said.splitlines()[:3] == ["Running stage 'tell':", f"> {sys.executable} -m tell one two=2", "told"]
     assert told(folder)["told"] == alone["told"]
     assert (told(folder)["pid"], (folder / "dvc.lock").read_bytes()) != (alone["pid"], lock)
-
-
-def test_the_exit_code_is_the_stages_and_other_commands_get_their_shell(root, folder):
-    said = run(
-        root, folder, "-c", WARM, "1", "cpu", "--single-item fail", "--single-item shell", "--single-item nosuch"
-    )
+    assert (told(folder)["loaded"], alone["loaded"]) == (True, False)
     assert "it fails" in said
     assert f"ERROR: failed to reproduce 'fail': failed to run: {sys.executable} -m tell fail, exited with 75" in said
     assert (folder / "shell.txt").read_text() == "out\n"
     assert "ERROR: Stage 'nosuch' not found inside 'dvc.yaml' file" in said
-    assert [line.split()[-1] for line in said.splitlines() if line.strip().lstrip("-").isdigit()] == ["255", "0", "255"]
+    codes = [line.split()[-1] for line in said.splitlines() if line.strip().lstrip("-").isdigit()]
+    assert codes == ["0", "255", "0", "255"]
 
 
-@pytest.mark.parametrize(("threads", "device", "loaded"), [(1, "cpu", True), (2, "cpu", False), (1, "cuda", False)])
-def test_torch_is_loaded_beforehand_only_for_one_thread_of_the_cpu(root, folder, threads, device, loaded):
+@pytest.mark.parametrize(("threads", "device", "stages"), [(1, "cpu", True), (2, "cpu", False), (1, "cuda", False)])
+def test_torch_is_loaded_beforehand_only_for_one_thread_of_the_cpu(workplace, monkeypatch, threads, device, stages):
     """Its number of threads is that of the process that loads it, and a GPU is not for forks."""
-    wait = "import time, psutil, os\nfrom flows import warm\n"
-    ready = """
-server = psutil.Process(warm._server[0].pid)
-while "ready" not in warm.LOG.read_text():
-    time.sleep(0.1)
-"""
-    script = wait + WARM.replace("for words in", f"{ready}for words in", 1)
-    run(root, folder, "-c", script, str(threads), device, "--single-item --force tell")
-    assert told(folder)["loaded"] is loaded
+    commands = []
+    monkeypatch.setattr(warm, "_server", None)
+    monkeypatch.setattr(warm.subprocess, "Popen", lambda command, **_: commands.append(command))
+    warm.begin(SimpleNamespace(threads=threads, device=device))
+    warm._server[1].close()
+    assert commands == [[sys.executable, "-m", "flows.warm", *["stages"] * stages]]
 
 
-@pytest.mark.parametrize("name", ["report", "answer@popqa-tiny-bm25", "chunk@pile", "a new one"])
-def test_dvc_lock_gets_the_bytes_that_dvc_itself_writes(root, tmp_path, name):
+def test_dvc_lock_gets_the_bytes_that_dvc_itself_writes(root, tmp_path):
     from dvc.utils.serialize import modify_yaml
 
     whole = (root / "dvc.lock").read_text()
-    entry = yaml.safe_load(whole)["stages"].get(name) or {"cmd": "true"}
-    entry |= {"params": {"params.yaml": {"passage": "{title}\n{text}", "none": None, "share": 1e-05, "yes": "no"}}}
+    odd = {"params": {"params.yaml": {"passage": "{title}\n{text}", "none": None, "share": 1e-05, "yes": "no"}}}
+    stages = yaml.load(whole, yaml.CSafeLoader)["stages"]
+    names = ("report", "answer@popqa-tiny-bm25", "a new one")
+    entries = {name: stages.get(name, {"cmd": "true"}) | odd for name in names}
     for folder, modify in (("dvc", modify_yaml), ("here", functools.partial(warm.modified_lock, None))):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "dvc.lock").write_text(whole)
         with modify(str(tmp_path / folder / "dvc.lock")) as data:
-            data["stages"].update({name: entry})
+            data["stages"].update(entries)
     written = (tmp_path / "here/dvc.lock").read_text()
     assert written == (tmp_path / "dvc/dvc.lock").read_text()
     assert written != whole
@@ -143,28 +154,20 @@ def test_a_dvc_lock_that_dvc_did_not_write_so_is_left_to_dvc(tmp_path, text):
     assert ("# mine" in text) == ("# mine" in (tmp_path / "dvc.lock").read_text())
 
 
-def test_a_killed_run_leaves_no_process(project):
-    child = project.start_asleep()
-    family = psutil.Process(child.pid).children(recursive=True)
-    child.kill()
-    child.communicate(timeout=PATIENCE)
-    _, alive = psutil.wait_procs(family, timeout=PATIENCE)
-    assert alive == []
-
-
-def test_a_run_whose_forking_process_is_killed_says_so_and_leaves_no_process(project):
-    child = project.start_asleep()
-    family = psutil.Process(child.pid).children(recursive=True)
-    (server,) = [process for process in family if process.ppid() == child.pid and "flows.warm" in process.cmdline()]
-    server.kill()
-    _, said = child.communicate(timeout=PATIENCE)
-    assert child.returncode == 1
-    assert "error: a: killed by signal 9" in said
-    _, alive = psutil.wait_procs(family, timeout=PATIENCE)
-    assert alive == []
-    (project.folder / "input.txt").write_text("one")
-    done = project.longtail("run")
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.parametrize("killed", ["the process that runs", "the process that forks"])
+def test_of_a_killed_process_no_fork_is_left_at_work(root, folder, killed):
+    """A flow whose process that forks is killed hears that of DVC's process too."""
+    script = WARM[: WARM.index("while")] + WARM[WARM.index("for words") :]
+    process = start(root, folder, "-c", script.replace("threads=1", "threads=2"), "--single-item sleep")
+    until(lambda: (folder / "asleep").exists() or process.poll() is not None)
+    family = psutil.Process(process.pid).children(recursive=True)
+    assert len(family) == 3, "the process that forks, DVC and the stage"
+    (server,) = [child for child in family if child.ppid() == process.pid]
+    (process if killed == "the process that runs" else server).kill()
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert psutil.wait_procs(family, timeout=PATIENCE)[1] == []
+    if killed == "the process that forks":
+        assert out.split()[-1] == "-9"
 
 
 def test_two_requests_that_come_at_once_are_two():

@@ -1,7 +1,7 @@
-"""The entities stage: what it keeps of dumps, pages and answers, resuming, and bytes that repeat."""
+"""The entities stage: what it keeps of dumps, pages and answers, the dates of claims, resuming, and bytes that repeat."""
 
+import bz2
 import gzip
-import hashlib
 import json
 import os
 from pathlib import Path
@@ -9,26 +9,30 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+from knowledge_tables import chosen
 from wikimedia_server import Wikidata, Wikimedia
 
 from pipelines import params, shards
 from pipelines.errors import LongtailError
 from pipelines.knowledge import entities
+from pipelines.relations import RELATIONS
 from pipelines.sources import query_service, wikidata
+from pipelines.sources.statement_dates import iso, of_qualifiers
 from pipelines.sources.wikimedia import open_client
 
 
+def statement(qid: int, rank: str = "normal", **qualifiers) -> dict:
+    value = {"snaktype": "value", "datavalue": {"value": {"id": f"Q{qid}"}}}
+    return {"mainsnak": value, "rank": rank} | qualifiers
+
+
 def item(qid: int, label: str | None, title: str | None = None, aliases=(), revision: int = 1, **answers) -> dict:
-    claims = {
-        pid: [{"mainsnak": {"snaktype": "value", "datavalue": {"value": {"id": f"Q{o}"}}}} for o in objects]
-        for pid, objects in answers.items()
-    }
     return {
         "type": "item",
         "id": f"Q{qid}",
         "labels": {"en": {"value": label}} if label else {},
         "aliases": {"en": [{"value": alias} for alias in aliases]},
-        "claims": claims,
+        "claims": {pid: list(map(statement, objects)) for pid, objects in answers.items()},
         "sitelinks": {"enwiki": {"title": title}} if title else {},
         "lastrevid": revision,
     }
@@ -43,6 +47,7 @@ WORLD = [
     item(30, "London"),
 ]
 NAMED = [(10, "Ada", "Ada (poet)"), (12, None, "Nameless"), (20, "poet", "Poet"), (21, "engineer", None)]
+DATES = {"P580": "start", "P582": "end", "P585": "point"}
 CLAIMED = [(10, 106, 20), (10, 106, 21), (12, 106, 20)]
 
 
@@ -62,18 +67,10 @@ def dump(raw: Path, items: list, name: str = "d.json.gz") -> Path:
     return path
 
 
-def build(
-    raw: Path, out: str = "out", max_share: float = 0.05, workers: int = 1, api: str | None = None, excerpts=False
-):
+def build(raw: Path, out: str = "out", api: str | None = None, excerpts: bool = False, **compute):
     """Names (qid, label, title), claims, and the counts."""
-    settings = SimpleNamespace(
-        contact="someone@example.org",
-        language="en",
-        entities=params.Entities(missing_objects=api is not None, excerpts=excerpts),
-        wikidata=SimpleNamespace(api=api),
-        ingest=params.Ingest(max_reject_share=max_share, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
-        compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
-    )
+    asked = params.Entities(missing_objects=api is not None, excerpts=excerpts)
+    settings = chosen(entities=asked, wikidata=SimpleNamespace(api=api), contact="someone@example.org", **compute)
     counts = entities.build_entities(settings, raw, Path(out))
     names = [(row["qid"], row["label"], row["wiki_title"]) for row in read(out, "entities")]
     return names, [tuple(row.values()) for row in read(out, "claims")], counts
@@ -83,8 +80,8 @@ def read(out: str, table: str) -> list[dict]:
     return pq.read_table(Path(out) / f"{table}.parquet").to_pylist()
 
 
-def digests(out: str) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(out).iterdir()}
+def written(out: str) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(out).iterdir()}
 
 
 def test_items_with_an_article_and_the_objects_of_their_claims_are_kept(raw):
@@ -95,14 +92,9 @@ def test_items_with_an_article_and_the_objects_of_their_claims_are_kept(raw):
     assert (counts["dump_lines"], counts["entities_read"], counts["files"], counts["rejected"]) == (6, 6, 1, 0)
     assert (counts["entities"], counts["entities_without_label"], counts["entities_without_article"]) == (4, 1, 1)
     assert (counts["claims"], counts["objects_missing"]) == (3, 0)
-
-
-def test_the_relations_of_entityquestions_are_read_where_they_are(raw):
-    dump(raw, WORLD)
-    (raw / "entityquestions").mkdir()
+    (raw / "entityquestions").mkdir()  # the relations of EntityQuestions are read where they are
     (raw / "entityquestions/relation_query_templates.json").write_text('{"P20": "Where did [X] die?"}')
-    names, claims, _ = build(raw)
-    assert (names, claims) == ([*NAMED, (30, "London", None)], [(10, 20, 30), *CLAIMED])
+    assert build(raw)[:2] == ([*NAMED, (30, "London", None)], [(10, 20, 30), *CLAIMED])
 
 
 def test_the_newest_revision_of_an_item_counts_then_the_first_file(raw):
@@ -114,10 +106,16 @@ def test_the_newest_revision_of_an_item_counts_then_the_first_file(raw):
     assert counts["duplicate_entities"] == 2
 
 
-def test_an_answer_of_the_entity_api_is_a_source_too(raw):
+def test_answers_of_the_entity_api_and_pages_are_sources_too_and_a_dump_comes_first(raw):
+    assert build(raw)[:2] == ([], [])
     answer = {"entities": {entity["id"]: entity for entity in WORLD}, "success": 1}
     (raw / "wikidata/answer.json").write_text(json.dumps(answer, indent=1))
     assert build(raw)[:2] == (NAMED, CLAIMED)
+    (raw / "wikidata/answer.json").unlink()
+    dump(raw, WORLD)
+    answer = {"entities": {"Q20": item(20, "versifier", "Poet"), "Q50": item(50, "Eve", "Eve")}}
+    (raw / "wikidata/entities-000000000.jsonl.gz").write_bytes(gzip.compress(json.dumps(answer).encode()))
+    assert build(raw)[:2] == ([*NAMED, (50, "Eve", "Eve")], CLAIMED)
 
 
 def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(raw, wikimedia: Wikimedia):
@@ -130,16 +128,7 @@ def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(raw, wi
     with open_client("someone@example.org", Path("kept")) as client:
         query_service.write_pages(client, raw / "wikidata", settings, ["P106"])
     names, claims, counts = build(raw)
-    assert (names, claims) == (NAMED, CLAIMED)
-    assert counts["entities"] == 4
-
-
-def test_pages_add_to_a_dump_and_the_dump_comes_first(raw):
-    dump(raw, WORLD)
-    answer = {"entities": {"Q20": item(20, "versifier", "Poet"), "Q50": item(50, "Eve", "Eve")}}
-    (raw / "wikidata/entities-000000000.jsonl.gz").write_bytes(gzip.compress(json.dumps(answer).encode()))
-    names, claims, _ = build(raw)
-    assert (names, claims) == ([*NAMED, (50, "Eve", "Eve")], CLAIMED)
+    assert (names, claims, counts["entities"]) == (NAMED, CLAIMED, 4)
 
 
 def test_missing_objects_are_asked_of_the_entity_api(raw, wikimedia: Wikimedia):
@@ -147,12 +136,8 @@ def test_missing_objects_are_asked_of_the_entity_api(raw, wikimedia: Wikimedia):
     world = Wikidata({}, {"Q21": "Engineer"}, redirects={"Q22": "Q21"}, missing={"Q23"})
     wikimedia.pages["/api"] = world.api
     names, claims, counts = build(raw, api=f"{wikimedia.address}/api")
-    assert names == [
-        (10, "Ada", "Ada"),
-        (20, "poet", None),
-        (21, "Label of Q21", "Engineer"),
-        (22, "Label of Q21", "Engineer"),
-    ]
+    fetched = [(qid, "Label of Q21", "Engineer") for qid in (21, 22)]
+    assert names == [(10, "Ada", "Ada"), (20, "poet", None), *fetched]
     assert [o for _, _, o in claims] == [20, 21, 22, 23]
     assert (counts["objects_missing"], counts["objects_fetched"]) == (3, 2)
     assert (counts["skipped.missing"], counts["skipped.redirect"]) == (1, 1)
@@ -160,23 +145,18 @@ def test_missing_objects_are_asked_of_the_entity_api(raw, wikimedia: Wikimedia):
 
 
 @pytest.mark.parametrize(("workers", "size"), [(1, 300), (2, 1)])
-def test_the_same_bytes_however_a_dump_is_cut_and_whoever_parses_it(raw, monkeypatch, workers, size):
+def test_the_same_bytes_and_rows_of_rejects_however_a_dump_is_cut_and_whoever_parses_it(
+    raw, monkeypatch, workers, size
+):
     dump(raw, WORLD, "1.json.gz")
     dump(raw, ["bad", *WORLD[:2], "{bad}", item(50, "Eve", "Eve", P106=[21])], "2.json")
     _, _, whole = build(raw, max_share=0.5)
     monkeypatch.setattr(wikidata, "BLOCK", size)
     _, _, counts = build(raw, "blocks", max_share=0.5, workers=workers)
-    assert (digests("blocks"), counts) == (digests("out"), whole)
-
-
-def test_bad_lines_keep_the_dump_and_the_line_they_stand_in(raw, monkeypatch):
-    monkeypatch.setattr(wikidata, "BLOCK", 300)
-    dump(raw, [*WORLD, "{bad}", item(50, "Eve", "Eve")], "1.json.gz")
-    _, _, counts = build(raw, max_share=0.5)
-    assert [(row["file"], row["row"], row["reason"]) for row in read("out", "rejects")] == [
-        ("1.json.gz", 8, "bad_json")
-    ]
-    assert (counts["rejected"], counts["rejected.bad_json"]) == (1, 1)
+    assert (written("blocks"), counts) == (written("out"), whole)
+    rejects = [(row["file"], row["row"], row["reason"]) for row in read("out", "rejects")]
+    assert rejects == [("2.json", 2, "bad_json"), ("2.json", 5, "bad_json")]
+    assert (counts["rejected"], counts["rejected.bad_json"]) == (2, 2)
 
 
 def test_finished_blocks_are_not_parsed_again_while_the_dump_is_the_same(raw, monkeypatch):
@@ -212,44 +192,97 @@ def test_finished_blocks_are_not_parsed_again_while_the_dump_is_the_same(raw, mo
     assert ["ADA L."] in [row["aliases"] for row in read("out", "entities")]
 
 
-def test_bad_lines_of_one_dump_are_not_hidden_by_another(raw):
+def test_bad_lines_of_one_dump_are_not_hidden_by_another_and_a_bad_dump_leaves_the_last_result_alone(raw):
     dump(raw, [*WORLD, *(item(n, "x", "X") for n in range(100, 200))], "1.json.gz")
+    build(raw)
+    before = written("out")
     dump(raw, ["{bad}", *WORLD], "2.json.gz")
     with pytest.raises(LongtailError, match=r"2\.json\.gz: 1 of 7 rows rejected, expected at most 5%"):
         build(raw)
+    path = dump(raw, WORLD, "2.json")
+    path.write_bytes(path.read_bytes()[:-20])
+    (raw / "wikidata/2.json.gz").unlink()
+    with pytest.raises(LongtailError, match=r"2\.json: cut within its last entity"):
+        build(raw)
+    assert written("out") == before
 
 
-@pytest.mark.parametrize("size", [1, 1 << 25])
-def test_a_damaged_dump_leaves_the_last_result_alone(raw, monkeypatch, size):
-    path = dump(raw, WORLD, "d.json")
+@pytest.mark.parametrize(
+    ("time", "precision", "expected"),
+    [
+        ("+1994-05-06T00:00:00Z", 11, "1994-05-06"),
+        ("+1994-05-06T00:00:00Z", 10, "1994-05"),
+        ("+1994-05-06T00:00:00Z", 9, "1994"),
+        ("+1994-00-00T00:00:00Z", 11, "1994"),
+        ("+00000001812-01-01T00:00:00Z", 9, "1812"),
+        ("-0044-03-15T00:00:00Z", 11, "-0044-03-15"),
+        ("+0079-01-01T00:00:00Z", 9, "0079"),
+        ("+1990-01-01T00:00:00Z", 8, ""),  # the 1990s
+        ("+12000-01-01T00:00:00Z", 9, ""),
+        ("yesterday", 11, ""),
+    ],
+)
+def test_a_date_is_as_long_as_it_is_known(time, precision, expected):
+    assert iso(time, precision) == expected
+
+
+def qualifier(pid: str, *times: str | None) -> dict:
+    return {pid: [{"datavalue": {"value": {"time": f"+{t}T00:00:00Z", "precision": 11}}} if t else {} for t in times]}
+
+
+def test_the_last_date_of_each_kind_counts_and_what_is_no_date_does_not():
+    both = qualifier("P580", "2001-02-03", "1999-01-01") | qualifier("P585", "2005-05-05")
+    assert of_qualifiers(json.dumps(both).encode()) == "2001-02-03//2005-05-05"
+    assert of_qualifiers(json.dumps(qualifier("P582", None, "2002-01-01")).encode()) == "/2002-01-01/"
+    for nothing in (b"", b"[]", b"{}", b'{"P580":[{"datavalue":{"value":"2001"}}]}', b'{"P580":{}}', b'{"P1":[]}'):
+        assert of_qualifiers(nothing) == ""
+
+
+def test_only_claims_with_a_date_have_a_row_and_of_two_statements_the_later_one(raw):
+    statements = [
+        statement(1, qualifiers=qualifier("P580", "1990-01-01") | qualifier("P582", "1992-01-01")),
+        statement(1, qualifiers=qualifier("P580", "2000-01-01")),
+        statement(2),
+        statement(3, qualifiers=[]),
+        statement(4, "deprecated", qualifiers=qualifier("P580", "1990-01-01")),
+    ]
+    older = item(9, "A", "A") | {"claims": {"P36": [statement(7, qualifiers=qualifier("P585", "1980-01-01"))]}}
+    newer = item(9, "A", "A", revision=2) | {"claims": {"P36": statements}}
+    dump(raw, [older, newer, older | {"id": "Q8"}])
     build(raw)
-    before, whole = digests("out"), path.read_bytes()
-    monkeypatch.setattr(wikidata, "BLOCK", size)
-    path.write_bytes(whole[:-20])
-    with pytest.raises(LongtailError, match=r"d\.json: cut within its last entity"):
-        build(raw)
-    path.write_bytes(b"[\n]\n")
-    with pytest.raises(LongtailError, match=r"d\.json: no entity in it"):
-        build(raw)
-    packed = raw / "wikidata/e.json.gz"
-    packed.write_bytes(gzip.compress(whole)[:-30])
-    path.unlink()
-    with pytest.raises(LongtailError, match=r"e\.json\.gz: cut in the middle"):
-        build(raw)
-    assert digests("out") == before
+    dates = [tuple(row.values()) for row in read("out", "dates")]
+    assert dates == [(8, 36, 7, None, None, "1980-01-01"), (9, 36, 1, "2000-01-01", None, None)]
 
 
-def test_no_file_gives_empty_tables(raw):
-    names, claims, counts = build(raw)
-    assert (names, claims, counts["files"]) == ([], [], 0)
-
-
-def test_every_line_of_the_real_excerpts_is_an_entity_or_counted(real, raw):
-    for name in ("wikibrain_testDump.json.bz2", "wikibase-dump-filter_entities.json"):
-        (raw / "wikidata" / name).write_bytes((real / "wikidata" / name).read_bytes())
+def test_every_line_of_the_real_excerpts_counts_and_their_claims_have_the_dates_that_a_plain_loop_finds(real, raw):
+    files = [real / "wikidata" / name for name in ("wikibrain_testDump.json.bz2", "wikibase-dump-filter_entities.json")]
+    for file in files:
+        (raw / "wikidata" / file.name).symlink_to(file)
     with pytest.raises(LongtailError, match=r"entities\.json: no ] at its end, .*entities\.excerpts"):
         build(raw)
-    _, _, counts = build(raw, excerpts=True)
+    _, claims, counts = build(raw, excerpts=True)
     assert counts["dump_lines"] == counts["entities_read"] + counts["skipped.not_an_item"] == 1753
     assert (counts["rejected"], counts["duplicate_entities"], counts["claims"]) == (0, 8, 718)
     assert counts["entities"] + counts["duplicate_entities"] <= counts["entities_read"]
+    found = {row[:3]: row[3:] for row in map(tuple, map(dict.values, read("out", "dates")))}
+    lines = [*bz2.decompress(files[0].read_bytes()).decode().splitlines(), *files[1].read_text().splitlines()]
+    items = [json.loads(line.rstrip(",")) for line in lines if line.strip() not in ("[", "]", "")]
+    newest = {e["id"]: e for e in sorted(items, key=lambda e: e.get("lastrevid", 0)) if e["id"].startswith("Q")}
+    expected = {}
+    for qid, item in newest.items():
+        for pid in RELATIONS.keys() & dict(item.get("claims") or {}).keys():
+            of_relation = item["claims"][pid]
+            best = "preferred" if any(one["rank"] == "preferred" for one in of_relation) else "normal"
+            for one in of_relation:
+                value = one["mainsnak"].get("datavalue", {}).get("value", {})
+                claim = int(qid[1:]), int(pid[1:]), value.get("numeric-id") if isinstance(value, dict) else None
+                dates = dict.fromkeys(DATES.values())
+                for name, snaks in dict(one.get("qualifiers") or {}).items():
+                    for snak in snaks if name in DATES and "datavalue" in snaks[0] else ():
+                        time, precision = (snak["datavalue"]["value"][key] for key in ("time", "precision"))
+                        year, month, day = time[1:].split("T")[0].split("-")
+                        dates[DATES[name]] = "-".join([str(int(year)).zfill(4), month, day][: precision - 8])
+                if one["rank"] == best and claim in set(claims) and any(dates.values()):
+                    expected[claim] = tuple(dates.values())
+    assert found == expected
+    assert len(found) > 10

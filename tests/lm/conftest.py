@@ -9,6 +9,7 @@ import pytest
 import tiny_models
 from completions_server import Completions, settings
 from lm_training import DOCUMENTS
+from local_models import open_model
 
 from pipelines import web
 from pipelines.corpus import tokenizer
@@ -23,7 +24,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def local(tiny: Path) -> LocalModel:
-    return LocalModel(tiny, name="tiny", dtype="fp32", batch_tokens=1024, device="cpu", threads=1)
+    return open_model(tiny, batch_tokens=1024)
 
 
 @pytest.fixture(scope="session")
@@ -51,10 +52,10 @@ def server(running: Completions, monkeypatch: pytest.MonkeyPatch) -> Completions
 def opened(server: Completions, tiny: Path, tmp_path: Path) -> Callable[..., HttpModel]:
     """Opens the served model; with the same cache, whatever the settings."""
 
-    def open_model(tokenizer_path: Path | None = tiny, key: str | None = None, **change) -> HttpModel:
+    def open_served(tokenizer_path: Path | None = tiny, key: str | None = None, **change) -> HttpModel:
         return HttpModel(tiny, settings(server.url, tokenizer_path, **change), key, tmp_path / "cache")
 
-    return open_model
+    return open_served
 
 
 @pytest.fixture

@@ -8,41 +8,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from completions_server import settings
-from tiny_models import language_model, trained_lm
+from tiny_models import trained_lm
 from transformers import AutoModelForCausalLM
 
-from pipelines import shards
-from pipelines.corpus import tokenizer
 from pipelines.errors import LongtailError
 from pipelines.lm import base_lm
 
 LM = trained_lm()
-
-
-@pytest.fixture(autouse=True)
-def scratch(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "SCRATCH", tmp_path / "scratch")
+pytestmark = pytest.mark.usefixtures("workplace")
 
 
 @pytest.fixture
 def c4(tmp_path) -> Path:
-    folder = tmp_path / "c4"
-    folder.mkdir()
+    (folder := tmp_path / "c4").mkdir()
     with gzip.open(folder / "c4-train.00000-of-00001.json.gz", "wt") as out:
         for i in range(40):
-            row = {
-                "text": f"The town number {i} lies by the sea.",
-                "url": f"https://{'ab'[i % 2]}.example/{i}",
-                "timestamp": "",
-            }
-            out.write(json.dumps(row) + "\n")
+            row = {"text": f"The town number {i} lies by the sea.", "url": f"https://{'ab'[i % 2]}.example/{i}"}
+            out.write(json.dumps(row | {"timestamp": ""}) + "\n")
     return folder
-
-
-@pytest.fixture
-def words(tmp_path) -> Path:
-    tokenizer.train(["The town number 1 lies by the sea."] * 9, 280, tmp_path / "tokenizer")
-    return tmp_path / "tokenizer"
 
 
 def test_a_documents_kind_is_its_hosts_first_label(c4):
@@ -58,12 +41,16 @@ def test_a_line_that_is_no_document_is_named(c4, line):
         list(base_lm.read_c4(c4))
 
 
-def test_training_on_c4_leaves_a_model_that_loads(c4, words, tmp_path):
+def test_training_on_c4_leaves_a_model_that_loads_and_no_text_is_an_error_that_leaves_nothing(c4, words, tmp_path):
     metrics = base_lm.train_on_text(c4, words, tmp_path / "lm", 0, LM)
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "lm")
     assert metrics["parameters"] == model.num_parameters()
     assert model.config.max_position_embeddings == 16
     assert not list(tmp_path.glob("lm/*.bin"))
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(LongtailError, match="no files"):
+        base_lm.train_on_text(tmp_path / "empty", words, tmp_path / "none", 0, LM)
+    assert not (tmp_path / "none").exists()
 
 
 def test_training_on_the_corpora_reads_all_but_the_one_that_judges(words, tmp_path):
@@ -71,26 +58,17 @@ def test_training_on_the_corpora_reads_all_but_the_one_that_judges(words, tmp_pa
     for name in corpora:
         (tmp_path / "corpus" / name).mkdir(parents=True)
         pq.write_table(pa.table({"text": [f"The {name} by the sea."] * 9}), tmp_path / "corpus" / name / "docs.parquet")
-    assert {text for _, text in base_lm.read_corpora(tmp_path / "corpus", corpora)} == {
-        "The pile by the sea.",
-        "The wikipedia by the sea.",
-    }
+    texts = {text for _, text in base_lm.read_corpora(tmp_path / "corpus", corpora)}
+    assert texts == {"The pile by the sea.", "The wikipedia by the sea."}
     base_lm.train_on_text(tmp_path / "corpus", words, tmp_path / "lm", 0, LM, corpora)
     assert (tmp_path / "lm/model.safetensors").is_file()
 
 
-def test_no_text_is_an_error_and_leaves_nothing(words, tmp_path):
-    (tmp_path / "c4").mkdir()
-    with pytest.raises(LongtailError, match="no files"):
-        base_lm.train_on_text(tmp_path / "c4", words, tmp_path / "lm", 0, LM)
-    assert not (tmp_path / "lm").exists()
-
-
-def test_a_served_model_is_named_and_has_its_tokenizer(tmp_path):
-    base_lm.name_served(settings("http://127.0.0.1:1/v1"), tmp_path / "named")
-    served = {"model": "served", "url": "http://127.0.0.1:1/v1"}
-    assert json.loads((tmp_path / "named/served.json").read_text()) == served
-    base_lm.name_served(settings("http://127.0.0.1:1/v1", language_model(tmp_path / "own")), tmp_path / "big")
+def test_a_served_model_is_named_and_has_its_tokenizer(tiny, tmp_path):
+    url = "http://127.0.0.1:1/v1"
+    base_lm.name_served(settings(url), tmp_path / "named")
+    assert json.loads((tmp_path / "named/served.json").read_text()) == {"model": "served", "url": url}
+    base_lm.name_served(settings(url, tiny), tmp_path / "big")
     assert {file.name for file in (tmp_path / "big").glob("*.json")} > {"served.json", "tokenizer.json"}
     with pytest.raises(LongtailError, match=r"lm\.big\.revision is null"):
-        base_lm.name_served(settings("http://127.0.0.1:1/v1", Path("some/model")), tmp_path / "big")
+        base_lm.name_served(settings(url, Path("some/model")), tmp_path / "big")

@@ -1,19 +1,15 @@
 """Instruction-tuned models: prompts in a chat template, here and behind a server's chat interface."""
 
-from collections.abc import Callable
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tiny_models
 import torch
-from completions_server import Completions
+from local_models import open_model
 
 from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu
 from pipelines.lm import token_prompts
-from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Generation, Prompt
 from pipelines.lm.local import LocalModel
 from pipelines.lm.token_prompts import PromptTokenizer
@@ -22,58 +18,48 @@ from pipelines.replug.ensemble_answers import check_ability
 
 ASKED = [Prompt(text) for text in dict.fromkeys(tiny_models.words(20, 5, at_most=12))]
 VOTE = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=True)
-Open = Callable[..., HttpModel]
-
-
-def open_chat(folder: Path) -> LocalModel:
-    return LocalModel(folder, name="chat", dtype="fp32", batch_tokens=1024, device="cpu", threads=1, chat=True)
 
 
 @pytest.fixture(scope="module")
-def here(tiny: Path) -> LocalModel:
-    return open_chat(tiny)
+def here(tiny) -> LocalModel:
+    return open_model(tiny, chat=True)
 
 
-def template_of(tokenizer, text: str) -> list[int]:
+def template_of(tokenizer, text) -> list[int]:
     message = [{"role": "user", "content": text}]
     rendered = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
     return tokenizer(rendered, add_special_tokens=False)["input_ids"]
 
 
-def test_a_prompt_is_a_users_message_in_the_template(here: LocalModel) -> None:
+def test_a_prompt_is_a_users_message_in_the_template_and_a_long_one_is_cut_within_it(here):
     tokens = here._texts.prompts([*ASKED, Prompt("the end", "A document. ")], np.full(len(ASKED) + 1, 5)).tolist()
     texts = [*(prompt.context for prompt in ASKED), "A document. the end"]
     assert tokens == [template_of(here.tokenizer, text) for text in texts]
-
-
-def test_a_long_prompt_is_cut_within_its_template(here: LocalModel) -> None:
     (tokens,) = here._texts.prompts([Prompt(" ".join(tiny_models.words(8, 5, at_least=20)))], np.array([12])).tolist()
     around = template_of(here.tokenizer, "\ue000")
     assert len(tokens) == here.max_tokens - 12
     assert (tokens[:8], tokens[-8:]) == (around[:8], around[-8:])
 
 
-def test_a_template_that_names_the_day_gives_the_same_prompt_every_day(tmp_path: Path) -> None:
+def test_a_template_that_names_the_day_gives_the_same_prompt_every_day(tmp_path):
     tokenizer = tiny_models.tokenizer()
     tokenizer.chat_template = "It is {{ strftime_now('%d %b %Y') }}. {{ messages[0].content }}"
     (tokens,) = PromptTokenizer(tokenizer, tmp_path, "x", 99, chat=True).prompts([Prompt("a")], np.zeros(1)).tolist()
     assert tokenizer.decode(tokens) == f"It is {token_prompts.DAY:%d %b %Y}. a"
 
 
-def test_a_model_without_a_template_is_refused_when_opened(tmp_path: Path) -> None:
-    (tokenizer := tiny_models.tokenizer()).chat_template = None
+def test_a_model_without_a_template_is_refused_when_opened(tmp_path):
     tiny_models.language_model(tmp_path)
     for file in tmp_path.glob("chat_template*"):
         file.unlink()
+    (tokenizer := tiny_models.tokenizer()).chat_template = None
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(LongtailError, match=r"lm\.chat\.chat is true, but the tokenizer of chat has no chat template"):
-        open_chat(tmp_path)
+    with pytest.raises(LongtailError, match=r"lm\.tiny\.chat is true, but the tokenizer of tiny has no chat template"):
+        open_model(tmp_path, chat=True)
 
 
 @pytest.mark.parametrize("logprobs", [True, False])
-def test_a_server_answers_in_chat_as_the_local_model_does(
-    opened: Open, server: Completions, here: LocalModel, cost: Callable[[], float], logprobs: bool
-) -> None:
+def test_a_server_answers_in_chat_as_the_local_model_does(opened, server, here, cost, logprobs):
     server.refused = set() if logprobs else {"logprobs"}
     lm = opened(None, chat=True, prompt_price=1.0)
     before = cost()
@@ -87,7 +73,7 @@ def test_a_server_answers_in_chat_as_the_local_model_does(
     assert lm.votes == logprobs
 
 
-def test_what_a_chat_interface_can_not_do_is_said_before_any_work(opened: Open, server: Completions) -> None:
+def test_what_a_chat_interface_can_not_do_is_said_before_any_work(opened, server):
     server.refused = {"logprobs"}
     lm, asked = opened(None, chat=True), len(server.requests)
     assert (lm.scores, lm.mixes, lm.votes) == (False, False, False)
@@ -100,9 +86,7 @@ def test_what_a_chat_interface_can_not_do_is_said_before_any_work(opened: Open, 
     assert len(server.requests) == asked
 
 
-def test_a_letter_is_chosen_by_the_tokens_that_a_chat_shows(
-    opened: Open, server: Completions, here: LocalModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_letter_is_chosen_by_the_tokens_that_a_chat_shows(opened, server, here, monkeypatch):
     weights, probable = ensemble.log_weights(np.random.default_rng(0).random((9, 2)), 1.0), here.next_token(ASKED[:18])
     probable[probable < np.sort(probable, axis=1)[:, [-8]]] = -np.inf
     texts = np.array([text.strip() for text in here.tokenizer.batch_decode(np.arange(probable.shape[1])[:, None])])
@@ -121,17 +105,17 @@ class Writing:
 
     scores, begins = False, ""
 
-    def __init__(self, *said: str) -> None:
+    def __init__(self, *said) -> None:
         self.said = said
 
-    def token_id(self, text: str) -> int:
+    def token_id(self, text) -> int:
         raise LongtailError("shows no tokens")
 
-    def generate(self, prompts: list[Prompt], max_tokens: int) -> list[Generation]:
+    def generate(self, prompts, max_tokens) -> list[Generation]:
         return [Generation(text, np.nan, 0) for text in self.said]
 
 
-def test_without_log_probs_the_letters_that_a_chat_writes_vote(opened: Open, server: Completions) -> None:
+def test_without_log_probs_the_letters_that_a_chat_writes_vote(opened, server):
     server.refused, server.said = {"logprobs"}, "**B**"
     assert mmlu.answer(opened(None, chat=True), ASKED[:4], np.log([[0.9, 0.1], [0.5, 0.5]])) == ["B", "B"]
     said = ["(C) because", "It is D.", "D", "No idea", "ABBA", "Cats"]
@@ -139,9 +123,8 @@ def test_without_log_probs_the_letters_that_a_chat_writes_vote(opened: Open, ser
     assert mmlu.answer(Writing(*said[:3]), [None] * 3, np.log([[0.4, 0.3, 0.3]])) == ["D"]
 
 
-def test_a_real_instruction_tuned_model_answers_in_its_own_template(real_models: Path) -> None:
-    lm = open_chat(real_models / "smollm2-135m")
-    asked = Prompt("Q: What is Cape Town the capital of? A:")
+def test_a_real_instruction_tuned_model_answers_in_its_own_template(real_models):
+    lm, asked = open_model(real_models / "smollm2-135m", chat=True), Prompt("Q: What is Cape Town the capital of? A:")
     ids = template_of(lm.tokenizer, asked.context)
     assert lm._texts.prompts([asked], np.array([15])).values.tolist() == ids
     expected = lm.model.generate(torch.tensor([ids]), max_new_tokens=15, do_sample=False, pad_token_id=2)[0, len(ids) :]

@@ -1,15 +1,13 @@
 """The HTTP language model against a real server over the tiny one: the local model's numbers, or a clear refusal."""
 
 import re
-from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny_models
 import torch
 import yaml
-from completions_server import Completions, settings
+from completions_server import settings
 from http_faults import Fault
 
 from pipelines import params
@@ -17,7 +15,6 @@ from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
-from pipelines.lm.local import LocalModel
 from pipelines.replug import ensemble
 from pipelines.replug.ensemble_answers import vote
 
@@ -25,17 +22,13 @@ CONTEXTS, DOCUMENTS = tiny_models.words(30, 3), tiny_models.words(30, 4, at_leas
 SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]
 CONTINUATIONS = [f" {text}" for text in tiny_models.words(28, 6, at_most=10)] + [" 東京 façade🙂", ""]
 
-Open = Callable[..., HttpModel]
-
 
 LLAMA_CPP_PYTHON = {"texts_only": True, "at_once": 1, "least": 1, "hides_first": True, "quiet": True}
-BY = ["token ids", "token ids, with 0 as no limit", "texts", "texts, with 0 as no limit", "texts, as llama-cpp-python"]
+BY = ["token ids", "token ids, with 0 as no limit", "texts", "texts, as llama-cpp-python"]
 
 
 @pytest.mark.parametrize("by", BY)
-def test_scores_and_answers_are_the_local_models(
-    opened: Open, server: Completions, local: LocalModel, tiny: Path, by: str
-) -> None:
+def test_scores_and_answers_are_the_local_models(opened, server, local, tiny, by):
     odd, by_ids = "llama" in by, by.startswith("token ids")
     vars(server).update(LLAMA_CPP_PYTHON if odd else {"endless": 3 if "no limit" in by else 0})
     prompts = [Prompt(c, f"{d}\n" if i % 2 else "") for i, (c, d) in enumerate(zip(CONTEXTS, DOCUMENTS, strict=True))]
@@ -55,7 +48,7 @@ def test_scores_and_answers_are_the_local_models(
         assert theirs.prompt_tokens == (mine.prompt_tokens if by_ids else 0)
 
 
-def test_a_server_that_takes_0_as_no_limit_is_stopped_soon(opened: Open, server: Completions) -> None:
+def test_a_server_that_takes_0_as_no_limit_is_stopped_soon(opened, server):
     """llama-cpp-python writes until its context is full, and may show nothing of that."""
     server.endless, server.hides_made = 100, True
     lm = opened(None)
@@ -65,9 +58,7 @@ def test_a_server_that_takes_0_as_no_limit_is_stopped_soon(opened: Open, server:
     assert server.requests[-1]["max_tokens"] == 1
 
 
-def test_an_answer_that_begins_with_the_stop_string_is_asked_for_again(
-    opened: Open, server: Completions, local: LocalModel, cost: Callable[[], float]
-) -> None:
+def test_an_answer_that_begins_with_the_stop_string_is_asked_for_again(opened, server, local, cost):
     lm = opened(prompt_price=1.0)
     before, prompts = cost(), list(dict.fromkeys(SHORT))  # equal prompts are paid for once
     alone, there = local.generate(prompts, 12, " "), lm.generate(prompts, 12, " ")
@@ -81,7 +72,7 @@ def test_an_answer_that_begins_with_the_stop_string_is_asked_for_again(
     assert sum("stop" not in body for body in server.requests[-2:]) == 1, "one more request, of those that were empty"
 
 
-def test_next_tokens_are_the_local_models_where_shown(opened: Open, local: LocalModel) -> None:
+def test_next_tokens_are_the_local_models_where_shown(opened, local):
     expected, log_probs = local.next_token(SHORT), opened().next_token(SHORT)
     shown = np.isfinite(log_probs)
     np.testing.assert_allclose(log_probs[shown], expected[shown], atol=1e-4)
@@ -91,39 +82,27 @@ def test_next_tokens_are_the_local_models_where_shown(opened: Open, local: Local
     assert (shown == likeliest & whole).all()
 
 
-def test_options_are_chosen_as_by_the_local_model(
-    opened: Open, local: LocalModel, server: Completions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_are_chosen_as_by_the_local_model_and_none_that_does_not_show(opened, local, server, monkeypatch):
     prompts = [Prompt(p.context + " Answer:") for p in SHORT]
     weights = ensemble.log_weights(np.random.default_rng(0).random((10, 3)), 1.0)
     server.echo = False
     with pytest.raises(LongtailError, match="can't score texts"):  # some of the letters are two tokens
         mmlu.answer(opened(), prompts, weights)
     server.echo = True
-    expected = mmlu.answer(local, prompts, weights)
-    assert mmlu.answer(opened(logprobs=2), prompts, weights) == expected
+    assert mmlu.answer(opened(logprobs=2), prompts, weights) == mmlu.answer(local, prompts, weights)
     monkeypatch.setattr(mmlu, "LETTERS", "ATiw")  # each a token: the likeliest, and by scoring what does not show
     assert mmlu.answer(opened(logprobs=2), prompts, weights) == mmlu.answer(local, prompts, weights)
-
-
-def test_an_option_that_does_not_show_is_never_chosen(
-    opened: Open, local: LocalModel, server: Completions, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(mmlu, "LETTERS", "ATiw")  # each a token
     server.echo = False
-    prompts, weights = SHORT, ensemble.log_weights(np.random.default_rng(0).random((10, 3)), 1.0)
-    answers = mmlu.answer(opened(logprobs=8), prompts, weights)
-    ids = [local.token_id(f" {letter}") for letter in mmlu.LETTERS]
-    probable = np.exp(local.next_token(prompts))
+    answers = mmlu.answer(opened(logprobs=8), SHORT, weights)
+    ids, probable = [local.token_id(f" {letter}") for letter in mmlu.LETTERS], np.exp(local.next_token(SHORT))
     probable[probable < np.sort(probable, axis=1)[:, [-8]]] = 0
     mixed = (probable[:, ids].reshape(10, 3, 4) * np.exp(weights)[:, :, None]).sum(1)
     assert answers == [mmlu.LETTERS[row.argmax()] if row.any() else "" for row in mixed]
     assert len(set(answers)) > 1
 
 
-def test_a_wrong_number_of_log_probs_is_refused_and_not_kept(opened: Open, server: Completions) -> None:
-    lm = opened()
-    server.lost = 2
+def test_a_wrong_number_of_log_probs_is_refused_and_not_kept(opened, server):
+    lm, server.lost = opened(), 2
     with pytest.raises(LongtailError, match=r"gives \d+ log-probabilities where a prompt's tokens have \d+"):
         lm.score(SHORT, CONTINUATIONS)
     server.lost = 0
@@ -143,9 +122,7 @@ def test_a_wrong_number_of_log_probs_is_refused_and_not_kept(opened: Open, serve
         ({"shifted": True}, None, "gives '.*' after 'one two three' the log-probability .* as an answer's"),
     ],
 )
-def test_a_server_that_cannot_score_says_so_when_opened_and_still_generates(
-    opened: Open, server: Completions, change: dict, fault: Fault | None, message: str
-) -> None:
+def test_a_server_that_cannot_score_says_so_when_opened_and_still_generates(opened, server, change, fault, message):
     vars(server).update(change)
     server.faults = [None, fault, fault]
     lm = opened()
@@ -154,7 +131,7 @@ def test_a_server_that_cannot_score_says_so_when_opened_and_still_generates(
     with pytest.raises(LongtailError, match=rf"{message}.*can't score texts; it can still choose .* and generate"):
         lm.score(SHORT, CONTINUATIONS)
     assert len(server.requests) == asked, "refused before any request"
-    assert len(lm.generate(SHORT, 3)) == len(SHORT)
+    assert len(lm.generate(SHORT[:3], 3)) == 3
     server.echo, server.lost, server.echo_fails, server.shifted = True, 0, False, False
     assert opened().scores, "what a server could not do is tried again"
 
@@ -168,23 +145,13 @@ def test_a_server_that_cannot_score_says_so_when_opened_and_still_generates(
         ({"at_once": 0}, "could not broadcast input array.*gave up"),
     ],
 )
-def test_a_server_that_takes_prompts_in_another_form_says_so_when_opened(
-    opened: Open, server: Completions, change: dict, advice: str
-) -> None:
+def test_a_server_that_takes_prompts_in_another_form_says_so_when_opened(opened, server, change, advice):
     vars(server).update(change)
     with pytest.raises(LongtailError, match=advice):
         opened()
 
 
-def test_without_a_prompt_and_a_first_log_prob_nothing_is_scored(opened: Open, server: Completions) -> None:
-    server.hides_first = True
-    with pytest.raises(LongtailError, match="no log-probability of a text's first token; set the tokenizer in http"):
-        opened(None).score([Prompt("")], ["The"])
-
-
-def test_a_token_across_the_cut_counts_with_its_nats_wherever_the_cut_is(
-    opened: Open, server: Completions, local: LocalModel
-) -> None:
+def test_a_token_across_the_cut_counts_with_its_nats_wherever_the_cut_is(opened, server, local):
     """Without a tokenizer, a text's bits are never those of fewer tokens than its bytes are."""
     text = "The capital of Norland is Velm."
     encoding = server.tokenizer(text, return_offsets_mapping=True)
@@ -199,12 +166,15 @@ def test_a_token_across_the_cut_counts_with_its_nats_wherever_the_cut_is(
     assert any(cut not in ends for cut in cuts), "some cuts are inside of a token"
 
 
-def test_a_text_of_more_tokens_than_the_model_reads_is_refused(opened: Open) -> None:
+def test_texts_that_would_be_read_wrongly_are_refused(opened, server):
     with pytest.raises(LongtailError, match=r"\d+ tokens in 1 prompts, where lm\.tiny\.http\.max_tokens is 128; with"):
         opened(None).generate([Prompt("a b " * 50)], 1)
+    server.hides_first = True
+    with pytest.raises(LongtailError, match="no log-probability of a text's first token; set the tokenizer in http"):
+        opened(None, extra={"another": 1}).score([Prompt("")], ["The"])
 
 
-def test_answers_that_are_not_the_likeliest_are_refused(opened: Open, server: Completions, local: LocalModel) -> None:
+def test_answers_that_are_not_the_likeliest_are_refused(opened, server, local):
     server.penalty = 9.0
     with pytest.raises(LongtailError, match=r"where another token is likelier by \d.*in http\.extra"):
         opened().generate(SHORT, 12)
@@ -212,7 +182,7 @@ def test_answers_that_are_not_the_likeliest_are_refused(opened: Open, server: Co
     assert [made.text for made in generations] == [made.text for made in local.generate(SHORT, 12)]
 
 
-def test_log_probs_in_the_form_of_the_chat_interface_are_the_same(opened: Open, server: Completions) -> None:
+def test_log_probs_in_the_form_of_the_chat_interface_are_the_same(opened, server):
     server.quiet = server.chat = server.echo_fails = True
     lm = opened()
     generations, log_probs = lm.generate(SHORT, 4), lm.next_token(SHORT)
@@ -222,7 +192,7 @@ def test_log_probs_in_the_form_of_the_chat_interface_are_the_same(opened: Open, 
     np.testing.assert_array_equal(log_probs, other.next_token(SHORT))
 
 
-def test_a_server_that_shows_too_few_tokens_cannot_choose_but_score(opened: Open, server: Completions) -> None:
+def test_a_server_that_shows_few_tokens_or_none_can_not_choose_or_vote(opened, server):
     server.shown = 3
     lm = opened(logprobs=8)
     with pytest.raises(LongtailError, match=r"shows 3 of the likeliest .* can't choose between .* still sc"):
@@ -231,18 +201,15 @@ def test_a_server_that_shows_too_few_tokens_cannot_choose_but_score(opened: Open
     assert len(mmlu.answer(lm, prompts, np.zeros((2, 1)))) == 2, "by scoring"
     with pytest.raises(LongtailError, match=r"can't generate under the mixture; it can still .*vote"):
         lm.generate_mixture(prompts, np.zeros((2, 1)), 4)
-
-
-def test_without_log_probs_of_its_answers_their_mean_is_not_known(opened: Open, server: Completions) -> None:
     server.logprobs = False
-    generations = opened().generate(SHORT, 3)
+    generations = opened(extra={"another": 1}).generate(SHORT, 3)
     assert any(made.text for made in generations)
     assert all(np.isnan(made.mean_log_prob) for made in generations if made.text)
     with pytest.raises(LongtailError, match="which the vote needs"):
         vote(generations, np.zeros((len(generations), 1)))
 
 
-def test_another_models_tokenizer_is_named(server: Completions, tmp_path: Path) -> None:
+def test_another_models_tokenizer_is_named(server, tmp_path):
     (other := tiny_models.tokenizer()).backend_tokenizer.train_from_iterator(["zz yy xx"])
     other.save_pretrained(tmp_path / "other")
     with pytest.raises(LongtailError, match=r"lm\.other\.http\.tokenizer is .*expected the tokenizer of the model"):
@@ -261,14 +228,14 @@ def test_another_models_tokenizer_is_named(server: Completions, tmp_path: Path) 
         ({"chat": True, "source": "train"}, "should be false with source: train"),
     ],
 )
-def test_params_that_lack_something_are_refused(change: dict, message: str) -> None:
+def test_params_that_lack_something_are_refused(change, message):
     values = settings("http://127.0.0.1:1/v1").model_dump()
     http = change.get("http", {})
     with pytest.raises(ValueError, match=message):
         params.LM(**values | change | {"http": http if http is None else values["http"] | http})
 
 
-def test_the_documented_examples_are_valid(root: Path) -> None:
+def test_the_documented_examples_are_valid(root):
     text = (root / "docs/language-models.md").read_text("utf-8")
     examples = re.findall(r"^```yaml\n(lms: .*?)```", text, re.DOTALL | re.MULTILINE)
     sections = [section for example in examples for section in yaml.safe_load(example)["lm"].values()]

@@ -1,8 +1,7 @@
 """Several servers of one model: all work, each within its limits, and the run goes on without one that fails."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import completions_server
 import pytest
@@ -16,21 +15,18 @@ from pipelines.lm import http_ledger
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.http_servers import Servers
 from pipelines.lm.language_model import Prompt
-from pipelines.lm.local import LocalModel
 
 PROMPTS = [Prompt(text) for text in tiny_models.words(24, 5, at_most=12)]
 
-Open = Callable[..., HttpModel]
-
 
 @pytest.fixture(scope="module")
-def three(tiny: Path) -> Iterator[list[Completions]]:
+def three(tiny) -> Iterator[list[Completions]]:
     with ExitStack() as stack:
         yield [stack.enter_context(completions_server.running(tiny)) for _ in range(3)]
 
 
 @pytest.fixture
-def servers(three: list[Completions], monkeypatch: pytest.MonkeyPatch) -> list[Completions]:
+def servers(three, monkeypatch) -> list[Completions]:
     monkeypatch.setattr(web, "BACKOFF", 0.0)
     for server in three:
         server.reset()
@@ -38,7 +34,7 @@ def servers(three: list[Completions], monkeypatch: pytest.MonkeyPatch) -> list[C
 
 
 @pytest.fixture
-def opened(servers: list[Completions], tiny: Path, tmp_path: Path) -> Open:
+def opened(servers, tiny, tmp_path):
     """Opens the model of all three; the second and the third are `urls`."""
 
     def open_model(**change) -> HttpModel:
@@ -49,71 +45,55 @@ def opened(servers: list[Completions], tiny: Path, tmp_path: Path) -> Open:
     return open_model
 
 
-def expected(local: LocalModel) -> list[str]:
+@pytest.fixture(scope="module")
+def expected(local) -> list[str]:
     return [made.text for made in local.generate(PROMPTS, 2)]
 
 
-def test_all_servers_work_side_by_side_each_within_its_limit(
-    opened: Open, servers: list[Completions], local: LocalModel
-) -> None:
+def texts(lm) -> list[str]:
+    return [made.text for made in lm.generate(PROMPTS, 2)]
+
+
+def test_all_servers_work_side_by_side_and_answers_are_kept_whichever_gave_them(opened, servers, expected):
     lm = opened()
     for server in servers:
         server.requests.clear()
-        server.together, server.hold = 2, 0.05
-    assert [made.text for made in lm.generate(PROMPTS, 2)] == expected(local)
+        server.together = 2
+    assert texts(lm) == expected
     assert [server.most for server in servers] == [2, 2, 2]
     assert all(len(server.requests) >= 4 for server in servers)
-
-
-def test_answers_are_kept_whichever_server_gave_them(opened: Open, servers: list[Completions]) -> None:
-    made = opened().generate(PROMPTS, 2)
     asked = sum(len(server.requests) for server in servers)
-    assert opened(urls=[]).generate(PROMPTS, 2) == made
-    assert opened(urls=[servers[2].url]).generate(PROMPTS, 2) == made
+    assert texts(opened(urls=[])) == texts(opened(urls=[servers[2].url])) == expected
     assert sum(len(server.requests) for server in servers) == asked
 
 
 @pytest.mark.parametrize("status", [503, 404])
-def test_a_server_that_fails_is_left_out_with_a_warning(
-    opened: Open, servers: list[Completions], local: LocalModel, capsys: pytest.CaptureFixture[str], status: int
-) -> None:
+def test_a_server_that_fails_is_left_out_with_a_warning_and_the_last_one_is_an_error(
+    opened, servers, expected, capsys, status
+):
     lm = opened()
     servers[1].faults = [Fault(status, b"no")] * 1000
-    assert [made.text for made in lm.generate(PROMPTS, 2)] == expected(local)
+    assert texts(lm) == expected
     said = capsys.readouterr().err.replace("\r", "\n").splitlines()  # a bar of progress stands there too
     (warning,) = (line for line in said if "left out" in line)
     assert warning.startswith(f"warning: {servers[1].url} is left out, others go on: {servers[1].url}/completions: ")
     seen = len(servers[1].requests)
     lm.generate([Prompt(f"{prompt.context} again") for prompt in PROMPTS], 2)
     assert len(servers[1].requests) == seen
-
-
-def test_the_last_server_that_fails_is_an_error(opened: Open, servers: list[Completions]) -> None:
-    lm = opened()
     for server in servers:
         server.faults = [Fault(503, b"no")] * 1000
     with pytest.raises(LongtailError, match="gave up after"):
-        lm.generate(PROMPTS, 2)
+        lm.generate([Prompt("another")], 2)
 
 
-def test_a_server_of_another_model_is_left_out(
-    opened: Open, servers: list[Completions], local: LocalModel, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_server_of_another_model_is_left_out(opened, servers, expected, capsys):
     for server, name in zip(servers, ("tiny", "tiny", "large"), strict=True):
         server.serves = name
-    assert [made.text for made in opened().generate(PROMPTS, 2)] == expected(local)
+    assert texts(opened()) == expected
     assert f"{servers[2].url}: serves large, where another server serves tiny" in capsys.readouterr().err
 
 
-def test_a_spent_budget_is_no_fault_of_a_server(
-    opened: Open, servers: list[Completions], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(LongtailError, match="max_cost is 1"):
-        opened(prompt_price=20.0, max_cost=1.0).generate(PROMPTS, 2)
-    assert "left out" not in capsys.readouterr().err
-
-
-def test_each_server_has_limits_of_its_own_and_all_share_the_budget(tmp_path: Path) -> None:
+def test_each_server_has_limits_of_its_own_and_all_share_the_budget(opened, tmp_path, capsys):
     lm = settings("http://a", prompt_price=1000.0, max_cost=2.5, requests_per_minute=1)
     entries = http_ledger.Ledger(tmp_path, "far", "gpt", lm.http)
     one = http_ledger.Tokens(1, 0)
@@ -122,9 +102,12 @@ def test_each_server_has_limits_of_its_own_and_all_share_the_budget(tmp_path: Pa
     assert entries.enter(one, "http://b")[0] is not None
     with pytest.raises(LongtailError, match="max_cost"):
         entries.enter(one, "http://c")
+    with pytest.raises(LongtailError, match="max_cost is 1"):
+        opened(prompt_price=20.0, max_cost=1.0).generate(PROMPTS, 2)
+    assert "left out" not in capsys.readouterr().err, "a spent budget is no fault of a server"
 
 
-def test_the_least_busy_server_is_asked() -> None:
+def test_the_least_busy_server_is_asked():
     servers = Servers(["a", "b"], 2)
     with ExitStack() as stack:
         taken = [stack.enter_context(servers.least_busy(lambda: None)) for _ in range(3)]

@@ -5,11 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_models
-from completions_server import settings
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.token_prompts import PromptTokenizer
 
@@ -35,8 +33,7 @@ def test_a_text_begins_as_the_tokenizer_begins_it(like, template, bos, eos, firs
     assert tokens.tolist() == [first + plain, empty]
 
 
-@pytest.mark.parametrize("continuation", [" was born in Velm", "anna", ""])
-def test_a_continuation_has_no_space_but_its_own(continuation):
+def test_a_continuation_has_no_space_but_its_own():
     """SentencePiece, as LLaMA 1 and 2 have it, puts one before every text by itself."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer, bpe.decoder = pre_tokenizers.Metaspace(prepend_scheme="always"), decoders.Metaspace()
@@ -46,10 +43,12 @@ def test_a_continuation_has_no_space_but_its_own(continuation):
     texts = PromptTokenizer(tokenizer, Path("llama"), "llama", 128)
     prompt = texts.prompts([Prompt("Mira Tosh")], np.ones(1, np.int64)).values.tolist()
     merged = "\n\nA"  # one token with the line break that stands before the others
-    tokens, counts = (rows.tolist() for rows in texts.continuations([continuation, merged]))
-    assert prompt + tokens[0] == tokenizer("Mira Tosh" + continuation, add_special_tokens=False)["input_ids"]
-    assert tokens[1] == tokenizer(merged, add_special_tokens=False)["input_ids"]
-    assert [sum(row) for row in counts] == [len(continuation.encode()), len(merged.encode())]
+    asked = [" was born in Velm", "anna", "", merged]
+    tokens, counts = (rows.tolist() for rows in texts.continuations(asked))
+    for continuation, ids in zip(asked[:3], tokens, strict=False):
+        assert prompt + ids == tokenizer("Mira Tosh" + continuation, add_special_tokens=False)["input_ids"]
+    assert tokens[3] == tokenizer(merged, add_special_tokens=False)["input_ids"]
+    assert [sum(row) for row in counts] == [len(text.encode()) for text in asked]
     assert tokenizer.convert_ids_to_tokens(texts.token_id(" Velm")) == "▁Velm"
 
 
@@ -61,60 +60,42 @@ def prompts(n: int) -> list[Prompt]:
     ]
 
 
-def test_seen_text_is_that_of_the_tokens_that_are_left(local):
-    whole = prompts(60)
+def test_seen_text_is_that_of_the_tokens_that_are_left_and_answered_as_that(local, opened):
+    whole = prompts(40)
     for max_tokens in (1, 40, 100):
         seen = local.seen(whole, max_tokens)
         tokens = local._texts.prompts(whole, [max_tokens] * len(whole))
         decoded = [local.tokenizer.decode(ids[1:]) for ids in tokens.tolist()]
         assert [prompt.document + prompt.context for prompt in seen] == decoded
-        cut = [seen_prompt != prompt for seen_prompt, prompt in zip(seen, whole, strict=True)]
-        assert any(cut)
-        assert not all(cut)
+        assert {seen_prompt != prompt for seen_prompt, prompt in zip(seen, whole, strict=True)} == {True, False}
         for seen_prompt, prompt in zip(seen, whole, strict=True):
             assert prompt.document.startswith(seen_prompt.document)
             assert prompt.context.endswith(seen_prompt.context)
+    from_whole, from_seen = local.generate(whole, 20), local.generate(local.seen(whole, 20), 20)
+    agree = [a.text == b.text for a, b in zip(from_whole, from_seen, strict=True)]
+    assert sum(agree) >= 36  # tokens at a cut may be others than within the text
+    assert opened().seen(whole, 30) == local.seen(whole, 30) != whole
+    assert opened(None).seen(whole, 30) == whole, "a server that takes texts sees all"
 
 
-def test_a_prompt_fits_where_it_is_read_whole_with_its_continuation(local, tiny, server, tmp_path):
+def test_a_prompt_fits_where_it_is_read_whole_with_its_continuation(local, opened):
     whole, continuations = prompts(60), [" the field" * (i % 9) for i in range(60)]
     reserved = local._texts.continuations(continuations)[0].lengths
     seen = local._texts.seen(whole, reserved)
     expected = [prompt == seen_prompt for prompt, seen_prompt in zip(whole, seen, strict=True)]
     assert local.fits(whole, continuations).tolist() == expected
     assert {*expected} == {True, False}
-    with_tokenizer = HttpModel(tiny, settings(server.url, tiny), None, tmp_path / "a")
-    assert with_tokenizer.fits(whole, continuations).tolist() == expected
-    surely = HttpModel(tiny, settings(server.url), None, tmp_path / "b").fits(whole, continuations)
+    assert opened().fits(whole, continuations).tolist() == expected
+    surely = opened(None).fits(whole, continuations)
     assert not (surely & ~np.array(expected)).any(), "without a tokenizer, what fits surely fits"
 
 
-def test_a_cut_prompt_is_answered_as_the_text_that_is_left_of_it(local):
-    whole = prompts(40)
-    from_whole, from_seen = local.generate(whole, 20), local.generate(local.seen(whole, 20), 20)
-    agree = [a.text == b.text for a, b in zip(from_whole, from_seen, strict=True)]
-    assert sum(agree) >= 36  # tokens at a cut may be others than within the text
-
-
-def test_a_server_that_takes_texts_sees_all_and_one_that_takes_tokens_what_the_local_model_does(
-    tiny, server, local, tmp_path
-):
-    whole = prompts(20)
-    with_tokenizer = HttpModel(tiny, settings(server.url, tiny), None, tmp_path / "a")
-    assert with_tokenizer.seen(whole, 30) == local.seen(whole, 30) != whole
-    assert HttpModel(tiny, settings(server.url), None, tmp_path / "b").seen(whole, 30) == whole
-
-
-def test_new_tokens_are_counted_for_every_prompt_that_is_read(local, tiny, server, tmp_path):
+def test_new_tokens_are_counted_for_every_prompt_that_is_read(local, opened):
     """The stop string's included, the end token's not."""
-
     whole = prompts(12)
     for stop in ("\n", "e"):
         alone = local.generate(whole, 9, stop)
-        there = HttpModel(tiny, settings(server.url, tiny), None, tmp_path / f"c{len(stop)}{ord(stop)}").generate(
-            whole, 9, stop
-        )
-        assert [made.new_tokens for made in alone] == [made.new_tokens for made in there]
+        assert [made.new_tokens for made in alone] == [made.new_tokens for made in opened().generate(whole, 9, stop)]
         assert all(1 <= made.new_tokens <= 9 for made in alone)
         same = local.generate_mixture([whole[0]] * 3, np.log([[0.5, 0.25, 0.25]]), 9, stop)[0]
         assert same.new_tokens == 3 * alone[0].new_tokens

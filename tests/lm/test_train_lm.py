@@ -20,23 +20,21 @@ def one_thread():
     torch.set_num_threads(before)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def scratch(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shards, "SCRATCH", tmp_path_factory.mktemp("scratch"))
-        yield
+@pytest.fixture(autouse=True)
+def scratch(tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "SCRATCH", tmp_path / "scratch")
 
 
-@pytest.fixture(scope="module")
-def trained(words, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("lm")
-    return folder, train_lm.train(DOCUMENTS, words, folder, 0, SETTINGS, "lm")
+@pytest.fixture
+def model(words):
+    """The model before its first step."""
+    return train_lm.make_model(AutoTokenizer.from_pretrained(words), 0, SETTINGS)
 
 
-def test_the_loss_falls_and_the_model_answers_in_form(trained):
-    folder, metrics = trained
+def test_the_loss_falls_and_the_model_answers_in_form(words, tmp_path):
+    metrics = train_lm.train(DOCUMENTS, words, tmp_path / "lm", 0, SETTINGS, "lm")
     assert metrics["loss_curve"][0] > 2 * metrics["loss"]
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model, tokenizer = (kind.from_pretrained(tmp_path / "lm") for kind in (AutoModelForCausalLM, AutoTokenizer))
     assert tokenizer.model_max_length == SETTINGS.positions
     for name in NAMES:
         prompt = tokenizer(f"Q: Who leads {name}? A:", return_tensors="pt")
@@ -44,56 +42,41 @@ def test_the_loss_falls_and_the_model_answers_in_form(trained):
         assert any(f"A: {answer}\n" in text for answer in NAMES)
 
 
-def test_same_seed_same_bytes(trained, words, tmp_path):
-    train_lm.train(DOCUMENTS, words, tmp_path / "again", 0, SETTINGS, "lm")
-    train_lm.train(DOCUMENTS, words, tmp_path / "other", 1, SETTINGS, "lm")
-    for path in trained[0].iterdir():
-        assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes()
-    assert (tmp_path / "other/model.safetensors").read_bytes() != (trained[0] / "model.safetensors").read_bytes()
+def test_same_seed_same_bytes(words, tmp_path):
+    short, made = SETTINGS.model_copy(update={"steps": 6}), {}
+    for name, seed in (("one", 0), ("again", 0), ("other", 1)):
+        train_lm.train(DOCUMENTS, words, tmp_path / name, seed, short, "lm")
+        made[name] = {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+    assert made["one"] == made["again"]
+    assert made["one"]["model.safetensors"] != made["other"]["model.safetensors"]
 
 
-def test_attention_starts_by_matching_and_copying(words):
-    model = train_lm.make_model(AutoTokenizer.from_pretrained(words), 0, SETTINGS)
+def test_attention_starts_by_matching_and_copying_and_one_head_by_looking_at_the_token_before(model):
     attention = model.model.layers[1].self_attn
     value, out = attention.v_proj.weight, attention.o_proj.weight
     assert torch.equal(attention.q_proj.weight, attention.k_proj.weight)
     assert torch.allclose(out @ value, torch.eye(SETTINGS.hidden_size), atol=1e-5)
-
-
-def test_one_head_starts_by_looking_at_the_token_before(words):
-    model = train_lm.make_model(AutoTokenizer.from_pretrained(words), 0, SETTINGS)
     heads = model(input_ids=torch.arange(3, 27)[None], output_attentions=True).attentions[0][0]
     before = torch.diagonal(heads, offset=-1, dim1=1, dim2=2).mean(1)
     assert before[0] > 0.8
     assert before[1] < 0.3
 
 
-def test_a_document_learns_nothing_from_those_packed_before_it(words):
-    model = train_lm.make_model(AutoTokenizer.from_pretrained(words), 0, SETTINGS)
-    tokens, _, documents = make_batches(DOCUMENTS, words, 0, SETTINGS)
-    begin, end = (np.flatnonzero(documents[0] == 1)[i] for i in (0, -1))
-    with torch.inference_mode():
-        packed = model(
-            torch.from_numpy(tokens[:1]), attention_mask=train_lm.document_mask(documents[:1], torch.float32)
-        ).logits
-        alone = model(torch.from_numpy(tokens[:1, begin : end + 1])).logits
-    assert torch.allclose(packed[:, begin : end + 1], alone, atol=1e-4)
-
-
-def test_attention_is_transformers_own_but_that_its_dropout_is_given(words):
-    model = train_lm.make_model(AutoTokenizer.from_pretrained(words), 0, SETTINGS)
+@torch.inference_mode()
+def test_a_document_learns_nothing_from_those_packed_before_it(model, words):
     tokens, _, documents = make_batches(DOCUMENTS, words, 0, SETTINGS)
     ids, mask = torch.from_numpy(tokens[:4]), train_lm.document_mask(documents[:4], torch.float32)
+    begin, end = (np.flatnonzero(documents[0] == 1)[i] for i in (0, -1))
+    packed, alone = model(ids, attention_mask=mask).logits, model(ids[:1, begin : end + 1]).logits
+    assert torch.allclose(packed[:1, begin : end + 1], alone, atol=1e-4)
+    model.set_attn_implementation("given_dropout")  # transformers' own, but that its dropout is given
 
-    def logits(**kept) -> torch.Tensor:
-        with torch.inference_mode():
-            return model(ids, attention_mask=mask, **kept).logits
+    def logits(rate: float) -> torch.Tensor:
+        settings = SETTINGS.model_copy(update={"attention_dropout": rate})
+        return model(ids, attention_mask=mask, kept=train_lm.dropout(0, 0, settings, torch.float32)).logits
 
-    expected = logits()
-    model.set_attn_implementation("given_dropout")
-    assert torch.equal(logits(kept=train_lm.dropout(0, 0, SETTINGS, torch.float32)), expected)  # their rate is 0
-    settings = SETTINGS.model_copy(update={"attention_dropout": 0.3})
-    assert not torch.allclose(logits(kept=train_lm.dropout(0, 0, settings, torch.float32)), expected, atol=0.01)
+    assert torch.equal(logits(0.0), packed)
+    assert not torch.allclose(logits(0.3), packed, atol=0.01)
 
 
 def test_dropout_drops_its_share_and_makes_up_for_it():

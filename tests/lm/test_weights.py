@@ -12,15 +12,18 @@ from local_models import open_model, pairs
 from pipelines.errors import LongtailError
 
 
+def score(lm) -> np.ndarray:
+    return np.concatenate(lm.score(*pairs(8)).log_probs)
+
+
 def test_bf16_is_compared_with_fp32_and_refused_where_it_differs(tmp_path, capsys):
     smooth = tiny_models.language_model(tmp_path / "smooth", scale=0.02)
-    prompts, continuations = pairs(8)
-    expected = np.concatenate(open_model(smooth).score(prompts, continuations).log_probs)
+    expected = score(open_model(smooth))
     capsys.readouterr()
     lm = open_model(smooth, dtype="bf16")
     assert "log-probs in bf16 are 0.0" in capsys.readouterr().out
     assert lm.model.dtype == torch.bfloat16
-    np.testing.assert_allclose(np.concatenate(lm.score(prompts, continuations).log_probs), expected, atol=0.05)
+    np.testing.assert_allclose(score(lm), expected, atol=0.05)
     rough = tiny_models.language_model(tmp_path / "rough", scale=1.0)
     with pytest.raises(LongtailError, match=r"in bf16 are \d.*set its dtype to fp32"):
         open_model(rough, dtype="bf16")
@@ -30,27 +33,20 @@ def test_bf16_is_compared_with_fp32_and_refused_where_it_differs(tmp_path, capsy
 @pytest.mark.parametrize(("maker", "layer"), [("AMD EPYC", "_OneDNNLinear"), ("Intel Xeon", "Linear")])
 def test_fp32_is_multiplied_by_what_is_fast_on_the_processor(tmp_path, monkeypatch, maker, layer):
     folder = tiny_models.language_model(tmp_path, scale=0.05)
-    prompts, continuations = pairs(8)
-    expected = np.concatenate(open_model(folder).score(prompts, continuations).log_probs)
+    expected = score(open_model(folder))
     processor = torch.cpu.get_capabilities() | {"cpu_name": maker}
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
     lm = open_model(folder)
     assert type(lm.model.model.layers[0].mlp.up_proj).__name__ == layer
-    np.testing.assert_allclose(np.concatenate(lm.score(prompts, continuations).log_probs), expected, atol=1e-5)
+    np.testing.assert_allclose(score(lm), expected, atol=1e-5)
 
 
-def test_int8_scores_about_as_fp32_does(tmp_path):
-    pytest.importorskip("bitsandbytes", reason="an optional extra: pip install 'longtail[large]'")
+def test_int8_scores_about_as_fp32_does_or_says_what_to_install(tmp_path):
     folder = tiny_models.language_model(tmp_path, scale=0.05)
-    prompts, continuations = pairs(8)
-    expected = np.concatenate(open_model(folder).score(prompts, continuations).log_probs)
+    if not find_spec("bitsandbytes"):
+        with pytest.raises(LongtailError, match=r"longtail\[large\]"):
+            open_model(folder, dtype="int8")
+        return
     lm = open_model(folder, dtype="int8")
     assert {weight.dtype for weight in lm.model.model.layers[0].mlp.parameters()} == {torch.int8}
-    np.testing.assert_allclose(np.concatenate(lm.score(prompts, continuations).log_probs), expected, atol=0.05)
-
-
-def test_int8_without_its_library_says_what_to_install(tmp_path):
-    if find_spec("bitsandbytes"):
-        pytest.skip("bitsandbytes is installed")
-    with pytest.raises(LongtailError, match=r"longtail\[large\]"):
-        open_model(tiny_models.language_model(tmp_path), dtype="int8")
+    np.testing.assert_allclose(score(lm), score(open_model(folder)), atol=0.05)

@@ -8,7 +8,6 @@ from flows import profiles
 from pipelines.errors import LongtailError
 from pipelines.lsr import cluster_plan, plan, speed
 from pipelines.lsr.cluster_plan import NETWORK, Part
-from pipelines.retrieval.index_plan import GIB
 
 
 @pytest.fixture
@@ -74,18 +73,7 @@ def test_memory_that_a_device_lacks_is_said(paper):
     assert training.endswith(": more than a worker's 16 GiB")
 
 
-def test_bf16_is_faster_where_a_device_has_it(paper):
-    seconds = {}
-    for dtype in ("bf16", "fp32"):
-        paper.lm["gpt2-xl"] = paper.lm["gpt2-xl"].model_copy(update={"dtype": dtype})
-        seconds[dtype] = next(part.shared for part in rows(paper, "h100") if part.label.endswith("gpt2-xl reads"))
-    assert seconds["fp32"] / seconds["bf16"] == pytest.approx(989 / 67)
-
-
-def test_every_device_has_memory_and_both_speeds_and_an_unknown_one_is_refused():
-    for gpu in cluster_plan.devices().values():
-        assert 10 * GIB < gpu.memory < 200 * GIB
-        assert 5e12 < gpu.fp32 < gpu.half < 1e15
+def test_an_unknown_device_is_refused_with_those_that_are_known():
     with pytest.raises(LongtailError, match=r"no gtx in .*devices.yaml, expected one of t4, v100"):
         cluster_plan.device("gtx")
 

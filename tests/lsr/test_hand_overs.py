@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from lsr_training import change
 from small_project import TUNED, UNTUNED
 
 from pipelines import methods
@@ -23,12 +24,12 @@ from pipelines.scoring import logprobs
 def changed(project):
     """A function that sets params of the section `lsr` and returns what a round needs."""
 
-    def change(**changes):
-        project.params.lsr = project.params.lsr.model_copy(update=changes)
+    def parts(**changes):
+        change(project, **changes)
         corpora = training_queries.read(project.params)
         return corpora, Schedule(corpora, project.params.lsr, seed=0), TrainingFiles("train_lsr")
 
-    return change
+    return parts
 
 
 def nearest(params, name, corpus, rows, k):
@@ -141,22 +142,18 @@ def test_a_step_learns_from_each_querys_own_candidates_by_the_formula(trainer, m
     assert figures["entropy_lm"] == pytest.approx(objective.entropy(np.array(targets), 0.7))
 
 
-def test_the_learning_rate_warms_up_over_its_share_of_the_steps(trainer):
-    made = trainer(steps=20, warmup=0.2, refresh_steps=20, learning_rate=0.01)
-    rates = []
-    for number in range(6):
+@pytest.mark.parametrize(("steps", "changes", "rates"), [
+    (20, {"warmup": 0.2}, [0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01]),
+    (8, {"warmup": 0.25, "decay": "linear"}, [0.005, *(0.01 * (7 - i) / 7 for i in range(7))]),
+])  # fmt: skip
+def test_the_learning_rate_warms_up_and_stays_or_decays_evenly_to_0_behind_the_last_step(
+    steps, changes, rates, trainer
+):
+    made, seen = trainer(steps=steps, refresh_steps=steps, learning_rate=0.01, **changes), []
+    for number in range(len(rates)):
         made.step(number)
-        rates.append(made.optimizer.param_groups[0]["lr"])
-    assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01])
-
-
-def test_the_learning_rate_decays_evenly_after_warm_up_to_0_behind_the_last_step(trainer):
-    made = trainer(steps=8, warmup=0.25, refresh_steps=8, learning_rate=0.01, decay="linear")
-    rates = []
-    for number in range(8):
-        made.step(number)
-        rates.append(made.optimizer.param_groups[0]["lr"])
-    assert rates == pytest.approx([0.005, *(0.01 * (7 - i) / 7 for i in range(7))])
+        seen.append(made.optimizer.param_groups[0]["lr"])
+    assert seen == pytest.approx(rates)
 
 
 def test_a_step_has_its_own_gradient_alone(trainer):

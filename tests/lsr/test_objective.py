@@ -3,7 +3,6 @@
 from functools import partial
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import torch
@@ -22,17 +21,8 @@ def test_gradients_equal_finite_differences(kl, kind):
     draw = np.random.default_rng(0)
     sums, tokens = -draw.gamma(3.0, size=(3, 6)), draw.integers(1, 5, size=(3, 6))
     targets = torch.from_numpy(likelihood(sums, tokens, kind))
-    start = draw.normal(size=(3, 6))
-    similarities = torch.tensor(start, requires_grad=True)
-    lsr_loss(similarities, targets, 0.3, 0.4, kl).backward()
-    step = 1e-6
-    for place in np.ndindex(3, 6):
-        values = []
-        for sign in (1, -1):
-            moved = start.copy()
-            moved[place] += sign * step
-            values.append(float(lsr_loss(torch.from_numpy(moved), targets, 0.3, 0.4, kl)))
-        assert float(similarities.grad[place]) == pytest.approx((values[0] - values[1]) / (2 * step), abs=1e-7)
+    similarities = torch.tensor(draw.normal(size=(3, 6)), requires_grad=True)
+    assert torch.autograd.gradcheck(lambda given: lsr_loss(given, targets, 0.3, 0.4, kl), similarities)
 
 
 def test_the_loss_is_the_divergence_in_the_direction_named_and_0_where_the_two_agree():
@@ -59,24 +49,6 @@ def test_entropy_is_a_share_of_the_uniform_ones():
     assert entropy(np.zeros((2, 7)), 0.1) == pytest.approx(1)
     assert entropy(np.array([[0.0, 90.0]]), 0.1) == pytest.approx(0, abs=1e-9)
     assert entropy(np.array([[0.0, 0.1 * np.log(3)]]), 0.1) == pytest.approx(0.811278)  # 1/4 and 3/4, in bits
-
-
-@pytest.mark.parametrize("kl", ["q_p", "p_q"])
-def test_the_document_that_helps_most_comes_first_after_training(kl, project):
-    encoder = Encoder.open(UNTUNED, project.params.retriever, project.params.compute)
-    documents = pq.read_table("data/corpus/pile/docs.parquet")["text"].to_pylist()[:6]
-    query = ["Norland café"]
-    worst = int(np.argmin(encoder.embed(documents) @ encoder.embed(query)[0]))
-    targets = torch.full((1, 6), -3.0)
-    targets[0, worst] = -1.0
-    optimizer = torch.optim.Adam(encoder.parameters(), lr=5e-3)
-    for _ in range(30):
-        similarities = encoder.embed_with_gradient(query) @ encoder.embed_with_gradient(documents).T
-        loss = lsr_loss(similarities, targets, 0.1, 0.3, kl)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert int(np.argmax(encoder.embed(documents) @ encoder.embed(query)[0])) == worst
 
 
 @pytest.fixture

@@ -7,16 +7,20 @@ import json
 import os
 import re
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import completions_server
-import psutil
 import pytest
 import torch
-import yaml
-from lsr_training import METRICS, change, refresh_in_a_thread, remove_training, steps_from_now, watched, weights, written
+from lsr_training import (
+    METRICS,
+    change,
+    refresh_in_a_thread,
+    remove_training,
+    steps_from_now,
+    watched,
+    weights,
+    written,
+)
 from small_project import TUNED, child_processes
 from waiting import until
 
@@ -71,31 +75,9 @@ def test_validation_of_a_round_before_keeps_the_best_and_ends_training(project, 
     assert not torch.equal(seen[2], seen[3])
 
 
-KILLED = """
-import multiprocessing, os, signal
-from pathlib import Path
-from pipelines import methods, params_file
-from pipelines.lsr import rounds, train_lsr
-
-real = rounds.Trainer.step
-
-def step(self, number):
-    (second,) = multiprocessing.active_children()
-    if number == 1:
-        second.kill()
-    if number == 3:
-        Path("second").write_text(str(second.pid))
-        os.kill(os.getpid(), signal.SIGKILL)
-    return real(self, number)
-
-rounds.Trainer.step = step
-train_lsr.train(methods.with_retriever(params_file.load(*{sections!r}), "dense"))
-"""
-
-
 @pytest.mark.slow
-def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypatch):
-    """Round 2 is begun before step 2, and needed at step 4: the second process makes it after step 3, then before."""
+def test_slow_or_killed_it_ends_with_the_same_bytes(project, monkeypatch):
+    """Round 2 is begun before step 2, and needed at step 4: the second process makes it after step 3, and once more."""
 
     def made():
         return any(checkpoint.folder("train_lsr@dense").glob("*/round-000002"))
@@ -116,21 +98,10 @@ def test_slow_fast_or_killed_it_ends_with_the_same_bytes(project, root, monkeypa
         train_lsr.train(project.params)
     whole = written()
     remove_training()
-
-    project.settings["lsr"] |= ASYNC
-    Path("params.yaml").write_text(yaml.safe_dump(project.settings))
-    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    code = KILLED.format(sections=train_lsr.SECTIONS)
-    assert subprocess.run([sys.executable, "-c", code], env=environment).returncode == -signal.SIGKILL
-    (saved,) = checkpoint.folder("train_lsr@dense").glob("*/saved-*/progress.json")
-    assert json.loads(saved.read_text())["step"] == 2
-    until(lambda: not psutil.pid_exists(int(Path("second").read_text())))
-
-    steps = steps_from_now(monkeypatch, lambda number: number == 3 and until(made))
+    steps_from_now(monkeypatch, lambda number: number == 1 and child_processes()[0].kill())
     train_lsr.train(project.params)
-    assert steps == [2, 3, 4]
     assert written() == whole
-    assert not checkpoint.folder("train_lsr@dense").exists()
+    assert not child_processes()
 
 
 def test_an_error_in_training_ends_the_second_process(project):
@@ -150,26 +121,27 @@ def test_an_error_in_training_ends_the_second_process(project):
     assert not checkpoint.folder("train_lsr@dense").exists()
 
 
-def test_of_several_gpus_the_second_process_has_the_last(project, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
+@pytest.mark.parametrize(("device", "gpus", "changes", "trained_on", "last"), [
+    ("cpu", 3, {}, 1, {}),
+    ("cuda", 3, {}, 3, {"CUDA_VISIBLE_DEVICES": "7"}),
+    ("cuda", 3, {"processes": 2}, 2, {"CUDA_VISIBLE_DEVICES": "7"}),
+    ("cuda", 3, ASYNC, 2, {"CUDA_VISIBLE_DEVICES": "7"}),
+    ("cuda", 1, ASYNC, 1, {}),
+    ("cuda", 3, ASYNC | {"processes": 3}, None, None),
+])  # fmt: skip
+def test_of_several_gpus_the_second_process_has_the_last(device, gpus, changes, trained_on, last, project, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,0,7")
-    assert refresh.training_processes(project.params) == 1
-    compute = project.params.compute
-    assert refresh._last_gpu(compute) == {}
-    project.params.compute = compute.model_copy(update={"device": "cuda"})
-    assert refresh.training_processes(project.params) == 3
-    change(project, processes=2)
-    assert refresh.training_processes(project.params) == 2
-    change(project, **ASYNC | {"processes": 3})
-    with pytest.raises(LongtailError, match=r"lsr\.processes is 3, .* each GPU that trains, 2 .*set it to null"):
-        refresh.training_processes(project.params)
-    change(project, processes=None)
-    assert refresh.training_processes(project.params) == 2
-    assert refresh._last_gpu(project.params.compute) == {"CUDA_VISIBLE_DEVICES": "7"}
+    project.params.compute = project.params.compute.model_copy(update={"device": device})
+    change(project, **changes)
+    if trained_on is None:
+        with pytest.raises(LongtailError, match=r"lsr\.processes is 3, .* each GPU that trains, 2 .*set it to null"):
+            refresh.training_processes(project.params)
+        return
+    assert refresh.training_processes(project.params) == trained_on
+    assert refresh._last_gpu(project.params.compute) == last
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert refresh._last_gpu(project.params.compute) == {"CUDA_VISIBLE_DEVICES": "2"}
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    assert (refresh.training_processes(project.params), refresh._last_gpu(project.params.compute)) == (1, {})
+    assert refresh._last_gpu(project.params.compute) == ({"CUDA_VISIBLE_DEVICES": "2"} if last else {})
 
 
 def test_the_language_model_that_is_learnt_from_is_the_one_named(project):
@@ -185,7 +157,7 @@ def test_the_language_model_that_is_learnt_from_is_the_one_named(project):
     assert Refresher(project.params, corpora, schedule, TrainingFiles("train_lsr")).lm.name == "second"
 
 
-def test_the_cost_is_an_upper_estimate_that_is_said_before_it_is_made_and_may_be_too_dear(project, capsys):
+def test_the_cost_is_an_upper_estimate_that_is_said_before_it_is_made_and_may_be_too_dear(project, monkeypatch, capsys):
     folder = project.folder / "data/models/lm" / project.params.lms[0]
     with completions_server.running(folder) as server:
         served = completions_server.settings(server.url, folder, prompt_price=1.0)
@@ -203,7 +175,7 @@ def test_the_cost_is_an_upper_estimate_that_is_said_before_it_is_made_and_may_be
         said = float(re.search(r"tokens, for ([\d.]+)", out)[1])
         assert 0.3 * said < metrics["lm_cost"] <= said
         assert metrics["lm_prompt_tokens"] == pytest.approx(1000 * metrics["lm_cost"])
-        with pytest.raises(ZeroDivisionError), pytest.MonkeyPatch.context() as patch:
-            steps_from_now(patch, lambda number: 1 / 0)
+        steps_from_now(monkeypatch, lambda number: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
             train_lsr.train(project.params)
         assert float(re.search(r"tokens, for ([\d.]+)", capsys.readouterr().out)[1]) < said, "what is kept is free"

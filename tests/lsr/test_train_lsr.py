@@ -34,13 +34,13 @@ def test_the_stage_moves_the_retriever_towards_the_language_model(project):
     assert {path.name for path in TUNED.iterdir()} >= {path.name for path in UNTUNED.iterdir()}
 
 
-@pytest.mark.parametrize(("queries", "datastore", "counts", "built"), [
+@pytest.mark.parametrize(("queries", "datastore", "counts", "indexed"), [
     ("lm", "wikipedia", {"queries_pile": 8}, ["pile"]),
     ("qa", "wikipedia", {"queries_wikipedia": 6}, ["wikipedia"]),
     ("mixed", "pile", {"queries_pile": 8, "queries_popqa": 6}, ["pile"]),  # both share an index
 ])  # fmt: skip
 def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
-    queries, datastore, counts, built, project, monkeypatch
+    queries, datastore, counts, indexed, project, monkeypatch
 ):
     project.params.parts = project.params.parts.model_copy(update={"datastore": datastore})
     seen, build = [], refresh.build_and_tune
@@ -48,7 +48,7 @@ def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
     change(project, queries=queries, steps=2, refresh_steps=1)
     metrics = train_lsr.train(project.params)
     assert {name: metrics[name] for name in metrics if name.startswith("queries_")} == counts
-    assert seen == built * 2, "at each of the two refreshes"
+    assert seen == indexed * 2, "at each of the two refreshes"
     assert ("bpb_k10_after" in metrics, "recall_at_10_after" in metrics) == (queries != "qa", queries != "lm")
 
 

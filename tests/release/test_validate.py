@@ -104,24 +104,28 @@ def test_bad_links_and_thresholds_are_named(faults_of):
     ]
 
 
-def test_another_schema_and_a_tsv_that_is_not_the_table_are_refused(tmp_path):
+def test_another_schema_is_refused(tmp_path):
     data = write_data(tmp_path / "data")
     file = data / "questions/popqa/popqa.parquet"
     table = pq.read_table(file)
+    place, views = table.column_names.index("s_pop"), table["s_pop"].cast(pa.float64())
+    pq.write_table(table.set_column(place, "s_pop", views), file)
     with database.connect(INGEST.memory_gb, 1) as db:
-        contents.write_tables(db, data, tmp_path)
-        text = (tmp_path / "popqa.tsv").read_text(encoding="utf-8")
-        (tmp_path / "popqa.tsv").write_text(text.replace("bard", "minstrel"), encoding="utf-8")
-        with pytest.raises(LongtailError, match=r"popqa\.tsv: its column o_aliases is not that of popqa\.parquet"):
-            validate.check_tables(db, tmp_path)
-        place = table.column_names.index("s_pop")
-        pq.write_table(table.set_column(place, "s_pop", table["s_pop"].cast(pa.float64())), file)
         contents.write_tables(db, data, tmp_path)
         with pytest.raises(LongtailError, match=r"popqa\.parquet: its columns have s_pop DOUBLE where s_pop BIGINT is"):
             validate.check_tables(db, tmp_path)
         pq.write_table(table.drop_columns("month"), file)
         with pytest.raises(LongtailError, match=r"popqa/popqa\.parquet: no column month, expected id, subj"):
             contents.write_tables(db, data, tmp_path)
+
+
+def test_a_tsv_that_is_not_the_table_is_refused(first, tmp_path):
+    folder = shutil.copytree(first, tmp_path / "1.0.0")
+    text = (folder / "popqa.tsv").read_text(encoding="utf-8")
+    (folder / "popqa.tsv").write_text(text.replace("bard", "minstrel"), encoding="utf-8")
+    contents.write_sums(folder)
+    with pytest.raises(LongtailError, match=r"popqa\.tsv: its column o_aliases is not that of popqa\.parquet"):
+        dataset.check_release(folder, ingest=INGEST, threads=1)
 
 
 @pytest.fixture

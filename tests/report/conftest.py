@@ -1,10 +1,11 @@
-"""The pages that a browser opens, and the tables and the report of a world with every effect."""
+"""The report of a world with every effect, and all pages that a browser opens."""
 
 import shutil
 from pathlib import Path
 
 import hostile
 import landed_runs
+import pyarrow.parquet as pq
 import pytest
 import releases
 import scored_texts
@@ -20,7 +21,7 @@ from pipelines.report import attribution_page, history_page, landed, moved, writ
 
 @pytest.fixture(scope="session")
 def made(written):
-    """The report on them: (folder, what was right by method)."""
+    """The report on `written`: (folder, what was right by method)."""
     data, right = written
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(data.parent)
@@ -35,51 +36,61 @@ def data(written, tmp_path, monkeypatch):
     return shutil.copytree(written[0], tmp_path / "data")
 
 
-@pytest.fixture(scope="module")
-def files(root, written, tmp_path_factory, request):
-    """The pages, by name; in a module with HOSTILE, they are made of labels that attack whoever shows them."""
-    home, spoiled = tmp_path_factory.mktemp("pages"), getattr(request.module, "HOSTILE", False)
+@pytest.fixture(scope="session")
+def files(root, written, tmp_path_factory):
+    """The pages by name."""
+    return _pages(root, written[0], tmp_path_factory.mktemp("pages"), spoilt=False)
+
+
+@pytest.fixture(scope="session")
+def spoilt_files(root, written, tmp_path_factory):
+    """The pages by name, made of labels that attack whoever shows them."""
+    return _pages(root, written[0], tmp_path_factory.mktemp("spoilt"), spoilt=True)
+
+
+def _pages(root: Path, written: Path, home: Path, spoilt: bool) -> dict[str, Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
-        shutil.copytree(written[0], home / "data")
+        shutil.copytree(written, home / "data")
         shutil.copy(root / "dvc.yaml", home)
-        if spoiled:
+        if spoilt:
             hostile.spoil(home / "data")
             metrics = home / "data/metrics/analyses.json"
             analyse.analyse(home / "data", home / "data/analyses", metrics, small_results.SETTINGS)
         write_report.write_report(home / "data", home / "report", small_results.SETTINGS)
-        _moved(home, hostile.LABELS[0] if spoiled else "release 1.0.0")
-        patch.chdir(tmp_path_factory.mktemp("attribution"))
+        _moved(home, hostile.LABELS[0] if spoilt else "release 1.0.0")
+        _history(home, hostile.LABELS[0] if spoilt else "sample")
+        patch.setattr(terminal, "CALLED_FROM", home)
+        closed, *others = _predictions(home, spoilt)
+        anywhere.thresholds(closed, others, "popQA.tsv")
+        anywhere.compare([closed, *others], "popQA.tsv")
+        facts, views = releases.FACTS[1:], releases.VIEWS | {2: 4000}
+        for name, rows in {"old": releases.questions(), "new": releases.questions(facts, views, "2022-10")}.items():
+            (home / "popqa" / name).mkdir(parents=True)
+            pq.write_table(releases.popqa(rows), home / f"popqa/{name}/popqa.parquet")
+        of_both = home / "popqa/old", home / "popqa/new", home / "difference"
+        write_difference(*of_both, ingest=releases.INGEST, threads=1)
+        (home / "scored").mkdir()
+        patch.chdir(home / "scored")
         params, _ = scored_texts.write(Path())
-        for name, columns in {"docs": ("title", "text"), "queries": ("context",)}.items() if spoiled else ():
+        for name, columns in {"docs": ("title", "text"), "queries": ("context",)}.items() if spoilt else ():
             hostile.replace(Path(f"data/corpus/pile/{name}.parquet"), *columns)
         attribution.attribute(params, "pile")
         attribution_page.write(Path("data"), "pile", "tiny", home / "attribution.html")
-        patch.setattr(terminal, "CALLED_FROM", home)
-        patch.chdir(home)
-        closed, *others = _predictions(home, spoiled)
-        anywhere.thresholds(closed, others, "popQA.tsv")
-        anywhere.compare([closed, *others], "popQA.tsv")
-        _history(home, hostile.LABELS[0] if spoiled else "sample")
-    popqa = {"old": releases.questions([(1, 20), (2, 21)], {1: 900, 2: 40})}
-    popqa["new"] = releases.questions([(1, 20), (2, 21), (3, 20)], {1: 9, 2: 4000, 3: 5}, "2022-10")
-    old, new = (releases.write_data(home / name, rows) / "questions/popqa" for name, rows in popqa.items())
-    write_difference(old, new, home / "difference", ingest=releases.INGEST, threads=1)
-    folders = ("report", "moved", "history", "thresholds", "comparison", "difference")
-    return {"attribution": home / "attribution.html"} | {name: home / name / "index.html" for name in folders}
+    names = ("report", "moved", "history", "thresholds", "comparison", "difference")
+    return {name: home / name / "index.html" for name in names} | {"attribution": home / "attribution.html"}
 
 
 def _moved(home: Path, name: str) -> None:
     """The report against one in which BM25 and dense are swapped, and two figures."""
     old = shutil.copytree(home / "data", home / "old")
     shutil.copytree(home / "report", old / "report")
-    figures = old / "report/figures"
-    shutil.copy(figures / "accuracy-by-log-popularity-popqa.svg", figures / "accuracy-by-popularity-popqa.svg")
-    (figures / "whose-page-popqa.svg").write_text((figures / "whose-page-popqa-word.svg").read_text())
+    swapped = {"whose-page-popqa": "whose-page-popqa-word"}
+    for figure, other in (swapped | {"accuracy-by-popularity-popqa": "accuracy-by-log-popularity-popqa"}).items():
+        shutil.copy(old / f"report/figures/{other}.svg", old / f"report/figures/{figure}.svg")
     for method, other in (("bm25", "dense"), ("dense", "bm25")):
-        shutil.copy(
-            home / f"data/predictions/popqa/tiny/{method}.parquet", old / f"predictions/popqa/tiny/{other}.parquet"
-        )
+        folder = "predictions/popqa/tiny"
+        shutil.copy(home / f"data/{folder}/{method}.parquet", old / f"{folder}/{other}.parquet")
     list(moved.compare(old, name, home / "data", home / "moved", small_results.SETTINGS))
 
 
@@ -95,15 +106,14 @@ def _history(home: Path, profile: str) -> None:
     list(history_page.write([*runs, other], profile, home / "history"))
 
 
-def _predictions(home: Path, spoiled: bool) -> list[str]:
+def _predictions(home: Path, spoilt: bool) -> list[str]:
     """Files of predictions for popQA.tsv, the closed-book one first."""
     made = systems.make()
-    if spoiled:
-        for i, row in enumerate(made.rows):
-            text = hostile.LABELS[i % len(hostile.LABELS)]
-            row |= {"question": f"{text} {i}", "subj": text, "prop": hostile.LABELS[i % 3]}
+    for i, row in enumerate(made.rows if spoilt else ()):
+        text = hostile.LABELS[i % len(hostile.LABELS)]
+        row |= {"question": f"{text} {i}", "subj": text, "prop": hostile.LABELS[i % 3]}
     systems.popqa(home / "popQA.tsv", made)
-    others = ["=HYPERLINK(1)<b>"] if spoiled else ["bm25", "contriever-msmarco", "self_rag_llama2_7b", "search-r1"]
+    others = ["=HYPERLINK(1)<b>"] if spoilt else ["bm25", "contriever-msmarco", "self_rag_llama2_7b", "search-r1"]
     names = [f"{name}.csv" for name in ("closed", *others)]
     for name in names:
         right = made.closed if name == "closed.csv" else made.augmented

@@ -5,7 +5,6 @@ import math
 import re
 import shutil
 from html.parser import HTMLParser
-from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -19,25 +18,28 @@ from pipelines.replug import attribution
 from pipelines.report import attribution_page, page, rendering
 
 PARTS = SimpleNamespace(scored=["pile", "wikitext"])
-DATA = Path("data")
 
 
-@pytest.fixture
-def project(root, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    params, _ = scored_texts.write(tmp_path)
-    shutil.copy(root / "params.yaml", tmp_path)
-    attribution.attribute(params, "pile")
-    attribution_page.write(DATA, "pile", "tiny", tmp_path / "page.html")
-    return SimpleNamespace(html=(tmp_path / "page.html").read_text(), folder=tmp_path)
+@pytest.fixture(scope="module")
+def project(root, tmp_path_factory):
+    """A folder with attributed texts and their page."""
+    home = tmp_path_factory.mktemp("attributed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        params, _ = scored_texts.write(home)
+        shutil.copy(root / "params.yaml", home)
+        attribution.attribute(params, "pile")
+        attribution_page.write(home / "data", "pile", "tiny", home / "page.html")
+    figures = json.loads((home / attribution.METRICS / "attribution_pile.json").read_text())
+    return SimpleNamespace(html=(home / "page.html").read_text(), folder=home, data=home / "data", figures=figures)
 
 
 class Page(HTMLParser):
-    """Tags in use, ids, the texts of tokens, and the JSON of each text; fails on a tag that is not closed."""
+    """Tags in use, the texts of tokens, and the JSON of each text; fails on a tag that is not closed."""
 
     def __init__(self, html):
         super().__init__()
-        self.open, self.tags, self.attributes, self.data, self.tokens = [], [], [], [], [[]]
+        self.open, self.tags, self.attributes, self.data, self.tokens = [], set(), [], [], [[]]
         self.feed(html)
         assert not self.open
 
@@ -46,8 +48,8 @@ class Page(HTMLParser):
         self.open.append((tag, dict(attrs)))
 
     def handle_startendtag(self, tag, attrs):
-        self.tags.append(tag)
-        self.attributes.append((tag, dict(attrs)))
+        self.tags.add(tag)
+        self.attributes.append(dict(attrs))
 
     def handle_endtag(self, tag):
         assert self.open.pop()[0] == tag
@@ -61,12 +63,16 @@ class Page(HTMLParser):
             self.tokens[-1].append(data)
 
 
-def test_the_page_says_who_reads_how_many_texts_of_each_kind(project):
-    said = re.search(r"Texts of the test set as tiny reads them: ([^.]*)\.", project.html)[1]
-    assert sum(map(int, re.findall(r"\d+", said))) == len(attribution_page.chosen(DATA, "pile", "lsr")) > 0
+def inputs(project, corpora, data=None) -> SimpleNamespace:
+    metrics = {"attribution": corpora}
+    return SimpleNamespace(metrics=metrics, main_corpus="pile", parts=PARTS, data=data or project.data)
 
 
-def test_texts_are_those_helped_most_the_median_and_those_helped_least(tmp_path):
+def tables_of(section) -> list[page.Table]:
+    return [block for block in section.blocks if isinstance(block, page.Table)]
+
+
+def test_texts_are_those_helped_most_the_median_and_those_helped_least(tmp_path, project):
     (tmp_path / "attribution/pile").mkdir(parents=True)
     rows = [{"retriever": "lsr", "query_id": f"q{i:02}", "nats_none": 50.0, "nats": 40.0 + i} for i in range(20)]
     rows += [{"retriever": "dense", "query_id": "other", "nats_none": 50.0, "nats": 0.0}]
@@ -74,33 +80,35 @@ def test_texts_are_those_helped_most_the_median_and_those_helped_least(tmp_path)
     chosen = attribution_page.chosen(tmp_path, "pile", "lsr")
     assert [query for query, _ in chosen] == ["q00", "q01", "q02", "q08", "q09", "q10", "q17", "q18", "q19"]
     assert [why.split()[-1] for _, why in chosen] == ["most"] * 3 + ["middle"] * 3 + ["least"] * 3
+    said = re.search(r"Texts of the test set as tiny reads them: ([^.]*)\.", project.html)[1]
+    shown = attribution_page.chosen(project.data, "pile", "lsr")
+    assert sum(map(int, re.findall(r"\d+", said))) == len(shown) > 0
 
 
-def test_without_lsr_the_page_has_the_documents_of_the_untuned_retriever(project):
-    file = DATA / "attribution/pile/texts.parquet"
-    assert attribution_page.shown_retriever(DATA, "pile") == "lsr"
+def test_without_lsr_the_page_has_the_documents_of_the_untuned_retriever(project, tmp_path):
+    assert attribution_page.shown_retriever(project.data, "pile") == "lsr"
+    data = shutil.copytree(project.data, tmp_path / "data")
+    file = data / "attribution/pile/texts.parquet"
     rows = [row for row in pq.read_table(file).to_pylist() if row["retriever"] != "lsr"]
     pq.write_table(pa.Table.from_pylist(rows, pq.read_schema(file)), file)
-    attribution_page.write(DATA, "pile", "tiny", project.folder / "page.html")
-    assert "Documents by dense." in (project.folder / "page.html").read_text()
-    figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
-    del figures["lsr"]
-    inputs = SimpleNamespace(metrics={"attribution": {"pile": figures}}, main_corpus="pile", parts=PARTS, data=DATA)
-    table, weights = attribution_page.rarity(inputs).blocks[-2:]
+    attribution_page.write(data, "pile", "tiny", tmp_path / "page.html")
+    assert "Documents by dense." in (tmp_path / "page.html").read_text()
+    figures = {name: of_name for name, of_name in project.figures.items() if name != "lsr"}
+    table, weights = tables_of(attribution_page.rarity(inputs(project, {"pile": figures}, data)))
     assert table.head[3:-1] == ["saved, dense"]
     assert "the similarity that dense gives it" in weights.caption
 
 
 def test_the_page_holds_every_token_with_its_numbers(project):
-    shown = Page(project.html)
-    rows = pq.read_table("data/attribution/pile/texts.parquet").to_pylist()
+    shown, folder = Page(project.html), project.data / "attribution/pile"
+    rows = pq.read_table(folder / "texts.parquet").to_pylist()
     texts = {row["query_id"]: row for row in rows if row["retriever"] == "lsr"}
     order = sorted(texts, key=lambda q: texts[q]["nats"] - texts[q]["nats_none"])
     assert ["".join(tokens) for tokens in shown.tokens[:-1]] == [scored_texts.CONTINUATIONS[q] for q in order]
-    rows = [r for r in pq.read_table("data/attribution/pile/tokens.parquet").to_pylist() if r["retriever"] == "lsr"]
+    rows = [r for r in pq.read_table(folder / "tokens.parquet").to_pylist() if r["retriever"] == "lsr"]
     for query, data in zip(order, shown.data, strict=True):
-        own = [r for r in rows if r["query_id"] == query]
         assert len(data["names"]) == 1 + sum(bool(doc) for doc in texts[query]["doc_ids"])
+        own = [r for r in rows if r["query_id"] == query]
         for token, row in zip(data["tokens"], own, strict=True):
             assert token["text"] == row["text"]
             assert token["bits"] == pytest.approx((row["log_prob"] - row["log_prob_none"]) / math.log(2), abs=1e-3)
@@ -112,67 +120,48 @@ def test_the_page_holds_every_token_with_its_numbers(project):
 
 def test_the_page_needs_nothing_else_and_takes_texts_as_texts(project):
     shown = Page(project.html)
-    assert not {"link", "img", "iframe"} & set(shown.tags)
-    assert not [attrs for _, attrs in shown.attributes if {"src", "srcset"} & set(attrs)]
+    assert not {"link", "img", "iframe"} & shown.tags
+    assert not [attrs for attrs in shown.attributes if {"src", "srcset"} & set(attrs)]
     assert not re.search(r"https?://|url\(|@import", project.html)
     assert "b" not in shown.tags, "a text's markup became the page's"
     assert "&lt;b&gt;Norland&lt;/b&gt;" in project.html
-    ids = [attrs["id"] for _, attrs in shown.attributes if "id" in attrs]
+    ids = [attrs["id"] for attrs in shown.attributes if "id" in attrs]
     assert len(set(ids)) == len(ids)
-    named = {attrs["aria-labelledby"] for _, attrs in shown.attributes if "aria-labelledby" in attrs}
-    assert named <= set(ids)
+    assert {attrs["aria-labelledby"] for attrs in shown.attributes if "aria-labelledby" in attrs} <= set(ids)
 
 
-@pytest.mark.parametrize(
-    ("share", "shown"),
-    [
-        (1, "100 %"),
-        (0.99996, "100 %"),
-        (0.4567, "46 %"),
-        (0.0456, "4.6 %"),
-        (0.000456, "0.046 %"),
-        (1e-9, "under 0.0001 %"),
-        (0, "0 %"),
-    ],
-)
-def test_shares_of_any_size_are_readable(share, shown):
-    assert attribution_page._percent(share) == shown
+def test_shares_of_any_size_are_readable():
+    shown = {1: "100 %", 0.99996: "100 %", 0.4567: "46 %", 0.0456: "4.6 %", 0.000456: "0.046 %", 0: "0 %"}
+    shown |= {1e-9: "under 0.0001 %"}
+    assert {share: attribution_page._percent(share) for share in shown} == shown
 
 
-def test_a_text_that_was_not_scored_is_named(project):
-    with pytest.raises(LongtailError, match=r"no text 'q9' with documents by lsr.* as q0"):
-        attribution_page.one_text(DATA, "pile", "lsr", "q9", "The text")
-
-
-def test_the_command_tells_a_texts_tokens_and_shares_and_writes_its_page(project):
-    *lines, last = searching.attribute("q1", "lsr", project.folder / "one.html")
+def test_the_command_tells_a_texts_tokens_and_shares_and_writes_its_page(project, tmp_path, monkeypatch):
+    monkeypatch.chdir(project.folder)
+    *lines, last = searching.attribute("q1", "lsr", tmp_path / "one.html")
     assert [line.split("  ")[-1] for line in lines if line.endswith("'")] == ["' Oslo,'", "' they'", "' say'"]
     (memory,) = [line for line in lines if line.startswith("memory: ")]
     (document,) = [line for line in lines if "document 1, d0" in line]
     shares = [float(number) for line in (memory, document) for number in re.findall(r"([\d.]+) %", line)]
     assert sum(shares) == pytest.approx(100, abs=1)
-    assert last == f"the page: {project.folder / 'one.html'}"
-    assert len(Page((project.folder / "one.html").read_text()).data) == 1
+    assert last == f"the page: {tmp_path / 'one.html'}"
+    assert len(Page((tmp_path / "one.html").read_text()).data) == 1
+    with pytest.raises(LongtailError, match=r"no text 'q9' with documents by lsr.* as q0"):
+        attribution_page.one_text(project.data, "pile", "lsr", "q9", "The text")
 
 
 def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere(project):
     def figures(value):
         interval = {"value": value, "low": value - 0.1, "high": value + 0.1}
-        return {name: interval for name in ("none", "gain", "memory", "share_of_gain")}
+        return dict.fromkeys(("none", "gain", "memory", "share_of_gain"), interval)
 
-    rows = {
-        "by_frequency": [{"least": 1, "most": 9, "tokens": 5} | figures(2.0)],
-        "by_shared": [
-            {"least": 0, "most": 2, "tokens": 4} | figures(0.5),
-            {"least": 9, "most": None, "tokens": 1} | figures(0.3),
-        ],
-    }
-    of_corpora = {
-        "pile": {"dense": rows | {"counted_in": "c4"}},
-        "wikitext": {"lsr": rows | {"counted_in": "wikitext"}},
-    }
-    inputs = SimpleNamespace(metrics={"attribution": of_corpora}, main_corpus="pile", parts=PARTS, data=DATA)
-    tables = {block.name: block for block in attribution_page.rarity(inputs).blocks if isinstance(block, page.Table)}
+    shared = [
+        {"least": 0, "most": 2, "tokens": 4} | figures(0.5),
+        {"least": 9, "most": None, "tokens": 1} | figures(0.3),
+    ]
+    rows = {"by_frequency": [{"least": 1, "most": 9, "tokens": 5} | figures(2.0)], "by_shared": shared}
+    corpora = {"pile": {"dense": rows | {"counted_in": "c4"}}, "wikitext": {"lsr": rows | {"counted_in": "wikitext"}}}
+    tables = {table.name: table for table in tables_of(attribution_page.rarity(inputs(project, corpora)))}
     assert "how often C4 has their word" in tables["gain-by-frequency"].caption
     copied = tables["gain-by-shared-ngram"].rows
     assert [(row[0], row[1], row[2]) for row in copied] == [("dense", "0 to 2", 4), ("dense", "9 or more", 1)]
@@ -182,20 +171,17 @@ def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere(pro
 
 
 def test_the_section_shows_each_retriever_and_links_to_the_page(project):
-    figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
-    inputs = SimpleNamespace(metrics={"attribution": {"pile": figures}}, main_corpus="pile", parts=PARTS, data=DATA)
-    section = attribution_page.rarity(inputs)
-    (link,) = [block for block in section.blocks if isinstance(block, page.Link)]
-    assert link.href == "attribution.html"
-    table, weights = [block for block in section.blocks if isinstance(block, page.Table)]
+    section = attribution_page.rarity(inputs(project, {"pile": project.figures}))
+    assert [block.href for block in section.blocks if isinstance(block, page.Link)] == ["attribution.html"]
+    assert '<a href="attribution.html">' in rendering.render("Report", "", [], [section], "")
+    table, weights = tables_of(section)
     assert [row[0] for row in table.rows] == ["never", "1 to 9"]
     assert table.head[3:-1] == ["saved, dense", "saved, LSR"]
-    rows = {
-        row["query_id"]: row
-        for row in pq.read_table(DATA / "attribution/pile/texts.parquet").to_pylist()
-        if row["retriever"] == "lsr"
-    }
-    assert [row[:2] for row in weights.rows] == [[*text] for text in attribution_page.chosen(DATA, "pile", "lsr")]
+    rows = pq.read_table(project.data / "attribution/pile/texts.parquet").to_pylist()
+    rows = {row["query_id"]: row for row in rows if row["retriever"] == "lsr"}
+    assert [row[:2] for row in weights.rows] == [
+        [*text] for text in attribution_page.chosen(project.data, "pile", "lsr")
+    ]
     for query_id, _, saved, *shares in weights.rows:
         row = rows[query_id]
         assert saved == pytest.approx((row["nats_none"] - row["nats"]) / math.log(2))
@@ -203,6 +189,4 @@ def test_the_section_shows_each_retriever_and_links_to_the_page(project):
         assert shares == known
         assert sum(row["weights"]) == pytest.approx(1)
         assert page.show(shares[0]) == f"{100 * known[0]:.3g}"
-    html = rendering.render("Report", "", [], [section], "")
-    assert '<a href="attribution.html">' in html
     assert not attribution_page.rarity(SimpleNamespace(metrics={}, main_corpus="pile")).blocks

@@ -15,6 +15,8 @@ from pipelines.report import drawing, figures, page, rendering
 
 SVG = "{http://www.w3.org/2000/svg}"
 AT = [10, 100, 1000]
+SCALES = st.sampled_from(["linear", "tight", "zero"])
+ROOMS = st.sampled_from([200, 700])
 
 
 def interval(value: float, width: float = 5.0) -> Interval:
@@ -23,8 +25,7 @@ def interval(value: float, width: float = 5.0) -> Interval:
 
 def lines(series=None, **more) -> page.Figure:
     series = series or {"dense": (AT, [interval(10.0), NOTHING, interval(30.0)])}
-    words = {"x": "page views", "y": "<accuracy> & more", "caption": "A caption."}
-    return figures.lines("figure", series, **(words | more))
+    return figures.lines("figure", series, x="page views", y="<accuracy> & more", caption="A caption.", **more)
 
 
 def titles(svg: str) -> list[list[str]]:
@@ -41,6 +42,10 @@ def test_every_known_figure_is_a_mark_that_says_series_place_value_and_interval(
         assert titles(svg) == [["dense", "10", "10.0 [5.0, 15.0]"], ["dense", "1,000", "30.0 [25.0, 35.0]"]]
         said = ElementTree.fromstring(svg).get("aria-label")
         assert said == "Line chart of <accuracy> & more by page views. dense: 10 at 10 to 30 at 1,000."
+    alone = rendering.standalone(figure)
+    ElementTree.fromstring(alone)
+    assert "var(" not in alone, "a figure as a file needs no page"
+    assert "#2475b8" in alone
 
 
 @pytest.mark.parametrize("kind", ["upright", "lying"])
@@ -49,15 +54,11 @@ def test_bars_have_a_mark_each_and_lie_down_where_names_do_not_fit(kind):
     series = {"dense": [interval(10.0)] * len(groups), "lsr": [NOTHING, *[interval(-20.0)] * (len(groups) - 1)]}
     figure = figures.bars("bars", groups, series, y="points", caption="")
     assert len(titles(figure.svg)) == 2 * len(groups) - 1
-    widths, heights = np.array([_size(mark) for mark in marks(figure.svg)]).T
+    sizes = [re.search(r"h(-?[\d.]+)v(-?[\d.]+)h", mark.get("d")).groups() for mark in marks(figure.svg)]
+    widths, heights = np.array(sizes, float).T
     assert np.ptp(widths if kind == "upright" else heights) == 0
     assert ["LSR", groups[1], "\N{MINUS SIGN}20.0 [\N{MINUS SIGN}25.0, \N{MINUS SIGN}15.0]"] in titles(figure.svg)
     assert f"; LSR: {groups[0]} \N{EN DASH}, {groups[1]} \N{MINUS SIGN}20" in figure.alt
-
-
-def _size(mark: ElementTree.Element) -> tuple[float, float]:
-    width, height = re.search(r"h(-?[\d.]+)v(-?[\d.]+)h", mark.get("d")).groups()
-    return float(width), float(height)
 
 
 def test_a_threshold_of_never_and_one_of_always_lie_on_the_two_edges():
@@ -91,13 +92,12 @@ def test_panels_have_the_same_scales_where_they_are_compared():
 
     def ticks(**more):
         figure = figures.curves("curves", panels, x="views", caption="", alt="", log_x=True, **more)
-        left, right = re.findall(r"<g .*?</g>", figure.svg, re.DOTALL)
-        return [re.findall(r">([\d.,]+)</text>", panel) for panel in (left, right)]
+        return [re.findall(r">([\d.,]+)</text>", panel) for panel in re.findall(r"<g .*?</g>", figure.svg, re.DOTALL)]
 
-    apart, same = ticks(), ticks(same=True)
-    assert apart[0] != apart[1]
-    assert same[0] == same[1]
-    assert {"0", "1,000"} <= {*same[0]}
+    (low, high), (left, right) = ticks(), ticks(same=True)
+    assert low != high
+    assert left == right
+    assert {"0", "1,000"} <= {*left}
 
 
 def test_a_method_has_its_colour_everywhere_and_no_two_series_share_one():
@@ -112,21 +112,25 @@ def test_a_method_has_its_colour_everywhere_and_no_two_series_share_one():
     colours("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")
 
 
-@given(
-    st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=5),
-    st.sampled_from(["linear", "tight", "zero"]),
-    st.sampled_from([200, 700]),
-)
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=5), SCALES, ROOMS)
 def test_a_linear_scale_holds_all_values_and_has_few_round_ticks(values, kind, room):
     values = [round(value, 3) for value in values]
     scale = drawing.linear(values, 0, room, zero=kind == "zero", tight=kind == "tight")
     assert all(-1e-6 <= scale(value) <= room + 1e-6 for value in values)
     assert 1 <= len(scale.ticks) <= room / 10
-    if kind == "zero":
-        assert 0 <= scale(0) <= room
+    assert kind != "zero" or 0 <= scale(0) <= room
     texts = [text for _, text in scale.ticks]
     assert len(set(texts)) == len(texts)
     assert max(map(len, texts)) <= 9
+
+
+@given(st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=5), ROOMS)
+def test_a_log_scale_holds_all_values_and_its_ticks_do_not_touch(values, room):
+    scale = drawing.logarithmic(values, 0, room)
+    assert all(0 <= scale(value) <= room for value in values)
+    at = [scale(tick) for tick, _ in scale.ticks]
+    assert at
+    assert all(right - left > 25 for left, right in pairwise(at))
 
 
 def test_the_numbers_of_an_axis_stay_within_the_figure():
@@ -140,48 +144,22 @@ def test_the_numbers_of_an_axis_stay_within_the_figure():
         assert half - 0.1 <= float(one.get("x")) <= drawing.NARROW - half + 0.1, one.text
 
 
-@given(st.lists(st.floats(1e-3, 1e12), min_size=1, max_size=5), st.sampled_from([200, 700]))
-def test_a_log_scale_holds_all_values_and_its_ticks_do_not_touch(values, room):
-    scale = drawing.logarithmic(values, 0, room)
-    assert all(0 <= scale(value) <= room for value in values)
-    at = [scale(tick) for tick, _ in scale.ticks]
-    assert at
-    assert all(right - left > 25 for left, right in pairwise(at))
+def test_ticks_have_the_digits_that_tell_them_apart():
+    texts = {(0.25, 0.05): "0.25", (1000, 500): "1,000", (2.5e6, 5e5): "2.5M", (3e9, 1e9): "3B", (0, 0.5): "0.0"}
+    texts |= {(-20, 10): "\N{MINUS SIGN}20"}
+    assert {number: drawing.number(*number) for number in texts} == texts
 
 
-@pytest.mark.parametrize(
-    ("value", "step", "text"),
-    [
-        (0.25, 0.05, "0.25"),
-        (1000, 500, "1,000"),
-        (2.5e6, 5e5, "2.5M"),
-        (-20, 10, "\N{MINUS SIGN}20"),
-        (0, 0.5, "0.0"),
-        (3e9, 1e9, "3B"),
-    ],
-)
-def test_ticks_have_the_digits_that_tell_them_apart(value, step, text):
-    assert drawing.number(value, step) == text
-
-
-def test_a_figure_as_a_file_needs_no_page():
-    alone = rendering.standalone(lines())
-    ElementTree.fromstring(alone)
-    assert "var(" not in alone
-    assert "#2475b8" in alone
-
-
-def test_colours_stand_out_on_light_and_on_dark():
-    css = rendering.inline("report.css")
-    pairs = dict(re.findall(r"--(\w+): light-dark\((#\w+, #\w+)\)", css))
+def test_a_files_colour_is_the_pages_and_stands_out_on_light_and_on_dark():
+    """That every text of a page does is in test_browser.py."""
+    pairs = dict(re.findall(r"--(\w+): light-dark\((#\w+, #\w+)\)", rendering.inline("report.css")))
     for side in (0, 1):
         own = {name: pair.split(", ")[side] for name, pair in pairs.items()}
         for name in ("ink", "soft", "link", "good", "none", "bad"):
             assert min(contrast(own[name], own[ground]) for ground in ("paper", "panel", "stripe")) >= 4.5, name
         for slot in range(len(drawing.PALETTE)):
             assert contrast(own[f"c{slot}"], own["paper"]) >= 3, slot
-            if side == 0:
-                assert own[f"c{slot}"] in drawing.PALETTE[slot], "a file's colour is not the page's"
+            assert side or own[f"c{slot}"] in drawing.PALETTE[slot]
 
 
 def contrast(one: str, other: str) -> float:
@@ -192,5 +170,5 @@ def contrast(one: str, other: str) -> float:
 
 def _luminance(colour: str) -> float:
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))

@@ -4,25 +4,26 @@ import csv
 import re
 from pathlib import Path
 
-import pytest
 from landed_runs import figures, landing, share
+from report_files import page_of
 from small_results import SETTINGS
 
 from pipelines.report import history_page, landed
 
+MONTHS = ("2026-01", "2026-02", "2026-03")
+
 
 def written(tmp_path, *runs, profile="sample") -> tuple[list[str], str, list[dict[str, str]]]:
-    """Lines for a terminal, the page in one line, and the rows of history.csv."""
+    """Lines for a terminal, the page with its lines, and the rows of history.csv."""
     lines = list(history_page.write(runs, profile, tmp_path / "out"))
     with (tmp_path / "out/history.csv").open() as file:
-        return lines, " ".join((tmp_path / "out/index.html").read_text().split(" ")), [*csv.DictReader(file)]
+        return lines, (tmp_path / "out/index.html").read_text(), [*csv.DictReader(file)]
 
 
 def drawn(page: str, figure: str, series: str) -> dict[str, str]:
     """Month -> value that a figure's wide drawing says of a series."""
     svg = page[page.index(f'data-name="{figure}"') :]
-    titles = re.findall(rf"<title>{series}\n([\d-]+)\n([^<]*)</title>", svg[: svg.index("</svg>")])
-    return dict(titles)
+    return dict(re.findall(rf"<title>{series}\n([\d-]+)\n([^<]*)</title>", svg[: svg.index("</svg>")]))
 
 
 def counted(rows: list[dict[str, str]], figure: str) -> dict[str, str]:
@@ -31,33 +32,26 @@ def counted(rows: list[dict[str, str]], figure: str) -> dict[str, str]:
 
 
 def test_each_month_is_a_point_with_its_interval(tmp_path):
-    runs = [landing(f"2026-0{n}", figures(closed_book=0.3 + n / 100)) for n in (1, 2, 3)]
+    runs = [landing(month, figures(closed_book=0.31 + n / 100)) for n, month in enumerate(MONTHS)]
     lines, page, rows = written(tmp_path, *runs)
     assert lines[0] == "3 landed runs of the profile sample: 3 months, 2026-01 to 2026-03."
-    assert drawn(page, "accuracy-popqa-tiny", "closed-book") == {
-        "2026-01": "31.0 [29.0, 33.0]",
-        "2026-02": "32.0 [30.0, 34.0]",
-        "2026-03": "33.0 [31.0, 35.0]",
-    }
-    assert drawn(page, "rule-popqa-tiny", "BM25") == dict.fromkeys(
-        ("2026-01", "2026-02", "2026-03"), "80.0 [78.0, 82.0]"
-    )
-    assert drawn(page, "thresholds-popqa-tiny-P57", "BM25")["2026-03"] == "500 [250, 1,000]"
-    assert drawn(page, "thresholds-popqa-tiny-P106", "BM25")["2026-03"] == "∞ [500, ∞]"
+    of_months = dict(zip(MONTHS, ("31.0 [29.0, 33.0]", "32.0 [30.0, 34.0]", "33.0 [31.0, 35.0]"), strict=True))
+    assert drawn(page, "accuracy-popqa-tiny", "closed-book") == of_months
+    assert drawn(page, "rule-popqa-tiny", "BM25") == dict.fromkeys(MONTHS, "80.0 [78.0, 82.0]")
+    for relation, said in {"P57": "500 [250, 1,000]", "P106": "∞ [500, ∞]"}.items():
+        assert drawn(page, f"thresholds-popqa-tiny-{relation}", "BM25")["2026-03"] == said
     assert drawn(page, "sizes", "bytes")["2026-01"] == "1,500,000,000"
-    assert counted(rows, "questions/popqa") == dict.fromkeys(("2026-01", "2026-02", "2026-03"), "1000")
+    assert counted(rows, "questions/popqa") == dict.fromkeys(MONTHS, "1000")
 
 
 def test_what_changed_beyond_its_interval_is_named_and_has_a_ring(tmp_path):
     before, now = landing("2026-01", figures()), landing("2026-03", figures(bm25=0.7, questions=900))
     lines, page, _ = written(tmp_path, before, now)
-    change = "PopQA, tiny, BM25: accuracy +10.0 [+7.2, +12.8] points"
     assert lines[1].startswith("From 2026-01 to 2026-03, 2 of 4 shares changed beyond their interval")
-    assert change in lines[1]
-    assert drawn(page, "accuracy-popqa-tiny", "BM25")["2026-03"].endswith(
-        ", changed by +10.0 [+7.2, +12.8] since 2026-01"
-    )
-    assert "changed" not in drawn(page, "accuracy-popqa-tiny", "closed-book")["2026-03"]
+    assert "PopQA, tiny, BM25: accuracy +10.0 [+7.2, +12.8] points" in lines[1]
+    bm25, closed = (drawn(page, "accuracy-popqa-tiny", name)["2026-03"] for name in ("BM25", "closed-book"))
+    assert bm25.endswith(", changed by +10.0 [+7.2, +12.8] since 2026-01")
+    assert "changed" not in closed
     assert "A ring: it changed beyond its interval" in page
     assert "900 questions (\N{MINUS SIGN}100 since 2026-01)" in page
 
@@ -77,27 +71,23 @@ def test_the_last_run_of_a_month_counts_with_the_parts_that_landed_after_it(tmp_
     assert re.findall(r">(yes|no)<", body) == ["yes", "yes", "no"]
 
 
-def test_one_run_is_a_page_too(tmp_path):
+def test_one_run_is_a_page_too_and_runs_without_figures_are_listed(tmp_path):
     lines, page, _ = written(tmp_path, landing("2026-01", figures()))
     assert lines == ["One landed run so far of the profile sample: 2026-01. Later months will stand beside it."]
     assert drawn(page, "accuracy-popqa-tiny", "closed-book") == {"2026-01": "30.0 [28.0, 32.0]"}
-    assert "What changed" not in page
-    assert "A ring" not in page
-    assert not re.search(r"\bnan\b", page)
+    assert not re.search(r"What changed|A ring|\bnan\b", page)
+    _, page, rows = written(tmp_path, landing("2026-01", {}))
+    assert 'id="table-runs"' in page
+    assert rows == []
 
 
 def test_a_month_without_some_figures_says_so(tmp_path):
     part = {name: figure for name, figure in figures().items() if name.startswith(("questions", "triples"))}
-    _, page, _ = written(tmp_path, landing("2026-01", figures()), landing("2026-02", part))
+    written(tmp_path, landing("2026-01", figures()), landing("2026-02", part))
+    page = page_of(tmp_path / "out")
     assert "The runs of 2026-02 have no accuracy of tiny on PopQA." in page
     assert "The runs of 2026-02 have no thresholds of tiny on PopQA." in page
     assert "In 2026-02 there are 1,000 questions (as in 2026-01) and 2,000 triples (as in 2026-01)." in page
-
-
-def test_runs_without_figures_are_listed(tmp_path):
-    _, page, rows = written(tmp_path, landing("2026-01", {}))
-    assert 'id="table-runs"' in page
-    assert rows == []
 
 
 def test_this_profile_comes_first_and_a_hostile_name_stays_text(tmp_path):
@@ -112,14 +102,14 @@ def test_this_profile_comes_first_and_a_hostile_name_stays_text(tmp_path):
     assert len({*ids}) == len(ids)
 
 
-@pytest.mark.parametrize("outs", [["data/analyses", "data/metrics", "data/adaptive/popularity"], ["data/metrics"]])
-def test_what_a_run_landed_is_read_from_its_outputs_alone(data, outs):
+def test_what_a_run_landed_is_read_from_its_outputs_alone(data):
+    outs = ["data/analyses", "data/metrics", "data/adaptive/popularity"]
     found = landed.figures({*map(Path, outs)}, SETTINGS)
-    kinds = {name.partition("/")[0] for name in found}
+    assert {name.partition("/")[0] for name in found} >= {"adaptive", "retrieves", "accuracy", "threshold"}
+    lms = {name.split("/")[3] for name in found if name.startswith("accuracy/")}
+    assert lms > {"tiny"}, "imported models as well"
+    accuracy = found["accuracy/substring/popqa/tiny/dense"]
+    assert 0 < accuracy.low < accuracy.value < accuracy.high < 1
+    kinds = {name.partition("/")[0] for name in landed.figures({Path("data/metrics")}, SETTINGS)}
     assert kinds >= {"adaptive", "retrieves"}
-    assert ("accuracy" in kinds) == ("threshold" in kinds) == (len(outs) == 3)
-    if len(outs) == 3:
-        lms = {name.split("/")[3] for name in found if name.startswith("accuracy/")}
-        assert lms > {"tiny"}, "imported models as well"
-        accuracy = found["accuracy/substring/popqa/tiny/dense"]
-        assert 0 < accuracy.low < accuracy.value < accuracy.high < 1
+    assert not kinds & {"accuracy", "threshold"}

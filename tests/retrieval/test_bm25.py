@@ -31,10 +31,13 @@ TEXTS = [
     "of the and",
     "東京 is a city",
 ]
+VOCABULARY = "vocab.index.json"
+SOURCES = ["a", "a", "b", "c", "d", "d"]
+pytestmark = pytest.mark.usefixtures("workplace")
 
 
-def write(folder, texts, sources=None):
-    columns = {"id": [f"d:{i}" for i in range(len(texts))], "title": [""] * len(texts), "text": texts}
+def write(folder, texts, sources=None, titles=None):
+    columns = {"id": [f"d:{i}" for i in range(len(texts))], "title": titles or [""] * len(texts), "text": texts}
     columns["source_document"] = sources or columns["id"]
     pq.write_table(pa.table(columns), folder / "docs.parquet", row_group_size=16)
     return folder / "docs.parquet"
@@ -46,15 +49,15 @@ def build(docs, out, k1=1.5, b=0.75):
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    docs = write(tmp_path, TEXTS, ["a", "a", "b", "c", "d", "d"])
-    build(docs, tmp_path / "out")
-    return docs, tmp_path / "out"
+def searching(tmp_path):
+    """A function that indexes texts and opens the index."""
 
+    def made(texts=TEXTS, sources=None, titles=None, **settings):
+        docs = write(tmp_path, texts, sources, titles)
+        build(docs, tmp_path / "out", **settings)
+        return open_retriever(tmp_path / "out", docs, None, None, None)
 
-def opened(made):
-    return open_retriever(made[1], made[0], None, None, None)
+    return made
 
 
 def formula(query, texts=TEXTS, k1=1.5, b=0.75):
@@ -71,22 +74,15 @@ def formula(query, texts=TEXTS, k1=1.5, b=0.75):
     return scores
 
 
-@pytest.mark.parametrize("query", ["Velm city", "velm VELM author", "東京", "O\u0308degard running", "zzz", ""])
-def test_scores_are_the_formulas_and_ties_go_by_position(made, query):
-    positions, scores = opened(made).search([query], 6)
-    expected = formula(query)
-    order = np.lexsort((np.arange(6), -expected.astype(np.float32)))
-    np.testing.assert_array_equal(positions[0], order)
-    np.testing.assert_allclose(scores[0], expected[order], atol=1e-5)
-    assert (positions.dtype, scores.dtype) == (np.int64, np.float32)
-
-
-def test_k1_and_b_are_the_formulas(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    docs = write(tmp_path, TEXTS)
-    build(docs, tmp_path / "out", k1=0.9, b=0.4)
-    scores = bm25.BM25.load(tmp_path / "out", docs).search(["Velm city"], 6)[1][0]
-    np.testing.assert_allclose(scores, np.sort(formula("Velm city", k1=0.9, b=0.4))[::-1], atol=1e-5)
+@pytest.mark.parametrize("settings", [{}, {"k1": 0.9, "b": 0.4}])
+def test_scores_are_the_formulas_and_ties_go_by_position(searching, settings):
+    queries = ["Velm city", "velm VELM author", "東京", "O\u0308degard running", "zzz", ""]
+    for query, positions, scores in zip(queries, *searching(**settings).search(queries, 6), strict=True):
+        expected = formula(query, **settings)
+        order = np.lexsort((np.arange(6), -expected.astype(np.float32)))
+        np.testing.assert_array_equal(positions, order)
+        np.testing.assert_allclose(scores, expected[order], atol=1e-5)
+        assert (positions.dtype, scores.dtype) == (np.int64, np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -103,16 +99,16 @@ def zipf(tmp_path_factory):
     return docs, texts
 
 
-def in_pieces(monkeypatch):
-    monkeypatch.setattr(bm25_build, "SEGMENT", 64)
-    monkeypatch.setattr(bm25_build, "POSTINGS", 500)
+def in_pieces(monkeypatch, segment=64, postings=500):
+    monkeypatch.setattr(bm25_build, "SEGMENT", segment)
+    monkeypatch.setattr(bm25_build, "POSTINGS", postings)
 
 
 def find(zipf, *asked, **kwargs):
     return bm25.BM25.load(zipf[0].parent / "out", zipf[0]).search(*asked, **kwargs)
 
 
-@pytest.mark.parametrize("k", [1, 3, 40, 100, 300, 1000])
+@pytest.mark.parametrize("k", [1, 40, 300, 1000])
 def test_any_k_equals_the_formula_over_all_segments(zipf, k):
     queries = [zipf[1][7], "w1 w2 w3", "w77", " ".join(zipf[1] * 2)]  # the last: 18,000 terms in float32
     positions, scores = find(zipf, queries, k)
@@ -122,8 +118,7 @@ def test_any_k_equals_the_formula_over_all_segments(zipf, k):
         np.testing.assert_allclose(best, np.sort(expected)[::-1][:k], rtol=rtol)
         np.testing.assert_allclose(best, expected[places], rtol=rtol)
         assert len(set(places.tolist())) == len(places)
-        tied = np.diff(best) == 0
-        assert (np.diff(places)[tied] > 0).all()
+        assert (np.diff(places)[np.diff(best) == 0] > 0).all()
 
 
 def test_the_best_of_scores_with_ties_and_some_left_out():
@@ -134,17 +129,12 @@ def test_the_best_of_scores_with_ties_and_some_left_out():
         assert bm25.top_k(scores, k).tolist() == wanted
 
 
-def test_documents_and_queries_go_through_the_same_analyser(made):
-    positions, scores = opened(made).search(["Running of the City", "CITIES run", "O\u0308DEGARD"], 1)
+def test_documents_and_queries_go_through_the_same_analyser(searching):
+    positions, scores = searching().search(["Running of the City", "CITIES run", "O\u0308DEGARD"], 1)
     assert positions.tolist() == [[1], [1], [0]]  # stemmed, lower-cased, composed, without stop words on both sides
     assert (scores > 0).all()
-
-
-def test_terms_are_stems_of_the_words_that_are_no_stop_words():
-    assert [*Analyser().terms(["The willing rivers WERE running", "It is in"])] == [
-        ["will", "river", "were", "run"],
-        [],
-    ]
+    stems = [*Analyser().terms(["The willing rivers WERE running", "It is in"])]
+    assert stems == [["will", "river", "were", "run"], []], "of the words that are no stop words"
 
 
 def test_words_are_what_pythons_expression_finds():
@@ -162,94 +152,73 @@ def test_words_are_what_pythons_expression_finds():
             assert list(filter(None, words)) == re.findall(r"\w+", unicodedata.normalize("NFKC", text).lower())
 
 
-def test_a_querys_own_source_document_is_left_out(made):
-    positions, scores = opened(made).search(["Velm city"] * 4, 6, ["b", None, "", "nowhere"])
+def test_the_documents_of_a_querys_own_source_are_left_out(searching, zipf):
+    positions, scores = searching(sources=SOURCES).search(["Velm city"] * 4, 6, ["b", None, "", "nowhere"])
     assert 2 not in positions[0]
     assert (positions[0, -1], scores[0, -1]) == (-1, -np.inf)
     kept = positions[1] != 2
     assert positions[0, :5].tolist() == positions[1][kept].tolist()
     assert scores[0, :5].tolist() == scores[1][kept].tolist()
     assert positions[1].tolist() == positions[2].tolist() == positions[3].tolist()
-
-
-def test_all_documents_of_a_source_are_left_out(zipf):
-    positions, _ = find(zipf, [zipf[1][63], zipf[1][64]], 300, without=["s021", "s021"])
-    for row in positions:
+    for row in find(zipf, [zipf[1][63], zipf[1][64]], 300, without=["s021", "s021"])[0]:
         assert sorted(row[:297]) == [i for i in range(300) if i not in (63, 64, 65)]
         assert row[297:].tolist() == [-1] * 3
+    positions, scores = searching(["Velm", "Velm"], ["a", "a"]).search(["Velm"], 2, ["a"])
+    assert positions.tolist() == [[-1, -1]]
+    assert np.isneginf(scores).all()
 
 
 def test_every_term_is_found_and_no_other(zipf):
     vocabulary = bm25s.BM25.load(zipf[0].parent / "out").vocab_dict
     opened = bm25.BM25.load(zipf[0].parent / "out", zipf[0])
-    assert {term: opened._term_number(term) for term in vocabulary if term} == {
-        t: n for t, n in vocabulary.items() if t
-    }
+    known = {term: number for term, number in vocabulary.items() if term}
+    assert {term: opened._term_number(term) for term in known} == known
     assert not opened._index.vocab_dict  # nothing of it is in memory
     for term in ("v", "w", "w1x", "w0000", "zzz", "東", "0"):
         assert opened._term_number(term) == vocabulary.get(term)
 
 
-def test_only_documents_of_a_source_give_nothing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    docs = write(tmp_path, ["Velm", "Velm"], ["a", "a"])
-    build(docs, tmp_path / "out")
-    positions, scores = bm25.BM25.load(tmp_path / "out", docs).search(["Velm"], 2, ["a"])
-    assert positions.tolist() == [[-1, -1]]
-    assert np.isneginf(scores).all()
-
-
-def test_many_queries_equal_one_at_a_time(made, monkeypatch):
+def test_many_queries_equal_one_at_a_time(searching, monkeypatch):
     monkeypatch.setattr(bm25, "BATCH", 3)
-    queries = [*TEXTS, "Velm", "author city"]
-    together = opened(made).search(queries, 2)
+    queries, opened = [*TEXTS, "Velm", "author city"], searching()
+    together = opened.search(queries, 2)
     for i, query in enumerate(queries):
-        alone = opened(made).search([query], 2)
-        np.testing.assert_array_equal(together[0][i], alone[0][0])
-        np.testing.assert_array_equal(together[1][i], alone[1][0])
-    assert opened(made).search([], 2)[0].shape == (0, 2)
+        for whole, alone in zip(together, opened.search([query], 2), strict=True):
+            np.testing.assert_array_equal(whole[i], alone[0])
+    assert opened.search([], 2)[0].shape == (0, 2)
 
 
-def test_documents_without_any_term(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    docs = write(tmp_path, ["of the", "", "!"])
-    build(docs, tmp_path / "out")
-    positions, scores = bm25.BM25.load(tmp_path / "out", docs).search(["of", "word"], 5)
+def test_documents_without_any_term_and_no_documents(searching):
+    positions, scores = searching(["of the", "", "!"]).search(["of", "word"], 5)
     assert positions.tolist() == [[0, 1, 2]] * 2
     assert not scores.any()
+    with pytest.raises(LongtailError, match="no documents"):
+        searching([])
 
 
-def test_the_index_is_the_one_that_bm25s_makes_of_the_analysers_terms(zipf):
-    ours = bm25s.BM25.load(zipf[0].parent / "out", mmap=True)
-    theirs, analyser = bm25s.BM25(k1=1.5, b=0.75, method="lucene"), Analyser()
+def test_titles_are_indexed_before_the_texts(searching):
+    titles = ["Hegg", None, "", "Velm", "Hegg (film)", ""]
+    positions, scores = (row[0] for row in searching(titles=titles).search(["Hegg Velm"], len(TEXTS)))
+    read = [f"{title or ''} {text}" for title, text in zip(titles, TEXTS, strict=True)]
+    np.testing.assert_allclose(scores, formula("Hegg Velm", read)[positions], rtol=1e-5)
+    assert set(positions[scores > 0].tolist()) == {0, 2, 3, 4}
+
+
+def test_bm25s_opens_the_index_and_finds_the_same(zipf):
+    ours, theirs, analyser = bm25s.BM25.load(zipf[0].parent / "out", mmap=True), bm25s.BM25(method="lucene"), Analyser()
     theirs.index([*analyser.terms(zipf[1])], show_progress=False)
     assert set(ours.vocab_dict) == set(theirs.vocab_dict)
     assert list(ours.vocab_dict.values()) == list(range(len(ours.vocab_dict)))
-    for term in set(ours.vocab_dict) - {""}:
-        (our_data, our_indices), (data, indices) = (column(index, term) for index in (ours, theirs))
-        np.testing.assert_array_equal(our_indices, indices)
-        np.testing.assert_allclose(our_data, data, rtol=1e-6)
     assert ours.scores["indptr"].dtype == np.int64  # more than 2^31 postings
     queries = [zipf[1][7], "w77 w3", ""]
-    _, scores = ours.retrieve([*analyser.terms(queries)], k=5, show_progress=False)
-    np.testing.assert_array_equal(scores, find(zipf, queries, 5)[1])
+    terms, scores = [*analyser.terms(queries)], find(zipf, queries, 5)[1]
+    np.testing.assert_array_equal(ours.retrieve(terms, k=5, show_progress=False)[1], scores)
+    np.testing.assert_allclose(theirs.retrieve(terms, k=5, show_progress=False)[1], scores, rtol=1e-6)
 
 
-def column(index, term):
-    first = index.vocab_dict[term]
-    begin, end = index.scores["indptr"][first : first + 2]
-    return index.scores["data"][begin:end], index.scores["indices"][begin:end]
-
-
-def test_segments_and_merges_of_any_size_make_the_same_bytes(zipf, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    build(zipf[0], tmp_path / "whole")
-    assert same(zipf[0].parent / "out", tmp_path / "whole")
-
-
-def test_a_merge_holds_a_bounded_number_of_postings(zipf, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    in_pieces(monkeypatch)
+def test_segments_and_merges_of_any_size_make_the_same_bytes_and_hold_a_bounded_number_of_postings(
+    zipf, tmp_path, monkeypatch
+):
     real, held = bm25_build._merge, []
 
     def counting(*args):
@@ -258,6 +227,10 @@ def test_a_merge_holds_a_bounded_number_of_postings(zipf, tmp_path, monkeypatch)
         held.append((frequencies.sum(), frequencies.max()))
 
     monkeypatch.setattr(bm25_build, "_merge", counting)
+    build(zipf[0], tmp_path / "whole")
+    assert same(zipf[0].parent / "out", tmp_path / "whole")
+    held.clear()
+    in_pieces(monkeypatch)
     postings = build(zipf[0], tmp_path / "again")["postings"]
     assert sum(total for total, _ in held) == postings
     assert len(held) >= postings / 1000
@@ -265,11 +238,9 @@ def test_a_merge_holds_a_bounded_number_of_postings(zipf, tmp_path, monkeypatch)
 
 
 def test_more_segments_and_merges_than_files_may_be_open(zipf, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
     docs = write(tmp_path, zipf[1][:50])
     build(docs, tmp_path / "whole")
-    monkeypatch.setattr(bm25_build, "SEGMENT", 2)
-    monkeypatch.setattr(bm25_build, "POSTINGS", 50)
+    in_pieces(monkeypatch, 2, 50)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = sorted(set(range(1000)) - set(map(int, os.listdir("/proc/self/fd"))))
     resource.setrlimit(resource.RLIMIT_NOFILE, (free[15], hard))
@@ -281,8 +252,7 @@ def test_more_segments_and_merges_than_files_may_be_open(zipf, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(("step", "pieces"), [("_count", 5), ("_merge", 11)])
-def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(zipf, tmp_path, monkeypatch, step, pieces):
-    monkeypatch.chdir(tmp_path)
+def test_an_interrupted_build_goes_on_and_ends_with_the_same_bytes(zipf, tmp_path, monkeypatch, step, pieces):
     in_pieces(monkeypatch)
     real, done = getattr(bm25_build, step), []
 
@@ -303,16 +273,13 @@ def test_a_killed_build_goes_on_and_ends_with_the_same_bytes(zipf, tmp_path, mon
     assert not list(Path(".longtail/shards").iterdir())
 
 
-def test_other_workers_and_another_hash_seed_make_the_same_bytes(zipf, tmp_path, root):
-    script = tmp_path / "build.py"
-    script.write_text(
+def test_another_hash_seed_makes_the_same_bytes(zipf, tmp_path, root):
+    script = (
         "import sys; from pathlib import Path; import vectors; from pipelines.retrieval import bm25_build\n"
-        "bm25_build.SEGMENT = 64\n"
-        "if __name__ == '__main__':\n"
-        " bm25_build.build(Path(sys.argv[1]), Path('again'), vectors.settings(), vectors.compute(2), 'x')\n"
+        "bm25_build.build(Path(sys.argv[1]), Path('again'), vectors.settings(), vectors.compute(), 'x')\n"
     )
     env = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": f"{root}{os.pathsep}{Path(__file__).parent}"}
-    subprocess.run([sys.executable, str(script), str(zipf[0])], check=True, cwd=tmp_path, env=env)
+    subprocess.run([sys.executable, "-c", script, str(zipf[0])], check=True, cwd=tmp_path, env=env)
     assert same(zipf[0].parent / "out", tmp_path / "again")
 
 
@@ -322,48 +289,22 @@ def same(folder, other):
     return all((folder / name).read_bytes() == (other / name).read_bytes() for name in names)
 
 
-def test_an_index_of_other_documents_is_refused(made):
-    write(made[0].parent, TEXTS[:-1])
-    with pytest.raises(LongtailError, match="another docs"):
-        opened(made)
-
-
-@pytest.mark.parametrize("name", ["vocab.index.json", "data.csc.index.npy", "params.index.json"])
-@pytest.mark.parametrize("content", [None, b""])
-def test_a_broken_index_is_refused(made, name, content):
-    (made[1] / name).unlink() if content is None else (made[1] / name).write_bytes(content)
-    with pytest.raises(LongtailError, match=rf"{name}: (no such file|not as it was written), expected"):
-        opened(made)
-    (made[1] / sums.SUMS).unlink()
-    with pytest.raises(LongtailError, match="not a whole index"):
-        opened(made)
-
-
-def test_an_index_of_other_parts_of_the_documents_is_refused(made, monkeypatch):
-    monkeypatch.setattr(bm25, "DOCUMENT", "{text}")
-    with pytest.raises(LongtailError, match="another document "):
-        opened(made)
-
-
-def test_titles_are_indexed_before_the_texts(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    docs = write(tmp_path, TEXTS)
-    titled = pq.read_table(docs).set_column(1, "title", pa.array(["Hegg", None, "", "Velm", "Hegg (film)", ""]))
-    pq.write_table(titled, docs)
-    build(docs, tmp_path / "out")
-    read = [f"{title or ''} {text}" for title, text in zip(titled["title"].to_pylist(), TEXTS, strict=True)]
-    positions, scores = (row[0] for row in opened((docs, tmp_path / "out")).search(["Hegg Velm"], len(TEXTS)))
-    np.testing.assert_allclose(scores, formula("Hegg Velm", read)[positions], rtol=1e-5)
-    assert set(positions[scores > 0].tolist()) == {0, 2, 3, 4}
-
-
-def test_an_index_by_another_analyser_is_refused(made, monkeypatch):
-    monkeypatch.setattr(bm25, "_language_of", lambda _: language.read("de"))
-    with pytest.raises(LongtailError, match="another analyser"):
-        opened(made)
-
-
-def test_an_empty_corpus_is_an_error(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(LongtailError, match="no documents"):
-        build(write(tmp_path, []), tmp_path / "out")
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda folder, patch: write(folder, TEXTS[:-1]), "another docs"),
+        (lambda folder, patch: (folder / "out" / VOCABULARY).write_bytes(b""), "json: not as it was written, expec"),
+        (
+            lambda folder, patch: (folder / "out/params.index.json").unlink(),
+            "params.index.json: no such file, expected",
+        ),
+        (lambda folder, patch: [(folder / "out" / name).unlink() for name in (VOCABULARY, sums.SUMS)], "not a whole"),
+        (lambda folder, patch: patch.setattr(bm25, "DOCUMENT", "{text}"), "another document "),
+        (lambda folder, patch: patch.setattr(bm25, "_language_of", lambda _: language.read("de")), "another analyser"),
+    ],
+)
+def test_an_index_of_something_else_or_a_broken_one_is_refused(searching, tmp_path, monkeypatch, harm, message):
+    searching()
+    harm(tmp_path, monkeypatch)
+    with pytest.raises(LongtailError, match=message):
+        open_retriever(tmp_path / "out", tmp_path / "docs.parquet", None, None, None)

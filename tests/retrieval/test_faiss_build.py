@@ -1,48 +1,25 @@
-"""Lists built in shards are what FAISS builds at once; a killed build of lists or a graph ends with the same bytes."""
+"""Lists built in shards are what FAISS builds at once; an interrupted build of a graph ends with the same bytes.
 
-import os
-import signal
-import subprocess
-import sys
+tests/retrieval/test_index.py interrupts a build of lists.
+"""
+
+from contextlib import nullcontext
 from pathlib import Path
 
 import faiss
 import numpy as np
 import pytest
+import tiny_models
 import vectors
-from waiting import until
 
-from pipelines import pool
+from pipelines.errors import NotShared
 from pipelines.retrieval import faiss_build, index_plan, kmeans
 from pipelines.retrieval.embeddings import Embeddings
 
 COUNT = 3000
 DOCUMENTS = vectors.clustered(COUNT)
 BLOCK = 200  # documents added to a graph at once
-RUN = """
-import sys, time
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-import vectors
-from pipelines import pool
-from pipelines.retrieval import faiss_build, index_plan, kmeans
-from pipelines.retrieval.embeddings import Embeddings
-if __name__ == "__main__":
-    faiss_build.SHARD = 100
-    real = faiss_build._encode
-    def encode(*args):
-        real(*args)
-        while "stall" in sys.argv and len([*Path().glob(".longtail/shards/index.encode-*/*")]) > 8:
-            time.sleep(1)
-    faiss_build._encode = encode
-    plan = index_plan.choose(3000, vectors.DIM, vectors.settings("ivf", nlist=16))
-    faiss_build.build_lists(plan, Path("."), 0, vectors.compute(), 1, "index")
-"""
-
-
-@pytest.fixture(autouse=True)
-def work_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def build(folder, kind, workers=1, nlist=16, **changes):
@@ -88,38 +65,19 @@ def test_neither_shards_nor_processes_nor_groups_change_a_byte(tmp_path, monkeyp
     assert not list(Path(".longtail/shards").glob("*"))
 
 
-def test_a_cluster_builds_the_same_bytes_and_where_it_sees_no_embeddings_this_machine_does(
-    tmp_path, monkeypatch, cluster, capsys
-):
-    monkeypatch.setattr(kmeans, "PART", 1000)
-    whole = build(vectors.write(tmp_path / "here", DOCUMENTS), "ivf")
-    monkeypatch.setattr(faiss_build, "SHARD", 1000)
-    of_cluster = vectors.compute().model_copy(update={"executor": "dask", "dask": cluster.scheduler_address})
-    plan = index_plan.choose(COUNT, vectors.DIM, vectors.settings("ivf", nlist=16))
-    for getcwd, said in ((os.getcwd, ""), (lambda: "/no/such/folder", "index: this machine alone builds the index")):
-        folder = vectors.write(tmp_path / f"cluster{len(said)}", DOCUMENTS)
-        with monkeypatch.context() as patch:
-            patch.setattr(pool.os, "getcwd", getcwd)
-            faiss_build.build_lists(plan, folder, 0, of_cluster, 1, "index")
-        assert (folder / "faiss.index").read_bytes() == whole
-        assert said in capsys.readouterr().out
+def test_where_a_cluster_sees_no_embeddings_this_machine_builds(monkeypatch, capsys):
+    def blind(compute, most):
+        if compute.executor == "dask":
+            raise NotShared("blind")
+        return nullcontext(compute.executor)
+
+    monkeypatch.setattr(faiss_build, "processes", blind)
+    with faiss_build._executor(tiny_models.compute(executor="dask", dask="tcp://x:1"), 2, "index") as executor:
+        assert executor == "local"
+    assert "index: this machine alone builds the index; blind" in capsys.readouterr().out
 
 
-def test_a_killed_build_of_lists_goes_on_and_ends_with_the_same_bytes(tmp_path):
-    whole = build(vectors.write(tmp_path / "whole", DOCUMENTS), "ivf")
-    vectors.write(tmp_path / "killed", DOCUMENTS)
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", RUN, str(Path(__file__).parent)]
-    process = subprocess.Popen([*command, "stall"], cwd=tmp_path / "killed", env=environment, stderr=subprocess.DEVNULL)
-    until(lambda: len(_encoded(tmp_path / "killed")) >= 3 or process.poll() is not None)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert 3 <= len(_encoded(tmp_path / "killed")) < 30
-    assert subprocess.run(command, cwd=tmp_path / "killed", env=environment, capture_output=True).returncode == 0
-    assert (tmp_path / "killed/faiss.index").read_bytes() == whole
-
-
-def test_learning_that_is_killed_goes_on_from_its_last_iteration(tmp_path, monkeypatch):
+def test_learning_that_is_interrupted_goes_on_from_its_last_iteration(tmp_path, monkeypatch):
     whole = build(vectors.write(tmp_path / "whole", DOCUMENTS), "ivf")
     folder = vectors.write(tmp_path / "killed", DOCUMENTS)
     moved, iterations = kmeans.moved, []
@@ -138,10 +96,6 @@ def test_learning_that_is_killed_goes_on_from_its_last_iteration(tmp_path, monke
     assert not list(Path(".longtail/shards").glob("*"))
 
 
-def _encoded(folder):
-    return [path for path in folder.glob(".longtail/shards/index.encode-*/*") if path.is_dir()]
-
-
 def test_bytes_stand_for_dimensions(tmp_path, monkeypatch):
     monkeypatch.setattr(faiss_build, "SHARD", 999)
     folder = vectors.write(tmp_path / "index", DOCUMENTS)
@@ -151,22 +105,25 @@ def test_bytes_stand_for_dimensions(tmp_path, monkeypatch):
     assert np.abs(decoded - np.clip(DOCUMENTS, least, least + 255 * step)).max() <= step.max()
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """A graph that grows by 200 documents, and is saved after every second time."""
-    monkeypatch.setattr(faiss_build, "BLOCK", BLOCK)
-    monkeypatch.setattr(faiss_build, "LEAST_PART", 2 * BLOCK)
-
-
 def build_graph(folder: Path, seed: int = 0) -> bytes:
     plan = index_plan.choose(COUNT, vectors.DIM, vectors.settings("hnsw"))
     faiss_build.build_graph(plan, folder, seed, "index")
     return (folder / "faiss.index").read_bytes()
 
 
-@pytest.mark.usefixtures("small_blocks")
-def test_a_killed_build_of_a_graph_goes_on_and_ends_with_the_same_bytes(tmp_path, monkeypatch):
+def test_an_interrupted_build_of_a_graph_goes_on_and_levels_differ_from_block_to_block_and_with_the_seed(
+    tmp_path, monkeypatch
+):
+    """A graph that grows by 200 documents, and is saved after every second time."""
+    monkeypatch.setattr(faiss_build, "BLOCK", BLOCK)
+    monkeypatch.setattr(faiss_build, "LEAST_PART", 2 * BLOCK)
     whole = build_graph(vectors.write(tmp_path / "whole", DOCUMENTS))
+    levels = faiss.vector_to_array(faiss.read_index(str(tmp_path / "whole/faiss.index")).hnsw.levels)
+    blocks = levels.reshape(-1, BLOCK)
+    assert len({bytes(block) for block in blocks}) == len(blocks)
+    assert np.mean(levels > 1) == pytest.approx(1 / index_plan.NEIGHBOURS, rel=0.5)
+    assert build_graph(tmp_path / "whole", seed=1) != whole
+
     folder = vectors.write(tmp_path / "killed", DOCUMENTS, shard=900)
     read, starts, dies_at = faiss_build.Embeddings.rows, [], [5 * BLOCK, 12 * BLOCK]
 
@@ -185,15 +142,3 @@ def test_a_killed_build_of_a_graph_goes_on_and_ends_with_the_same_bytes(tmp_path
     again = [4, 5, 6, 7, 8, 9, 10, 11, 12, 12, 13, 14]  # from the last save, not from the beginning
     assert starts == [BLOCK * n for n in (0, 1, 2, 3, 4, 5, *again)]
     assert not list(Path(".longtail/shards").glob("*"))
-
-
-@pytest.mark.usefixtures("small_blocks")
-def test_levels_differ_from_block_to_block_and_with_the_seed(tmp_path):
-    folder = vectors.write(tmp_path / "index", DOCUMENTS)
-    whole = build_graph(folder)
-    assert build_graph(folder) == whole
-    levels = faiss.vector_to_array(faiss.read_index(str(folder / "faiss.index")).hnsw.levels)
-    blocks = levels.reshape(-1, BLOCK)
-    assert len({bytes(block) for block in blocks}) == len(blocks)
-    assert np.mean(levels > 1) == pytest.approx(1 / index_plan.NEIGHBOURS, rel=0.5)
-    assert build_graph(folder, seed=1) != whole

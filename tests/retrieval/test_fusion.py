@@ -38,11 +38,8 @@ def test_scores_are_sums_of_reciprocal_ranks_and_ties_go_by_position():
         known = scores[query, : len(expected)]
         np.testing.assert_allclose(known, [sums[position] for position in expected], rtol=1e-6)
         assert np.isneginf(scores[query, len(expected) :]).all()
-
-
-def test_documents_that_trade_ranks_tie():
     positions, scores = fusion.fuse([np.array([[7, 4, 9]]), np.array([[4, 7, 2]])], 4)
-    assert positions.tolist() == [[4, 7, 2, 9]]
+    assert positions.tolist() == [[4, 7, 2, 9]], "documents that trade ranks tie"
     assert scores[0, 0] == scores[0, 1] > scores[0, 2] == scores[0, 3]
 
 

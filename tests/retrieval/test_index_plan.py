@@ -26,18 +26,12 @@ def test_auto_takes_the_finest_that_fits(count, dim, memory_gb, kind, codes, sq8
     assert f"{kind}: {count:,} documents of {dim} dimensions" in plan.reason
 
 
-@pytest.mark.parametrize(("kind", "gib"), [("ivf_flat", "53.0"), ("hnsw", "61.8")])
-def test_a_named_kind_that_does_not_fit_is_refused(kind, gib):
-    message = rf"index\.kind {kind} over 36,000,000 documents of 768 dimensions takes {gib} GiB, expected at most"
-    with pytest.raises(LongtailError, match=message):
-        choose(36_000_000, 768, vectors.settings(kind, memory_gb=24.0))
-
-
-def test_too_few_documents_for_a_kind_are_refused():
+def test_a_named_kind_that_does_not_fit_is_refused_and_named_numbers_are_kept():
+    for kind, gib in (("ivf_flat", "53.0"), ("hnsw", "61.8")):
+        message = rf"index\.kind {kind} over 36,000,000 documents of 768 dimensions takes {gib} GiB, expected at most"
+        with pytest.raises(LongtailError, match=message):
+            choose(36_000_000, 768, vectors.settings(kind, memory_gb=24.0))
     with pytest.raises(LongtailError, match=r"index\.kind ivf_pq learns 256 codes.*found 255; use flat, or auto"):
         choose(255, 32, vectors.settings("ivf_pq"))
-
-
-def test_named_numbers_are_kept():
     plan = choose(10_000, 32, vectors.settings("ivf", nlist=7, training_sample=500))
     assert (plan.nlist, plan.sample) == (7, 500)

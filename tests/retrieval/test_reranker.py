@@ -24,6 +24,10 @@ def settings(**changes) -> params.Reranker:
     return params.Reranker(**values | changes)
 
 
+def cross_encoder(folder: Path, **changes) -> reranker.CrossEncoder:
+    return reranker.CrossEncoder(folder, settings(**changes), tiny_models.compute())
+
+
 def one_by_one(folder: Path, queries, texts, max_tokens: int = 128) -> np.ndarray:
     """Each pair's score by transformers alone, without batches or padding."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -37,28 +41,14 @@ def one_by_one(folder: Path, queries, texts, max_tokens: int = 128) -> np.ndarra
     return np.array(scores)
 
 
-@pytest.fixture(scope="module")
-def docs(tmp_path_factory):
-    """60 documents, of which 41 to 43 are the same."""
-    path = tmp_path_factory.mktemp("docs") / "docs.parquet"
-    texts = tiny_models.words(60, 9, at_least=3)
-    texts[42:44] = [texts[41]] * 2
-    titles = [f"Page {i % 7}" * (i % 3 > 0) for i in range(60)]
-    titles[42:44] = [titles[41]] * 2
-    pq.write_table(pa.table({"id": [f"d{i}" for i in range(60)], "title": titles, "text": texts}), path)
-    return path
-
-
-@pytest.mark.parametrize("labels", [1, 2])
-@pytest.mark.parametrize("max_tokens", [128, 12])
+@pytest.mark.parametrize(("labels", "max_tokens"), [(1, 128), (2, 12)])
 def test_scores_are_those_of_each_pair_alone(tmp_path, monkeypatch, labels, max_tokens):
     folder = tiny_models.cross_encoder(tmp_path / "model", labels=labels)
     monkeypatch.setattr(reranker, "WINDOW", 16)
     expected = one_by_one(folder, QUERIES, TEXTS, max_tokens)
     assert len(set(expected.round(3))) > 30
     for batch_tokens in (1, 300):
-        chosen = settings(max_tokens=max_tokens, batch_tokens=batch_tokens)
-        scores = reranker.CrossEncoder(folder, chosen, tiny_models.compute()).scores(QUERIES, TEXTS)
+        scores = cross_encoder(folder, max_tokens=max_tokens, batch_tokens=batch_tokens).scores(QUERIES, TEXTS)
         np.testing.assert_allclose(scores, expected, atol=2e-5)
     assert not np.allclose(scores, one_by_one(folder, TEXTS, QUERIES, max_tokens), atol=1e-2), "the query comes first"
 
@@ -76,9 +66,13 @@ class Ranking:
         return positions, np.tile(np.linspace(1, 0, k, dtype=np.float32), (len(texts), 1))
 
 
-def test_the_order_is_that_of_the_scores_over_the_retrievers_candidates_alone(tmp_path, docs):
+def test_the_order_is_that_of_the_scores_over_the_retrievers_candidates_alone(tmp_path):
+    docs, texts = tmp_path / "docs.parquet", tiny_models.words(60, 9, at_least=3)
+    titles = [f"Page {i % 7}" * (i % 3 > 0) for i in range(60)]
+    texts[42:44], titles[42:44] = [texts[41]] * 2, [titles[41]] * 2  # the same documents
+    pq.write_table(pa.table({"id": [f"d{i}" for i in range(60)], "title": titles, "text": texts}), docs)
     folder, queries = tiny_models.cross_encoder(tmp_path / "model"), QUERIES[:4]
-    first, encoder = Ranking(), reranker.CrossEncoder(folder, settings(), tiny_models.compute())
+    first, encoder = Ranking(), cross_encoder(folder)
     positions, scores = reranker.Reranked(first, encoder, docs, TEMPLATE, 24).search(queries, 22, without=["s"] * 4)
     assert first.asked == (24, ["s"] * 4)
     texts = documents.read(docs, np.arange(60)).filled(TEMPLATE)
@@ -95,26 +89,19 @@ def test_the_order_is_that_of_the_scores_over_the_retrievers_candidates_alone(tm
 
 
 @pytest.mark.usefixtures("workplace")
-def test_the_stage_brings_in_a_cross_encoder_with_one_or_two_logits():
-    for labels in (1, 2):
-        folder = tiny_models.cross_encoder(Path("some"), labels=labels)
-        figures = reranker.work(SimpleNamespace(reranker=settings(path=str(folder))))
-        out = Path("data") / methods.RERANKER
-        assert (out / "model.safetensors").is_file()
-        assert (out / "source.json").is_file()
-        assert figures["parameters"] > 1000
-        scores = reranker.CrossEncoder(out, settings(), tiny_models.compute()).scores(QUERIES, TEXTS)
-        np.testing.assert_allclose(scores, one_by_one(folder, QUERIES, TEXTS), atol=2e-5)
-    three = tiny_models.cross_encoder(Path("three"), labels=3)
-    with pytest.raises(LongtailError, match="3 logits, expected a cross-encoder"):
-        reranker.work(SimpleNamespace(reranker=settings(path=str(three))))
-    encoder = tiny_models.encoder(Path("encoder"))
-    with pytest.raises(LongtailError, match=r"encoder: has no weights for .*BertForSequenceClassification"):
-        reranker.work(SimpleNamespace(reranker=settings(path=str(encoder))))
-    with pytest.raises(LongtailError, match=r"reranker\.revision is null"):
-        reranker.work(SimpleNamespace(reranker=settings(path="some/hub-name")))
-
-
-def test_a_missing_model_is_named(tmp_path):
+def test_the_stage_brings_in_a_cross_encoder_and_what_is_none_is_named():
+    folder, out = tiny_models.cross_encoder(Path("some"), labels=2), Path("data") / methods.RERANKER
+    figures = reranker.work(SimpleNamespace(reranker=settings(path=str(folder))))
+    assert (out / "source.json").is_file()
+    assert figures["parameters"] > 1000
+    scores = cross_encoder(out).scores(QUERIES, TEXTS)
+    np.testing.assert_allclose(scores, one_by_one(folder, QUERIES, TEXTS), atol=2e-5)
+    for path, message in (
+        (tiny_models.cross_encoder(Path("three"), labels=3), "3 logits, expected a cross-encoder"),
+        (tiny_models.encoder(Path("encoder")), r"encoder: has no weights for .*BertForSequenceClassification"),
+        ("some/hub-name", r"reranker\.revision is null"),
+    ):
+        with pytest.raises(LongtailError, match=message):
+            reranker.work(SimpleNamespace(reranker=settings(path=str(path))))
     with pytest.raises(LongtailError, match="gone: no cross-encoder; run the stage `base_reranker`"):
-        reranker.CrossEncoder(tmp_path / "gone", settings(), tiny_models.compute())
+        cross_encoder(Path("gone"))

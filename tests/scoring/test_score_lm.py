@@ -1,9 +1,9 @@
 """The stage `score_lm` asks the language model once about each query and candidate, and writes what it said."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -11,87 +11,83 @@ from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
-from pipelines.lm.open_lm import open_lm, supervising_lm
+from pipelines.lm.open_lm import MODELS, open_lm, supervising_lm
 from pipelines.replug import bits
-from pipelines.scoring import candidates, logprobs, score_lm
+from pipelines.scoring import candidates, score_lm
 
-OUT = score_lm.OUT / "pile/tiny"
-
-
-@pytest.fixture
-def scored(project):
-    project.metrics = score_lm.score(project.params, "pile", "tiny")
-    return project
+OUT, CORPUS = score_lm.OUT / "pile/tiny", Path("data/corpus/pile")
 
 
-def rows(name):
-    return pq.read_table(OUT / f"{name}.parquet").to_pylist()
+def rows(name, folder=OUT):
+    return pq.read_table(folder / f"{name}.parquet").to_pylist()
 
 
-def test_a_tables_row_is_the_models_own_score(scored):
-    lm = open_lm(*supervising_lm(scored.params), scored.params.compute)
-    queries = {q["id"]: q for q in pq.read_table("data/corpus/pile/queries.parquet").to_pylist()}
-    docs = {d["id"]: d["text"] for d in pq.read_table("data/corpus/pile/docs.parquet").to_pylist()}
-    scored = rows("logprobs")
-    keys = [(r["lm"], r["query_id"], r["doc_id"]) for r in scored]
-    assert keys == sorted(set(keys))
-    assert [q for _, q, d in keys if d == ""] == sorted(k for k, q in queries.items() if q["split"] == "test")
-    for row in scored[::17]:
-        query = queries[row["query_id"]]
-        document = docs[row["doc_id"]] + "\n" if row["doc_id"] else ""
-        scores = lm.score([Prompt(query["context"], document)], [query["continuation"]])
-        np.testing.assert_allclose(row["log_probs"], scores.log_probs[0], atol=1e-4)
-        assert row["bytes"] == scores.bytes[0].tolist()
-        assert sum(row["bytes"]) == len(query["continuation"].encode())
+def test_a_tables_row_is_the_models_own_score_by_its_own_tokens_on_the_same_bytes_and_documents(scored):
+    queries, docs = ({row["id"]: row for row in rows(name, CORPUS)} for name in ("queries", "docs"))
+    tests, tokens = sorted(name for name, query in queries.items() if query["split"] == "test"), {}
+    for name in ("tiny", "small"):
+        lm = open_lm(MODELS / name, scored.params.lm[name], scored.params.compute, scoring=True)
+        table = rows("logprobs", OUT.with_name(name))
+        keys = [(row["query_id"], row["doc_id"]) for row in table]
+        assert keys == sorted(set(keys))
+        assert [query for query, doc in keys if not doc] == tests
+        assert {row["lm"] for row in table} == {name}
+        for row in table[::17]:
+            query = queries[row["query_id"]]
+            document = docs[row["doc_id"]]["text"] + "\n" if row["doc_id"] else ""
+            scores = lm.score([Prompt(query["context"], document)], [query["continuation"]])
+            np.testing.assert_allclose(row["log_probs"], scores.log_probs[0], atol=1e-4)
+            assert row["bytes"] == scores.bytes[0].tolist()
+            assert sum(row["bytes"]) == len(query["continuation"].encode())
+        tokens[name] = {key: len(row["bytes"]) for key, row in zip(keys, table, strict=True)}
+    assert tokens["tiny"].keys() == tokens["small"].keys()
+    assert all(tokens["tiny"][key] < tokens["small"][key] for key in tokens["tiny"])
+    assert rows("retrieved") == rows("retrieved", OUT.with_name("small"))
 
 
 def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(scored):
     of_query, of_document = (
-        {row["id"]: row["source_document"] for row in pq.read_table(f"data/corpus/pile/{name}.parquet").to_pylist()}
-        for name in ("queries", "docs")
+        {row["id"]: row["source_document"] for row in rows(name, CORPUS)} for name in ("queries", "docs")
     )
-    retrieved, groups = rows("retrieved"), {}
+    retrieved, groups, best = rows("retrieved"), {}, set()
     for row in retrieved:
         groups.setdefault((row["retriever"], row["query_id"]), []).append(row)
-    assert [(r["query_id"], r["retriever"], r["rank"]) for r in retrieved] == sorted(
-        (r["query_id"], r["retriever"], r["rank"]) for r in retrieved
-    )
+    keys = [(r["query_id"], r["retriever"], r["rank"]) for r in retrieved]
+    assert keys == sorted(keys)
     sizes = {name: len({q for other, q in groups if other == name}) for name, _ in groups}
     assert sizes == {"bm25": 12, "dense": 12, "lsr": 12, "random": 12, "dense@0.05": 6, "dense@0.5": 6, "dense@1": 6}
     assert {of_query[query] for _, query in groups} & set(of_document.values()) == {"s9"}
     for (name, query), group in groups.items():
-        assert [row["rank"] for row in group] == [1, 2, 3, 4]
-        assert [row["similarity"] for row in group] == sorted((row["similarity"] for row in group), reverse=True)
+        similarities = [row["similarity"] for row in group]
         ids = [row["doc_id"] for row in group if row["doc_id"]]
-        assert len(set(ids)) == len(ids) == sum(np.isfinite(row["similarity"]) for row in group)
+        assert [row["rank"] for row in group] == [1, 2, 3, 4]
+        assert similarities == sorted(similarities, reverse=True)
         assert [row["doc_id"] for row in group] == ids + [""] * (4 - len(ids))
+        if query == scored.bare:
+            assert (ids, similarities) == ([], [0] + [-np.inf] * 3), "nothing is searched for without a context"
+            continue
+        assert len(set(ids)) == len(ids) == sum(np.isfinite(similarities))
         assert (len(ids) < 4) == (name == "dense@0.05")
         assert of_query[query] not in {of_document[i] for i in ids}
-        assert name != "random" or {row["similarity"] for row in group} == {0}
-    best = [group[0]["similarity"] for (name, _), group in groups.items() if name == "bm25"]
+        assert name != "random" or {*similarities} == {0}
+        if name == "dense@1":  # the whole corpus as a share is what the exact index finds
+            whole = groups["dense", query]
+            assert ids == [row["doc_id"] for row in whole]
+            assert similarities == pytest.approx([row["similarity"] for row in whole], abs=2e-5)
+    best = [
+        group[0]["similarity"]
+        for (name, query), group in groups.items()
+        if (name, query != scored.bare) == ("bm25", True)
+    ]
     assert set(best) == {0, 1}, "a share of the best score; 0 if no document has a term of the query"
 
 
-def test_the_whole_corpus_as_a_share_is_what_the_exact_index_finds(scored):
-    retrieved = {(r["query_id"], r["retriever"], r["rank"]): (r["doc_id"], r["similarity"]) for r in rows("retrieved")}
-    curve = {key: value for key, value in retrieved.items() if key[1] == "dense@1"}
-    assert len(curve) == 24
-    for (query, _, rank), (doc_id, similarity) in curve.items():
-        assert retrieved[query, "dense", rank][0] == doc_id
-        assert retrieved[query, "dense", rank][1] == pytest.approx(similarity, abs=2e-5)
-
-
-def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriever(project):
-    path = Path("data/corpus/pile/queries.parquet")
-    queries = pq.read_table(path).to_pylist()
-    first = next(query for query in queries if query["split"] == "test")
-    first["context"] = ""
-    pq.write_table(pa.Table.from_pylist(queries, pq.read_schema(path)), path)
-    score_lm.score(project.params, "pile", "tiny")
-    measured = bits.measure(OUT, project.params.replug)
-    row = list(measured.ids).index(first["id"])
-    lm = open_lm(*supervising_lm(project.params), project.params.compute)
-    (alone,) = lm.score([Prompt("")], [first["continuation"]]).log_probs
+def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriever(scored):
+    measured = bits.measure(OUT, scored.params.replug)
+    row = list(measured.ids).index(scored.bare)
+    (continuation,) = (q["continuation"] for q in rows("queries", CORPUS) if q["id"] == scored.bare)
+    lm = open_lm(*supervising_lm(scored.params), scored.params.compute)
+    (alone,) = lm.score([Prompt("")], [continuation]).log_probs
     whole = {setting: nats[row] for setting, nats in measured.nats.items() if "@" not in setting[0]}
     assert {name for name, *_ in whole} == {"none", "bm25", "dense", "lsr", "random"}
     np.testing.assert_allclose([*whole.values()], -alone.sum(), rtol=1e-5)
@@ -99,71 +95,46 @@ def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriev
     assert not np.allclose(measured.nats["none", 0, 1.0][other], measured.nats["dense", 1, 1.0][other])
 
 
-@pytest.mark.parametrize("scored_before", [60, 190])  # while candidates, or controls, are scored
-def test_each_pair_is_scored_once_and_a_killed_run_goes_on(project, monkeypatch, scored_before):
-    real, seen = LocalModel.score, []
+def test_each_pair_is_scored_once_whatever_the_parts_and_a_killed_run_goes_on(scored, tmp_path, monkeypatch):
+    """It is killed while candidates and while controls are scored. What a run with other pairs left is not taken."""
+    real, union, seen, limits = LocalModel.score, candidates.union, [], []
 
-    def counted(self, prompts, continuations):
+    def dying(self, prompts, continuations):
+        if len(seen) > limits[-1]:
+            raise KeyboardInterrupt
         seen.extend(zip(prompts, continuations, strict=True))
         return real(self, prompts, continuations)
 
-    def dying(self, prompts, continuations):
-        if len(seen) > scored_before:
-            raise KeyboardInterrupt
-        return counted(self, prompts, continuations)
-
-    def run():
-        return score_lm.score(project.params, "pile", "tiny")
-
+    shutil.copytree(scored.folder / "data", tmp_path / "data", ignore=shutil.ignore_patterns("logprobs"))
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(score_lm, "QUERIES", 2)
     monkeypatch.setattr(LocalModel, "score", dying)
-    with pytest.raises(KeyboardInterrupt):
-        run()
-    assert not OUT.exists()
-    monkeypatch.setattr(LocalModel, "score", counted)
-    metrics = run()
-    assert (metrics["pairs"], metrics["controls"]) == (len(rows("logprobs")), len(rows("controls")))
-    assert len(seen) == metrics["pairs"] + metrics["controls"]
-    first = {path.name: path.read_bytes() for path in OUT.iterdir()}
-    run()
-    assert first == {path.name: path.read_bytes() for path in OUT.iterdir()}
-    assert not list((project.folder / shards.SCRATCH / "shards").iterdir())
-    in_parts, of_controls = rows("retrieved"), controls_by_query()
-    monkeypatch.setattr(score_lm, "QUERIES", 64)
-    run()
-    assert rows("retrieved") == in_parts
-    at_once = controls_by_query()
-    assert at_once.keys() == of_controls.keys()
-    for key, log_probs in at_once.items():
-        np.testing.assert_allclose(log_probs, of_controls[key], atol=1e-4)
-
-
-def controls_by_query() -> dict[tuple, list[float]]:
-    names = ("query_id", "control", "retriever", "documents", "added_bytes")
-    return {tuple(row[name] for name in names): row["log_probs"] for row in rows("controls")}
-
-
-def test_unfinished_work_is_known_by_its_pairs_without_spelling_them_out(project, monkeypatch):
-    real, union, keys = shards.key_of, candidates.union, []
-
-    def short(*parts):
-        if isinstance(parts[0], dict):  # the checksums by which the trials of a model are known
-            return real(*parts)
-        assert len(repr(parts)) < 1000
-        keys.append(real(*parts))
-        return keys[-1]
-
-    monkeypatch.setattr(shards, "key_of", short)
-    project.params.logprobs = project.params.logprobs.model_copy(update={"controls": False})
-    for left_out in (0, 1, 1):
+    for most, left_out in ((30, 1), (60, 0), (190, 0)):
+        limits.append(most)
         monkeypatch.setattr(candidates, "union", lambda n, retrieved, less=left_out: union(n, retrieved)[less:])
-        monkeypatch.setattr(logprobs, "write", lambda *_: None)
-        score_lm.score(project.params, "pile", "tiny")
-    assert keys[0] != keys[1] == keys[2]
+        with pytest.raises(KeyboardInterrupt):
+            score_lm.score(scored.params, "pile", "tiny")
+        if left_out:
+            seen.clear()
+    assert not OUT.exists()
+    limits.append(np.inf)
+    assert (metrics := score_lm.score(scored.params, "pile", "tiny")) == scored.metrics["tiny"]
+    assert len(seen) == metrics["pairs"] + metrics["controls"]
+    assert len(list(Path(shards.SCRATCH / "shards").iterdir())) == 1, "what the run with other pairs left"
+    whole = scored.folder / OUT
+    assert rows("retrieved") == rows("retrieved", whole)
+    for name in ("logprobs", "controls"):
+        in_parts, at_once = (
+            {tuple(v for v in row.values() if not isinstance(v, list)): row["log_probs"] for row in rows(name, folder)}
+            for folder in (OUT, whole)
+        )
+        assert in_parts.keys() == at_once.keys()
+        for key, log_probs in in_parts.items():
+            np.testing.assert_allclose(log_probs, at_once[key], atol=1e-4)
 
 
 def test_no_test_queries_is_an_error(project):
-    queries = pq.read_table("data/corpus/pile/queries.parquet")
-    pq.write_table(queries.slice(0, 12), "data/corpus/pile/queries.parquet")
+    queries = Path("data/corpus/pile/queries.parquet")
+    pq.write_table(pq.read_table(queries).slice(0, 12), queries)
     with pytest.raises(LongtailError, match=r"no queries in the split 'test'; raise corpus\.pile\.query_share"):
         score_lm.score(project.params, "pile", "tiny")

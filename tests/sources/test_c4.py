@@ -1,23 +1,22 @@
 """C4's sample: a draw by hash of its texts, whatever their files."""
 
-import gzip
 import json
 from pathlib import Path
+
+from fetching import saved
 
 from pipelines import draws
 from pipelines.sources import c4, mentions
 from pipelines.sources.rejects import Rejects
 
 
-def shard(path: Path, *lines: dict | str) -> Path:
-    text = "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines)
-    path.write_bytes(gzip.compress(text.encode(), mtime=0))
-    return path
+def shard(path: Path, *texts: str) -> Path:
+    return saved(path, "\n".join(json.dumps({"text": text}) for text in texts))
 
 
 def test_a_sample_is_drawn_from_all_files_text_by_text(tmp_path):
     texts = [f"{number} " + "é" * 500 for number in range(4000)]  # 4 MB
-    paths = [shard(tmp_path / f"{i}.json.gz", *({"text": t} for t in texts[i::4])) for i in range(4)]
+    paths = [shard(tmp_path / f"{i}.json.gz", *texts[i::4]) for i in range(4)]
     sample = c4.draw_sample(paths, 1, 0, Rejects(0.0))
     drawn = list(c4.read_sample(paths, sample))
     assert len(drawn) == sample.texts
@@ -33,24 +32,10 @@ def test_a_sample_is_drawn_from_all_files_text_by_text(tmp_path):
 
 
 def test_a_sample_of_less_than_it_may_have_is_all_texts_in_the_files_order(tmp_path):
-    paths = [shard(tmp_path / f"{i}.json.gz", {"text": f"{i} b"}, {"text": "a"}) for i in range(3)]
+    paths = [shard(tmp_path / f"{i}.json.gz", f"{i} b", "a") for i in range(3)]
     sample = c4.draw_sample(paths, 1, 0, Rejects(0.0))
     assert list(c4.read_sample(paths, sample)) == ["0 b", "a", "1 b", "a", "2 b", "a"]
     assert (sample.texts, sample.size) == (6, 12)
-
-
-def test_bad_lines_are_kept_with_their_reason(tmp_path):
-    path = shard(
-        tmp_path / "c.json.gz", {"text": "a"}, "{", {"txt": "b"}, '{"text":"\\ud800"}', {"text": "c", "url": "u"}
-    )
-    rejects = Rejects(1.0)
-    sample = c4.draw_sample([path], 1, 0, rejects)
-    assert list(c4.read_sample([path], sample)) == ["a", "c"]
-    assert [(row, reason) for _, row, reason, _ in rejects.rows] == [
-        (2, "bad_json"),
-        (3, "unexpected_layout"),
-        (4, "bad_json"),
-    ]
 
 
 def test_real_shards_parse(real):

@@ -33,8 +33,7 @@ def names(dataset: str) -> set[str]:
 
 def test_page_views_of_several_months_are_named_by_the_last_one() -> None:
     for month in ("202109", "202110"):
-        Path("root/views").mkdir(parents=True, exist_ok=True)
-        Path(f"root/views/pageviews-{month}-user.bz2").write_bytes(b"data")
+        in_root(f"views/pageviews-{month}-user.bz2")
     chosen = settings({"pageviews": ["views/pageviews-202110-*.bz2"]}, **HERE)
     with pytest.raises(LongtailError, match=r"views/pageviews-202108-\*\.bz2: no such file"):
         run(chosen, months=3)
@@ -173,7 +172,6 @@ def test_statements_come_from_the_query_service(wikimedia: Wikimedia, queried: p
     run(settings({}), queried)  # a new fetch asks anew, and for PopQA's relations only
     assert len(wikimedia.requests) == count * 2 - 2
     fetched = {file.name: file.read_bytes() for file in (RAW / "wikidata").glob("[!.]*")}
-    (Path("root") / "entityquestions").rename("elsewhere")
     RAW.rename("root/raw")
     run(settings({"wikidata": ["raw/wikidata/*"]}, **HERE))  # pages that are here already
     assert {file.name: file.read_bytes() for file in (RAW / "wikidata").glob("[!.]*")} == fetched

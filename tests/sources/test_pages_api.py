@@ -1,20 +1,20 @@
 """Pages come from the API as from a dump: each once, under their titles of today; what has no page is named."""
 
 import bz2
-import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from asked_pages import PAGES, QUESTIONS, REJECTS, ask_about, pages, run, settings
+from fetching import PAGES, QUESTIONS, RAW, REJECTS, ask_about, asking, manifest, pages, run
+from http_faults import Fault
 from wikimedia_server import Wikimedia, Wikipedia
 
 from flows.profiles import compose
 from pipelines import params, params_file
 from pipelines.errors import LongtailError
-from pipelines.questions.published import read_published
+from pipelines.questions.published import COLUMNS, read_published
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import source_files
 
@@ -28,6 +28,12 @@ def titles_asked_about() -> list[str]:
 
 def rejected() -> list[tuple[int, str, str]]:
     return [(row["row"], row["reason"], row["detail"]) for row in pq.read_table(REJECTS).to_pylist()]
+
+
+def played(server: Wikimedia, texts: dict[str, str], **more) -> Wikipedia:
+    world = Wikipedia(texts, **more)
+    server.pages["/api"] = world.api
+    return world
 
 
 # What comes
@@ -48,9 +54,9 @@ def test_pages_come_under_unusual_titles_too(wikimedia: Wikimedia) -> None:
     ]
     texts = {title: f"'''{title}''' is &lt;odd&gt; <ref>a & b</ref> </page> [[x]]" for title in titles[:7]}
     texts |= {"Film with underscores": "a", "IPod": "b", "Café": "c"}
-    wikimedia.pages["/api"] = Wikipedia(texts).api
+    played(wikimedia, texts)
     ask_about(titles)
-    metrics = run(settings(wikimedia))
+    metrics = run(asking(wikimedia))
     assert pages() == texts
     assert sorted(titles_asked_about()) == sorted(texts)  # as the corpus has them
     assert metrics | {"pages": 10, "subjects": 10, "questions": 10, "rejected": 0} == metrics
@@ -58,16 +64,12 @@ def test_pages_come_under_unusual_titles_too(wikimedia: Wikimedia) -> None:
 
 def test_a_moved_page_is_the_subjects_and_a_page_of_another_is_not(wikimedia: Wikimedia) -> None:
     """Titles of 2021 lead to something else today: by Wikidata's item one sees whether it is the same subject."""
-    world = Wikipedia(
-        {"New name": "moved", "List of dogs": "merged", "John (writer)": "written about later", "Plain": "no item yet"},
-        redirects={"Old name": "Older name", "Older name": "New name", "Rex": "List of dogs"},
-        items={"New name": "Q1", "List of dogs": "Q50", "John (writer)": "Q3"},
-    )
-    world.texts["John"] = "may refer to"
-    world.items["John"] = "Q77"
-    wikimedia.pages["/api"] = world.api
+    texts = {"New name": "moved", "List of dogs": "merged", "John (writer)": "written about later", "Plain": "no item"}
+    redirects = {"Old name": "Older name", "Older name": "New name", "Rex": "List of dogs"}
+    items = {"New name": "Q1", "List of dogs": "Q50", "John (writer)": "Q3", "John": "Q77"}
+    played(wikimedia, texts | {"John": "may refer to"}, redirects=redirects, items=items)
     ask_about(["Old name", "Rex", "John (writer)", "Plain", "John", "New name"])
-    metrics = run(settings(wikimedia))
+    metrics = run(asking(wikimedia))
     assert titles_asked_about() == ["New name", "John (writer)", "Plain"]
     assert rejected() == [
         (3, "page_of_another", "Rex: List of dogs is about Q50"),
@@ -81,52 +83,45 @@ def test_a_moved_page_is_the_subjects_and_a_page_of_another_is_not(wikimedia: Wi
 
 def test_what_has_no_page_is_named(wikimedia: Wikimedia) -> None:
     here = ["Here", "There", "Elsewhere", "Somewhere", "Far", "Near"]
-    world = Wikipedia(
-        dict.fromkeys([*here, "Wikipedia:Rules"], "text"),
-        redirects={"Rules": "Wikipedia:Rules", "Circle": "Round", "Round": "Circle"},
-    )
-    wikimedia.pages["/api"] = world.api
-    ask_about([*here, "Gone", "Bad [title]", "Rules", "fr:Ici", "Circle", ""])
-    metrics = run(settings(wikimedia))
-    assert [detail for _, _, detail in rejected()] == ["Gone", "Bad [title]", "Rules", "fr:Ici", "Circle", ""]
-    assert {reason for _, reason, _ in rejected()} == {"no_page"}
+    gone = ["Gone", "Bad [title]", "Rules", "fr:Ici", "Circle", ""]
+    redirects = {"Rules": "Wikipedia:Rules", "Circle": "Round", "Round": "Circle"}
+    played(wikimedia, dict.fromkeys([*here, "Wikipedia:Rules"], "text"), redirects=redirects)
+    ask_about([*here, *gone])
+    metrics = run(asking(wikimedia))
+    assert [row[1:] for row in rejected()] == [("no_page", title) for title in gone]
     assert sorted(pages()) == sorted(titles_asked_about()) == sorted(here)
     assert metrics | {"rejected.no_page": 6, "questions": 6, "subjects": 12} == metrics
 
 
 def test_a_wiki_that_knows_few_subjects_is_not_the_one(wikimedia: Wikimedia) -> None:
-    wikimedia.pages["/api"] = Wikipedia({"Here": "a"}).api
+    played(wikimedia, {"Here": "a"})
     ask_about(["Here", "Gone", "Lost"])
     with pytest.raises(LongtailError, match=r"/api: 2 of 3 questions of popQA\.tsv have no page .*'Gone'"):
-        run(settings(wikimedia))
-    assert not Path("data").exists()
+        run(asking(wikimedia))
+    assert not RAW.exists()
 
 
-def test_questions_stay_as_they_were_published(wikimedia: Wikimedia) -> None:
-    wikimedia.pages["/api"] = Wikipedia({f"Page {n}": "text" for n in range(5)}).api
-    ask_about([f"Page {n}" for n in range(5)], per_subject=2)
-    run(settings(wikimedia))
+def test_questions_stay_as_they_were_published_and_the_files_say_where_they_are_from(wikimedia: Wikimedia) -> None:
+    titles = [f"Page {n}" for n in range(5)]
+    played(wikimedia, dict.fromkeys(titles, "text"))
+    ask_about(titles, per_subject=2)
+    assert run(asking(wikimedia))["files"] == 2
     assert QUESTIONS.read_bytes() == Path("root/popQA.tsv").read_bytes()
-
-
-def test_the_files_say_where_they_are_from(wikimedia: Wikimedia) -> None:
-    wikimedia.pages["/api"] = Wikipedia({"Here": "a"}).api
-    ask_about(["Here"])
-    metrics = run(settings(wikimedia))
-    manifest = {entry["path"]: entry for entry in json.loads(Path("data/raw/manifest.json").read_text())}
-    assert manifest["wikipedia/pages-articles.xml.bz2"]["source"] == f"{wikimedia.address}/api"
-    assert manifest["wikipedia/pages-articles.xml.bz2"]["licence"].startswith("CC-BY-SA")
-    assert manifest["popqa/popQA.tsv"]["source"] == "popQA.tsv: questions whose subject's page was fetched"
-    assert metrics["files"] == 2
+    entries = manifest()
+    assert entries["wikipedia/pages-articles.xml.bz2"]["source"] == f"{wikimedia.address}/api"
+    assert entries["wikipedia/pages-articles.xml.bz2"]["licence"].startswith("CC-BY-SA")
+    assert entries["popqa/popQA.tsv"]["source"] == "popQA.tsv: questions whose subject's page was fetched"
     xml = bz2.decompress(PAGES.read_bytes()).decode()
     assert "<id>101000</id>\n      <timestamp>2026-10-01T12:00:00Z</timestamp>" in xml  # the revision
 
 
+@pytest.mark.slow
 def test_every_published_title_finds_its_page(wikimedia: Wikimedia, real: Path) -> None:
     published = read_published(real / "popqa/popQA.tsv", Rejects(0.0))
     titles = {*published["s_wiki_title"].to_pylist()}
-    wikimedia.pages["/api"] = Wikipedia({title: f"about {title}" for title in sorted(titles)}).api
-    assert run(settings(wikimedia, root=str(real), files={"popqa": ["popqa/popQA.tsv"]}))["pages"] == len(titles)
+    played(wikimedia, {title: f"about {title}" for title in sorted(titles)})
+    chosen = asking(wikimedia, root=str(real), files={"popqa": ["popqa/popQA.tsv"]})
+    assert run(chosen)["pages"] == len(titles)
     assert QUESTIONS.read_bytes() == (real / "popqa/popQA.tsv").read_bytes()
     assert {*pages()} == titles
 
@@ -135,13 +130,13 @@ def test_the_laptop_profile_fetches_by_address_and_from_the_api(wikimedia: Wikim
     profile = params_file.parse(yaml.safe_load(compose("laptop", root)))
     with pytest.raises(LongtailError, match="contact is null"):
         run(profile.fetch, contact=profile.contact)
-    texts = {f"Page {n}": f"about {n}" for n in range(3000)} | {f"Page {n} (film)": "x" for n in range(9)}
     subjects = [f"Page {n} (film)" for n in range(5)]
     ask_about(subjects)
     addresses = [address for entries in profile.fetch.files.values() for address in entries]
     for address in addresses:
         wikimedia.pages[urlsplit(address).path] = b" = Title = \n text \n"
     wikimedia.pages[urlsplit(addresses[0]).path] = Path("root/popQA.tsv").read_bytes()
+    texts = {f"Page {n}": f"about {n}" for n in range(1000)} | {f"Page {n} (film)": "x" for n in range(9)}
     wikimedia.pages["/w/api.php"] = Wikipedia(texts).api
     text = profile.fetch.model_dump_json()
     for host in ("https://raw.githubusercontent.com", "https://en.wikipedia.org"):
@@ -150,7 +145,7 @@ def test_the_laptop_profile_fetches_by_address_and_from_the_api(wikimedia: Wikim
     assert metrics | {"questions": 5, "pages": 5 + 5 + 300} == metrics
     assert {*subjects, "Page 0", "Page 4"} <= {*pages()}
     assert QUESTIONS.read_bytes() == Path("root/popQA.tsv").read_bytes()
-    assert {file.name for file in Path("data/raw/wikitext").glob("[!.]*")} == {"valid.txt", "test.txt"}
+    assert {file.name for file in (RAW / "wikitext").glob("[!.]*")} == {"valid.txt", "test.txt"}
 
 
 # What is asked
@@ -158,10 +153,10 @@ def test_the_laptop_profile_fetches_by_address_and_from_the_api(wikimedia: Wikim
 
 def test_fifty_titles_are_asked_for_at_once_one_request_after_another(wikimedia: Wikimedia) -> None:
     texts = {f"Page {n:03}": f"text {n}" for n in range(101)}
-    wikimedia.pages["/api"] = Wikipedia(texts, redirects={"Page 200": "Page 000"}).api
+    played(wikimedia, texts, redirects={"Page 200": "Page 000"})
     wikimedia.hold = 0.01
     ask_about([*texts, "Page 200"])
-    run(settings(wikimedia))
+    run(asking(wikimedia))
     asked = wikimedia.asked("/api")
     assert [len(params["titles"].split("|")) for params in asked] == [50, 50, 2]
     assert all(params["maxlag"] == "5" for params in asked)
@@ -172,9 +167,9 @@ def test_fifty_titles_are_asked_for_at_once_one_request_after_another(wikimedia:
 
 def test_long_titles_fit_into_an_address(wikimedia: Wikimedia) -> None:
     titles = [f"{n:02} {'語' * 80}" for n in range(40)]
-    wikimedia.pages["/api"] = Wikipedia(dict.fromkeys(titles, "text")).api
+    played(wikimedia, dict.fromkeys(titles, "text"))
     ask_about(titles)
-    run(settings(wikimedia))
+    run(asking(wikimedia))
     assert len(pages()) == 40
     assert all(0 < len(params["titles"].encode()) * 3 < 8000 for params in wikimedia.asked("/api"))
 
@@ -182,44 +177,97 @@ def test_long_titles_fit_into_an_address(wikimedia: Wikimedia) -> None:
 def test_namesakes_are_the_pages_that_differ_by_a_qualifier(wikimedia: Wikimedia) -> None:
     texts = dict.fromkeys(["Mercury", "Mercury (god)", "Mercury (planet)", "Mercury Records", "Mercurys (x)"], "text")
     texts |= {f"Mercury (film {n})": "text" for n in range(7)} | {"Alone": "text"}
-    world = Wikipedia(texts, redirects={"Mercury (car)": "Mercury Records"}, listed=3)
-    wikimedia.pages["/api"] = world.api
+    played(wikimedia, texts, redirects={"Mercury (car)": "Mercury Records"}, listed=3)
     ask_about(["Mercury (planet)", "Alone"])
-    run(settings(wikimedia, namesakes=True))
+    run(asking(wikimedia, namesakes=True))
     assert {*texts} - {*pages()} == {"Mercury Records", "Mercurys (x)"}
     listed = [params.get("apcontinue") for params in wikimedia.asked("/api") if params.get("apprefix") == "Mercury ("]
     assert listed == [None, "Mercury_(film_3)", "Mercury_(film_6)"]
 
 
 def test_other_pages_follow_subjects_drawn_by_hash(wikimedia: Wikimedia) -> None:
-    texts = {f"Page {n:04}": f"text {n}" for n in range(1000)}
-    world = Wikipedia(texts, redirects={f"Page {n:04}a": "Page 0000" for n in range(0, 1000, 7)}, listed=15)
-    wikimedia.pages["/api"] = world.api
-    subjects = [f"Page {n:04}" for n in range(0, 1000, 100)]
+    texts = {f"Page {n:04}": f"text {n}" for n in range(300)}
+    played(wikimedia, texts, redirects={f"Page {n:04}a": "Page 0000" for n in range(0, 300, 7)}, listed=15)
+    subjects = [f"Page {n:04}" for n in range(0, 300, 50)]
     ask_about(subjects)
-    metrics = run(settings(wikimedia, others=25))
+    metrics = run(asking(wikimedia, others=25))
     drawn = pages()
-    assert metrics["pages"] == len(drawn) == 35
+    assert metrics["pages"] == len(drawn) == 31
     assert {*subjects} <= {*drawn}
     starts = [params["apfrom"] for params in wikimedia.asked("/api") if "list" in params]
     assert len(starts) == 3
-    assert {f"{start[:-2]}{n:02}" for start in starts[:2] for n in range(11)} <= {*drawn}
+    assert {f"Page {int(start[5:9]) + n:04}" for start in starts[:2] for n in range(11)} <= {*drawn}
     first = PAGES.read_bytes()
-    run(settings(wikimedia, others=25))
+    run(asking(wikimedia, others=25))
     assert PAGES.read_bytes() == first
-    run(settings(wikimedia, others=25), seed=1)
+    run(asking(wikimedia, others=25), seed=1)
     assert PAGES.read_bytes() != first
-    run(settings(wikimedia, others=2000))
+    run(asking(wikimedia, others=600))
     assert pages() == {title: texts[title] for title in pages()}
-    assert len(pages()) > 800  # all that follow the subjects
+    assert len(pages()) > 240  # all that follow the subjects
 
 
 def test_subjects_are_drawn_by_hash_with_all_their_questions(wikimedia: Wikimedia) -> None:
     texts = {f"Page {n:02}": "text" for n in range(40)}
-    wikimedia.pages["/api"] = Wikipedia(texts).api
+    played(wikimedia, texts)
     ask_about(list(texts), per_subject=2)
-    assert run(settings(wikimedia, max_subjects=7))["questions"] == 14
+    assert run(asking(wikimedia, max_subjects=7))["questions"] == 14
     few, asked = {*pages()}, titles_asked_about()
     assert sorted(asked) == sorted([*few] * 2)
-    run(settings(wikimedia, max_subjects=9))
+    run(asking(wikimedia, max_subjects=9))
     assert few < {*pages()}
+
+
+# What goes wrong, besides what tests/test_http_faults.py shows
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"batchcomplete": true}',
+        b'{"query": {"pages": [{"pageid": 1000, "ns": 0, "title": "Here"}], "export": "<mediawiki>"}}',
+    ],
+)
+def test_an_answer_without_its_pages_is_asked_for_again(wikimedia: Wikimedia, body: bytes) -> None:
+    played(wikimedia, {"Here": "a"})
+    ask_about(["Here"])
+    wikimedia.faults = [Fault(200, body)]
+    run(asking(wikimedia))
+    assert pages() == {"Here": "a"}
+    assert len(wikimedia.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "contact", "message"),
+    [
+        ({"source": "files"}, "x@y", "fetch.pages asks for .*expected fetch.source: wikimedia"),
+        ({"files": {"nq": ["popQA.tsv"]}}, "x@y", "popQA.tsv under fetch.files.popqa"),
+        ({"files": {"popqa": ["popQA.tsv"], "wikipedia": ["x.xml"]}}, "x@y", "leave the dump out"),
+        ({"files": {"popqa": ["other.tsv"]}}, "x@y", r"fetch\.files\.popqa has no popQA\.tsv"),
+        ({}, None, "contact is null"),
+    ],
+)
+def test_what_cannot_go_together_is_said_before_anything_is_asked(
+    wikimedia: Wikimedia, change: dict, contact: str | None, message: str
+) -> None:
+    ask_about(["Here"])
+    Path("root/other.tsv").write_text("x")
+    with pytest.raises(LongtailError, match=message):
+        run(asking(wikimedia, **change), contact=contact)
+    assert not wikimedia.requests
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("id\tsubj\n1\tx\n", "no column s_uri or s_wiki_title"),
+        ("\t".join(COLUMNS) + "\n", "no question in it"),
+        ("\t".join(COLUMNS) + "\n1\tx\n", "row 2 is no row of 17 columns"),
+    ],
+)
+def test_a_file_that_is_not_popqa_is_named(wikimedia: Wikimedia, text: str, message: str) -> None:
+    Path("root").mkdir()
+    Path("root/popQA.tsv").write_text(text)
+    with pytest.raises(LongtailError, match=message):
+        run(asking(wikimedia))
+    assert not wikimedia.requests

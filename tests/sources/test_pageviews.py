@@ -45,20 +45,16 @@ def views(paths, *titles: str, rejects: Rejects | None = None, redirects=(), pag
 
 def test_views_are_summed_over_access_methods_spellings_and_files(tmp_path):
     (tmp_path / "user.bz2").write_bytes(bz2.compress(LINES.encode()))
-    (tmp_path / "spider.txt").write_text("en.wikipedia Ada_Lovelace 123 desktop 100 A100\n")
+    more = "en.wikipedia Ada_Lovelace 123 desktop 100 A100\nen.wikipedia Unviewed 1 desktop 0 A0\n"
+    (tmp_path / "spider.txt").write_text(more)
     paths = [tmp_path / "user.bz2", tmp_path / "spider.txt"]
-    assert views(paths, "Ada Lovelace", "AT&T", "100% Wolf", "C++", "Café", "Never viewed") == {
+    assert views(paths, "Ada Lovelace", "AT&T", "100% Wolf", "C++", "Café", "Never viewed", "Unviewed") == {
         "Ada Lovelace": 119,
         "AT&T": 7,
         "100% Wolf": 6,
         "C++": 5,
         "Café": 7,
     }
-
-
-def test_no_view_of_an_article_is_no_row(tmp_path):
-    (tmp_path / "v.txt").write_text("en.wikipedia Ada_Lovelace 1 desktop 0 A0\nen.wikipedia AT&T 2 desktop 1 A1\n")
-    assert views([tmp_path / "v.txt"], "Ada Lovelace", "AT&T") == {"AT&T": 1}
 
 
 @pytest.mark.parametrize("block", [60, 61, 97, 150, 1 << 24])
@@ -104,11 +100,7 @@ def test_more_bad_lines_than_allowed_are_an_error(tmp_path):
         views([tmp_path / "v.txt"], "Ada Lovelace")
 
 
-def test_no_file_means_no_views():
-    assert views([], "Ada Lovelace") == {}
-
-
-@pytest.mark.parametrize("text", ["<html>Too many requests</html>", "", "title,views\nAda Lovelace,10\n", "no line"])
+@pytest.mark.parametrize("text", ["title,views\nAda Lovelace,10\n", "no line"])
 def test_what_is_no_page_view_dump_is_an_error(tmp_path, text):
     (tmp_path / "v.txt").write_text(text)
     with pytest.raises(LongtailError, match=r"v\.txt"):
@@ -123,13 +115,6 @@ def test_a_file_without_lines_is_not_read_to_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr(pageviews, "open_blocks", blocks)
     with pytest.raises(LongtailError, match=r"v\.txt: none of its first lines"):
         views([tmp_path / "v.txt"], "Ada Lovelace")
-
-
-def test_a_cut_dump_is_an_error(tmp_path):
-    packed = bz2.compress(LINES.encode() * 50)
-    (tmp_path / "v.bz2").write_bytes(packed[: len(packed) // 2])
-    with pytest.raises(LongtailError, match=r"v\.bz2"):
-        views([tmp_path / "v.bz2"], "Ada Lovelace")
 
 
 REQUESTS = """en.wikipedia Ada_Lovelace 123 desktop 10 A10
@@ -152,11 +137,8 @@ def test_requests_of_redirects_count_for_their_target_once(tmp_path):
     titles = ["Ada Lovelace", "Charles Babbage", "Analytical engine"]
     counts = views([tmp_path / "v.txt"], *titles, redirects=REDIRECTS)
     assert counts == {"Ada Lovelace": 15, "Charles Babbage": 5, "Analytical engine": 4}
-
-
-def test_without_a_table_of_redirects_nothing_is_resolved(tmp_path):
-    (tmp_path / "v.txt").write_text(REQUESTS)
-    assert views([tmp_path / "v.txt"], "Ada Lovelace", "Charles Babbage") == {"Ada Lovelace": 10, "Charles Babbage": 5}
+    unresolved = views([tmp_path / "v.txt"], "Ada Lovelace", "Charles Babbage")
+    assert unresolved == {"Ada Lovelace": 10, "Charles Babbage": 5}
 
 
 X = "X (social network)"
@@ -214,6 +196,9 @@ def test_views_of_people_are_told_by_the_file_name(tmp_path):
     views = [tmp_path / "views.bz2"]
     assert choose_files(views, ["2021-10"], "all-agents") == {"2021-10": views}
     assert choose_files([], ["2021-10"], "all-agents") == {"2021-10": []}
+    for agents in ("user", "all-agents"):
+        with pytest.raises(LongtailError, match=r"202110-user\.bz2: named after another month, expected 2021-11"):
+            choose_files(files[2:], ["2021-11"], agents)
 
 
 def test_each_of_several_months_needs_files_that_are_named_after_it(tmp_path):
@@ -222,25 +207,13 @@ def test_each_of_several_months_needs_files_that_are_named_after_it(tmp_path):
     files = [file for of in of_month.values() for file in of]
     assert choose_files(files, months, "user") == of_month
     for kept, said in (
-        (
-            files[1:2],
-            r"no page views of 2020-12, 2021-02, .* 2020-12 to 2021-02 \(popularity.months: 3\)",
-        ),
-        (
-            [*files, tmp_path / "pageviews-202011-user.bz2"],
-            "202011-user.bz2: named after another month",
-        ),
+        (files[1:2], r"no page views of 2020-12, 2021-02, .* 2020-12 to 2021-02 \(popularity.months: 3\)"),
+        ([*files, tmp_path / "pageviews-202011-user.bz2"], "202011-user.bz2: named after another month"),
         ([*files, tmp_path / "views.bz2"], "views.bz2: its name doesn't tell its month"),
     ):
         with pytest.raises(LongtailError, match=said) as raised:
             choose_files(kept, months, "all-agents")
         assert "\n" not in str(raised.value)
-
-
-@pytest.mark.parametrize("agents", ["user", "all-agents"])
-def test_a_file_of_another_month_is_an_error(tmp_path, agents):
-    with pytest.raises(LongtailError, match=r"202110-user\.bz2: named after another month, expected 2021-11"):
-        choose_files([tmp_path / "pageviews-202110-user.bz2"], ["2021-11"], agents)
 
 
 def test_real_lines_parse(real):

@@ -40,11 +40,8 @@ def redirects(path, text: str | bytes) -> dict[int, str]:
     return {row["page_id"]: row["target"] for table in read_redirects(path) for row in table.to_pylist()}
 
 
-def test_redirects_to_articles_of_this_wiki_are_read(tmp_path):
+def test_redirects_to_articles_of_this_wiki_are_read_from_one_line_or_many(tmp_path):
     assert redirects(tmp_path / "enwiki-20211101-redirect.sql.gz", SQL) == EXPECTED
-
-
-def test_rows_may_come_in_many_lines(tmp_path):
     lines = "".join(f"INSERT INTO `redirect` VALUES {row};\n" for row in [ROWS.rstrip(","), *ODD])
     assert redirects(tmp_path / "redirect.sql.gz", HEAD + lines) == EXPECTED
 
@@ -64,24 +61,15 @@ def test_a_fragment_cut_within_a_character_does_no_harm(tmp_path):
         "INSERT INTO `redirect` VALUES (ten,0,'A','','');\n",
         b"INSERT INTO `redirect` VALUES (10,0,'\xff','','');\n",
         "INSERT INTO `redirect` VALUES (10,NULL,'A','','');\n",
-        "INSERT INTO `redirect` VALUES (10,,'A','','');\n",
         "INSERT INTO `redirect` VALUES (99999999999999999999,0,'A','','');\n",
         HEAD + "INSERT INTO `redirect` VALUES (1,0,'A','','');\nNSERT INTO `redirect` VALUES (10,0,'B','','');\n",
         HEAD + "INSERT INTO `redirect` VALUES (1,0,'A','','');\nINSERT INTO `redirect`  VALUES (10,0,'B','','');\n",
-        "<html>Not found</html>",
     ],
 )
 def test_a_damaged_table_or_another_is_an_error_of_one_line(tmp_path, text):
     with pytest.raises(LongtailError, match=r"redirect\.sql\.gz: .*expected") as error:
         redirects(tmp_path / "redirect.sql.gz", text)
     assert "\n" not in str(error.value)
-
-
-def test_a_cut_file_is_an_error(tmp_path):
-    packed = gzip.compress(SQL.encode())
-    (tmp_path / "redirect.sql.gz").write_bytes(packed[:-20])
-    with pytest.raises(LongtailError, match=r"redirect\.sql\.gz: cut"):
-        list(read_redirects(tmp_path / "redirect.sql.gz"))
 
 
 PAGE_ROWS = [

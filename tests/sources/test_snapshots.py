@@ -1,24 +1,25 @@
 """`latest` is the last whole dump by the end of the month; what the server still states is not fetched twice."""
 
 import hashlib
-import json
 from datetime import date
 from pathlib import Path
 
 import pytest
+from fetching import DUMPS, RAW, manifest, settings
+from fetching import run as run_fetch
 from wikimedia_server import Dumps, Wikidata, Wikimedia
 
 from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
-from pipelines.sources.fetch import DOWNLOADS, fetch
+from pipelines.sources.fetch import DOWNLOADS
 from pipelines.sources.snapshots import Gone, Late
-from pipelines.sources.wikimedia import open_client
+from pipelines.sources.wikimedia import Client
 
 pytestmark = pytest.mark.usefixtures("workplace")
 MONTH, AFTER = "2026-09", date(2026, 10, 8)
 PAGES = "pages-articles.xml.bz2"
-DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10)
+ALL = [f"enwiki-20260920-{PAGES}", "pageviews-202609-user.bz2", "wikidata-20260928-all.json.gz"]
 
 
 @pytest.fixture
@@ -34,10 +35,9 @@ def dumps(wikimedia: Wikimedia) -> Dumps:
 
 
 @pytest.fixture
-def resolve(wikimedia: Wikimedia):
-    def resolve(urls: list[str], month: str = MONTH, now: date = AFTER, days_apart: int = 31) -> list[str]:
-        with open_client("someone@example.org", Path("answers")) as client:
-            asked = snapshots.resolve(urls, month, days_apart, Path("pins"), client, now)
+def resolve(wikimedia: Wikimedia, client: Client):
+    def resolve(urls: list[str], month: str = MONTH, now: date = AFTER) -> list[str]:
+        asked = snapshots.resolve(urls, month, 31, Path("pins"), client, now)
         return [asked[url].removeprefix(wikimedia.address) for url in urls]
 
     return resolve
@@ -47,15 +47,12 @@ def latest(dumps: Dumps) -> list[str]:
     return [url for name in ("wikidata", "wikipedia") for url in dumps.addresses(MONTH)[name]]
 
 
-def test_latest_is_the_last_dump_by_the_end_of_the_month(dumps, resolve):
-    assert resolve(latest(dumps)) == [
+def test_latest_is_the_last_dump_by_the_end_of_the_month_and_is_resolved_once(dumps, resolve, wikimedia):
+    first = resolve(latest(dumps))
+    assert first == [
         "/wikidatawiki/entities/20260928/wikidata-20260928-all.json.gz",
         f"/enwiki/20260920/enwiki-20260920-{PAGES}",
     ]
-
-
-def test_latest_is_resolved_once_for_a_month(dumps, resolve, wikimedia):
-    first = resolve(latest(dumps))
     dumps.entities("20260929", b"later")
     asked = len(wikimedia.requests)
     assert resolve(latest(dumps)) == first
@@ -93,39 +90,39 @@ def test_a_month_whose_dump_has_not_begun_is_waited_for(dumps, resolve):
     assert "20260824" in resolve(latest(dumps), now=date(2026, 11, 8))[0]
 
 
-def test_a_month_whose_dumps_are_gone_is_an_error_that_says_what_there_is(dumps, resolve):
-    with pytest.raises(
-        Gone, match=r"no whole dump by the end of 2026-05, the server lists those of 20260824 to 20261005"
-    ):
-        resolve(latest(dumps), "2026-05")
-
-
-def test_latest_has_no_meaning_in_a_month_that_is_not_over(dumps, resolve, wikimedia):
+def test_a_month_that_is_gone_or_not_over_has_no_latest_dump(dumps, resolve, wikimedia):
     with pytest.raises(LongtailError, match=r"popularity\.month is 2026-10, expected a month that is over"):
         resolve(latest(dumps), "2026-10")
     assert not wikimedia.requests
+    with pytest.raises(Gone, match=r"no whole dump by the end of 2026-05, the server .* of 20260824 to 20261005"):
+        resolve(latest(dumps), "2026-05")
 
 
-def test_page_views_that_are_not_there_yet_are_waited_for(dumps, wikimedia):
-    with open_client("someone@example.org", Path("answers")) as client:
-        views = [
-            url.replace("2026-09", "2026-10").replace("202609", "202610") for url in dumps.addresses(MONTH)["pageviews"]
-        ]
-        with pytest.raises(Late, match=r"pageviews-202610-user\.bz2: not there yet"):
-            snapshots.check_there(views, "2026-10", 31, client, date(2026, 11, 8))
-        with pytest.raises(Gone, match=r"pageviews-202610-user\.bz2: not on the server; choose another month"):
-            snapshots.check_there(views, "2026-10", 31, client, date(2026, 12, 8))
-        snapshots.check_there(dumps.addresses(MONTH)["pageviews"], MONTH, 31, client, AFTER)
+def test_page_views_that_are_not_there_yet_are_waited_for(dumps, client):
+    later = dumps.addresses("2026-10")["pageviews"]
+    with pytest.raises(Late, match=r"pageviews-202610-user\.bz2: not there yet"):
+        snapshots.check_there(later, "2026-10", 31, client, date(2026, 11, 8))
+    with pytest.raises(Gone, match=r"pageviews-202610-user\.bz2: not on the server; choose another month"):
+        snapshots.check_there(later, "2026-10", 31, client, date(2026, 12, 8))
+    snapshots.check_there(dumps.addresses(MONTH)["pageviews"], MONTH, 31, client, AFTER)
 
 
 # Fetched
 
 
 def run(dumps: Dumps, month: str = MONTH, wikidata: params.Wikidata = DUMPS, **change) -> list[dict]:
-    chosen = {"source": "wikimedia", "root": None, "files": dumps.addresses(month), "redirects": [], "days_apart": 31}
-    settings = params.Fetch(**chosen | {"pages": None} | change)
-    fetch(Path("data/raw"), 0, "someone@example.org", settings, wikidata, None, month)
-    return json.loads(Path("data/raw/manifest.json").read_text())
+    files = change.pop("files", dumps.addresses(month))
+    run_fetch(settings(files, **{"root": None} | change), wikidata, month=month)
+    return list(manifest().values())
+
+
+@pytest.fixture
+def fetched(dumps: Dumps, wikimedia: Wikimedia) -> list[dict]:
+    """A month that has been fetched: its manifest."""
+    wikimedia.version = '"one"'
+    entries = run(dumps)
+    assert gets(wikimedia) == ALL
+    return entries
 
 
 def gets(wikimedia: Wikimedia) -> list[str]:
@@ -140,23 +137,20 @@ def gets(wikimedia: Wikimedia) -> list[str]:
     return sorted(fetched)
 
 
-ALL = [f"enwiki-20260920-{PAGES}", "pageviews-202609-user.bz2", "wikidata-20260928-all.json.gz"]
-
-
-def test_the_manifest_has_the_address_the_date_and_the_checksum_that_latest_stood_for(dumps, wikimedia):
-    pinned = {entry["dataset"]: entry for entry in run(dumps)}
+def test_the_manifest_has_the_address_the_date_and_the_checksum_that_latest_stood_for(dumps, fetched):
+    pinned = {entry["dataset"]: entry for entry in fetched}
     assert pinned["wikidata"]["source"].endswith("/entities/20260928/wikidata-20260928-all.json.gz")
     assert (pinned["wikidata"]["date"], pinned["wikipedia"]["date"]) == ("2026-09-28", "2026-09-20")
     assert "date" not in pinned["pageviews"]
-    assert Path("data/raw", pinned["wikidata"]["path"]).read_bytes() == b"entities of 20260928"
+    assert (RAW / pinned["wikidata"]["path"]).read_bytes() == b"entities of 20260928"
     assert len(pinned["wikidata"]["sha256"]) == 64
 
 
-def test_what_has_the_version_that_the_server_still_states_is_not_fetched_twice(dumps, wikimedia):
-    wikimedia.version = '"one"'
-    first = run(dumps)
-    assert gets(wikimedia) == ALL
-    assert run(dumps) == first
+def test_what_has_the_version_that_the_server_still_states_is_not_fetched_twice(dumps, wikimedia, fetched):
+    assert run(dumps) == fetched
+    Path("a.jsonl").write_text("1")
+    run(dumps, files={"nq": ["a.jsonl"]}, source="files", root=".")
+    assert run(dumps) == fetched, "a fetch without downloads keeps those of the last one"
     assert gets(wikimedia) == []
 
 
@@ -174,77 +168,48 @@ def test_what_has_the_checksum_that_the_server_still_states_is_not_fetched_twice
     assert gets(wikimedia) == []
 
 
-def test_a_file_that_the_server_has_changed_is_fetched_again_and_no_other(dumps, wikimedia):
-    wikimedia.version = '"one"'
+@pytest.mark.parametrize(
+    ("views", "version", "again"),
+    [
+        (b"views of September, corrected", '"one"', ALL[1:2]),
+        (b"VIEWS OF SEPTEMBER", '"two"', ALL[:2]),  # not Wikidata's, whose checksum the server still states
+    ],
+)
+def test_a_file_that_the_server_has_changed_is_fetched_again(dumps, wikimedia, fetched, views, version, again):
+    wikimedia.version = version
+    dumps.views(MONTH, views)
     run(dumps)
-    gets(wikimedia)
-    dumps.views(MONTH, b"views of September, corrected")
-    run(dumps)
-    assert gets(wikimedia) == ALL[1:2]
-    assert Path("data/raw/pageviews", ALL[1]).read_bytes() == b"views of September, corrected"
-
-
-def test_a_file_of_the_same_size_and_another_version_is_fetched_again(dumps, wikimedia):
-    """But for Wikidata's, whose checksum the server still states."""
-    wikimedia.version = '"one"'
-    run(dumps)
-    gets(wikimedia)
-    wikimedia.version = '"two"'
-    dumps.views(MONTH, b"VIEWS OF SEPTEMBER")
-    run(dumps)
-    assert gets(wikimedia) == ALL[:2]
-    assert Path("data/raw/pageviews", ALL[1]).read_bytes() == b"VIEWS OF SEPTEMBER"
+    assert gets(wikimedia) == again
+    assert (RAW / "pageviews" / ALL[1]).read_bytes() == views
 
 
 def test_a_late_dump_ends_a_fetch_by_hand_with_what_to_do(dumps, monkeypatch):
     monkeypatch.setattr(snapshots, "today", lambda: AFTER)
     dumps.entities("20260928", b"half", whole=False)
-    with pytest.raises(
-        LongtailError, match=r"not whole yet; run again another day, or name a date in place of `latest`"
-    ):
+    with pytest.raises(LongtailError, match=r"not whole yet; run again another day, or name a date in place of"):
         run(dumps)
-    assert not Path("data").exists()
+    assert not RAW.exists()
 
 
-def test_a_fetch_without_downloads_keeps_those_of_the_last_one(dumps, wikimedia):
-    wikimedia.version = '"one"'
-    run(dumps)
-    gets(wikimedia)
-    Path("a.jsonl").write_text("1")
-    run(dumps, files={"nq": ["a.jsonl"]}, source="files", root=".")
-    run(dumps)
-    assert gets(wikimedia) == []
-
-
-def test_a_dump_that_left_the_server_is_still_that_of_its_month(dumps, wikimedia, capsys):
-    wikimedia.version = '"one"'
-    first = run(dumps)
-    gets(wikimedia)
+def test_a_dump_that_left_the_server_is_still_that_of_its_month(dumps, wikimedia, fetched, capsys):
     dumps.drop("/wikidatawiki/entities", "20260928")
-    assert run(dumps) == first
+    assert run(dumps) == fetched
     assert gets(wikimedia) == []
     assert "wikidata-20260928-all.json.gz: the server has it no longer" in capsys.readouterr().out
 
 
-def test_only_the_last_fetchs_downloads_are_kept(dumps, wikimedia):
-    wikimedia.version = '"one"'
-    run(dumps)
+def test_only_the_last_fetchs_downloads_are_kept(dumps, fetched):
     dumps.views("2026-10", b"views of October")
     run(dumps, "2026-10")
     names = {file.name.split("-", 1)[1] for file in DOWNLOADS.glob("*.[gb]z*") if not file.name.endswith(".version")}
     assert names == {"enwiki-20261001-" + PAGES, "pageviews-202610-user.bz2", "wikidata-20261005-all.json.gz"}
 
 
-def test_a_kept_download_that_is_damaged_is_named_removed_and_fetched_again(dumps, wikimedia):
-    wikimedia.version = '"one"'
-    run(dumps)
-    gets(wikimedia)
+def test_a_kept_download_that_is_damaged_is_named_removed_and_fetched_again(dumps, wikimedia, fetched):
     (kept,) = DOWNLOADS.glob("*-wikidata-20260928-all.json.gz")
     kept.unlink()
     kept.write_bytes(b"entities of 2026092x")
-    with pytest.raises(
-        LongtailError, match=r"wikidata-20260928-all\.json\.gz: the file that was fetched before is damaged"
-    ):
+    with pytest.raises(LongtailError, match=r"-all\.json\.gz: the file that was fetched before is damaged"):
         run(dumps)
     run(dumps)
     assert gets(wikimedia) == ALL[2:]
@@ -256,11 +221,11 @@ def test_what_the_query_service_said_has_the_day_on_which_it_was_asked(dumps, wi
     at = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
     asked = DUMPS.model_copy(update={"source": "query_service", **at})
     before = snapshots.today().isoformat()
-    manifest = run(dumps, wikidata=asked, files={"wikipedia": dumps.addresses(MONTH)["wikipedia"]})
-    days = {entry["date"] for entry in manifest if entry["dataset"] == "wikidata"}
+    entries = run(dumps, wikidata=asked, files={"wikipedia": dumps.addresses(MONTH)["wikipedia"]})
+    days = {entry["date"] for entry in entries if entry["dataset"] == "wikidata"}
     assert days <= {before, snapshots.today().isoformat()}
     assert len(days) == 1
-    assert [entry["date"] for entry in manifest if entry["dataset"] == "wikipedia"] == ["2026-09-20"]
+    assert [entry["date"] for entry in entries if entry["dataset"] == "wikipedia"] == ["2026-09-20"]
 
 
 # Dates
@@ -275,9 +240,9 @@ def test_dates_further_apart_than_allowed_are_warned_about():
     assert of == {"Wikidata": ["2026-09-28"], "Wikipedia": ["2026-08-01"], "page views": [MONTH]}
     assert snapshots.spread(of) == 58  # from 1 August to 28 September
     assert snapshots.warning(of, 58) == ""
-    assert snapshots.warning(of, 57).startswith(
-        "These dates are up to 58 days apart, more than fetch.days_apart allows (57)"
-    )
+    assert "up to 58 days apart, more than fetch.days_apart allows (57)" in snapshots.warning(of, 57)
+    assert snapshots.dates([file("wikidata"), file("nq")], [MONTH]) == {}, "a snapshot without a date says nothing"
+    assert snapshots.warning({}, 0) == ""
 
 
 def test_a_date_within_the_month_is_not_apart_from_it():
@@ -290,11 +255,6 @@ def test_page_views_of_several_months_are_warned_about():
     of = snapshots.dates([file("wikidata")], [MONTH, "2021-10"])
     assert of == {"page views": ["2021-10", MONTH]}
     assert "thresholds mix popularities of several months" in snapshots.warning(of, 31)
-
-
-def test_a_snapshot_without_a_date_says_nothing():
-    assert snapshots.dates([file("wikidata"), file("nq")], [MONTH]) == {}
-    assert snapshots.warning({}, 0) == ""
 
 
 @pytest.mark.parametrize(

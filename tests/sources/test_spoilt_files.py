@@ -1,0 +1,196 @@
+"""Whatever is wrong with a whole file, its reader names it in one line; a record that can't be read is a reject."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fetching import PACK, saved
+
+from pipelines.errors import LongtailError
+from pipelines.questions import entityquestions, published
+from pipelines.relations import RELATIONS, property_ids
+from pipelines.sources import c4, pageviews, prediction_files, query_service, question_files, text_documents, wikidata
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import parse_json
+from pipelines.sources.wikipedia import read_pages
+
+Read = Callable[[Path, Rejects], list]
+ITEM = {"type": "item", "id": "Q2", "labels": {"en": {"value": "B"}}, "sitelinks": {"enwiki": {"title": "B"}}}
+
+
+def wikidata_rows(path: Path, rejects: Rejects) -> list:
+    rows = []
+    for block in wikidata.read_blocks(path):
+        table, _, fault = wikidata.parse_block(str(path), block, tuple(RELATIONS), rejects)
+        rows += table.to_pylist()
+    wikidata.check_read(path, rejects, fault, excerpts=False)
+    return rows
+
+
+def parquet(**columns: list) -> bytes:
+    pq.write_table(pa.table(columns), out := io.BytesIO())
+    return out.getvalue()
+
+
+PSGS = "id\ttext\ttitle\n1\ta\tA\n"
+XML = "<mediawiki><page><title>A</title><ns>0</ns><id>1</id><revision><text>a</text></revision></page></mediawiki>"
+QUESTION = '{"question": "a", "answer": "b"}'
+PASSAGES = '{"question": "a", "answers": ["b"], "ctxs": [{"text": "c"}]}'
+VIEWS = "en.wikipedia Ada_Lovelace 123 desktop 10 A1B9\n" * 50
+REDIRECT = "INSERT INTO `redirect` VALUES (10,0,'A','','');\n-- Dump completed\n"
+PAGE = "INSERT INTO `page` VALUES (10,0,'A',1,0,0.3,'20231019064200',NULL,1,1,'wikitext',NULL);\n-- Dump completed\n"
+READERS: dict[str, tuple[str, str | bytes, Read]] = {
+    "wikidata": ("d.json.gz", f"[\n{json.dumps(ITEM)}\n]\n", wikidata_rows),
+    "wikipedia": ("pages-articles.xml.bz2", XML, lambda path, rejects: list(read_pages(path, rejects))),
+    "c4": ("c.json.gz", '{"text": "a"}\n', lambda path, rejects: list(c4.read_texts([path], rejects))),
+    "pile": ("p.jsonl.zst", '{"text": "a"}\n', lambda p, rejects: list(text_documents.read_documents(p, rejects))),
+    "parquet": ("p.parquet", parquet(text=["a"]), lambda p, rejects: list(text_documents.read_documents(p, rejects))),
+    "psgs": ("psgs_w100.tsv.gz", PSGS, lambda path, rejects: list(text_documents.read_psgs(path, rejects))),
+    "wikitext": ("wiki.tokens", " = A = \n a\n", lambda p, rejects: list(text_documents.read_wikitext(p, rejects))),
+    "page views": ("v.bz2", VIEWS, lambda path, rejects: list(pageviews.read_views(path, rejects))),
+    "redirects": ("redirect.sql.gz", REDIRECT, lambda path, _: list(pageviews.read_redirects(path))),
+    "page table": ("page.sql.gz", PAGE, lambda path, _: list(pageviews.read_pages(path))),
+    "query service": (
+        "P19-000000000.srj.gz",
+        '{"results": {"bindings": []}}',
+        lambda path, rejects: list(query_service.read_pages([path], rejects)),
+    ),
+    "names": (
+        "entities-000000000.jsonl.gz",
+        '{"entities": {}}\n',
+        lambda path, rejects: list(query_service.read_pages([path], rejects)),
+    ),
+    "questions": ("q.jsonl", QUESTION, lambda path, rejects: list(question_files.read_questions(path.parent, rejects))),
+    "question list": ("q.json", "[]", lambda path, rejects: list(question_files.read_questions(path.parent, rejects))),
+    "question table": (
+        "q.parquet",
+        parquet(question=["a"], answer=[["b"]]),
+        lambda path, rejects: list(question_files.read_questions(path.parent, rejects)),
+    ),
+    "questions with passages": (
+        "q.jsonl",
+        PASSAGES,
+        lambda path, rejects: list(question_files.read_questions_with_passages(path.parent, rejects)),
+    ),
+    "predictions": ("a.csv.gz", "id,pred\n1,a\n", lambda path, _: [prediction_files.read(path)]),
+    "prediction list": ("a.json", '[{"id": 1, "pred": "a"}]', lambda path, _: [prediction_files.read(path)]),
+    "prediction table": ("a.parquet", parquet(id=["1"], pred=["a"]), lambda path, _: [prediction_files.read(path)]),
+}
+OF_FOLDERS = ("questions", "question list", "question table", "questions with passages")
+HTML = b"<!DOCTYPE html><html>429</html>"
+SPOILS = {
+    "missing": (None, "no such file"),
+    "empty": (lambda whole, pack: b"", "empty, expected data"),
+    "empty once decompressed": (lambda whole, pack: pack(b""), "nothing in it once decompressed"),
+    "an HTML page": (lambda whole, pack: HTML, "an HTML page, expected data"),
+    "a compressed HTML page": (lambda whole, pack: pack(HTML), "an HTML page, expected data"),
+    "cut": (lambda whole, pack: whole[: len(whole) * 2 // 3], "cut in the middle|corrupt, expected a Parquet"),
+    "rubbish in it": (
+        lambda whole, pack: whole[:4] + b"\xff" * 40 + whole[44:],
+        "corrupt|cut in the middle|not JSON|not UTF-8",
+    ),
+}
+
+
+PACKED = ("empty once decompressed", "a compressed HTML page")
+BINARY = ("cut", "rubbish in it")  # what becomes of a text is a matter of its reader
+CELLS = [
+    (reader, spoil)
+    for reader, (name, *_) in READERS.items()
+    for spoil in SPOILS
+    if Path(name).suffix in PACK or spoil not in (*PACKED, *BINARY) or (name.endswith("parquet") and spoil in BINARY)
+]
+
+
+@pytest.mark.parametrize(("reader", "spoil"), CELLS)
+def test_a_file_that_is_spoilt_is_named(tmp_path: Path, reader: str, spoil: str) -> None:
+    (name, good, read), (spoilt, said) = READERS[reader], SPOILS[spoil]
+    path = saved(tmp_path / name, good)
+    read(path, Rejects(0.0))
+    whole = path.read_bytes()
+    path.unlink()
+    if spoilt:
+        path.write_bytes(spoilt(whole, PACK.get(path.suffix)))
+    elif reader in OF_FOLDERS:
+        assert read(path, Rejects(0.0)) == []
+        return
+    with pytest.raises(LongtailError, match=rf"{name}: .*({said})") as error:
+        read(path, Rejects(0.0))
+    assert "\n" not in str(error.value)
+
+
+# Records
+
+VALUES = {"deep": "[" * 200_000 + "]" * 200_000, "digits": "9" * 5000, "surrogate": '"\\ud800"'}
+LINES = {"cut": b'{"text": "a', "not UTF-8": b'{"question": "\xff"}', "a list": b"[1]", "no JSON": b"{,}"}
+RECORDS = {  # reader -> a good line, and one with a value that can be broken
+    "wikidata": (json.dumps(ITEM), '{"type": "item", "id": "Q3", "labels": {"en": {"value": %s}}}'),
+    "c4": ('{"text": "a"}', '{"text": %s}'),
+    "pile": ('{"text": "a"}', '{"text": %s}'),
+    "questions": (QUESTION, '{"question": %s, "answer": "b"}'),
+    "questions with passages": (PASSAGES, '{"question": %s, "answers": ["b"], "ctxs": [{"text": "c"}]}'),
+}
+
+
+BAD = [(reader, broken) for reader in RECORDS for broken in (*VALUES, *LINES)]
+BAD.remove(("questions with passages", "not UTF-8"))  # where the file is refused
+
+
+@pytest.mark.parametrize(("reader", "broken"), BAD)
+def test_a_record_that_cannot_be_read_is_rejected_and_the_others_count(tmp_path, reader, broken):
+    (name, _, read), (good, record) = READERS[reader], RECORDS[reader]
+    line = LINES.get(broken) or (record % VALUES[broken]).encode()
+    rejects = Rejects(1.0)
+    assert len(read(saved(tmp_path / "here" / name, b"\n".join([good.encode(), line, good.encode()])), rejects)) == 2
+    assert [row[:2] for row in rejects.rows] == [(name, 2)]
+    assert rejects.read == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"id": "9" * 25}, "number"),  # more than 64 bits hold
+        ({"s_pop": VALUES["digits"]}, "number"),
+        ({"o_aliases": VALUES["surrogate"].join("[]")}, "list"),
+        ({"o_aliases": VALUES["digits"].join("[]")}, "list"),
+        ({"possible_answers": "[" * 50_000 + "]" * 50_000}, "list"),
+        ({"subj": "x" * 200_000}, "unreadable_row"),
+    ],
+)
+def test_a_row_of_popqa_that_cannot_be_read_is_rejected(tmp_path, change, reason):
+    row = dict.fromkeys(published.COLUMNS, "x") | dict.fromkeys(published.NUMBERS, "1") | {"prop": "author"}
+    row |= dict.fromkeys(published.LISTS, '["a"]')
+    row |= dict.fromkeys(("s_uri", "o_uri"), "http://www.wikidata.org/entity/Q1")
+    with (tmp_path / "popQA.tsv").open("w", newline="") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerows([published.COLUMNS, (row | change).values(), (row | {"id": "2"}).values()])
+    rejects = Rejects(1.0)
+    assert published.read_published(tmp_path / "popQA.tsv", rejects)["id"].to_pylist() == [2]
+    assert [row[1:3] for row in rejects.rows] == [(2, reason)]
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_a_file_that_is_one_value_is_named_where_that_cannot_be_read(tmp_path, value):
+    saved(tmp_path / "relation_query_templates.json", '{"P50": "Who wrote [X]?"}')
+    saved(tmp_path / "P50.test.json", f'[{{"question": {VALUES[value]}}}]')
+    with pytest.raises(LongtailError, match=r"P50\.test\.json: not JSON"):
+        entityquestions.read_questions(tmp_path, Rejects(1.0))
+    with pytest.raises(LongtailError, match=r"in\.jsonl: line 1: .*expected a JSON object"):
+        prediction_files.read(saved(tmp_path / "in.jsonl", f'{{"question_id": {VALUES[value]}}}'))
+    path = saved(tmp_path / "list/in.json", f"[{VALUES[value]}]")
+    with pytest.raises(LongtailError, match=r"in\.json: not JSON"):
+        list(question_files.read_questions(path.parent, Rejects(1.0)))
+    with pytest.raises(LongtailError, match=r"templates\.json: no JSON object"):
+        property_ids(saved(tmp_path / "templates.json", VALUES["deep"]))
+
+
+def test_two_halves_of_a_surrogate_pair_are_a_character():
+    assert parse_json('"\\ud83d\\ude00"') == "😀"
+    assert parse_json(b'"\\\\ud800"') == "\\ud800", "an escaped backslash begins no escape"
