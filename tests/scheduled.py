@@ -19,7 +19,6 @@ class Schedules:
     def __init__(self, project, deployments: str):
         self.project, self.folder = project, project.folder
         (self.folder / "prefect.yaml").write_text(deployments)
-        project.environment.pop("PREFECT_API_URL", None)  # it starts a server of its own
         project.environment |= {
             "PREFECT_SERVER_API_DEFAULT_LIMIT": "50",  # fewer than it plans ahead, as 200 are in a long life
             "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",

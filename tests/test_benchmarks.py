@@ -22,31 +22,25 @@ LIBRARIES = ("rank_bm25", "sentence-transformers", "llama-cpp-python", "gguf")
 MISSING = {measure.NO_FILES, measure.NO_WEIGHTS, *(f"{name} is not installed" for name in LIBRARIES)}
 
 
-@pytest.fixture
-def finished(built, settings, tmp_path):
-    """A project with a small corpus, models and indexes, as if a run had made them, and with one of DVC's stages."""
-    (tmp_path / "data").symlink_to(built / "data")
-    compute = settings["compute"] | {"threads": 2}  # then what forks stages loads DVC alone, which is quicker
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(settings | {"compute": compute}))
-    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"triples": {"foreach": ["wikidata"], "do": STAGE}}}))
-    for words in (["init", "-q", "--no-scm"], ["repro", "-q"]):
-        subprocess.run([sys.executable, "-m", "dvc", *words], cwd=tmp_path, check=True)
-    return tmp_path
-
-
 def names_on(text: str) -> list[str]:
     """The benchmarks whose rows the page has, each once."""
     return list(dict.fromkeys(re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)))
 
 
-def test_every_benchmark_runs_and_both_ways_give_the_same(root, finished):
+@pytest.mark.slow
+def test_every_benchmark_runs_and_both_ways_give_the_same(root, built, settings, tmp_path):
     """Each row is there, measured or with the reason why not; all benchmarks check that both ways gave the same."""
-    page = finished / "page.md"
+    page = tmp_path / "page.md"
     page.write_text(PAGE)
-    command = [sys.executable, "-m", "benchmarks", "--quick", "--page", str(page)]
+    (tmp_path / "data").symlink_to(built / "data")  # as if a run had made it
+    compute = settings["compute"] | {"threads": 2}  # then what forks stages loads DVC alone, which is quicker
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(settings | {"compute": compute}))
+    (tmp_path / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"triples": {"foreach": ["wikidata"], "do": STAGE}}}))
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(command, cwd=finished, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    for words in ("dvc init -q --no-scm", "dvc repro -q", "benchmarks --quick --page page.md"):
+        command = [sys.executable, "-m", *words.split()]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
     text = page.read_text()
     assert names_on(done.stdout) == names_on(text) == list(table.BENCHMARKS)
     assert text.startswith(PAGE.partition(table.BEGIN)[0])
@@ -87,25 +81,16 @@ def of(work: str, rate: float = 3.0):
     return lambda quick: [Row(work, "a loop", "lines", 1.0, rate, "splitting", 6.0)]
 
 
-def test_named_benchmarks_replace_their_own_rows_alone(measured):
-    assert measured([], of("first"))[0] == 0
-    code, page = measured(["lm", "dump"], of("second"))
-    assert code == 0
-    assert names_on(page) == list(table.BENCHMARKS)
-    assert re.findall(r"`(\w+)` \| second \| a loop \| 1 lines/s \| 3 \| 3 \| splitting: 6 \| 50%", page) == [
-        "dump",
-        "lm",
-    ]
-    assert page.count(" first ") == len(table.BENCHMARKS) - 2
-
-
-def test_a_row_has_its_ratio_of_the_run_before(measured):
-    measured(["lm"], of("scoring", rate=3.0))
-    _, page = measured(["lm"], lambda quick: of("scoring", rate=4.0)(quick) + of("answering")(quick))
-    ratios = [
-        (row[1], row[5], row[-1]) for row in (line[2:-2].split(" | ") for line in page.splitlines()) if len(row) > 9
-    ]
-    assert ratios[1:] == [("scoring", "4", "3"), ("answering", "3", "")]
+def test_named_benchmarks_replace_their_own_rows_alone_each_with_its_ratio_of_the_run_before(measured):
+    assert measured([], of("first", rate=4.0))[0] == 0
+    code, page = measured(["lm", "dump"], lambda quick: of("first")(quick) + of("second")(quick))
+    assert (code, names_on(page)) == (0, list(table.BENCHMARKS))
+    rows = [line[2:-2].split(" | ") for line in page.splitlines() if line.startswith(("| `dump`", "| `lm`"))]
+    shown = [(row[0], row[1], *row[3:8], row[-1]) for row in rows]
+    rates = ("1 lines/s", "3", "3", "splitting: 6", "50%")
+    both = (("first", "4"), ("second", ""))
+    assert shown == [(f"`{name}`", work, *rates, before) for name in ("dump", "lm") for work, before in both]
+    assert page.count(" first ") == len(table.BENCHMARKS)
 
 
 def test_a_benchmark_that_fails_keeps_its_rows_and_the_others_go_on(measured, capfd):

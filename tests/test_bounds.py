@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import tracemalloc
 from collections import deque
 from itertools import chain
@@ -32,12 +30,9 @@ def held(_: object = None) -> tuple[int, int, int]:
     return bounds.record(), bounds.whole(), bounds.rejects()
 
 
-def test_without_a_stage_they_are_those_of_every_profile(root):
+def test_a_stage_and_its_workers_have_its_params_and_without_a_stage_they_are_those_of_every_profile(root):
     assert held() == (64 << 20, 256 << 20, 100_000)
     assert "record_mb: 64.0\n  rejects_kept: 100000\n" in (root / "conf/config.yaml").read_text()
-
-
-def test_a_stage_has_its_params_and_so_have_its_workers(root, monkeypatch):
     text = (root / "params.yaml").read_text()
     Path("params.yaml").write_text(text.replace("record_mb: 64.0", "record_mb: 0.5").replace("kept: 100000", "kept: 7"))
     compute = params.Compute(threads=1, workers=2, executor="local", dask=None, device="cpu")
@@ -51,15 +46,6 @@ def test_a_stage_has_its_params_and_so_have_its_workers(root, monkeypatch):
     assert set(bounds.ENVIRONMENT) < set(pool.ENVIRONMENT)  # for a Dask cluster's
 
 
-def peak(read) -> int:
-    """The most bytes that Python held while `read` ran."""
-    tracemalloc.start()
-    read()
-    most = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return most
-
-
 def test_bad_rows_are_kept_up_to_the_bound():
     bounds.hold(INGEST)
     rejects = Rejects(1.0)
@@ -68,7 +54,7 @@ def test_bad_rows_are_kept_up_to_the_bound():
     assert (len(rejects.rows), rejects.metrics()["rejected"]) == (7, 20)
 
 
-def test_a_file_read_as_a_whole_is_refused_beyond_it():
+def test_what_is_read_as_a_whole_is_refused_beyond_it():
     bounds.hold(INGEST)
     Path("list.json").write_bytes(b"[\n" + b'{"question": "?"},\n' * 200_000 + b"{}]")
     message = r"^list\.json: more than 2 MB \(4 \* ingest\.record_mb\) in one piece, expected a short list"
@@ -76,22 +62,12 @@ def test_a_file_read_as_a_whole_is_refused_beyond_it():
         list(question_files.read_records(Path("list.json"), ["question"], Rejects(1.0)))
     Path("short.json").write_bytes(b"x" * bounds.whole())
     assert len(read_whole(Path("short.json"), "")) == bounds.whole()
-
-
-def test_an_endless_xml_tag_is_refused_before_it_is_held():
-    bounds.hold(INGEST)
     Path("d.xml").write_bytes(b'<mediawiki version="' + b"x" * 20_000_000 + b'"></mediawiki>')
     with pytest.raises(LongtailError, match=r"d\.xml: corrupt .*a tag longer than 2 MB"):
-        peak(lambda: list(wikipedia.read_pages("d.xml", Rejects(1.0))))
-    tracemalloc.stop()
-
-
-def test_a_line_of_a_dump_of_wikidata_that_has_no_end_is_refused():
-    bounds.hold(INGEST)
-    size = wikidata.BLOCK + 10_000_000
+        list(wikipedia.read_pages("d.xml", Rejects(1.0)))
     with Path("d.json").open("wb") as file:
         file.write(b'[\n{"type":"item","id":"Q1","labels":{"en":{"value":"')
-        file.truncate(size)
+        file.truncate(wikidata.BLOCK + 10_000_000)
     with pytest.raises(LongtailError, match=r"d\.json: a line longer than 0\.5 MB \(ingest\.record_mb\)"):
         deque(chain.from_iterable(wikidata.read_blocks(Path("d.json"))), maxlen=0)
 
@@ -100,14 +76,10 @@ def test_lines_are_not_gathered_for_one_row_of_a_table_beyond_it():
     bounds.hold(INGEST)
     line = "x" * 100_000
     Path("t.csv").write_text("\n".join(['a,"b', *[line] * 99, 'c"', "1,2"]))
-    rows = []
-    assert peak(lambda: rows.extend(csv_rows.table_rows(Path("t.csv"), ",", 2))) < 40_000_000
+    tracemalloc.start()
+    try:
+        rows = list(csv_rows.table_rows(Path("t.csv"), ",", 2))
+        assert tracemalloc.get_traced_memory()[1] < 40_000_000
+    finally:
+        tracemalloc.stop()
     assert [row[1] for row in rows if row[1] and len(row[1]) == 2] == [["1", "2"]]
-
-
-def test_bounds_are_read_when_they_are_needed(monkeypatch):
-    """So that a Dask worker of several projects has those of the project that it works for."""
-    assert held()[2] == 100_000
-    bounds.hold(INGEST)
-    assert held()[2] == 7
-    assert json.loads(os.environ["LONGTAIL_REJECTS_KEPT"]) == 7

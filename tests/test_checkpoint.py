@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +18,14 @@ import pytest
 import tiny_models
 import torch
 
-from pipelines import checkpoint, params, shards
+from pipelines import checkpoint, params
 
 TEXTS = [f"The town number {i} lies by the {('sea', 'lake', 'river')[i % 3]}." for i in range(60)]
-LM = tiny_models.trained_lm(layers=2, heads=2, steps=12, learning_rate=0.01, attention_dropout=0.2, dtype="bf16")
+LM = tiny_models.trained_lm(layers=2, heads=2, steps=8, learning_rate=0.01, attention_dropout=0.2, dtype="bf16")
 RETRIEVER = tiny_models.retriever(
     source="train",
     training=params.RetrieverTraining(
-        hidden_size=16, layers=1, heads=2, steps=12, batch_size=16, learning_rate=0.005, temperature=0.05
+        hidden_size=16, layers=1, heads=2, steps=8, batch_size=16, learning_rate=0.005, temperature=0.05
     ),
 )
 
@@ -51,50 +52,37 @@ def kill_each() -> None:
     for module in ("pipelines.lm.train_lm", "pipelines.retrieval.contrastive_training"):
         import_module(module)  # before the fork, not in each child
     checkpoint.EVERY, checkpoint.SHARE = 0.0, float("inf")
+    save_file = checkpoint.save_file
     for train in STAGES.values():
         for saves, written in ((2, 0.5), (3, 0.0)):
+            calls = count()
+
+            def save(tensors, path, calls=calls, saves=saves, written=written):
+                save_file(tensors, path)
+                if next(calls) == saves:
+                    os.truncate(path, int(path.stat().st_size * written))
+                    os.kill(os.getpid(), signal.SIGKILL)
+
             if child := os.fork():
                 assert os.waitpid(child, 0)[1] == signal.SIGKILL
             else:
-                kill_after(saves, written)
+                checkpoint.save_file = save
                 train()
                 os._exit(1)
 
 
-def kill_after(saves: int, written: float) -> None:
-    """Die in the save after so many, with that share of it written."""
-    real, calls = checkpoint.save_file, []
-
-    def save(tensors, path):
-        real(tensors, path)
-        calls.append(path)
-        if len(calls) > saves:
-            os.truncate(path, int(path.stat().st_size * written))
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    checkpoint.save_file = save
-
-
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory) -> Path:
+@pytest.fixture
+def inputs(workplace) -> None:
+    """What both stages read, in the working folder."""
     from pipelines.corpus import tokenizer
 
-    folder = tmp_path_factory.mktemp("inputs")
-    (folder / "c4").mkdir()
-    with gzip.open(folder / "c4/c4-train.00000-of-00001.json.gz", "wt") as out:
+    Path("c4").mkdir()
+    with gzip.open("c4/c4-train.00000-of-00001.json.gz", "wt") as out:
         out.writelines(json.dumps({"text": text, "url": "https://a.example"}) + "\n" for text in TEXTS)
     for name in ("pile", "wikipedia"):
-        (folder / "corpus" / name).mkdir(parents=True)
-        pq.write_table(pa.table({"text": TEXTS}), folder / "corpus" / name / "docs.parquet")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        tokenizer.train(TEXTS, 300, folder / "words")
-    return folder
-
-
-@pytest.fixture
-def there(inputs, tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(shutil.copytree(inputs, tmp_path / "there"))
+        Path("corpus", name).mkdir(parents=True)
+        pq.write_table(pa.table({"text": TEXTS}), f"corpus/{name}/docs.parquet")
+    tokenizer.train(TEXTS, 300, Path("words"))
 
 
 def trained(train, seed: int) -> dict[str, bytes]:
@@ -104,7 +92,7 @@ def trained(train, seed: int) -> dict[str, bytes]:
     return made | {"metrics": repr(metrics).encode()}
 
 
-def test_killed_again_and_again_it_ends_with_the_same_bytes(there, root, monkeypatch, capsys):
+def test_killed_again_and_again_it_ends_with_the_same_bytes(inputs, root, monkeypatch, capsys):
     whole = {stage: [trained(train, seed) for seed in (0, 1)] for stage, train in STAGES.items()}
     paths = f"{root}{os.pathsep}{root / 'tests'}"
     code = "import test_checkpoint; test_checkpoint.kill_each()"
@@ -124,31 +112,29 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(there, root, monkeyp
         assert not checkpoint.folder(stage).exists()
 
 
-def test_a_checkpoint_of_other_params_inputs_or_code_is_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "SCRATCH", tmp_path)
-    weights = [torch.nn.Parameter(torch.zeros(2))]
-    adam = torch.optim.Adam(weights)
-    data, code = np.arange(6), tmp_path / "code.py"
+WEIGHTS = [torch.nn.Parameter(torch.zeros(2))]
+ADAM = torch.optim.Adam(WEIGHTS)
+
+
+def test_a_checkpoint_of_other_params_inputs_or_code_is_none(workplace):
+    data, code = np.arange(6), Path("code.py")
     code.write_text("a = 1\n")
 
-    def opened(rate: float, array: np.ndarray) -> checkpoint.Checkpoints:
+    def opened(rate: float = 0.1, array: np.ndarray = data) -> checkpoint.Checkpoints:
         return checkpoint.Checkpoints("training", rate, checkpoint.digest([array]), code)
 
-    opened(0.1, data).save({"step": 3}, weights, adam)
+    opened().save({"step": 3}, WEIGHTS, ADAM)
     drawn = torch.rand(3)
-    assert opened(0.1, data).load(weights, adam) == {"step": 3}
+    assert opened().load(WEIGHTS, ADAM) == {"step": 3}
     assert torch.equal(torch.rand(3), drawn)
-    assert opened(0.2, data).load(weights, adam) == {}
-    assert opened(0.1, data[::-1]).load(weights, adam) == {}
+    assert opened(0.2).load(WEIGHTS, ADAM) == opened(array=data[::-1]).load(WEIGHTS, ADAM) == {}
     code.write_text("a = 2\n")
-    assert opened(0.1, data).load(weights, adam) == {}
+    assert opened().load(WEIGHTS, ADAM) == {}
 
 
-def test_saving_takes_no_more_than_its_share_of_the_time(tmp_path, monkeypatch):
+def test_saving_takes_no_more_than_its_share_of_the_time(workplace, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(shards, "SCRATCH", tmp_path)
     monkeypatch.setattr(checkpoint.time, "monotonic", lambda: now[0])
-    weights = [torch.nn.Parameter(torch.zeros(2))]
     kept = checkpoint.Checkpoints("training")
     due = []
     for now[0] in (checkpoint.EVERY - 1, checkpoint.EVERY):
@@ -158,7 +144,7 @@ def test_saving_takes_no_more_than_its_share_of_the_time(tmp_path, monkeypatch):
         now[0] += 10.0
 
     monkeypatch.setattr(checkpoint, "save_file", slow)
-    kept.save({"step": 1}, weights, torch.optim.Adam(weights))
+    kept.save({"step": 1}, WEIGHTS, ADAM)
     saved = now[0]
     for now[0] in (saved + 10.0 / checkpoint.SHARE - 1, saved + 10.0 / checkpoint.SHARE):
         due.append(kept.due())

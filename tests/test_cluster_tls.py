@@ -15,6 +15,8 @@ from waiting import PATIENCE, until
 from pipelines import params, pool
 from pipelines.errors import LongtailError
 
+pytestmark = pytest.mark.slow
+
 
 def commands(root: Path, mark: str) -> list[list[str]]:
     """The commands of the block of docs/cluster.md that has `mark`."""
@@ -73,26 +75,17 @@ def trusted(root, certificates, monkeypatch):
         yield
 
 
-def compute(address: str) -> params.Compute:
-    return params.Compute(threads=1, workers=2, executor="dask", dask=address, device="cpu")
-
-
-def test_shards_go_over_tls_to_the_workers_of_the_guide(workplace, address, trusted):
-    with pool.processes(compute(address)) as executor:
+def test_shards_go_over_tls_to_the_workers_of_the_guide_and_without_a_certificate_no_scheduler_answers(
+    workplace, address, request, monkeypatch
+):
+    compute = params.Compute(threads=1, workers=2, executor="dask", dask=address, device="cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "PATIENCE", 1)
+        with pytest.raises(LongtailError, match=r"compute.dask: no scheduler answers at tls://127"):
+            pool.about(address)
+    request.getfixturevalue("trusted")
+    with pool.processes(compute) as executor:
         assert list(executor.map(abs, [-1, -2])) == [1, 2]
-
-
-def test_without_a_certificate_no_scheduler_answers(workplace, address, monkeypatch):
-    monkeypatch.setattr(pool, "PATIENCE", 1)
-    with (
-        pytest.raises(LongtailError, match=r"compute.dask: no scheduler answers at tls://127"),
-        pool.processes(compute(address)),
-    ):
-        pass
-
-
-def test_a_cluster_is_described_with_its_gpus_and_its_dashboard(workplace, address, trusted):
     until(lambda: "has 2 workers" in pool.about(address))
-    assert pool.about(address).startswith(
-        f"{address} has 2 workers, 2 of them with the resource GPU; its dashboard: http"
-    )
+    said = f"{address} has 2 workers, 2 of them with the resource GPU; its dashboard: http"
+    assert pool.about(address).startswith(said)

@@ -27,10 +27,13 @@ def test_a_language_has_templates_prompts_and_a_stemmer_that_there_is(name):
     assert "en" not in spoken.codes or name == "en"
 
 
-def test_each_languages_terms_have_a_name_of_their_own():
+def test_each_languages_terms_have_a_name_of_their_own_and_another_languages_file_changes_no_stages_code():
     names = [Analyser(language.read(name)).name for name in language.codes()]
     assert len(set(names)) == len(names) >= 7
     assert "NFKC, lower case, words, Lucene's English stop words, Snowball english" in names
+    reached = code.files("pipelines.knowledge.entities")
+    assert {file.name for file in reached if file.parent == language.FOLDER} == {"en.yaml"}
+    assert list(code.of_languages()) == language.codes()
 
 
 @pytest.mark.parametrize(
@@ -53,16 +56,13 @@ def test_a_faulty_file_is_named(tmp_path, monkeypatch, change, problem):
         language.read("xx")
 
 
-def test_a_language_that_the_package_lacks_is_a_param_error_that_names_those_it_has(root):
+def test_an_unknown_language_and_published_questions_in_another_one_are_param_errors(root):
     values = yaml.safe_load(profiles.compose("sample", root))
     with pytest.raises(LongtailError, match=r"language.* de, en, es, fr, ja, ru, zh"):
         params_file.parse(values | {"language": "xx"})
     with pytest.raises(LongtailError, match=r"no such file as xx\.yaml, expected one of de, en"):
         language.read("xx")
-
-
-def test_published_questions_are_not_taken_for_those_of_another_language(root):
-    values = yaml.safe_load(profiles.compose("sample", root)) | {"language": "de"}
+    values["language"] = "de"
     with pytest.raises(LongtailError, match=r"parts: .*question_sets: entityquestions is English"):
         params_file.parse(values)
     values["parts"] |= {"question_sets": ["popqa"], "answered": ["popqa"]}
@@ -72,16 +72,9 @@ def test_published_questions_are_not_taken_for_those_of_another_language(root):
         params_file.parse(values)
 
 
-def test_another_languages_file_changes_no_stages_code():
-    reached = code.files("pipelines.knowledge.entities")
-    assert {file.name for file in reached if file.parent == language.FOLDER} == {"en.yaml"}
-    assert list(code.of_languages()) == language.codes()
-
-
 def test_stages_that_read_the_language_follow_its_file(root):
     stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"].values()
-    followed = [stage.get("params", []) for stage in stages]
-    reading = [entries for entries in followed if "language" in entries]
+    reading = [entries for stage in stages if "language" in (entries := stage.get("params", []))]
     assert len(reading) >= 16
     for entries in reading:
         (fingerprints,) = (entry["data/code.json"] for entry in entries if isinstance(entry, dict))

@@ -41,64 +41,46 @@ def shared(positions: np.ndarray, expected: list[list[int]]) -> float:
     return np.mean([set(row) == set(other) for row, other in zip(positions.tolist(), expected, strict=True)])
 
 
-@pytest.mark.parametrize(
-    ("method", "expected"),
-    [
-        ("dense", ("dense", "contriever")),
-        ("lsr", ("lsr", "contriever")),
-        ("replug_lsr", ("replug_lsr", "contriever")),
-        ("dense_contriever", ("dense", "contriever")),
-        ("hybrid", ("hybrid", "contriever")),
-        ("hybrid_e5-base-v2", ("hybrid", "e5-base-v2")),
-        ("reranked_e5-base-v2", ("reranked", "e5-base-v2")),
-        ("replug_e5-base-v2", ("replug", "e5-base-v2")),
-        ("replug_lsr_e5-base-v2", ("replug_lsr", "e5-base-v2")),
-        ("closed_book", ("closed_book", "")),
-        ("bm25", ("bm25", "")),
-    ],
-)
-def test_a_name_says_kind_and_retriever(method, expected):
+def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused():
     names = ["contriever", "e5-base-v2"]
-    assert methods.resolve(method, names) == expected
-    assert methods.resolve(methods.short(*expected, names), names) == expected
-
-
-@pytest.mark.parametrize(
-    "method", ["sparse", "dense_bert", "dense_", "bm25_e5", "hybrid_bert", "lsr_lsr", "replug_random", "dense_E5"]
-)
-def test_a_name_of_nothing_is_refused(method):
-    with pytest.raises(LongtailError, match=method):
-        methods.resolve(method, ["contriever", "e5"])
+    kinds = ("dense", "lsr", "replug", "replug_lsr", "hybrid", "reranked")
+    expected = {kind: (kind, "contriever") for kind in kinds} | {
+        "closed_book": ("closed_book", ""),
+        "bm25": ("bm25", ""),
+    }
+    expected |= {f"{kind}_e5-base-v2": (kind, "e5-base-v2") for kind in kinds}
+    for method, resolved in expected.items():
+        assert methods.resolve(method, names) == resolved
+        assert methods.short(*resolved, names) == method
+    assert methods.resolve("dense_contriever", names) == ("dense", "contriever")
+    for method in ("sparse", "dense_bert", "dense_", "bm25_e5", "hybrid_bert", "lsr_lsr", "replug_random", "dense_E5"):
+        with pytest.raises(LongtailError, match=method):
+            methods.resolve(method, ["contriever", "e5"])
 
 
 def test_methods_are_ordered_by_kind_and_the_main_retriever_is_first():
     mixed = ["hybrid", "replug_b", "dense_b", "genread", "dense_a", "closed_book", "dense", "random", "none", "bm25"]
-    assert methods.ordered(mixed) == [
-        *("none", "random", "closed_book", "bm25", "dense", "dense_b", "dense_a", "hybrid", "genread"),
-        "replug_b",
-    ]
+    expected = ["none", "random", "closed_book", "bm25", "dense", "dense_b", "dense_a", "hybrid", "genread", "replug_b"]
+    assert methods.ordered(mixed) == expected
 
 
-@pytest.mark.parametrize("index", INDEXES)
-def test_an_index_is_searched_with_its_own_encoder_and_settings(two_retrievers, index):
+def test_an_index_is_searched_with_its_own_encoder_and_settings_and_so_are_answers_and_recall(two_retrievers):
     """Prefixes and templates as well, which E5 needs: nothing else could tell that the others' were used."""
-    params = two_retrievers.params
-    positions, _ = open_index(index, "wikipedia", params).search(QUERIES, 5)
-    assert positions.tolist() == nearest(params, index, "wikipedia", QUERIES, 5)
-    others = [nearest(params, other, "wikipedia", QUERIES, 5) for other in INDEXES if other != index]
-    assert positions.tolist() not in others
-
-
-def test_answers_read_the_documents_of_the_retriever_in_their_name(two_retrievers):
-    params = two_retrievers.params
-    docs = pq.read_table("data/corpus/wikipedia/docs.parquet")["id"].to_pylist()
-    for prefix, k in (("", 1), ("replug_", params.replug.top_k)):
-        for index in INDEXES:
+    params, file = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
+    docs = pq.read_table(file)["id"].to_pylist()
+    expected = {index: nearest(params, index, "wikipedia", QUERIES, 10) for index in INDEXES}
+    by_recall = recall.search(file, Path("bm25"), QUERIES, params)
+    assert list(by_recall) == ["bm25", "dense", "dense_e5", "lsr", "lsr_e5", "hybrid"]
+    for index, best in expected.items():
+        assert by_recall[index].tolist() == best, index
+        found = open_index(index, "wikipedia", params).search(QUERIES, 5)[0].tolist()
+        assert found == [row[:5] for row in best]
+        assert found not in [[row[:5] for row in rows] for other, rows in expected.items() if other != index]
+        for prefix, k in (("", 1), ("replug_", params.replug.top_k)):
             method = f"{prefix}{index}" if "lsr" in index else index.replace("dense", prefix.rstrip("_") or "dense", 1)
-            found = passages.open_source(method, None, params, Path("data")).find(QUERIES)
-            best = [ids[0] for ids in found["doc_ids"].to_pylist()]
-            assert best == [docs[row[0]] for row in nearest(params, index, "wikipedia", QUERIES, 1)], method
-            assert {len(ids) for ids in found["doc_ids"].to_pylist()} == {k}
+            ids = passages.open_source(method, None, params, Path("data")).find(QUERIES)["doc_ids"].to_pylist()
+            assert [row[0] for row in ids] == [docs[row[0]] for row in best], method
+            assert {len(row) for row in ids} == {k}
 
 
 def test_a_hybrid_fuses_bm25_and_the_retriever_in_its_name(two_retrievers):
@@ -170,40 +152,22 @@ def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers,
     assert turned["dense@1"].positions.tolist() != found["dense@1"].positions.tolist(), "the curve is the main one's"
 
 
-def test_recall_is_of_each_retriever(two_retrievers):
-    params, docs = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
-    found = recall.search(docs, Path("bm25"), QUERIES, params)
-    assert list(found) == ["bm25", "dense", "dense_e5", "lsr", "lsr_e5", "hybrid"]
-    for index in INDEXES:
-        assert found[index].tolist() == nearest(params, index, "wikipedia", QUERIES, 10), index
-
-
 def test_files_of_answers_have_their_retrievers_name_whatever_the_order(tmp_path):
-    own, elsewhere = tmp_path / "predictions/popqa/tiny", tmp_path / "imported/popqa/opt"
+    elsewhere = {name: name for name in ("dense", "dense_b", "dense_c")}
     for folder, names in (
-        (own, ("bm25", "dense_a", "dense_b", "hybrid_b", "replug_lsr_b", "dense_gone")),
-        (elsewhere, ("dense", "dense_b", "dense_c")),
+        ("predictions/popqa/tiny", ("bm25", "dense_a", "dense_b", "hybrid_b", "replug_lsr_b", "dense_gone")),
+        ("imported/popqa/opt", elsewhere),
     ):
-        folder.mkdir(parents=True)
+        (tmp_path / folder).mkdir(parents=True)
         for name in names:
-            (folder / f"{name}.parquet").touch()
+            (tmp_path / folder / f"{name}.parquet").touch()
 
     def stems(*retrievers: str) -> dict:
         sets = answer_files.sets("popqa", ["tiny"], retrievers, tmp_path)
         return {lm: {method: file.stem for method, file in files.items()} for lm, files in sets.items()}
 
-    assert stems("a", "b") == {
-        "tiny": {
-            **{"bm25": "bm25", "dense": "dense_a", "dense_b": "dense_b"},
-            **{"hybrid_b": "hybrid_b", "replug_lsr_b": "replug_lsr_b"},
-        },
-        "opt": {"dense": "dense", "dense_b": "dense_b", "dense_c": "dense_c"},
-    }
-    assert stems("b", "a")["tiny"] == {
-        "bm25": "bm25",
-        "dense": "dense_b",
-        "dense_a": "dense_a",
-        "hybrid": "hybrid_b",
-        "replug_lsr": "replug_lsr_b",
-    }
-    assert stems()["opt"] == {"dense": "dense", "dense_b": "dense_b", "dense_c": "dense_c"}
+    same = {name: name for name in ("bm25", "dense_b", "hybrid_b", "replug_lsr_b")}
+    assert stems("a", "b") == {"tiny": same | {"dense": "dense_a"}, "opt": elsewhere}
+    turned = {"dense": "dense_b", "dense_a": "dense_a", "hybrid": "hybrid_b", "replug_lsr": "replug_lsr_b"}
+    assert stems("b", "a")["tiny"] == turned | {"bm25": "bm25"}
+    assert stems()["opt"] == elsewhere

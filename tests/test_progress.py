@@ -40,7 +40,7 @@ def test_a_piece_moves_its_bar_as_far_as_it_says_and_ends_whole(shown):
     assert shown == ["a: 3/10", "inner: 3/4", "inner: 4/4", "a: 6/10", "a: 6/10", "a: 6/10", "a: 10/10"]
 
 
-def test_where_no_bar_waits_nothing_is_shown(shown):
+def test_where_no_bar_waits_nothing_is_shown_and_a_piece_that_fails_is_not_done(shown):
     progress.advance(1, 2)
     with progress.whole("a", 2, "row"):
         other = threading.Thread(target=progress.advance, args=(1, 2))
@@ -49,9 +49,7 @@ def test_where_no_bar_waits_nothing_is_shown(shown):
         progress.advance(0, 0)
     assert shown == ["a: 2/2"]
 
-
-def test_a_piece_that_fails_is_not_done(shown):
-    @progress.whole("a", 2, "row")
+    @progress.whole("b", 2, "row")
     def fail():
         progress.advance(1, 2)
         raise ValueError("bad")
@@ -59,36 +57,33 @@ def test_a_piece_that_fails_is_not_done(shown):
     with pytest.raises(ValueError, match="bad"):
         fail()
     progress.advance(1, 2)
-    assert shown == ["a: 1/2"]
+    assert shown == ["a: 2/2", "b: 1/2"]
 
 
-@pytest.mark.parametrize("what", ["score", "next token", "answers", "ensemble", "own cache"])
-def test_a_models_batches_move_the_bar_of_a_shard(tmp_path, monkeypatch, shown, what):
-    monkeypatch.chdir(tmp_path)
+def test_batches_of_a_model_move_the_bar_of_a_shard_and_those_of_an_encoder_that_of_passages(
+    workplace, tmp_path, shown
+):
     lm = local_models.open_model(tiny_models.language_model(tmp_path / "model"), batch_tokens=120)
     prompts, continuations = local_models.pairs(40)
     weights = ensemble.log_weights(np.zeros((20, 2)), 1.0)
-    ask = {
-        "score": lambda: lm.score(prompts, continuations),
-        "next token": lambda: lm.next_token(prompts),
-        "answers": lambda: lm.generate(prompts, 3),
-        "ensemble": lambda: lm.generate_mixture(prompts, weights, 3),
-        "own cache": lambda: lm.generate(prompts, 3),
-    }[what]
-    if what == "own cache":
-        lm._passes.keeps, lm._decoded_tokens = False, None
-    shown.clear()
-    shards.map_shards("stage", "key", lambda shard, path: path.touch() or ask(), [1, 2], sizes=[40, 40], unit="text")
-    counts = [int(re.fullmatch(r"stage: (\d+)/80", line)[1]) for line in shown]
-    assert counts == sorted(counts)
-    assert {40, 80} < {*counts}
-    assert len({count for count in counts if count < 40}) > 2
-
-
-def test_embedding_moves_the_bar(tmp_path, shown):
-    folder = tiny_models.encoder(tmp_path / "encoder")
+    for name, ask in (
+        ("score", lambda: lm.score(prompts, continuations)),
+        ("next token", lambda: lm.next_token(prompts)),
+        ("answers", lambda: lm.generate(prompts, 3)),
+        ("ensemble", lambda: lm.generate_mixture(prompts, weights, 3)),
+        ("own cache", lambda: lm.generate(prompts, 3)),
+    ):
+        if name == "own cache":
+            lm._passes.keeps, lm._decoded_tokens = False, None
+        shown.clear()
+        shards.map_shards(name, "key", lambda _, path, ask=ask: path.touch() or ask(), [1, 2], sizes=[40, 40])
+        counts = [int(re.fullmatch(rf"{name}: (\d+)/80", line)[1]) for line in shown]
+        assert counts == sorted(counts)
+        assert {40, 80} < {*counts}
+        assert len({count for count in counts if count < 40}) > 2
     settings = tiny_models.retriever(batch_tokens=64)
-    encoder = Encoder.open(folder, settings, tiny_models.compute())
+    encoder = Encoder.open(tiny_models.encoder(tmp_path / "encoder"), settings, tiny_models.compute())
+    shown.clear()
     with progress.whole("passages", 40, "passage"):
         encoder.embed(tiny_models.words(40, 1, at_most=12))
     assert len(shown) > 3

@@ -32,32 +32,19 @@ def asking(*pids: str) -> Language:
     return msgspec.structs.replace(ENGLISH, name="More", templates=dict.fromkeys(pids, "Who is the child of {}?"))
 
 
-def test_a_new_relation_is_one_entry(tmp_path):
-    (tmp_path / "r.yaml").write_text("P40: child\n")
-    assert read_relations(tmp_path / "r.yaml", asking("P40"))["P40"].question("Ada") == "Who is the child of Ada?"
-
-
 def questions(folder: Path, relations: dict[str, Relation]) -> list[dict]:
     """PopQA from a small world's claims, through every stage that relations matter to."""
+    asked = {"source": "wikidata", "sampling": "term_frequency", "per_relation": 30, "mix": "drawn", "total": None}
     settings = SimpleNamespace(
         seed=0,
         language="en",
         c4=params.C4(sample_mb=1, match="all"),
-        popqa=params.PopQA(
-            source="wikidata",
-            sampling="term_frequency",
-            per_relation=30,
-            mix="drawn",
-            total=None,
-            refresh=False,
-            train_share=0.25,
-        ),
+        popqa=params.PopQA(**asked, refresh=False, train_share=0.25),
         popularity=SimpleNamespace(month="2021-10"),
         ingest=params.Ingest(max_reject_share=0.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000),
         compute=params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu"),
     )
-    frequencies = folder / "term_frequency"
-    build_term_frequency(settings, folder / "wikidata", folder / "c4", frequencies, relations)
+    build_term_frequency(settings, folder / "wikidata", folder / "c4", folder / "term_frequency", relations)
     build_triples(settings, folder, relations)
     build_popqa(settings, folder / "popqa", folder / "triples/triples.parquet", folder / "none.tsv", relations)
     return pq.read_table(folder / "popqa/popqa.parquet").to_pylist()
@@ -89,16 +76,9 @@ def test_an_added_entry_adds_its_questions_and_changes_nothing_else(tmp_path, mo
     assert {row["prop"] for row in added} == {"child"}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "child: child",
-        "P40: {name: child}",
-        "P40: child\nP41: child",
-        "P41: child of",  # of P40, the language has a template
-    ],
-)
+@pytest.mark.parametrize("text", ["child: child", "P40: {name: child}", "P40: child\nP41: child", "P41: child of"])
 def test_a_faulty_entry_is_named(tmp_path, text):
+    """The language has a template of P40."""
     (tmp_path / "r.yaml").write_text(text)
     with pytest.raises(LongtailError, match=r"r\.yaml: .*(P40|child|two relations)"):
         read_relations(tmp_path / "r.yaml", asking("P40"))

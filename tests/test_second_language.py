@@ -1,6 +1,7 @@
 """The sample's world in German, from Wikidata's dump to judged answers: the same facts by the same ids."""
 
 import copy
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,9 +21,6 @@ from pipelines.lm.language_model import Generation
 from pipelines.questions.popqa import build_popqa
 from pipelines.relations import read_relations
 from pipelines.world.generator import write_world
-
-WORLD = {"entities": 60, "lm_documents": 200, "lm_shards": 1, "pile_documents": 1, "questions": 12}
-PARTS = {"question_sets": ["popqa"], "answered": ["popqa"]}
 
 
 class Knowing:
@@ -45,10 +43,9 @@ class Knowing:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory, root) -> dict[str, SimpleNamespace]:
     """Language -> its params and its questions, made by the stages' functions from one generated world."""
-    folder = tmp_path_factory.mktemp("world")
-    values = yaml.safe_load(profiles.compose("sample", root))
-    values["world"] |= WORLD
-    values["parts"] |= PARTS
+    folder, values = tmp_path_factory.mktemp("world"), yaml.safe_load(profiles.compose("sample", root))
+    values["world"] |= {"entities": 60, "lm_documents": 200, "lm_shards": 1, "pile_documents": 1, "questions": 12}
+    values["parts"] |= {"question_sets": ["popqa"], "answered": ["popqa"]}
     values["popqa"]["sampling"] = "all"
     values["popularity"]["months"] = 1
     write_world(folder / "data/raw", values["seed"], params.World(**values["world"]))
@@ -74,9 +71,7 @@ def test_the_same_facts_are_asked_in_both_languages_each_with_its_own_words_and_
     asked = {code: read_relations(language=language.read(code)) for code in ("en", "de")}
     for question_id, row in german.items():
         other = english[question_id]
-        assert [row[name] for name in ("id", "s_uri", "split", "prop")] == [
-            other[name] for name in ("id", "s_uri", "split", "prop")
-        ]
+        assert all(row[name] == other[name] for name in ("id", "s_uri", "split", "prop"))
         assert row["question"] == asked["de"][row["relation"]].question(row["subj"]) != other["question"]
         assert other["question"] == asked["en"][row["relation"]].question(other["subj"])
     views = [(german[one]["s_pop"] or 0, english[one]["s_pop"] or 0) for one in english]
@@ -84,7 +79,7 @@ def test_the_same_facts_are_asked_in_both_languages_each_with_its_own_words_and_
     assert sum(there for there, _ in views) > 0
 
 
-def test_german_questions_are_asked_and_answers_judged_in_german(built, tmp_path, monkeypatch):
+def test_german_questions_and_passages_are_asked_for_and_answers_judged_in_german(built, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     questions, chosen = built["de"].questions, built["de"].params
     rows = {row["question_id"]: row for row in questions.to_pylist() if row["split"] == "test"}
@@ -95,17 +90,13 @@ def test_german_questions_are_asked_and_answers_judged_in_german(built, tmp_path
     assert len(answered) == 40
     for prompt in lm.asked:
         shots, question = prompt.context.rpartition("\n\n")[::2]
-        assert question.startswith("F: ")
-        assert question.endswith(" A:")
+        assert re.fullmatch("F: .* A:", question)
         assert shots.count("F: ") == shots.count(" A: ") == 2
         assert "Q: " not in prompt.context
     right = {row["question_id"]: row["correct_word"] for row in answered}
     assert right == {one: known.get(rows[one]["question"]) in rows[one]["possible_answers"] for one in right}
     assert 0 < sum(right.values()) < 40
-
-
-def test_a_passage_is_asked_for_in_german():
-    lm = Knowing({})
+    lm.asked.clear()
     passages.written(lm, 20, language.read("de")).find(["Welche Hauptstadt hat Norland?"])
     assert [prompt.context for prompt in lm.asked] == [
         "Schreibe einen Hintergrundtext aus Wikipedia, der die folgende Frage beantwortet. "

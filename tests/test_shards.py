@@ -9,12 +9,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from pipelines import shards
+
+LEFT = Path(".longtail/tmp")
 
 
 @pytest.fixture(autouse=True)
@@ -22,35 +24,23 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_file_appears_when_it_is_whole():
-    with shards.atomic("data/a.txt") as temporary:
+def test_a_file_appears_when_it_is_whole_and_a_failed_block_leaves_what_was_there():
+    with shards.atomic("data/a.json") as temporary:
         temporary.write_text("half")
-        assert not Path("data/a.txt").exists()
         assert not any(Path().glob("data/*")), "half-done work must not lie under data/"
-    assert Path("data/a.txt").read_text() == "half"
-
-
-def test_a_failed_block_leaves_what_was_there():
-    shards.write_json("data/a.json", {"a": 1})
-    before = Path("data/a.json").read_bytes()
+    assert Path("data/a.json").read_text() == "half"
 
     def fail():
         with shards.atomic("data/a.json") as temporary:
-            temporary.write_text("half")
+            temporary.write_text("other")
             raise ValueError("stop")
 
     with pytest.raises(ValueError, match="stop"):
         fail()
-    assert Path("data/a.json").read_bytes() == before
-    assert list(shards.SCRATCH.glob("tmp/*")) == []
-
-
-def test_a_folder_takes_the_old_ones_place():
-    for text in ("old", "new"):
-        with shards.atomic("data/folder") as temporary:
-            temporary.mkdir()
-            (temporary / text).write_text(text)
-    assert [p.name for p in Path("data/folder").iterdir()] == ["new"]
+    assert Path("data/a.json").read_text() == "half"
+    shards.write_json("data/a.json", {"b": 1, "a": "ä"})
+    assert Path("data/a.json").read_text(encoding="utf-8") == '{\n "a": "ä",\n "b": 1\n}\n'
+    assert list(LEFT.iterdir()) == []
 
 
 @pytest.fixture
@@ -63,11 +53,12 @@ def disk(tmp_path) -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.parametrize("elsewhere", ["data", ".longtail", "data/corpus"])
+@pytest.mark.parametrize("elsewhere", [None, "data", ".longtail", "data/corpus"])
 @pytest.mark.parametrize("path", ["data/corpus/wikipedia", "data/code.json", "here.json"])
-def test_data_and_half_done_work_may_lie_on_different_file_systems(disk, elsewhere, path):
-    Path(elsewhere).parent.mkdir(exist_ok=True)
-    Path(elsewhere).symlink_to(disk)
+def test_a_folder_takes_the_old_ones_place_also_between_file_systems(request, elsewhere, path):
+    if elsewhere:
+        Path(elsewhere).parent.mkdir(exist_ok=True)
+        Path(elsewhere).symlink_to(request.getfixturevalue("disk"))
     for text in ("old", "new"):
         with shards.atomic(path) as temporary:
             temporary.mkdir()
@@ -78,45 +69,6 @@ def test_data_and_half_done_work_may_lie_on_different_file_systems(disk, elsewhe
     assert [p.name for p in Path(path).iterdir()] == ["new"]
     assert not [p for p in (*Path("data").rglob("*"), *Path(".longtail").rglob("*")) if "-" in p.name], "left"
     assert {p.name for p in Path().iterdir()} <= {"data", ".longtail", "here.json"}
-
-
-def test_what_a_killed_process_left_on_another_file_system_is_swept_away(disk):
-    Path("data").symlink_to(disk)
-    kill_while_writing("data/questions/x")
-    assert [p.name for p in disk.glob(".longtail/tmp/*/*")] == ["x"], "beside its target, but in no output"
-    shards.sweep()
-    assert not list(disk.glob(".longtail/tmp/*"))
-
-
-def test_a_zombie_does_not_live():
-    """As in a container whose first process takes no note of the ends of others."""
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    (Path(".longtail/tmp") / f"{platform.node()}.{child.pid}-left").mkdir(parents=True)
-    assert not shards.lives(child.pid)
-    shards.sweep()
-    assert not list(Path(".longtail/tmp").iterdir())
-    child.wait()
-
-
-def test_what_a_killed_process_left_outside_of_the_project_is_swept_away_by_the_next_that_writes_there(disk):
-    kill_while_writing(disk / "x")
-    (disk / f"{platform.node()}.1-mine").mkdir()
-    assert len(list(disk.glob(".longtail.*/x"))) == 1
-    shards.write_json(disk / "y.json", 1)
-    assert sorted(p.name for p in disk.iterdir()) == [f"{platform.node()}.1-mine", "y.json"]
-
-
-def test_what_a_killed_join_spilled_is_swept_away():
-    kill("from pipelines import database\nwith database.connect(1.0, 1): os.kill(os.getpid(), 9)")
-    assert len(list(Path(".longtail/tmp").iterdir())) == 1
-    shards.sweep()
-    assert not list(Path(".longtail/tmp").iterdir())
-
-
-def test_a_result_outside_of_the_project_takes_its_place_on_any_file_system(disk):
-    shards.write_json(disk / "release/a.json", 1)
-    assert [p.name for p in disk.rglob("*")] == ["release", "a.json"]
 
 
 def test_all_files_are_on_disk_before_they_take_their_place(monkeypatch):
@@ -131,16 +83,6 @@ def test_all_files_are_on_disk_before_they_take_their_place(monkeypatch):
     assert events[3:] == ["replace", "data"]
 
 
-def test_json_is_stable():
-    shards.write_json("a.json", {"b": 1, "a": "ä"})
-    assert Path("a.json").read_text(encoding="utf-8") == '{\n "a": "ä",\n "b": 1\n}\n'
-
-
-def kill_while_writing(path: str | Path) -> None:
-    begun = f"with shards.atomic({str(path)!r}) as t: t.write_text('half'); os.kill(os.getpid(), 9)"
-    kill(f"from pipelines import shards\n{begun}")
-
-
 def kill(code: str) -> None:
     """Run Python code that ends by killing its own process."""
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
@@ -148,15 +90,50 @@ def kill(code: str) -> None:
     assert killed.returncode == -signal.SIGKILL
 
 
-def test_what_a_killed_process_left_is_swept_away_but_not_a_living_ones():
+def kill_while_writing(path: str | Path) -> None:
+    begun = f"with shards.atomic({str(path)!r}) as t: t.write_text('half'); os.kill(os.getpid(), 9)"
+    kill(f"from pipelines import shards\n{begun}")
+
+
+def test_what_killed_processes_left_is_swept_away_but_not_a_living_ones():
     kill_while_writing("data/x")
+    kill("from pipelines import database\nwith database.connect(1.0, 1): os.kill(os.getpid(), 9)")
     assert not Path("data/x").exists()
-    assert len(list(shards.SCRATCH.glob("tmp/*"))) == 1
+    assert len(list(LEFT.iterdir())) == 2
     with shards.atomic("data/y") as temporary:
         temporary.write_text("mine")
         shards.sweep()
     assert Path("data/y").read_text() == "mine"
-    assert list(shards.SCRATCH.glob("tmp/*")) == []
+    assert list(LEFT.iterdir()) == []
+
+
+def test_what_killed_processes_left_on_another_file_system_is_swept_away(disk):
+    Path("data").symlink_to(disk)
+    kill_while_writing("data/questions/x")
+    assert [p.name for p in disk.glob(".longtail/tmp/*/*")] == ["x"], "beside its target, but in no output"
+    shards.sweep()
+    assert not list(disk.glob(".longtail/tmp/*"))
+
+
+def test_what_a_killed_process_left_outside_of_the_project_is_swept_away_by_the_next_that_writes_there(disk):
+    kill_while_writing(disk / "x")
+    (disk / f"{platform.node()}.1-mine").mkdir()
+    assert len(list(disk.glob(".longtail.*/x"))) == 1
+    shards.write_json(disk / "release/a.json", 1)
+    shards.write_json(disk / "y.json", 1)
+    names = ["a.json", "release", f"{platform.node()}.1-mine", "y.json"]
+    assert sorted(p.name for p in disk.rglob("*")) == sorted(names)
+
+
+def test_a_zombie_does_not_live():
+    """As in a container whose first process takes no note of the ends of others."""
+    child = subprocess.Popen([sys.executable, "-Sc", ""])
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    (LEFT / f"{platform.node()}.{child.pid}-left").mkdir(parents=True)
+    assert not shards.lives(child.pid)
+    shards.sweep()
+    assert not list(LEFT.iterdir())
+    child.wait()
 
 
 def double(shard: int, path: Path) -> None:
@@ -165,29 +142,36 @@ def double(shard: int, path: Path) -> None:
     path.write_text(str(2 * shard))
 
 
-@pytest.mark.parametrize("workers", [None, 2])
-def test_shards_come_in_their_own_order(workers):
-    executor = ProcessPoolExecutor(workers) if workers else None
-    paths = shards.map_shards("stage", "key", double, list(range(20)), executor)
-    assert [int(path.read_text()) for path in paths] == [2 * i for i in range(20)]
+class Counting(ThreadPoolExecutor):
+    """Notes how many futures there are that are not done, each time that it is given work."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.futures: list[Future] = []
+        self.unfinished: list[int] = []
+
+    def submit(self, *work) -> Future:
+        self.futures.append(super().submit(*work))
+        self.unfinished.append(sum(not future.done() for future in self.futures))
+        return self.futures[-1]
 
 
-def test_an_executor_is_never_given_more_than_some_at_once(monkeypatch):
+@pytest.fixture(params=[False, True], ids=["here", "executor"])
+def executor(request):
+    if not request.param:
+        yield None
+    else:
+        with Counting() as executor:
+            yield executor
+
+
+def test_shards_come_in_their_own_order_and_an_executor_is_never_given_more_than_some_at_once(executor, monkeypatch):
     monkeypatch.setattr(shards, "AT_ONCE", 3)
-    unfinished: list[int] = []
-
-    class Counting(ThreadPoolExecutor):
-        def submit(self, *work) -> Future:
-            future = super().submit(*work)
-            open_futures.append(future)
-            unfinished.append(sum(not one.done() for one in open_futures))
-            return future
-
-    open_futures: list[Future] = []
-    paths = shards.map_shards("stage", "key", double, list(range(50)), Counting(2))
+    paths = shards.map_shards("stage", "key", double, list(range(50)), executor)
     assert [int(path.read_text()) for path in paths] == [2 * i for i in range(50)]
-    assert len(unfinished) == 50
-    assert max(unfinished) <= 3
+    if executor:
+        assert len(executor.unfinished) == 50
+        assert max(executor.unfinished) <= 3
 
 
 def test_a_shard_done_by_a_worker_thought_lost_stays():
@@ -196,21 +180,14 @@ def test_a_shard_done_by_a_worker_thought_lost_stays():
     shards._one(double, 5, path)
     shards._streamed(join, 6, [b"another"], path)
     assert path.read_text() == "8"
-    assert list(shards.SCRATCH.glob("tmp/*")) == []
+    assert list(LEFT.iterdir()) == []
 
 
 def test_finished_shards_are_not_done_again():
     with pytest.raises(ValueError, match="bad shard"):
         shards.map_shards("stage", "key", double, [1, 2, -1])
-    done: list[int] = []
-
-    def count(shard: int, path: Path) -> None:
-        done.append(shard)
-        path.write_text("again")
-
-    paths = shards.map_shards("stage", "key", count, [1, 2, -1])
-    assert done == [-1]
-    assert [path.read_text() for path in paths] == ["2", "4", "again"]
+    paths = shards.map_shards("stage", "key", lambda shard, path: path.write_text(f"again {shard}"), [1, 2, -1])
+    assert [path.read_text() for path in paths] == ["2", "4", "again -1"]
     shards.forget("stage", "key")
     assert not any(path.exists() for path in paths)
 
@@ -219,8 +196,7 @@ def test_a_key_follows_values_and_file_contents():
     Path("d").mkdir()
     Path("d/a").write_text("1")
     key = shards.key_of(1, "x", Path("d"))
-    assert key == shards.key_of(1, "x", Path("d"))
-    assert key != shards.key_of(2, "x", Path("d"))
+    assert key == shards.key_of(1, "x", Path("d")) != shards.key_of(2, "x", Path("d"))
     Path("d/a").write_text("2")
     assert key != shards.key_of(1, "x", Path("d"))
 
@@ -242,24 +218,15 @@ def expected(number: int) -> bytes:
     return b"%d:" % number + b"%d," % number * (number % 5 + 1) + b"x" * 100_000 * (number % 2)
 
 
-@pytest.fixture(params=[None, 2])
-def executor(request):
-    if request.param is None:
-        yield None
-    else:
-        with ProcessPoolExecutor(request.param) as pool:
-            yield pool
-
-
 def test_a_streams_shards_come_whole_in_their_own_order_and_no_more_than_asked_at_once(executor):
     taken = []
     paths = shards.map_stream("stage", "key", join, stream(range(12), taken), executor, at_once=3)
     for number, path in enumerate(paths):
         assert path.read_bytes() == expected(number)
         assert len(taken) <= number + 4
-        assert sum(len(name) == 1 for _, _, names in os.walk(shards.SCRATCH / "tmp") for name in names) <= 3
+        assert sum(len(name) == 1 for _, _, names in os.walk(LEFT) for name in names) <= 3
     assert number == 11
-    assert list(shards.SCRATCH.glob("tmp/*")) == []
+    assert list(LEFT.iterdir()) == []
 
 
 def test_finished_shards_of_a_stream_are_not_done_again(executor):

@@ -15,6 +15,8 @@ from pipelines.errors import LongtailError
 from pipelines.workers import Model, Steps, Workers, map_texts
 
 TASKS = [[f"text {i} {j}" for j in range(1 + i % 5)] for i in range(12)]
+SIZES = [len(task) for task in TASKS]
+EXPECTED = ["\n".join(f"<<{text}>>" for text in task) for task in TASKS]
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +31,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def model(parameters: int = 10**6, size: int = 1, times: int = 2) -> Model:
-    return Model(open_brackets, Path("model"), (times,), parameters, size)
+    return Model(Brackets, Path("model"), (times,), parameters, size)
 
 
 class Brackets:
@@ -38,17 +40,13 @@ class Brackets:
     device = "cpu"
 
     def __init__(self, folder: Path, times: int) -> None:
-        self.folder, self.opened = folder, os.getpid()
+        opened.append(folder)
+        self.folder = folder
         self.prefix, self.suffix = ((folder / name).read_text() * times for name in ("prefix", "inner/suffix"))
         assert (folder / "inner/empty").read_bytes() == b""
 
 
-opened = []
-
-
-def open_brackets(folder: Path, times: int) -> Brackets:
-    opened.append(folder)
-    return Brackets(folder, times)
+opened, begun, seen = [], [], []
 
 
 def put(brackets: Brackets, texts: list[str]) -> tuple[list[str], str, int, int]:
@@ -59,15 +57,9 @@ def put(brackets: Brackets, texts: list[str]) -> tuple[list[str], str, int, int]
     return [brackets.prefix + text + brackets.suffix for text in texts], str(brackets.folder), os.getpid(), len(opened)
 
 
-begun = []
-
-
 def read(task: list[str]) -> list[str]:
     begun.append(len(task))
     return task
-
-
-seen = []
 
 
 def write(_, result, path: Path) -> None:
@@ -75,21 +67,15 @@ def write(_, result, path: Path) -> None:
     path.write_text("\n".join(result[0]))
 
 
-def length(texts: list[str]) -> int:
-    return sum(map(len, texts))
-
-
-STEPS = Steps(read, put, write, length)
+STEPS = Steps(read, put, write, lambda texts: sum(map(len, texts)))
 
 
 def on(compute, times: int = 2) -> list[str]:
     """The shards' texts; what the workers said of themselves is in `seen`."""
-    for noted in (seen, opened, begun):
+    for noted in (opened, begun, seen):
         noted.clear()
     with Workers(model(times=times), compute) as many:
-        sizes = [len(task) for task in TASKS]
-        paths = map_texts(many, "stage", "key", TASKS, STEPS, sizes=sizes)
-        texts = [path.read_text() for path in paths]
+        texts = [path.read_text() for path in map_texts(many, "stage", "key", TASKS, STEPS, sizes=SIZES)]
     shards.forget("stage", "key")
     return texts
 
@@ -100,10 +86,6 @@ def compute_on(**changes):  # not tiny_models': workers import this module, and 
 
 def dask(cluster, **changes):
     return compute_on(executor="dask", dask=cluster.scheduler_address, **changes)
-
-
-EXPECTED = ["\n".join(f"<<{text}>>" for text in task) for task in TASKS]
-SIZES = [len(task) for task in TASKS]
 
 
 def test_little_work_or_one_worker_is_this_process_and_the_former_depends_on_the_inputs_alone(monkeypatch):
@@ -152,7 +134,7 @@ def test_no_more_processes_than_models_fit_into_memory(capsys):
     assert capsys.readouterr().out == "stage: this process alone opens model, no memory for more\n"
 
 
-def test_a_killed_run_goes_on(cluster):
+def test_a_killed_run_goes_on_and_a_worker_that_comes_late_is_sent_the_model(cluster):
     def interrupted(task, result, path):
         if task == TASKS[1]:
             raise KeyboardInterrupt
@@ -164,6 +146,10 @@ def test_a_killed_run_goes_on(cluster):
     assert 0 < len(done) < len(TASKS)
     assert on(dask(cluster)) == EXPECTED
     assert len(seen) == len(TASKS) - len(done)
+    with Workers(model(), dask(cluster)) as many:
+        map_texts(many, "stage", "first", TASKS[:1], STEPS)
+        lose(many)
+        assert [path.read_text() for path in map_texts(many, "stage", "key", TASKS, STEPS)] == EXPECTED
 
 
 @pytest.mark.slow
@@ -194,22 +180,11 @@ def test_a_cluster_is_sent_the_model_in_pieces_and_opens_it_anew_for_other_bytes
     assert on(dask(cluster), times=1) == [text.replace("<<", "<").replace(">>", ">") for text in EXPECTED]
     Path("model/prefix").write_text("[")
     assert on(dask(cluster)) == [text.replace("<", "[") for text in EXPECTED], "another model, under the same name"
-
-
-def test_a_model_that_arrives_changed_is_an_error(cluster, monkeypatch):
-    Path("model/other").write_text("no model that was sent before")
+    Path("model/prefix").write_text("what does not arrive")
     pieces = sending._pieces
     monkeypatch.setattr(sending, "_pieces", lambda file: ((at, piece[:-1]) for at, piece in pieces(file)))
     with pytest.raises(LongtailError, match="model: did not arrive whole at the Dask worker at tcp://"):
         on(dask(cluster))
-
-
-def test_a_worker_that_comes_late_is_sent_the_model(cluster):
-    with Workers(model(), dask(cluster)) as many:
-        map_texts(many, "stage", "first", TASKS[:1], STEPS)
-        lose(many)
-        paths = map_texts(many, "stage", "key", TASKS, STEPS)
-        assert [path.read_text() for path in paths] == EXPECTED
 
 
 def lose(many):
@@ -220,17 +195,6 @@ def lose(many):
 def _lose(key, dask_worker):
     shutil.rmtree(sending._home(dask_worker.local_directory, key), ignore_errors=True)
     workers._opened.clear()
-
-
-def test_a_model_that_is_too_large_to_be_sent_has_to_lie_where_the_workers_see_it(cluster, monkeypatch, project):
-    monkeypatch.setattr(sending, "MOST", 1)
-    Path("model/other").touch()  # no model that was sent before
-    assert on(dask(cluster)) == EXPECTED
-    assert {folder for folder, *_ in seen} == {str(project / "model")}
-    Path("model/other").write_text("another")
-    monkeypatch.setattr(sending, "_holds", _sees_nothing)
-    with pytest.raises(LongtailError, match=r"model: has 0 GB, more than is sent .* or set compute\.store$"):
-        on(dask(cluster))
 
 
 HOLDS = sending._holds
@@ -245,6 +209,14 @@ def blind(monkeypatch):
     """Any model is large, and no worker sees the project's folder."""
     monkeypatch.setattr(sending, "MOST", 1)
     monkeypatch.setattr(sending, "_holds", _sees_nothing)
+
+
+def test_a_model_that_is_too_large_to_be_sent_has_to_lie_where_the_workers_see_it(cluster, blind, monkeypatch, project):
+    with pytest.raises(LongtailError, match=r"model: has 0 GB, more than is sent .* or set compute\.store$"):
+        on(dask(cluster))
+    monkeypatch.setattr(sending, "_holds", HOLDS)
+    assert on(dask(cluster)) == EXPECTED
+    assert {folder for folder, *_ in seen} == {str(project / "model")}
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
@@ -268,15 +240,18 @@ def store(request, project, monkeypatch) -> Iterator[str]:
 
 
 def test_a_large_model_goes_through_a_store_once_and_is_checked_there(cluster, blind, monkeypatch, store):
-    Path("model/other").write_text(f"no model that was sent before: {store}")
     compute = dask(cluster, store=store)
     puts, put = [], sending._put
     monkeypatch.setattr(sending, "_put", lambda *args: puts.append(args) or put(*args))
     assert on(compute) == EXPECTED
     assert {Path(folder).parent.name for folder, *_ in seen} == {"longtail"}, "in the workers' scratch folders"
     (system, root), (_, key, _, names) = fsspec.url_to_fs(store), puts[0]
-    assert {"prefix", "inner/suffix", "inner/empty", "other"} == set(names)
-    kept = {path: system.info(path).get("LastModified", 0) for path in system.find(root)}
+    assert {"prefix", "inner/suffix", "inner/empty"} == set(names)
+
+    def stored() -> dict:
+        return {path: system.info(path).get("LastModified", 0) for path in system.find(root)}
+
+    kept = stored()
     assert len(kept) == len(names) + 1
 
     with Workers(model(), compute) as many:  # a worker that comes late
@@ -284,15 +259,14 @@ def test_a_large_model_goes_through_a_store_once_and_is_checked_there(cluster, b
         lose(many)
         map_texts(many, "stage", "key", TASKS, STEPS)
         shards.forget("stage", "key")
-        assert {path: system.info(path).get("LastModified", 0) for path in system.find(root)} == kept
+        assert stored() == kept
         lose(many)
         system.pipe_file(f"{root}/{key}/prefix", b"{")
         with pytest.raises(LongtailError, match="model: did not arrive whole at the Dask worker at tcp://"):
             map_texts(many, "stage", "key", TASKS, STEPS)
 
 
-def test_a_store_that_can_not_be_used_is_an_error_of_one_line(cluster, blind, monkeypatch, project):
-    Path("model/other").write_text("no model that was sent before, nowhere")
+def test_a_store_that_can_not_be_used_is_an_error_of_one_line(cluster, blind, monkeypatch):
     with pytest.raises(LongtailError, match=r"^compute\.store: can't write to nosuch://place \(ValueError: .*\)"):
         on(dask(cluster, store="nosuch://place"))
     monkeypatch.setattr(sending, "_put", lambda *_: None)  # as where this machine sees another disk than the workers
@@ -301,14 +275,10 @@ def test_a_store_that_can_not_be_used_is_an_error_of_one_line(cluster, blind, mo
 
 
 def test_a_table_says_what_computed_it_where_that_was_not_one_kind_of_cpu():
-    folder, _ = shards.begun("stage", "key")
-    for kinds, noted in (
-        (["CPU AVX2"], None),
-        (["CPU AVX2", "CPU AVX512"], "CPU AVX2, CPU AVX512"),
-        (["CPU AVX2", "NVIDIA H200"], "CPU AVX2, NVIDIA H200"),
-        (["NVIDIA H200"], "NVIDIA H200"),
-    ):
+    for kinds in (["CPU AVX2"], ["CPU AVX2", "CPU AVX512"], ["CPU AVX2", "NVIDIA H200"], ["NVIDIA H200"]):
+        folder, _ = shards.begun("stage", "key")
         for kind in kinds:
             workers._note(folder, kind)
-        assert workers.metadata("stage", "key") == ({"computed_on": noted} if noted else {})
-        shutil.rmtree(folder)
+        noted = workers.metadata("stage", "key")
+        assert noted == ({} if kinds == ["CPU AVX2"] else {"computed_on": ", ".join(kinds)})
+        shards.forget("stage", "key")

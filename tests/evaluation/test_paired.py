@@ -34,9 +34,8 @@ def models(tmp_path) -> paired.ByModel:
 
     On the 12 questions that both were asked, 4 to 15, tiny is right on 4, 5 and 6, big on 6 to 11.
     """
-    tiny = read(
-        tmp_path / "tiny", NUMBER[:16], closed_book=NUMBER < 7, bm25=NUMBER < 10, dense=(NUMBER < 4) | (NUMBER > 6)
-    )
+    dense = (NUMBER < 4) | (NUMBER > 6)
+    tiny = read(tmp_path / "tiny", NUMBER[:16], closed_book=NUMBER < 7, bm25=NUMBER < 10, dense=dense)
     big = read(tmp_path / "big", NUMBER[4:], closed_book=(NUMBER > 5) & (NUMBER < 12), dense=NUMBER < 9)
     return {"tiny": tiny, "big": big}
 

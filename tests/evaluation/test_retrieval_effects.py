@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import answer_tables
 import numpy as np
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.evaluation import accuracy, paired, retrieval_effects
+from pipelines.evaluation import paired, retrieval_effects
+from pipelines.world.facts import World
 
 N = 20
 NUMBER = np.arange(N)
@@ -30,11 +32,6 @@ def files(tmp_path) -> dict[str, Path]:
     answer_tables.write_answers(files["lsr"], NUMBER < 17, doc_has_answer=NUMBER < 15, **whose)
     answer_tables.write_answers(files["genread"], NUMBER >= 9)
     return files
-
-
-@pytest.fixture
-def answers(files) -> accuracy.Answers:
-    return accuracy.read(files["dense"].with_name("questions.parquet"), files)
 
 
 def test_where_retrieval_helps(answers):
@@ -120,18 +117,8 @@ def test_examples_show_the_beginning_of_the_best_document_and_the_answer_in_it(f
 
 def test_halves_are_the_worlds_own(answers):
     """The report's halves are those that the offline world drew when it wrote the language model's text."""
-    from pipelines.world.facts import World
-
-    class Numbered:
-        seed = 3
-
-        def item(self, entity):
-            return entity
-
-        def qid(self, item):
-            return f"Q{item}"
-
-    drawn = np.array([World.asked_as_evaluated(Numbered(), i) for i in range(N)])
+    world = SimpleNamespace(seed=3, item=lambda entity: entity, qid=lambda item: f"Q{item}")
+    drawn = np.array([World.asked_as_evaluated(world, i) for i in range(N)])
     asked, never = retrieval_effects.halves(answers, 3, 20)
     assert 0 < drawn.sum() < N
     assert (asked["questions"], never["questions"]) == (drawn.sum(), (~drawn).sum())

@@ -145,6 +145,12 @@ def refill(place: Path, template: Path) -> Path:
 
 
 @pytest.fixture
+def unserved(root, place, fresh) -> Project:
+    """The quick project, with nothing run yet. A run in a process of its own starts a server of its own."""
+    return Project(refill(place, fresh), root)
+
+
+@pytest.fixture
 def project(root, place, fresh, prefect) -> Project:
     """The quick project, with nothing run yet."""
     return Project(refill(place, fresh), root, prefect)

@@ -1,21 +1,21 @@
 """`longtail cache` lists what is kept of servers' answers, and drops what was named, and nothing else."""
 
+import re
 from pathlib import Path
 
 import completions_server
 import pytest
 import yaml
 
-from flows import cache, cli
+from flows import cache
 from pipelines import params, params_file, web
-from pipelines.errors import LongtailError
 from pipelines.lm.http_ledger import Ledger
 
 AFTER, BEFORE = "2026-01-03", "2026-01-02"
 
 
 @pytest.fixture
-def longtail(tmp_path, monkeypatch, capsys, root):
+def longtail(tmp_path, monkeypatch, root, call):
     """The command in a folder with the answers of two servers and of Wikimedia. Gives the lines it prints."""
     monkeypatch.chdir(tmp_path)
     values = yaml.safe_load((root / "params.yaml").read_text())
@@ -38,22 +38,15 @@ def longtail(tmp_path, monkeypatch, capsys, root):
     kept.put({"https://en.wikipedia.org/w/api.php?titles=Ada+L%C3%B6w": b"page"})
     kept.close()
 
-    def call(*words):
-        capsys.readouterr()
-        cli.app(["cache", *words], standalone_mode=False)
-        return capsys.readouterr().out.splitlines()
+    (tmp_path / "conf").mkdir()
+    for name in ("dvc.yaml", "conf/config.yaml"):
+        Path(name).touch()
 
-    return call
+    def lines(*words):
+        _, out, err = call("cache", *words)
+        return out.splitlines() or [err]
 
-
-def test_answers_are_listed_by_server_and_model(longtail):
-    lines = [line.split() for line in longtail()]
-    assert [(line[0], line[1], line[2]) for line in lines] == [
-        ("en.wikipedia.org", "fetch", "1"),
-        ("http://one:1/v1", "gpt", "2"),
-        ("http://two:2/v1", "gpt", "1"),
-    ]
-    assert lines[1][-5] < lines[1][-2], "first and last"
+    return lines
 
 
 @pytest.mark.parametrize(
@@ -64,14 +57,17 @@ def test_answers_are_listed_by_server_and_model(longtail):
         (("--prompt", "Ada L"), ["http://one:1/v1", "http://two:2/v1"]),
         (("--since", AFTER), ["http://one:1/v1"]),
         (("--before", BEFORE), ["en.wikipedia.org", "http://one:1/v1", "http://two:2/v1"]),
-        (
-            ("--server", "http://one:1/v1", "--prompt", "Velm"),
-            ["en.wikipedia.org", "http://one:1/v1", "http://two:2/v1"],
-        ),
     ],
 )
 def test_what_was_named_is_dropped_and_nothing_else(longtail, words, left):
     before = longtail()
+    listed = [line.split() for line in before]
+    assert [(line[0], line[1], line[2]) for line in listed] == [
+        ("en.wikipedia.org", "fetch", "1"),
+        ("http://one:1/v1", "gpt", "2"),
+        ("http://two:2/v1", "gpt", "1"),
+    ]
+    assert listed[1][-5] < listed[1][-2], "first and last"
     assert longtail("drop", *words)[-1].endswith("would be dropped; --yes drops them")
     assert longtail() == before
     longtail("drop", *words, "--yes")
@@ -94,13 +90,8 @@ def test_the_stages_to_run_again_are_named_and_unfinished_work_is_gone(longtail)
     assert params_file.load("lm").lm["far"].path == "gpt"
 
 
-def test_all_is_not_dropped_by_chance(longtail):
-    with pytest.raises(LongtailError, match="expected --server, --prompt, --before or --since"):
-        longtail("drop", "--yes")
+def test_all_is_not_dropped_by_chance_and_a_damaged_file_is_named(longtail):
+    assert "expected --server, --prompt, --before or --since" in longtail("drop", "--yes")[-1]
     assert len(longtail()) == 3
-
-
-def test_a_damaged_file_is_named(longtail):
     (cache.COMPLETIONS / "answers.sqlite").write_bytes(b"x" * 5000)
-    with pytest.raises(LongtailError, match=r"completions/answers\.sqlite: damaged .*remove the file"):
-        longtail()
+    assert re.search(r"completions/answers\.sqlite: damaged .*remove the file", longtail()[-1])

@@ -16,28 +16,29 @@ import pytest
 import yaml
 from waiting import PATIENCE, until
 
-from flows import cli, graph, running, server, terminal, workspace
-from pipelines import pool
+from flows import cli, graph, running, server, workspace
+from pipelines import pool, tracking
 from pipelines.errors import LongtailError
 from pipelines.lsr import plan, speed
 
+MLFLOW = """
+import sys
+from http.server import BaseHTTPRequestHandler, HTTPServer
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/health" else 404)
+        self.end_headers()
+HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+"""
+
 
 @pytest.fixture
-def longtail(tmp_path, monkeypatch, capsys, root):
-    """The command in a checkout in which nothing ran yet. Gives exit code, output and errors."""
-    (tmp_path / "conf").mkdir()
-    for name in ("params.yaml", "dvc.yaml", "conf/config.yaml"):
+def longtail(tmp_path, monkeypatch, root, call):
+    """The command in a checkout in which nothing ran yet."""
+    shutil.copytree(root / "conf", tmp_path / "conf")
+    for name in ("params.yaml", "dvc.yaml"):
         shutil.copy(root / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(terminal, "CALLED_FROM", tmp_path)
-
-    def call(*words, command="longtail"):
-        monkeypatch.setattr(sys, "argv", [command, *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return (ended.value.code, *capsys.readouterr())
-
     return call
 
 
@@ -49,23 +50,19 @@ def test_each_command_is_described_whole_on_80_columns(longtail, monkeypatch):
     assert [line for line in commands if not line.endswith(".") or line.endswith("...")] == []
 
 
-@pytest.mark.parametrize("part", running.Part)
-def test_a_part_that_makes_no_report_names_none(longtail, tmp_path, monkeypatch, part):
+def test_a_part_that_makes_no_report_names_none(longtail, tmp_path, monkeypatch):
     monkeypatch.setattr(graph, "read_with_cache", lambda folder, say: ([], set()))
     (tmp_path / "data/report").mkdir(parents=True)
     (tmp_path / "data/report/index.html").touch()
-    _, said, _ = longtail("run", part)
-    assert ("report" in said) == (part == "refresh"), said
+    for part in running.Part:
+        _, said, _ = longtail("run", part)
+        assert ("report" in said) == (part == "refresh"), said
 
 
 def test_status_ends_with_the_cluster_or_with_why_there_is_none(longtail, tmp_path, monkeypatch):
-    params = tmp_path / "params.yaml"
-    text = (
-        params.read_text()
-        .replace("executor: local", "executor: dask")
-        .replace("dask: null", "dask: tcp://10.0.0.1:8786")
-    )
-    params.write_text(text)
+    params = yaml.safe_load((tmp_path / "params.yaml").read_text())
+    params["compute"] |= {"executor": "dask", "dask": "tcp://10.0.0.1:8786"}
+    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.setattr(graph, "read", lambda root, beside_a_run: ([], {}))
     monkeypatch.setattr(pool, "about", lambda address: f"{address} has 3 workers")
     assert longtail("status")[1].splitlines()[-1] == "compute.dask: tcp://10.0.0.1:8786 has 3 workers"
@@ -78,17 +75,8 @@ def test_status_ends_with_the_cluster_or_with_why_there_is_none(longtail, tmp_pa
     assert (code, said.splitlines()[-1]) == (0, "compute.dask: no scheduler answers")
 
 
-@pytest.mark.parametrize("words", [["--device", "a10", "--measure"], ["--price", "2"], ["--device", "gtx"]])
-def test_options_of_a_plan_that_do_not_fit_are_refused_before_any_work(longtail, words):
-    code, said, error = longtail("plan", *words)
-    assert (code, said) == (1, "")
-    assert error.startswith("error: --")
-    assert error.count("\n") == 1
-
-
-def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, tmp_path, root, monkeypatch):
+def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, tmp_path, monkeypatch):
     """What was made is held against the profile's values, not against those of params.yaml."""
-    shutil.copytree(root / "conf", tmp_path / "conf", dirs_exist_ok=True)
     monkeypatch.setattr(speed, "REPETITIONS", 2)
     (tmp_path / "dvc.lock").write_text("stages:\n  made: {params: {params.yaml: {chunk.tokens: 128}}}\n")
     shown = []
@@ -100,24 +88,22 @@ def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, tmp_path, root, m
     assert (of_wikipedia.chunk.tokens, of_wikipedia.made) == (128, {"made"})
     assert (of_sample.chunk.tokens, of_sample.made) == (64, frozenset())
     assert (tmp_path / "params.yaml").read_bytes() == before
-    assert longtail("plan", "--profile", "mine")[2].startswith("error: no profile 'mine' in conf/profile")
 
 
 @pytest.mark.parametrize(
     ("words", "named"),
     [
         (("release", "--out", "params.yaml"), "--out {here}/params.yaml: {here}/params.yaml is a file"),
-        (
-            ("diff", "a", "b", "--out", "params.yaml/page"),
-            "--out {here}/params.yaml/page: {here}/params.yaml is",
-        ),
+        (("diff", "a", "b", "--out", "params.yaml/page"), "--out {here}/params.yaml/page: {here}/params.yaml is"),
         (("import-answers", "none.csv", "--dataset=popqa", "--lm=x", "--method=bm25"), "{here}/none.csv: no such file"),
         (("report",), "data/report/index.html: no such file; `longtail run` writes it"),
-        (
-            ("search", "Velm", "--retriever", "bm25"),
-            "data/index/bm25/wikipedia: no such index; `longtail run`",
-        ),
+        (("search", "Velm", "--retriever", "bm25"), "data/index/bm25/wikipedia: no such index; `longtail run`"),
         (("profile", "mine"), "no profile 'mine' in conf/profile"),
+        (("plan", "--profile", "mine"), "no profile 'mine' in conf/profile"),
+        (("plan", "--device", "a10", "--measure"), "--measure: "),
+        (("plan", "--price", "2"), "--price: "),
+        (("plan", "--device", "gtx"), "--device gtx: "),
+        (("init", "mine"), "{here}/mine: no such folder"),
     ],
 )
 def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, named):
@@ -136,70 +122,42 @@ def test_without_a_tuned_retriever_the_untuned_one_is_the_default(longtail, tmp_
     values["lms"], values["parts"]["scored"], values["parts"]["benchmarks"] = [], [], []
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
     assert longtail("ask", "Where?")[2] == "error: params.yaml: lms is empty, expected a language model that answers\n"
-
-
-def test_init_writes_a_profile_that_the_next_command_takes(longtail, tmp_path, root, monkeypatch):
-    shutil.copytree(root / "conf/profile", tmp_path / "conf/profile")
-    assert longtail("init", "mine")[2].startswith(f"error: {tmp_path}/mine: no such folder")
-    (tmp_path / "mine").mkdir()
-    shutil.copy(root / "tests/conftest.py", tmp_path / "mine")
-    code, said, error = longtail("init", "mine")
-    assert (code, said, error.count("\n")) == (1, "", 1)
-    (tmp_path / "mine/psgs_w100.tsv").write_text("id\ttext\ttitle\n1\tA harbour.\tVelm\n")
-    code, said, error = longtail("init", "mine", "--name", "harbours")
-    assert (code, error) == (0, "")
-    assert "not used: conftest.py: its beginning is in no layout that is read" in said
-    assert said.splitlines()[-1] == "  longtail run --profile harbours"
-    assert longtail("profile", "harbours")[0] == 0
-
-
-@pytest.mark.parametrize(
-    ("typed", "path", "printed"),
-    [
-        (".venv/bin/longtail", "/usr/bin", ".venv/bin/longtail"),
-        ("{here}/my env/bin/longtail", "/usr/bin", "'{here}/my env/bin/longtail'"),
-        ("{here}/.venv/bin/longtail", "{here}/.venv/bin", "longtail"),  # what a shell passes that looked it up
-        ("{here}/flows/cli.py", "/usr/bin", "longtail"),
-    ],
-)
-def test_a_command_that_is_printed_runs_as_it_stands(longtail, tmp_path, root, monkeypatch, typed, path, printed):
-    for folder in (".venv/bin", "my env/bin"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "longtail").touch(mode=0o755)
-    shutil.copytree(root / "conf/profile", tmp_path / "conf/profile")
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/psgs_w100.tsv").write_text("id\ttext\ttitle\n1\tA harbour.\tVelm\n")
-    monkeypatch.setenv("PATH", path.format(here=tmp_path))
-    printed = printed.format(here=tmp_path)
-    command = typed.format(here=tmp_path)
-    assert longtail("init", "mine", command=command)[1].splitlines()[-1] == f"  {printed} run --profile mine"
-    assert longtail("report", command=command)[2].endswith(f"; `{printed} run` writes it\n")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("ui", "--port"),
-        ("ui", "--mlflow-port"),
-        ("ui", "--explorer-port"),
-        ("explore", "--port"),
-        ("schedule", "--port"),
-    ],
-)
-def test_a_port_that_no_machine_has_is_refused(longtail, words):
-    code, _, error = longtail(*words, "99999")
-    assert code == 2
-    assert words[-1] in error
-    assert "less than or equal to 65535" in error
-
-
-def test_without_params_yaml_status_says_how_to_get_one(longtail, tmp_path):
     (tmp_path / "params.yaml").unlink()
     assert longtail("status") == (1, "", "error: params.yaml: no such file; `longtail profile sample` writes one\n")
 
 
-@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM])
-def test_ui_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_started(longtail, tmp_path, root, ending):
+def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(longtail, tmp_path, root, monkeypatch):
+    for folder in ("mine", ".venv/bin", "my env/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "longtail").touch(mode=0o755)
+    shutil.copy(root / "tests/conftest.py", tmp_path / "mine")
+    (tmp_path / "mine/psgs_w100.tsv").write_text("id\ttext\ttitle\n1\tA harbour.\tVelm\n")
+    for typed, path, printed in (
+        (".venv/bin/longtail", "/usr/bin", ".venv/bin/longtail"),
+        (f"{tmp_path}/my env/bin/longtail", "/usr/bin", f"'{tmp_path}/my env/bin/longtail'"),
+        (f"{tmp_path}/.venv/bin/longtail", f"{tmp_path}/.venv/bin", "longtail"),  # as a shell that looked it up says it
+        (f"{tmp_path}/flows/cli.py", "/usr/bin", "longtail"),
+    ):
+        monkeypatch.setenv("PATH", path)
+        code, said, error = longtail("init", "mine", "--force", command=typed)
+        assert (code, error) == (0, "")
+        assert said.splitlines()[-1] == f"  {printed} run --profile mine"
+        assert longtail("report", command=typed)[2].endswith(f"; `{printed} run` writes it\n")
+    assert "not used: conftest.py: its beginning is in no layout that is read" in said
+    assert longtail("profile", "mine")[0] == 0
+
+
+def test_a_port_that_no_machine_has_is_refused(longtail):
+    for command, option in (("ui", "--port"), ("ui", "--mlflow-port"), ("explore", "--port"), ("schedule", "--port")):
+        code, _, error = longtail(command, option, "99999")
+        assert code == 2
+        assert option in error
+        assert "less than or equal to 65535" in error
+
+
+def test_ui_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_started(longtail, tmp_path, root):
+    """MLflow is played. SIGTERM ends the command as Ctrl-C does."""
+
     class Healthy(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200 if self.path == "/api/health" else 404)
@@ -208,6 +166,8 @@ def test_ui_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_star
         def log_message(self, *_):
             pass
 
+    (tmp_path / "played").mkdir()
+    (tmp_path / "played/mlflow.py").write_text(MLFLOW)
     with HTTPServer(("127.0.0.1", 0), Healthy) as prefect:
         threading.Thread(target=prefect.serve_forever, daemon=True).start()
         note = tmp_path / running.HOME / "server.json"
@@ -217,40 +177,40 @@ def test_ui_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_star
         child = subprocess.Popen(
             [*command, "--mlflow-port", str(server._free_port())],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": str(root)},
+            env={**os.environ, "PYTHONPATH": f"{tmp_path / 'played'}:{root}"},
             stdout=subprocess.PIPE,
             text=True,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         lines = [child.stdout.readline() for _ in range(4)]
         assert lines[1] == f"Prefect:  http://127.0.0.1:{prefect.server_port}/runs\n"
         started = psutil.Process(child.pid).children(recursive=True)
         assert len(started) > 0
         assert lines[3] == "(Ctrl-C ends it)\n"
-        child.send_signal(ending)
+        child.send_signal(signal.SIGTERM)
         assert child.communicate(timeout=PATIENCE)[0] == "closed\n"
         assert child.returncode == 0
         assert [process for process in started if workspace._runs(process)] == []
         prefect.shutdown()
 
 
-def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(project):
-    (project.folder / "input.txt").write_text("sleep b1")
+def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(unserved):
+    (unserved.folder / "input.txt").write_text("sleep b1")
     command = [sys.executable, "-m", "dvc", "repro"]
-    child = subprocess.Popen(command, cwd=project.folder, env=project.environment, start_new_session=True)
+    environment = unserved.environment | {tracking.CONTEXT: '{"run": "by hand", "tags": {}}'}  # no recorder
+    child = subprocess.Popen(command, cwd=unserved.folder, env=environment, start_new_session=True)
     try:
-        until(lambda: (project.folder / "asleep").exists() or child.poll() is not None)
+        until(lambda: (unserved.folder / "asleep").exists() or child.poll() is not None)
         assert child.poll() is None
-        log = project.folder / ".longtail/logs/b@1.log"
+        log = unserved.folder / ".longtail/logs/b@1.log"
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("Running stage 'b@1':\nof an earlier run\n")
         os.utime(log, (0, 0))
-        by_hand = project.longtail("status").stdout.splitlines()[1].split(maxsplit=2)
+        by_hand = unserved.longtail("status").stdout.splitlines()[1].split(maxsplit=2)
         log.write_text("Running stage 'b@1':\nread 3 of 10\n")
-        done = project.longtail("status")
-        with (project.folder / workspace.LOCK).open("a") as lock:  # as `longtail run` holds it
+        done = unserved.longtail("status")
+        with (unserved.folder / workspace.LOCK).open("a") as lock:  # as `longtail run` holds it
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            beside = project.longtail("status").stdout.splitlines()
+            beside = unserved.longtail("status").stdout.splitlines()
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
@@ -259,7 +219,7 @@ def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(project):
     assert a.split(maxsplit=1) == ["a", "up to date"]
     assert by_hand[:2] == ["b@1", "running"]
     since = time.mktime(time.strptime(by_hand[2], "since %Y-%m-%d %H:%M"))
-    assert -60 < (project.folder / "asleep").stat().st_mtime - since < 3600, "when its command began, not an old log"
+    assert -60 < (unserved.folder / "asleep").stat().st_mtime - since < 3600, "when its command began, not an old log"
     assert b1.split(maxsplit=2) == ["b@1", "running", f"{by_hand[2]}; read 3 of 10"]
     assert b2.split()[:2] == ["b@2", "missing"]
     assert beside[2].split(maxsplit=2)[:2] == ["b@2", "waiting"]

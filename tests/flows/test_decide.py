@@ -5,7 +5,6 @@ import json
 import re
 
 import numpy as np
-import pytest
 import systems
 
 from pipelines.adaptive import rule
@@ -38,66 +37,34 @@ def test_decide_says_what_a_rule_does_on_other_questions(folder, made, tuned, lo
     said = longtail("decide", "thresholds/rule.json", "others.csv", "--columns", "signal=mentions")[1]
     assert "the rule's thresholds are monthly page views, the questions have mentions; is it the same?" in said
 
-
-def test_decide_needs_a_relation_and_a_signal_but_no_question(folder, tuned, longtail):
-    rule, _ = tuned("closed.csv", "rag.csv")
-    cut = rule["thresholds"]["P36"]
     (folder / "others.csv").write_text(f"relation,popularity\ncapital,{cut - 1}\ncapital,{cut}\n", encoding="utf-8")
-    code, said, error = longtail("decide", "thresholds/rule.json", "others.csv")
-    assert (code, error) == (0, "")
+    said = longtail("decide", "thresholds/rule.json", "others.csv")[1]
     with (folder / "decisions.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["id", "relation", "popularity", "retrieve", "answer", "why"]
+    assert list(rows[0]) == ["id", "relation", "popularity", "retrieve", "answer", "why"], "it needs no question"
     assert [(row["id"], row["retrieve"]) for row in rows] == [("1", "True"), ("2", "False")]
     assert re.search(r"capital +1 of +2 retrieve \(50\.0 %\)", said)
 
 
-def test_a_name_is_refused_where_there_is_one_rule(folder, tuned, longtail):
-    tuned("closed.csv", "rag.csv")
-    code, _, error = longtail("decide", "thresholds/rule.json", "popQA.tsv", "--name", "popqa/tiny/bm25")
-    assert (code, error) == (
-        1,
-        f"error: --name popqa/tiny/bm25: {folder}/thresholds/rule.json is a single rule, expected a run's "
-        "thresholds.json; leave it out\n",
-    )
-
-
-@pytest.mark.parametrize("policy", ["thresholds", "always", "never"])
-def test_the_reader_in_the_documents_decides_as_the_function_does(folder, root, tuned, monkeypatch, policy):
+def test_the_reader_in_the_documents_decides_as_the_function_does_and_knows_all_fields(folder, root, tuned):
     made, _ = tuned("closed.csv", "rag.csv")
-    cuts = {"thresholds": {"P36": 700.0, "P50": None, "P641": 0.0}, "always": None, "never": 0.0}[policy]
-    cuts = cuts if isinstance(cuts, dict) else dict.fromkeys(("P36", "P50", "P641"), cuts)
-    together = 50.0 if policy == "thresholds" else cuts["P36"]
-    made |= {"policy": policy, "thresholds": cuts, "together": together}
-    (folder / "thresholds/rule.json").write_text(json.dumps(made), encoding="utf-8")
     text = (root / "docs/adaptive.md").read_text(encoding="utf-8")
+    cells = re.findall(r"^\| ([^|]+) \|", text.split("### The rule\n")[1].split("\n### ")[0], re.MULTILINE)
+    assert {field for cell in cells for field in re.findall(r"`(\w+)`", cell)} == set(made)
     (shown,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def retrieve" in block]
     assert len([line for line in shown.splitlines() if line]) <= 10
-    monkeypatch.chdir(folder)
-    reader: dict = {}
-    exec(shown, reader)
-    file = rule.read(folder / "thresholds/rule.json")
-    for relation in (*made["names"], *made["names"].values(), "P999"):
-        for popularity in (None, 0, 49, 50, 699, 700, 1e9):
-            assert reader["retrieve"](relation, popularity) == rule.decide(file, relation, popularity).retrieve
-
-
-def test_the_fields_in_the_documents_are_those_of_the_rule(root, tuned):
-    made, _ = tuned("closed.csv", "rag.csv")
-    text = (root / "docs/adaptive.md").read_text(encoding="utf-8")
-    section = text.split("### The rule\n")[1].split("\n### ")[0]
-    cells = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
-    assert {field for cell in cells for field in re.findall(r"`(\w+)`", cell)} == set(made)
-
-
-def test_a_relation_is_known_by_its_id_and_by_its_name():
-    made = {"schema": "longtail-rule", "version": 1, "popular": "a", "tail": "b", "policy": "thresholds", "verdict": ""}
-    made |= {"thresholds": {"P36": 0.0}, "together": None, "shared": [], "observed": {}, "names": {"P36": "capital"}}
-    file = rule.parse(made, "rule.json")
-    assert [rule.decide(file, name, 5).retrieve for name in ("P36", "capital", "painter", None)] == [
-        *(False, False),
-        *(True, True),
-    ]
+    for policy in ("thresholds", "always", "never"):
+        cut = None if policy == "always" else 0.0
+        cuts = {"P36": 700.0, "P50": None, "P641": 0.0} if policy == "thresholds" else dict.fromkeys(made["names"], cut)
+        together = 50.0 if policy == "thresholds" else cut
+        rules = made | {"policy": policy, "thresholds": cuts, "together": together}
+        (folder / "thresholds/rule.json").write_text(json.dumps(rules), encoding="utf-8")
+        reader: dict = {}
+        exec(shown, reader)
+        file = rule.read(folder / "thresholds/rule.json")
+        for relation in (*made["names"], *made["names"].values(), "P999"):
+            for popularity in (None, 0, 49, 50, 699, 700, 1e9):
+                assert reader["retrieve"](relation, popularity) == rule.decide(file, relation, popularity).retrieve
 
 
 def test_a_rule_that_says_always_is_followed(folder, made, tuned, longtail):
@@ -110,13 +77,12 @@ def test_a_rule_that_says_always_is_followed(folder, made, tuned, longtail):
     longtail("decide", "thresholds/rule.json", "popQA.tsv")
     with (folder / "decisions.csv").open(newline="", encoding="utf-8") as file:
         assert {row["retrieve"] for row in csv.DictReader(file)} == {"False"}
-
-
-@pytest.mark.parametrize(
-    "text", ["[]", "{}", "no", '{"schema": "longtail-rule", "version": 2}', '{"schema": "longtail-rule"']
-)
-def test_what_is_no_rule_is_refused_in_a_line(folder, longtail, text):
-    (folder / "rule.json").write_text(text)
-    code, _, error = longtail("decide", "rule.json", "popQA.tsv")
-    assert (code, error.count("\n")) == (1, 1)
-    assert error.startswith(f"error: {folder}/rule.json: ")
+    assert longtail("decide", "thresholds/rule.json", "popQA.tsv", "--name", "popqa/tiny/bm25")[2] == (
+        f"error: --name popqa/tiny/bm25: {folder}/thresholds/rule.json is a single rule, expected a run's "
+        "thresholds.json; leave it out\n"
+    )
+    for text in ("[]", "no", '{"schema": "longtail-rule", "version": 2}'):
+        (folder / "rule.json").write_text(text)
+        code, _, error = longtail("decide", "rule.json", "popQA.tsv")
+        assert (code, error.count("\n")) == (1, 1)
+        assert error.startswith(f"error: {folder}/rule.json: ")

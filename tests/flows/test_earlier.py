@@ -44,23 +44,35 @@ def project(built, tmp_path, monkeypatch) -> list[str]:
     return built[1]
 
 
-def restored(old: str, tmp_path: Path, profile: str = "sample") -> tuple[str, str]:
+def restored(old: str, into: Path) -> tuple[str, str]:
     """What the run is called, and what its report says."""
-    into = tmp_path / "into"
-    name = earlier.restore(old, profile, into)
+    name = earlier.restore(old, "sample", into)
     assert (into / "questions/q.parquet").read_text() == (into / "report/index.html").read_text()
     return name, (into / "report/index.html").read_text()
 
 
-def test_a_commit_is_named_by_its_hash_a_branch_or_what_git_understands(project, tmp_path):
-    assert restored("HEAD~2", tmp_path) == (f"commit {project[0][:10]}", "first")
-
-
-def test_landed_runs_have_numbers_and_the_last_other_one_is_landed(project, tmp_path):
-    assert restored("landed", tmp_path / "last") == ("sample-2", "second")
+def test_a_commit_a_landed_run_and_a_release_are_named(project, tmp_path):
+    assert restored("HEAD~2", tmp_path / "commit") == (f"commit {project[0][:10]}", "first")
+    assert restored("landed", tmp_path / "last") == ("sample-2", "second"), "the last one that is another"
     assert restored("sample-1", tmp_path / "first") == ("sample-1", "first")
+    outs = yaml.safe_load(git(Path(), "show", f"{project[1]}:dvc.lock"))["stages"]["report"]["outs"]
+    Path("release/1.0.0").mkdir(parents=True)
+    made = {"dvc": {"report": {out["path"]: out["md5"] for out in outs}}}
+    Path("release/1.0.0/provenance.json").write_text(json.dumps(made))
+    assert restored("release/1.0.0", tmp_path / "release") == ("release 1.0.0", "second")
+
+
+def kept() -> list[str]:
+    return sorted(path.stem for path in earlier.RUNS.iterdir())
+
+
+def test_a_run_that_changed_nothing_is_not_kept_and_the_oldest_are_forgotten(project, monkeypatch):
     earlier.keep("sample")
-    assert sorted(path.name for path in earlier.RUNS.iterdir()) == [f"sample-{n}.lock" for n in (1, 2, 3)]
+    assert kept() == ["sample-1", "sample-2", "sample-3"]
+    monkeypatch.setattr(earlier, "KEPT", 2)
+    Path("dvc.lock").write_text("stages: {}")
+    earlier.keep("sample")
+    assert kept() == ["sample-3", "sample-4"]
 
 
 def test_after_a_first_run_landed_says_that_there_is_no_earlier_one(project, tmp_path):
@@ -73,29 +85,10 @@ def test_after_a_first_run_landed_says_that_there_is_no_earlier_one(project, tmp
         earlier.restore("landed", "sample", tmp_path / "into")
 
 
-def test_the_oldest_landed_runs_are_forgotten(project, monkeypatch):
-    monkeypatch.setattr(earlier, "KEPT", 2)
-    Path("dvc.lock").write_text("stages: {}")
-    earlier.keep("sample")
-    assert sorted(path.name for path in earlier.RUNS.iterdir()) == ["sample-3.lock", "sample-4.lock"]
-
-
-def test_a_release_names_its_outputs(project, tmp_path):
-    outs = yaml.safe_load(git(Path(), "show", f"{project[1]}:dvc.lock"))["stages"]["report"]["outs"]
-    Path("release/1.0.0").mkdir(parents=True)
-    made = {"dvc": {"report": {out["path"]: out["md5"] for out in outs}}}
-    Path("release/1.0.0/provenance.json").write_text(json.dumps(made))
-    assert restored("release/1.0.0", tmp_path) == ("release 1.0.0", "second")
-
-
-@pytest.mark.parametrize("old", ["nothing", "--output=x", "other-1", "../landed/sample-1"])
-def test_what_is_none_of_them_is_one_line_that_names_the_landed_runs(project, tmp_path, old):
-    with pytest.raises(LongtailError, match=r"sample-1, sample-2, sample-3") as error:
-        earlier.restore(old, "sample", tmp_path / "into")
-    assert str(error.value).startswith(f"--compare {old}: no such")
-
-
-def test_what_the_cache_lacks_is_one_line(project, tmp_path):
+def test_what_is_none_of_them_and_what_the_cache_lacks_is_one_line(project, tmp_path):
+    for old in ("nothing", "--output=x", "other-1", "../landed/sample-1"):
+        with pytest.raises(LongtailError, match=rf"^--compare {old}: no such.* \(sample-1, sample-2, sample-3\)"):
+            earlier.restore(old, "sample", tmp_path / "into")
     shutil.rmtree(".dvc/cache")
     with pytest.raises(LongtailError, match=r"data/report of commit \w{10}: not in DVC's cache"):
         earlier.restore("HEAD", "sample", tmp_path / "into")

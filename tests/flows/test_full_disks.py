@@ -71,15 +71,15 @@ def one_line(said: subprocess.CompletedProcess, expected: str) -> None:
 @pytest.mark.parametrize(
     ("place", "how"), [("data", "ro"), (".longtail", "full"), (".dvc/tmp", "ro"), (".dvc/cache", "full")]
 )
-def test_a_place_that_cannot_be_written_to_is_named_before_any_work(project, place, how):
-    before = files(project)
+def test_a_place_that_cannot_be_written_to_is_named_before_any_work(unserved, place, how):
+    before = files(unserved)
     what = "read-only file system; make it writable, or use another" if how == "ro" else r"\d+ kB are left on its .*"
-    with mounted(project.folder / place, how):
-        one_line(project.longtail("run"), f"{re.escape(place)}: {what}")
+    with mounted(unserved.folder / place, how):
+        one_line(unserved.longtail("run"), f"{re.escape(place)}: {what}")
         if place == "data":
-            one_line(by_itself(project, "work.py", "a"), f"a: data: {what}")
-    assert files(project) == before
-    assert not (project.folder / "begun.txt").exists()
+            one_line(by_itself(unserved, "work.py", "a"), f"a: data: {what}")
+    assert files(unserved) == before
+    assert not (unserved.folder / "begun.txt").exists()
 
 
 @pytest.mark.usefixtures("mounting")
@@ -135,10 +135,10 @@ sys.exit(1)
 
 
 @pytest.mark.usefixtures("mounting")
-def test_whatever_writes_to_a_full_disk_is_one_line(project):
+def test_whatever_writes_to_a_full_disk_is_one_line(unserved):
     """Also where a library has words of its own, or the system would kill a process that fills a mapped file."""
-    with mounted(project.folder / "data", "size=2m"), mounted(project.folder / ".longtail/tmp", "size=2m"):
-        said = by_itself(project, "-c", WRITE)
+    with mounted(unserved.folder / "data", "size=2m"), mounted(unserved.folder / ".longtail/tmp", "size=2m"):
+        said = by_itself(unserved, "-c", WRITE)
     lines = [line for line in said.stderr.splitlines() if line.startswith("error: ")]
     for line, way in zip(lines, ("parquet", "spill", "array", "mapped", "index", "weights", "json"), strict=True):
         spilt = r"\.longtail/tmp: no space left for what exceeds ingest\.memory_gb"

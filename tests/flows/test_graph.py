@@ -48,17 +48,23 @@ def test_a_long_stage_comes_first():
     assert [stage.name for stage in graph.ready(waiting, set(), [], compute(2))] == ["2", "0"]
 
 
-@pytest.mark.parametrize(("given", "mark", "starts"), [(compute(2), "one", True), (compute(2), "all", False),
-                                                       (compute(2, "cuda"), "one", False)])  # fmt: skip
-def test_a_stage_that_takes_all_workers_starts_when_one_is_free(given, mark, starts):
-    running, waiting = stages(mark, "all")
-    assert bool(graph.ready([running, waiting], {"0"}, [running], given)) == starts
+def test_a_stage_that_takes_all_workers_starts_when_one_is_free():
+    for given, mark, starts in (("cpu", "one", True), ("cpu", "all", False), ("cuda", "one", False)):
+        running, waiting = stages(mark, "all")
+        assert bool(graph.ready([running, waiting], {"0"}, [running], compute(2, given))) == starts
 
 
 @pytest.fixture(scope="module")
 def every(root) -> list[graph.Stage]:
-    """The stages of dvc.yaml."""
-    return graph.read(root)[0]
+    """The stages of dvc.yaml. Each file of params is parsed once."""
+    from dvc.dependency import param
+
+    parsed, load = [], param.load_path
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(param, "load_path", lambda path, fs: parsed.append(path) or load(path, fs))
+        found = graph.read(root)[0]
+    assert len(parsed) == len({*parsed}) > 0
+    return found
 
 
 PARAMS = "seed: 1\nlm: {a: {dtype: fp32}}\nlists: [1, 2]\n"
@@ -82,15 +88,6 @@ def test_changed_params_are_those_that_dvc_names(tmp_path, monkeypatch):
         expected = {name: graph._reasons(entries) for name, entries in repo.status().items()}
     assert set(expected) == {"a", "b", "c"}
     assert graph.read(tmp_path)[1] == graph.read(tmp_path, beside_a_run=True)[1] == expected
-
-
-def test_each_file_of_params_is_parsed_once(root, monkeypatch):
-    from dvc.dependency import param
-
-    parsed, load = [], param.load_path
-    monkeypatch.setattr(param, "load_path", lambda path, fs: parsed.append(path) or load(path, fs))
-    graph.read(root)
-    assert len(parsed) == len({*parsed}) > 0
 
 
 FAILED = "failed to reproduce 'code': failed to run: "
@@ -123,16 +120,13 @@ def test_the_error_behind_a_killed_stages_progress_bar_is_a_line_of_its_own():
         assert [*_lines(stream, say=[].append)][-1] == error
 
 
-def test_of_stages_that_as_many_wait_for_those_first_in_dvc_yaml_start_first(every):
+def test_long_stages_start_first_then_those_first_in_dvc_yaml(every):
     names = [stage.name for stage in every]
     answers = [name for name in names if name.startswith("answer") and "@popqa" in name]
-    assert answers[:4] == ["answer_replug@popqa-tiny-dense"] + [
-        f"answer@popqa-tiny-{method}" for method in ("genread", "bm25", "closed_book")
-    ]
     started = set(names) - set(answers)
-    first_lsr = "answer_replug_lsr@popqa-tiny-dense"  # long, and thresholds wait for it
-    assert [stage.name for stage in graph.ready(every, started, [], compute(2))] == [first_lsr, answers[0]]
-    assert [stage.name for stage in graph.ready(every, started | {first_lsr}, [], compute(2))] == answers[:2]
+    long = "answer_replug_lsr@popqa-tiny-dense"
+    assert [stage.name for stage in graph.ready(every, started, [], compute(2))] == [long, answers[0]]
+    assert [stage.name for stage in graph.ready(every, started | {long}, [], compute(2))] == answers[:2]
 
 
 def test_stages_wait_only_for_what_they_read(every):
@@ -143,20 +137,14 @@ def test_stages_wait_only_for_what_they_read(every):
 
 
 def test_a_part_is_its_stages_in_every_item_and_all_that_they_need(every):
+    for part, of_part in graph.PARTS.items():
+        chosen = graph.part(every, of_part)
+        assert all(set(stage.needs) <= {other.name for other in chosen} for stage in chosen)
+        assert (len(chosen) == len(every)) == (part == "refresh")
     names = [stage.name for stage in graph.part(every, graph.PARTS["retriever"])]
     assert {"fetch", "chunk@pile", "base_retriever@dense", "index@pile-dense", "train_lsr@dense"} <= set(names)
     assert {"index_lsr@wikipedia-dense", "evaluate_retrieval@retrieval"} <= set(names)
     assert not {"tune_thresholds@popularity", "evaluate_tasks@nq-tiny", "report"}.intersection(names)
     assert names == [stage.name for stage in every if stage.name in names]
-
-
-@pytest.mark.parametrize("part", graph.PARTS)
-def test_every_part_names_stages_that_there_are(every, part):
-    chosen = graph.part(every, graph.PARTS[part])
-    assert all(set(stage.needs) <= {other.name for other in chosen} for stage in chosen)
-    assert (len(chosen) == len(every)) == (part == "refresh")
-
-
-def test_a_part_without_its_stage_is_named():
     with pytest.raises(LongtailError, match=r"this run has no stage chunk; name its data under parts"):
         graph.part(stages(None), ("chunk",))

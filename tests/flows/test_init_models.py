@@ -14,62 +14,57 @@ from flows import init_profile, profiles
 from pipelines.lsr import plan, speed, workload
 
 
-def test_of_two_language_models_the_smaller_is_the_main_one(checkout):
+def test_of_two_language_models_the_smaller_is_the_main_one_and_why_no_chat_template_is_used_is_said(checkout):
     write(checkout, FILES["popqa"] | FILES["wikipedia"])
-    gpt(checkout / "Pythia-1.4b", positions=2048, parameters=1000)
     gpt(checkout / "hub/models--a--gpt2-small/snapshots/0123abcd", positions=1024, parameters=10)
-    init_profile.init(checkout, None)
-    params = composed()
-    assert params.lms == ["gpt2-small", "pythia-1-4b"]
-    assert params.tokenizer.path.endswith("0123abcd")
-    assert 0 < params.answer.n_shots * 200 < 1024
-
-
-def test_why_a_chat_template_is_not_used_and_when_to_use_it_stands_beside_the_model(checkout):
-    write(checkout, FILES["popqa"] | FILES["wikipedia"])
-    gpt(checkout / "plain")
-    instruct = gpt(checkout / "smol-instruct", parameters=20)
+    instruct = gpt(checkout / "Smol-1.4b", positions=2048, parameters=1000)
     write(instruct, {"tokenizer_config.json": {"chat_template": "{{ messages }}"}})
     said = init_profile.init(checkout, None)
+    params = composed()
+    assert params.lms == ["gpt2-small", "smol-1-4b"]
+    assert params.tokenizer.path.endswith("0123abcd")
+    assert 0 < params.answer.n_shots * 200 < 1024
+    assert not params.lm["smol-1-4b"].chat
     assert [line.rpartition("; ")[2] for line in said if "chat template" in line] == [
         "its chat template is not used (the profile says why)"
     ]
     above = Path("conf/profile/data.yaml").read_text().partition("\nlm:")[0].splitlines()[-1]
-    assert above.startswith("# smol-instruct has a chat template")
-    assert "the papers" in above
-    assert "Set chat: true" in above
-    assert not composed().lm["smol-instruct"].chat
+    assert re.match("# smol-1-4b has a chat template.* the papers .* Set chat: true", above)
 
 
 @pytest.mark.parametrize(("positions", "gpu", "n_shots"), [(256, False, 0), (8192, False, 5), (8192, True, 15)])
-def test_demonstrations_fit_beside_a_passage(checkout, monkeypatch, positions, gpu, n_shots):
+def test_demonstrations_fit_beside_a_passage_and_replugs_documents_in_bearable_time(
+    checkout, monkeypatch, positions, gpu, n_shots
+):
     monkeypatch.setattr(init_profile, "this_machine", lambda: LAPTOP._replace(gpu=gpu))
     write(checkout, FILES["popqa"] | FILES["wikipedia"])
-    gpt(checkout / "gpt2", positions=positions)
+    gpt(checkout / "gpt2", positions=positions), bert(checkout / "encoder")
     init_profile.init(checkout, None)
-    assert composed().answer.n_shots == n_shots
-    assert composed().answer.passage_tokens == min(150, positions // 4)  # GenRead's passage, beside its question
-    assert composed().compute.device == ("cuda" if gpu else "cpu")
+    params, prompts = composed(), 10 if gpu else 5
+    assert params.answer.n_shots == n_shots
+    assert params.answer.passage_tokens == min(150, positions // 4)  # GenRead's passage, beside its question
+    assert params.compute.device == ("cuda" if gpu else "cpu")
+    assert params.replug.top_k == prompts
+    costs = f"# These are {prompts} of the {prompts + 5} prompts that a question makes, so fewer save the most time.\n"
+    assert f"{costs}replug:\n" in Path("conf/profile/data.yaml").read_text()
 
 
 def test_a_large_model_gets_fewer_processes_with_more_threads_and_fewer_questions(checkout):
     write(checkout, FILES["popqa"] | FILES["wikipedia"])
-    gpt(checkout / "small")
-    init_profile.init(checkout, None)
-    small = composed()
-    gpt(checkout / "small", parameters=1_500_000_000)
-    init_profile.init(checkout, None, force=True)
-    large = composed()
+    made = []
+    for parameters in (10, 1_500_000_000, 3_000_000_000):
+        gpt(checkout / "gpt2", parameters=parameters)
+        init_profile.init(checkout, None, force=True)
+        made.append(composed())
+    small, large, largest = made
     assert (small.compute.workers, small.compute.threads) == (4, 1)
     assert (large.compute.workers, large.compute.threads) == (1, 4)
     assert small.answer.max_questions > large.answer.max_questions == 200
-    gpt(checkout / "small", parameters=3_000_000_000)
-    init_profile.init(checkout, None, force=True)
-    assert composed().lm["small"].dtype == "bf16"
+    assert (large.lm["gpt2"].dtype, largest.lm["gpt2"].dtype) == ("fp32", "bf16")
 
 
-@pytest.mark.parametrize("parameters", [30_000_000, 1_500_000_000])
-def test_init_and_plan_say_the_same_time(checkout, monkeypatch, parameters):
+def test_init_and_plan_say_the_same_time(checkout, monkeypatch):
+    parameters = 30_000_000
     monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: threads * LAPTOP.operations)
     monkeypatch.setattr(plan.os, "cpu_count", lambda: LAPTOP.cores)
     monkeypatch.setattr(workload, "sizes", lambda params: {"gpt2": workload.Size(parameters, 0, "here")})
@@ -93,18 +88,6 @@ def test_init_and_plan_say_the_same_time(checkout, monkeypatch, parameters):
         (row,) = (line for line in planned if line.startswith(planned_of))
         of_plan = minutes(r"([\d.]+) (h|m|s)\w*  ", row)
         assert minutes(said_of + r"takes? about ([\d.]+) (h|m)", said) == pytest.approx(of_plan, rel=0.05, abs=1)
-
-
-def test_the_number_of_replugs_documents_is_written_with_what_it_costs(checkout, monkeypatch):
-    write(checkout, FILES["popqa"] | FILES["wikipedia"])
-    gpt(checkout / "gpt2"), bert(checkout / "encoder")
-    init_profile.init(checkout, None)
-    text = Path("conf/profile/data.yaml").read_text()
-    assert "# These are 5 of the 10 prompts that a question makes, so fewer save the most time.\nreplug:\n" in text
-    assert composed().replug.top_k == 5
-    monkeypatch.setattr(init_profile, "this_machine", lambda: LAPTOP._replace(gpu=True))
-    init_profile.init(checkout, None, force=True)
-    assert composed().replug.top_k == 10
 
 
 TITLED = "{title} {text}"
@@ -132,28 +115,21 @@ NORMALIZE = [{"type": "sentence_transformers.models.Transformer"}, {"type": "sen
     ],
 )
 def test_an_encoder_is_used_as_it_was_trained(checkout, name, files, expected):
-    write(checkout, FILES["wikipedia"])
     bert(checkout / name)
     write(checkout / name, files | {"sentence_bert_config.json": {"max_seq_length": 256}})
-    init_profile.init(checkout, None)
-    made = main_retriever(composed())
+    (made,) = init_profile.look(checkout).encoders
     assert (made.pooling, made.similarity, made.query_prefix, made.document) == expected
     assert made.max_tokens == 256
 
 
-def test_weights_may_be_pytorchs_older_files(checkout):
-    write(checkout, FILES["wikipedia"] | FILES["popqa"])
-    for folder, size in ((gpt(checkout / "gpt2"), 4000), (bert(checkout / "contriever"), 80)):
+def test_weights_may_be_pytorchs_older_files_and_dprs_two_encoders_belong_together(checkout):
+    write(checkout, FILES["wikipedia"])
+    folders = gpt(checkout / "gpt2"), bert(checkout / "dpr-ctx", "DPRContextEncoder")
+    bert(checkout / "dpr-question", "DPRQuestionEncoder")
+    for folder, size in zip(folders, (4000, 80), strict=True):
         (folder / "model.safetensors").unlink()
         (folder / "pytorch_model.bin").write_bytes(bytes(size))
-    init_profile.init(checkout, None)
-    assert (composed().lms, Path(main_retriever(composed()).path).name) == (["gpt2"], "contriever")
     assert init_profile.look(checkout).lms[0].parameters == 1000
-
-
-def test_dprs_two_encoders_belong_together(checkout):
-    write(checkout, FILES["wikipedia"])
-    bert(checkout / "dpr-ctx", "DPRContextEncoder"), bert(checkout / "dpr-question", "DPRQuestionEncoder")
     init_profile.init(checkout, None)
     made = main_retriever(composed())
     assert (Path(made.path).name, Path(made.query_path).name) == ("dpr-ctx", "dpr-question")

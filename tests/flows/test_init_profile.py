@@ -38,6 +38,9 @@ def test_a_file_of_every_data_set_is_recognised(checkout):
             assert data_files.recognise(checkout / name) == (key, ""), name
 
 
+MMLU = {"question": "", "subject": "", "choices": [""], "answer": 0}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
@@ -56,21 +59,8 @@ def test_a_file_of_every_data_set_is_recognised(checkout):
         ("enwiki-multistream-index.txt", "600:10:Velm\n", ""),
         ("page.jsonl", "<!doctype html><p>404", ""),
         ("empty.jsonl", "", ""),
-    ],
-)
-def test_other_names_and_layouts(checkout, name, content, expected):
-    write(checkout, {name: content})
-    seen = data_files.recognise(checkout / name)
-    assert seen.data_set == expected
-    assert bool(seen.reason) == (not expected)
-    assert "\n" not in seen.reason
-
-
-@pytest.mark.parametrize(
-    ("name", "row", "expected"),
-    [
-        ("all/test-00000-of-00001.parquet", {"question": "", "subject": "", "choices": [""], "answer": 0}, "mmlu/test"),
-        ("all/auxiliary_train-0.parquet", {"question": "", "subject": "", "choices": [""], "answer": 0}, ""),
+        ("all/test-00000-of-00001.parquet", MMLU, "mmlu/test"),
+        ("all/auxiliary_train-0.parquet", MMLU, ""),
         ("validation.parquet", {"question": "", "answer": {"value": "", "aliases": [""]}}, "triviaqa"),
         ("open/validation.parquet", {"question": "", "answer": [""]}, ""),
         ("nq_open/validation.parquet", {"question": "", "answer": [""]}, "nq"),
@@ -80,10 +70,16 @@ def test_other_names_and_layouts(checkout, name, content, expected):
         ("0.parquet", {"image": ""}, ""),
     ],
 )
-def test_parquet_is_told_by_its_columns(checkout, name, row, expected):
+def test_other_names_and_layouts_are_told_by_columns_and_first_bytes(checkout, name, content, expected):
     (checkout / name).parent.mkdir(exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([row]), checkout / name)
-    assert data_files.recognise(checkout / name).data_set == expected
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist([content]), checkout / name)
+    else:
+        write(checkout, {name: content})
+    seen = data_files.recognise(checkout / name)
+    assert seen.data_set == expected
+    assert bool(seen.reason) == (not expected)
+    assert "\n" not in seen.reason
 
 
 def test_only_the_beginning_of_a_file_is_read(checkout):
@@ -111,6 +107,7 @@ def test_a_folder_with_everything_runs_everything(checkout):
     assert params.popqa.source == "published"
     assert params.popqa.train_share > 0
     assert (params.lsr.queries, params.lsr.learning_rate) == ("mixed", 0.00002)
+    assert "#   lsr, replug_lsr: " in Path("conf/profile/data.yaml").read_text()
 
 
 def test_questions_passages_and_models_are_enough_for_accuracy_by_popularity(checkout):
@@ -127,35 +124,11 @@ def test_questions_passages_and_models_are_enough_for_accuracy_by_popularity(che
     assert (parts.answered, parts.datastore, parts.rules, parts.tuned) == (["popqa"], "wikipedia", ["popularity"], [])
     assert (parts.knowledge, parts.scored, parts.benchmarks, parts.passages) == ([], [], [], [])
     assert (params.popqa.source, params.popqa.train_share) == ("published", 0.0)
-
-
-def test_the_profile_says_which_methods_answer_how_a_run_gets_short_and_what_has_no_effect(checkout):
-    write(checkout, FILES["popqa"] | {"psgs_w100.tsv": "id\ttext\ttitle\n1\tA text.\tA title\n"})
-    gpt(checkout / "gpt2"), bert(checkout / "encoder")
-    init_profile.init(checkout, None)
-    sections = Path("conf/profile/data.yaml").read_text().split("\n")
-    parts, chunk, answer = (_comments_above(sections, f"{name}:") for name in ("parts", "chunk", "answer"))
-    for method in ("closed_book", "bm25, dense", "genread", "replug"):
-        assert f"#   {method}: " in parts
-    assert "by the encoder encoder (dense)" in parts
-    assert "replug_lsr" not in parts
-    assert "passages are question sets that come with passages" in parts
-    assert "For a short run: answer.max_questions: 60" in parts
-    assert "ensembles: [] (no replug)." in parts
-    assert "DPR's passages stay as they are" in chunk
-    assert "passage_tokens: at most, of the passage that the language model writes itself (genread)." in answer
-    write(checkout, FILES["pile"])
-    init_profile.init(checkout, None, lsr=True, force=True)
-    parts = _comments_above(Path("conf/profile/data.yaml").read_text().split("\n"), "parts:")
-    assert "#   lsr, replug_lsr: " in parts
-    assert "logprobs.max_queries: 100" in parts
-
-
-def _comments_above(lines: list[str], section: str) -> str:
-    end = start = lines.index(section)
-    while lines[start - 1].startswith("#"):
-        start -= 1
-    return "\n".join(lines[start:end])
+    text = Path("conf/profile/data.yaml").read_text()
+    for said in ("  closed_book", "  bm25, dense", "  genread", "  replug", "For a short run"):
+        assert f"# {said}: " in text
+    assert "passages are question sets that come with passages" in text
+    assert "replug_lsr" not in text
 
 
 def test_parts_whose_data_are_missing_are_left_out_and_named(checkout):
@@ -174,7 +147,7 @@ def test_parts_whose_data_are_missing_are_left_out_and_named(checkout):
     assert "an encoder (Hugging Face's layout). A small one is trained on your texts." in text
 
 
-def test_without_passages_answers_come_from_elsewhere(checkout):
+def test_without_passages_answers_come_from_elsewhere_and_the_pile_alone_is_scored(checkout):
     write(checkout, FILES["popqa"] | FILES["nq"])
     gpt(checkout / "gpt2")
     said = init_profile.init(checkout, None)
@@ -182,12 +155,9 @@ def test_without_passages_answers_come_from_elsewhere(checkout):
     assert (params.lms, params.parts.corpora, params.parts.answered) == ([], [], ["popqa"])
     assert any("longtail import-answers" in line for line in said)
     assert "not used: nq: needs passages to answer from (wikipedia or pile)" in said
-
-
-def test_the_pile_alone_is_scored(checkout):
-    write(checkout, FILES["pile"])
-    init_profile.init(checkout, None)
-    params = composed()
+    write(Path("pile"), FILES["pile"])
+    init_profile.init(Path("pile"), None)
+    params = composed("pile")
     assert (params.parts.scored, params.parts.answered, params.lms) == (["pile"], [], ["tiny"])
     assert (params.lm_text, params.tokenizer.text) == ("corpus", ["pile"])
 
@@ -228,18 +198,13 @@ def test_a_profile_is_not_written_over_without_force(checkout):
     assert composed("mine").seed == 0
 
 
-@pytest.mark.parametrize("name", ["A b", "../x", "null", "", "1"])
-def test_a_name_that_no_profile_can_have_is_refused(checkout, name):
+def test_a_name_that_no_profile_can_have_is_refused_and_a_folder_of_any_name_gives_one(checkout, tmp_path):
     write(checkout, FILES["popqa"])
-    with pytest.raises(LongtailError, match=r"^--name "):
-        init_profile.init(checkout, name)
-
-
-def test_a_folder_of_any_name_gives_a_name(checkout, tmp_path):
+    for name in ("A b", "../x", "null", "", "1"):
+        with pytest.raises(LongtailError, match=r"^--name "):
+            init_profile.init(checkout, name)
     for folder, name in (("Ünder 2.0", "nder-2-0"), ("2021", "data-2021"), ("off", "data-off")):
-        write(tmp_path / folder, FILES["popqa"])
-        assert init_profile.init(tmp_path / folder, None)[-3] == f"  longtail run popqa --profile {name}"
-        assert composed(name).profile == name
+        assert init_profile._profile_name(tmp_path / folder, None) == name
 
 
 def test_a_folder_with_nothing_in_it_is_refused_with_what_was_looked_for(checkout):

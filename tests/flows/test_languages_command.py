@@ -1,7 +1,7 @@
 """The same facts in the runs of several languages: joined by question id, judged each in its own, as a page."""
 
 import csv
-import sys
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from flows import cli, profiles, terminal
+from flows import profiles
 
 N = 40
 
@@ -39,18 +39,10 @@ def made(tmp_path, root):
 
 
 @pytest.fixture
-def longtail(made, monkeypatch, capsys):
+def longtail(made, monkeypatch, call):
     monkeypatch.chdir(made)
-    monkeypatch.setattr(terminal, "CALLED_FROM", made)
 
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["longtail", "languages", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return (ended.value.code, *capsys.readouterr())
-
-    return call
+    return partial(call, "languages")
 
 
 def table(folder, name):
@@ -70,12 +62,9 @@ def test_only_shared_facts_count_and_each_language_has_its_own_accuracy(made, lo
     assert int(rows["German"]["only here"]) == sum(i % 3 == 0 and i % 2 != 0 for i in shared)
     assert float(rows["German"]["correlation with English"]) == pytest.approx(-1), "the views run the other way"
     assert float(rows["German"]["median views"]) == 1000 - 25
-
-
-def test_popular_here_and_there_are_halves_of_the_facts_whose_views_both_know(made, longtail):
-    longtail("en", "de")
     rows = table(made, "here-and-there-tiny-closed_book")
     counts = {(row["popular here"], row["popular there"]): int(row["facts"]) for row in rows}
+    # halves of the facts whose views both know
     assert counts == {("True", "True"): 0, ("True", "False"): 14, ("False", "True"): 14, ("False", "False"): 1}
     page = (made / "languages/index.html").read_text(encoding="utf-8")
     assert "German" in page

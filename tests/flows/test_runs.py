@@ -193,6 +193,9 @@ def test_a_failing_stage_is_one_line_and_stops_what_waits_for_it(ran):
     (record,) = (ran.folder / tracking.RECORDS).glob("*-b@1.json")
     assert json.loads(record.read_text())["error"].startswith("input.txt: says fail")
     assert ran.prefect.ask(f"SELECT state_type FROM flow_run WHERE id = {LAST}") == [("FAILED",)]
+    (ran.folder / "input.txt").write_text("kill a")
+    last = ran.longtail("run").stderr.splitlines()[-1]
+    assert last.startswith("error: a: killed by signal 9, as a system without memory does; run again to go on"), last
 
 
 def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(ran):
@@ -206,9 +209,8 @@ def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(ran
     assert "accuracy" in data
 
 
-def test_a_run_whose_prefect_server_is_killed_says_so_and_leaves_no_process(project):
-    del project.environment["PREFECT_API_URL"]
-    child = project.start_asleep()
+def test_a_run_whose_prefect_server_is_killed_says_so_and_leaves_no_process(unserved):
+    child = unserved.start_asleep()
     family = psutil.Process(child.pid).children(recursive=True)
     (server,) = [process for process in family if "flows.server" in process.cmdline()]
     server.kill()

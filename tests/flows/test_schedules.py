@@ -32,8 +32,8 @@ deployments:
 
 
 @pytest.fixture
-def scheduled(project):
-    made = Schedules(project, DEPLOYMENT)
+def scheduled(unserved):
+    made = Schedules(unserved, DEPLOYMENT)
     made.said = made.start()
     yield made
     if made.process.poll() is None:

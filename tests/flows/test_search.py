@@ -1,18 +1,18 @@
 """`longtail search`, called as people and scripts call it."""
 
+import io
 import json
-import os
 import re
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 
 import hostile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from flows import cli
 from pipelines import params, params_file
 from pipelines.retrieval import bm25_build
 
@@ -35,26 +35,11 @@ def indexed(folder, monkeypatch, root, titles, texts):
 
 
 @pytest.fixture
-def hostile_index(tmp_path, monkeypatch, root):
-    texts = [f"{label} harbour {label}" for label in hostile.LABELS]
-    indexed(tmp_path, monkeypatch, root, hostile.LABELS, texts)
-    return tmp_path
-
-
-@pytest.fixture
-def longtail(tmp_path, monkeypatch, capsys, root):
-    """The command in such a project. Gives exit code, output and errors."""
+def longtail(tmp_path, monkeypatch, root, call):
+    """The command in such a project."""
     titles = ["Velm", "Mira Tosh, an author whose name is so long that it does not fit into one line", None]
     indexed(tmp_path, monkeypatch, root, titles, TEXTS)
     monkeypatch.setenv("COLUMNS", "80")
-
-    def call(*words):
-        monkeypatch.setattr(sys, "argv", ["longtail", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return (ended.value.code, *capsys.readouterr())
-
     return call
 
 
@@ -81,37 +66,26 @@ def test_a_search_by_words_imports_no_library_that_takes_longer_than_it(longtail
     assert done.stdout.splitlines()[-1] == "set()"
 
 
-def test_control_characters_of_a_document_do_not_reach_the_terminal(longtail):
-    _, said, _ = longtail("search", "harbour", "--retriever", "bm25")
-    assert "A harbour in the north, 港, \ufffd[2J." in said
-
-
-def test_json_for_scripts(longtail):
+def test_json_for_scripts_and_no_control_characters_on_the_terminal(longtail, tmp_path):
     code, said, _ = longtail("search", "港", "--retriever", "bm25", "--json", "-k", "1")
     (hit,) = json.loads(said)
-    assert code == 0
-    assert {name: hit[name] for name in ("id", "title", "text")} == {
-        "id": "wikipedia:3:0",
-        "title": "",
-        "text": TEXTS[2],
-    }
+    assert (code, hit["id"], hit["title"], hit["text"]) == (0, "wikipedia:3:0", "", TEXTS[2])
     assert hit["score"] > 0
+    assert "A harbour in the north, 港, \ufffd[2J." in longtail("search", "harbour", "--retriever", "bm25")[1]
+    (tmp_path / "data/corpus/wikipedia/docs.parquet").unlink()
+    code, _, err = longtail("search", "Velm", "--retriever", "bm25")
+    assert code == 1
+    assert "docs.parquet: no such file" in err
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (
-            ["Velm", "--retriever", "dense"],
-            1,
-            "data/index/dense/dense/wikipedia: no such index; `longtail run` makes it; ",
-        ),
-        (["Velm", "--retriever", "hybrid"], 1, "data/index/dense/dense/wikipedia: no such index; "),
+        (["Velm", "--retriever", "hybrid"], 1, "dense/dense/wikipedia: no such index; `longtail run` makes it; "),
         (["Velm", "--corpus", "wikitext"], 1, "there are wikipedia by bm25\n"),
         ([" ", "--retriever", "bm25"], 1, "error: the text is empty"),
         (["zzz", "--retriever", "bm25"], 1, "error: no document of wikipedia has a word of 'zzz'"),
         (["zzz " * 1000, "--retriever", "bm25"], 1, "has a word of 'zzz zzz"),
-        (["\udcff", "--retriever", "bm25"], 1, "has a word of '?'"),
         (["Velm", "--corpus", "books"], 2, "'books' is not one of"),
         (["Velm", "-k", "0"], 2, "greater than or equal to 1"),
     ],
@@ -125,22 +99,15 @@ def test_what_goes_wrong_is_said_in_one_line_with_an_exit_code(longtail, words, 
         assert len(err.splitlines()[-1]) < 200
 
 
-def test_documents_that_are_gone_are_named(longtail, tmp_path):
-    (tmp_path / "data/corpus/wikipedia/docs.parquet").unlink()
-    code, _, err = longtail("search", "Velm", "--retriever", "bm25")
-    assert code == 1
-    assert "docs.parquet: no such file" in err
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-@pytest.mark.parametrize("words", [[], ["--json"]])
-def test_hostile_titles_and_texts_are_harmless_on_any_terminal(hostile_index, words, encoding, root):
-    """In a process of its own, whose output is bytes."""
-    command = [sys.executable, "-m", "flows.cli", "search", "harbour", "--retriever", "bm25", "-k", "99", *words]
-    environment = os.environ | {"PYTHONIOENCODING": encoding, "PYTHONPATH": str(root)}
-    done = subprocess.run(command, cwd=hostile_index, env=environment, capture_output=True)
-    assert (done.returncode, done.stderr) == (0, b"")
-    said = done.stdout.decode(encoding)
-    assert not re.search(hostile.STEERING, said)
-    if words and encoding == "utf-8":
-        assert {hit["title"] for hit in json.loads(said)} == set(hostile.LABELS)
+def test_hostile_titles_and_texts_are_harmless_on_any_terminal(tmp_path, monkeypatch, root, call):
+    texts = [f"{label} harbour {label}" for label in hostile.LABELS]
+    indexed(tmp_path, monkeypatch, root, hostile.LABELS, texts)
+    for encoding in ("utf-8", "ascii"):
+        for words in ([], ["--json"]):
+            with redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding, write_through=True)) as out:
+                code, _, error = call("search", "harbour", "--retriever", "bm25", "-k", "99", *words)
+            assert (code, error) == (0, "")
+            said = out.buffer.getvalue().decode(encoding)
+            assert not re.search(hostile.STEERING, said)
+            if words and encoding == "utf-8":
+                assert {hit["title"] for hit in json.loads(said)} == set(hostile.LABELS)

@@ -141,17 +141,16 @@ def test_dvc_lock_gets_the_bytes_that_dvc_itself_writes(root, tmp_path):
     assert written != whole
 
 
-@pytest.mark.parametrize(
-    "text", ["", "schema: '2.0'\n# mine\nstages:\n  a:\n    cmd: b\n", "schema: '2.0'\nstages: {}\n"]
-)
-def test_a_dvc_lock_that_dvc_did_not_write_so_is_left_to_dvc(tmp_path, text):
+def test_a_dvc_lock_that_dvc_did_not_write_so_is_left_to_dvc(tmp_path):
     from dvc.utils.serialize import modify_yaml
 
-    (tmp_path / "dvc.lock").write_text(text)
-    with warm.modified_lock(modify_yaml, str(tmp_path / "dvc.lock")) as data:
-        data.setdefault("stages", {})["b"] = {"cmd": "c"}
-    assert yaml.safe_load((tmp_path / "dvc.lock").read_text())["stages"]["b"] == {"cmd": "c"}
-    assert ("# mine" in text) == ("# mine" in (tmp_path / "dvc.lock").read_text())
+    lock = tmp_path / "dvc.lock"
+    for text in ("", "schema: '2.0'\n# mine\nstages:\n  a:\n    cmd: b\n", "schema: '2.0'\nstages: {}\n"):
+        lock.write_text(text)
+        with warm.modified_lock(modify_yaml, str(lock)) as data:
+            data.setdefault("stages", {})["b"] = {"cmd": "c"}
+        assert yaml.safe_load(lock.read_text())["stages"]["b"] == {"cmd": "c"}
+        assert ("# mine" in text) == ("# mine" in lock.read_text())
 
 
 @pytest.mark.parametrize("killed", ["the process that runs", "the process that forks"])

@@ -1,4 +1,4 @@
-"""The entities stage: what it keeps of dumps, pages and answers, the dates of claims, resuming, and bytes that repeat."""
+"""The entities stage: what it keeps of dumps, pages and answers, the dates of claims, and resuming."""
 
 import bz2
 import gzip

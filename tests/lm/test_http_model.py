@@ -72,16 +72,6 @@ def test_an_answer_that_begins_with_the_stop_string_is_asked_for_again(opened, s
     assert sum("stop" not in body for body in server.requests[-2:]) == 1, "one more request, of those that were empty"
 
 
-def test_next_tokens_are_the_local_models_where_shown(opened, local):
-    expected, log_probs = local.next_token(SHORT), opened().next_token(SHORT)
-    shown = np.isfinite(log_probs)
-    np.testing.assert_allclose(log_probs[shown], expected[shown], atol=1e-4)
-    texts = local.tokenizer.batch_decode(np.arange(expected.shape[1])[:, None])
-    whole = np.array(["\ufffd" not in text for text in texts])
-    likeliest = expected >= np.sort(expected, axis=1)[:, [-5]]
-    assert (shown == likeliest & whole).all()
-
-
 def test_options_are_chosen_as_by_the_local_model_and_none_that_does_not_show(opened, local, server, monkeypatch):
     prompts = [Prompt(p.context + " Answer:") for p in SHORT]
     weights = ensemble.log_weights(np.random.default_rng(0).random((10, 3)), 1.0)
@@ -99,17 +89,6 @@ def test_options_are_chosen_as_by_the_local_model_and_none_that_does_not_show(op
     mixed = (probable[:, ids].reshape(10, 3, 4) * np.exp(weights)[:, :, None]).sum(1)
     assert answers == [mmlu.LETTERS[row.argmax()] if row.any() else "" for row in mixed]
     assert len(set(answers)) > 1
-
-
-def test_a_wrong_number_of_log_probs_is_refused_and_not_kept(opened, server):
-    lm, server.lost = opened(), 2
-    with pytest.raises(LongtailError, match=r"gives \d+ log-probabilities where a prompt's tokens have \d+"):
-        lm.score(SHORT, CONTINUATIONS)
-    server.lost = 0
-    lm.score(SHORT, CONTINUATIONS)
-    before = len(server.requests)
-    lm.score(SHORT, CONTINUATIONS)
-    assert len(server.requests) == before
 
 
 @pytest.mark.parametrize(

@@ -75,17 +75,6 @@ def test_too_long_a_document_loses_its_end_and_leaves_the_context_half_of_the_ro
     np.testing.assert_allclose(local.score([Prompt(context, document)], [" Velm"]).log_probs[0], expected, atol=1e-4)
 
 
-def test_next_token_is_the_distribution_after_the_prompt(local):
-    prompts, _ = pairs(12)
-    log_probs = local.next_token(prompts)
-    np.testing.assert_allclose(np.exp(log_probs).sum(1), 1, atol=1e-4)
-    for prompt, row in zip(prompts, log_probs, strict=True):
-        ids = [0, *encode(local, prompt.document + prompt.context)]
-        with torch.inference_mode():
-            expected = torch.log_softmax(local.model(input_ids=torch.tensor([ids])).logits[0, -1], -1)
-        np.testing.assert_allclose(row, expected, atol=1e-4)
-
-
 def test_what_does_not_fit_is_refused(local, tmp_path):
     with pytest.raises(LongtailError, match="reads 128 at once"):
         local.score([Prompt("a")], [LONG])

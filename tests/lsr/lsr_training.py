@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from small_project import TUNED
-from waiting import PATIENCE, until
+from waiting import until
 
 from pipelines.lsr import ranks, refresh
 from pipelines.lsr.rounds import Trainer
@@ -75,7 +75,11 @@ class Wire:
 
         def other():
             self._here.rank = rank
-            work()
+            try:
+                work()
+            except BaseException:
+                self._meeting.abort()
+                raise
 
         began, waiting = self._others.submit(other), self._meeting.n_waiting
         until(lambda: began.done() or self._meeting.n_waiting > waiting)
@@ -103,9 +107,9 @@ class Wire:
 
     def _exchanged(self, tensor) -> list[torch.Tensor]:
         self._sent[self._here.rank] = tensor.clone()
-        self._meeting.wait(PATIENCE)
+        self._meeting.wait()
         sent = list(self._sent)
-        self._meeting.wait(PATIENCE)
+        self._meeting.wait()
         return sent
 
 

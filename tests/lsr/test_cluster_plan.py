@@ -19,11 +19,18 @@ def paper(root, tmp_path, monkeypatch):
     return plan.read(yaml.safe_load(profiles.compose("paper-replug", root)) | {"retrievers": ["contriever"]})
 
 
-@pytest.mark.parametrize(("part", "seconds"), [
-    (Part("each does as much, the rest is divided", shared=100.0, each=3.0), {1: 103.0, 4: 28.0}),
-    (Part("no more share a step than it has queries", shared=64.0, most=16), {16: 4.0, 64: 4.0}),
-    (Part("gradients among many are nearly twice their bytes", shared=0.0, summed=NETWORK), {1: 0.0, 2: 1.0, 4: 1.5}),
-], ids=lambda value: getattr(value, "label", ""))  # fmt: skip
+@pytest.mark.parametrize(
+    ("part", "seconds"),
+    [
+        (Part("each does as much, the rest is divided", shared=100.0, each=3.0), {1: 103.0, 4: 28.0}),
+        (Part("no more share a step than it has queries", shared=64.0, most=16), {16: 4.0, 64: 4.0}),
+        (
+            Part("gradients among many are nearly twice their bytes", shared=0.0, summed=NETWORK),
+            {1: 0.0, 2: 1.0, 4: 1.5},
+        ),
+    ],
+    ids=lambda value: getattr(value, "label", ""),
+)
 def test_a_parts_seconds_follow_from_the_number_of_workers(part, seconds):
     assert {n: part.seconds(n) for n in seconds} == seconds
 

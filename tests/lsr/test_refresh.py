@@ -21,7 +21,7 @@ from lsr_training import (
     weights,
     written,
 )
-from small_project import TUNED, child_processes
+from small_project import child_processes
 from waiting import until
 
 from pipelines import checkpoint
@@ -30,7 +30,6 @@ from pipelines.lsr import refresh, train_lsr, training_queries
 from pipelines.lsr.refresh import Refresher
 from pipelines.lsr.rounds import Trainer, TrainingFiles
 from pipelines.lsr.training_queries import Schedule
-from pipelines.retrieval.encoder import Encoder
 
 ASYNC = {"refresh": "async", "steps": 5, "refresh_steps": 2}
 
@@ -54,25 +53,6 @@ def test_a_round_is_made_by_the_encoder_at_its_start_or_a_round_before(when, mad
     assert all(torch.equal(searched[number], trained[step]) for number, step in enumerate(made_by))
     assert [row["step"] for row in json.loads(METRICS.read_text())["validation"]] == [0, 2, 4, 5]
     assert not refresh._opened, "a connection to a cluster would be closed"
-
-
-def test_validation_of_a_round_before_keeps_the_best_and_ends_training(project, monkeypatch):
-    bits, seen = iter([1.0, 1.0, 0.5, 0.6]), []
-
-    def validate(refresher):
-        seen.append(weights(refresher.encoder))
-        return {"bpb_k10": next(bits), "recall_at_1": 0.5}
-
-    monkeypatch.setattr(Refresher, "validate", validate)
-    monkeypatch.setattr(refresh, "processes", refresh_in_a_thread)
-    change(project, **ASYNC | {"steps": 9, "patience": 1})
-    assert train_lsr.train(project.params)["kept_step"] == 2
-    metrics = json.loads(METRICS.read_text())
-    assert [row["step"] for row in metrics["validation"]] == [0, 2, 4]
-    assert [row["step"] for row in metrics["curve"]] == [0, 1, 2, 3, 4, 5]
-    kept = Encoder.open(TUNED, project.params.retriever, project.params.compute)
-    assert torch.equal(weights(kept), seen[2])
-    assert not torch.equal(seen[2], seen[3])
 
 
 @pytest.mark.slow
@@ -121,14 +101,17 @@ def test_an_error_in_training_ends_the_second_process(project):
     assert not checkpoint.folder("train_lsr@dense").exists()
 
 
-@pytest.mark.parametrize(("device", "gpus", "changes", "trained_on", "last"), [
-    ("cpu", 3, {}, 1, {}),
-    ("cuda", 3, {}, 3, {"CUDA_VISIBLE_DEVICES": "7"}),
-    ("cuda", 3, {"processes": 2}, 2, {"CUDA_VISIBLE_DEVICES": "7"}),
-    ("cuda", 3, ASYNC, 2, {"CUDA_VISIBLE_DEVICES": "7"}),
-    ("cuda", 1, ASYNC, 1, {}),
-    ("cuda", 3, ASYNC | {"processes": 3}, None, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("device", "gpus", "changes", "trained_on", "last"),
+    [
+        ("cpu", 3, {}, 1, {}),
+        ("cuda", 3, {}, 3, {"CUDA_VISIBLE_DEVICES": "7"}),
+        ("cuda", 3, {"processes": 2}, 2, {"CUDA_VISIBLE_DEVICES": "7"}),
+        ("cuda", 3, ASYNC, 2, {"CUDA_VISIBLE_DEVICES": "7"}),
+        ("cuda", 1, ASYNC, 1, {}),
+        ("cuda", 3, ASYNC | {"processes": 3}, None, None),
+    ],
+)
 def test_of_several_gpus_the_second_process_has_the_last(device, gpus, changes, trained_on, last, project, monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5,0,7")

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import torch
-from lsr_training import METRICS, change, weights
+from lsr_training import METRICS, change, refresh_in_a_thread, weights
 from small_project import TUNED, UNTUNED
 
 from pipelines import methods
@@ -34,11 +34,14 @@ def test_the_stage_moves_the_retriever_towards_the_language_model(project):
     assert {path.name for path in TUNED.iterdir()} >= {path.name for path in UNTUNED.iterdir()}
 
 
-@pytest.mark.parametrize(("queries", "datastore", "counts", "indexed"), [
-    ("lm", "wikipedia", {"queries_pile": 8}, ["pile"]),
-    ("qa", "wikipedia", {"queries_wikipedia": 6}, ["wikipedia"]),
-    ("mixed", "pile", {"queries_pile": 8, "queries_popqa": 6}, ["pile"]),  # both share an index
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("queries", "datastore", "counts", "indexed"),
+    [
+        ("lm", "wikipedia", {"queries_pile": 8}, ["pile"]),
+        ("qa", "wikipedia", {"queries_wikipedia": 6}, ["wikipedia"]),
+        ("mixed", "pile", {"queries_pile": 8, "queries_popqa": 6}, ["pile"]),  # both share an index
+    ],
+)
 def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
     queries, datastore, counts, indexed, project, monkeypatch
 ):
@@ -65,29 +68,32 @@ def test_auto_is_bf16_where_the_device_has_it_and_its_vectors_agree(has, close, 
 
 
 @pytest.mark.parametrize(("bits", "changes", "validated", "best"), [
-    ([1.0, 2.0, 1.5, 1.7], {}, 4, 4),  # no better than the untuned one, but the best of those trained
-    ([1.0, 0.5, 0.5, 0.4], {"patience": 1}, 3, 2),
-    ([1.0, 0.5, 0.6, 0.7], {"patience": 2}, 4, 2),
-    ([1.0, 0.5, 0.6, 0.7], {"keep": "last"}, 4, 6),
+    ([1.0, 2.0, 1.5, 1.7], {}, [0, 2, 4, 6], 4),  # no better than the untuned one, but the best of those trained
+    ([1.0, 0.5, 0.5, 0.4], {"patience": 1}, [0, 2, 4], 2),
+    ([1.0, 0.5, 0.6, 0.7], {"patience": 2}, [0, 2, 4, 6], 2),
+    ([1.0, 0.5, 0.6, 0.7], {"keep": "last"}, [0, 2, 4, 6], 6),
+    ([1.0, 1.0, 0.5, 0.6], {"patience": 1, "refresh": "async", "steps": 9}, [0, 2, 4], 2),  # a round before
 ])  # fmt: skip
 def test_the_best_of_the_trained_is_kept_or_the_last_and_patience_ends(
     bits, changes, validated, best, project, monkeypatch
 ):
-    seen = []
+    seen, behind = [], "refresh" in changes
 
     def validate(refresher):
         seen.append(weights(refresher.encoder))
         return {"bpb_k10": bits[len(seen) - 1], "recall_at_1": 0.5}
 
     monkeypatch.setattr(Refresher, "validate", validate)
-    change(project, steps=6, refresh_steps=2, **changes)
-    metrics = train_lsr.train(project.params)
-    validation = json.loads(METRICS.read_text())["validation"]
-    assert [row["bpb_k10"] for row in validation] == bits[:validated]
-    assert (metrics["kept_step"], metrics["bpb_k10_after"]) == (best, bits[best // 2])
-    kept = Encoder.open(TUNED, project.params.retriever, project.params.compute)
-    assert torch.equal(weights(kept), seen[best // 2])
-    assert not torch.equal(seen[0], seen[1])
+    monkeypatch.setattr(refresh, "processes", refresh_in_a_thread)
+    change(project, **{"steps": 6, "refresh_steps": 2} | changes)
+    metrics, kept = train_lsr.train(project.params), best // 2 + behind
+    assert (metrics["kept_step"], metrics["bpb_k10_after"]) == (best, bits[kept])
+    written = json.loads(METRICS.read_text())
+    assert [row["step"] for row in written["validation"]] == validated
+    assert len(written["curve"]) == validated[-1] + 2 * behind
+    opened = Encoder.open(TUNED, project.params.retriever, project.params.compute)
+    assert torch.equal(weights(opened), seen[kept])
+    assert not torch.equal(seen[behind], seen[behind + 1])
 
 
 def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(project):

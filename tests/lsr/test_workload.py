@@ -78,13 +78,6 @@ def test_passages_of_dprs_layout_are_documents_and_counted_where_they_are_few(tm
     assert workload.documents_in([folder / "dump.xml.bz2"]) == (40, False)
 
 
-def test_a_guess_of_passages_is_near_the_number_in_the_real_file(real, monkeypatch):
-    monkeypatch.setattr(workload, "COUNTED", 0)
-    number, counted = workload.documents_in([real / "passages/psgs_w100.tsv.gz"])
-    assert not counted
-    assert 0.8 < number / 9995 < 1.25
-
-
 def test_sizes_are_those_of_the_models_and_what_the_hub_has_is_to_be_downloaded(params, hub, tmp_path):
     here, there = tiny_models.language_model(tmp_path / "here"), tiny_models.encoder(tmp_path / "there")
     (snapshot := hub / "models--some--encoder/snapshots" / COMMIT).mkdir(parents=True)

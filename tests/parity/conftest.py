@@ -2,10 +2,13 @@
 
 import csv
 import gzip
+import io
+import json
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import zstandard
 
 from pipelines.lm.local import LocalModel
 
@@ -27,6 +30,14 @@ def popqa(real: Path) -> list[dict[str, str]]:
     """PopQA's rows whose subjects the passages speak of."""
     with (real / "passages/popQA_covered.tsv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file, delimiter="\t"))
+
+
+@pytest.fixture(scope="session")
+def pile(real: Path) -> list[str]:
+    """The texts of a sample of the Pile."""
+    with (real / "pile/pile_sample.jsonl.zst").open("rb") as file:
+        lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(file), encoding="utf-8")
+        return [json.loads(line)["text"] for line in lines]
 
 
 @pytest.fixture(scope="session")

@@ -20,13 +20,9 @@ Where the two differ, the difference is meant:
   texts end with a whole window.
 """
 
-import io
-import json
-
 import numpy as np
 import pytest
 import tiny_models
-import zstandard
 
 from pipelines.corpus.cut import rolling_windows
 from pipelines.corpus.token_bytes import open_encoder
@@ -59,16 +55,14 @@ def harness(opened, real_models):
 
 
 @pytest.fixture(scope="module")
-def pile(real, smollm) -> list[tuple[str, str]]:
+def pile_pairs(pile, smollm) -> list[tuple[str, str]]:
     """Contexts and continuations of TOKENS of the model's tokens each, as REPLUG cuts them (§5)."""
     pairs = []
-    with (real / "pile/pile_sample.jsonl.zst").open("rb") as file:
-        lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(file), encoding="utf-8")
-        for text in (json.loads(line)["text"][:2000] for line in lines):
-            tokens = smollm.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-            ends = [end for _, end in tokens["offset_mapping"]]
-            if len(ends) >= 2 * TOKENS:
-                pairs.append((text[: ends[TOKENS - 1]], text[ends[TOKENS - 1] : ends[2 * TOKENS - 1]]))
+    for text in (text[:2000] for text in pile):
+        tokens = smollm.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        ends = [end for _, end in tokens["offset_mapping"]]
+        if len(ends) >= 2 * TOKENS:
+            pairs.append((text[: ends[TOKENS - 1]], text[ends[TOKENS - 1] : ends[2 * TOKENS - 1]]))
     return pairs[::25]
 
 
@@ -80,16 +74,27 @@ def cut_at_words(passages) -> list[tuple[str, str]]:
     return [*pairs, ("", passages[0].text[:60]), ("Столица Норвегии —", " город Осло."), ("東京は", " 日本の首都")]
 
 
-def theirs(harness, pairs) -> np.ndarray:
+def asked_of(harness, kind: str, arguments) -> list:
     from lm_eval.api.instance import Instance
 
-    requests = [Instance("loglikelihood", {}, pair, number) for number, pair in enumerate(pairs)]
-    return np.array([log_prob for log_prob, _ in harness.loglikelihood(requests, disable_tqdm=True)])
+    requests = [Instance(kind, {}, asked, number) for number, asked in enumerate(arguments)]
+    return getattr(harness, kind)(requests, disable_tqdm=True)
+
+
+def theirs(harness, pairs) -> np.ndarray:
+    return np.array([log_prob for log_prob, _ in asked_of(harness, "loglikelihood", pairs)])
+
+
+def their_rolling(harness, texts) -> np.ndarray:
+    return np.array(asked_of(harness, "loglikelihood_rolling", [(text,) for text in texts]))
+
+
+def scored(lm, pairs):
+    return lm.score([Prompt(context) for context, _ in pairs], [continuation for _, continuation in pairs])
 
 
 def ours(lm, pairs) -> np.ndarray:
-    scores = lm.score([Prompt(context) for context, _ in pairs], [continuation for _, continuation in pairs])
-    return np.array([of_tokens.sum(dtype=np.float64) for of_tokens in scores.log_probs])
+    return np.array([of_tokens.sum(dtype=np.float64) for of_tokens in scored(lm, pairs).log_probs])
 
 
 def encode(lm, text: str) -> list[int]:
@@ -101,10 +106,14 @@ def same_tokens(lm, pairs) -> list[bool]:
     return [encode(lm, a) + encode(lm, b) == encode(lm, a + b) for a, b in pairs]
 
 
-def bits_per_byte(lm, pairs) -> float:
-    scores = lm.score([Prompt(context) for context, _ in pairs], [continuation for _, continuation in pairs])
+def check_bits_per_byte(lm, pairs, log_probs: np.ndarray) -> None:
+    """Bits per byte of the continuations are the harness' of its `log_probs`."""
+    from lm_eval.api.metrics import bits_per_byte as their_bits_per_byte
+
+    items = [(log_prob, len(text.encode())) for log_prob, (_, text) in zip(log_probs, pairs, strict=True)]
+    scores = scored(lm, pairs)
     nats, n_bytes = (sum(float(row.sum()) for row in rows) for rows in (scores.log_probs, scores.bytes))
-    return ensemble.bits_per_byte(-nats, n_bytes)
+    assert ensemble.bits_per_byte(-nats, n_bytes) == pytest.approx(their_bits_per_byte(items), rel=1e-4)
 
 
 def test_texts_cut_between_words_have_the_same_log_probabilities(smollm, harness, cut_at_words):
@@ -112,17 +121,16 @@ def test_texts_cut_between_words_have_the_same_log_probabilities(smollm, harness
     np.testing.assert_allclose(ours(smollm, cut_at_words), theirs(harness, cut_at_words), rtol=1e-5)
 
 
-def test_texts_cut_at_the_models_tokens_have_the_same_bits_per_byte(smollm, harness, pile):
+def test_texts_cut_at_the_models_tokens_have_the_same_bits_per_byte(smollm, harness, pile_pairs):
     # The harness moves white space at a context's end to the continuation: see above.
-    moved = [(context.rstrip(), context[len(context.rstrip()) :] + continuation) for context, continuation in pile]
+    moved = [
+        (context.rstrip(), context[len(context.rstrip()) :] + continuation) for context, continuation in pile_pairs
+    ]
     pairs = [pair for pair, same in zip(moved, same_tokens(smollm, moved), strict=True) if same]
-    assert len(pairs) >= 0.9 * len(pile) >= 15
+    assert len(pairs) >= 0.9 * len(pile_pairs) >= 15
     log_probs = theirs(harness, pairs)
     np.testing.assert_allclose(ours(smollm, pairs), log_probs, rtol=1e-5)
-    from lm_eval.api.metrics import bits_per_byte as their_bits_per_byte
-
-    items = [(log_prob, len(text.encode())) for log_prob, (_, text) in zip(log_probs, pairs, strict=True)]
-    assert bits_per_byte(smollm, pairs) == pytest.approx(their_bits_per_byte(items), abs=1e-4)
+    check_bits_per_byte(smollm, pairs, log_probs)
 
 
 def test_a_cut_inside_a_word_scores_the_continuations_tokens_whatever_stands_before_it(smollm, harness, passages):
@@ -132,17 +140,11 @@ def test_a_cut_inside_a_word_scores_the_continuations_tokens_whatever_stands_bef
     tokens = [(pair, encode(smollm, pair[0]), encode(smollm, pair[1])) for pair in pairs]
     given_tokens = harness._loglikelihood_tokens(tokens, disable_tqdm=True)
     np.testing.assert_allclose(ours(smollm, pairs), [log_prob for log_prob, _ in given_tokens], rtol=1e-5)
-    scores = smollm.score([Prompt(context) for context, _ in pairs], [continuation for _, continuation in pairs])
-    assert [int(row.sum()) for row in scores.bytes] == [len(continuation.encode()) for _, continuation in pairs]
+    assert [int(row.sum()) for row in scored(smollm, pairs).bytes] == [
+        len(continuation.encode()) for _, continuation in pairs
+    ]
     lost = [len(encode(smollm, b)) - len(harness._encode_pair(a, b)[1]) for a, b in pairs]
     assert max(lost) > 0  # the harness scores fewer tokens, so its sum is not the continuation's
-
-
-def their_rolling(harness, texts) -> np.ndarray:
-    from lm_eval.api.instance import Instance
-
-    requests = [Instance("loglikelihood_rolling", {}, (text,), number) for number, text in enumerate(texts)]
-    return np.array(harness.loglikelihood_rolling(requests, disable_tqdm=True))
 
 
 def windows(text: str, cuts: np.ndarray, ends: np.ndarray) -> list[tuple[str, str]]:
@@ -152,16 +154,11 @@ def windows(text: str, cuts: np.ndarray, ends: np.ndarray) -> list[tuple[str, st
 
 
 @pytest.fixture(scope="module")
-def documents(real, real_models) -> list[tuple[str, np.ndarray]]:
+def documents(pile, real_models) -> list[tuple[str, np.ndarray]]:
     """Texts of the Pile, and where their tokens end, in bytes; all tokens are whole characters."""
-    encoder, texts = open_encoder(real_models / "smollm2-135m"), []
-    with (real / "pile/pile_sample.jsonl.zst").open("rb") as file:
-        lines = io.TextIOWrapper(zstandard.ZstdDecompressor().stream_reader(file), encoding="utf-8")
-        for text in (json.loads(line)["text"][:3000] for line in lines):
-            ends = encoder([text]).ends
-            if len(ends) >= 400 and (ends >= 0).all():
-                texts.append((text, ends))
-    return texts[::7]
+    encoder = open_encoder(real_models / "smollm2-135m")
+    texts = [(text, encoder([text]).ends) for text in (text[:3000] for text in pile)]
+    return [(text, ends) for text, ends in texts if len(ends) >= 400 and (ends >= 0).all()][::7]
 
 
 def test_a_whole_text_has_the_same_rolling_log_likelihood(smollm, harness, documents):
@@ -171,10 +168,7 @@ def test_a_whole_text_has_the_same_rolling_log_likelihood(smollm, harness, docum
     log_probs = their_rolling(harness, texts)
     pairs = [("", text) for text in texts]
     np.testing.assert_allclose(ours(smollm, pairs), log_probs, rtol=1e-4)
-    from lm_eval.api.metrics import bits_per_byte as their_bits_per_byte
-
-    items = [(log_prob, len(text.encode())) for log_prob, text in zip(log_probs, texts, strict=True)]
-    assert bits_per_byte(smollm, pairs) == pytest.approx(their_bits_per_byte(items), rel=1e-4)
+    check_bits_per_byte(smollm, pairs, log_probs)
 
 
 @pytest.mark.parametrize(("context", "stride"), [(1, 64), (32, 96)])
@@ -206,18 +200,21 @@ def test_rolling_windows_have_the_same_log_likelihood(smollm, harness, documents
     assert {len(pairs) for pairs in pairs_of_text} == {3 + (context > 1)}
 
 
+def tiny(folder, bos):
+    folder = tiny_models.language_model(folder, bos=bos)
+    return folder, LocalModel(folder, name="tiny", dtype="fp32", batch_tokens=512, device="cpu", threads=1)
+
+
 @pytest.mark.parametrize("bos", [True, False])
 def test_a_text_begins_as_the_tokenizer_says(opened, bos, tmp_path):
-    folder = tiny_models.language_model(tmp_path / "lm", bos=bos)
-    lm = LocalModel(folder, name="tiny", dtype="fp32", batch_tokens=512, device="cpu", threads=1)
+    folder, lm = tiny(tmp_path / "lm", bos)
     texts = tiny_models.words(12, 0, at_least=4, at_most=14)
     pairs = [*((text, " Norland is Velm") for text in texts), ("", texts[0]), ("", "Velm")]
     np.testing.assert_allclose(ours(lm, pairs), theirs(opened(folder), pairs), rtol=1e-5)
 
 
 def test_a_long_context_loses_its_beginning(opened, tmp_path):
-    folder = tiny_models.language_model(tmp_path / "lm", bos=False)
-    lm = LocalModel(folder, name="tiny", dtype="fp32", batch_tokens=512, device="cpu", threads=1)
+    folder, lm = tiny(tmp_path / "lm", False)
     pairs = [(text, " Norland is Velm") for text in tiny_models.words(6, 0, at_least=120, at_most=150)]
     assert min(len(encode(lm, context)) for context, _ in pairs) > lm.max_tokens
     harness = opened(folder, max_length=lm.max_tokens - 1)

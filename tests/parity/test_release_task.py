@@ -39,44 +39,23 @@ def test_the_harness_runs_a_releases_task_and_finds_our_accuracy(n_shots, tmp_pa
     made_by = releases.MADE_BY | {"params": releases.MADE_BY["params"] | {"answer": asked}}
     folder = releases.release(data, tmp_path / "out", made_by=made_by)
 
-    words = [
-        "--include_path",
-        str(folder / harness.FOLDER),
-        "--tasks",
-        harness.TASK,
-        "--model",
-        "hf",
-        "--device",
-        "cpu",
-    ]
-    words += ["--model_args", f"pretrained={real_models / 'smollm2-135m'},dtype=float32", "--log_samples"]
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "lm_eval",
-            "run",
-            *words,
-            "--batch_size",
-            "4",
-            "--output_path",
-            str(tmp_path / "theirs"),
-        ],
-        env=os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")},
-        capture_output=True,
-        text=True,
-    )
+    model, theirs = real_models / "smollm2-135m", tmp_path / "theirs"
+    words = f"-m lm_eval run --tasks {harness.TASK} --model hf --device cpu --batch_size 4 --log_samples".split()
+    words += ["--include_path", str(folder / harness.FOLDER), "--output_path", str(theirs)]
+    words += ["--model_args", f"pretrained={model},dtype=float32"]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}
+    done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    (results,) = (tmp_path / "theirs").rglob("results_*.json")
+    (results,) = theirs.rglob("results_*.json")
     accuracy = json.loads(results.read_text(encoding="utf-8"))["results"][harness.TASK]["substring,none"]
-    (samples,) = (tmp_path / "theirs").rglob("samples_*.jsonl")
-    theirs = [json.loads(line) for line in samples.read_text(encoding="utf-8").splitlines()]
+    (samples,) = theirs.rglob("samples_*.jsonl")
+    rows = [json.loads(line) for line in samples.read_text(encoding="utf-8").splitlines()]
 
     given = params.Answer(**asked, passages=1, passage="{title}\n{text}", passage_tokens=48)
     replug = params.Replug(top_k=1, temperature=1.0, mixture="token_mixture", vote=False)
     setup = answer.Setup("popqa", "closed_book", smollm, None, given, replug, 0, "key")
     ours = answer.answer(pq.read_table(data / "questions/popqa/popqa.parquet"), setup)[0].to_pylist()
-    assert {row["doc"]["question_id"]: row["substring"] for row in theirs} == {
+    assert {row["doc"]["question_id"]: row["substring"] for row in rows} == {
         row["question_id"]: float(row["correct"]) for row in ours
     }
     assert accuracy == sum(row["correct"] for row in ours) / QUESTIONS

@@ -63,7 +63,7 @@ def card_of(folder) -> str:
     return (folder / "README.md").read_text(encoding="utf-8")
 
 
-def test_a_release_has_every_file_and_the_canary_of_all_releases(first):
+def test_a_release_has_every_file_says_what_made_it_and_is_found_by_its_canary(first):
     assert first.name == "1.0.0"
     tables = [f"{table.name}.{kind}" for table in contents.TABLES for kind in ("parquet", "tsv")]
     others = [f"{name}.json" for name in ("croissant", "schema", "provenance", "changes")]
@@ -72,6 +72,18 @@ def test_a_release_has_every_file_and_the_canary_of_all_releases(first):
     assert sorted(files_of(first)) == sorted([*tables, *others, "CANARY.txt"])
     assert CANARY in card_of(first)
     assert CANARY in (first / "CANARY.txt").read_text(encoding="utf-8")
+    assert b"Where was Ada born" not in b"".join(files_of(first).values()), "EntityQuestions is there by its ids only"
+    assert (first / "entityquestions_links.tsv").read_text(encoding="utf-8").splitlines() == [
+        "question_id\trelation\tsplit\ts_uri\ts_pop\tlink",
+        "P19-1\tP19\ttest\thttp://www.wikidata.org/entity/Q1\t7\tlabel",
+        "P19-2\tP19\ttest\t\t\tambiguous",
+    ]
+    made = json.loads((first / "provenance.json").read_text(encoding="utf-8"))
+    assert (made["commit"], made["dvc"]) == (releases.MADE_BY["commit"], releases.MADE_BY["dvc"])
+    assert made["sources"][0]["sha256"] == "0" * 64
+    given = {name: value for name, value in releases.MADE_BY["params"].items() if name != "contact"}
+    given["fetch"] = given["fetch"] | {"root": "(outside the project)/dumps"}
+    assert made["params"] == given | {"lm": {"tiny": {"path": "(outside the project)/tiny"}}}
 
 
 def test_popqas_tsv_is_in_the_published_format_and_the_cards_way_of_reading_it_tells_unknown_from_rare(first):
@@ -127,15 +139,6 @@ def test_rules_that_are_not_those_of_the_thresholds_stop_a_release(tmp_path):
     assert not list((tmp_path / "out").glob("*"))
 
 
-def test_entityquestions_is_there_by_its_ids_only(first):
-    assert b"Where was Ada born" not in b"".join(files_of(first).values())
-    assert (first / "entityquestions_links.tsv").read_text(encoding="utf-8").splitlines() == [
-        "question_id\trelation\tsplit\ts_uri\ts_pop\tlink",
-        "P19-1\tP19\ttest\thttp://www.wikidata.org/entity/Q1\t7\tlabel",
-        "P19-2\tP19\ttest\t\t\tambiguous",
-    ]
-
-
 def test_the_card_has_the_front_matter_and_what_was_measured(first):
     _, front, body = card_of(first).split("---\n", 2)
     front = yaml.safe_load(front)
@@ -185,16 +188,6 @@ def test_the_card_says_dates_that_are_far_apart_unknown_views_mix_and_licence(tm
     assert yaml.safe_load(card.split("---\n")[1])["license"] == both
     licence = (folder / "LICENSE.md").read_text(encoding="utf-8")
     assert ("Copyright (c) 2023 Alex Mallen" in licence) == (origin == "published")
-
-
-def test_provenance_says_what_made_it_but_nothing_of_the_machine(first):
-    made = json.loads((first / "provenance.json").read_text(encoding="utf-8"))
-    assert made["commit"] == releases.MADE_BY["commit"]
-    assert made["dvc"] == releases.MADE_BY["dvc"]
-    assert made["sources"][0]["sha256"] == "0" * 64
-    given = {name: value for name, value in releases.MADE_BY["params"].items() if name != "contact"}
-    given["fetch"] = given["fetch"] | {"root": "(outside the project)/dumps"}
-    assert made["params"] == given | {"lm": {"tiny": {"path": "(outside the project)/tiny"}}}
 
 
 def test_the_same_data_gives_the_same_bytes_whatever_the_threads_and_no_second_release(first, tmp_path):

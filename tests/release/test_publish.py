@@ -160,17 +160,14 @@ def test_a_token_is_in_no_message_whatever_the_server_says(hub, made, monkeypatc
     assert hub.hub.commits == {}
 
 
-@pytest.mark.parametrize(
-    ("to", "why"),
-    [
+def test_a_place_that_is_none_is_named():
+    for to, why in (
         ("hub:popqa", "no dataset repository, expected hub:OWNER/NAME"),
         ("hub:https://example.org/a", "no dataset repository"),
         ("nosuch://place", "ValueError: Protocol not known: nosuch"),
-    ],
-)
-def test_a_place_that_is_none_is_named(to, why):
-    with pytest.raises(LongtailError, match=f"^--to {to}: {why}"), publish.opened(to):
-        pass
+    ):
+        with pytest.raises(LongtailError, match=f"^--to {to}: {why}"), publish.opened(to):
+            pass
 
 
 def test_the_hubs_viewer_finds_every_configuration_and_others_load_a_tag(hub, made, monkeypatch, tmp_path):

@@ -1,12 +1,15 @@
-"""Tokens by the longest n-gram that the documents share with the text, and by how often C4 has their word."""
+"""Tokens by the longest n-gram that the documents share with the text, and by how often a corpus has their word."""
 
 import gzip
 import itertools
 import json
 import math
+import unicodedata
+from collections import Counter, defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,6 +44,69 @@ def test_a_token_has_the_longest_ngram_of_its_text_that_one_of_its_documents_has
     assert found.tolist() == [n for text, of_text in texts for n in by_hand(text, of_text)]
 
 
+WORDS = ["Velm", "velm", "the", "東京", "(Oslo)", "well-known", "--", "é.", "“a”", "2,5", "e\u0301t", "नमस्ते"]
+TEXTS = st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join)
+
+
+def is_word(character):
+    return unicodedata.category(character)[0] in "LNM"
+
+
+def words_of(text):
+    return "".join(character if is_word(character) else " " for character in text).split()
+
+
+def frequencies_by_hand(context, continuation, n_bytes, counts):
+    """Frequency of each token's word, None where it has none: character by character."""
+    whole, at = context + continuation, len(context.encode())
+    starts = [0]
+    for character in whole:
+        starts.append(starts[-1] + len(character.encode()))
+    found = []
+    for size in n_bytes:
+        letters = [i for i in range(len(whole)) if at <= starts[i] < at + size and is_word(whole[i])]
+        at += size
+        if not letters:
+            found.append(None)
+            continue
+        first = last = letters[0]
+        while first and is_word(whole[first - 1]):
+            first -= 1
+        while last < len(whole) and is_word(whole[last]):
+            last += 1
+        found.append(counts[whole[first:last].lower()] if last < len(whole) else None)
+    return found
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=st.data())
+def test_a_tokens_frequency_is_its_words_in_the_corpus(data, tmp_path_factory):
+    docs = [data.draw(TEXTS).replace(" ", " \n") for _ in range(3)]
+    counts = Counter(word.lower() for text in docs for word in words_of(text))
+    contexts, continuations, sizes = [], [], []
+    for _ in range(data.draw(st.integers(1, 3))):
+        contexts.append(data.draw(TEXTS))
+        continuations.append(data.draw(st.sampled_from(["", " ", "\n", "x "])) + data.draw(TEXTS))
+        characters, own = [len(c.encode()) for c in continuations[-1]], []
+        while characters:
+            n = data.draw(st.integers(1, 4))
+            own.append(sum(characters[:n]))
+            characters = characters[n:]
+            own += [0] * data.draw(st.integers(0, 1))
+        sizes.append(own)
+    path = tmp_path_factory.mktemp("docs") / "docs.parquet"
+    pq.write_table(pa.table({"text": docs}), path)
+    flat = np.array([size for own in sizes for size in own], np.int64)
+    words, own = rarity.words(contexts, continuations, flat, np.array([len(own) for own in sizes], np.int64))
+    whole = map("".join, zip(contexts, continuations, strict=True))
+    assert words.to_pylist() == [word for text in whole for word in words_of(text)]
+    with duckdb.connect() as db:
+        counted = rarity.frequencies(db, rarity.of_documents(path), words)
+    found = [None if i < 0 else int(counted[i]) for i in own]
+    asked = zip(contexts, continuations, sizes, strict=True)
+    assert found == [one for text in asked for one in frequencies_by_hand(*text, counts)]
+
+
 def attributed(params) -> tuple[dict, list[dict]]:
     attribution.attribute(params, "pile")
     figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
@@ -66,19 +132,17 @@ def test_the_tokens_are_the_language_models_and_the_documents_those_of_the_ensem
         found = [token["shared"] for token in tokens if (token["retriever"], token["query_id"]) == key]
         assert found == by_hand(continuation, documents)
     for retriever, of_retriever in figures.items():
-        saved = {}
+        saved = defaultdict(list)
         for token in tokens:
             if token["retriever"] == retriever:
-                row = next(least for least in (9, 5, 3, 0) if token["shared"] >= least)
-                saved.setdefault(row, []).append((token["log_prob"] - token["log_prob_none"]) / math.log(2))
-        by_shared = {row["least"]: row for row in of_retriever["by_shared"]}
-        assert by_shared.keys() == saved.keys()
-        for least, row in by_shared.items():
-            assert (row["most"], row["tokens"]) == ({0: 2, 3: 4, 5: 8, 9: None}[least], len(saved[least]))
-            assert row["gain"]["value"] == pytest.approx(np.mean(saved[least]), abs=1e-5)
-            if row["share_of_gain"]["value"] is not None:
-                share = sum(saved[least]) / sum(map(sum, saved.values()))
-                assert row["share_of_gain"]["value"] == pytest.approx(share, abs=1e-4)
+                least = next(least for least in (9, 5, 3, 0) if token["shared"] >= least)
+                saved[least].append((token["log_prob"] - token["log_prob_none"]) / math.log(2))
+        assert [row["least"] for row in of_retriever["by_shared"]] == sorted(saved)
+        for row in of_retriever["by_shared"]:
+            gains, share = saved[row["least"]], row["share_of_gain"]["value"]
+            assert (row["most"], row["tokens"]) == ({0: 2, 3: 4, 5: 8, 9: None}[row["least"]], len(gains))
+            assert row["gain"]["value"] == pytest.approx(np.mean(gains), abs=1e-5)
+            assert share is None or share == pytest.approx(sum(gains) / sum(map(sum, saved.values())), abs=1e-4)
     assert len({row["least"] for of in figures.values() for row in of["by_shared"]}) > 2
     assert {of["counted_in"] for of in figures.values()} == {"pile"}
 

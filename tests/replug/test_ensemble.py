@@ -39,11 +39,10 @@ def directly(name, log_probs, similarities, temperature):
     weights = lambdas(similarities, temperature)
     probabilities = [[Fraction(math.exp(x)) for x in document] for document in log_probs.tolist()]
     steps = range(log_probs.shape[1])
+    pairs = list(zip(weights, probabilities, strict=True))
     if name == "token_mixture":
-        return [_log(sum(w * p[t] for w, p in zip(weights, probabilities, strict=True))) for t in steps]
-    so_far = [
-        sum(w * math.prod(p[:t]) for w, p in zip(weights, probabilities, strict=True)) for t in (*steps, len(steps))
-    ]
+        return [_log(sum(w * p[t] for w, p in pairs)) for t in steps]
+    so_far = [sum(w * math.prod(p[:t]) for w, p in pairs) for t in (*steps, len(steps))]
     return [_log(so_far[t + 1] / so_far[t]) for t in steps]
 
 
@@ -79,15 +78,12 @@ def test_the_model_without_documents_is_a_member_of_the_ensemble_by_its_weight(w
     np.testing.assert_allclose(ensemble.with_alone(np.zeros((2, 3)), np.zeros((2, 3)), weight), 0, atol=1e-15)
 
 
-@given(
-    nats=arrays.arrays(
-        np.int64, st.tuples(st.integers(1, 4), st.just(2), st.integers(1, 5)), elements=st.integers(0, 9)
-    )
-)
+SUMS = arrays.arrays(np.int64, st.tuples(st.integers(1, 4), st.just(2), st.integers(1, 5)), elements=st.integers(0, 9))
+
+
+@given(nats=SUMS)
 def test_each_half_is_judged_by_the_first_of_the_settings_that_are_best_on_the_other(nats):
-    expected = []
-    for first, second in nats.tolist():
-        expected.append(second[first.index(min(first))] + first[second.index(min(second))])
+    expected = [b[a.index(min(a))] + a[b.index(min(b))] for a, b in nats.tolist()]
     assert ensemble.cross_fitted(nats).tolist() == expected
 
 

@@ -63,9 +63,7 @@ class Recording:
     """Says what it was asked to do."""
 
     name = "recording"
-
-    def __init__(self, mixes=True, votes=True):
-        self.mixes, self.votes = mixes, votes
+    mixes = votes = True
 
     def generate(self, prompts, max_tokens, stop="\n"):
         return [Generation(prompt, -1.0, 1, 1) for prompt in prompts]
@@ -91,12 +89,14 @@ def test_the_params_say_how_an_answer_is_made():
 
 
 def test_a_model_that_can_not_do_as_the_params_say_is_refused_before_it_answers():
-    lm, voting = Recording(mixes=False), REPLUG.model_copy(update={"vote": True})
+    lm, voting = Recording(), REPLUG.model_copy(update={"vote": True})
+    lm.mixes = False
     for mixture in ensemble.MIXTURES:
         with pytest.raises(LongtailError, match=f"recording .* replug.mixture: {mixture}; set replug.vote: true"):
             generate(lm, ["first", "second"], SIMILARITIES, 5, REPLUG.model_copy(update={"mixture": mixture}))
     (answer,) = generate(lm, ["first", "second"], SIMILARITIES, 5, voting)
     assert answer.text == "second"
     assert [own.text for own in generate(lm, ["alone", "too"], None, 5, REPLUG)] == ["alone", "too"]
+    lm.votes = False
     with pytest.raises(LongtailError, match=r"recording shows no log-probabilities .* the vote \(replug.vote\) needs"):
-        check_ability(Recording(mixes=False, votes=False), voting)
+        check_ability(lm, voting)

@@ -139,21 +139,6 @@ def test_unknown_popularity_pooled_thresholds_and_sets_without_any_are_told_with
         )
 
 
-def test_a_finding_that_was_not_measured_says_how_many_questions_there_are_and_how_many_are_needed():
-    few = "There are no thresholds: 60 questions of PopQA were answered and have a known popularity, but no relation "
-    nothing = "No two kinds of answers to the questions of PopQA are there to choose from."
-    for figures, said in (({"questions": 60}, few), ({}, nothing)):
-        inputs = SimpleNamespace(
-            parts=small_results.PARTS,
-            main="small",
-            main_questions="popqa",
-            metrics={"adaptive": {"popqa": {"small": figures}}},
-            methods=lambda _: ["closed_book", "dense"],
-        )
-        (finding,) = findings._adaptive(inputs, CHOSEN)
-        assert finding.measured.startswith(said)
-
-
 def test_each_imported_models_thresholds_are_a_finding_whatever_its_methods_are_called():
     gain = {"gain": Interval(0.02, 0.01, 0.03).as_json(), "adaptive": {"value": 0.5}}
     of_lm = {"questions": 60, "web-search": {CHOSEN.search: gain}}

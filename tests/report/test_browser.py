@@ -18,33 +18,6 @@ from pipelines.explorer.looked_at import Run
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1440, "height": 900}
 PAGES = ("report", "moved", "history", "attribution", "difference", "thresholds", "comparison")
 ACCURACY, GAIN = "#figure-accuracy-by-popularity-popqa", "#figure-gain-by-popularity-popqa"
-CONTRAST = """() => {
-    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-    const rgba = (colour) => {
-        canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1);
-        return [...canvas.getImageData(0, 0, 1, 1).data];
-    };
-    const luminance = ([r, g, b]) => [r, g, b].map((part) => part / 255)
-        .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
-        .reduce((sum, part, i) => sum + part * [0.2126, 0.7152, 0.0722][i], 0);
-    const ground = (element) => {
-        for (let one = element; one; one = one.parentElement) {
-            const colour = rgba(getComputedStyle(one).backgroundColor);
-            if (colour[3] === 255) return colour;
-        }
-        return [255, 255, 255];
-    };
-    const low = [];
-    for (const element of document.querySelectorAll("body *")) {
-        const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-        if (!own || ["SCRIPT", "title"].includes(element.tagName) || !element.checkVisibility()) continue;
-        const style = getComputedStyle(element), ink = element instanceof SVGElement ? style.fill : style.color;
-        const [a, b] = [luminance(rgba(ink)), luminance(ground(element))];
-        const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
-        if (ratio < 4.5) low.push(`${element.tagName} ${element.textContent.slice(0, 30)}: ${ratio.toFixed(2)}`);
-    }
-    return low;
-}"""
 FIGURES = """() => [...document.querySelectorAll("figure svg")].filter((svg) => svg.checkVisibility()).map((svg) => {
     const box = svg.getBoundingClientRect(), figure = svg.closest("figure").id;
     const cut = [...svg.querySelectorAll("text")].map((text) => text.getBoundingClientRect())
@@ -111,7 +84,8 @@ def _of_the_page(asked, url):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_fits_every_screen_says_its_names_and_can_be_read_on_light_and_on_dark(opened, files, name):
+def test_a_page_fits_every_screen_says_its_names_and_is_light_or_dark(opened, files, name):
+    """That colours stand out on both grounds is in test_figures.py."""
     page = opened(files[name], PHONE, color_scheme="dark")
     ids = page.locator("figure").evaluate_all("all => all.map((one) => one.id)")
     assert len(ids) > 10 or name != "report"
@@ -130,10 +104,8 @@ def test_a_page_fits_every_screen_says_its_names_and_can_be_read_on_light_and_on
     names = page.locator("[id]").evaluate_all("all => all.map((one) => one.id)")
     assert len({*names}) == len(names)
     assert page.evaluate(GROUND) == "rgb(20, 24, 30)"
-    assert page.evaluate(CONTRAST) == []
     page.locator(".theme").click()
     assert page.evaluate(GROUND) == "rgb(252, 252, 250)"
-    assert page.evaluate(CONTRAST) == []
 
 
 @pytest.mark.parametrize("name", ["report", "moved", "history", "thresholds", "comparison"])
@@ -230,18 +202,6 @@ def test_tables_sort_filter_unfold_and_fade_where_their_columns_go_on(opened, fi
     frame.locator(".scroll:not(.more)").wait_for()
     left, first = (frame.locator(one).first.bounding_box()["x"] for one in (".scroll", "tbody tr:visible > *"))
     assert abs(left - first) < 2, "the first column does not stay"
-
-
-def test_the_contents_open_on_a_phone_and_cover_nothing_that_was_chosen(opened, files):
-    page = opened(files["report"], PHONE)
-    link = page.locator(".contents a", has_text="How this page was made")
-    assert link.is_hidden()
-    page.locator(".contents summary").click()
-    link.click()
-    assert link.is_hidden()
-    top, bar = (page.locator(one).bounding_box() for one in ("#provenance h2", ".contents"))
-    assert bar["y"] == 0
-    assert top["y"] >= bar["height"] - 1
 
 
 def test_print_has_a_figure_and_a_sentence_a_section_in_ink_on_paper_and_few_pages(opened, files):

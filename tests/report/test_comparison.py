@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import yaml
@@ -230,15 +228,6 @@ def test_a_terminal_shows_the_totals_and_what_has_a_verdict_with_both_figures(ru
     assert figures.startswith("    published 35 %; ours ")
     assert figures.rpartition("; ")[2] in ("ok", "differs")
     assert lines[-1] == "All that was not run here needs the language model opt."
-
-
-def test_links_of_the_page_lead_to_the_documents_from_either_folder(run, root):
-    for folder, docs in (("docs", ""), ("data/reproduction", "../../docs/")):
-        page = comparison_page.page([], papers.read(), "mine", docs)
-        links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)]+)\)", page)]
-        files = [link for link in links if link]
-        assert {"adaptive.md", "params.md"} <= {Path(link).name for link in files}
-        assert [link for link in files if not Path(os.path.normpath(root / folder / link)).is_file()] == []
 
 
 @pytest.fixture

@@ -75,8 +75,7 @@ def test_histograms_are_shares_of_each_set_that_add_up():
     figure = figures.histogram("histogram", values, x="", caption="", alt="")
     for name, own in values.items():
         shares = [float(share.split()[0]) for series, _, share in titles(figure.svg) if series == page.label(name)]
-        assert sum(shares) == pytest.approx(100)
-        assert len(shares) == len(set(own.tolist()))
+        assert (len(shares), sum(shares)) == (len({*own.tolist()}), pytest.approx(100))
 
 
 def test_long_curves_have_a_limited_number_of_marks_and_gaps_are_left_out():
@@ -151,7 +150,6 @@ def test_ticks_have_the_digits_that_tell_them_apart():
 
 
 def test_a_files_colour_is_the_pages_and_stands_out_on_light_and_on_dark():
-    """That every text of a page does is in test_browser.py."""
     pairs = dict(re.findall(r"--(\w+): light-dark\((#\w+, #\w+)\)", rendering.inline("report.css")))
     for side in (0, 1):
         own = {name: pair.split(", ")[side] for name, pair in pairs.items()}

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 from landed_runs import figures, landing, share
-from report_files import page_of
 from small_results import SETTINGS
 
 from pipelines.report import history_page, landed
@@ -79,15 +78,6 @@ def test_one_run_is_a_page_too_and_runs_without_figures_are_listed(tmp_path):
     _, page, rows = written(tmp_path, landing("2026-01", {}))
     assert 'id="table-runs"' in page
     assert rows == []
-
-
-def test_a_month_without_some_figures_says_so(tmp_path):
-    part = {name: figure for name, figure in figures().items() if name.startswith(("questions", "triples"))}
-    written(tmp_path, landing("2026-01", figures()), landing("2026-02", part))
-    page = page_of(tmp_path / "out")
-    assert "The runs of 2026-02 have no accuracy of tiny on PopQA." in page
-    assert "The runs of 2026-02 have no thresholds of tiny on PopQA." in page
-    assert "In 2026-02 there are 1,000 questions (as in 2026-01) and 2,000 triples (as in 2026-01)." in page
 
 
 def test_this_profile_comes_first_and_a_hostile_name_stays_text(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections import Counter
@@ -87,13 +86,6 @@ def test_the_shares_of_table_1_and_the_money_add_up():
     assert sum(cells[name][0] * share / 100 for name, share in shares.items()) == pytest.approx(everything, abs=0.02)
     *methods, total = (row[-1] for row in values("PopQA", "appendix B").values())
     assert sum(methods) == total
-
-
-def test_names_of_different_models_are_not_alike():
-    named = {tuple(number.lm) for _, number in NUMBERS if number.lm}
-    for one_model, other in itertools.combinations(named, 2):
-        if not set(one_model) & set(other):
-            assert not any(comparison.alike(a, b) for a in one_model for b in other), (one_model, other)
 
 
 def test_set_ups_and_profiles_are_used_and_name_params_that_there_are(root, tmp_path):

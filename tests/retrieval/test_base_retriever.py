@@ -1,8 +1,5 @@
 """The stage base_retriever: repeatable, loadable, and after training a document's crops find their document."""
 
-import hashlib
-import json
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -61,19 +58,6 @@ def test_same_seed_same_bytes(trained):
     for path in one.rglob("*.*"):
         assert path.read_bytes() == (again / path.relative_to(one)).read_bytes()
     assert (one / "model.safetensors").read_bytes() != (other / "model.safetensors").read_bytes()
-
-
-def test_older_weights_give_the_same_encoder(tmp_path):
-    source = tiny_models.encoder(tmp_path / "source")
-    older = tiny_models.as_bin(source, tmp_path / "older", AutoModel.from_pretrained(source))
-    for path in (source, older):
-        params = tiny_models.retriever(path=str(path), query_path=str(path))
-        base_retriever.copy_pretrained(params, tmp_path / f"saved-{path.name}")
-    for weights in ("model.safetensors", "query/model.safetensors"):
-        assert (tmp_path / "saved-older" / weights).read_bytes() == (tmp_path / "saved-source" / weights).read_bytes()
-    digest = hashlib.sha256((older / "pytorch_model.bin").read_bytes()).hexdigest()
-    for folder in (tmp_path / "saved-older", tmp_path / "saved-older/query"):
-        assert json.loads((folder / "source.json").read_text()) == {"sha256": {"pytorch_model.bin": digest}}
 
 
 def test_what_can_not_be_copied_is_refused(tmp_path):

@@ -1,5 +1,6 @@
 """BM25 scores as the formula says, with one analyser for documents and queries, however the index was built."""
 
+import json
 import math
 import os
 import re
@@ -251,28 +252,6 @@ def test_more_segments_and_merges_than_files_may_be_open(zipf, tmp_path, monkeyp
     assert same(tmp_path / "whole", tmp_path / "again")
 
 
-@pytest.mark.parametrize(("step", "pieces"), [("_count", 5), ("_merge", 11)])
-def test_an_interrupted_build_goes_on_and_ends_with_the_same_bytes(zipf, tmp_path, monkeypatch, step, pieces):
-    in_pieces(monkeypatch)
-    real, done = getattr(bm25_build, step), []
-
-    def dying(*args):
-        if len(done) == 3:
-            done.append("killed")
-            raise KeyboardInterrupt
-        done.append(args[-2])
-        real(*args)
-
-    monkeypatch.setattr(bm25_build, step, dying)
-    with pytest.raises(KeyboardInterrupt):
-        build(zipf[0], tmp_path / "again")
-    assert not (tmp_path / "again").exists()
-    build(zipf[0], tmp_path / "again")
-    assert len(done) == len(set(done)) == pieces + 1
-    assert same(zipf[0].parent / "out", tmp_path / "again")
-    assert not list(Path(".longtail/shards").iterdir())
-
-
 def test_another_hash_seed_makes_the_same_bytes(zipf, tmp_path, root):
     script = (
         "import sys; from pathlib import Path; import vectors; from pipelines.retrieval import bm25_build\n"
@@ -294,10 +273,7 @@ def same(folder, other):
     [
         (lambda folder, patch: write(folder, TEXTS[:-1]), "another docs"),
         (lambda folder, patch: (folder / "out" / VOCABULARY).write_bytes(b""), "json: not as it was written, expec"),
-        (
-            lambda folder, patch: (folder / "out/params.index.json").unlink(),
-            "params.index.json: no such file, expected",
-        ),
+        (lambda folder, patch: (folder / "out/params.index.json").unlink(), "params.index.json: no such file, "),
         (lambda folder, patch: [(folder / "out" / name).unlink() for name in (VOCABULARY, sums.SUMS)], "not a whole"),
         (lambda folder, patch: patch.setattr(bm25, "DOCUMENT", "{text}"), "another document "),
         (lambda folder, patch: patch.setattr(bm25, "_language_of", lambda _: language.read("de")), "another analyser"),
@@ -308,3 +284,36 @@ def test_an_index_of_something_else_or_a_broken_one_is_refused(searching, tmp_pa
     harm(tmp_path, monkeypatch)
     with pytest.raises(LongtailError, match=message):
         open_retriever(tmp_path / "out", tmp_path / "docs.parquet", None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "found"),
+    [
+        ("de", "Die Hauptstädte der Länder", ["hauptstadt", "land"]),
+        ("fr", "les capitales des pays", ["capital", "pay"]),
+        ("es", "las capitales de los países", ["capital", "pais"]),
+        ("ru", "столицы и столица", ["столиц", "столиц"]),
+        ("zh", "北京是中国的首都", ["北京", "京是", "是中", "中国", "国的", "的首", "首都"]),
+        ("zh", "在 W公司2021年 的", ["w", "公司", "2021", "年"]),
+        ("ja", "東京タワーは高い", ["東京", "京タ", "タワ", "ワー", "ーは", "は高", "高い"]),
+        ("en", "東京タワー", ["東京タワー"]),  # a run is one word
+    ],
+)
+def test_terms_in_other_languages(code, text, found):
+    assert next(Analyser(language.read(code)).terms([text])) == found
+
+
+@pytest.mark.parametrize(
+    ("code", "texts", "query", "best"),
+    [
+        ("de", ["Der Fluss in Velm", "Die Städte und Flüsse Norlands", "Tosh"], "Welche Stadt?", 1),
+        ("zh", ["北京是中国的首都。", "上海是城市。", "Velm"], "中国首都", 0),
+    ],
+)
+def test_an_index_is_searched_in_its_own_language(tmp_path, code, texts, query, best):
+    docs, out = write(tmp_path, texts), tmp_path / "out"
+    bm25_build.build(docs, out, vectors.settings(), vectors.compute(), "index", language.read(code))
+    positions, scores = bm25.BM25.load(out, docs).search([query], 3)
+    assert positions[0][0] == best
+    assert scores[0][0] > scores[0][1]
+    assert json.loads((out / "meta.json").read_text())["analyser"] == Analyser(language.read(code)).name

@@ -1,4 +1,7 @@
-"""The encoder gives what a plain loop over transformers gives, whatever the pooling, towers, prefixes and numerics."""
+"""The encoder gives what a plain loop over transformers gives, whatever the pooling, towers, prefixes and numerics.
+
+A saved one embeds the same without us, by transformers alone; tests/parity opens it in sentence-transformers.
+"""
 
 import importlib.util
 import json
@@ -14,7 +17,7 @@ from transformers import AutoModel, AutoTokenizer, DPRContextEncoder, DPRQuestio
 
 from pipelines.errors import LongtailError
 from pipelines.retrieval import base_retriever, encoder
-from pipelines.retrieval.encoder import EXACT, Encoder, Numerics
+from pipelines.retrieval.encoder import EXACT, QUERIES, Encoder, Numerics
 
 TEXTS = ["", *tiny_models.words(11, 0, at_most=60), "<s> Velm", "Velm " * 10_000]
 
@@ -163,6 +166,49 @@ def test_texts_come_back_in_their_order_over_many_windows_and_from_a_saved_encod
     monkeypatch.setattr(encoder, "WINDOW", 7)
     np.testing.assert_allclose(open_encoder(folder).embed(texts), whole, atol=1e-6)
     assert open_encoder(folder).embed([]).shape == (0, 32)
+
+
+WAYS = [
+    {"pooling": pooling, "similarity": similarity, "query_prefix": prefix and "query: "}
+    | {"document": prefix + "{title} {text}"}
+    for pooling in ("mean", "cls")
+    for similarity, prefix in (("cosine", ""), ("dot", "passage: "))
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: f"{way['pooling']}-{way['similarity']}")
+def test_transformers_alone_embeds_the_same_and_the_files_say_what_the_params_say(way, folder, tmp_path):
+    settings, out = tiny_models.retriever(**way, max_tokens=32), tmp_path / "saved"
+    opened = Encoder.open(folder, settings, tiny_models.compute())
+    opened.save(out)
+    tokenizer, model = AutoTokenizer.from_pretrained(out), AutoModel.from_pretrained(out).eval()
+    asked = tiny_models.words(7, 5, at_most=60)  # some are longer than the encoder reads
+    texts = [settings.query_prefix + text for text in asked]
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=settings.max_tokens, return_tensors="pt")
+    with torch.inference_mode():
+        hidden, mask = model(**inputs).last_hidden_state, inputs["attention_mask"][..., None]
+    vectors = hidden[:, 0] if settings.pooling == "cls" else (hidden * mask).sum(1) / mask.sum(1)
+    vectors = torch.nn.functional.normalize(vectors) if settings.similarity == "cosine" else vectors
+    np.testing.assert_allclose(opened.embed_queries(asked), vectors.numpy(), atol=1e-4)
+
+    read = {file.name: json.loads(file.read_text()) for file in out.glob("*.json")}
+    kinds = [module["type"].rpartition(".")[2] for module in read["modules.json"]]
+    assert kinds == ["Transformer", "Pooling", "Normalize"][: 3 if settings.similarity == "cosine" else 2]
+    prompts = {"query": settings.query_prefix, "document": settings.document.removesuffix("{title} {text}")}
+    assert read["config_sentence_transformers.json"]["prompts"] == prompts
+    assert read["config_sentence_transformers.json"]["similarity_fn_name"] == settings.similarity
+    assert read["sentence_bert_config.json"]["max_seq_length"] == settings.max_tokens
+    pooling = json.loads((out / "1_Pooling/config.json").read_text())
+    assert pooling["word_embedding_dimension"] == opened.dim
+    assert pooling["pooling_mode_cls_token"] == (settings.pooling == "cls") != pooling["pooling_mode_mean_tokens"]
+
+
+def test_two_towers_are_no_sentence_transformer(folder, tmp_path):
+    other = tiny_models.encoder(tmp_path / "other", seed=1)
+    both = [open_encoder(tower).documents for tower in (folder, other)]
+    Encoder(*both, tiny_models.retriever()).save(tmp_path / "saved")
+    assert (tmp_path / "saved" / QUERIES).is_dir()
+    assert not (tmp_path / "saved/modules.json").exists()
 
 
 @pytest.mark.parametrize("spread", [0.3, 3.0])

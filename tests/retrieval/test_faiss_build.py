@@ -1,7 +1,4 @@
-"""Lists built in shards are what FAISS builds at once; an interrupted build of a graph ends with the same bytes.
-
-tests/retrieval/test_index.py interrupts a build of lists.
-"""
+"""Lists built in shards are what FAISS builds at once; an interrupted build of a graph ends with the same bytes."""
 
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,7 +10,7 @@ import tiny_models
 import vectors
 
 from pipelines.errors import NotShared
-from pipelines.retrieval import faiss_build, index_plan, kmeans
+from pipelines.retrieval import faiss_build, index_plan
 from pipelines.retrieval.embeddings import Embeddings
 
 COUNT = 3000
@@ -75,25 +72,6 @@ def test_where_a_cluster_sees_no_embeddings_this_machine_builds(monkeypatch, cap
     with faiss_build._executor(tiny_models.compute(executor="dask", dask="tcp://x:1"), 2, "index") as executor:
         assert executor == "local"
     assert "index: this machine alone builds the index; blind" in capsys.readouterr().out
-
-
-def test_learning_that_is_interrupted_goes_on_from_its_last_iteration(tmp_path, monkeypatch):
-    whole = build(vectors.write(tmp_path / "whole", DOCUMENTS), "ivf")
-    folder = vectors.write(tmp_path / "killed", DOCUMENTS)
-    moved, iterations = kmeans.moved, []
-
-    def dying(*args):
-        iterations.append(len(iterations))
-        if len(iterations) == 4:
-            raise KeyboardInterrupt
-        return moved(*args)
-
-    monkeypatch.setattr(kmeans, "moved", dying)
-    with pytest.raises(KeyboardInterrupt):
-        build(folder, "ivf")
-    assert build(folder, "ivf") == whole
-    assert len(iterations) == kmeans.ITERATIONS + 1, "the fourth twice"
-    assert not list(Path(".longtail/shards").glob("*"))
 
 
 def test_bytes_stand_for_dimensions(tmp_path, monkeypatch):

@@ -158,36 +158,23 @@ def test_an_empty_corpus_and_a_kind_that_does_not_fit_are_errors_before_any_work
     assert not Path("x").exists()
 
 
-def test_an_interrupted_stage_goes_on_with_what_was_embedded_and_encoded(made, settings, monkeypatch):
-    """It ends with the bytes of an undisturbed one."""
-    monkeypatch.setattr(faiss_build, "SHARD", 20)
+def test_vectors_lie_on_disk_once_beside_the_shards_that_an_interrupted_run_goes_on_from(made, settings, monkeypatch):
     monkeypatch.setattr(embeddings, "SHARD", 20)
-    chosen, on_disk, tune = indexed_as(settings, kind="ivf", nlist=4, nprobe=4, refine=2), [], faiss_build.tune
+    chosen, on_disk = indexed_as(settings, kind="ivf", nlist=4, nprobe=4, refine=2), []
 
-    def measuring(*args):
+    def interrupted(*args):
         of_index = [path for path in sorted(Path().rglob("embeddings/*.npy")) if OUT not in path.parents]
         on_disk.extend((path.stat().st_nlink, len(np.load(path))) for path in of_index)
-        return tune(*args)
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(faiss_build, "tune", measuring)
-        index.index_dense(DOCS, MODEL, Path("whole"), chosen, "index@test")
+        patch.setattr(faiss_build, "tune", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            index.index_dense(DOCS, MODEL, Path("lists"), chosen, "index@test")
     assert on_disk == [(2, 20), (2, 20), (2, 10)], "two names of each file: a shard, and one of the index's"
-    real, calls, embedded, embed = faiss_build._encode, [], [], Encoder.embed
-
-    def dying(embeddings, learnt, plan, positions, path):
-        calls.append(positions)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        real(embeddings, learnt, plan, positions, path)
-
-    monkeypatch.setattr(faiss_build, "_encode", dying)
-    monkeypatch.setattr(Encoder, "embed", lambda self, texts: embedded.append(len(texts)) or embed(self, texts))
-    with pytest.raises(KeyboardInterrupt):
-        index.index_dense(DOCS, MODEL, Path("again"), chosen, "index@test")
-    assert not Path("again").exists()
-    index.index_dense(DOCS, MODEL, Path("again"), chosen, "index@test")
-    assert (calls, sum(embedded)) == ([(0, 20), (20, 40), (20, 40), (40, 50)], 50)
-    for file in ("faiss.index", "meta.json", "embeddings/000000.npy"):
-        assert ("again" / Path(file)).read_bytes() == ("whole" / Path(file)).read_bytes()
-    assert json.loads(Path("again/meta.json").read_text())["kind"] == "ivf"
+    assert not Path("lists").exists()
+    embedded, embed = [], Encoder.embed
+    monkeypatch.setattr(Encoder, "embed", lambda self, texts: embedded.append(texts) or embed(self, texts))
+    index.index_dense(DOCS, MODEL, Path("lists"), chosen, "index@test")
+    assert embedded == [], "all was embedded before"
+    assert json.loads(Path("lists/meta.json").read_text())["kind"] == "ivf"

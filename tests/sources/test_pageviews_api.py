@@ -1,7 +1,7 @@
 """The page views API: each article's month is asked for by its title, and a wrong answer is told from no views."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from wikimedia_server import Wikimedia
 
+from pipelines import language
 from pipelines.errors import LongtailError
 from pipelines.params import Popularity
 from pipelines.sources import pageviews_api
@@ -18,7 +19,7 @@ ROOT = "/metrics/pageviews/per-article/en.wikipedia/all-access"
 TITLE = "AC/DC & Ölaf? 100%"
 PATH = f"{ROOT}/all-agents/AC%2FDC_%26_%C3%96laf%3F_100%25/monthly/2024020100/2024022900"
 
-Ask = Callable[..., dict[str, int | None]]
+Ask = Callable[..., list[tuple]]
 
 
 def answer(article: str, views: int, agents: str = "all-agents", month: str = "2024020100", **other: object) -> bytes:
@@ -30,31 +31,30 @@ GOOD = answer("AC/DC_&_Ölaf?_100%", 42)
 
 
 @pytest.fixture
-def ask(tmp_path: Path, wikimedia: Wikimedia) -> Iterator[Ask]:
-    with open_client("someone@example.org", tmp_path / "kept") as client:
+def ask(tmp_path: Path, wikimedia: Wikimedia) -> Ask:
+    def ask(*titles: str, month: str = "2024-02", agents: str = "all-agents", months: int = 1, code: str = "en"):
+        chosen = {"source": "api", "api": wikimedia.address, "redirects_api": "", "month": month, "months": months}
+        asked, project = pa.chunked_array([list(titles)], pa.string()), language.read(code).project
+        with open_client("someone@example.org", tmp_path / "asked") as client:
+            batches = pageviews_api.ask_views(client, asked, Popularity(**chosen, agents=agents), project=project)
+            return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
-        def ask(*titles: str, month: str = "2024-02", agents: str = "all-agents") -> dict[str, int | None]:
-            settings = Popularity(source="api", api=wikimedia.address, redirects_api="", month=month, agents=agents)
-            batches = pageviews_api.ask_views(client, pa.chunked_array([list(titles)], pa.string()), settings)
-            return {row["title"]: row["views"] for batch in batches for row in batch.to_pylist()}
-
-        yield ask
+    return ask
 
 
-def test_a_title_is_encoded_and_the_month_asked_for_to_its_last_day(wikimedia, ask):
+def test_a_title_is_encoded_and_the_month_asked_for_to_its_last_day(wikimedia, ask, capsys):
     wikimedia.pages[PATH] = GOOD
-    assert ask(TITLE) == {TITLE: 42}
-    assert wikimedia.requests == [(PATH, {})]
+    assert ask("Nobody", TITLE) == [("Nobody", None, None), (TITLE, "2024-02", 42)], "not found is no views"
+    assert (PATH, {}) in wikimedia.requests
+    assert "popularity: 2 articles to ask for" in capsys.readouterr().out
 
 
-def test_views_of_people_are_asked_for_as_such(wikimedia, ask):
+def test_views_of_people_in_a_language_are_asked_for_as_such(wikimedia, ask):
     wikimedia.pages[f"{ROOT}/user/Ada/monthly/2021100100/2021103100"] = answer("Ada", 7, "user", "2021100100")
-    assert ask("Ada", month="2021-10", agents="user") == {"Ada": 7}
-
-
-def test_not_found_is_no_views(wikimedia, ask):
-    wikimedia.pages[PATH] = GOOD
-    assert ask("Nobody", TITLE) == {"Nobody": None, TITLE: 42}
+    german = answer("Ada", 42, "user", "2021100100", project="de.wikipedia")
+    wikimedia.pages[f"{ROOT}/user/Ada/monthly/2021100100/2021103100".replace("en.", "de.")] = german
+    assert ask("Ada", month="2021-10", agents="user") == [("Ada", "2021-10", 7)]
+    assert ask("Ada", month="2021-10", agents="user", code="de") == [("Ada", "2021-10", 42)]
 
 
 def test_titles_are_asked_for_in_batches_that_keep_their_order(wikimedia, ask, monkeypatch):
@@ -62,13 +62,7 @@ def test_titles_are_asked_for_in_batches_that_keep_their_order(wikimedia, ask, m
     titles = [f"T{i}" for i in range(8)]
     for i, title in enumerate(titles):
         wikimedia.pages[f"{ROOT}/all-agents/{title}/monthly/2024020100/2024022900"] = answer(title, i)
-    assert list(ask(*titles).items()) == [(title, i) for i, title in enumerate(titles)]
-
-
-def test_the_number_of_requests_is_said_before_the_first(wikimedia, ask, capsys):
-    wikimedia.pages[PATH] = GOOD
-    ask(TITLE)
-    assert "popularity: 1 articles to ask for" in capsys.readouterr().out
+    assert ask(*titles) == [(title, "2024-02", i) for i, title in enumerate(titles)]
 
 
 @pytest.mark.parametrize(
@@ -101,12 +95,6 @@ def redirects(client: Client, wikimedia: Wikimedia, *titles: str) -> list[tuple[
     return [(row["target"], row["title"]) for table in tables for row in table.to_pylist()]
 
 
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    with open_client("someone@example.org", tmp_path / "kept") as opened:
-        yield opened
-
-
 def test_all_titles_that_redirect_to_an_article_are_asked_for(wikimedia, client):
     """An answer in pieces, as the API gives it, is put together."""
 
@@ -128,35 +116,14 @@ def test_all_titles_that_redirect_to_an_article_are_asked_for(wikimedia, client)
     assert redirects(client, wikimedia, "Nobody") == []
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        (None, r"api\.php: the server answers 404, expected .*popularity\.redirects_api"),
-        (b'{"error": {"code": "badvalue", "info": "no such prop"}}', "the API answers badvalue: no such prop"),
-    ],
-)
-def test_an_api_of_redirects_that_refuses_or_is_not_there_is_an_error(wikimedia, client, body, said):
-    wikimedia.pages["/w/api.php"] = body
-    with pytest.raises(LongtailError, match=said):
-        redirects(client, wikimedia, "A")
-
-
-def test_several_months_are_one_request_and_another_month_in_the_answer_is_an_error(tmp_path, wikimedia):
-    path = f"{ROOT}/user/Ada/monthly/2023120100/2024022900"
+def test_several_months_are_one_request_and_another_month_in_the_answer_is_an_error(wikimedia, ask):
     first, last = (json.loads(answer("Ada", n, "user", m))["items"] for n, m in ((5, "2023120100"), (7, "2024020100")))
-    settings = Popularity(
-        source="api", api=wikimedia.address, redirects_api="", month="2024-02", months=3, agents="user"
-    )
-    titles = pa.chunked_array([["Ada", "Nobody"]])
-    wikimedia.pages[path] = json.dumps({"items": first + last}).encode()
-    with open_client("someone@example.org", tmp_path / "kept") as client:
-        [batch] = pageviews_api.ask_views(client, titles, settings)
-    rows = [("Ada", "2023-12", 5), ("Ada", "2024-02", 7), ("Nobody", None, None)]
-    assert [tuple(row.values()) for row in batch.to_pylist()] == rows
-    for items in (first + json.loads(answer("Ada", 1, "user", "2024030100"))["items"], last + last, []):
+    path = f"{ROOT}/user/Ada/monthly/2023120100/2024022900"
+    others = first + json.loads(answer("Ada", 1, "user", "2024030100"))["items"], last + last, []
+    for items in others:
         wikimedia.pages[path] = json.dumps({"items": items}).encode()
-        with (
-            open_client("someone@example.org", tmp_path / f"kept{len(items)}") as client,
-            pytest.raises(LongtailError, match="expected the views of Ada in 2023-12 to 2024-02 alone"),
-        ):
-            list(pageviews_api.ask_views(client, titles, settings))
+        with pytest.raises(LongtailError, match="expected the views of Ada in 2023-12 to 2024-02 alone"):
+            ask("Ada", months=3, agents="user")
+    wikimedia.pages[path] = json.dumps({"items": first + last}).encode()
+    rows = [("Ada", "2023-12", 5), ("Ada", "2024-02", 7), ("Nobody", None, None)]
+    assert ask("Ada", "Nobody", months=3, agents="user") == rows

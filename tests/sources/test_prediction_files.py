@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import subprocess
 import sys
-import time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fetching import saved
 
 from pipelines.errors import LongtailError
 from pipelines.sources import prediction_files
@@ -19,27 +18,28 @@ IDS = ["4222362", "4725190", "4382392"]
 ASKED = ["What is George Rankin's occupation?", 'Who wrote "Heroes"?', "What is Ho the capital of?"]
 GOLD = [["politician", "pol"], ["David Bowie"], ["Ho Municipality"]]
 SAID = ["politician", '"Heroes" is by Bowie, I think; yes', ""]
+ROWS = list(zip(range(3), IDS, ASKED, GOLD, SAID, strict=True))
 
 
 def write(tmp_path, name, content):
-    path = tmp_path / name
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    else:
-        path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8", newline="")
-    return path
+    return saved(tmp_path / name, content if isinstance(content, str | bytes) else json.dumps(content))
 
 
-def quoted(cells, delimiter):
-    return delimiter.join('"' + cell.replace('"', '""') + '"' for cell in cells) + "\r\n"
+def quoted(rows, delimiter=","):
+    return "".join(delimiter.join('"' + c.replace('"', '""') + '"' for c in cells) + "\r\n" for cells in rows)
 
 
 def as_quoted(delimiter, names=("id", "Prediction")):
-    return quoted(names, delimiter) + "".join(quoted(row, delimiter) for row in zip(IDS, SAID, strict=True))
+    return quoted([names, *zip(IDS, SAID, strict=True)], delimiter)
 
 
-PLAIN = "id\tpred\n" + "".join(f"{id_}\t{said}\n" for id_, said in zip(IDS, SAID, strict=True))
-RECORDS = [{"id": id_, "prediction": said} for id_, said in zip(IDS, SAID, strict=True)]
+def lines(records):
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+PLAIN = "id\tpred\n" + "".join(f"{id_}\t{said}\n" for _, id_, _, _, said in ROWS)
+RECORDS = [{"id": id_, "prediction": said} for _, id_, _, _, said in ROWS]
+BY_NUMBER = [dict(zip("012", values, strict=True)) for values in (IDS, SAID)]
 GENERIC = {
     "a.csv": (as_quoted(","), "CSV"),
     "semicolons.csv": (as_quoted(";"), "CSV with semicolons"),
@@ -47,20 +47,14 @@ GENERIC = {
     "quoted.tsv": (as_quoted("\t"), "TSV"),
     "plain.tsv": (PLAIN, "TSV without quotes"),
     "called.csv": (as_quoted("\t"), "TSV"),
-    "packed.csv.gz": (gzip.compress(as_quoted(",").encode(), mtime=0), "CSV"),
+    "packed.csv.gz": (as_quoted(","), "CSV"),
     "list.json": (RECORDS, "JSON list"),
     "columns.json": ({"id": IDS, "prediction": SAID}, "JSON object of columns"),
-    "pandas.json": (
-        {"id": dict(zip("012", IDS, strict=True)), "prediction": dict(zip("012", SAID, strict=True))},
-        "JSON object of columns",
-    ),
+    "pandas.json": (dict(zip(("id", "prediction"), BY_NUMBER, strict=True)), "JSON object of columns"),
     "by_id.json": (dict(zip(IDS, SAID, strict=True)), "JSON object by id"),
-    "objects.json": (
-        {id_: {"prediction": said, "score": 0.5} for id_, said in zip(IDS, SAID, strict=True)},
-        "JSON object by id",
-    ),
+    "objects.json": ({id_: {"prediction": said, "score": 0.5} for _, id_, *_, said in ROWS}, "JSON object by id"),
     "inside.json": ({"model": "a", "results": RECORDS}, "JSON object with a list"),
-    "lines.jsonl": ("".join(json.dumps(record) + "\n" for record in RECORDS), "JSON lines"),
+    "lines.jsonl": (lines(RECORDS), "JSON lines"),
 }
 
 
@@ -74,86 +68,51 @@ def test_a_layout_is_known_by_its_content(tmp_path, name):
     assert read.described()[1] == "1 of 3 predictions are empty, and so wrong"
 
 
-def test_parquet_is_read_with_lists_for_answers(tmp_path):
+def test_parquet_is_read_with_lists_for_answers_and_texts_alone_have_no_keys(tmp_path):
     pq.write_table(pa.table({"ID": list(map(int, IDS)), "Output": SAID, "golds": GOLD}), tmp_path / "a.parquet")
     read = prediction_files.read(tmp_path / "a.parquet")
     assert (read.layout, read.ids, read.texts) == ("Parquet", {"id": IDS}, SAID)
     assert read.answers == [tuple(answers) for answers in GOLD]
-
-
-def test_a_list_of_texts_and_a_text_file_have_no_keys(tmp_path):
-    for path in (write(tmp_path, "list.json", SAID), write(tmp_path, "list.txt", "\n".join(SAID) + "\n\n")):
-        read = prediction_files.read(path)
+    for name, content in {"list.json": SAID, "list.txt": "\n".join(SAID) + "\n\n"}.items():
+        read = prediction_files.read(write(tmp_path, name, content))
         assert (read.texts[:2], read.ids, read.questions) == (SAID[:2], {}, None)
 
 
 # What published systems write, made again with three questions of PopQA.
 HARNESS = [
-    {
-        "doc_id": n,
-        "doc": {"id": int(id_), "question": question, "answer": gold[0], "possible_answers": json.dumps(gold)},
-        "target": gold[0],
-        "arguments": {"gen_args_0": {"arg_0": f"Q: {question} A:"}},
-        "resps": [[f" {said}\n"]],
-        "filtered_resps": [said],
-        "filter": "none",
-        "metrics": ["exact_match"],
-        "doc_hash": "a",
-        "exact_match": float(n == 0),
-    }
-    for n, (id_, question, gold, said) in enumerate(zip(IDS, ASKED, GOLD, SAID, strict=True))
+    {"doc_id": n, "target": gold[0], "resps": [[f" {said}\n"]], "filtered_resps": [said], "filter": "none"}
+    | {"doc": {"id": int(id_), "question": question, "answer": gold[0], "possible_answers": json.dumps(gold)}}
+    | {"arguments": {"gen_args_0": {"arg_0": f"Q: {question} A:"}}, "doc_hash": "a"}
+    | {"metrics": ["exact_match"], "exact_match": float(n == 0)}
+    for n, id_, question, gold, said in ROWS
 ]
+FLASHRAG_OUTPUT = {"retrieval_result": [{"id": "7", "contents": "x"}], "prompt": "Answer"}
 FLASHRAG = [
-    {
-        "id": f"test_{n}",
-        "question": question,
-        "golden_answers": gold,
-        "output": {
-            "retrieval_result": [{"id": "7", "contents": "x"}],
-            "prompt": "Answer",
-            "pred": said,
-            "metric_score": {"em": float(n == 0), "f1": 0.4},
-        },
-    }
-    for n, (question, gold, said) in enumerate(zip(ASKED, GOLD, SAID, strict=True))
+    {"id": f"test_{n}", "question": question, "golden_answers": gold}
+    | {"output": FLASHRAG_OUTPUT | {"pred": said, "metric_score": {"em": float(n == 0), "f1": 0.4}}}
+    for n, _, question, gold, said in ROWS
 ]
-SELF_RAG = {
-    "preds": SAID,
-    "prompts": [f"### Instruction:\n{question}\n\n### Response:\n" for question in ASKED],
-    "metric_results": [1, 0, 0],
-    "all_results": [{"no_retrieval": said} for said in SAID],
-    "golds": [],
-    "metric": "match",
-    "metric_mean": 0.33,
-    "scores": [],
-}
+SELF_RAG = {"preds": SAID, "prompts": [f"### Instruction:\n{question}\n\n### Response:\n" for question in ASKED]}
+SELF_RAG |= {"metric_results": [1, 0, 0], "all_results": [{"no_retrieval": said} for said in SAID]}
+SELF_RAG |= {"golds": [], "metric": "match", "metric_mean": 0.33, "scores": []}
+VERL_PROMPT = "user\nAnswer in <answer> Beijing </answer>. Question: {}\n<|im_end|>\n<|im_start|>assistant"
 VERL = [
-    {
-        "input": f"user\nAnswer in <answer> Beijing </answer>. Question: {question}\n<|im_end|>\n<|im_start|>assistant",
-        "output": said,
-        "gts": {"target": gold},
-        "score": float(n == 0),
-        "step": 0,
-    }
-    for n, (question, gold, said) in enumerate(zip(ASKED, GOLD, SAID, strict=True))
+    {"input": VERL_PROMPT.format(question), "output": said, "gts": {"target": gold}, "score": float(n == 0), "step": 0}
+    for n, _, question, gold, said in ROWS
 ]
 SEARCH_R1 = [
     {"qid": id_, "query": question, "gt_answers": gold, "final_answer": said, "is_correct": n == 0}
-    for n, (id_, question, gold, said) in enumerate(zip(IDS, ASKED, GOLD, SAID, strict=True))
+    for n, id_, question, gold, said in ROWS
 ]
 AUTHORS = quoted(
-    ["", "id", "subj", "prop", "possible_answers", "question", "is_correct", "prompt", "pred", "generation"], ","
+    [
+        ["", "id", "subj", "prop", "possible_answers", "question", "is_correct", "prompt", "pred", "generation"],
+        *(
+            [str(n), f"{id_}.0", "x", "genre", json.dumps(gold), question, str(n == 0), "Q: x\n\nQ: y", said, "All"]
+            for n, id_, question, gold, said in ROWS
+        ),
+    ]
 )
-AUTHORS += "".join(
-    quoted(
-        [str(n), f"{id_}.0", "x", "genre", json.dumps(gold), question, str(n == 0), "Q: x\n\nQ: y", said, "All"], ","
-    )
-    for n, (id_, question, gold, said) in enumerate(zip(IDS, ASKED, GOLD, SAID, strict=True))
-)
-
-
-def lines(records):
-    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 @pytest.mark.parametrize(
@@ -175,18 +134,13 @@ def test_the_layouts_of_published_systems(tmp_path, name, content, layout, keys)
     assert read.answers == expected
 
 
-def test_of_the_harness_with_two_filters_the_first_ones_responses_are_taken_and_it_says_so(tmp_path):
+def test_of_the_harness_the_first_filters_responses_are_taken_and_log_likelihoods_refused(tmp_path):
     other = [record | {"filter": "strict-match", "filtered_resps": ["[invalid]"]} for record in HARNESS]
     both = [record for pair in zip(HARNESS, other, strict=True) for record in pair]
     read = prediction_files.read(write(tmp_path, "samples.jsonl", lines(both)))
     assert (read.rows, read.texts) == (3, SAID)
     assert "none, strict-match, the responses of none are taken" in read.described()[1]
-
-
-def test_samples_that_are_log_likelihoods_are_refused(tmp_path):
-    scored = [
-        record | {"resps": [[-2.1, False], [-0.1, True]], "filtered_resps": [[-2.1, False]]} for record in HARNESS
-    ]
+    scored = [record | {"resps": [[-2.1, False]], "filtered_resps": [[-2.1, False]]} for record in HARNESS]
     with pytest.raises(LongtailError, match="row 1: the prediction is a list of numbers, expected generated text"):
         prediction_files.read(write(tmp_path, "samples.jsonl", lines(scored)))
 
@@ -202,14 +156,10 @@ def test_a_judgement_has_many_forms(tmp_path, cells):
     assert (read.ids, read.correct, read.texts) == ({"id": ["1", "2"]}, [True, False], None)
 
 
-def test_a_score_that_is_no_judgement_is_left_alone(tmp_path):
-    read = prediction_files.read(write(tmp_path, "a.csv", "id,pred,score\n1,a,0.4\n2,b,1\n"))
-    assert read.correct is None
+def test_a_score_that_is_no_judgement_is_left_alone_and_an_answer_beside_one_is_gold(tmp_path):
+    assert prediction_files.read(write(tmp_path, "a.csv", "id,pred,score\n1,a,0.4\n2,b,1\n")).correct is None
     with pytest.raises(LongtailError, match="correct of 2 is 'perhaps', expected true or false"):
         prediction_files.read(write(tmp_path, "a.csv", "id,pred,correct\n1,a,1\n2,b,perhaps\n"))
-
-
-def test_an_answer_beside_a_judgement_is_the_gold_answer(tmp_path):
     read = prediction_files.read(write(tmp_path, "a.csv", "id,answer,correct\n1,Paris,0\n"))
     assert (read.texts, read.correct) == (None, [False])
 
@@ -245,12 +195,8 @@ def test_texts_that_end_with_a_marked_answer_are_counted_until_a_pattern_cuts_it
 
 
 def test_a_pattern_cuts_the_last_answer_out_of_a_text(tmp_path):
-    said = [
-        "<answer> Beijing </answer> is an example\n<answer>\nRome (Italy)\n</answer> done",
-        "no tag",
-        "<answer></answer>",
-    ]
-    path = write(tmp_path, "a.json", said)
+    rome = "<answer> Beijing </answer> is an example\n<answer>\nRome (Italy)\n</answer> done"
+    path = write(tmp_path, "a.json", [rome, "no tag", "<answer></answer>"])
     cut = prediction_files.read(path, pattern="<answer>(.*?)</answer>")
     assert cut.texts == ["Rome (Italy)", "", ""]
     assert (cut.empty, cut.uncut, cut.reasoning) == (2, 1, 0)
@@ -258,19 +204,16 @@ def test_a_pattern_cuts_the_last_answer_out_of_a_text(tmp_path):
     whole = prediction_files.read(path, pattern="(nowhere)")
     assert (whole.uncut, whole.texts[1]) == (None, "no tag"), "a file without it stays whole"
 
-
-def test_a_pattern_sees_the_blanks_and_line_ends_around_a_text(tmp_path):
     path = write(tmp_path, "a.json", ["so it is Rome \n", " Oslo: yes"])
-    assert prediction_files.read(path, pattern=r"\b(\w+) \n").texts == ["Rome", ""]
+    assert prediction_files.read(path, pattern=r"\b(\w+) \n").texts == ["Rome", ""], "it sees blanks and line ends"
     assert prediction_files.read(path, pattern=r"\b(\w+)$").texts == ["Rome", "yes"], "as they make no difference to $"
     assert prediction_files.read(path, pattern=r"\A (.*):").texts == ["", "Oslo"]
     assert prediction_files.read(path).texts == ["so it is Rome", "Oslo: yes"]
 
 
-def test_no_pattern_takes_more_than_time_in_proportion_to_the_text(tmp_path):
-    started = time.perf_counter()
+def test_no_pattern_takes_more_than_time_in_proportion_to_the_text():
+    """By backtracking, this one would take longer than the universe is old."""
     assert prediction_files.cut(["a" * 5000 + "!"] * 3, "((?:a+)+)$") == [None] * 3
-    assert time.perf_counter() - started < 10
 
 
 @pytest.mark.parametrize(
@@ -295,19 +238,15 @@ def test_a_pattern_that_cannot_cut_is_refused_in_plain_words(pattern, fault, tex
     assert str(error.value).endswith("; expected a pattern with a group, as '<answer>(.*?)</answer>'")
 
 
-def test_cells_may_be_longer_than_pythons_reader_usually_takes(tmp_path):
-    long = "x" * 300_000
-    read = prediction_files.read(write(tmp_path, "a.csv", f'id,pred\n1,"{long}"\n2,b\n'))
-    assert read.texts == [long, "b"]
-
-
 def test_a_tab_separated_file_without_quotes_keeps_its_quotes_and_rows(tmp_path):
     """Read as quoted, the first row's quote would end in the second, and swallow it."""
     read = prediction_files.read(write(tmp_path, "a.tsv", 'id\tpred\n1\t"Heroes\n2\tby "Bowie"\n3\tc"\n'))
     assert (read.ids["id"], read.texts) == (["1", "2", "3"], ['"Heroes', 'by "Bowie"', 'c"'])
 
 
-def test_another_unicode_normalisation_is_the_same_text(tmp_path):
+def test_cells_may_be_long_and_another_unicode_normalisation_is_the_same_text(tmp_path):
+    long = "x" * 300_000  # more than Python's reader usually takes
+    assert prediction_files.read(write(tmp_path, "a.csv", f'id,pred\n1,"{long}"\n2,b\n')).texts == [long, "b"]
     read = prediction_files.read(write(tmp_path, "a.json", [{"question": "Beyonce\u0301?", "pred": "Me\u0301xico"}]))
     assert (read.questions, read.texts) == (["Beyonc\xe9?"], ["M\xe9xico"])
 
@@ -316,11 +255,9 @@ def test_another_unicode_normalisation_is_the_same_text(tmp_path):
     ("name", "content", "said"),
     [
         ("a.csv", "id,pred\n", "nothing in it but a header"),
-        ("a.csv", "", "empty, expected data"),
         ("a.csv", " \n\n", "its columns are"),
         ("a.jsonl", lines([VERL[0], {"input": "a", "gts": [], "score": 1}]), "row 2: other columns than the first"),
         ("a.csv", "id,Pred,pred\n1,a,b\n", "two columns 'pred'"),
-        ("a.csv", "name,text\n1,a\n", "its columns are name, text, expected one with what a model said"),
         ("a.csv", "id,text\n1,a\n", "its columns are id, text, expected one with what a model said"),
         ("a.csv", "id,answer,em\n1,['a'],.5\n", "rename one; its answer has gold answers; its em is not true or false"),
         ("a.csv", "id,pred\n1,a,b\n", "line 2: 3 columns, expected 2"),
@@ -328,19 +265,14 @@ def test_another_unicode_normalisation_is_the_same_text(tmp_path):
         ("a.csv", b"id,pred\n1,\xff\n", "line 2: not UTF-8"),
         ("a.json", "[]", "an empty list"),
         ("a.json", '[{"id": 1, "pred": "a"}', "not JSON .it ends before the list does"),
-        ("a.json", '[{"id": 1, "pred": "a"},, ]', "not JSON"),
         ("a.json", '[{"id": 1, "pred": "a"}, 3]', "element 2: no JSON object"),
         ("a.json", '[{"id": 1, "pred": "a"}, {"id": 2}]', "row 2: other columns than the first"),
         ("a.json", '[{"id": 1, "pred": "a", "Pred": "b"}]', "two columns 'pred'"),
         ("a.json", '[{"id": 1, "pred": {"text": "a"}}]', "row 1: the prediction is an object"),
-        ("a.json", '["\\ud800"]', "not JSON .half of a surrogate pair"),
         ("a.json", "{}", "no row in it"),
         ("a.json", '{"id": [1, 2], "pred": ["a"]}', "1 values in 'pred' and 2 in others"),
         ("a.jsonl", '{"id": 1, "pred": "a"}\nnothing\n', "line 2: .*expected a JSON object"),
         ("a.jsonl", '{"id": 1, "pred": "a"}\n{"id": 2}\n', "row 2: other columns than the first"),
-        ("a.json", "<!doctype html>", "an HTML page, .*; fetch or copy it again"),
-        ("a.parquet", b"PAR1 and no more", "a.parquet: corrupt, .*; fetch or copy it again"),
-        ("a.csv.gz", gzip.compress(b"id,pred\n1,a\n", mtime=0)[:-9], "cut in the middle, .*; fetch or copy it again"),
     ],
 )
 def test_what_is_no_file_of_predictions_is_refused_with_what_is_true(tmp_path, name, content, said):

@@ -3,15 +3,15 @@
 import gzip
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from http_faults import Fault, busy, moved
+from fetching import saved
+from http_faults import Fault, busy
 from wikimedia_server import TRACE, Wikidata, Wikimedia
 
-from pipelines import params
+from pipelines import language, params
 from pipelines.errors import LongtailError
 from pipelines.sources import query_service
 from pipelines.sources.query_service import is_page, item_numbers, read_pages, write_pages
@@ -34,20 +34,14 @@ def world(wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch) -> Wikidata:
     return world
 
 
-@pytest.fixture
-def client(tmp_path: Path) -> Iterator[Client]:
-    with open_client("someone@example.org", tmp_path / "kept") as opened:
-        yield opened
+def chosen(wikimedia: Wikimedia, page: int) -> params.Wikidata:
+    at = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
+    return params.Wikidata(source="query_service", page=page, **at)
 
 
 def fetched(client: Client, wikimedia: Wikimedia, folder: Path, page: int = 8) -> dict[str, bytes]:
     """The files' contents by name."""
-    settings = params.Wikidata(
-        source="query_service",
-        query_service=f"{wikimedia.address}/sparql",
-        api=f"{wikimedia.address}/api",
-        page=page,
-    )
+    settings = chosen(wikimedia, page)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     sources = write_pages(client, folder, settings, ["P19", "P106"])
@@ -57,9 +51,9 @@ def fetched(client: Client, wikimedia: Wikimedia, folder: Path, page: int = 8) -
     return files
 
 
-def read(folder: Path) -> tuple[pa.Table, pa.Table, dict[str, int]]:
+def read(folder: Path, code: str = "en") -> tuple[pa.Table, pa.Table, dict[str, int]]:
     rejects = Rejects(0.0)
-    entities, claims = zip(*read_pages(sorted(folder.iterdir()), rejects), strict=True)
+    entities, claims = zip(*read_pages(sorted(folder.iterdir()), rejects, language.read(code)), strict=True)
     rejects.check()
     return pa.concat_tables(entities), pa.concat_tables(claims), dict(rejects.skipped)
 
@@ -117,33 +111,6 @@ def test_pages_overlap_so_that_an_edit_meanwhile_loses_nothing(
     check(tmp_path / "raw")
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        busy(),
-        Fault(500, TRACE),
-        Fault(500, b'{"head": {"vars": ["s", "o"]}, "results": {"bindings": [ ' + TRACE),
-        Fault(body=b'{"head": {"vars": ["s", "o"]}, "results": {"bindings": [ ' + TRACE),
-        Fault(504, b"upstream request timeout"),
-        Fault(503, b"<html>overloaded</html>"),
-        Fault(body=b'{"results": {"bindings": ['),
-        Fault(sent=30),
-        Fault(length=30),
-        Fault(length=100_000),
-        moved("/elsewhere"),
-    ],
-    ids=str,
-)
-def test_after_a_fault_the_right_rows_come(
-    client: Client, wikimedia: Wikimedia, world: Wikidata, tmp_path: Path, fault: Fault
-) -> None:
-    wikimedia.pages["/elsewhere"] = lambda _: world.sparql(wikimedia.asked("/sparql")[2])
-    wikimedia.faults = [None, None, fault]  # after the two counts: a page
-    fetched(client, wikimedia, tmp_path / "raw")
-    check(tmp_path / "raw")
-    assert not wikimedia.faults
-
-
 def test_pages_that_run_out_of_time_are_halved_and_not_asked_for_again(
     client: Client, wikimedia: Wikimedia, world: Wikidata, tmp_path: Path
 ) -> None:
@@ -155,6 +122,13 @@ def test_pages_that_run_out_of_time_are_halved_and_not_asked_for_again(
     count = len(wikimedia.requests)
     assert fetched(client, wikimedia, tmp_path / "again", page=20) == files
     assert len(wikimedia.requests) == count
+
+
+@pytest.mark.parametrize("fault", [Fault(500, TRACE), Fault(504, b"upstream request timeout")], ids=str)
+def test_a_status_may_say_that_time_ran_out(client, wikimedia, world, tmp_path, fault) -> None:
+    wikimedia.faults = [None, None, fault]  # after the two counts: a page
+    assert len(fetched(client, wikimedia, tmp_path / "raw")) == 6, "a page more"
+    check(tmp_path / "raw")
 
 
 def test_even_small_pages_out_of_time_are_an_error(
@@ -199,18 +173,40 @@ def test_what_is_no_query_service_is_named(
         fetched(client, wikimedia, tmp_path / "raw")
 
 
-def test_an_address_that_is_not_there_is_named(client: Client, wikimedia: Wikimedia, tmp_path: Path) -> None:
-    with pytest.raises(LongtailError, match=r"/sparql: the server answers 404, expected a SPARQL endpoint"):
-        fetched(client, wikimedia, tmp_path / "raw")
+NAMED_IN = {
+    "de": ("de|mul", {1: ("München", [], "München"), 2: ("Deutschland", [], None)}),
+    "zh": ("zh|zh-hans|zh-hant|zh-cn|zh-tw|zh-hk|zh-sg|zh-mo|zh-my|mul", {1: ("慕尼黑", ["慕尼黒"], None)}),
+}
+
+
+@pytest.mark.parametrize("code", NAMED_IN)
+def test_statements_and_names_are_those_of_the_language(client, wikimedia, tmp_path, code) -> None:
+    def named(**texts: str) -> dict:
+        return {"labels": {(c := code.replace("_", "-")): {"language": c, "value": t} for code, t in texts.items()}}
+
+    codes, names = NAMED_IN[code]
+    sitelinks = {"sitelinks": {"enwiki": {"title": "Munich"}, "dewiki": {"title": "München"}}}
+    labels = {"Q1": named(en="Munich", de="München", zh_hans="慕尼黑", zh_hant="慕尼黒") | sitelinks}
+    labels |= {"Q2": named(en="Germany", de="Deutschland"), "Q3": named(en="Bavaria")}
+    statements = {"P17": [("Q1", "Q2"), ("Q1", "Q3")]}
+    # The service itself knows which items have an article in the language
+    wikimedia.pages |= {"/sparql": Wikidata(statements, {"Q1": ""}).sparql, "/api": Wikidata({}, {}, labels).api}
+    (tmp_path / "raw").mkdir()
+    write_pages(client, tmp_path / "raw", chosen(wikimedia, 50), ["P17"], language.read(code))
+    (query,) = [asked["query"] for asked in wikimedia.asked("/sparql") if "slice" in asked["query"]]
+    assert f"schema:isPartOf <https://{code}.wikipedia.org/>" in query
+    (asked,) = wikimedia.asked("/api")
+    assert (asked["languages"], asked["sitefilter"]) == (codes, f"{code}wiki")
+    entities, _, skipped = read(tmp_path / "raw", code)
+    assert {row["qid"]: (row["label"], row["aliases"], row["wiki_title"]) for row in entities.to_pylist()} == names
+    assert skipped[language.read(code).nameless] == 3 - len(names), "no English name stands in"
 
 
 # Reading
 
 
 def page(folder: Path, body: bytes, name: str = "P19-000000000.srj.gz") -> Path:
-    path = folder / name
-    path.write_bytes(gzip.compress(body))
-    return path
+    return saved(folder / name, body)
 
 
 @pytest.mark.parametrize(
@@ -226,20 +222,10 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, body: bytes, message
         list(read_pages([page(tmp_path, body, name)], Rejects(0.0)))
 
 
-def test_a_page_that_is_cut_is_named(tmp_path: Path) -> None:
-    path = page(tmp_path, b'{"results": {"bindings": []}}')
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(LongtailError, match=r"P19-000000000\.srj\.gz"):
-        list(read_pages([path], Rejects(0.0)))
-
-
 def test_rows_of_another_query_are_rejected_with_a_reason(tmp_path: Path) -> None:
     one = {"type": "uri", "value": "http://www.wikidata.org/entity/Q1"}
-    rows = [
-        {"s": one, "o": one},
-        {"s": one},
-        {"s": {"type": "uri", "value": "http://www.wikidata.org/entity/P1"}, "o": one},
-    ]
+    no_item = {"type": "uri", "value": "http://www.wikidata.org/entity/P1"}
+    rows = [{"s": one, "o": one}, {"s": one}, {"s": no_item, "o": one}]
     path = page(tmp_path, json.dumps({"results": {"bindings": rows}}).encode())
     ((_, claims),) = read_pages([path], rejects := Rejects(1.0))
     assert claims.to_pylist() == [{"s": 1, "p": 19, "o": 1}]

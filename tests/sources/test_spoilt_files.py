@@ -129,7 +129,7 @@ def test_a_file_that_is_spoilt_is_named(tmp_path: Path, reader: str, spoil: str)
 # Records
 
 VALUES = {"deep": "[" * 200_000 + "]" * 200_000, "digits": "9" * 5000, "surrogate": '"\\ud800"'}
-LINES = {"cut": b'{"text": "a', "not UTF-8": b'{"question": "\xff"}', "a list": b"[1]", "no JSON": b"{,}"}
+LINES = {"cut": b'{"text": "a', "not UTF-8": b'{"question": "\xff"}', "a list": b"[1]", "another layout": b'{"x": "b"}'}
 RECORDS = {  # reader -> a good line, and one with a value that can be broken
     "wikidata": (json.dumps(ITEM), '{"type": "item", "id": "Q3", "labels": {"en": {"value": %s}}}'),
     "c4": ('{"text": "a"}', '{"text": %s}'),

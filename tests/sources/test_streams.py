@@ -45,23 +45,13 @@ def test_lines_come_decompressed_by_suffix(tmp_path: Path, suffix: str) -> None:
     assert list(open_lines(path)) == [b"first", b"", "third é".encode(), b"last without newline"]
     assert list(open_text(path))[2] == "third é"
     assert b"".join(open_blocks(path)) == LINES
-
-
-@pytest.mark.parametrize("suffix", PACKED)
-def test_streams_that_follow_one_another_are_one_text(tmp_path: Path, suffix: str) -> None:
-    path = saved(tmp_path, suffix, PACK[suffix](b"one\ntw") + PACK[suffix](b"o\n") + PACK[suffix](b"three"))
-    assert list(open_lines(path)) == [b"one", b"two", b"three"]
+    long = b"x" * (3 * BLOCK + 7)
+    pieces = [b"one\ntw", b"o\n", long + b"\nshort\n"]  # streams that follow one another are one text
+    path = saved(tmp_path, suffix, b"".join(map(PACK[suffix], pieces)))
+    assert list(open_lines(path)) == [b"one", b"two", long, b"short"]
 
 
 LINE = st.binary(max_size=30).map(lambda line: line.replace(b"\n", b""))
-
-
-@settings(deadline=None)
-@given(st.lists(LINE, min_size=1), st.sampled_from([*PACK]))
-def test_any_lines_come_back(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], suffix: str) -> None:
-    data = b"begin\n" + b"\n".join(lines)
-    path = saved(tmp_path_factory.mktemp("lines"), suffix, PACK[suffix](data))
-    assert b"\n".join(open_lines(path)) == data.removesuffix(b"\n")
 
 
 @settings(deadline=None)
@@ -95,11 +85,6 @@ def test_spans_of_a_text_in_pieces_are_its_lines(pieces: list[bytes]) -> None:
     assert spans == text.removesuffix(b"\n").split(b"\n") if text else not spans
 
 
-def test_a_line_longer_than_a_block_stays_whole(tmp_path: Path) -> None:
-    long = b"x" * (3 * BLOCK + 7)
-    assert list(open_lines(saved(tmp_path, "", long + b"\nshort\n"))) == [long, b"short"]
-
-
 @pytest.mark.parametrize(("suffix", "most"), [("", 10), (".bz2", 10), (".gz", 30), (".zst", 50)])
 def test_lines_too_long_are_not_held(tmp_path: Path, suffix: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGTAIL_RECORD_MB", "3")
@@ -125,43 +110,25 @@ def test_streams_can_be_read_by_their_place(tmp_path: Path, suffix: str) -> None
     path = saved(tmp_path, suffix, one + two + three)
     assert b"".join(open_blocks(path, len(one), len(one + two))) == b"two\n"
     assert b"".join(open_blocks(path, len(one))) == b"two\nthree\n"
-    with pytest.raises(LongtailError, match="cut in the middle"):
-        list(open_blocks(path, len(one), len(one + two) - 1))
-    with pytest.raises(LongtailError, match="corrupt"):
-        list(open_blocks(path, len(one) + 1))
+    for begin, end, said in ((len(one), len(one + two) - 1, "cut in the middle"), (len(one) + 1, None, "corrupt")):
+        with pytest.raises(LongtailError, match=said):
+            list(open_blocks(path, begin, end))
 
 
 @pytest.mark.parametrize("suffix", PACKED)
-@pytest.mark.parametrize("keep", [0.3, 0.9, 0.999])
-def test_a_cut_file_is_an_error_that_names_it(tmp_path: Path, suffix: str, keep: float) -> None:
+def test_a_cut_file_and_rubbish_after_a_whole_one_are_errors_that_name_it(tmp_path: Path, suffix: str) -> None:
     whole = PACK[suffix](bytes(range(256)) * 40 + b"".join(bytes([i % 251, i % 241]) for i in range(60_000)))
-    path = saved(tmp_path, suffix, whole[: int(len(whole) * keep)])
-    with pytest.raises(LongtailError, match=rf"data\.jsonl\{suffix}: cut in the middle"):
-        list(open_lines(path))
+    cut = [(whole[: int(len(whole) * keep)], "cut in the middle") for keep in (0.3, 0.9, 0.999)]
+    for data, said in (*cut, (whole + b"these bytes are no stream at all, and long enough", "corrupt")):
+        with pytest.raises(LongtailError, match=rf"data\.jsonl\{suffix}: {said}"):
+            list(open_lines(saved(tmp_path, suffix, data)))
 
 
-@pytest.mark.parametrize("suffix", PACKED)
-def test_rubbish_after_a_complete_stream_is_an_error(tmp_path: Path, suffix: str) -> None:
-    path = saved(tmp_path, suffix, PACK[suffix](LINES) + b"these bytes are no stream at all, and long enough")
-    with pytest.raises(LongtailError, match="corrupt"):
-        list(open_lines(path))
-
-
-@pytest.mark.parametrize("suffix", PACK)
 @pytest.mark.parametrize("page", [b"<!DOCTYPE html>\n<title>429</title>", b" \n<HTML lang=en>", b"\xef\xbb\xbf<html>"])
-def test_an_error_page_is_no_data(tmp_path: Path, suffix: str, page: bytes) -> None:
-    for data in (page, PACK[suffix](page)):
-        with pytest.raises(LongtailError, match="an HTML page, expected data"):
-            list(open_lines(saved(tmp_path, suffix, data)))
-
-
-@pytest.mark.parametrize("suffix", PACK)
-def test_missing_and_empty_files_are_errors(tmp_path: Path, suffix: str) -> None:
-    with pytest.raises(LongtailError, match="no such file"):
-        list(open_lines(tmp_path / f"nothing{suffix}"))
-    for data in (b"", PACK[suffix](b"")):
-        with pytest.raises(LongtailError, match=r"empty|nothing in it"):
-            list(open_lines(saved(tmp_path, suffix, data)))
+def test_an_error_page_is_no_data(tmp_path: Path, page: bytes) -> None:
+    """tests/sources/test_spoilt_files.py has every reader before what is missing, empty, cut or a page."""
+    with pytest.raises(LongtailError, match="an HTML page, expected data"):
+        list(open_lines(saved(tmp_path, "", page)))
 
 
 def test_bytes_that_are_no_utf8_name_file_and_line(tmp_path: Path) -> None:

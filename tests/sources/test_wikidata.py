@@ -1,13 +1,14 @@
-"""Wikidata dumps: both layouts, ranks and snaktypes, and that no damage passes for data."""
+"""Wikidata dumps: both layouts, ranks and snaktypes, names in a run's language, and that no damage passes for data."""
 
 import bz2
-import gzip
 import json
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from fetching import saved
 
+from pipelines import language
 from pipelines.errors import LongtailError
 from pipelines.relations import RELATIONS
 from pipelines.sources import wikidata
@@ -37,9 +38,7 @@ def item(qid: int, label: str | None = "Name", title: str | None = "Title", clai
 
 def dump(path: Path, entities: list, end: str = "\n]\n") -> Path:
     lines = [e if isinstance(e, str) else json.dumps(e, separators=(",", ":")) for e in entities]
-    data = ("[\n" + ",\n".join(lines) + end).encode()
-    path.write_bytes(gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
-    return path
+    return saved(path, "[\n" + ",\n".join(lines) + end)
 
 
 class Entity(NamedTuple):
@@ -60,161 +59,75 @@ class Entity(NamedTuple):
         return list(zip(self.properties, self.objects, strict=True))
 
 
-def read(path: Path, max_share: float = 1.0, excerpts: bool = False) -> tuple[list[Entity], Rejects]:
+def read(path: Path, max_share: float = 1.0, excerpts: bool = False, code: str = "en") -> tuple[list[Entity], Rejects]:
     """All blocks of a file; the rows of rejects are those of their block."""
     rejects, entities, fault = Rejects(max_share), [], ""
     for block in wikidata.read_blocks(path):
-        table, _, fault = wikidata.parse_block(str(path), block, tuple(RELATIONS), rejects)
+        table, _, fault = wikidata.parse_block(str(path), block, tuple(RELATIONS), rejects, language.read(code))
         entities += [Entity(**row) for row in table.to_pylist()]
     wikidata.check_read(path, rejects, fault, excerpts)
     return entities, rejects
 
 
-def objects(tmp_path: Path, *statements: dict) -> list[int]:
-    [entity], _ = read(dump(tmp_path / "d.json", [item(1, claims={"P50": list(statements)})]))
-    return [o for p, o in entity.answers if p == 50]
+def reasons(rejects: Rejects) -> list[tuple[int, str]]:
+    return [(row, reason) for _, row, reason, _ in rejects.rows]
 
 
-def test_preferred_statements_alone_count_where_there_are_any(tmp_path):
-    assert objects(tmp_path, statement(2), statement(3, "preferred"), statement(4, "preferred")) == [3, 4]
+# Statements
+
+OUTRANKED = {"outranked_statement": 1}
+UNKNOWN, NONE = (statement(None, snaktype=kind) for kind in ("somevalue", "novalue"))
+A_PROPERTY, A_TEXT = statement(5), statement(5)
+A_PROPERTY["mainsnak"]["datavalue"] = {
+    "value": {"entity-type": "property", "numeric-id": 5},
+    "type": "wikibase-entityid",
+}
+A_TEXT["mainsnak"]["datavalue"] = {"value": "five", "type": "string"}
 
 
-def test_deprecated_statements_never_count(tmp_path):
-    assert objects(tmp_path, statement(2, "deprecated"), statement(3)) == [3]
-    assert objects(tmp_path, statement(2, "deprecated")) == []
+@pytest.mark.parametrize(
+    ("statements", "objects", "skipped"),
+    [
+        ([statement(2), statement(3, "preferred"), statement(4, "preferred")], [3, 4], OUTRANKED),
+        ([statement(2, "deprecated"), statement(3)], [3], {"deprecated_statement": 1}),
+        ([statement(2, "deprecated")], [], {"deprecated_statement": 1}),
+        ([UNKNOWN, statement(3), NONE], [3], {"somevalue_statement": 1, "novalue_statement": 1}),
+        (
+            [NONE | {"rank": "preferred"}, statement(3)],
+            [],
+            OUTRANKED | {"novalue_statement": 1},
+        ),  # no answer, but it outranks
+        ([A_PROPERTY, A_TEXT, statement(6)], [6], {"not_an_item_statement": 2}),
+        ([statement(2, old=True)], [2], {}),  # the old layout
+    ],
+)
+def test_the_answers_are_the_items_of_the_best_statements(tmp_path, statements, objects, skipped):
+    [entity], rejects = read(dump(tmp_path / "d.json", [item(1, claims={"P50": statements})]))
+    assert entity.answers == [(50, o) for o in objects]
+    assert rejects.skipped == skipped
 
 
-def test_unknown_and_no_value_are_no_answers_but_outrank(tmp_path):
-    assert objects(tmp_path, statement(None, snaktype="somevalue"), statement(3)) == [3]
-    assert objects(tmp_path, statement(None, "preferred", "novalue"), statement(3)) == []
-    unknown = item(1, claims={"P50": [statement(None, snaktype="somevalue"), statement(None, snaktype="novalue")]})
-    _, rejects = read(dump(tmp_path / "d.json", [unknown]))
-    assert rejects.skipped == {"somevalue_statement": 1, "novalue_statement": 1}
-
-
-def test_values_that_are_no_items_are_no_answers(tmp_path):
-    odd = statement(5)
-    odd["mainsnak"]["datavalue"] = {"value": {"entity-type": "property", "numeric-id": 5}, "type": "wikibase-entityid"}
-    text = statement(5)
-    text["mainsnak"]["datavalue"] = {"value": "five", "type": "string"}
-    path = dump(tmp_path / "d.json", [item(1, claims={"P50": [odd, text, statement(6)]})])
-    [entity], rejects = read(path)
-    assert entity.answers == [(50, 6)]
-    assert rejects.skipped["not_an_item_statement"] == 2
-
-
-def test_the_old_layout_gives_the_same_as_the_new(tmp_path):
-    new = item(1, claims={"P50": [statement(2)]})
-    old = item(1, claims={"P50": [statement(2, old=True)]})
-    assert read(dump(tmp_path / "new.json", [new]))[0] == read(dump(tmp_path / "old.json", [old]))[0]
+# Items
 
 
 def test_empty_maps_may_be_written_as_lists(tmp_path):
     entities = [item(1) | {"aliases": [], "claims": []}, item(2) | {"labels": []}, item(3) | {"sitelinks": []}]
     parsed, rejects = read(dump(tmp_path / "d.json", entities))
-    assert [(e.qid, e.label, e.wiki_title) for e in parsed] == [
-        (1, "Name", "Title"),
-        (2, None, "Title"),
-        (3, "Name", None),
-    ]
+    named = [(e.qid, e.label, e.wiki_title) for e in parsed]
+    assert named == [(1, "Name", "Title"), (2, None, "Title"), (3, "Name", None)]
     assert not rejects.rows
 
 
-def test_a_name_for_all_languages_stands_in_for_a_missing_english_one(tmp_path):
-    mul = {"mul": {"language": "mul", "value": "Ada"}}
-    entities = [item(1) | {"labels": mul}, item(2) | {"labels": mul | {"en": {"language": "en", "value": "Ada L."}}}]
-    assert [e.label for e in read(dump(tmp_path / "d.json", entities))[0]] == ["Ada", "Ada L."]
-
-
-def test_items_without_an_english_label_or_article_are_counted_as_skipped(tmp_path):
-    entities = [item(1, label=None, title=None), item(2), item(3) | {"type": "property", "id": "P3"}]
-    parsed, rejects = read(dump(tmp_path / "d.json.gz", entities))
-    assert [e.qid for e in parsed] == [2]
-    assert rejects.skipped == {"no_english": 1, "not_an_item": 1}
-    assert rejects.read == 3
-
-
-def test_bad_lines_are_named_by_line_and_reason(tmp_path):
-    entities = [item(1), '{"id":"Q2","labels":{"en"', '{"id":"Q3","labels":{"en":5}}', item(4) | {"id": "X4"}, item(5)]
-    parsed, rejects = read(dump(tmp_path / "d.json", entities))
-    assert [e.qid for e in parsed] == [1, 5]
-    assert [(file, row, reason) for file, row, reason, _ in rejects.rows] == [
-        ("d.json", 3, "bad_json"),
-        ("d.json", 4, "unexpected_layout"),
-        ("d.json", 5, "bad_id"),
+def test_what_is_no_item_or_has_neither_name_nor_article_is_counted_by_reason(tmp_path):
+    others = [
+        {"entity": "Q2", "redirect": "Q1"},
+        {"id": "Q3", "missing": ""},
+        item(3) | {"type": "property", "id": "P3"},
     ]
-
-
-def test_a_line_that_is_not_utf8_is_a_bad_line(tmp_path):
-    path = dump(tmp_path / "d.json", [item(1), item(2, label="Bad"), item(3)])
-    path.write_bytes(path.read_bytes().replace(b"Bad", b"B\xffd"))
-    parsed, rejects = read(path)
-    assert [e.qid for e in parsed] == [1, 3]
-    assert [row[1:3] for row in rejects.rows] == [(3, "bad_json")]
-
-
-def test_more_rejects_than_allowed_stop_the_reading(tmp_path):
-    path = dump(tmp_path / "d.json", [item(1), '{"id":"Q2","labels":{"en"', item(3)])
-    with pytest.raises(LongtailError, match=r"d\.json: 1 of 3 rows rejected.*max_reject_share.*row 3, bad_json"):
-        read(path, max_share=0.3)
-
-
-def test_a_cut_dump_is_an_error(tmp_path):
-    whole = dump(tmp_path / "d.json", [item(1), item(2)]).read_bytes()
-    (tmp_path / "cut.json").write_bytes(whole[: len(whole) - 30])
-    with pytest.raises(LongtailError, match=r"cut\.json: cut within its last entity"):
-        read(tmp_path / "cut.json")
-    packed = gzip.compress(whole)
-    (tmp_path / "cut.json.gz").write_bytes(packed[: len(packed) // 2])
-    with pytest.raises(LongtailError, match=r"cut\.json\.gz"):
-        read(tmp_path / "cut.json.gz")
-
-
-def test_a_dump_cut_where_an_object_ends_is_an_error(tmp_path):
-    """Even within statements that aren't parsed otherwise."""
-    whole = dump(tmp_path / "d.json", [item(1), item(2, title=None, claims={"P50": [statement(3)]})]).read_bytes()
-    for end in range(len(whole.rstrip(b"\n]}")), len(whole) - 1):
-        (tmp_path / "cut.json").write_bytes(whole[:end])
-        if whole[:end].count(b"{") > whole[:end].count(b"}"):
-            with pytest.raises(LongtailError, match=r"cut\.json: cut within its last entity"):
-                read(tmp_path / "cut.json")
-        else:
-            with pytest.raises(LongtailError, match=r"cut\.json: no ] at its end, expected a whole dump"):
-                read(tmp_path / "cut.json")
-            assert [entity.qid for entity in read(tmp_path / "cut.json", excerpts=True)[0]] == [1, 2]
-
-
-@pytest.mark.parametrize("kept", [1, 2, 50])
-def test_a_dump_cut_at_a_lines_end_is_an_error(tmp_path, monkeypatch, kept):
-    monkeypatch.setattr(wikidata, "BLOCK", 2000)
-    whole = dump(tmp_path / "d.json", [item(i) for i in range(1, 61)]).read_bytes()
-    (tmp_path / "cut.json").write_bytes(b"".join(whole.splitlines(keepends=True)[: 1 + kept]))
-    with pytest.raises(LongtailError, match=r"cut\.json: no ] at its end"):
-        read(tmp_path / "cut.json")
-    assert len(read(tmp_path / "d.json")[0]) == 60
-    lines = b"\n".join(whole.splitlines()[1:-1])
-    (tmp_path / "lines.json").write_bytes(lines)
-    assert len(read(tmp_path / "lines.json")[0]) == 60, "lines without brackets have no other end"
-
-
-@pytest.mark.parametrize("line", ['{"message": "API rate limit exceeded"}', '{"id": "Q1"}', '{"type": "item"}', "{}"])
-def test_a_line_without_id_and_type_is_no_entity(tmp_path, line):
-    entities, rejects = read(dump(tmp_path / "d.json", [item(1), line, item(2)]))
-    assert [entity.qid for entity in entities] == [1, 2]
-    assert [(row, reason) for _, row, reason, _ in rejects.rows] == [(3, "no_entity")]
-
-
-@pytest.mark.parametrize("first", ["message", "errors", "success", "servedby", "continue"])
-@pytest.mark.parametrize("indent", [None, 1])
-def test_an_answer_without_entities_is_an_error(tmp_path, first, indent):
-    (tmp_path / "a.json").write_text(json.dumps({first: "x", "rest": {"id": "Q1", "type": "item"}}, indent=indent))
-    with pytest.raises(LongtailError, match=r"a\.json: .*expected an answer of the entity API"):
-        read(tmp_path / "a.json")
-
-
-def test_an_answers_entities_are_read_whatever_it_begins_with(tmp_path):
-    (tmp_path / "a.json").write_text(json.dumps({"servedby": "mw1", "entities": {"Q1": item(1)}}, indent=1))
-    assert [entity.qid for entity in read(tmp_path / "a.json")[0]] == [1]
+    parsed, rejects = read(dump(tmp_path / "d.json.gz", [item(1, label=None, title=None), item(2), *others]))
+    assert [e.qid for e in parsed] == [2]
+    assert rejects.skipped == {"no_english": 1, "redirect": 1, "missing": 1, "not_an_item": 1}
+    assert (rejects.rows, rejects.read) == ([], 5)
 
 
 ORDERS = [
@@ -251,30 +164,112 @@ def test_an_item_of_another_language_is_left_out_unless_it_has_an_article(tmp_pa
     assert rejects.skipped == {"no_english": 1}
 
 
-def test_what_was_merged_or_deleted_is_counted_by_reason(tmp_path):
-    entities = [item(1), {"entity": "Q2", "redirect": "Q1"}, {"id": "Q3", "missing": ""}]
-    parsed, rejects = read(dump(tmp_path / "d.json", entities))
-    assert [entity.qid for entity in parsed] == [1]
-    assert (rejects.skipped, rejects.rows, rejects.read) == ({"redirect": 1, "missing": 1}, [], 3)
+# Names in a language
+
+MUNICH = ({"en": "Munich", "de": "München", "mul": "M"}, {"en": ["Minga"], "de": ["Minga", "Isar-Athen"]})
+CHINESE = {"zh": "台湾", "zh-hant": "臺灣", "zh-tw": "台灣", "mul": "Taiwan", "en": "Taiwan (island)"}
 
 
-@pytest.mark.parametrize("indent", [None, 1])
-def test_an_answer_of_the_entity_api_reads_as_a_dump_does(tmp_path, indent):
-    entities = [item(1, claims={"P50": [statement(2)]}, aliases=["one\ntwo"]), item(4) | {"id": "X4"}]
-    answer = {f"Q{n}": entity for n, entity in enumerate(entities)} | {"Q3": {"id": "Q3", "missing": ""}}
-    answer["Q5"] = item(6) | {"redirects": {"from": "Q5", "to": "Q6"}}
-    (tmp_path / "a.json").write_text(json.dumps({"entities": answer, "success": 1}, indent=indent))
-    parsed, rejects = read(tmp_path / "a.json")
-    expected, _ = read(dump(tmp_path / "d.json", [entities[0], item(6)]))
-    assert parsed == [e._replace(row=n) for n, e in zip((1, 4), expected, strict=True)]
-    assert rejects.skipped == {"missing": 1, "redirect": 1}
-    assert [row[:3] for row in rejects.rows] == [("a.json", 2, "bad_id")]
+def chinese(*codes: str) -> dict[str, str]:
+    return {code: CHINESE[code] for code in codes}
 
 
-def test_an_error_of_the_entity_api_is_no_data(tmp_path):
-    (tmp_path / "a.json").write_text('{"error":{"code":"no-such-entity"}}')
-    with pytest.raises(LongtailError, match=r"a\.json: .*`entities`.*expected an answer of the entity API"):
-        read(tmp_path / "a.json")
+@pytest.mark.parametrize(
+    ("code", "labels", "aliases", "titles", "expected"),
+    [
+        ("de", *MUNICH, {"en": "Munich", "de": "München"}, ("München", ["Minga", "Isar-Athen"], "München", [2])),
+        ("en", *MUNICH, {"en": "Munich", "de": "München"}, ("Munich", ["Minga"], "Munich", [2])),
+        (
+            "de",
+            {"en": "Ada", "mul": "Ada L."},
+            {"mul": ["L."], "en": ["A"]},
+            {"de": "Ada"},
+            ("Ada L.", ["L."], "Ada", [2]),
+        ),
+        ("de", {"en": "Norland"}, {}, {"de": "Nordland"}, (None, [], "Nordland", [2])),
+        ("de", {"en": "Velm", "fr": "Vide"}, {"en": ["Velm"]}, {"en": "Velm"}, None),
+        ("ja", {"ja": "東京"}, {}, {"en": "Tokyo"}, ("東京", [], None, [])),  # another language's article has no claims
+        ("en", {"mul": "Ada"}, {}, {}, ("Ada", [], None, [])),
+        ("zh", chinese("zh", "zh-hant", "zh-tw"), {}, {"zh": "T"}, ("台湾", ["臺灣", "台灣"], "T", [2])),
+        ("zh", {"zh-hans": "台湾", "zh-hant": "臺灣"}, {}, {"zh": "T"}, ("台湾", ["臺灣"], "T", [2])),
+        ("zh", chinese("zh-tw", "mul"), {}, {"zh": "T"}, ("台灣", [], "T", [2])),
+        ("zh", chinese("mul", "en"), {}, {"zh": "T"}, ("Taiwan", [], "T", [2])),
+    ],
+)
+def test_names_are_those_of_the_language_and_its_variants_and_never_english(
+    tmp_path, code, labels, aliases, titles, expected
+):
+    one = item(1, claims={"P50": [statement(2)]}) | {
+        "labels": {code: {"language": code, "value": text} for code, text in labels.items()},
+        "aliases": {code: [{"value": text} for text in texts] for code, texts in aliases.items()},
+        "sitelinks": {f"{code}wiki": {"title": title} for code, title in titles.items()},
+    }
+    found, rejects = read(dump(tmp_path / "d.json", [one]), code=code)
+    assert [(e.label, e.aliases, e.wiki_title, e.objects) for e in found] == ([expected] if expected else [])
+    assert rejects.skipped == ({} if expected else {"no_german": 1})
+
+
+# Lines that can't be read
+
+
+BEYOND = 2**63
+CLAIM_BEYOND = {"snaktype": "value", "datavalue": {"value": {"numeric-id": BEYOND}}}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"id":"Q2","labels":{"en"', "bad_json"),
+        (json.dumps(item(2, title=None), separators=(",", ":"))[:-2], "bad_json"),  # cut
+        ('{"id":"Q3","labels":{"en":5}}', "unexpected_layout"),
+        (item(4) | {"id": "X4"}, "bad_id"),
+        (item(4) | {"id": "Q" + "9" * 25}, "bad_id"),
+        (item(4) | {"id": "Q" + "9" * 5000}, "bad_id"),
+        (item(4) | {"id": "Q\u0661\u0662"}, "bad_id"),
+        (item(4) | {"lastrevid": BEYOND}, "unexpected_layout"),
+        (item(4, claims={"P50": [{"mainsnak": CLAIM_BEYOND}]}), "unexpected_layout"),
+        ('{"message": "API rate limit exceeded"}', "no_entity"),
+        ('{"id": "Q1"}', "no_entity"),
+        ('{"type": "item"}', "no_entity"),
+        ("{}", "no_entity"),
+    ],
+)
+def test_a_bad_line_is_named_by_line_and_reason(tmp_path, line, reason):
+    path = dump(tmp_path / "d.json", [item(1), line, item(5)])
+    parsed, rejects = read(path)
+    assert [e.qid for e in parsed] == [1, 5]
+    assert reasons(rejects) == [(3, reason)]
+    with pytest.raises(LongtailError, match=rf"d\.json: 1 of 3 rows rejected.*max_reject_share.*row 3, {reason}"):
+        read(path, max_share=0.3)
+
+
+# Whole files
+
+
+def test_a_dump_cut_where_an_object_ends_is_an_error(tmp_path):
+    """Even within statements that aren't parsed otherwise."""
+    whole = dump(tmp_path / "d.json", [item(1), item(2, title=None, claims={"P50": [statement(3)]})]).read_bytes()
+    for end in range(len(whole.rstrip(b"\n]}")), len(whole) - 1):
+        (tmp_path / "cut.json").write_bytes(whole[:end])
+        if whole[:end].count(b"{") > whole[:end].count(b"}"):
+            with pytest.raises(LongtailError, match=r"cut\.json: cut within its last entity"):
+                read(tmp_path / "cut.json")
+        else:
+            with pytest.raises(LongtailError, match=r"cut\.json: no ] at its end, expected a whole dump"):
+                read(tmp_path / "cut.json")
+            assert [entity.qid for entity in read(tmp_path / "cut.json", excerpts=True)[0]] == [1, 2]
+
+
+@pytest.mark.parametrize("kept", [1, 2, 50])
+def test_a_dump_cut_at_a_lines_end_is_an_error(tmp_path, monkeypatch, kept):
+    monkeypatch.setattr(wikidata, "BLOCK", 2000)
+    whole = dump(tmp_path / "d.json", [item(i) for i in range(1, 61)]).read_bytes()
+    (tmp_path / "cut.json").write_bytes(b"".join(whole.splitlines(keepends=True)[: 1 + kept]))
+    with pytest.raises(LongtailError, match=r"cut\.json: no ] at its end"):
+        read(tmp_path / "cut.json")
+    assert len(read(tmp_path / "d.json")[0]) == 60
+    saved(tmp_path / "lines.json", b"\n".join(whole.splitlines()[1:-1]))
+    assert len(read(tmp_path / "lines.json")[0]) == 60, "lines without brackets have no other end"
 
 
 @pytest.mark.parametrize("size", [1, 500, 1000])
@@ -292,39 +287,39 @@ def test_blocks_are_whole_lines_and_say_how_many(tmp_path, size, monkeypatch):
     assert before == 22
 
 
-def test_a_cut_line_within_a_dump_is_a_bad_line(tmp_path):
-    cut = json.dumps(item(2, title=None), separators=(",", ":"))[:-2]
-    for entities in ([item(1), cut, item(3)], [item(1), item(3), cut]):
-        parsed, rejects = read(dump(tmp_path / "d.json", entities))
-        assert [e.qid for e in parsed] == [1, 3]
-        assert [row[2] for row in rejects.rows] == ["bad_json"]
-
-
-@pytest.mark.parametrize("text", ["<!DOCTYPE html><html>429</html>", "", "[\n]\n"])
-def test_an_error_page_or_an_empty_dump_is_an_error(tmp_path, text):
-    (tmp_path / "d.json").write_text(text)
+@pytest.mark.parametrize("first", ["message", "errors", "error", "success", "servedby", "continue"])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_an_answer_of_the_entity_api_without_entities_is_an_error(tmp_path, first, indent):
+    (tmp_path / "a.json").write_text(json.dumps({first: "x", "rest": {"id": "Q1", "type": "item"}}, indent=indent))
+    with pytest.raises(LongtailError, match=r"a\.json: .*expected an answer of the entity API"):
+        read(tmp_path / "a.json")
     with pytest.raises(LongtailError, match=r"d\.json"):
-        read(tmp_path / "d.json")
+        read(dump(tmp_path / "d.json", []))
 
 
-def test_both_real_layouts_parse_without_rejects(real):
-    old, rejects = read(real / "wikidata/wikibrain_testDump.json.bz2")
-    assert (len(old), sum(len(e.answers) for e in old)) == (400, 626)
-    assert (rejects.read, rejects.rows, rejects.skipped["not_an_item"]) == (1704, [], 1304)
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("before", [{}, {"servedby": "mw1"}])
+def test_an_answer_of_the_entity_api_reads_as_a_dump_does(tmp_path, indent, before):
+    entities = [item(1, claims={"P50": [statement(2)]}, aliases=["one\ntwo"]), item(4) | {"id": "X4"}]
+    answer = {f"Q{n}": entity for n, entity in enumerate(entities)} | {"Q3": {"id": "Q3", "missing": ""}}
+    answer["Q5"] = item(6) | {"redirects": {"from": "Q5", "to": "Q6"}}
+    (tmp_path / "a.json").write_text(json.dumps(before | {"entities": answer, "success": 1}, indent=indent))
+    parsed, rejects = read(tmp_path / "a.json")
+    expected, _ = read(dump(tmp_path / "d.json", [entities[0], item(6)]))
+    assert parsed == [e._replace(row=n) for n, e in zip((1, 4), expected, strict=True)]
+    assert rejects.skipped == {"missing": 1, "redirect": 1}
+    assert reasons(rejects) == [(2, "bad_id")]
+
+
+def test_both_real_layouts_parse_without_rejects_as_plain_json_does(real):
+    """The old layout has the same entities, names and best answers by a slow and independent reading."""
     new, rejects = read(real / "wikidata/wikibase-dump-filter_entities.json", excerpts=True)
     assert (len(new), sum(len(e.answers) for e in new), rejects.rows) == (49, 104, [])
-    scotland = new[0]
-    assert (scotland.qid, scotland.label, scotland.wiki_title, scotland.answers) == (
-        22,
-        "Scotland",
-        "Scotland",
-        [(17, 145), (36, 23436)],
-    )
-
-
-def test_a_real_dump_agrees_with_plain_json(real):
-    """The same entities, names and best answers by a slow and independent reading."""
+    assert (new[0].qid, *new[0][3:6:2], new[0].answers) == (22, "Scotland", "Scotland", [(17, 145), (36, 23436)])
     path = real / "wikidata/wikibrain_testDump.json.bz2"
+    old, rejects = read(path)
+    assert (len(old), sum(len(e.answers) for e in old)) == (400, 626)
+    assert (rejects.read, rejects.rows, rejects.skipped["not_an_item"]) == (1704, [], 1304)
     expected = {}
     for line in bz2.decompress(path.read_bytes()).decode().split("\n"):
         entity = json.loads(line.strip().rstrip(",")) if line.startswith("{") else {"type": None}
@@ -341,5 +336,4 @@ def test_a_real_dump_agrees_with_plain_json(real):
         if "enwiki" not in entity["sitelinks"]:
             answers = set()
         expected[int(entity["id"][1:])] = (entity["labels"]["en"]["value"], answers)
-    parsed = {e.qid: (e.label, {(f"P{p}", o) for p, o in e.answers}) for e in read(path)[0]}
-    assert parsed == expected
+    assert {e.qid: (e.label, {(f"P{p}", o) for p, o in e.answers}) for e in old} == expected

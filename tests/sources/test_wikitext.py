@@ -90,11 +90,11 @@ def test_the_real_files_have_the_articles_and_words_that_were_published(real: Pa
 def test_blank_lines_without_end_are_an_article_that_is_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.1")
-    path, rejects = saved(tmp_path, ONE.encode() + b"\n" * 3_000_000), Rejects(1.0)
+    monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.01")
+    path, rejects = saved(tmp_path, ONE.encode() + b"\n" * 300_000), Rejects(1.0)
     tracemalloc.start()
     assert list(read_wikitext(path, rejects)) == []
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert rejects.reasons() == {"too_long": 1}
-    assert held < 5_000_000
+    assert held < 2_000_000
