@@ -1,4 +1,4 @@
-"""A project in a folder of its own, and commands in it: in this process, or in one of their own."""
+"""A DVC project whose stages are quick, a -> (b1, b2) -> c, and commands in it: in this process, or in their own."""
 
 from __future__ import annotations
 
@@ -19,10 +19,72 @@ from unittest import mock
 from uuid import uuid4
 
 import pytest
+import yaml
 from waiting import PATIENCE, until
 
 from pipelines import QUIET, tracking
 
+STAGES = """
+stages:
+  a:
+    cmd: PYTHON -m work a
+    deps: [work.py, input.txt]
+    params: [seed]
+    outs: [data/a]
+    metrics: [data/metrics/a.json]
+  b:
+    matrix: {n: [1, 2]}
+    cmd: PYTHON -m work b${item.n}
+    meta: {workers: all}
+    deps: [work.py, data/a]
+    outs: ["data/b${item.n}"]
+  c:
+    cmd: PYTHON -m work c
+    deps: [work.py, data/b1, data/b2]
+    params: [{data/metrics/a.json: [rows]}]
+    outs: [data/c]
+"""
+
+WORK = """
+import os, signal, sys, time
+from pathlib import Path
+from pipelines import shards, stage
+from pipelines.errors import LongtailError, Unreachable
+name = sys.argv[1]
+def work(params):
+    text = Path("input.txt").read_text()
+    with open("begun.txt", "a") as log:
+        log.write(f"{name}\\n")
+    if text.startswith(f"fail {name}"):
+        raise LongtailError("input.txt: says fail, expected anything else; edit it")
+    if text.startswith(f"away {name}") and not os.path.exists("back"):
+        Path("back").touch()
+        raise Unreachable("http://127.0.0.1: no connection; run again to go on")
+    if text.startswith(f"sleep {name}"):
+        Path("asleep").write_text(str(os.getpid()))
+        time.sleep(600)
+    if f"bar {name}" in text:
+        from tqdm import tqdm
+        with tqdm(total=8, desc=name, unit="row", mininterval=0) as bar:
+            bar.update(2)
+            while not os.path.exists("on"):
+                time.sleep(0.05)
+            bar.update(6)
+    if f"kill {name}" in text:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with shards.atomic(f"data/{name}") as temporary:
+        temporary.write_text(text if name == "a" else name)
+    if name == "a":
+        value = 0.3 if text.endswith("worse") else 0.5
+        accuracy = {"value": value, "low": value - 0.1, "high": value + 0.1}
+        shards.write_json("data/metrics/a.json", {"rows": 3, "accuracy": accuracy})
+    return {"rows": 3.0, "loss": [3.0, 2.0, 1.0]}
+stage.run(name, ("seed",), work, out=f"data/{name}")
+"""
+FEW_SERVICES = QUIET | {  # of a Prefect server; no test needs the others
+    f"PREFECT_SERVER_SERVICES_{name}_ENABLED": "false"
+    for name in ["LATE_RUNS", "FOREMAN", "PAUSE_EXPIRATIONS", "CANCELLATION_CLEANUP", "EVENT_PERSISTER", "TRIGGERS"]
+}
 LAST = "(SELECT id FROM flow_run ORDER BY start_time DESC LIMIT 1)"  # the flow run that began last, in SQL
 
 
@@ -54,6 +116,28 @@ def reproduce(folder: Path, **options) -> None:
 
     with chdir(folder), Repo(".") as repo:
         repo.reproduce(**options)
+
+
+def make(folder: Path, root: Path) -> Path:
+    """Make a folder the quick project, in a git repository, with nothing run yet."""
+    from flows import profiles
+
+    (folder / "conf").mkdir()
+    (folder / "conf/config.yaml").touch()
+    params = yaml.safe_load(profiles.compose("sample", root))
+    params["compute"]["threads"] = 2  # so that no run loads torch beforehand, which none of these stages needs
+    (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
+    (folder / "dvc.yaml").write_text(STAGES.replace("PYTHON", sys.executable))
+    (folder / "work.py").write_text(WORK)
+    (folder / "input.txt").write_text("one")
+    (folder / ".gitignore").write_text(".longtail\nmlflow.db\nmlruns\n")
+    git(folder, "init", "-q")
+    dvc_init(folder, scm=True)
+    (folder / "data").mkdir()
+    (folder / "data/.gitignore").write_text("*\n")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "a project")
+    return folder
 
 
 class Project:

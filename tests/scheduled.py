@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 
 import psutil
-import yaml
+from quick_project import FEW_SERVICES
 from waiting import PATIENCE
 
 
@@ -19,7 +19,7 @@ class Schedules:
     def __init__(self, project, deployments: str):
         self.project, self.folder = project, project.folder
         (self.folder / "prefect.yaml").write_text(deployments)
-        project.environment |= {
+        project.environment |= FEW_SERVICES | {
             "PREFECT_SERVER_API_DEFAULT_LIMIT": "50",  # fewer than it plans ahead, as 200 are in a long life
             "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
             "PREFECT_WORKER_QUERY_SECONDS": "1",
@@ -61,6 +61,3 @@ class Schedules:
 
     def ended(self, state: str) -> list[str]:
         return [message for kind, message in self.runs() if kind == state]
-
-    def landed(self) -> dict:
-        return yaml.safe_load((self.folder / "dvc.lock").read_text())["stages"]

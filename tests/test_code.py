@@ -28,7 +28,7 @@ FILES |= {"room/table.yaml": "a: 1\n", "room/__init__.py": ""}
     [
         ("room/formula.py", FORMULA.replace("2 * x", "3 * x"), True),
         ("room/formula.py", FORMULA.replace("a # b", "a # c"), True),
-        ("room/formula.py", FORMULA.replace("return 2 * x", "return 2 * x  # twice"), False),
+        ("room/formula.py", FORMULA.replace("'a # b'", "'a # b'  # twice"), False),
         ("room/formula.py", FORMULA.replace("def double(x):", 'def double(x):\n    """Twice."""'), False),
         ("room/formula.py", f'"""Formulas."""\n\n# of the room\n{FORMULA}', False),
         ("room/table.yaml", "a: 2\n", True),

@@ -19,7 +19,7 @@ from pipelines.pool import processes
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -36,11 +36,11 @@ def square(n: int) -> int:
     return n * n
 
 
-def refuse(name: str) -> None:
+def refuse(name: str):
     raise LongtailError(f"{name}: no")
 
 
-def greet_or_die(home: pool._Home) -> None:
+def greet_or_die(home: pool._Home):
     """Kills the first worker of all."""
     try:
         Path(home.folder, "died").touch(exist_ok=False)
@@ -50,7 +50,7 @@ def greet_or_die(home: pool._Home) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def write_square(n: int, path: Path) -> None:
+def write_square(n: int, path: Path):
     """0 is an error, 7 kills its worker each time, 9 once, 5 once while shard 6 is at work; 200 and more wait."""
     with open(f"begun-{n}", "a") as note:
         note.write("x")
@@ -75,15 +75,15 @@ def meet(number: int) -> tuple[str, str, str]:
     return os.environ["CUDA_VISIBLE_DEVICES"], os.getcwd(), os.environ["OMP_NUM_THREADS"]
 
 
-def test_one_worker_needs_no_process() -> None:
+def test_one_worker_needs_no_process():
     for workers, most in ((1, None), (4, 1), (4, 0)):
         with processes(local(workers), most) as executor:
             assert executor is None
 
 
 def test_results_and_errors_come_home_from_processes_that_see_a_gpu_each_the_project_and_its_threads(
-    project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    project, monkeypatch
+):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     with processes(local(3, "cuda")) as executor:
@@ -93,7 +93,7 @@ def test_results_and_errors_come_home_from_processes_that_see_a_gpu_each_the_pro
             executor.submit(refuse, "a").result()
 
 
-def test_results_and_errors_come_home_from_a_cluster(cluster, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_and_errors_come_home_from_a_cluster(cluster, project, monkeypatch):
     with processes(dask(cluster.scheduler_address)) as executor:
         assert executor.workers == 2
         assert list(executor.map(square, range(5))) == [0, 1, 4, 9, 16]
@@ -108,7 +108,7 @@ def test_results_and_errors_come_home_from_a_cluster(cluster, project: Path, mon
         assert (os.getcwd(), os.environ["OMP_NUM_THREADS"]) == (str(project), "5")
 
 
-def test_a_process_that_dies_costs_its_shard_and_a_shard_that_kills_every_one_is_named() -> None:
+def test_a_process_that_dies_costs_its_shard_and_a_shard_that_kills_every_one_is_named():
     numbers = [3, 4, 9, *range(101, 111), 5, 6]
     with processes(local(2)) as executor:
         paths = shards.map_shards("stage", "key", write_square, numbers, executor)
@@ -125,8 +125,8 @@ def test_a_process_that_dies_costs_its_shard_and_a_shard_that_kills_every_one_is
 
 @pytest.mark.slow
 def test_a_worker_of_a_cluster_that_dies_costs_its_shard_and_a_shard_that_kills_every_one_is_named(
-    machines, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    machines, monkeypatch
+):
     compute = dask(machines.scheduler_address)
     with processes(compute) as executor:
         paths = shards.map_shards("stage", "key", write_square, [3, 9, *range(101, 111)], executor)
@@ -145,12 +145,12 @@ def test_a_worker_of_a_cluster_that_dies_costs_its_shard_and_a_shard_that_kills_
 
 
 @pytest.mark.parametrize("where", ["local", "dask"])
-def test_an_error_stops_what_has_not_begun(where: str, request, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_stops_what_has_not_begun(where, request, monkeypatch):
     cluster = request.getfixturevalue("cluster") if where == "dask" else None
     pool_of = pool._Cluster if cluster else pool._Processes
     stop = pool_of.shutdown
 
-    def shutdown(executor: pool.Pool, wait: bool = True, **how: bool) -> None:
+    def shutdown(executor: pool.Pool, wait: bool = True, **how: bool):
         stop(executor, wait=False, **how)
         if cluster:  # its scheduler hears a moment later that nobody wants the rest
             until(lambda: not cluster.scheduler.tasks)
@@ -164,7 +164,7 @@ def test_an_error_stops_what_has_not_begun(where: str, request, monkeypatch: pyt
     assert len(list(Path().glob("begun-*"))) < 40
 
 
-def test_a_cluster_finds_what_a_module_run_as_a_program_sends(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_finds_what_a_module_run_as_a_program_sends(cluster, monkeypatch):
     main = ModuleType("__main__")
     main.__spec__ = ModuleSpec(__name__, None)
     main.square = type(square)((lambda n: n**3).__code__, {}, "square")  # not what the module itself has
@@ -174,7 +174,7 @@ def test_a_cluster_finds_what_a_module_run_as_a_program_sends(cluster, monkeypat
         assert executor.submit(main.square, 3).result() == 9
 
 
-def test_a_cluster_that_can_not_work_is_an_error_at_once(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_that_can_not_work_is_an_error_at_once(cluster, monkeypatch):
     good = dask(cluster.scheduler_address)
 
     def refused(compute: Compute) -> str:
@@ -201,17 +201,15 @@ def test_a_cluster_that_can_not_work_is_an_error_at_once(cluster, monkeypatch: p
     assert "no scheduler answers at films://127.0.0.1:9 (" in refused(dask("films://127.0.0.1:9"))
 
 
-def test_a_cluster_without_workers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from distributed import Client, LocalCluster
+def test_a_cluster_without_workers_is_an_error(monkeypatch):
+    import distributed
 
-    wait = Client.wait_for_workers
-    monkeypatch.setattr(Client, "wait_for_workers", lambda client, count, _: wait(client, count, 0.5))
-    with (
-        LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=":0") as empty,
-        pytest.raises(LongtailError, match=f"scheduler at {empty.scheduler_address} has no workers"),
-        processes(dask(empty.scheduler_address)),
-    ):
-        pass
+    wait = distributed.Client.wait_for_workers
+    monkeypatch.setattr(distributed.Client, "wait_for_workers", lambda client, count, _: wait(client, count, 0.5))
+    with distributed.LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=":0") as empty:
+        address = empty.scheduler_address
+        with pytest.raises(LongtailError, match=f"scheduler at {address} has no workers"), processes(dask(address)):
+            pass
 
 
 SLEEPER = """
@@ -230,7 +228,7 @@ if __name__ == "__main__":
 """
 
 
-def test_workers_end_when_their_parent_is_killed(tmp_path: Path, root: Path) -> None:
+def test_workers_end_when_their_parent_is_killed(tmp_path, root):
     script, note = tmp_path / "sleeper.py", tmp_path / "pid"
     script.write_text(SLEEPER)
     environment = {**os.environ, "PYTHONPATH": str(root)}

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from quick_project import dvc_init
 from waiting import recorders_end
 
 from pipelines import QUIET, stage, tracking
@@ -38,8 +39,8 @@ def finished(root, databases, tmp_path_factory) -> Path:
     (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"one": one, "two": two}}))
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "DVC_"))}
     environment |= QUIET | {"PYTHONPATH": str(root)}
-    commands = "from dvc.cli import main; main(['init', '-q', '--no-scm']); raise SystemExit(main(['repro']))"
-    subprocess.run([sys.executable, "-c", commands], cwd=folder, env=environment, check=True)
+    dvc_init(folder, scm=False)
+    subprocess.run([sys.executable, "-m", "dvc", "repro", "-q"], cwd=folder, env=environment, check=True)
     recorders_end(folder)
     return folder
 
@@ -122,6 +123,7 @@ def test_a_stage_that_fails_on_its_params_is_logged_and_a_refused_record_stands_
     with pytest.raises(SystemExit):
         stage.run("x", ("seed",), lambda params: {}, out="x")
     record()
+    print([(r.info.run_name, r.data.tags.get("error"), r.info.status) for r in runs(project)], list(tracking.RECORDS.iterdir()))
     assert [run.info.status for run in runs(project, "tags.error LIKE 'params.yaml%'")] == ["FAILED"]
     assert [path.name for path in tracking.REFUSED.iterdir()] == ["0-one.json"]
     assert [run.info.status for run in runs(project, "tags.error = 'x'")] == ["FAILED"]

@@ -27,6 +27,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("model/prefix").write_text("<")
     Path("model/inner/suffix").write_text(">")
     Path("model/inner/empty").touch()
+    Path("model/of").write_text(tmp_path.name)  # a cluster keeps what it was sent, and other tests have a model too
     return tmp_path
 
 
@@ -246,7 +247,7 @@ def test_a_large_model_goes_through_a_store_once_and_is_checked_there(cluster, b
     assert on(compute) == EXPECTED
     assert {Path(folder).parent.name for folder, *_ in seen} == {"longtail"}, "in the workers' scratch folders"
     (system, root), (_, key, _, names) = fsspec.url_to_fs(store), puts[0]
-    assert {"prefix", "inner/suffix", "inner/empty"} == set(names)
+    assert {"prefix", "inner/suffix", "inner/empty", "of"} == set(names)
 
     def stored() -> dict:
         return {path: system.info(path).get("LastModified", 0) for path in system.find(root)}

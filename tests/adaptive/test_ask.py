@@ -33,7 +33,10 @@ POPULAR, RARE = QUESTIONS[0][4], QUESTIONS[1][4]  # The Long Field reaches the t
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
-    """What a run leaves of what `ask` reads, with a random language model and an index."""
+    """What a run leaves of what `ask` reads, with a random language model and an index.
+
+    Answers of a model that can't be asked are imported, with thresholds of the same subjects, ten times ours.
+    """
     folder = tmp_path_factory.mktemp("project")
     data = folder / "data"
     write_tables(data)
@@ -51,6 +54,14 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     pq.write_table(pa.table({"id": ids, "title": ["Velm", "The Long Field", "Black"], "text": DOCUMENTS}), docs)
     index = data / "index/bm25/wikipedia"
     bm25_build.build(docs, index, params_file.parse(values).index, tiny_models.compute(), "test")
+    imported, file = data / "imported/popqa/gpt-4.1", data / "adaptive/popularity/thresholds.json"
+    imported.mkdir(parents=True)
+    rows = [{"question_id": "q0", "correct": True}]
+    for name in ("closed_book", "web-search"):
+        pq.write_table(pa.Table.from_pylist(rows, answer.SCHEMA), imported / f"{name}.parquet")
+    tuned = json.loads(file.read_text())
+    tuned["rules"]["popqa"]["gpt-4.1"] = {"web-search": rule(thresholds=CUTS | {"P57": 710.0}, together=60.0)}
+    file.write_text(json.dumps(tuned))
     return folder
 
 
@@ -65,8 +76,8 @@ def chosen(project, monkeypatch):
 def asked(project, chosen):
     """`ask.ask` in the project."""
 
-    def asked(question, lm="tiny", pair="bm25", **more):
-        return ask.ask(question, lm, pair, chosen, data=project / "data", **more)
+    def asked(question, lm="tiny", pair="bm25", data=project / "data", **more):
+        return ask.ask(question, lm, pair, chosen, data=data, **more)
 
     return asked
 
@@ -218,16 +229,13 @@ def test_questions_of_a_pipe_are_answered_as_single_ones_by_a_model_that_is_open
     assert (code, said) == (0, f"? {single[0]}? {single[1]}? \n")
 
 
-def test_a_model_made_anew_between_two_questions_is_opened_anew(project, asked):
-    session, weights = Opened(), project / "data/models/lm/tiny"
-    first, again = (asked("Where is Velm?", opened=session) for _ in range(2))
-    kept = weights.rename(project / "kept")
-    tiny_models.language_model(weights, positions=512, scale=0.1)
-    try:
-        assert first == again != asked("Where is Velm?", opened=session) == asked("Where is Velm?")
-    finally:
-        shutil.rmtree(weights)
-        kept.rename(weights)
+def test_a_model_made_anew_between_two_questions_is_opened_anew(project, asked, tmp_path):
+    data, session = shutil.copytree(project / "data", tmp_path / "data"), Opened()
+    first, again = (asked("Where is Velm?", data=data, opened=session) for _ in range(2))
+    shutil.rmtree(data / "models/lm/tiny")
+    tiny_models.language_model(data / "models/lm/tiny", positions=512, scale=0.1)
+    anew = asked("Where is Velm?", data=data, opened=session)
+    assert first == again != anew == asked("Where is Velm?", data=data)
 
 
 def test_a_question_that_can_not_be_answered_does_not_end_a_session_of_others(longtail):
@@ -252,7 +260,6 @@ def test_a_question_that_can_not_be_answered_does_not_end_a_session_of_others(lo
         (["Why?", "--retriever", "dense"], "data/index/dense/dense/wikipedia: no such index"),
     ],
 )
-@pytest.mark.usefixtures("imported")
 def test_what_goes_wrong_is_said_in_one_line(longtail, words, said):
     code, out, err = longtail(*words)
     assert (code, out) == (1, "")
@@ -260,26 +267,7 @@ def test_what_goes_wrong_is_said_in_one_line(longtail, words, said):
     assert err.count("\n") == 1
 
 
-@pytest.fixture
-def imported(project):
-    """Answers of a model that can't be asked, and the thresholds tuned for it: on the same subjects, ten times ours."""
-    folder = project / "data/imported/popqa/gpt-4.1"
-    folder.mkdir(parents=True)
-    for name in ("closed_book", "web-search"):
-        rows = [{"question_id": "q0", "method": name, "correct": True}]
-        pq.write_table(pa.Table.from_pylist(rows, answer.SCHEMA), folder / f"{name}.parquet")
-    file = project / "data/adaptive/popularity/thresholds.json"
-    before = file.read_text()
-    tuned = json.loads(before)
-    tuned["rules"]["popqa"]["gpt-4.1"] = {"web-search": rule(thresholds=CUTS | {"P57": 710.0}, together=60.0)}
-    file.write_text(json.dumps(tuned))
-    yield
-    file.write_text(before)
-    shutil.rmtree(project / "data/imported")
-
-
 @pytest.mark.parametrize("named", [[], ["--retriever", "web-search"]])
-@pytest.mark.usefixtures("imported")
 def test_an_imported_models_thresholds_decide_for_a_model_that_cannot_be_asked_here(longtail, named):
     code, out, _ = longtail(POPULAR, "--lm", "gpt-4.1", *named)
     assert code == 0
@@ -295,15 +283,13 @@ def test_a_model_on_a_server_answers_and_is_attributed_if_it_scores(
     project, chosen, asked, monkeypatch, tmp_path, scores
 ):
     """The server has the same model, under the name of another."""
-    tokenizer, folder = (project / f"data/models/lm/{name}" for name in ("tiny", "other"))
+    data = shutil.copytree(project / "data", tmp_path / "data")
+    shutil.copytree(data / "models/lm/tiny", data / "models/lm/other")
     monkeypatch.chdir(tmp_path)  # answers of a server are kept there
-    folder.symlink_to(tokenizer)
-    try:
-        with completions_server.running(tokenizer) as server:
-            chosen.lm["other"], server.echo = completions_server.settings(server.url, tokenizer), scores
-            local, found = (asked(RARE, lm) for lm in ("tiny", "other"))
-    finally:
-        folder.unlink()
+    with completions_server.running(data / "models/lm/tiny") as server:
+        chosen.lm["other"] = completions_server.settings(server.url, data / "models/lm/tiny")
+        server.echo = scores
+        local, found = (asked(RARE, lm, data=data) for lm in ("tiny", "other"))
     assert (found.prompt_hash, found.answer) == (local.prompt_hash, local.answer)
     if scores:
         assert found.attribution.memory == pytest.approx(local.attribution.memory, abs=1e-3)

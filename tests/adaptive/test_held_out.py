@@ -3,9 +3,7 @@
 import statistics
 from dataclasses import replace
 
-import notebook
 import numpy as np
-import pandas as pd
 import pytest
 from adaptive_pairs import CHOSEN, judged, made_pairs, splits, summary
 from hypothesis import given, settings
@@ -85,15 +83,6 @@ def test_the_params_say_how_strong_the_prior_is_and_how_many_cuts_there_are():
     median = np.sort(pairs.signal)[299]
     few, many = ({*fit_everything(pairs, "shrunk", quantiles=n).values()} for n in (2, 300))
     assert few <= {0.0, median, np.inf} < many | {0.0, median, np.inf}
-
-
-def test_the_notebooks_accuracies_over_relations_come_out_of_bins():
-    pairs, own = made_pairs(800), CHOSEN.model_copy(update={"min_questions": 1, "splits": 8})
-    found = judged(pairs, "bins", own).table
-    columns = {name: getattr(pairs, name) for name in ("popularity", "closed", "augmented")}
-    _, expected = notebook.run(pd.DataFrame(columns | {"relation": pairs.relations}), splits(pairs, own).T)
-    for name in ("adaptive", "always", "never", "retrieved", "train_adaptive"):
-        np.testing.assert_allclose(found[name], expected[name], err_msg=name)
 
 
 @given(st.integers(0, 1000), st.integers(1, 30), st.floats(0.01, 1.0))

@@ -5,6 +5,7 @@ import pytest
 from adaptive_pairs import CHOSEN, made_pairs, resampled, splits
 from scipy import stats
 
+from benchmarks import coverage
 from pipelines import intervals
 from pipelines.adaptive import held_out, refits
 
@@ -93,3 +94,22 @@ def test_very_many_questions_have_fewer_resamples_and_clusters_are_drawn_in_grou
         found = intervals.mean(values, np.random.default_rng(1), 2000)
         widths.append(found.high - found.low)
     assert widths[0] == pytest.approx(widths[1], rel=0.4)
+
+
+@pytest.mark.slow
+def test_intervals_cover_where_those_of_fixed_thresholds_do_not(monkeypatch):
+    """40 data sets of 400 questions."""
+    monkeypatch.setattr(coverage, "RESAMPLES", 60)
+    monkeypatch.setattr(coverage, "CHOSEN", coverage.CHOSEN.model_copy(update={"search": "exact"}))
+    world = coverage.World("mixed")
+
+    def make(seed):
+        yield from coverage.thresholds(world, 400, seed, "exact")
+        pairs = world.draw(400, seed)
+        train = held_out.split_train(seed, pairs.subjects, coverage.SPLITS, coverage.CHOSEN.train_share)
+        judged = held_out.judge(pairs, train, held_out.fit(pairs, train, "exact", coverage.CHOSEN))
+        yield "fixed", held_out.means({"": judged.retrieved}, pairs.subjects, seed, 200)[""]
+
+    covered = {row[0]: row[3] for row in coverage.cover(make, 40, {})}
+    fixed = covered.pop("fixed")
+    assert fixed < 65 < 85 <= min(share for kind, share in covered.items() if "relation" not in kind)

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import draws, intervals
-from pipelines.errors import LongtailError
 from pipelines.evaluation import accuracy
 
 N = 20
@@ -25,16 +24,6 @@ def test_rows_are_joined_by_id_and_what_is_not_said_is_not_known(answers):
     assert np.isnan(answers.by_method["dense"].calls).all()
     silent = replace(answers, by_method={"dense": replace(answers.by_method["dense"], word=np.full(N, np.nan))})
     assert math.isnan(accuracy.accuracy(silent, 0, 10)[0]["word"].value)
-
-
-def test_a_missing_id_is_an_error_that_names_it(files):
-    questions = files["dense"].with_name("questions.parquet")
-    for file, said in ((questions, "questions.parquet: lacks"), (files["dense"], "dense.parquet: lacks")):
-        whole = pq.read_table(file)
-        pq.write_table(whole.slice(1), file)
-        with pytest.raises(LongtailError, match=f"{said} the id q0.* of .*closed_book"):
-            accuracy.read(questions, files)
-        pq.write_table(whole, file)
 
 
 def test_accuracy_by_both_rules_and_its_correlation_with_log_popularity_also_by_relation(answers):

@@ -1,7 +1,6 @@
 """Methods and language models compared question by question, on small tables worked out by hand."""
 
 import math
-from dataclasses import replace
 from pathlib import Path
 
 import answer_tables
@@ -84,10 +83,3 @@ def test_answers_are_paired_by_question_whatever_else_a_model_was_asked(models, 
     assert (row["questions"], row["only_this"], row["only_that"]) == (0, 0, 0)
     assert math.isnan(row["gain"].value)
     assert (row["p"], intervals.mcnemar(7, 7)) == (1, 1)
-
-
-def test_intervals_draw_subjects(models):
-    """Of two subjects one loses 3 of 8 questions, the other gains 6 of 8: some resamples have only one of them."""
-    two = {lm: replace(a, subjects=np.where(np.arange(16) < 8, "s", "t").astype(object)) for lm, a in models.items()}
-    row = next(row for row in paired.comparisons(two, 0, 200) if (row["method"], row["against"]) == ("dense", "bm25"))
-    assert (row["gain"].low, row["gain"].high) == (pytest.approx(-3 / 8), pytest.approx(6 / 8))

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
-import subprocess
-import sys
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +14,6 @@ import hostile
 import numpy as np
 import pytest
 import systems
-from waiting import PATIENCE
 
 from pipelines.answering import answers_elsewhere
 
@@ -158,6 +154,15 @@ def test_what_does_not_fit_is_one_line(folder, longtail, words, rag, named):
     assert named in error
 
 
+def test_only_commands_that_need_a_project_ask_for_one(longtail, folder):
+    assert "not inside a Longtail checkout" in longtail("status")[2]
+    said = "none.json: no such file, expected a rule; `longtail thresholds` writes one\n"
+    assert longtail("decide", "none.json", "popQA.tsv")[2] == f"error: {folder}/{said}"
+    names = {"gpt-4.1-mini-web.csv": "gpt-4.1-mini-web", "Qwen2.5-7B.jsonl.GZ": "Qwen2.5-7B", "llama-3.1": "llama-3.1"}
+    for file, name in (names | {".csv": ".csv"}).items():
+        assert answers_elsewhere.short_name(Path(file)) == name
+
+
 def test_the_questions_may_be_at_an_address_or_in_a_releases_folder(folder, longtail):
     (folder / "release").mkdir()
     (folder / "popQA.tsv").rename(folder / "release/popQA.tsv")
@@ -170,29 +175,6 @@ def test_the_questions_may_be_at_an_address_or_in_a_releases_folder(folder, long
         error = longtail("compare", "closed.csv", "rag.csv", "-q", f"{home}/none.tsv")[2]
         assert "none.tsv: the server answers 404" in error
         server.shutdown()
-
-
-def test_large_numbers_and_zero_are_written_out(folder, tuned, longtail):
-    rule, _ = tuned("closed.csv", "rag.csv")
-    rule |= {"thresholds": {"P36": 1e9, "P50": -sys.float_info.max}, "observed": {}, "policy": "thresholds"}
-    (folder / "rule.json").write_text(json.dumps(rule), encoding="utf-8")
-    text = "relation,popularity\ncapital,-0.0\ncapital,20000000000\nP50,1234567.5\n"
-    (folder / "others.csv").write_text(text, encoding="utf-8")
-    longtail("decide", "rule.json", "others.csv")
-    with (folder / "decisions.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["popularity"] for row in rows] == ["0", "20000000000", "1234567.5"]
-    assert [row["why"] for row in rows] == [
-        "0 is below the threshold of its relation, 1,000,000,000",
-        "20,000,000,000 is not below the threshold of its relation, 1,000,000,000",
-        "no value of monthly page views is below the threshold of its relation",
-    ]
-
-
-def test_a_file_names_its_system_without_the_ending_of_its_format():
-    names = {"gpt-4.1-mini-web.csv": "gpt-4.1-mini-web", "Qwen2.5-7B.jsonl.GZ": "Qwen2.5-7B", "llama-3.1": "llama-3.1"}
-    for file, name in (names | {".csv": ".csv"}).items():
-        assert answers_elsewhere.short_name(Path(file)) == name
 
 
 def test_hostile_texts_stay_texts(folder, made, longtail):
@@ -223,14 +205,3 @@ def test_hostile_texts_stay_texts(folder, made, longtail):
             cells = [cell for row in csv.reader(file) for cell in row]
         formulas = [cell for cell in cells if cell and cell[0] in "=+-@\t\r"]
         assert [cell for cell in formulas if not re.fullmatch(r"-\d+(\.\d+)?(e-?\d+)?", cell)] == []
-
-
-def test_the_command_of_a_user_needs_a_project_only_where_it_says_so(folder, root):
-    def started(*words):
-        command = [sys.executable, "-m", "flows.cli", *words]
-        environment = {**os.environ, "PYTHONPATH": str(root)}
-        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE)
-
-    assert "not inside a Longtail checkout" in started("status").stderr
-    run = started("decide", "none.json", "popQA.tsv")
-    assert run.stderr == f"error: {folder}/none.json: no such file, expected a rule; `longtail thresholds` writes one\n"

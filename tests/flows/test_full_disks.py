@@ -31,10 +31,7 @@ def mounting(tmp_path_factory) -> None:
 
 @contextmanager
 def mounted(folder: Path, option: str) -> Iterator[None]:
-    """A file system in memory at `folder`, with what lay in the folder, and then with this option.
-
-    "full" leaves 100 kB.
-    """
+    """A file system in memory at `folder`, with what lay there, and then with this option; "full" leaves 100 kB."""
     folder.mkdir(parents=True, exist_ok=True)
     kept = shutil.copytree(folder, folder.with_name(f"{folder.name}.kept"), symlinks=True)
     subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from user_folder import FILES, LAPTOP, bert, composed, gpt, main_retriever, model, write
 
-from flows import init_profile, profiles
+from flows import init_profile, model_folders, profiles
 from pipelines.lsr import plan, speed, workload
 
 
@@ -92,6 +92,7 @@ def test_init_and_plan_say_the_same_time(checkout, monkeypatch):
 
 TITLED = "{title} {text}"
 MEAN, CLS = {"pooling_mode_mean_tokens": True}, {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
+OWN = {"prompts": {"query": "q: "}, "similarity_fn_name": "dot"}
 NORMALIZE = [{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.models.Normalize"}]
 
 
@@ -101,17 +102,9 @@ NORMALIZE = [{"type": "sentence_transformers.models.Transformer"}, {"type": "sen
         ("minilm", {"modules.json": NORMALIZE, "1_Pooling/config.json": MEAN}, ("mean", "cosine", "", TITLED)),
         ("multi-qa-dot-v1", {"modules.json": NORMALIZE[:1], "1_Pooling/config.json": CLS}, ("cls", "dot", "", TITLED)),
         ("e5-base-v2", {}, ("mean", "cosine", "query: ", f"passage: {TITLED}")),
-        (
-            "bge-small-en-v1.5",
-            {},
-            ("cls", "cosine", "Represent this sentence for searching relevant passages: ", TITLED),
-        ),
+        ("bge-small-en-v1.5", {}, ("cls", "cosine", model_folders.BGE, TITLED)),
         ("contriever", {}, ("mean", "dot", "", TITLED)),
-        (
-            "own",
-            {"config_sentence_transformers.json": {"prompts": {"query": "q: "}, "similarity_fn_name": "dot"}},
-            ("mean", "dot", "q: ", TITLED),
-        ),
+        ("own", {"config_sentence_transformers.json": OWN}, ("mean", "dot", "q: ", TITLED)),
     ],
 )
 def test_an_encoder_is_used_as_it_was_trained(checkout, name, files, expected):
@@ -149,28 +142,3 @@ def test_models_that_nothing_here_can_use_are_named(checkout):
     assert "not used: old: a model without weights" in said
     assert "not used: last: an encoder that pools neither by the mean nor by the first token" in said
     assert main_retriever(composed()).source == "train"
-
-
-def test_real_files_and_models_give_a_profile_whose_first_stages_run(checkout, real, real_models, monkeypatch):
-    from pipelines import shards
-    from pipelines.corpus import tokenizer
-    from pipelines.retrieval import base_retriever
-    from pipelines.sources.fetch import fetch
-
-    for target in (real / "popqa/popQA.tsv", real / "passages/psgs_w100.tsv.gz"):
-        (checkout / target.name).symlink_to(target)
-    for name in ("smollm2-135m", "minilm"):
-        (checkout / name).symlink_to(real_models / name)
-    said = init_profile.init(checkout, None)
-    params = composed()
-    assert [line for line in said if line.startswith("not used")] == []
-    assert params.lms == ["smollm2-135m"]
-    made = main_retriever(params)
-    assert (made.pooling, made.similarity, made.max_tokens) == ("mean", "cosine", 256)
-    text = Path("conf/profile/data.yaml").read_text()
-    assert "language model smollm2-135m: 135 M parameters, reads 8,192 tokens at once; its chat template" in text
-    monkeypatch.setattr(shards, "SCRATCH", Path(".longtail"))
-    assert fetch(Path("raw"), 0, None, params.fetch, params.wikidata, params.world, "2021-10")["files"] == 2
-    tokenizer.copy_pretrained("tokenizer", params.tokenizer.path, params.tokenizer.revision, Path("tokenizer"))
-    assert tokenizer.open_tokenizer(Path("tokenizer")).get_vocab_size() == 49152
-    assert base_retriever.copy_pretrained(made, Path("retriever"))["parameters"] > 2e7

@@ -75,10 +75,13 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project):
     assert landing.land() == "nothing changed since the last release in release: no new one"
 
 
-def test_what_is_not_committed_is_refused_by_name(project):
+def test_what_is_not_committed_is_refused_by_name_and_so_is_a_folder_without_git(project):
     Path("notes.txt").touch()
     Path("dvc.yaml").write_text(Path("dvc.yaml").read_text() + "\n")
     with pytest.raises(LongtailError, match=r"^dvc\.yaml, notes\.txt: not as in git's last commit"):
+        landing.land()
+    os.rename(".git", "git")
+    with pytest.raises(LongtailError, match=r"^git status: fatal: not a git repository"):
         landing.land()
     assert not Path("release").exists()
 
@@ -92,13 +95,9 @@ def test_a_release_is_looked_through_for_this_machines_folders_and_secrets(proje
         assert any(re.search(pattern, text) for pattern in found.values())
 
 
-def test_outside_a_repository_there_is_no_release(project):
-    os.rename(".git", "git")
-    with pytest.raises(LongtailError, match=r"^git status: fatal: not a git repository"):
-        landing.land()
-
-
-def test_the_command_takes_paths_from_where_it_is_called_and_checks(project, tmp_path, monkeypatch, call):
+def test_the_command_takes_paths_from_where_it_is_called_checks_and_does_not_read_what_a_run_writes(
+    project, tmp_path, monkeypatch, call
+):
     out = tmp_path / "out"
     monkeypatch.chdir("conf")
     assert call("release", "--out", out, "--version", "0.9.0")[:2] == (0, f"the release: {out / '0.9.0'}\n")
@@ -107,10 +106,6 @@ def test_the_command_takes_paths_from_where_it_is_called_and_checks(project, tmp
     code, _, error = call("release", "--check", os.path.relpath(out / "0.9.0", project / "conf"))
     assert code == 1
     assert error == f"error: {out / '0.9.0'}: not as it was released: popqa.parquet is changed; get it again\n"
-
-
-def test_a_release_does_not_read_what_a_run_is_writing(project, call):
-    workspace.LOCK.parent.mkdir(exist_ok=True)
     with workspace.LOCK.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         code, _, error = call("release")

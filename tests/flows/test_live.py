@@ -7,20 +7,17 @@ import logging
 import re
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
-from datetime import timedelta
 from types import SimpleNamespace
 
 import psutil
 import pytest
 from rich.console import Console
-from screen import Screen, Terminal
+from screen import Terminal
 from tqdm import tqdm
 from waiting import PATIENCE
 
 from flows import board, durations, live
 from flows.graph import Stage
-from pipelines import shards, tracking
 
 COMPUTE = SimpleNamespace(workers=2, device="cpu")
 NAMES = [f"answer_replug_lsr@entityquestions-tiny-{i:02}" for i in range(47)]
@@ -126,27 +123,6 @@ def test_a_bar_is_read():
     assert durations.of_bar("read 45% of it") is None
 
 
-def test_a_stage_has_no_earlier_time_if_its_params_or_those_of_what_it_needs_are_others(workplace, monkeypatch):
-    run, other = (f"{digit * 8}-0000-0000-0000-000000000000" for digit in "12")
-    tasks = [
-        SimpleNamespace(name=name, flow_run_id=of, total_run_time=timedelta(seconds=seconds))
-        for of, seconds in ((run, 7), (other, 1))
-        for name in "abc"
-    ]
-    for name, of in (("a", run), ("b", run), ("c", run), ("by_hand", None)):
-        shards.write_json(tracking.RAN / name, f"prefect-{of}" if of else "dvc-17-1.5")
-
-    def read(task_run_filter, **_):
-        return [task for task in tasks if task.name in task_run_filter.name.any_]
-
-    client = nullcontext(SimpleNamespace(read_task_runs=read))
-    monkeypatch.setattr("prefect.client.orchestration.get_client", lambda **_: client)
-    of_graph = stages("a", "b", "c", "by_hand", "new", needs={"b": ("a",), "c": ("b",)})
-    changed_params = {"b": ["changed params.yaml: seed"]}
-    for changed, with_times in (({}, "abc"), (changed_params, "a"), ({"b": ["modified input.txt"]}, "abc")):
-        assert durations.earlier(of_graph, changed) == dict.fromkeys(with_times, 7.0)
-
-
 def test_warnings_appear_above_the_table_and_what_the_last_line_says_does_not():
     console = Console(file=io.StringIO(), width=80)
     log = logging.Logger("of a flow")
@@ -189,12 +165,3 @@ def test_a_run_that_is_stopped_leaves_the_terminal_in_good_order_and_no_process(
         (project.folder / "on").touch()
         done = project.longtail("run")
         assert "4 ran" in done.stdout, done.stderr
-
-
-def test_a_terminal_of_the_tests_shows_what_a_real_one_would():
-    screen = Screen(10)
-    screen.feed("one\r\ntwo two two\r\n\x1b[1mthree\x1b[0m\r\x1b[2K\x1b[1A\x1b[2Kfo")
-    screen.feed("ur\x1b[")
-    screen.feed("?25l")
-    assert screen.text == "one\ntwo two tw\nfour\n"
-    assert screen.cursor_hidden

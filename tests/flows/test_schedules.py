@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -61,31 +60,6 @@ def test_a_scheduled_run_fires_and_lands_and_ctrl_c_ends_all_of_it_the_run_at_wo
     assert scheduled.process.communicate(timeout=PATIENCE) == ("closed\n", "")
     assert scheduled.process.returncode == 0
     assert psutil.wait_procs(family, timeout=PATIENCE)[1] == []
-
-
-@pytest.mark.slow
-def test_a_stage_that_fails_leaves_what_landed_and_after_a_kill_of_everything_the_next_one_goes_on(scheduled):
-    scheduled.until(lambda: scheduled.ended("COMPLETED"))
-    before = scheduled.landed(), (scheduled.folder / ".longtail/landed.json").read_bytes()
-    scheduled.write("fail a")
-    scheduled.until(lambda: scheduled.ended("FAILED"))
-    assert scheduled.ended("FAILED")[0] == (
-        "a: input.txt: says fail, expected anything else; edit it (all it said: .longtail/logs/a.log)"
-    )
-    assert (scheduled.landed(), (scheduled.folder / ".longtail/landed.json").read_bytes()) == before
-    scheduled.write("sleep a")
-    scheduled.until((scheduled.folder / "asleep").exists)
-    for process in scheduled.family():
-        with contextlib.suppress(psutil.NoSuchProcess):  # some end with the one that began them
-            process.kill()
-    scheduled.process.communicate()
-    scheduled.write("two")
-    landed = len(scheduled.ended("COMPLETED"))
-    assert scheduled.start().count("often fell due while nothing ran: it runs now, once\n") == 1
-    assert scheduled.ended("CRASHED") == ["its process is gone"]
-    scheduled.until(lambda: len(scheduled.ended("COMPLETED")) > landed)
-    assert (scheduled.folder / "data/a").read_text() == "two"
-    assert scheduled.project.dvc("status").stdout == "Data and pipelines are up to date.\n"
 
 
 @pytest.fixture

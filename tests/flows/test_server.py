@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -67,16 +66,6 @@ def test_a_server_that_can_not_start_is_one_line(clean, monkeypatch):
     monkeypatch.setattr(server.sys, "executable", shutil.which("false"))
     with pytest.raises(LongtailError, match=r"did not start, see .*server\.log"), server.running(clean):
         pass
-
-
-def test_a_run_is_told_of_its_own_server_until_that_ends(clean, monkeypatch):
-    monkeypatch.setattr(server, "_healthy", lambda url: True)
-    monkeypatch.setattr(server.sys, "executable", shutil.which("cat"))
-    monkeypatch.setattr(server, "_end_with_server", lambda *_: None)
-    with server.running(clean) as url:
-        assert os.environ["PREFECT_API_URL"] == url == json.loads((clean / "server.json").read_text())["url"]
-    assert "PREFECT_API_URL" not in os.environ
-    assert not (clean / "server.json").exists()
 
 
 def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, databases, tmp_path, monkeypatch):

@@ -25,10 +25,8 @@ stages:
     outs: [told.json]
   fail:
     cmd: {python} -m tell fail
-    outs: [never]
   sleep:
     cmd: {python} -m tell sleep
-    outs: [never_more]
   shell:
     cmd: echo out > shell.txt
     outs: [shell.txt]
@@ -79,14 +77,14 @@ def folder(tmp_path):
 
 def start(root, folder, *words: str) -> subprocess.Popen:
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, *words], cwd=folder, env=environment, stdout=pipe, stderr=pipe, text=True)
+    command = [sys.executable, *words]
+    return subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True)
 
 
 def run(root, folder, *words: str) -> str:
     process = start(root, folder, *words)
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == 0, out + err
+    out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, out
     return out
 
 
@@ -171,18 +169,14 @@ def test_of_a_killed_process_no_fork_is_left_at_work(root, folder, killed):
 
 def test_two_requests_that_come_at_once_are_two():
     sender, receiver = socket.socketpair()
-    with sender, receiver:
+    with sender, receiver, open(os.devnull) as file:
         for number in range(2):
-            output, told_at = os.pipe()
             request = json.dumps({"number": number}).encode()
-            socket.send_fds(sender, [warm.LENGTH.pack(len(request))], [output, told_at])
+            socket.send_fds(sender, [warm.LENGTH.pack(len(request))], [file.fileno()] * 2)
             sender.sendall(request)
-            os.close(output)
-            os.close(told_at)
         for number in range(2):
-            output, told_at, content = warm._receive(receiver)
+            *descriptors, content = warm._receive(receiver)
             assert content == {"number": number}
-            os.write(told_at, b"open")
-            assert os.read(output, 4) == b"open"
-            os.close(output)
-            os.close(told_at)
+            assert all(os.fstat(descriptor).st_rdev for descriptor in descriptors), "each with its own"
+            for descriptor in descriptors:
+                os.close(descriptor)

@@ -39,14 +39,11 @@ def holder(root, tmp_path, monkeypatch):
     child.communicate()
 
 
-def test_the_second_is_refused_and_told_which_process_is_at_work(holder):
+def test_the_second_is_refused_or_waits_and_says_so_once_and_begins_when_the_first_is_killed(holder, monkeypatch):
     assert not workspace.is_free()
     refused = pytest.raises(LongtailError, match=rf"another run is at work in this folder \(process {holder.pid}\)")
     with refused, workspace.alone():
         pass
-
-
-def test_one_that_waits_says_so_once_and_begins_when_the_first_is_killed(holder, monkeypatch):
     monkeypatch.setattr(workspace, "LOOK_SECONDS", 0.01)
     said = []
 
@@ -62,24 +59,13 @@ def test_one_that_waits_says_so_once_and_begins_when_the_first_is_killed(holder,
     assert workspace.is_free()
 
 
-def start(more: str) -> tuple[subprocess.Popen, list[psutil.Process]]:
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD.format(more=more)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+@pytest.mark.parametrize(("more", "code"), [("", -signal.SIGTERM), (DEAF, -signal.SIGKILL)])
+def test_what_does_not_listen_is_killed_and_the_exit_code_is_left_to_who_waits_for_it(more, code):
+    pipe = subprocess.PIPE
+    child = subprocess.Popen([sys.executable, "-c", CHILD.format(more=more)], stdin=pipe, stdout=pipe, text=True)
     for _ in range(2 if more else 1):
         child.stdout.readline()
-    return child, psutil.Process(child.pid).children()
-
-
-def test_the_exit_code_is_left_to_who_waits_for_it():
-    child, below = start("")
-    workspace.stop([child.pid], patience=PATIENCE)
-    assert child.wait(PATIENCE) == -signal.SIGTERM
-    assert psutil.wait_procs(below, timeout=PATIENCE)[1] == []
-
-
-def test_what_does_not_listen_is_killed():
-    child, below = start(DEAF)
-    workspace.stop([child.pid], patience=0.2)
-    assert child.wait(PATIENCE) == -signal.SIGKILL
+    below = psutil.Process(child.pid).children()
+    workspace.stop([child.pid], patience=0.2 if more else PATIENCE)
+    assert child.wait(PATIENCE) == code
     assert psutil.wait_procs(below, timeout=PATIENCE)[1] == []

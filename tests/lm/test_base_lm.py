@@ -47,9 +47,9 @@ def test_training_on_c4_leaves_a_model_that_loads_and_no_text_is_an_error_that_l
     assert metrics["parameters"] == model.num_parameters()
     assert model.config.max_position_embeddings == 16
     assert not list(tmp_path.glob("lm/*.bin"))
-    (tmp_path / "empty").mkdir()
+    next(c4.iterdir()).unlink()
     with pytest.raises(LongtailError, match="no files"):
-        base_lm.train_on_text(tmp_path / "empty", words, tmp_path / "none", 0, LM)
+        base_lm.train_on_text(c4, words, tmp_path / "none", 0, LM)
     assert not (tmp_path / "none").exists()
 
 

@@ -83,7 +83,7 @@ def test_options_are_chosen_as_by_the_local_model_and_none_that_does_not_show(op
     monkeypatch.setattr(mmlu, "LETTERS", "ATiw")  # each a token: the likeliest, and by scoring what does not show
     assert mmlu.answer(opened(logprobs=2), prompts, weights) == mmlu.answer(local, prompts, weights)
     server.echo = False
-    answers = mmlu.answer(opened(logprobs=8), SHORT, weights)
+    answers = mmlu.answer(opened(logprobs=8, extra={"another": 1}), SHORT, weights)  # else the probe is kept
     ids, probable = [local.token_id(f" {letter}") for letter in mmlu.LETTERS], np.exp(local.next_token(SHORT))
     probable[probable < np.sort(probable, axis=1)[:, [-8]]] = 0
     mixed = (probable[:, ids].reshape(10, 3, 4) * np.exp(weights)[:, :, None]).sum(1)
@@ -156,19 +156,19 @@ def test_texts_that_would_be_read_wrongly_are_refused(opened, server):
 def test_answers_that_are_not_the_likeliest_are_refused(opened, server, local):
     server.penalty = 9.0
     with pytest.raises(LongtailError, match=r"where another token is likelier by \d.*in http\.extra"):
-        opened().generate(SHORT, 12)
-    generations = opened(extra={"penalty": 0}).generate(SHORT, 12)
-    assert [made.text for made in generations] == [made.text for made in local.generate(SHORT, 12)]
+        opened().generate(SHORT[:12], 12)
+    generations = opened(extra={"penalty": 0}).generate(SHORT[:12], 12)
+    assert [made.text for made in generations] == [made.text for made in local.generate(SHORT[:12], 12)]
 
 
 def test_log_probs_in_the_form_of_the_chat_interface_are_the_same(opened, server):
     server.quiet = server.chat = server.echo_fails = True
-    lm = opened()
-    generations, log_probs = lm.generate(SHORT, 4), lm.next_token(SHORT)
+    lm, asked = opened(), SHORT[:12]
+    generations, log_probs = lm.generate(asked, 4), lm.next_token(asked)
     server.chat = False
     other = opened(extra={"another": 1})  # else the answers kept
-    assert lm.generate(SHORT, 4) == generations == other.generate(SHORT, 4)
-    np.testing.assert_array_equal(log_probs, other.next_token(SHORT))
+    assert lm.generate(asked, 4) == generations == other.generate(asked, 4)
+    np.testing.assert_array_equal(log_probs, other.next_token(asked))
 
 
 def test_a_server_that_shows_few_tokens_or_none_can_not_choose_or_vote(opened, server):

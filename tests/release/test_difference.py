@@ -11,6 +11,7 @@ import releases
 
 from flows import cli, terminal
 from pipelines.errors import LongtailError
+from pipelines.questions.published import SCHEMA, write_tsv
 from pipelines.release.difference import write_difference
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -118,6 +119,15 @@ def test_a_popularity_that_only_one_release_knows_has_no_ratio(unknown):
         "popularity known to one release only: 2",
     ]
     assert "That of 2 is known to one release only" in page
+
+
+def test_a_file_in_the_published_format_is_compared_too():
+    old, new = popqa("old", **OLD), popqa("new", **NEW)
+    there, _, _ = compared(old, new)
+    Path("published").mkdir()
+    write_tsv(pq.read_table(old / "popqa.parquet").select(SCHEMA.names).to_batches(), Path("published/popQA.tsv"))
+    assert compared(Path("published"), new)[0] == there
+    assert compared(old, Path("published/popQA.tsv"))[0] == {}
 
 
 def test_what_is_no_release_is_named():

@@ -71,7 +71,6 @@ def test_the_grid_mixes_in_the_model_without_documents_token_by_token(folder, mi
     measured, settings = bits.measure(folder, replug(mixture, top_k=2)), bits.grid_settings(replug(mixture))
     assert settings[0] == (0.5, 0.0), "the setting in use comes first"
     assert set(measured.grid) == {"bm25", "dense", "lsr", "random"}
-    assert {nats.shape for nats in measured.grid.values()} == {(logprob_tables.QUERIES, len(settings))}
     for temperature in bits.TEMPERATURES:
         for name, nats in measured.grid.items():
             own = nats[:, settings.index((temperature, 0.0))]

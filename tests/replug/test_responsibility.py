@@ -18,7 +18,6 @@ from pipelines.replug import attribution, ensemble, responsibility
 from pipelines.replug.responsibility import Texts
 
 METRICS = attribution.METRICS / "attribution_pile.json"
-SIMILARITY = st.one_of(st.floats(-1, 1), st.just(-math.inf))
 
 
 @st.composite
@@ -29,11 +28,11 @@ def texts(draw):
     real = np.arange(tokens) < lengths[:, None]
     closed = np.where(real, draw(arrays.arrays(np.float64, (n, tokens), elements=st.floats(-15, -5))), 0.0)
     more = draw(arrays.arrays(np.float64, (n, k, tokens), elements=st.floats(-15, 10)))
-    similarities = draw(arrays.arrays(np.float64, (n, k), elements=SIMILARITY))
+    similarities = draw(arrays.arrays(np.float64, (n, k), elements=st.floats(-1, 1) | st.just(-math.inf)))
     empty = np.isneginf(similarities)[:, :, None]
     log_probs = np.where(real[:, None] & ~empty, np.minimum(closed[:, None] + more, 0.0), closed[:, None])
-    names = np.full((n, k), "d", object)
-    return Texts(np.array(list("abc")[:n], object), real * 2, lengths, closed, log_probs, similarities, names)
+    ids, names = np.array(list("abc")[:n], object), np.full((n, k), "d", object)
+    return Texts(ids, real * 2, lengths, closed, log_probs, similarities, names)
 
 
 @settings(deadline=None)

@@ -156,6 +156,7 @@ def test_a_click_on_a_relation_changes_the_figures_that_have_it(opened, files):
     assert figure.locator("svg:visible").inner_html() == whole
 
 
+@pytest.mark.slow
 def test_pointer_and_keyboard_make_a_mark_say_its_value_and_interval(opened, files):
     page = opened(files["report"], PHONE)
     plot = page.locator(f"{ACCURACY} .plot:visible")
@@ -204,6 +205,7 @@ def test_tables_sort_filter_unfold_and_fade_where_their_columns_go_on(opened, fi
     assert abs(left - first) < 2, "the first column does not stay"
 
 
+@pytest.mark.slow
 def test_print_has_a_figure_and_a_sentence_a_section_in_ink_on_paper_and_few_pages(opened, files):
     page = opened(files["report"], color_scheme="dark", unfolded=False)
     page.emulate_media(media="print", color_scheme="dark")
@@ -247,6 +249,7 @@ def test_a_switch_shows_one_rule_at_a_time_and_without_scripts_everything_can_be
         assert page.locator("tbody tr:visible").count() == rows.count() > 100
 
 
+@pytest.mark.slow
 def test_figures_and_tables_are_saved_from_the_page(opened, files):
     """The SVG is the file beside the page, the PNG has its size and colours, and the CSV its numbers."""
     page = opened(files["report"], PHONE, accept_downloads=True)

@@ -1,4 +1,4 @@
-"""A corpus's embeddings: the encoder's, in fp16 on disk; the same bytes by any number of processes, killed or not."""
+"""A corpus's embeddings: the encoder's, in fp16 on disk; kept until they are forgotten."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 
-from pipelines import shards, workers
+from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.retrieval import embeddings
 from pipelines.retrieval.embeddings import Embeddings, embed_corpus
@@ -83,14 +83,6 @@ def test_a_document_is_embedded_with_its_title_as_the_template_says(docs, embed,
         made = embed(name, params(document=template)).rows(0, 90)
         read = [template.replace("{title}", "Velm").replace("{text}", text) for text in TEXTS]
         np.testing.assert_allclose(made, encoder.embed(read), atol=1e-3)
-
-
-def test_several_processes_of_one_thread_give_the_same_bytes(embed, monkeypatch, capsys):
-    embed("here", stage="here")
-    monkeypatch.setattr(workers, "WORTH", {"cpu": 1.0})
-    embed("several", params(tiny_models.compute(workers=1, threads=2)), "several")
-    assert "several: 2 workers open" in capsys.readouterr().out
-    assert read("several") == read("here")
 
 
 def test_shards_are_kept_until_they_are_forgotten(embed, monkeypatch):

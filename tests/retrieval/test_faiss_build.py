@@ -19,9 +19,9 @@ BLOCK = 200  # documents added to a graph at once
 pytestmark = pytest.mark.usefixtures("workplace")
 
 
-def build(folder, kind, workers=1, nlist=16, **changes):
+def build(folder, kind, nlist=16, **changes):
     plan = index_plan.choose(COUNT, vectors.DIM, vectors.settings(kind, nlist=nlist))._replace(**changes)
-    faiss_build.build_lists(plan, folder, 0, vectors.compute(workers), workers, "index")
+    faiss_build.build_lists(plan, folder, 0, vectors.compute(), 1, "index")
     return (folder / "faiss.index").read_bytes()
 
 
@@ -52,10 +52,10 @@ def test_lists_are_those_that_faiss_builds_at_once(kind, tmp_path, monkeypatch):
         np.testing.assert_array_equal(ours, theirs)
 
 
-def test_neither_shards_nor_processes_nor_groups_change_a_byte(tmp_path, monkeypatch):
+def test_neither_shards_nor_groups_change_a_byte(tmp_path, monkeypatch):
     whole = build(vectors.write(tmp_path / "a", DOCUMENTS), "ivf")
     monkeypatch.setattr(faiss_build, "SHARD", 1000)
-    assert whole == build(vectors.write(tmp_path / "b", DOCUMENTS, shard=128), "ivf", workers=2)
+    assert whole == build(vectors.write(tmp_path / "b", DOCUMENTS, shard=128), "ivf")
     monkeypatch.setattr(faiss_build, "SHARD", 77)
     monkeypatch.setattr(faiss_build, "GROUP", 10_000)
     assert whole == build(vectors.write(tmp_path / "c", DOCUMENTS), "ivf")

@@ -1,5 +1,6 @@
 """Lists are learnt as well as FAISS learns them, whoever assigns the sample's parts, and none is empty."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import faiss
@@ -8,7 +9,6 @@ import pytest
 import vectors
 
 from pipelines import shards
-from pipelines.pool import processes
 from pipelines.retrieval import kmeans
 
 COUNT, LISTS = 3000, 40
@@ -46,7 +46,7 @@ def test_documents_are_as_near_to_their_lists_as_faiss_has_them_whoever_assigns_
     np.testing.assert_allclose(np.linalg.norm(made, axis=1), 1, atol=1e-5)
     drawn = np.load(sample)[np.random.default_rng(0).choice(COUNT, LISTS, replace=False)].astype(np.float32)
     assert nearness(made, sample) > 1.05 * nearness(drawn, sample)
-    with processes(vectors.compute(2)) as executor:
+    with ThreadPoolExecutor(2) as executor:
         assert learnt(sample, executor).tobytes() == made.tobytes()
 
 

@@ -30,5 +30,5 @@ def settings(kind: str = "auto", **changes) -> params.Index:
     return params.Index(**values | changes)
 
 
-def compute(workers: int = 1) -> params.Compute:
-    return params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu")
+def compute() -> params.Compute:
+    return params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")

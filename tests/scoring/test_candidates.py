@@ -7,9 +7,7 @@ import pyarrow.parquet as pq
 from pipelines import draws
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.scoring import candidates, logprobs
-from pipelines.scoring.logprobs import NONE, Candidates
-
-NOTHING = np.zeros((3, 2), np.int64)
+from pipelines.scoring.logprobs import NONE
 
 
 def test_random_documents_depend_on_the_query_alone_and_are_never_its_own():
@@ -18,7 +16,7 @@ def test_random_documents_depend_on_the_query_alone_and_are_never_its_own():
     np.testing.assert_array_equal(candidates.random_documents(0, ids[1:], excluded[1:], 50, 5), every[1:])
     assert all(len(set(row)) == 5 for row in every.tolist())
     assert not ((every[1] >= 3) & (every[1] < 45)).any()
-    assert candidates.random_documents(0, ids, NOTHING, 3, 5).shape == (3, 3)
+    assert candidates.random_documents(0, ids, excluded * 0, 3, 5).shape == (3, 3)
     few = candidates.random_documents(0, ids, np.array([[0, 0], [0, 9], [0, 10]]), 10, 5)
     assert few[1].tolist() == [9] + [NONE] * 4
     assert few[2].tolist() == [NONE] * 5
@@ -46,15 +44,6 @@ def test_the_best_of_a_share_are_those_of_all_its_documents_compared(tmp_path, m
             assert positions[row].tolist() == best + [NONE] * (7 - len(best))
             np.testing.assert_allclose(similarities[row, : len(best)], scores[row, best], atol=2e-5)
             assert similarities[row, len(best) :].tolist() == [-np.inf] * (7 - len(best))
-
-
-def test_the_union_has_each_pair_once_and_every_query_alone():
-    of_retrievers = [
-        Candidates("a", np.array([0, 1]), np.array([[4, 2], [2, -1]]), np.zeros((2, 2))),
-        Candidates("b", np.array([1]), np.array([[2, 3]]), np.zeros((1, 2))),
-    ]
-    pairs = [[0, -1], [0, 2], [0, 4], [1, -1], [1, 2], [1, 3], [2, -1]]
-    assert candidates.union(3, of_retrievers).tolist() == pairs
 
 
 def test_bm25_counts_as_a_share_of_the_best_score_and_empty_places_stay():

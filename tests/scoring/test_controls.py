@@ -49,18 +49,14 @@ def test_controls_are_the_models_own_scores_of_their_prompts(scored):
             counts.add((n, len(documents)))
     assert {n for n, _ in counts} >= {2, 3}
     assert any(n < retrieved for n, retrieved in counts)
-
-
-def test_controls_are_read_in_the_order_of_the_queries(scored):
-    measured = bits.measure(OUT, scored.params.replug)
-    keys = [(control.control, control.retriever) for control in measured.controls]
-    assert keys == [("concatenated", "dense"), ("concatenated", "lsr"), ("longer_context", "")]
-    expected = {(r["control"], r["retriever"], r["query_id"]): r for r in rows(OUT / "controls.parquet")}
-    for control in measured.controls:
-        own = [expected[control.control, control.retriever, query] for query in measured.ids]
-        np.testing.assert_allclose(control.nats, [-sum(row["log_probs"]) for row in own], rtol=1e-5)
-        for name in ("documents", "added_bytes"):
-            assert getattr(control, name).tolist() == [row[name] for row in own]
+    measured, expected = bits.measure(OUT, scored.params.replug), {}
+    for row in table:
+        own = -sum(row["log_probs"]), row["documents"], row["added_bytes"]
+        expected[row["control"], row["retriever"], row["query_id"]] = own
+    assert tuple((control.control, control.retriever) for control in measured.controls) == named
+    for of in measured.controls:
+        own = np.array([expected[of.control, of.retriever, query] for query in measured.ids])
+        np.testing.assert_allclose(np.stack([of.nats, of.documents, of.added_bytes], axis=1), own, rtol=1e-5)
 
 
 def test_a_run_without_controls_has_none(project):

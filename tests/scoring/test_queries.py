@@ -45,7 +45,6 @@ def test_retrieval_reads_the_question_alone_and_no_subject_is_on_both_sides(proj
         assert queries.texts.tolist() == [asked[i]["question"] for i in queries.ids]
     assert pages.tolist() == [asked[i]["s_wiki_title"] for i in validation.ids]
     assert train.continuations[0] == " " + asked[train.ids[0]]["possible_answers"][0]
-    assert train.prompt(0, None) == Prompt(f"Q: {train.texts[0]} A:")
     docs = project.folder / "data/corpus/wikipedia/docs.parquet"
     document = pq.read_table(docs).to_pylist()[3]
     read, ids = logprobs.prompts(train, docs, np.array([[0, 3]]))

@@ -29,9 +29,8 @@ def seen(monkeypatch):
     real, scored = LocalModel.score, []
 
     def counted(self, prompts, continuations):
-        scores = real(self, prompts, continuations)
         scored.extend(zip(prompts, continuations, strict=True))
-        return scores
+        return real(self, prompts, continuations)
 
     monkeypatch.setattr(LocalModel, "score", counted)
     return scored

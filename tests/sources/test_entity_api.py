@@ -66,9 +66,7 @@ def test_a_redirect_counts_for_the_id_asked_and_the_missing_are_counted(client: 
         ({"entities": {}}, "not about the ids asked for, such as Q1 and 1 more; gave up"),
     ],
 )
-def test_an_answer_that_stays_wrong_is_an_error(
-    client: Client, wikimedia: Wikimedia, fault: dict, message: str
-) -> None:
+def test_an_answer_that_stays_wrong_is_an_error(client, wikimedia, fault, message) -> None:
     wikimedia.faults = [Fault(body=json.dumps(fault).encode())] * 5
     with pytest.raises(LongtailError, match=rf"/api\?action=wbgetentities&ids=Q1\|Q2&.*{message}"):
         named(client, wikimedia, Wikidata({}, {}), 1, 2)

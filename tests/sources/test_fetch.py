@@ -129,9 +129,7 @@ def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
     ("name", "downloaded"),
     [("paper-popqa", {"wikidata", "pageviews", "redirects", "wikipedia"}), ("paper-replug", {"wikipedia"})],
 )
-def test_the_papers_profiles_ask_for_what_they_cannot_know_before_any_request(
-    root: Path, name: str, downloaded: set[str]
-) -> None:
+def test_the_papers_profiles_ask_for_what_they_cannot_know_before_any_request(root, name, downloaded) -> None:
     chosen = params_file.parse(yaml.safe_load(profiles.compose(name, root))).fetch
     with pytest.raises(LongtailError, match=r"sources: no such folder .*fetch\.root"):
         run(chosen)

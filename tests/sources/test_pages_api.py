@@ -247,9 +247,7 @@ def test_an_answer_without_its_pages_is_asked_for_again(wikimedia: Wikimedia, bo
         ({}, None, "contact is null"),
     ],
 )
-def test_what_cannot_go_together_is_said_before_anything_is_asked(
-    wikimedia: Wikimedia, change: dict, contact: str | None, message: str
-) -> None:
+def test_what_cannot_go_together_is_said_before_anything_is_asked(wikimedia, change, contact, message) -> None:
     ask_about(["Here"])
     Path("root/other.tsv").write_text("x")
     with pytest.raises(LongtailError, match=message):

@@ -64,9 +64,7 @@ def check(folder: Path) -> None:
     assert set(entities["qid"].to_pylist()) == NAMED
 
 
-def test_statements_of_items_with_an_article_and_their_names(
-    client: Client, wikimedia: Wikimedia, world: Wikidata, tmp_path: Path, capsys: pytest.CaptureFixture
-) -> None:
+def test_statements_of_items_with_an_article_and_their_names(client, wikimedia, world, tmp_path, capsys) -> None:
     files = fetched(client, wikimedia, tmp_path / "raw")
     check(tmp_path / "raw")
     assert list(files) == [
@@ -92,9 +90,7 @@ def test_pages_are_kept_as_they_came(client: Client, wikimedia: Wikimedia, world
     assert files["P106-000000000.srj.gz"][4:8] == b"\0" * 4  # no time in it
 
 
-def test_pages_overlap_so_that_an_edit_meanwhile_loses_nothing(
-    client: Client, wikimedia: Wikimedia, world: Wikidata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pages_overlap_so_that_an_edit_meanwhile_loses_nothing(client, wikimedia, world, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(query_service, "OVERLAP", 0.25)
     asked = []
 
@@ -111,9 +107,7 @@ def test_pages_overlap_so_that_an_edit_meanwhile_loses_nothing(
     check(tmp_path / "raw")
 
 
-def test_pages_that_run_out_of_time_are_halved_and_not_asked_for_again(
-    client: Client, wikimedia: Wikimedia, world: Wikidata, tmp_path: Path
-) -> None:
+def test_pages_that_run_out_of_time_are_halved_and_not_asked_for_again(client, wikimedia, world, tmp_path) -> None:
     world.in_time = 3
     files = fetched(client, wikimedia, tmp_path / "raw", page=20)
     check(tmp_path / "raw")
@@ -131,17 +125,13 @@ def test_a_status_may_say_that_time_ran_out(client, wikimedia, world, tmp_path, 
     check(tmp_path / "raw")
 
 
-def test_even_small_pages_out_of_time_are_an_error(
-    client: Client, wikimedia: Wikimedia, world: Wikidata, tmp_path: Path
-) -> None:
+def test_even_small_pages_out_of_time_are_an_error(client, wikimedia, world, tmp_path) -> None:
     world.in_time = 1
     with pytest.raises(LongtailError, match=r"/sparql\?query=SELECT \?s \?o .*ran out of time; try again"):
         fetched(client, wikimedia, tmp_path / "raw")
 
 
-def test_bytes_do_not_depend_on_the_order_of_arrival(
-    wikimedia: Wikimedia, world: Wikidata, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bytes_do_not_depend_on_the_order_of_arrival(wikimedia, world, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(query_service, "ANSWERS", 1)
     monkeypatch.setattr("pipelines.sources.entity_api.AT_MOST", 5)
     files = []
@@ -165,9 +155,7 @@ def test_bytes_do_not_depend_on_the_order_of_arrival(
         ),
     ],
 )
-def test_what_is_no_query_service_is_named(
-    client: Client, wikimedia: Wikimedia, tmp_path: Path, body: bytes, message: str
-) -> None:
+def test_what_is_no_query_service_is_named(client, wikimedia, tmp_path, body, message) -> None:
     wikimedia.pages["/sparql"] = body
     with pytest.raises(LongtailError, match=message):
         fetched(client, wikimedia, tmp_path / "raw")

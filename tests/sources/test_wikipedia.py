@@ -1,16 +1,24 @@
-"""Articles come out of a dump, nothing else does, and damage is named."""
+"""Articles come out of a dump, whole or in parts, and nothing else does; damage, and a wrong index, are named."""
 
 import bz2
+from collections.abc import Iterator
+from itertools import pairwise, product
 from pathlib import Path
 
+import numpy as np
 import pytest
+from fetching import saved
 
 from pipelines.errors import LongtailError
+from pipelines.sources import bz2_blocks
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikipedia import Page, read_pages
+from pipelines.sources.wikipedia import Page, Part, parts, read_articles, read_pages
 
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">'
 SITEINFO = "<siteinfo><sitename>W</sitename><namespaces><namespace key='0'/></namespaces></siteinfo>"
+END = "</mediawiki>"
+MULTISTREAM = "enwiki-20181220-pages-articles-multistream"
+PAGES, PER_STREAM = 10, 3
 
 
 def page(number: int, title: str, text: str, namespace: int = 0, redirect: str = "") -> str:
@@ -21,11 +29,23 @@ def page(number: int, title: str, text: str, namespace: int = 0, redirect: str =
     )
 
 
-def dump(folder: Path, body: str, head: str = HEAD + SITEINFO, tail: str = "</mediawiki>") -> Path:
-    path = folder / "dump.xml.bz2"
-    path.write_bytes(bz2.compress((head + body + tail).encode()))
-    return path
+def read(dump: Path | list[Part], max_share: float = 0.0) -> tuple[list[Page], Rejects]:
+    """The pages of a whole dump, or of parts."""
+    rejects = Rejects(max_share)
+    if isinstance(dump, Path):
+        return list(read_pages(dump, rejects)), rejects
+    return [article for part in dump for article in read_articles(part, rejects)], rejects
 
+
+def check_parts(dump: Path, dump_parts: list[Part]) -> None:
+    """The parts give what the whole gives, and the last ones what they give by themselves."""
+    (pages, whole), (articles, rejects) = read(dump), read(dump_parts)
+    assert (articles, rejects.read, rejects.skipped) == (pages, whole.read, whole.skipped)
+    last, _ = read(dump_parts[-3:])
+    assert last == pages[len(pages) - len(last) :]
+
+
+# The whole
 
 BODY = (
     page(7, "First &amp; last", "Some ''text''.")
@@ -33,83 +53,251 @@ BODY = (
     + page(9, "Talk:First", "chat", namespace=1)
     + page(10, "C:\\ drive", "")
 )
+A = page(1, "a", "b")
 
 
 @pytest.mark.parametrize("head", [HEAD + SITEINFO, HEAD])
 def test_articles_only_with_or_without_a_siteinfo_header(tmp_path: Path, head: str) -> None:
-    rejects = Rejects(0.0)
-    pages = list(read_pages(dump(tmp_path, BODY, head), rejects))
+    pages, rejects = read(saved(tmp_path / "dump.xml.bz2", head + BODY + END))
     assert pages == [Page("7", "First & last", "Some ''text''."), Page("10", "C:\\ drive", "")]
     assert rejects.skipped == {"redirect": 1, "other_namespace": 1}
     assert rejects.read == 4
 
 
 @pytest.mark.parametrize(
-    ("head", "body", "tail"),
+    "xml",
     [
-        (HEAD, BODY, ""),  # the XML stops
-        (HEAD, BODY + "<page><title>X</tit", ""),
-        (HEAD, "<page><title>a</title><surprise/></page>", "</mediawiki>"),
-        (HEAD, "<page><title>a</title><ns>zero</ns></page>", "</mediawiki>"),
-        (HEAD, page(1, "a", "b").replace("<id>1</id>", "<id>one</id>"), "</mediawiki>"),
-        (HEAD, page(1, "a", "b").replace("<id>1</id>", f"<id>{'1' * 5000}</id>"), "</mediawiki>"),
-        (HEAD, page(1, "a", "b").replace("<ns>0</ns>", f"<ns>{'1' * 5000}</ns>"), "</mediawiki>"),
-        (HEAD, BODY + page(11, "a", "b").replace("page>", "article>"), "</mediawiki>"),
-        (HEAD, "<a>" * 100_000, ""),
-        ('<!DOCTYPE x [<!ENTITY a "a"><!ENTITY b "' + "&a;" * 1000 + '">]>' + HEAD, "&b;" * 10_000, "</mediawiki>"),
-        ("", "plain words", ""),
+        HEAD + BODY,  # the XML stops
+        HEAD + BODY + "<page><title>X</tit",
+        HEAD + "<page><title>a</title><surprise/></page>" + END,
+        HEAD + "<page><title>a</title><ns>zero</ns></page>" + END,
+        HEAD + A.replace("<id>1</id>", "<id>one</id>") + END,
+        HEAD + A.replace("<id>1</id>", f"<id>{'1' * 5000}</id>") + END,
+        HEAD + A.replace("<ns>0</ns>", f"<ns>{'1' * 5000}</ns>") + END,
+        HEAD + BODY + page(11, "a", "b").replace("page>", "article>") + END,
+        HEAD + "<a>" * 100_000,
+        f'<!DOCTYPE x [<!ENTITY a "a"><!ENTITY b "{"&a;" * 1000}">]>{HEAD}{"&b;" * 10_000}{END}',
+        "plain words",
+        HEAD.encode() + page(1, "A", "caf\xe9").encode("latin-1") + END.encode(),
     ],
+    ids=range(12),
 )
-def test_broken_xml_is_an_error_that_names_the_file(tmp_path: Path, head: str, body: str, tail: str) -> None:
-    after = r"after the page 10 \(C:\\ drive\)" if body.startswith(BODY) else "before its first page's end"
+def test_broken_xml_is_an_error_that_names_the_file(tmp_path: Path, xml: str | bytes) -> None:
+    after = r"after the page 10 \(C:\\ drive\)" if BODY in str(xml) else "before its first page's end"
     with pytest.raises(LongtailError, match=rf"dump\.xml\.bz2: corrupt {after}, expected the XML"):
-        list(read_pages(dump(tmp_path, body, head, tail), Rejects(0.0)))
+        read(saved(tmp_path / "dump.xml.bz2", xml))
 
 
 def test_other_xml_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(LongtailError, match="begins with <feed>"):
-        list(read_pages(dump(tmp_path, "", "<feed>", "</feed>"), Rejects(0.0)))
-
-
-def test_bytes_that_are_no_utf8_are_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "dump.xml.bz2"
-    path.write_bytes(bz2.compress(HEAD.encode() + page(1, "A", "caf\xe9").encode("latin-1") + b"</mediawiki>"))
-    with pytest.raises(LongtailError, match=r"dump\.xml\.bz2: corrupt"):
-        list(read_pages(path, Rejects(0.0)))
+        read(saved(tmp_path / "dump.xml.bz2", "<feed></feed>"))
 
 
 def test_an_endless_page_is_a_reject_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.1")
-    rejects = Rejects(1.0)
     body = page(1, "Long", "x" * 104_858) + page(2, "As long as may be", "x" * 104_857)
-    assert [found.id for found in read_pages(dump(tmp_path, body), rejects)] == ["2"]
+    pages, rejects = read(saved(tmp_path / "dump.xml.bz2", HEAD + body + END), 1.0)
+    assert [found.id for found in pages] == ["2"]
     assert [row[:3] for row in rejects.rows] == [("dump.xml.bz2", 1, "too_long")]
     assert rejects.read == 2
 
 
 def test_the_last_revision_is_the_page(tmp_path: Path) -> None:
-    body = page(1, "A", "old").replace("</page>", "<revision><id>2</id><text>new</text></revision></page>")
-    assert [found.text for found in read_pages(dump(tmp_path, body), Rejects(0.0))] == ["new"]
+    body = A.replace("</page>", "<revision><id>2</id><text>new</text></revision></page>")
+    assert [found.text for found in read(saved(tmp_path / "dump.xml.bz2", HEAD + body + END))[0]] == ["new"]
 
 
-def test_a_cut_dump_is_an_error(tmp_path: Path) -> None:
-    path = dump(tmp_path, BODY)
-    path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(LongtailError, match="cut in the middle"):
-        list(read_pages(path, Rejects(0.0)))
-
-
-def test_the_real_excerpts(real: Path) -> None:
+def test_the_real_excerpts_as_a_whole_and_in_parts(tmp_path: Path, real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     long, tables = sorted((real / "wikipedia").glob("enwiki-*.bz2"))
-    rejects = Rejects(0.0)
-    pages = list(read_pages(long, rejects))
+    pages, rejects = read(long)
     assert (len(pages), rejects.read, dict(rejects.skipped)) == (106, 206, {"redirect": 99, "other_namespace": 1})
     assert pages[0][:2] == ("12", "Anarchism")
-    assert [page.title for page in read_pages(tables, rejects)] == [
+    of_tables, rejects = read(tables)
+    assert [page.title for page in of_tables][:2] == [
         "Constructive vote of no confidence",
         "List of Prison Break characters",
-        "Academy Award for Best Production Design",
-        "Economy of Estonia",
-        "Brahui language",
     ]
-    assert rejects.read == 211
+    assert (len(of_tables), rejects.read) == (5, 5)
+    monkeypatch.setattr(bz2_blocks, "PART", 400_000)
+    ordinary = tmp_path / "enwiki-pages-articles.xml.bz2"
+    ordinary.symlink_to(long)
+    assert len(parts(ordinary)) == 5
+    assert read(parts(ordinary))[0] == pages
+    plain = bz2.decompress(long.read_bytes())
+    begin, end = plain.index(b"<page>"), plain.rindex(b"</page>") + 7
+    texts = [text + b"</page>\n" for text in plain[begin:end].split(b"</page>")[:-1]]
+    data, lines = bz2.compress(plain[:begin]), []
+    for first in range(0, len(texts), 20):
+        lines += [b"%d:1:x" % len(data)] * len(texts[first : first + 20])
+        data += bz2.compress(b"".join(texts[first : first + 20]))
+    dump = tmp_path / f"{MULTISTREAM}.xml.bz2"
+    dump.write_bytes(data + bz2.compress(plain[end:]))
+    saved(tmp_path / f"{MULTISTREAM}-index.txt.bz2", b"\n".join(lines))
+    assert len(parts(dump, 4)) == 3
+    assert read(parts(dump, 4))[0] == pages
+
+
+# A multistream dump, in parts by its index
+
+
+def multistream(folder: Path, suffix: str = "") -> tuple[Path, Path]:
+    """A dump of streams of PER_STREAM pages, and its index, as MediaWiki writes them."""
+    data, lines = bz2.compress((HEAD + SITEINFO).encode()), []
+    for first in range(0, PAGES, PER_STREAM):
+        stream = range(first, min(first + PER_STREAM, PAGES))
+        lines += [f"{len(data)}:{n}:T:{n}" for n in stream]
+        made = (page(n, f"T:{n}", f"é {n}", int(n % 4 == 1), "x" if n % 5 == 2 else "") for n in stream)
+        data += bz2.compress("".join(made).encode())
+    dump = folder / f"{MULTISTREAM}{suffix and '1'}.xml{suffix}.bz2"
+    dump.write_bytes(data + bz2.compress(END.encode()))
+    return dump, saved(folder / f"{MULTISTREAM}-index{suffix and '1'}.txt{suffix}.bz2", "\n".join(lines) + "\n")
+
+
+@pytest.mark.parametrize("streams", [1, 2, 3, 100])
+@pytest.mark.parametrize("suffix", ["", "-p1p30303"])
+def test_parts_by_an_index_give_what_the_whole_gives(tmp_path: Path, streams: int, suffix: str) -> None:
+    dump, index = multistream(tmp_path, suffix)
+    dump_parts = parts(dump, streams)
+    assert len(dump_parts) == max(1, -(-4 // streams))
+    assert (dump_parts[0].begin, dump_parts[-1].end, sum(part.pages for part in dump_parts)) == (0, None, PAGES)
+    assert all(part.end == following.begin for part, following in pairwise(dump_parts))
+    check_parts(dump, dump_parts)
+    assert parts(index) == []
+    index.unlink()
+    assert parts(dump) == [Part(dump)]
+    check_parts(dump, parts(dump))
+    dump.rename(tmp_path / "elsewhere")
+    index.touch()
+    with pytest.raises(LongtailError, match=rf"{index.name}: the index of a dump, expected {dump.name} beside it"):
+        parts(index)
+    for name in ("enwiki-pages-articles.xml", "psgs_w100.tsv"):
+        assert parts(tmp_path / name) == [Part(tmp_path / name)], "small and other files are one part"
+
+
+A_BYTE, ANOTHERS = r"line \d+: .*, expected a byte of", r"(of its index; fetch both|copy it again, and its index)"
+WRONG = {  # what an index becomes, and what is said of it or of its dump
+    "no numbers": (lambda lines, at, last: [*lines, b"<a>:1:x"], A_BYTE),
+    "one column": (lambda lines, at, last: [b"12", *lines], A_BYTE),
+    "backwards": (lambda lines, at, last: [*lines, lines[0]], A_BYTE),
+    "beyond the dump": (lambda lines, at, last: [*lines, b"99999999:5:x"], A_BYTE),
+    "an HTML page": (lambda lines, at, last: [b"<!DOCTYPE html>"], "an HTML page"),
+    "a page less": (lambda lines, at, last: lines[:4] + lines[5:], ANOTHERS),
+    "cut": (lambda lines, at, last: lines[:-4], ANOTHERS),
+    "no place": (lambda lines, at, last: [a.replace(last, b"%d" % (int(last) - 5)) for a in lines], ANOTHERS),
+    "another's": (lambda lines, at, last: [a.replace(at, b"%d" % (int(at) + 1)) for a in lines], ANOTHERS),
+}
+
+
+@pytest.mark.parametrize("how", WRONG)
+def test_an_index_that_is_bad_or_of_another_dump_is_an_error(tmp_path: Path, how: str) -> None:
+    dump, index = multistream(tmp_path)
+    lines, (change, said) = bz2.decompress(index.read_bytes()).splitlines(), WRONG[how]
+    saved(index, b"\n".join(change(lines, lines[PER_STREAM].split(b":")[0], lines[-1].split(b":")[0])))
+    with pytest.raises(LongtailError, match=rf"{dump.name if said == ANOTHERS else index.name}: .*{said}"):
+        read(parts(dump, 1))
+
+
+def test_a_damaged_stream_is_named(tmp_path: Path) -> None:
+    dump, _ = multistream(tmp_path)
+    data, part = bytearray(dump.read_bytes()), parts(dump, 1)[2]
+    data[part.begin + 20] ^= 255
+    dump.write_bytes(data)
+    with pytest.raises(LongtailError, match=rf"{dump.name}: corrupt"):
+        read([part])
+    assert read(parts(dump, 1)[:2])[0]
+
+
+# An ordinary dump, in parts by any of its bytes
+
+
+@pytest.fixture(scope="module")
+def plain() -> bytes:
+    """Pages of some 10 kB that compress badly, every fourth of another namespace, one longer than a block."""
+    rng, texts = np.random.default_rng(0), []
+    for number in range(60):
+        text = rng.bytes(200_000 if number == 30 else int(rng.integers(1, 10_000))).hex()
+        texts.append(page(number, f"T {number}", f"é {text}", int(number % 4 == 1)))
+    return "\n".join([HEAD + SITEINFO, *texts, END + "\n"]).encode()
+
+
+def ordinary(folder: Path, *streams: bytes) -> Path:
+    """A dump of blocks of 100 kB; an ordinary name says nothing of them."""
+    path = folder / "enwiki-pages-articles.xml.bz2"
+    path.write_bytes(b"".join(bz2.compress(data, 1) for data in streams))
+    return path
+
+
+@pytest.mark.parametrize(("split", "streams"), [(5_000, 1), (61_111, 3), (200_000, 1)])
+def test_parts_by_bytes_give_what_the_whole_gives(tmp_path, monkeypatch, plain, split, streams) -> None:
+    monkeypatch.setattr(bz2_blocks, "PART", split)
+    third = -(-len(plain) // streams)
+    pieces = [piece for at in range(0, len(plain), third) for piece in (plain[at : at + third], b"")]
+    dump = ordinary(tmp_path, *pieces[:-1])
+    assert len(parts(dump)) == -(-dump.stat().st_size // split)
+    check_parts(dump, parts(dump))
+
+
+def blocks(text: bytes, size: int, begin: int, end: int) -> Iterator[tuple[bytes, bool]]:
+    yield from ((text[at : min(at + size, end)], True) for at in range(begin, end, size))
+    yield from ((text[at : at + size], False) for at in range(end, len(text), size))
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_a_page_belongs_to_the_part_where_its_mark_begins(size: int) -> None:
+    text = b"<mediawiki>h<page>1</page><page>2</page></mediawiki>"
+    for cuts in product(range(1, len(text)), repeat=2):
+        bounds = list(pairwise([0, *sorted({*cuts}), len(text)]))
+        dumps = [b"".join(bz2_blocks._whole_pages(blocks(text, size, *at), from_start=at[0] == 0)) for at in bounds]
+        assert all(xml.startswith(b"<mediawiki>") and xml.endswith(b"</mediawiki>") for xml in dumps)
+        starts = [sum(begin <= at < end for at in (12, 26)) for begin, end in bounds]
+        assert [xml.count(b"<page>") for xml in dumps] == starts
+        assert b"".join(xml.removeprefix(b"<mediawiki>").removesuffix(b"</mediawiki>") for xml in dumps) == text[11:-12]
+
+
+@pytest.mark.parametrize("size", [1, 4, 100])
+def test_a_line_belongs_to_the_part_where_the_newline_before_it_is(size: int) -> None:
+    text = b"a\n\nlonger line\nb\nlast"
+    newline_before = [0, *(at for at, byte in enumerate(text) if byte == ord("\n"))]
+    lines = list(zip(text.splitlines(keepends=True), newline_before, strict=True))
+    for cuts in product(range(1, len(text)), repeat=2):
+        for begin, end in pairwise([0, *sorted({*cuts}), len(text)]):
+            found = bz2_blocks._whole_lines(blocks(text, size, begin, end), from_start=begin == 0)
+            assert b"".join(found) == b"".join(line for line, at in lines if begin <= at < end)
+
+
+@pytest.mark.parametrize("how", ["changed", "left out", "cut", "no end"])
+def test_damage_anywhere_is_named(tmp_path, monkeypatch, plain, how) -> None:
+    monkeypatch.setattr(bz2_blocks, "PART", 100_000)
+    dump = ordinary(tmp_path, plain[:300_000], plain[300_000:600_000])
+    data = dump.read_bytes()
+    for at in (4, len(data) // 3, data.rindex(b"BZh1"), data.rindex(b"BZh1") + 5, len(data) - 30):
+        bad = {
+            "changed": data[:at] + bytes([data[at] ^ 16]) + data[at + 1 :],
+            "left out": data[:at] + data[at + 7 :],
+            "cut": data[:at] if at > 4 else data[:-1],
+            "no end": data[: -12 - at],
+        }
+        dump.write_bytes(bad[how])
+        with pytest.raises(LongtailError, match=rf"{dump.name}: (corrupt|cut in the middle)"):
+            read(parts(dump))
+
+
+def test_a_block_is_read_whole_or_not_at_all(tmp_path: Path, plain: bytes) -> None:
+    with ordinary(tmp_path, plain).open("rb") as raw:
+        (first, _), (second, _), *_ = bz2_blocks._marks(raw, 0)
+        data = bz2.decompress(bz2_blocks._as_stream(raw, first, second))
+        assert plain.startswith(data)
+        assert len(data) > 90_000
+        with pytest.raises((OSError, ValueError)):
+            bz2.decompress(bz2_blocks._as_stream(raw, first, second - 8_000))
+
+
+def test_bits_that_look_like_a_mark_do_not_end_a_block(tmp_path, monkeypatch, plain) -> None:
+    dump, marks = ordinary(tmp_path, plain), bz2_blocks._marks
+
+    def with_false_marks(raw, begin: int) -> Iterator[tuple[int, int]]:
+        for bit, mark in marks(raw, begin):
+            yield from [(bit - 99, bz2_blocks.END), (bit - 98, bz2_blocks.BLOCK), (bit, mark)]
+
+    monkeypatch.setattr(bz2_blocks, "_marks", with_false_marks)
+    assert b"".join(bz2_blocks.open_pages(dump, 0, None)) == plain

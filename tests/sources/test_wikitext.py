@@ -87,9 +87,7 @@ def test_the_real_files_have_the_articles_and_words_that_were_published(real: Pa
     assert sum(len(text.split()) + text.count("\n") for text in texts) == words  # a line's end is a word, <eos>
 
 
-def test_blank_lines_without_end_are_an_article_that_is_too_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blank_lines_without_end_are_an_article_that_is_too_long(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.01")
     path, rejects = saved(tmp_path, ONE.encode() + b"\n" * 300_000), Rejects(1.0)
     tracemalloc.start()

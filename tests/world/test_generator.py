@@ -53,29 +53,32 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def c4(raw: Path) -> list[tuple[str, str]]:
-    rows = [
-        json.loads(line)
-        for path in sorted((raw / "c4").iterdir())
-        for line in gzip.decompress(path.read_bytes()).decode().splitlines()
-    ]
-    return [(row["url"].split("/")[2].split(".")[0], row["text"]) for row in rows]
+@pytest.fixture(scope="module")
+def c4(raw) -> list[str]:
+    data = [gzip.decompress(path.read_bytes()).decode() for path in sorted((raw / "c4").iterdir())]
+    return [json.loads(line)["text"] for text in data for line in text.splitlines()]
 
 
-def pile(raw: Path) -> list[dict]:
+@pytest.fixture(scope="module")
+def pile(raw) -> list[str]:
     stream = zstandard.ZstdDecompressor().stream_reader((raw / "pile/00.jsonl.zst").open("rb"))
-    return [json.loads(line) for line in stream.read().decode().splitlines()]
+    documents = [json.loads(line) for line in stream.read().decode().splitlines()]
+    assert len({document["meta"]["pile_set_name"] for document in documents}) > 1
+    return [document["text"] for document in documents]
 
 
 def sentences(text: str) -> set[str]:
     return {sentence.strip() for sentence in text.replace("\n", ". ").split(". ") if len(sentence.split()) > 2}
 
 
-def test_same_seed_same_bytes_other_seed_other_bytes(raw, tmp_path):
-    write_world(tmp_path / "again", 3, SIZES)
-    write_world(tmp_path / "other", 4, SIZES)
-    assert files(tmp_path / "again") == files(raw)
-    assert files(tmp_path / "other") != files(raw)
+def test_the_same_seed_gives_the_same_bytes_and_the_months_before_differ_and_change_no_other_file(raw, world, tmp_path):
+    write_world(tmp_path, 3, SIZES, ["2021-08", "2021-09", "2021-10"])
+    name = "pageviews/pageviews-2021{}-user.bz2"
+    before, now = files(raw), files(tmp_path)
+    assert {file: now[file] for file in before} == before
+    assert {*now} - {*before} == {name.format("08"), name.format("09")}
+    assert len({now[name.format(month)] for month in ("08", "09", "10")}) == 3
+    assert make_world(4, SIZES).labels != world.labels
 
 
 def test_wikidata_is_one_entity_a_line_with_what_readers_have_to_handle(raw):
@@ -95,48 +98,31 @@ def test_wikidata_is_one_entity_a_line_with_what_readers_have_to_handle(raw):
     assert all(value["id"] in known and value["id"] == f"Q{value['numeric-id']}" for value in values)
 
 
-def test_every_relation_has_facts(world):
+def test_every_relation_has_facts_every_type_entities_and_capitals_agree_in_both_directions(world):
     assert set(np.unique(world.relations)) == set(range(len(RELATION_IDS)))
-
-
-def test_capitals_agree_in_both_directions(world):
+    counts = np.bincount(world.types, minlength=len(TYPE_NAMES))
+    assert (counts.sum(), (counts >= 2).all()) == (len(world.labels), True)
     values = len(world.value_labels)
     facts = {(pid, values + e): item for e in range(len(world.labels)) for pid, item in world.facts(e)}
     capitals = {country: city for (pid, country), city in facts.items() if pid == "P36"}
     assert capitals
-    for country, city in capitals.items():
-        assert facts["P1376", city] == country
-        assert facts["P17", city] == country
+    assert all(facts["P1376", city] == facts["P17", city] == country for country, city in capitals.items())
 
 
-def test_the_months_before_differ_and_leave_the_month_as_it_is(raw, tmp_path):
-    write_world(tmp_path, 3, SIZES, ["2021-08", "2021-09", "2021-10"])
-    name = "pageviews/pageviews-2021{}-user.bz2"
-    before, now = files(raw), files(tmp_path)
-    assert {file: now[file] for file in before} == before
-    assert {*now} - {*before} == {name.format("08"), name.format("09")}
-    assert len({now[name.format(month)] for month in ("08", "09", "10")}) == 3
-
-
-def test_page_views_add_up_to_the_popularity(raw, world):
-    views = Counter()
-    for line in bz2.decompress((raw / "pageviews/pageviews-202110-user.bz2").read_bytes()).decode().splitlines():
+def test_page_views_add_up_to_the_popularity_by_the_tables_of_redirects_and_pages(raw, world, tmp_path):
+    dump, parts, views = raw / "pageviews/pageviews-202110-user.bz2", [tmp_path / "views.parquet"], Counter()
+    for line in bz2.decompress(dump.read_bytes()).decode().splitlines():
         wiki, title, _, access, count, hours = line.split(" ")
         assert access in ("desktop", "mobile-web")
-        assert sum(int(part) for part in "".join(c if c.isdigit() else " " for c in hours).split()) == int(count)
+        assert sum(map(int, re.findall(r"\d+", hours))) == int(count)
         if wiki == "en.wikipedia":
             views[title.replace("_", " ").removesuffix(" of note")] += int(count)
-    values = len(world.value_labels)
+    values, items = len(world.value_labels), range(len(world.value_labels) + len(world.labels))
     assert all(views[world.title(values + e)] == world.popularity[e] for e in range(len(world.labels)))
-
-
-def test_views_of_redirects_are_their_articles_by_the_tables_of_redirects_and_pages(raw, world, tmp_path):
-    parts = [tmp_path / "views.parquet"]
-    pageviews.write_views(raw / "pageviews/pageviews-202110-user.bz2", Rejects(0.0), parts[0])
-    items = range(len(world.value_labels) + len(world.labels))
-    titles, expected = [world.title(item) for item in items], {world.title(item): world.views(item) for item in items}
+    pageviews.write_views(dump, Rejects(0.0), parts[0])
+    expected = {world.title(item): world.views(item) for item in items}
     with duckdb.connect() as db:
-        db.register("titles", pa.table({"title": titles}))
+        db.register("titles", pa.table({"title": list(map(world.title, items))}))
         found = []
         for most in (0, None):
             for name, read in (("pages", pageviews.read_pages), ("redirects", pageviews.read_redirects)):
@@ -147,7 +133,7 @@ def test_views_of_redirects_are_their_articles_by_the_tables_of_redirects_and_pa
     without, resolved = found
     assert resolved == expected
     fewer = {title for title, views in expected.items() if without[title] < views}
-    assert 0 < len(fewer) < 0.2 * len(titles)
+    assert 0 < len(fewer) < 0.2 * len(items)
     assert all(without[title] == expected[title] - expected[title] // 10 for title in fewer)
 
 
@@ -168,23 +154,13 @@ def test_wikipedia_is_an_export_with_articles_redirects_and_other_namespaces(raw
         assert all(world.item_label(item) in article for _, item in world.facts(entity))
 
 
-def test_pile_tells_an_entity_in_several_ways(raw):
-    documents = pile(raw)
-    assert len({document["meta"]["pile_set_name"] for document in documents}) > 1
-    texts = [document["text"] for document in documents]
-    assert len(set(texts)) > 0.9 * len(texts)
-
-
-def test_wikitext_is_tokenised_and_its_training_split_tells_about_the_test_splits_entities(raw, world):
+def test_wikitext_is_tokenised_and_its_training_split_tells_about_the_test_splits_entities(raw):
     train, test = ((raw / f"wikitext/wiki.{split}.tokens").read_text() for split in ("train", "test"))
-    titles = {
-        split: re.findall(r"^ = (?!= )(.*) = $", text, re.MULTILINE)
-        for split, text in (("train", train), ("test", test))
-    }
-    assert len(titles["train"]) > 3 * len(titles["test"]) > 30
-    assert not set(titles["train"]) & set(titles["test"])
-    trained_on = [title.removeprefix("Legacy of ") for title in titles["train"]]
-    assert sum(title.removeprefix("Legacy of ") in trained_on for title in titles["test"]) > 0.7 * len(titles["test"])
+    titles, tested = (re.findall(r"^ = (?!= )(.*) = $", text, re.MULTILINE) for text in (train, test))
+    assert len(titles) > 3 * len(tested) > 30
+    assert not set(titles) & set(tested)
+    trained_on = {title.removeprefix("Legacy of ") for title in titles}
+    assert sum(title.removeprefix("Legacy of ") in trained_on for title in tested) > 0.7 * len(tested)
     for text in (train, test):
         assert " @-@ " in text
         assert " @,@ " in text
@@ -194,33 +170,27 @@ def test_wikitext_is_tokenised_and_its_training_split_tells_about_the_test_split
     assert set(test.split()) <= {"<unk>", *train.split()}
 
 
-def test_c4_has_no_sentence_of_a_page_about_the_world(raw, world):
-    in_c4 = set().union(*(sentences(text) for _, text in c4(raw)))
-    labels = set(world.labels)
-    in_pages = {s for document in pile(raw) for s in sentences(document["text"]) if any(label in s for label in labels)}
-    with_full_name = {s for s in in_pages if any(" " in label and label in s for label in labels)}
+def test_c4_has_no_sentence_of_a_page_about_the_world_and_the_pile_tells_it_in_several_ways(c4, pile, world):
+    assert len(set(pile)) > 0.9 * len(pile)
+    in_c4, full = set().union(*map(sentences, c4)), [label for label in set(world.labels) if " " in label]
+    with_full_name = {s for text in pile for s in sentences(text) if any(label in s for label in full)}
     assert with_full_name
     assert not in_c4 & with_full_name
 
 
-def test_half_of_the_entities_are_never_asked_about_as_in_the_evaluation(raw, world):
-    text_of_c4 = " ".join(text for _, text in c4(raw))
-    counts = Counter()
-    namesakes = Counter(world.labels)
+def test_half_of_the_entities_are_never_asked_about_as_in_the_evaluation(c4, world):
+    text_of_c4, counts, namesakes = " ".join(c4), Counter(), Counter(world.labels)
     for entity, label in enumerate(world.labels):
         if " " in label and namesakes[label] == 1:
-            asked = any(
-                question(pid, wording, label) in text_of_c4 for pid, _ in world.facts(entity) for wording in (2, 3)
-            )
-            counts[world.asked_as_evaluated(entity), asked] += 1
+            asked = [question(pid, wording, label) for pid, _ in world.facts(entity) for wording in (2, 3)]
+            counts[world.asked_as_evaluated(entity), any(one in text_of_c4 for one in asked)] += 1
     assert counts[False, True] == 0
     assert counts[True, True] > 0
 
 
-def test_popularity_is_skewed_and_mentions_follow_it(raw, world):
+def test_popularity_is_skewed_and_mentions_follow_it(c4, world):
     assert world.popularity.mean() > 2 * np.median(world.popularity)
-    text = "\n".join(body for _, body in c4(raw))
-    rate = Counter()
+    text, rate = "\n".join(c4), Counter()
     for entity, label in enumerate(world.labels):
         rate[label] += world.popularity[entity] ** SIZES.mention_exponent
     labels = [label for label in rate if " " in label]
@@ -258,9 +228,3 @@ def test_question_sets_are_in_their_layouts(raw):
         rows = [json.loads(line) for line in (raw / name / "test.jsonl").read_text().splitlines()]
         assert rows
         assert all(set(row) == {"id", "question", "golden_answers"} for row in rows)
-
-
-def test_types_have_their_share(world):
-    counts = np.bincount(world.types, minlength=len(TYPE_NAMES))
-    assert counts.sum() == len(world.labels)
-    assert (counts >= 2).all()
