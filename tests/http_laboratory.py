@@ -74,9 +74,8 @@ def opened(folder: Path):
 
 
 def statements(lab: Laboratory, folder: Path) -> object:
-    settings = params.Wikidata(
-        source="query_service", query_service=f"{lab.address()}/sparql", api=f"{lab.address()}/w/api.php", page=3
-    )
+    at = {"query_service": f"{lab.address()}/sparql", "api": f"{lab.address()}/w/api.php"}
+    settings = params.Wikidata(source="query_service", page=3, **at)
     with opened(folder) as client, tempfile.TemporaryDirectory() as pages:
         query_service.write_pages(client, Path(pages), settings, ["P106"])
         tables = query_service.read_pages(sorted(Path(pages).iterdir()), rejects := Rejects(0.0))
@@ -102,12 +101,8 @@ def views(lab: Laboratory, folder: Path) -> object:
 
 def redirects(lab: Laboratory, folder: Path) -> object:
     with opened(folder) as client:
-        asked = pa.chunked_array([TITLES])
-        return [
-            row
-            for table in pageviews_api.ask_redirects(client, asked, f"{lab.address()}/redirects")
-            for row in table.to_pylist()
-        ]
+        tables = pageviews_api.ask_redirects(client, pa.chunked_array([TITLES]), f"{lab.address()}/redirects")
+        return [row for table in tables for row in table.to_pylist()]
 
 
 def pages(lab: Laboratory, folder: Path, **more) -> object:
@@ -138,27 +133,25 @@ def there(lab: Laboratory, folder: Path) -> object:
 
 
 def model(lab: Laboratory, folder: Path, tokenizer: bool = True, chat: bool = False) -> HttpModel:
-    tokenizer_folder = lab.tiny if tokenizer else None
-    served = completions_server.settings(
-        lab.address("completions"), tokenizer_folder, chat=chat, batch_size=2, concurrency=1
-    )
-    return HttpModel(lab.tiny, served, None, folder / "completions")
+    served, tokenizer_folder = lab.address("completions"), lab.tiny if tokenizer else None
+    chosen = completions_server.settings(served, tokenizer_folder, chat=chat, batch_size=2, concurrency=1)
+    return HttpModel(lab.tiny, chosen, None, folder / "completions")
+
+
+def chat_model(lab: Laboratory, folder: Path) -> HttpModel:
+    return model(lab, folder, tokenizer=False, chat=True)
 
 
 def scores(lab: Laboratory, folder: Path) -> object:
     return [row.tolist() for row in model(lab, folder).score(PROMPTS, CONTINUATIONS).log_probs]
 
 
-def answers(lab: Laboratory, folder: Path) -> object:
-    return model(lab, folder).generate(PROMPTS, 3)
-
-
 def choices(lab: Laboratory, folder: Path) -> object:
     return np.round(model(lab, folder).next_token(PROMPTS), 4).tolist()
 
 
-def chat(lab: Laboratory, folder: Path) -> object:
-    return [(made.text, made.mean_log_prob) for made in model(lab, folder, False, True).generate(PROMPTS, 3)]
+def answers(lab: Laboratory, folder: Path, made_by: Callable = model) -> object:
+    return [(made.text, made.mean_log_prob) for made in made_by(lab, folder).generate(PROMPTS, 3)]
 
 
 @dataclass(frozen=True)
@@ -187,7 +180,7 @@ CLIENTS = {
     "scores": Client(scores, opened_with=model, server="completions"),
     "answers": Client(answers, opened_with=model, server="completions"),
     "choices": Client(choices, opened_with=model, server="completions"),
-    "chat": Client(chat, opened_with=lambda lab, folder: model(lab, folder, False, True), server="completions"),
+    "chat": Client(partial(answers, made_by=chat_model), opened_with=chat_model, server="completions"),
 }
 
 

@@ -13,6 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 TOKEN = "hf_" + "playedToken" * 4
+EMPTY = "0" * 40  # the first commit of each repository
 
 
 class Hub:
@@ -90,9 +91,8 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 name = f"{asked['organization']}/{asked['name']}"
                 known = name in hub.refs
                 if not known:
-                    hub.refs[name] = {
-                        "main": hub.commits.setdefault("0" * 40, {".gitattributes": b"*.parquet lfs\n"}) and "0" * 40
-                    }
+                    hub.commits[EMPTY] = {".gitattributes": b"*.parquet lfs\n"}
+                    hub.refs[name] = {"main": EMPTY}
                 return self.answer(409 if known else 200, {"url": f"{hub.address}/datasets/{name}"})
             match = re.fullmatch(r"(?:/api)?/datasets/([^/]+/[^/]+?)(\.git/.*|/.*)?", path)
             if not match or match[1] not in hub.refs:
@@ -107,27 +107,21 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 return self.answer(200, {"branches": tags[:1], "converts": [], "tags": tags[1:]})
             if verb == "preupload":
                 there = hub.files(name, "main") or {}
-                files = [
-                    {
-                        "path": file["path"],
-                        "uploadMode": "lfs" if file["path"].endswith(".parquet") else "regular",
-                        "shouldIgnore": False,
-                        "oid": git_oid(there[file["path"]]) if file["path"] in there else None,
-                    }
-                    for file in json.loads(body)["files"]
-                ]
+                files = []
+                for at in (file["path"] for file in json.loads(body)["files"]):
+                    mode = "lfs" if at.endswith(".parquet") else "regular"
+                    oid = git_oid(there[at]) if at in there else None
+                    files.append({"path": at, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
                 return self.answer(200, {"files": files})
             if rest == ".git/info/lfs/objects/batch":
-                objects = [
-                    {**one, "actions": {"upload": {"href": f"{hub.address}/store/{one['oid']}"}}}
-                    for one in json.loads(body)["objects"]
-                ]
+                objects = json.loads(body)["objects"]
+                for one in objects:
+                    one["actions"] = {"upload": {"href": f"{hub.address}/store/{one['oid']}"}}
                 return self.answer(200, {"transfer": "basic", "objects": objects})
             if verb == "commit":
                 made = hub.commit(name, [json.loads(line) for line in body.splitlines()])
-                return self.answer(
-                    200, {"commitUrl": f"{hub.address}/datasets/{name}/commit/{made}", "commitOid": made}
-                )
+                url = f"{hub.address}/datasets/{name}/commit/{made}"
+                return self.answer(200, {"commitUrl": url, "commitOid": made})
             if verb == "tag":
                 tag = json.loads(body)["tag"]
                 if tag in refs:

@@ -1,7 +1,5 @@
 """Bounds on records, bodies and rejects are params that hold for a process and its workers, in every reader."""
 
-from __future__ import annotations
-
 import tracemalloc
 from collections import deque
 from itertools import chain

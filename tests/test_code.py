@@ -1,7 +1,5 @@
 """A stage's fingerprint follows the formulas it runs, and nothing else."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipelines import code

@@ -1,7 +1,5 @@
 """Parquet files: the same rows give the same row groups, however they are handed over."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the system and the libraries say of a full or read-only disk becomes one line that says where and what to do."""
 
-from __future__ import annotations
-
 import errno
 import os
 from pathlib import Path
@@ -13,9 +11,8 @@ from pipelines.errors import LongtailError
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "data").mkdir()
+def here(workplace):
+    Path("data").mkdir()
 
 
 def test_an_error_with_a_file_names_it():

@@ -1,7 +1,5 @@
 """A draw depends on seed, purpose and id alone."""
 
-from __future__ import annotations
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st

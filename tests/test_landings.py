@@ -4,8 +4,10 @@ import math
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import landed_runs
+import numpy as np
 import pytest
 
 from flows import history
@@ -16,34 +18,20 @@ from pipelines.intervals import Interval
 FIGURES = landed_runs.figures() | {f"threshold/a/b/c/{n}": Interval(n, 0.0, math.inf) for n in range(400)}
 
 
-@pytest.fixture(scope="module")
-def home(databases, tmp_path_factory):
-    """A folder whose recorder logged two runs that landed, the later one first, and a stage of a run that did not."""
-    folder = shutil.copytree(databases, tmp_path_factory.mktemp("landed") / "project")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        patch.delenv("MLFLOW_TRACKING_URI", raising=False)
-        for name, month, figures in (("one", "2026-02", FIGURES), ("two", "2026-01", {})):
-            params = landed_runs.landing(month, {}).params
-            tracking.log_landing({"run": name, "tags": {}}, params, landings.flat(figures))
-        other = {"stage": "a", "run": "three", "tags": {}, "params": {"profile": "sample"}, "metrics": {}, "error": "x"}
-        shards.write_json(tracking.RECORDS / "9-a.json", other | {"started": 9, "ended": 9, "by_flow": True})
-        (folder / "stdin").write_text("FINISHED")
-        with (folder / "stdin").open() as said:
-            patch.setattr(sys, "stdin", said)
-            tracking.record_until(None)
-        assert [*tracking.RECORDS.glob("*.json")] == []
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def here(home, monkeypatch):
-    monkeypatch.chdir(home)
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-
-
-def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_landed(monkeypatch):
+def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_landed(databases, tmp_path, monkeypatch):
+    """A recorder logs two runs that landed, the later one first, and a stage of a run that did not."""
+    monkeypatch.chdir(shutil.copytree(databases, tmp_path / "project"))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/project/mlflow.db")
+    for name, month, figures in (("one", "2026-02", FIGURES), ("two", "2026-01", {})):
+        params = landed_runs.landing(month, {}).params
+        tracking.log_landing({"run": name, "tags": {}}, params, landings.flat(figures))
+    other = {"stage": "a", "run": "three", "tags": {}, "params": {"profile": "sample"}, "metrics": {}, "error": "x"}
+    shards.write_json(tracking.RECORDS / "9-a.json", other | {"started": 9, "ended": 9, "by_flow": True})
+    Path("stdin").write_text("FINISHED")
+    with Path("stdin").open() as said:
+        monkeypatch.setattr(sys, "stdin", said)
+        tracking.record_until(None)
+    assert [*tracking.RECORDS.glob("*.json")] == []
     monkeypatch.setattr(landings, "RUNS", 1)
     first, second = history.runs()
     assert (first.month, second.month, first.profile) == ("2026-02", "2026-01", "sample")
@@ -51,13 +39,13 @@ def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_lan
     assert second.figures == {}
     assert first.figures.keys() == FIGURES.keys()
     for name, figure in FIGURES.items():  # some are infinite, or have no interval
-        found = first.figures[name]
-        parts = [(figure.value, found.value), (figure.low, found.low), (figure.high, found.high)]
-        assert all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in parts), name
+        np.testing.assert_equal(vars(first.figures[name]), vars(figure), name)
 
 
 def test_without_records_one_line_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(LongtailError, match="no run that landed; `longtail run` records the next one") as error:
         history.runs()
     assert "\n" not in str(error.value)

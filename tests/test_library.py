@@ -1,7 +1,5 @@
 """Longtail as a library: the examples of docs/library.md work, and its modules are imported alone and quickly."""
 
-from __future__ import annotations
-
 import doctest
 import re
 import subprocess

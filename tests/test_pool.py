@@ -1,10 +1,11 @@
 """Workers bring results and errors home, from a cluster too; a dead one costs its shard; none outlives its parent."""
 
+import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
+import time
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -17,27 +18,21 @@ from pipelines.errors import LongtailError, WorkerLost
 from pipelines.params import Compute
 from pipelines.pool import processes
 
-
-@pytest.fixture(autouse=True)
-def project(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("workplace")
 
 
-def local(workers: int, device: str = "cpu") -> Compute:
-    return Compute(threads=1, workers=workers, executor="local", dask=None, device=device)
+def local(workers: int, **changed) -> Compute:
+    return Compute(**{"threads": 1, "workers": workers, "executor": "local", "dask": None, "device": "cpu"} | changed)
 
 
 def dask(address: str) -> Compute:
-    return Compute(threads=1, workers=1, executor="dask", dask=address, device="cpu")
+    return local(1, executor="dask", dask=address)
 
 
 def square(n: int) -> int:
+    if n < 0:
+        raise LongtailError(f"{n}: no")
     return n * n
-
-
-def refuse(name: str):
-    raise LongtailError(f"{name}: no")
 
 
 def greet_or_die(home: pool._Home):
@@ -81,31 +76,29 @@ def test_one_worker_needs_no_process():
             assert executor is None
 
 
-def test_results_and_errors_come_home_from_processes_that_see_a_gpu_each_the_project_and_its_threads(
-    project, monkeypatch
-):
+def test_results_and_errors_come_home_from_processes_that_see_a_gpu_each_the_project_and_its_threads(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    with processes(local(3, "cuda")) as executor:
+    with processes(local(3, device="cuda")) as executor:
         assert executor.workers == 3
-        assert sorted(executor.map(meet, range(3))) == [(gpu, str(project), "7") for gpu in ("4", "4", "7")]
-        with pytest.raises(LongtailError, match=r"^a: no$"):
-            executor.submit(refuse, "a").result()
+        assert sorted(executor.map(meet, range(3))) == [(gpu, os.getcwd(), "7") for gpu in ("4", "4", "7")]
+        with pytest.raises(LongtailError, match=r"^-1: no$"):
+            executor.submit(square, -1).result()
 
 
-def test_results_and_errors_come_home_from_a_cluster(cluster, project, monkeypatch):
+def test_results_and_errors_come_home_from_a_cluster(cluster, tmp_path, monkeypatch):
     with processes(dask(cluster.scheduler_address)) as executor:
         assert executor.workers == 2
         assert list(executor.map(square, range(5))) == [0, 1, 4, 9, 16]
-        assert executor._home.folder == str(project)
-        with pytest.raises(LongtailError, match=r"^a: no$"):
-            executor.submit(refuse, "a").result()
+        assert executor._home.folder == str(tmp_path)
+        with pytest.raises(LongtailError, match=r"^-1: no$"):
+            executor.submit(square, -1).result()
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    home = pool._Home(str(project), project, pool._code(), None, {"OMP_NUM_THREADS": "5"})
+    home = pool._Home(str(tmp_path), tmp_path, pool._code(), None, {"OMP_NUM_THREADS": "5"})
     with monkeypatch.context() as patch:
         patch.chdir("/")
         pool._enter(home)
-        assert (os.getcwd(), os.environ["OMP_NUM_THREADS"]) == (str(project), "5")
+        assert (os.getcwd(), os.environ["OMP_NUM_THREADS"]) == (str(tmp_path), "5")
 
 
 def test_a_process_that_dies_costs_its_shard_and_a_shard_that_kills_every_one_is_named():
@@ -212,28 +205,21 @@ def test_a_cluster_without_workers_is_an_error(monkeypatch):
             pass
 
 
-SLEEPER = """
-import os, sys, time
-from pipelines.params import Compute
-from pipelines.pool import processes
+def sleep_in_a_worker(note: Path):
+    with processes(local(2)) as executor:
+        executor.submit(sleep, note).result()
 
-def report(path):
-    with open(path, "w") as file:
-        file.write(str(os.getpid()))
+
+def sleep(note: Path):
+    note.write_text(str(os.getpid()))
     time.sleep(600)
 
-if __name__ == "__main__":
-    with processes(Compute(threads=1, workers=2, executor="local", dask=None, device="cpu")) as executor:
-        executor.submit(report, sys.argv[1]).result()
-"""
 
-
-def test_workers_end_when_their_parent_is_killed(tmp_path, root):
-    script, note = tmp_path / "sleeper.py", tmp_path / "pid"
-    script.write_text(SLEEPER)
-    environment = {**os.environ, "PYTHONPATH": str(root)}
-    parent = subprocess.Popen([sys.executable, script, note], env=environment)
-    assert until(lambda: note.exists() and note.read_text())
+def test_workers_end_when_their_parent_is_killed(tmp_path):
+    note = tmp_path / "pid"
+    parent = multiprocessing.get_context("spawn").Process(target=sleep_in_a_worker, args=(note,))
+    parent.start()
+    until(lambda: note.exists() and note.read_text())
     parent.kill()
-    parent.wait()
-    assert until(lambda: not shards.lives(int(note.read_text())))
+    parent.join()
+    until(lambda: not shards.lives(int(note.read_text())))

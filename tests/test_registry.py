@@ -41,7 +41,7 @@ def here(databases, tuned, tmp_path, monkeypatch):
     outs = [{"path": str(path), "md5": outputs.md5(path)} for path in (FOLDER, METRICS)]
     locked = {"deps": deps, "params": {"params.yaml": READ}, "outs": outs}
     shards.write_json(tracking.LOCK_COPY, {"stages": {f"{registry.STAGE}dense": locked}})
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{Path.cwd()}/mlflow.db")
     monkeypatch.setenv("DVC_STAGE", f"{registry.STAGE}dense")
     monkeypatch.setenv(tracking.CONTEXT, json.dumps({"run": "a run", "tags": {}}))
     tracking.log_stage({}, figures, 0.0)
@@ -50,19 +50,17 @@ def here(databases, tuned, tmp_path, monkeypatch):
         monkeypatch.setattr(sys, "stdin", said)
         tracking.record_until(None)
     client = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
-    return client, client.get_experiment_by_name(tracking.EXPERIMENT).experiment_id, "dense", locked
+    return client, client.get_experiment_by_name(tracking.EXPERIMENT).experiment_id, locked
 
 
 def retrained(client, experiment: str, locked: dict, tuned: float, untuned: float = 1.0) -> dict:
     """Other weights and figures in place, with their run and their part of dvc.lock."""
-    weights = FOLDER / "model.safetensors"
+    weights, changed = FOLDER / "model.safetensors", copy.deepcopy(locked)
     weights.write_bytes(weights.read_bytes() + b"\0")
     shards.write_json(METRICS, {registry.TUNED: tuned, registry.UNTUNED: untuned})
-    changed = copy.deepcopy(locked)
     for out in changed["outs"]:
         out["md5"] = outputs.md5(Path(out["path"]))
-    tag = {f"dvc.output.{FOLDER}": outputs.md5(FOLDER)}
-    client.create_run(experiment, tags=tag)
+    client.create_run(experiment, tags={f"dvc.output.{FOLDER}": outputs.md5(FOLDER)})
     return changed
 
 
@@ -70,13 +68,12 @@ def champion(client) -> str:
     return str(client.get_registered_model(registry.NAME).aliases[registry.ALIAS])
 
 
-def test_a_run_registers_what_it_trained_and_the_champion_is_a_hugging_face_folder(here, tuned, monkeypatch):
+def test_a_run_registers_what_it_trained_and_the_champion_is_a_hugging_face_folder(here, tuned):
     client, *_ = here
     assert champion(client) == "1"
     version = client.get_model_version(registry.NAME, "1")
     assert client.get_run(version.run_id).info.run_name == f"{registry.STAGE}dense"
     assert (version.tags["validation_bpb"], version.tags["verdict"].split(":")[0]) == ("0.9", "champion, as the first")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{Path.cwd()}/mlflow.db")
     folder = Path(mlflow.artifacts.download_artifacts(f"models:/{registry.NAME}@{registry.ALIAS}"))
     assert AutoModel.from_pretrained(folder).config.hidden_size == 32
     assert AutoTokenizer.from_pretrained(folder).pad_token == "<pad>"
@@ -87,7 +84,7 @@ def test_a_run_registers_what_it_trained_and_the_champion_is_a_hugging_face_fold
 
 
 def test_only_a_better_one_of_the_same_data_takes_the_place(here):
-    client, experiment, _, locked = here
+    client, experiment, locked = here
     for tuned, untuned, version, leader, reason in (
         (0.95, 1.0, "2", "1", "not champion: 0.9500 bits per byte on validation queries, 0.9000 those of version 1"),
         (0.9, 1.0, "3", "1", "not champion: 0.9000"),
@@ -101,7 +98,7 @@ def test_only_a_better_one_of_the_same_data_takes_the_place(here):
 
 
 def test_what_was_judged_on_other_data_can_not_beat_the_champion(here):
-    client, experiment, _, locked = here
+    client, experiment, locked = here
     for change in (
         lambda locked: locked["deps"][0].update(md5="other documents"),
         lambda locked: locked["deps"][1].update(md5="another language model"),
@@ -115,18 +112,14 @@ def test_what_was_judged_on_other_data_can_not_beat_the_champion(here):
         assert champion(client) == "1"
 
 
-def test_the_same_bytes_and_files_that_dvc_did_not_lock_are_no_version(here):
-    client, experiment, _, locked = here
-    assert registry.register(*here) is None
+def test_the_same_bytes_and_files_that_dvc_did_not_lock_are_no_version_and_what_is_there_can_become_champion(here):
+    client, experiment, locked = here
+    assert registry.register(client, experiment, "dense", locked) is None
     other = retrained(client, experiment, locked, 0.1)
     shards.write_json(METRICS, {registry.TUNED: 0.05, registry.UNTUNED: 1.0})
     assert registry.register(client, experiment, "dense", other) is None
     assert registry.register(client, experiment, "dense", {}) is None
     assert len(client.search_model_versions(f"name = '{registry.NAME}'")) == 1
-
-
-def test_without_a_champion_what_is_there_can_become_it(here):
-    client, experiment, _, locked = here
     last = retrained(client, experiment, locked, 0.99)
     assert "not champion" in registry.register(client, experiment, "dense", last)
     client.delete_registered_model_alias(registry.NAME, registry.ALIAS)

@@ -1,7 +1,5 @@
 """A result is whole or not there, and killed work goes on where it stopped."""
 
-from __future__ import annotations
-
 import os
 import platform
 import signal
@@ -19,9 +17,7 @@ from pipelines import shards
 LEFT = Path(".longtail/tmp")
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def test_a_file_appears_when_it_is_whole_and_a_failed_block_leaves_what_was_there():

@@ -1,7 +1,5 @@
 """Every stage starts and ends the same way: params checked first, one line on an error, exit code 1."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -34,14 +34,12 @@ WORDS = tiny_models.words(40, 5, at_least=3, at_most=9)
 
 
 @pytest.fixture(autouse=True)
-def worth_it(monkeypatch):
+def small_shards(monkeypatch):
     monkeypatch.setattr(workers, "WORTH", {"cpu": 1.0})
+    for module, size in ((answer, 6), (evaluate_tasks, 6), (embeddings, 8), (faiss_build, 8)):
+        monkeypatch.setattr(module, "SHARD", size)
     monkeypatch.setattr(score_lm, "QUERIES", 2)
-    monkeypatch.setattr(answer, "SHARD", 6)
-    monkeypatch.setattr(evaluate_tasks, "SHARD", 6)
-    monkeypatch.setattr(embeddings, "SHARD", 8)
     monkeypatch.setattr(kmeans, "PART", 10)
-    monkeypatch.setattr(faiss_build, "SHARD", 8)
 
 
 def find(texts):
@@ -180,10 +178,8 @@ def test_one_to_four_machines_write_the_same_bytes_and_one_may_be_killed(project
     def kill_one(future, name, *shard):
         if name in losing:
             losing.remove(name)
-            at_work = (
-                nanny for nanny in machines.workers.values() if nanny.worker_address in machines.scheduler.workers
-            )
-            os.kill(next(at_work).pid, signal.SIGKILL)
+            alive = machines.scheduler.workers
+            os.kill(next(one.pid for one in machines.workers.values() if one.worker_address in alive), signal.SIGKILL)
         return result_of(future, name, *shard)
 
     monkeypatch.setattr(pool, "_connect", connect_to_several)

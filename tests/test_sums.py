@@ -1,7 +1,5 @@
 """Checksums beside a folder's files: what changed since they were written is named when the folder is opened."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

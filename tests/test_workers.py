@@ -110,10 +110,9 @@ def test_each_process_opens_the_model_once_the_largest_shards_begin_first_and_a_
 
 
 def test_the_longest_texts_begin_first_where_they_are_in_memory_and_the_bar_counts_tasks(cluster, monkeypatch):
-    bars = []
+    bars, submitted = [], []
     monkeypatch.setattr(progress, "tqdm", lambda **says: bars.append(says) or tqdm(**says))
     tasks = [["four"], ["the longest of all"], ["", "", ""], ["longer"]]
-    submitted = []
     for in_memory, order in ((True, [1, 3, 0, 2]), (False, [2, 0, 1, 3])):
         steps = STEPS._replace(in_memory=in_memory)
         with Workers(model(), dask(cluster)) as many:

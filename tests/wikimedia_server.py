@@ -120,10 +120,9 @@ class Dumps:
         base, name = f"/wikidatawiki/entities/{day}", f"wikidata-{day}-all.json.gz"
         self._list("/wikidatawiki/entities", day)
         self.server.pages[f"{base}/{name}"] = body
-        sums = (
-            f"{hashlib.sha1(body).hexdigest()}  {name}\n" if whole else f"{'0' * 40}  wikidata-{day}-lexemes.json.gz\n"
-        )
-        self.server.pages[f"{base}/wikidata-{day}-sha1sums.txt"] = sums.encode()
+        other = f"{'0' * 40}  wikidata-{day}-lexemes.json.gz"
+        sums = f"{hashlib.sha1(body).hexdigest()}  {name}" if whole else other
+        self.server.pages[f"{base}/wikidata-{day}-sha1sums.txt"] = f"{sums}\n".encode()
 
     def wiki(self, day: str, bodies: dict[str, bytes], status: str = "done") -> None:
         """A run of enwiki: the files enwiki-DAY-NAME, of which each is a job with this status."""
@@ -157,14 +156,9 @@ class Dumps:
 
     def _list(self, base: str, day: str) -> None:
         self.folders[base].add(day)
+        line = '<a href="{0}/">{0}/</a>    21-Sep-2026 04:10    -\n'
         self.server.pages[f"{base}/"] = lambda _: "".join(
-            [
-                '<html><h1>Index</h1><pre><a href="../">../</a>\n',
-                *(
-                    f'<a href="{name}/">{name}/</a>    21-Sep-2026 04:10    -\n'
-                    for name in [*sorted(self.folders[base]), "latest"]
-                ),
-            ]
+            ["<html><h1>Index</h1><pre>", *map(line.format, ["..", *sorted(self.folders[base]), "latest"])]
         ).encode()
 
 
@@ -180,9 +174,8 @@ java.util.concurrent.TimeoutException
 class Wikidata:
     """The query service and the entity API over a few statements; its methods go into `pages`."""
 
-    statements: dict[
-        str, list[tuple[str, str]]
-    ]  # property -> (subject, object) in the index's order: "Q1" or a whole IRI
+    # property -> (subject, object) in the index's order: "Q1" or a whole IRI
+    statements: dict[str, list[tuple[str, str]]]
     articles: dict[str, str]  # item -> title of the English Wikipedia article
     labels: dict[str, dict] = field(default_factory=dict)  # item -> what its JSON has; else "Label of Q1"
     redirects: dict[str, str] = field(default_factory=dict)
@@ -247,9 +240,7 @@ class Wikipedia:
     ids: dict[str, int] = field(default_factory=dict)
 
     def api(self, params: dict[str, str]) -> bytes:
-        assert params["action"] == "query"
-        assert params["format"] == "json"
-        assert params["formatversion"] == "2"
+        assert [params[name] for name in ("action", "format", "formatversion")] == ["query", "json", "2"]
         self.ids = {title: 1000 + place for place, title in enumerate([*self.texts, *self.redirects])}
         answer = self._list(params) if params.get("list") == "allpages" else self._query(params)
         return json.dumps({"batchcomplete": True} | answer, ensure_ascii=False).encode()
@@ -262,22 +253,17 @@ class Wikipedia:
         start = params.get("apcontinue", start)
         keys = [key for key in keys if key.startswith(prefix) and key >= start]
         limit = min(int(params["aplimit"]), self.listed)
-        query = {
-            "allpages": [
-                {"pageid": self.ids[k.replace("_", " ")], "ns": 0, "title": k.replace("_", " ")} for k in keys[:limit]
-            ]
-        }
+        titles = [key.replace("_", " ") for key in keys[:limit]]
+        listed = [{"pageid": self.ids[title], "ns": 0, "title": title} for title in titles]
         more = {"continue": {"apcontinue": keys[limit], "continue": "-||"}} if len(keys) > limit else {}
-        return more | {"query": query}
+        return more | {"query": {"allpages": listed}}
 
     def _query(self, params: dict[str, str]) -> dict:
         query: dict[str, list | str] = {"normalized": [], "interwiki": [], "redirects": [], "pages": []}
         titles, answer = params["titles"].split("|"), {"query": query}
-        if len(titles) > 50:
-            text = 'Too many values supplied for parameter "titles". The limit is 50.'
-            answer["warnings"] = {"query": {"warnings": text}}
+        assert len(titles) <= 50, "MediaWiki answers fifty, with a warning"
         good = []
-        for title in titles[:50]:
+        for title in titles:
             if INVALID.search(title):
                 reason = f'The requested page title contains invalid characters: "{title[:1]}".'
                 query["pages"].append({"title": title, "invalidreason": reason, "invalid": True})
@@ -321,14 +307,9 @@ class Wikipedia:
 {redirect}    <revision>
       <id>{100_000 + self.ids[title]}</id>
       <timestamp>2026-10-01T12:00:00Z</timestamp>
-      <contributor>
-        <username>Someone</username>
-        <id>7</id>
-      </contributor>
+      <contributor><username>Someone</username><id>7</id></contributor>
       <comment>/* Life */ see &lt;page&gt;</comment>
-      <origin>{100_000 + self.ids[title]}</origin>
       <model>wikitext</model>
-      <format>text/x-wiki</format>
       <text bytes="{len(text.encode())}" sha1="x" xml:space="preserve">{escape(text)}</text>
       <sha1>x</sha1>
     </revision>

@@ -21,10 +21,7 @@ def made(n=400, seed=0, overconfident=0.0, levels=None):
 
 
 def bins_by_hand(said, ids):
-    order = sorted(range(len(said)), key=lambda i: (said[i], ids[i]))
-    larger, rest = divmod(len(order), 10)
-    sizes = [larger + (i < rest) for i in range(10)]
-    return [order[sum(sizes[:i]) : sum(sizes[: i + 1])] for i in range(10)]
+    return np.array_split(sorted(range(len(said)), key=lambda i: (said[i], ids[i])), 10)
 
 
 @given(st.integers(10, 40), st.integers(0, 99), st.sampled_from([None, 2, 5]))
@@ -46,12 +43,9 @@ def test_isotonic_regression_is_the_largest_of_least_means(n, seed, levels):
     answers = made(n, seed, levels=levels)
     distinct = np.unique(answers.confidence)
     of_level = [answers.right[answers.confidence == level] for level in distinct]
-
-    def mean(first, last):
-        return np.concatenate(of_level[first : last + 1]).mean()
-
     m = len(distinct)
-    expected = [max(min(mean(a, b) for b in range(i, m)) for a in range(i + 1)) for i in range(m)]
+    means = {(a, b): np.concatenate(of_level[a : b + 1]).mean() for b in range(m) for a in range(b + 1)}
+    expected = [max(min(means[a, b] for b in range(i, m)) for a in range(i + 1)) for i in range(m)]
     assert confidence.isotonic(answers.confidence, answers.right, distinct) == pytest.approx(expected)
 
 

@@ -130,22 +130,22 @@ def test_the_stage_leaves_its_files_and_the_same_bytes_again(ran):
 
 
 def test_every_model_with_closed_book_answers_is_tuned_by_every_search(ran):
-    choices = {("tiny", "dense"), ("huge", PAIR), ("opt-13b", "bm25")}
+    tails = {("tiny", "dense"): "tiny/dense", ("huge", PAIR): "tiny/dense", ("opt-13b", "bm25"): "opt-13b/bm25"}
     rows = ran.rows("thresholds", tune_thresholds.THRESHOLDS)
-    assert {(row["lm"], row["method"], row["search"]) for row in rows} == {
-        (*one, search) for one in choices for search in tune_thresholds.SEARCHES
-    }
-    assert {(lm, method) for lm, of_lm in ran.rules.items() for method in of_lm} == choices
-    for row in rows:
-        rule = ran.rules[row["lm"]][row["method"]]
-        if row["search"] == rule["search"]:
+    for (lm, method), tail in tails.items():
+        of_choice = [row for row in rows if (row["lm"], row["method"]) == (lm, method)]
+        assert {row["search"] for row in of_choice} == {*tune_thresholds.SEARCHES}
+        rule = ran.rules[lm][method]
+        assert (rule["popular"], rule["tail"], rule["search"]) == (f"{lm}/closed_book", tail, "shrunk")
+        for row in (row for row in of_choice if row["search"] == "shrunk"):
             cut = rule["thresholds"][row["relation"]]
-            assert (math.inf if cut is None else cut) == row["deployed"]
-            assert (rule["schema"], rule["version"]) == ("longtail-rule", 1)
-            tail = "tiny/dense" if row["lm"] == "huge" else f"{row['lm']}/{row['method']}"
-            assert (rule["popular"], rule["tail"]) == (f"{row['lm']}/closed_book", tail)
-            assert rule["policy"] == row["policy"]
+            assert ((math.inf if cut is None else cut), rule["policy"]) == (row["deployed"], row["policy"])
             assert rule["observed"][row["relation"]] == [row["popularity_least"], row["popularity_most"]]
+    assert (
+        {(row["lm"], row["method"]) for row in rows}
+        == {(lm, of) for lm, by in ran.rules.items() for of in by}
+        == {*tails}
+    )
     assert len(ran.rows("splits", tune_thresholds.SPLITS)) == 3 * len(tune_thresholds.SEARCHES) * 10
     curve = ran.rows("costs", tune_thresholds.COSTS)
     assert {(row["lm"], row["unit"]) for row in curve} == {("tiny", "tokens"), ("huge", "tokens")}

@@ -125,20 +125,17 @@ def test_doubled_unknown_and_missing_ids_and_texts_of_two_questions_are_named_or
         bring(data, [{"id": 99, "pred": ""}], partial=True)
 
 
-@pytest.mark.parametrize(
-    ("lm", "method", "kind", "said"),
-    [
+def test_names_of_our_own_models_and_names_that_are_none_are_refused(data):
+    for lm, method, kind, said in (
         ("tiny", "bm25", "", "--lm tiny: expected a name that no model"),
         ("../up", "bm25", "", "--lm ../up: expected a name such as"),
         ("opt", "vanilla", "", "--method vanilla: expected --kind too"),
         ("opt", "always", "other", "--method always: expected a name"),
         ("opt", "bm25_below_dense", "other", "--method bm25_below_dense: expected a name"),
         ("opt", "bm25", "closed_book", "--method bm25 --kind closed_book: the method's name says retrieval"),
-    ],
-)
-def test_names_of_our_own_models_and_names_that_are_none_are_refused(data, lm, method, kind, said):
-    with pytest.raises(LongtailError, match=said):
-        bring(data, lm=lm, method=method, kind=kind)
+    ):
+        with pytest.raises(LongtailError, match=said):
+            bring(data, lm=lm, method=method, kind=kind)
 
 
 def test_names_are_free_and_a_kind_says_what_the_method_is(data):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from corpora import assert_same_bytes, chosen, joined, make, text_of, write_pile, write_wikipedia
 
-from pipelines import params
 from pipelines.corpus import chunk, sample
 from pipelines.corpus.clean import wikitext_to_text
 from pipelines.corpus.tokenizer import encode, open_tokenizer
@@ -17,20 +16,14 @@ pytestmark = pytest.mark.usefixtures("project")
 ODD = ["\x00 \u2028 é\r\n 𝄞 ﬁ\u0301 " * 9, "🙂" * 200, "\t\n " * 50 + "x", "</s><s> <pad> " * 9, "\x85\u3000\\\"'" * 30]
 
 
-@pytest.mark.parametrize("short", ["merge", "drop"])
-def test_chunks_of_a_document_join_to_its_text_and_count_its_bytes(tokenizer, short):
+def test_chunks_of_a_document_join_to_its_text_and_count_its_bytes(tokenizer):
     texts = [text_of(i) for i in range(60)] + ODD
     write_pile(texts)
-    settings = chosen(share=0.0)
-    settings.chunk = params.Chunk(tokens=32, min_tokens=8, short=short)
-    metrics, docs, queries, rejects = make(tokenizer, settings)
-    whole = joined(docs).values()
-    assert (len(whole), queries, rejects) == (len(texts), [], [])
-    if short == "merge":
-        assert sorted(whole) == sorted(texts)
-        assert metrics["tokens"] == sum(len(ids) for ids, _ in encode(open_tokenizer(tokenizer), texts))
-    else:
-        assert all(any(text.startswith(begin) for text in texts) for begin in whole)
+    metrics, docs, queries, rejects = make(tokenizer, chosen(share=0.0))
+    assert sorted(joined(docs).values()) == sorted(texts)
+    assert (queries, rejects) == ([], [])
+    assert metrics["tokens"] == sum(len(ids) for ids, _ in encode(open_tokenizer(tokenizer), texts))
+    assert metrics["bytes"] == sum(len(text.encode()) for text in texts)
     seen: dict[str, str] = {}
     for doc in docs:  # in the table's order, which is that of the offsets
         before = seen.get(doc["source_document"], "")
@@ -38,7 +31,6 @@ def test_chunks_of_a_document_join_to_its_text_and_count_its_bytes(tokenizer, sh
         assert doc["id"] == f"{doc['source_document']}:{doc['offset']}"
         seen[doc["source_document"]] = before + doc["text"]
     assert len({doc["id"] for doc in docs}) == len(docs) == metrics["documents"]
-    assert metrics["bytes"] == sum(len(text.encode()) for text in whole)
     assert {doc["source"] for doc in docs} == {"Set0", "Set1", "Set2"}
     assert sum(doc["tokens"] == 32 for doc in docs) > 0.5 * len(docs)
 
@@ -158,15 +150,12 @@ def test_too_many_bad_rows_and_damaged_files_stop_the_stage_and_leave_nothing(to
 
 
 def test_an_empty_corpus_is_an_error(tokenizer):
-    write_pile([text_of(i) for i in range(10)])
+    path = write_pile([text_of(i) for i in range(10)])
     with pytest.raises(LongtailError, match="no documents for the corpus: of 10 rows"):
         make(tokenizer, chosen(share=1.0))
-    write_wikipedia([])
-    with pytest.raises(LongtailError, match="no documents for the corpus: of 0 rows"):
-        make(tokenizer, chosen(), "wikipedia")
-    Path("raw/wikipedia/dump.xml.bz2").unlink()
-    with pytest.raises(LongtailError, match="raw/wikipedia: no files"):
-        make(tokenizer, chosen(), "wikipedia")
+    path.unlink()
+    with pytest.raises(LongtailError, match="raw/pile: no files"):
+        make(tokenizer, chosen())
 
 
 def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer, monkeypatch):

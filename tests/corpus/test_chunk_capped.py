@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from corpora import assert_same_bytes, chosen, make, text_of, write_pile
@@ -15,22 +14,10 @@ from pipelines.errors import LongtailError
 pytestmark = pytest.mark.usefixtures("project")
 
 
-def test_a_cap_keeps_a_sample_that_the_rows_themselves_decide(tokenizer):
-    write_pile([text_of(i) for i in range(200)])
-    _, everything, all_queries, _ = make(tokenizer, chosen())
-    metrics, some, few, _ = make(tokenizer, chosen(documents=50, max_per_split=7))
-    assert len(some) == metrics["documents"] == 50
-    assert {doc["id"] for doc in some} < {doc["id"] for doc in everything}
-    assert max(np.unique([q["split"] for q in few], return_counts=True)[1]) == 7
-    assert {q["id"] for q in few} < {q["id"] for q in all_queries}
-    fewer = make(tokenizer, chosen(documents=20))[1]
-    assert {doc["id"] for doc in fewer} < {doc["id"] for doc in some}
-
-
-def test_a_capped_corpus_reads_and_cuts_no_more_than_it_needs(tokenizer, monkeypatch):
+def test_a_cap_keeps_a_sample_that_the_rows_decide_and_no_more_is_read_and_cut_than_it_needs(tokenizer, monkeypatch):
     write_pile([text_of(i) for i in range(400)])
-    rows: list[int] = []
-    real = chunk.cut_batch
+    _, everything, all_queries, _ = make(tokenizer, chosen(share=0.1))
+    rows, real = [], chunk.cut_batch
 
     def noting(settings, one, out: Path) -> None:
         rows.append(pq.read_metadata(one.path).num_rows)
@@ -42,15 +29,20 @@ def test_a_capped_corpus_reads_and_cuts_no_more_than_it_needs(tokenizer, monkeyp
     for characters in (100.0, 3.0, 0.5):
         monkeypatch.setattr(sample, "CHARACTERS_PER_TOKEN", characters)
         rows.clear()
-        results.append(make(tokenizer, chosen(share=0.1, documents=600), out=str(characters)))
+        results.append(make(tokenizer, chosen(share=0.1, documents=600, max_per_split=7), out=str(characters)))
         read.append(sum(rows))
-    assert len(results[0][1]) == 600
+    metrics, some, few, _ = results[0]
+    assert len(some) == metrics["documents"] == 600
     assert results[0] == results[1] == results[2]
     assert_same_bytes("100.0", "3.0")
     assert_same_bytes("100.0", "0.5")
     assert read[0] == 400
     assert max(read[1:]) < 200
     assert not list(Path(".longtail/shards").iterdir())
+    assert max(Counter(query["split"] for query in few).values()) == 7
+    assert {query["id"] for query in few} < {query["id"] for query in all_queries}
+    fewer = make(tokenizer, chosen(share=0.1, documents=20))[1]
+    assert {doc["id"] for doc in fewer} < {doc["id"] for doc in some} < {doc["id"] for doc in everything}
 
 
 def test_subsets_are_drawn_by_weight(tokenizer):

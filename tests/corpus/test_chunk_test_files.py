@@ -123,16 +123,3 @@ def test_a_glob_that_names_no_file_is_an_error_before_any_work(tokenizer):
     with pytest.raises(LongtailError, match=r"corpus\.pile\.test_files is \*test\*, expected a glob that names a file"):
         make(tokenizer, settings())
     assert not Path(".longtail/shards").exists()
-
-
-def test_the_real_wikitext_2(real, tokenizer):
-    Path("raw").mkdir()
-    Path("raw/wikitext").symlink_to(real / "wikitext-2")
-    metrics, docs, queries, _ = make(tokenizer, settings(max_per_split=10**6), "wikitext")
-    counts = {"rows": 120, "duplicates": 0, "near_duplicate_sources": 0, "duplicate_queries": 0}
-    assert {name: metrics[name] for name in counts} == counts
-    whole = {split: (real / f"wikitext-2/wikitext-2.{split}.txt").stat().st_size for split in ("valid", "test")}
-    assert metrics["bytes"] == whole["valid"]
-    assert len(windows_of(queries)) == metrics["source_documents"] == 60
-    assert sum(len(query["continuation"].encode()) for query in queries) == whole["test"]
-    assert {doc["source_document"] for doc in docs}.isdisjoint(query["source_document"] for query in queries)

@@ -99,16 +99,6 @@ def test_thousands_of_near_duplicates_of_one_another_need_little_memory():
     assert found_by(minhashes, names, splits, 0.8, **bounded) == set(names[::5])
 
 
-def test_of_two_similar_documents_on_different_splits_the_later_one_goes():
-    text = np.arange(300)
-    every = {name: (name, text) for name in ("corpus", "test", "validation", "train")}
-    assert found(every, 0.8) == {"test", "validation", "train"}
-    del every["corpus"]
-    assert found(every, 0.8) == {"validation", "train"}
-    for split in ("train", "corpus"):
-        assert found({"a": (split, text), "b": (split, text)}, 0.8) == set()
-
-
 @pytest.mark.parametrize("threshold", [0.3, 0.8, 0.95])
 def test_pairs_at_the_threshold_are_rarely_missed(threshold):
     rng = np.random.default_rng(3)

@@ -58,8 +58,7 @@ def test_a_long_text_is_tokenised_in_stretches_with_the_same_tokens(folder, monk
     [whole] = encode(open_tokenizer(folder), [text])
     monkeypatch.setattr(module, "SEGMENT", 500)
     [stretched, empty] = encode(open_tokenizer(folder), [text, ""])
-    assert np.array_equal(whole[0], stretched[0])
-    assert np.array_equal(whole[1], stretched[1])
+    assert all(map(np.array_equal, whole, stretched))
     assert empty[0].shape == (0,)
     monkeypatch.setattr(module, "SEGMENT", 7)
     [(_, offsets)] = encode(open_tokenizer(folder), ["no line break anywhere in here"])
@@ -71,6 +70,12 @@ def test_training_reads_all_of_a_text_in_runs_that_are_not_too_long(text):
     parts = list(module.without_long_runs(text))
     assert "".join(parts) == text
     assert max(len(run) for part in parts for run in [*part.split(), ""]) <= module.LONGEST
+
+
+def test_a_run_without_a_space_is_cut_before_training(tmp_path):
+    train(["ab " * 9 + "z" * 5000], 280, tmp_path / "cut")
+    train(["ab " * 9 + "z" * 1000, *["z" * 1000] * 4], 280, tmp_path / "apart")
+    assert (tmp_path / "cut/tokenizer.json").read_bytes() == (tmp_path / "apart/tokenizer.json").read_bytes()
 
 
 def test_only_the_first_megabytes_of_each_data_set_are_read(tmp_path):

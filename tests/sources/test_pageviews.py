@@ -1,14 +1,17 @@
-"""Page views: an article's views are summed over access methods and files, whatever the spelling of its title."""
+"""Page views: an article's views are summed over access methods and files, whatever the spelling of its title.
 
-import bz2
+Redirects and pages, which say what a title leads to, come from MediaWiki's tables as MySQL dumps them.
+"""
 
 import duckdb
 import pyarrow as pa
 import pytest
+from fetching import saved
 
 from pipelines.errors import LongtailError
 from pipelines.sources import pageviews
-from pipelines.sources.pageviews import choose_files, read_views, sum_views, write_views
+from pipelines.sources.pageviews import PAGES as TABLE_OF_PAGES
+from pipelines.sources.pageviews import choose_files, read_pages, read_redirects, read_views, sum_views, write_views
 from pipelines.sources.rejects import Rejects
 
 LINES = """en.wikipedia Ada_Lovelace 123 desktop 10 A1B9
@@ -44,17 +47,10 @@ def views(paths, *titles: str, rejects: Rejects | None = None, redirects=(), pag
 
 
 def test_views_are_summed_over_access_methods_spellings_and_files(tmp_path):
-    (tmp_path / "user.bz2").write_bytes(bz2.compress(LINES.encode()))
     more = "en.wikipedia Ada_Lovelace 123 desktop 100 A100\nen.wikipedia Unviewed 1 desktop 0 A0\n"
-    (tmp_path / "spider.txt").write_text(more)
-    paths = [tmp_path / "user.bz2", tmp_path / "spider.txt"]
-    assert views(paths, "Ada Lovelace", "AT&T", "100% Wolf", "C++", "Café", "Never viewed", "Unviewed") == {
-        "Ada Lovelace": 119,
-        "AT&T": 7,
-        "100% Wolf": 6,
-        "C++": 5,
-        "Café": 7,
-    }
+    paths = [saved(tmp_path / "user.bz2", LINES), saved(tmp_path / "spider.txt", more)]
+    asked = ("Ada Lovelace", "AT&T", "100% Wolf", "C++", "Café", "Never viewed", "Unviewed")
+    assert views(paths, *asked) == {"Ada Lovelace": 119, "AT&T": 7, "100% Wolf": 6, "C++": 5, "Café": 7}
 
 
 @pytest.mark.parametrize("block", [60, 61, 97, 150, 1 << 24])
@@ -62,7 +58,7 @@ def test_where_a_block_ends_and_in_which_order_projects_come_makes_no_difference
     monkeypatch.setattr(pageviews, "BLOCK", block)
     lines = LINES.splitlines()
     mixed = [line for pair in zip(lines, reversed(lines), strict=True) for line in pair]
-    (tmp_path / "v.txt").write_text("\n".join([*mixed, ""]))
+    saved(tmp_path / "v.txt", "\n".join([*mixed, ""]))
     rejects = Rejects(0.0)
     counts = views([tmp_path / "v.txt"], "Ada Lovelace", "AT&T", "Café", "Unasked", rejects=rejects)
     assert counts == {"Ada Lovelace": 38, "AT&T": 14, "Café": 14, "Unasked": 198}
@@ -73,7 +69,7 @@ def test_where_a_block_ends_and_in_which_order_projects_come_makes_no_difference
 def test_bad_lines_are_named_and_the_rest_counts(tmp_path, monkeypatch, block):
     monkeypatch.setattr(pageviews, "BLOCK", block)
     bad = b"en.wikipedia Ada_Lovelace 123 desktop many A1\nen.wikipedia \xff\xfe 1 desktop 3 A3\nen.wikipedia Half"
-    (tmp_path / "v.txt").write_bytes(b"aa.wikibooks A 1 desktop 1 A1\n" * 3 + LINES.encode() + bad)
+    saved(tmp_path / "v.txt", b"aa.wikibooks A 1 desktop 1 A1\n" * 3 + LINES.encode() + bad)
     rejects = Rejects(1.0)
     assert views([tmp_path / "v.txt"], "Ada Lovelace", rejects=rejects) == {"Ada Lovelace": 19}
     assert sorted(row[:3] for row in rejects.rows) == [
@@ -86,28 +82,21 @@ def test_bad_lines_are_named_and_the_rest_counts(tmp_path, monkeypatch, block):
     assert rejects.skipped["other_project_views"] == 5
 
 
-@pytest.mark.parametrize("cut", range(1, 5))
-def test_a_number_cut_at_the_files_end_is_no_number(tmp_path, cut):
-    (tmp_path / "v.txt").write_text(LINES + "en.wikipedia Ada_Lovelace 123 desktop 4567\n"[:-cut])
-    rejects = Rejects(1.0)
-    assert views([tmp_path / "v.txt"], "Ada Lovelace", rejects=rejects) == {"Ada Lovelace": 19}
-    assert [row[2] for row in rejects.rows] == ["cut_line"]
-
-
-def test_more_bad_lines_than_allowed_are_an_error(tmp_path):
-    (tmp_path / "v.txt").write_text(LINES + "en.wikipedia Ada_Lovelace\n")
+def test_a_number_cut_at_the_files_end_is_no_number_and_bad_lines_are_bounded(tmp_path):
+    for cut in range(1, 5):
+        path = saved(tmp_path / "v.txt", LINES + "en.wikipedia Ada_Lovelace 123 desktop 4567\n"[:-cut])
+        rejects = Rejects(1.0)
+        assert views([path], "Ada Lovelace", rejects=rejects) == {"Ada Lovelace": 19}
+        assert [row[2] for row in rejects.rows] == ["cut_line"]
     with pytest.raises(LongtailError, match=r"v\.txt: 1 of 14 rows.*row 16, bad_line"):
-        views([tmp_path / "v.txt"], "Ada Lovelace")
+        views([saved(tmp_path / "v.txt", LINES + "en.wikipedia Ada_Lovelace\n")], "Ada Lovelace")
 
 
-@pytest.mark.parametrize("text", ["title,views\nAda Lovelace,10\n", "no line"])
-def test_what_is_no_page_view_dump_is_an_error(tmp_path, text):
-    (tmp_path / "v.txt").write_text(text)
-    with pytest.raises(LongtailError, match=r"v\.txt"):
-        views([tmp_path / "v.txt"], "Ada Lovelace")
+def test_what_is_no_page_view_dump_is_an_error_and_not_read_to_its_end(tmp_path, monkeypatch):
+    for text in ("title,views\nAda Lovelace,10\n", "no line"):
+        with pytest.raises(LongtailError, match=r"v\.txt"):
+            views([saved(tmp_path / "v.txt", text)], "Ada Lovelace")
 
-
-def test_a_file_without_lines_is_not_read_to_its_end(tmp_path, monkeypatch):
     def blocks(_):
         yield b"x" * 256
         pytest.fail("read further than needed")
@@ -133,7 +122,7 @@ REDIRECTS = [(124, "Ada Lovelace"), (125, "Countess of Lovelace"), (126, "Not as
 def test_requests_of_redirects_count_for_their_target_once(tmp_path):
     """By the redirect's page id (124) or the target's (123); not where nothing is known to redirect (200), nor over
     two steps (125); and what is asked for under a name of its own keeps its views."""
-    (tmp_path / "v.txt").write_text(REQUESTS)
+    saved(tmp_path / "v.txt", REQUESTS)
     titles = ["Ada Lovelace", "Charles Babbage", "Analytical engine"]
     counts = views([tmp_path / "v.txt"], *titles, redirects=REDIRECTS)
     assert counts == {"Ada Lovelace": 15, "Charles Babbage": 5, "Analytical engine": 4}
@@ -163,13 +152,13 @@ MOVED = [(70, X), (71, X)]
     ],
 )
 def test_an_article_that_was_moved_later_is_found_by_its_page_id_and_its_old_title(tmp_path, tables, expected):
-    (tmp_path / "v.txt").write_text(OLD_TITLE)
+    saved(tmp_path / "v.txt", OLD_TITLE)
     counts = views([tmp_path / "v.txt"], X, "X", **tables)
     assert counts == {"X": 60} | ({X: expected} if expected else {})
 
 
 def test_a_title_that_another_article_has_taken_over_counts_for_the_page_that_was_there(tmp_path):
-    (tmp_path / "v.txt").write_text("en.wikipedia Mercury 5 desktop 900 A900\nen.wikipedia Mercury 6 desktop 1 A1\n")
+    saved(tmp_path / "v.txt", "en.wikipedia Mercury 5 desktop 900 A900\nen.wikipedia Mercury 6 desktop 1 A1\n")
     pages = [(5, "Mercury (planet)"), (6, "Mercury")]
     assert views([tmp_path / "v.txt"], "Mercury", "Mercury (planet)", pages=pages) == {
         "Mercury": 1,
@@ -179,7 +168,7 @@ def test_a_title_that_another_article_has_taken_over_counts_for_the_page_that_wa
 
 def test_an_article_that_is_a_redirect_keeps_the_views_of_its_title(tmp_path):
     lines = "en.wikipedia Bonnie_Parker 1 desktop 3 A3\nen.wikipedia Bonnie_Parker 2 desktop 4 A4\n"
-    (tmp_path / "v.txt").write_text(lines + "en.wikipedia Bonnie_and_Clyde 1 desktop 50 A50\n")
+    saved(tmp_path / "v.txt", lines + "en.wikipedia Bonnie_and_Clyde 1 desktop 50 A50\n")
     pages = [(1, "Bonnie and Clyde"), (2, "Bonnie Parker")]
     for target in ("Bonnie and Clyde", "Unasked"):
         counts = views([tmp_path / "v.txt"], "Bonnie Parker", "Bonnie and Clyde", pages=pages, redirects=[(2, target)])
@@ -187,32 +176,28 @@ def test_an_article_that_is_a_redirect_keeps_the_views_of_its_title(tmp_path):
         assert target == "Unasked" or counts == {"Bonnie Parker": 7, "Bonnie and Clyde": 50}
 
 
-def test_views_of_people_are_told_by_the_file_name(tmp_path):
+def test_each_month_needs_files_that_are_named_after_it_and_after_who_viewed(tmp_path):
     files = [tmp_path / f"pageviews-202110-{agents}.bz2" for agents in ("automated", "spider", "user")]
+    unnamed = tmp_path / "views.bz2"
     assert choose_files(files, ["2021-10"], "all-agents") == {"2021-10": files}
     assert choose_files(files, ["2021-10"], "user") == {"2021-10": files[2:]}
-    with pytest.raises(LongtailError, match=r"views\.bz2: its name doesn't tell"):
-        choose_files([*files, tmp_path / "views.bz2"], ["2021-10"], "user")
-    views = [tmp_path / "views.bz2"]
-    assert choose_files(views, ["2021-10"], "all-agents") == {"2021-10": views}
+    assert choose_files([unnamed], ["2021-10"], "all-agents") == {"2021-10": [unnamed]}
     assert choose_files([], ["2021-10"], "all-agents") == {"2021-10": []}
-    for agents in ("user", "all-agents"):
-        with pytest.raises(LongtailError, match=r"202110-user\.bz2: named after another month, expected 2021-11"):
-            choose_files(files[2:], ["2021-11"], agents)
-
-
-def test_each_of_several_months_needs_files_that_are_named_after_it(tmp_path):
     months = ["2020-12", "2021-01", "2021-02"]
     of_month = {month: [tmp_path / f"pageviews-{month.replace('-', '')}-user.bz2"] for month in months}
-    files = [file for of in of_month.values() for file in of]
-    assert choose_files(files, months, "user") == of_month
-    for kept, said in (
-        (files[1:2], r"no page views of 2020-12, 2021-02, .* 2020-12 to 2021-02 \(popularity.months: 3\)"),
-        ([*files, tmp_path / "pageviews-202011-user.bz2"], "202011-user.bz2: named after another month"),
-        ([*files, tmp_path / "views.bz2"], "views.bz2: its name doesn't tell its month"),
+    of_months = [file for of in of_month.values() for file in of]
+    assert choose_files(of_months, months, "user") == of_month
+    missing = r"no page views of 2020-12, 2021-02, .* 2020-12 to 2021-02 \(popularity.months: 3\)"
+    for kept, of, agents, said in (
+        ([*files, unnamed], ["2021-10"], "user", "views.bz2: its name doesn't tell"),
+        (files[2:], ["2021-11"], "user", "202110-user.bz2: named after another month, expected 2021-11"),
+        (files[2:], ["2021-11"], "all-agents", "202110-user.bz2: named after another month, expected 2021-11"),
+        (of_months[1:2], months, "all-agents", missing),
+        ([*of_months, files[2]], months, "all-agents", "202110-user.bz2: named after another month"),
+        ([*of_months, unnamed], months, "all-agents", "views.bz2: its name doesn't tell its month"),
     ):
         with pytest.raises(LongtailError, match=said) as raised:
-            choose_files(kept, months, "all-agents")
+            choose_files(kept, of, agents)
         assert "\n" not in str(raised.value)
 
 
@@ -222,3 +207,83 @@ def test_real_lines_parse(real):
     totals = table.group_by("title").aggregate([("views", "sum")]).to_pylist()
     assert {row["title"]: row["views_sum"] for row in totals}["1712"] == 22
     assert (len(table), len(totals), rejects.read, rejects.rows) == (12, 12, 24, [])
+
+
+# MediaWiki's tables
+
+HEAD = """-- MySQL dump 10.19
+DROP TABLE IF EXISTS `redirect`;
+CREATE TABLE `redirect` (
+  `rd_from` int(8) unsigned NOT NULL DEFAULT 0,
+  PRIMARY KEY (`rd_from`)
+) ENGINE=InnoDB;
+"""
+INTO_REDIRECT, INTO_PAGE = "INSERT INTO `redirect` VALUES ", "INSERT INTO `page` VALUES "
+ROWS = [
+    r"(10,0,'Computer_accessibility','',''),(13,0,'History_of_Afghanistan','',''),(14,4,'Village_pump','','')",
+    r"(20,0,'Ain\'t_I_a_Woman?','','Speech'),(21,0,'\"Weird_Al\"_Yankovic',NULL,NULL)",
+    r"(22,0,'Elsewhere','wikt',''),(23,0,'Sets_((a),(b))','','see_(a),(b)'),(24,0,'AC\\DC','','')",
+    r"(25,0,'Comma,_Texas','',''),(26,-1,'Search','',''),(27,0,'NULL','','')",
+]
+SQL = f"{HEAD}{INTO_REDIRECT}{','.join(ROWS)};\n/*!40000 ALTER TABLE */;\n-- Dump completed\n"
+TITLES = ["Computer accessibility", "History of Afghanistan", "Ain't I a Woman?", '"Weird Al" Yankovic']
+TITLES += ["Sets ((a),(b))", "AC\\DC", "Comma, Texas", "NULL"]
+
+
+def table(path, text: str | bytes) -> dict[int, str]:
+    """Page id -> the title of a page or of what it redirects to."""
+    read = read_pages if TABLE_OF_PAGES.search(path.name) else read_redirects
+    return dict(tuple(row.values()) for part in read(saved(path, text)) for row in part.to_pylist())
+
+
+def test_redirects_to_articles_of_this_wiki_are_read_from_one_line_or_many(tmp_path):
+    expected = dict(zip((10, 13, 20, 21, 23, 24, 25, 27), TITLES, strict=True))
+    assert table(tmp_path / "enwiki-20211101-redirect.sql.gz", SQL) == expected
+    lines = "".join(f"{INTO_REDIRECT}{row};\n" for row in ROWS)
+    assert table(tmp_path / "redirect.sql.gz", HEAD + lines) == expected
+    cut_within_a_character = f"{INTO_REDIRECT}(1,0,'Caf\xe9','','cut_".encode() + b"\xc3'),(2,0,'B','','');\n"
+    assert table(tmp_path / "redirect.sql.gz", cut_within_a_character) == {1: "Café", 2: "B"}
+
+
+def test_the_titles_of_articles_and_redirects_are_read_from_tables_of_any_year(tmp_path):
+    of_2023 = [
+        r"(10,0,'AccessibleComputing',1,0,0.33,'20231019064200','20231019064200',1002250816,111,'wikitext',NULL)",
+        r"(12,0,'Ain\'t_I_(a),(b)',0,0,0.5,'20231019064200',NULL,7,9,'wikitext','en')",
+        r"(13,1,'Talk_of_it',0,0,0.5,'20231019064200',NULL,7,9,'wikitext',NULL)",
+        r"(14,0,'NULL',0,0,0.5,'20231019064200',NULL,7,9,'wikitext',NULL)",
+    ]
+    expected = {10: "AccessibleComputing", 12: "Ain't I (a),(b)", 14: "NULL"}
+    assert table(tmp_path / "enwiki-20231101-page.sql.gz", f"{HEAD}{INTO_PAGE}{','.join(of_2023)};\n--\n") == expected
+    of_2020 = r"(15,0,'X_(social_network)','edit=a:move=b',0,0,0.9,'20200101000000',NULL,7,9,'wikitext',NULL)"
+    assert table(tmp_path / "page.sql.gz", f"{INTO_PAGE}{of_2020};\n") == {15: "X (social network)"}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("redirect", HEAD),
+        ("redirect", f"{INTO_PAGE}(10,0,'AccessibleComputing','',1);\n"),
+        ("redirect", f"{INTO_REDIRECT}(10,0,'A','','');\n{INTO_REDIRECT}(11,0,'B','',''),(12,0,'C'\n"),
+        ("redirect", f"{INTO_REDIRECT}(10,0,'A',''),(11,0,'B','');\n"),
+        ("redirect", f"{INTO_REDIRECT}(ten,0,'A','','');\n"),
+        ("redirect", f"{INTO_REDIRECT}(10,0,'".encode() + b"\xff','','');\n"),
+        ("redirect", f"{INTO_REDIRECT}(10,NULL,'A','','');\n"),
+        ("redirect", f"{INTO_REDIRECT}({'9' * 20},0,'A','','');\n"),
+        ("redirect", f"{INTO_REDIRECT}(1,0,'A','','');\nN{INTO_REDIRECT}(10,0,'B','','');\n"),
+        ("redirect", f"{INTO_REDIRECT}(1,0,'A','','');\nINSERT INTO `redirect`  VALUES (10,0,'B','','');\n"),
+        ("page", HEAD),
+        ("page", SQL),
+        ("page", f"{INTO_PAGE}(10,0);\n"),
+        ("page", f"{INTO_PAGE}(1,0,'A'\n"),
+    ],
+    ids=range(14),
+)
+def test_a_damaged_table_or_another_is_an_error_of_one_line(tmp_path, name, text):
+    with pytest.raises(LongtailError, match=rf"{name}\.sql\.gz: .*expected") as error:
+        table(tmp_path / f"{name}.sql.gz", text)
+    assert "\n" not in str(error.value)
+
+
+def test_tables_are_told_by_their_names():
+    names = ("enwiki-20231101-page.sql.gz", "page.sql", "enwiki-20231101-redirect.sql.gz", "homepage.sql.gz")
+    assert [bool(TABLE_OF_PAGES.search(name)) for name in names] == [True, True, False, False]

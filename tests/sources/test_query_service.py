@@ -67,27 +67,18 @@ def check(folder: Path) -> None:
 def test_statements_of_items_with_an_article_and_their_names(client, wikimedia, world, tmp_path, capsys) -> None:
     files = fetched(client, wikimedia, tmp_path / "raw")
     check(tmp_path / "raw")
-    assert list(files) == [
-        "P106-000000000.srj.gz",
-        "P106-000000008.srj.gz",
-        "P106-000000016.srj.gz",
-        "P19-000000000.srj.gz",
-        "entities-000000000.jsonl.gz",
-    ]
+    pages = [f"P106-{start:09d}.srj.gz" for start in (0, 8, 16)] + ["P19-000000000.srj.gz"]
+    assert list(files) == [*pages, "entities-000000000.jsonl.gz"]
     entities, _, skipped = read(tmp_path / "raw")
     assert skipped == {"somevalue_statement": 2, "not_an_item_statement": 2}
     one = {"qid": 100, "label": "Label of Q100", "aliases": [], "wiki_title": "Title 0"}
     assert one in entities.to_pylist()
+    asked = next(q["query"] for q in wikimedia.asked("/sparql") if "slice.offset 16 " in q["query"])
+    assert gzip.decompress(files["P106-000000016.srj.gz"]) == world.sparql({"query": asked}), "kept as it came"
+    assert files["P106-000000016.srj.gz"][4:8] == b"\0" * 4  # no time in it
     said = capsys.readouterr().out
     assert "28 statements of 2 relations in 4 pages" in said
     assert f"{len(NAMED)} entities to name" in said
-
-
-def test_pages_are_kept_as_they_came(client: Client, wikimedia: Wikimedia, world: Wikidata, tmp_path: Path) -> None:
-    files = fetched(client, wikimedia, tmp_path / "raw", page=50)
-    (query,) = [q["query"] for q in wikimedia.asked("/sparql") if "P106" in q["query"] and "slice" in q["query"]]
-    assert gzip.decompress(files["P106-000000000.srj.gz"]) == world.sparql({"query": query})
-    assert files["P106-000000000.srj.gz"][4:8] == b"\0" * 4  # no time in it
 
 
 def test_pages_overlap_so_that_an_edit_meanwhile_loses_nothing(client, wikimedia, world, tmp_path, monkeypatch) -> None:
@@ -116,6 +107,9 @@ def test_pages_that_run_out_of_time_are_halved_and_not_asked_for_again(client, w
     count = len(wikimedia.requests)
     assert fetched(client, wikimedia, tmp_path / "again", page=20) == files
     assert len(wikimedia.requests) == count
+    world.in_time = 1
+    with pytest.raises(LongtailError, match=r"/sparql\?query=SELECT \?s \?o .*ran out of time; try again"):
+        fetched(client, wikimedia, tmp_path / "raw", page=2)
 
 
 @pytest.mark.parametrize("fault", [Fault(500, TRACE), Fault(504, b"upstream request timeout")], ids=str)
@@ -123,12 +117,6 @@ def test_a_status_may_say_that_time_ran_out(client, wikimedia, world, tmp_path, 
     wikimedia.faults = [None, None, fault]  # after the two counts: a page
     assert len(fetched(client, wikimedia, tmp_path / "raw")) == 6, "a page more"
     check(tmp_path / "raw")
-
-
-def test_even_small_pages_out_of_time_are_an_error(client, wikimedia, world, tmp_path) -> None:
-    world.in_time = 1
-    with pytest.raises(LongtailError, match=r"/sparql\?query=SELECT \?s \?o .*ran out of time; try again"):
-        fetched(client, wikimedia, tmp_path / "raw")
 
 
 def test_bytes_do_not_depend_on_the_order_of_arrival(wikimedia, world, tmp_path, monkeypatch) -> None:
@@ -222,18 +210,13 @@ def test_rows_of_another_query_are_rejected_with_a_reason(tmp_path: Path) -> Non
 
 
 def test_real_results_of_other_queries_are_read_and_every_row_explained(real: Path, tmp_path: Path) -> None:
-    files = sorted((real / "wikidata").glob("wikibase-sdk_*.json"))
-    assert len(files) == 5
-    for file in files:
-        rows = json.loads(file.read_bytes())["results"]["bindings"]
+    rows_of = {}
+    for file in sorted((real / "wikidata").glob("wikibase-sdk_*.json")):
+        rows = rows_of[file.stem.removeprefix("wikibase-sdk_")] = json.loads(file.read_bytes())["results"]["bindings"]
         ((_, claims),) = read_pages([page(tmp_path, file.read_bytes())], rejects := Rejects(1.0))
         assert (claims.num_rows, rejects.read, rejects.reasons()) == (0, len(rows), {"unexpected_layout": len(rows)})
-
-
-def test_items_of_real_results(real: Path) -> None:
-    def values(name: str, variable: str) -> list[str]:
-        rows = json.loads((real / f"wikidata/wikibase-sdk_{name}.json").read_bytes())["results"]["bindings"]
-        return [row[variable]["value"] for row in rows]
-
-    assert item_numbers(values("multi_vars_sparql_results", "entity")).to_pylist() == [3731207, None, 505932]
-    assert set(item_numbers(values("sparql_results_with_statements", "statement")).to_pylist()) == {None}
+    assert len(rows_of) == 5
+    items = item_numbers([row["entity"]["value"] for row in rows_of["multi_vars_sparql_results"]])
+    assert items.to_pylist() == [3731207, None, 505932]
+    statements = item_numbers([row["statement"]["value"] for row in rows_of["sparql_results_with_statements"]])
+    assert set(statements.to_pylist()) == {None}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fetching import saved
 
 from pipelines.errors import LongtailError
 from pipelines.sources.question_files import Question, read_questions, read_questions_with_passages
@@ -29,14 +30,10 @@ def read(folder: Path, rejects: Rejects | None = None) -> list[Question]:
 
 
 def write(path: Path, rows: list[dict], lines: bool = True) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
-    elif lines:
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    else:
-        path.write_text(json.dumps(rows, indent=1))
-    return path.parent
+        return path.parent
+    return saved(path, "".join(json.dumps(row) + "\n" for row in rows) if lines else json.dumps(rows)).parent
 
 
 @pytest.mark.parametrize(
@@ -59,16 +56,9 @@ def test_bad_records_are_kept_with_their_row_and_reason(tmp_path):
     rejects = Rejects(1.0)
     assert [question.id for question in read(tmp_path, rejects)] == ["b/2"]
     assert rejects.read == 9  # an empty line is not a record
-    assert [(file, row, reason) for file, row, reason, _ in rejects.rows] == [
-        ("a.jsonl", 1, "no answers"),
-        ("a.jsonl", 3, "not JSON"),
-        ("a.jsonl", 4, "no question"),
-        ("a.jsonl", 5, "no question"),
-        ("a.jsonl", 6, "not an object"),
-        ("a.jsonl", 7, "too long"),
-        ("a.jsonl", 8, "not JSON"),
-        ("b.parquet", 1, "no answers"),
-    ]
+    reasons = ["no answers", "", "not JSON", "no question", "no question", "not an object", "too long", "not JSON"]
+    expected = [("a.jsonl", row, reason) for row, reason in enumerate(reasons, start=1) if reason]
+    assert [row[:3] for row in rejects.rows] == [*expected, ("b.parquet", 1, "no answers")]
     assert json.loads(rejects.rows[-1][3])["question"] == "who"
 
 
@@ -94,30 +84,16 @@ def read_passages(folder: Path, rows: list) -> tuple[list, Rejects]:
     return list(read_questions_with_passages(folder, rejects)), rejects
 
 
-def test_passages_are_read_from_both_layouts(tmp_path):
-    (first, second), rejects = read_passages(
-        tmp_path,
-        [
-            {
-                "question": " Who? ",
-                "answers": ["Mira", ""],
-                "ctxs": [{"title": "T", "text": " a\n b "}, {"title": "x"}],
-            },
-            {"question": "What?", "data_source": "popqa", "ground_truth": ["x"], "context": ["plain", {"text": "c"}]},
-        ],
-    )
-    assert first == ("a/1", "", "Who?", ["Mira"], [("T", "a b")])
-    assert second == ("a/2", "popqa", "What?", ["x"], [("", "plain"), ("", "c")])
-    assert (rejects.read, rejects.rows) == (2, [])
-
-
-def test_bad_lines_with_passages_are_kept_with_their_reason(tmp_path):
-    good = {"question": "Who?", "answers": ["Mira"], "ctxs": ["Mira"]}
+def test_passages_are_read_from_both_layouts_and_bad_lines_are_kept_with_their_reason(tmp_path):
+    good = {"question": " Who? ", "answers": ["Mira", ""], "ctxs": [{"title": "T", "text": " a\n b "}, {"title": "x"}]}
+    other = {"question": "What?", "data_source": "popqa", "ground_truth": ["x"], "context": ["plain", {"text": "c"}]}
     bad = ["{", "[]", *(good | {"question": question} for question in (3, "Who? " * 2001)), good | {"answers": "Mira"}]
-    questions, rejects = read_passages(tmp_path, [*bad, good | {"ctxs": [{"title": "x"}]}, good])
-    assert [question.id for question in questions] == ["a/7"]
+    (first, second), rejects = read_passages(tmp_path, [*bad, good | {"ctxs": [{"title": "x"}]}, good, other])
+    assert first == ("a/7", "", "Who?", ["Mira"], [("T", "a b")])
+    assert second == ("a/8", "popqa", "What?", ["x"], [("", "plain"), ("", "c")])
     reasons = ["not JSON", "no question", "no question", "too long", "no answers", "no passages"]
     assert [row[:3] for row in rejects.rows] == [("a.jsonl", n, reason) for n, reason in enumerate(reasons, 1)]
+    assert rejects.read == 8
 
 
 def test_the_real_questions_with_passages(real, tmp_path):

@@ -67,16 +67,13 @@ def test_a_dump_that_is_not_whole_is_waited_for_and_then_the_one_before_is_taken
     assert "20260907" in resolve(latest(dumps), now=date(2026, 11, 1))[0]
 
 
-@pytest.mark.parametrize("status", ["in-progress", "waiting", "failed"])
-def test_a_wikis_dump_is_whole_when_its_status_says_so(dumps, resolve, status):
-    dumps.wiki("20260920", {PAGES: b"half"}, status)
-    with pytest.raises(Late, match=rf"enwiki/20260920/enwiki-20260920-{PAGES}: not whole yet"):
-        resolve(latest(dumps))
-
-
-def test_the_files_of_a_wiki_are_of_one_dump(dumps, resolve):
+def test_the_files_of_a_wiki_are_of_one_dump_that_its_status_says_is_whole(dumps, resolve):
     urls = [*latest(dumps)[1:], latest(dumps)[1].replace(PAGES, "redirect.sql.gz")]
-    dumps.wiki("20260920", {PAGES: b"this table is missing yet"})
+    for status in ("in-progress", "waiting", "failed"):
+        dumps.wiki("20260920", {PAGES: b"half"}, status)
+        with pytest.raises(Late, match=rf"enwiki/20260920/enwiki-20260920-{PAGES}: not whole yet"):
+            resolve(urls)
+    dumps.wiki("20260920", {PAGES: b"the other table is missing yet"})
     with pytest.raises(Late, match=r"enwiki-20260920-redirect\.sql\.gz: not whole yet"):
         resolve(urls)
     assert [url.split("/")[2] for url in resolve(urls, now=date(2026, 11, 8))] == ["20260901", "20260901"]
@@ -183,19 +180,15 @@ def test_a_file_that_the_server_has_changed_is_fetched_again(dumps, wikimedia, f
     assert (RAW / "pageviews" / ALL[1]).read_bytes() == views
 
 
-def test_a_late_dump_ends_a_fetch_by_hand_with_what_to_do(dumps, monkeypatch):
-    monkeypatch.setattr(snapshots, "today", lambda: AFTER)
-    dumps.entities("20260928", b"half", whole=False)
-    with pytest.raises(LongtailError, match=r"not whole yet; run again another day, or name a date in place of"):
-        run(dumps)
-    assert not RAW.exists()
-
-
-def test_a_dump_that_left_the_server_is_still_that_of_its_month(dumps, wikimedia, fetched, capsys):
+def test_a_dump_that_is_late_ends_a_fetch_and_one_that_left_the_server_does_not(dumps, fetched, capsys, monkeypatch):
     dumps.drop("/wikidatawiki/entities", "20260928")
     assert run(dumps) == fetched
-    assert gets(wikimedia) == []
     assert "wikidata-20260928-all.json.gz: the server has it no longer" in capsys.readouterr().out
+    monkeypatch.setattr(snapshots, "today", lambda: date(2026, 11, 8))
+    dumps.entities("20261026", b"half", whole=False)
+    with pytest.raises(LongtailError, match=r"not whole yet; run again another day, or name a date in place of"):
+        run(dumps, "2026-10")
+    assert list(manifest().values()) == fetched
 
 
 def test_only_the_last_fetchs_downloads_are_kept(dumps, fetched):
@@ -235,7 +228,7 @@ def file(dataset: str, day: str | None = None) -> dict:
     return {"dataset": dataset} | ({"date": day} if day else {})
 
 
-def test_dates_further_apart_than_allowed_are_warned_about():
+def test_dates_further_apart_than_allowed_and_several_months_are_warned_about():
     of = snapshots.dates([file("wikidata", "2026-09-28"), file("wikipedia", "2026-08-01"), file("nq")], [MONTH])
     assert of == {"Wikidata": ["2026-09-28"], "Wikipedia": ["2026-08-01"], "page views": [MONTH]}
     assert snapshots.spread(of) == 58  # from 1 August to 28 September
@@ -243,18 +236,14 @@ def test_dates_further_apart_than_allowed_are_warned_about():
     assert "up to 58 days apart, more than fetch.days_apart allows (57)" in snapshots.warning(of, 57)
     assert snapshots.dates([file("wikidata"), file("nq")], [MONTH]) == {}, "a snapshot without a date says nothing"
     assert snapshots.warning({}, 0) == ""
+    months = snapshots.dates([file("wikidata")], [MONTH, "2021-10"])
+    assert months == {"page views": ["2021-10", MONTH]}
+    assert "thresholds mix popularities of several months" in snapshots.warning(months, 31)
 
 
-def test_a_date_within_the_month_is_not_apart_from_it():
-    assert snapshots.spread({"Wikidata": ["2026-09-28"], "page views": [MONTH]}) == 0
-    assert snapshots.spread({"Wikidata": ["2026-10-02"], "page views": [MONTH]}) == 2
-    assert snapshots.spread({"Wikidata": ["2026-08-30"], "page views": [MONTH]}) == 2
-
-
-def test_page_views_of_several_months_are_warned_about():
-    of = snapshots.dates([file("wikidata")], [MONTH, "2021-10"])
-    assert of == {"page views": ["2021-10", MONTH]}
-    assert "thresholds mix popularities of several months" in snapshots.warning(of, 31)
+@pytest.mark.parametrize(("day", "apart"), [("2026-09-28", 0), ("2026-10-02", 2), ("2026-08-30", 2)])
+def test_a_date_within_the_month_is_not_apart_from_it(day, apart):
+    assert snapshots.spread({"Wikidata": [day], "page views": [MONTH]}) == apart
 
 
 @pytest.mark.parametrize(
@@ -273,11 +262,8 @@ def test_a_dumps_date_is_in_its_name_or_its_folder(source, day):
 
 def test_the_months_before_are_named_as_the_month_is() -> None:
     assert snapshots.months_until("2021-02", 4) == ["2020-11", "2020-12", "2021-01", "2021-02"]
-    base = "https://dumps.wikimedia.org/other/pageview_complete/monthly"
-    entries = [f"{base}/2021/2021-01/pageviews-202101-user.bz2", "views/*202101*.bz2", "other/*.bz2"]
-    assert snapshots.views_files(entries, ["2020-12", "2021-01"]) == [
-        f"{base}/2020/2020-12/pageviews-202012-user.bz2",
-        "views/*202012*.bz2",
-        "other/*.bz2",
-        *entries[:2],
-    ]
+    base, this = "https://dumps.wikimedia.org/other/pageview_complete/monthly", "2021/2021-01/pageviews-202101-user.bz2"
+    entries = [f"{base}/{this}", "views/*202101*.bz2", "other/*.bz2"]
+    before = [entry.replace("2021/", "2020/").replace("2021-01", "2020-12") for entry in entries]
+    before = [entry.replace("202101", "202012") for entry in before]
+    assert snapshots.views_files(entries, ["2020-12", "2021-01"]) == [*before, *entries[:2]]

@@ -1,0 +1,214 @@
+"""Texts of the Pile and C4, DPR's passages and WikiText's articles: each with its place, and what is bad is named."""
+
+import csv
+import io
+import json
+import tracemalloc
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fetching import saved
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.errors import LongtailError
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.text_documents import Article, is_psgs, read_documents, read_psgs, read_wikitext, text_id
+
+
+def reasons(rejects: Rejects) -> list[tuple[int, str]]:
+    return [(row, reason) for _, row, reason, _ in rejects.rows]
+
+
+def read(reader, path: Path, max_share: float = 1.0) -> tuple[list, Rejects]:
+    rejects = Rejects(max_share)
+    return list(reader(path, rejects)), rejects
+
+
+# The Pile and C4
+
+
+def line(text: str, **other: object) -> bytes:
+    return json.dumps({"text": text, **other}).encode()
+
+
+def lines(folder: Path, *of: bytes, name: str = "00.jsonl.zst") -> Path:
+    return saved(folder / name, b"\n".join(of) + b"\n")
+
+
+def test_documents_carry_subset_row_and_an_id_that_only_the_text_decides(tmp_path: Path) -> None:
+    first = lines(tmp_path, line("a b", meta={"pile_set_name": "Github"}), line("c", url="x", timestamp="y"))
+    second = lines(tmp_path, line("c", subset="S"), line("a b", meta={"url": 1}), line("d", meta="x"), name="01.json")
+    (one, _), (two, _) = (read(read_documents, path, 0.0) for path in (first, second))
+    assert [(d.text, d.subset, d.row) for d in one] == [("a b", "Github", 1), ("c", "", 2)]
+    assert [(d.text, d.subset, d.row) for d in two] == [("c", "S", 1), ("a b", "", 2), ("d", "", 3)]
+    assert [d.id for d in one] == [two[1].id, two[0].id] == [text_id("a b"), text_id("c")]
+
+
+def test_bad_lines_are_named_and_the_rest_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.2")
+    bad = (b"{cut", b'{"text": 3}', b'{"texts": "x"}', line(" \n"), b'{"text": "caf\xe9"}', line("x" * 300_000))
+    documents, rejects = read(read_documents, lines(tmp_path, line("good"), *bad, b"", line("too")))
+    assert [(d.text, d.row) for d in documents] == [("good", 1), ("too", 9)]
+    expected = ["bad_json", "unexpected_layout", "unexpected_layout", "no_text", "not_utf8", "too_long"]
+    assert reasons(rejects) == list(enumerate(expected, start=2))
+    assert rejects.read == 8
+
+
+TEXTS = ["a", "b c", None, " "]
+PARQUET = [
+    ({"text": TEXTS}, ["", ""]),
+    ({"n": [1] * 4, "text": TEXTS, "subset": ["S", None, "T", "T"]}, ["S", ""]),
+    ({"meta": [{"pile_set_name": "S"}, None, None, None], "text": TEXTS}, ["S", ""]),
+    ({"meta": [{"url": "S"}] * 4, "text": pa.array(TEXTS, pa.large_string())}, ["", ""]),
+]
+
+
+@pytest.mark.parametrize(("columns", "subsets"), PARQUET, ids=range(len(PARQUET)))
+def test_parquet_gives_the_same_documents_as_json_lines(tmp_path: Path, columns: dict, subsets: list[str]) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=2)
+    documents, rejects = read(read_documents, tmp_path / "a.parquet")
+    assert documents == [(text_id("a"), "a", subsets[0], 1, ""), (text_id("b c"), "b c", subsets[1], 2, "")]
+    assert reasons(rejects) == [(3, "no_text"), (4, "no_text")]
+    assert rejects.read == 4
+
+
+def test_bad_parquet_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    offsets = pa.array([0, 1, 3], pa.int32()).buffers()[1]
+    pq.write_table(pa.table({"text": pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"a\xff\xfe"))}), path)
+    documents, rejects = read(read_documents, path)
+    assert [d.text for d in documents] == ["a"]
+    assert reasons(rejects) == [(2, "not_utf8")]
+    for columns, names, said in (
+        ([["x"], ["y"]], ["text", "text"], "two columns 'text', expected one of each name"),
+        ([[1], ["x"]], ["text", "content"], "columns text, content, expected a column `text`"),
+    ):
+        pq.write_table(pa.table(columns, names=names), path)
+        with pytest.raises(LongtailError, match=rf"a\.parquet: {said}"):
+            read(read_documents, path)
+
+
+def test_the_real_excerpts(real: Path) -> None:
+    documents, rejects = read(read_documents, real / "pile/pile_sample.jsonl.zst")
+    assert (len(documents), len({d.id for d in documents}), len({d.subset for d in documents})) == (547, 547, 10)
+    assert not rejects.rows
+    c4 = [d for path in sorted((real / "c4").glob("*.gz")) for d in read_documents(path, rejects)]
+    assert (len(c4), {d.subset for d in c4}) == (30, {""})
+
+
+# DPR's passages
+
+ROWS = [
+    ("id", "text", "title"),
+    (1, 'Aaron ( or ; "Ahärôn") is a prophet', "Aaron"),
+    (2, "and\tthe brother", "Aaron"),
+    (3, '"Quoted" whole', '"Heroes"'),
+    (4, "Another.", "Aaron"),
+]
+
+
+@pytest.mark.parametrize("name", ["psgs_w100.tsv", "psgs_w100.tsv.gz"])
+def test_passages_are_read_one_by_one(tmp_path: Path, name: str) -> None:
+    """As DPR's authors wrote them: by Python's csv, tabs between the columns."""
+    csv.writer(out := io.StringIO(), delimiter="\t", lineterminator="\n").writerows(ROWS)
+    path = saved(tmp_path / name, out.getvalue())
+    assert is_psgs(path)
+    passages, rejects = read(read_psgs, path, 0.0)
+    assert passages == [Article(str(n), title, text, n + 1) for n, text, title in ROWS[1:]]
+    assert rejects.read == 4
+
+
+def test_bad_passages_are_named_and_the_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.3")
+    bad = [b"2\tonly two", b'3\t"never closed\tA', b"4\tcaf\xe9\tA", b"5\t \tA", b"6\t" + b"x" * 400_000 + b"\tA"]
+    bad += [b'7\t"a" b\tA', b"8\t" + b"x" * 200_000 + b"\tA", b"9\ta\tA\tB"]
+    rows = [b"id\ttext\ttitle\r", b"1\tfirst\tA", *bad, b"", b"10\tlast\tA\r"]
+    passages, rejects = read(read_psgs, saved(tmp_path / "psgs_w100.tsv", b"\n".join(rows)))
+    assert passages == [Article("1", "A", "first", 2), Article("10", "A", "last", 12)]
+    expected = ["unexpected_layout", "unexpected_layout", "not_utf8", "no_text", "too_long"] + ["unexpected_layout"] * 3
+    assert reasons(rejects) == list(enumerate(expected, start=3))
+    assert rejects.read == 10
+
+
+@pytest.mark.parametrize("data", ["1\ttext\ttitle\n", "id,text,title\n", "\n\n"])
+def test_a_file_without_the_header_of_passages_is_an_error(tmp_path: Path, data: str) -> None:
+    with pytest.raises(LongtailError, match=r"psgs_w100\.tsv: .*expected the header id, text, title"):
+        read(read_psgs, saved(tmp_path / "psgs_w100.tsv", data))
+
+
+# WikiText
+
+ONE = " \n = One ( song ) = \n \n A , \n = none = \n \n = nor this = \n <unk> . \n \n = = Charts = = \n \n 5 . \n"
+TWO = " \n = Two @-@ Three = \n \n Text . \n \n = = = Deep = = = \n \n More . \n"
+
+
+def tokens(folder: Path, data: str | bytes) -> Path:
+    return saved(folder / "wiki.train.tokens", data)
+
+
+def test_an_article_reaches_from_the_blank_line_before_its_title_to_the_next_ones(tmp_path: Path) -> None:
+    path = tokens(tmp_path, ONE + TWO)
+    articles, rejects = read(read_wikitext, path)
+    assert [article[1:] for article in articles] == [("One ( song )", ONE, 2), ("Two @-@ Three", TWO, 14)]
+    assert rejects.read == 2
+    # The Hub's layout: a line in each row, a blank one without its space
+    rows = [line if line.strip() else "" for line in path.read_text(encoding="utf-8").splitlines(keepends=True)]
+    pq.write_table(pa.table({"text": rows}), path.with_suffix(".parquet"), row_group_size=7)
+    assert read(read_wikitext, path.with_suffix(".parquet"))[0] == articles
+    windows = tokens(tmp_path, (ONE + TWO).replace("\n", "\r\n"))
+    assert [article.text for article in read(read_wikitext, windows)[0]] == [ONE, TWO]
+
+
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(lines=st.lists(st.sampled_from([" ", "", " = A = ", " = = B = = ", " text ", "= C =", " = = ", "\x85\u2028"])))
+def test_articles_and_what_is_before_them_are_the_file(tmp_path: Path, lines: list[str]) -> None:
+    text = "".join(f"{line}\n" for line in [*lines, "", " = Last = "])
+    articles, rejects = read(read_wikitext, tokens(tmp_path, text))
+    joined = "".join(article.text for article in articles)
+    assert text.endswith(joined)
+    assert rejects.reasons() == ({"no_title": 1} if text.removesuffix(joined).strip(" \n") else {})
+    assert articles[-1].title == "Last"
+    assert all(article.text.strip("\n ").startswith(f"= {article.title} =") for article in articles)
+
+
+def test_bad_articles_are_named_and_the_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.01")
+    line, lines = f" \n = Line = \n \n {'x' * 20_000} \n", " \n = Lines = \n \n" + f" {'x' * 90} \n" * 200
+    data = f" lost . \n{ONE}{line}{lines}".encode() + b" \n = Caf\xe9 = \n \n . \n" + TWO.encode()
+    articles, rejects = read(read_wikitext, tokens(tmp_path, data))
+    assert [article.text for article in articles] == [ONE, TWO]
+    assert reasons(rejects) == [(1, "no_title"), (15, "too_long"), (19, "too_long"), (222, "not_utf8")]
+    assert rejects.read == 6
+    endless = tokens(tmp_path, ONE + "\n" * 300_000)  # blank lines belong to the article before them
+    tracemalloc.start()
+    articles, rejects = read(read_wikitext, endless)
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (articles, rejects.reasons()) == ([], {"too_long": 1})
+    assert held < 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"page": ["x"]}, "columns page, expected a column `text`"),
+        ({"text": pa.array([None, None], pa.string())}, "no article, expected lines ' = Title = '"),
+    ],
+)
+def test_parquet_without_articles_is_named(tmp_path: Path, columns: dict, said: str) -> None:
+    pq.write_table(pa.table(columns), tmp_path / "train.parquet")
+    with pytest.raises(LongtailError, match=rf"train\.parquet: {said}"):
+        read(read_wikitext, tmp_path / "train.parquet")
+
+
+@pytest.mark.parametrize(("split", "words"), [("valid", 217_646), ("test", 245_569)])
+def test_the_real_files_have_the_articles_and_words_that_were_published(real: Path, split: str, words: int) -> None:
+    path = real / f"wikitext-2/wikitext-2.{split}.txt"
+    articles, rejects = read(read_wikitext, path, 0.0)
+    texts = [article.text for article in articles]
+    assert len(texts) == rejects.read == 60
+    assert "".join(texts).encode() == path.read_bytes()
+    assert sum(len(text.split()) + text.count("\n") for text in texts) == words  # a line's end is a word, <eos>
