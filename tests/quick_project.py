@@ -60,6 +60,8 @@ def work(params):
     if text.startswith(f"away {name}") and not os.path.exists("back"):
         Path("back").touch()
         raise Unreachable("http://127.0.0.1: no connection; run again to go on")
+    if text.startswith(f"crash {name}"):
+        raise ZeroDivisionError("a bug")
     if text.startswith(f"sleep {name}"):
         Path("asleep").write_text(str(os.getpid()))
         time.sleep(600)

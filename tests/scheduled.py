@@ -20,7 +20,7 @@ class Schedules:
         self.project, self.folder = project, project.folder
         (self.folder / "prefect.yaml").write_text(deployments)
         project.environment |= FEW_SERVICES | {
-            "PREFECT_SERVER_API_DEFAULT_LIMIT": "50",  # fewer than it plans ahead, as 200 are in a long life
+            "PREFECT_SERVER_SERVICES_SCHEDULER_MAX_RUNS": "5",
             "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1",
             "PREFECT_WORKER_QUERY_SECONDS": "1",
         }

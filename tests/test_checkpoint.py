@@ -7,8 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from importlib import import_module
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 
 import numpy as np
@@ -30,21 +31,23 @@ RETRIEVER = tiny_models.retriever(
 )
 
 
-def train_lm(seed: int = 0) -> dict:
-    from pipelines.lm import base_lm
-
-    return base_lm.train_on_text(Path("c4"), Path("words"), Path("made/lm"), seed, LM)
-
-
-def train_retriever(seed: int = 0) -> dict:
+def train(stage: str, seed: int = 0) -> dict[str, bytes]:
+    """The files that a stage's training makes, and its metrics."""
     from pipelines.corpus import training_files
+    from pipelines.lm import base_lm
     from pipelines.retrieval import base_retriever
 
-    files, out = training_files(Path("corpus"), ["pile", "wikipedia"]), Path("made/dense")
-    return base_retriever.train_on_corpora(files, Path("words"), out, seed, RETRIEVER, 1)
+    if stage == "base_lm@lm":
+        metrics = base_lm.train_on_text(Path("c4"), Path("words"), Path("made/lm"), seed, LM)
+    else:
+        files, out = training_files(Path("corpus"), ["pile", "wikipedia"]), Path("made/dense")
+        metrics = base_retriever.train_on_corpora(files, Path("words"), out, seed, RETRIEVER, 1)
+    made = {path.name: path.read_bytes() for path in Path("made").rglob("*.*")}
+    shutil.rmtree("made")
+    return made | {"metrics": repr(metrics).encode()}
 
 
-STAGES = {"base_lm@lm": train_lm, "base_retriever@dense": train_retriever}
+STAGES = ("base_lm@lm", "base_retriever@dense")
 
 
 def kill_each() -> None:
@@ -52,23 +55,21 @@ def kill_each() -> None:
     for module in ("pipelines.lm.train_lm", "pipelines.retrieval.contrastive_training"):
         import_module(module)  # before the fork, not in each child
     checkpoint.EVERY, checkpoint.SHARE = 0.0, float("inf")
-    save_file = checkpoint.save_file
-    for train in STAGES.values():
-        for saves, written in ((2, 0.5), (3, 0.0)):
-            calls = count()
+    for stage, (saves, written) in product(STAGES, ((2, 0.5), (3, 0.0))):
+        if child := os.fork():
+            assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        else:
+            checkpoint.save_file = partial(save_or_die, checkpoint.save_file, count(), saves, written)
+            train(stage)
+            os._exit(1)
 
-            def save(tensors, path, calls=calls, saves=saves, written=written):
-                save_file(tensors, path)
-                if next(calls) == saves:
-                    os.truncate(path, int(path.stat().st_size * written))
-                    os.kill(os.getpid(), signal.SIGKILL)
 
-            if child := os.fork():
-                assert os.waitpid(child, 0)[1] == signal.SIGKILL
-            else:
-                checkpoint.save_file = save
-                train()
-                os._exit(1)
+def save_or_die(save_file, calls, saves: int, written: float, tensors, path: Path) -> None:
+    """Die in the save after so many, with that share of it written."""
+    save_file(tensors, path)
+    if next(calls) == saves:
+        os.truncate(path, int(path.stat().st_size * written))
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.fixture
@@ -85,29 +86,22 @@ def inputs(workplace) -> None:
     tokenizer.train(TEXTS, 300, Path("words"))
 
 
-def trained(train, seed: int) -> dict[str, bytes]:
-    metrics = train(seed)
-    made = {path.name: path.read_bytes() for path in Path("made").rglob("*.*")}
-    shutil.rmtree("made")
-    return made | {"metrics": repr(metrics).encode()}
-
-
 def test_killed_again_and_again_it_ends_with_the_same_bytes(inputs, root, monkeypatch, capsys):
-    whole = {stage: [trained(train, seed) for seed in (0, 1)] for stage, train in STAGES.items()}
-    paths = f"{root}{os.pathsep}{root / 'tests'}"
+    whole = {(stage, seed): train(stage, seed) for stage in STAGES for seed in (0, 1)}
+    environment = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}"}
     code = "import test_checkpoint; test_checkpoint.kill_each()"
-    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": paths}, check=True)
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     assert not Path("made").exists()
     assert len(list(Path(".longtail/tmp").rglob("state.safetensors"))) == 4  # what the killed ones half wrote
     capsys.readouterr()
-    for stage, train in STAGES.items():
+    for stage in STAGES:
         (saved,) = checkpoint.folder(stage).glob("*/*")
         assert {path.name for path in saved.iterdir()} == {"state.safetensors", "progress.json", "sums.json"}
         with monkeypatch.context() as patch:
             patch.setattr(checkpoint, "forget", lambda stage: None)
-            assert trained(train, 1) == whole[stage][1]
+            assert train(stage, 1) == whole[stage, 1]
             assert "goes on" not in capsys.readouterr().out
-        assert trained(train, 0) == whole[stage][0]
+        assert train(stage) == whole[stage, 0]
         assert capsys.readouterr().out == f"{stage}: goes on from step 5\n"
         assert not checkpoint.folder(stage).exists()
 

@@ -126,21 +126,6 @@ def test_short_ways_give_the_parsers_text_of_real_pages_without_markup(real):
     assert "\nGermany\nGovernments in the 1919 Weimar Republic were usually very unstable." in joined
 
 
-def test_the_parser_gets_only_what_is_no_plain_link_or_title():
-    given_to_parser = []
-
-    def parsed(prose: str, media: re.Pattern) -> str:
-        given_to_parser.append(prose)
-        return "(parsed)"
-
-    wikitext = "A [[b]], a [[c|d]].<ref>{{e|{{f}}}}</ref>\n== Title ==\n{{nowrap|g}} [[File:h|i]] [[File:j]]. 1 < 2 [k]"
-    with patch.object(clean, "parsed", parsed):
-        assert wikitext_to_text(wikitext) == "A b, a d.\nTitle\n(parsed) . 1 < 2 [k]"
-        assert given_to_parser == ["{{nowrap|g}}"]
-        assert wikitext_to_text("A [[b]] [[never closed") == "(parsed)"
-    assert given_to_parser[1:] == ["\nA [[b]] [[never closed"]
-
-
 BAD = [  # each takes the parser alone from many seconds to hours
     "{{a|" * 10_000 + "text" + "}}" * 10_000,
     "{{a|" * 100_000,

@@ -24,28 +24,40 @@ def ends_of(tokens: Tokens, text: int) -> np.ndarray:
     return tokens.ends[first : first + tokens.counts[text]]
 
 
-@settings(max_examples=100, deadline=None)
-@given(texts=st.lists(TEXT, max_size=5), size=st.integers(1, 20), least=st.integers(1, 20))
-@example(texts=[WIDE * 4, "", "a"], size=1, least=1)
-@example(texts=["plain", WIDE * 4, "plain text again"], size=5, least=3)
-@example(texts=["a" + WIDE * 9], size=8, least=8)
-def test_pieces_join_to_the_text_and_have_exactly_n_tokens_which_spell_them(encoder, folder, texts, size, least):
+@settings(max_examples=120, deadline=None)
+@given(
+    texts=st.lists(st.tuples(TEXT, st.booleans()), max_size=5),
+    size=st.integers(1, 20),
+    least=st.integers(1, 20),
+    short=st.sampled_from(["merge", "drop"]),
+)
+@example(texts=[(WIDE * 4, True), ("", True), ("a", True)], size=1, least=1, short="merge")
+@example(texts=[("plain", True), (WIDE * 4, True), ("plain text again", True)], size=5, least=3, short="merge")
+@example(texts=[("a" + WIDE * 9, True)], size=8, least=8, short="drop")
+def test_pieces_join_to_the_wanted_texts_and_have_exactly_n_tokens_which_spell_them(
+    encoder, folder, texts, size, least, short
+):
     least, tokenizer = min(least, size), open_tokenizer(folder)
-    tokens = encoder(texts)
-    pieces = cut_texts(tokens, np.ones(len(texts), dtype=bool), size, least, "merge")
+    tokens = encoder([text for text, _ in texts])
+    pieces = cut_texts(tokens, np.array([wanted for _, wanted in texts], dtype=bool), size, least, short)
     parts = [tokens.data[begin:end].decode() for begin, end in zip(pieces.begin, pieces.end, strict=True)]
     assert all(parts)
-    for i, text in enumerate(texts):
+    for i, (text, wanted) in enumerate(texts):
         pieces_of_text = [part for part, number in zip(parts, pieces.text, strict=True) if number == i]
-        lengths = pieces.tokens[pieces.text == i]
-        if tokens.counts[i] < least:
+        lengths, ends = pieces.tokens[pieces.text == i], ends_of(tokens, i)
+        if tokens.counts[i] < least or not wanted:
             assert pieces_of_text == []
             continue
-        assert "".join(pieces_of_text) == text
-        assert lengths.sum() == tokens.counts[i]
+        assert np.diff(cut_tokens(ends, size, least, short)).ravel().tolist() == lengths.tolist()
+        if short == "merge":
+            assert "".join(pieces_of_text) == text
+            assert lengths.sum() == tokens.counts[i]
+        else:
+            assert text.startswith("".join(pieces_of_text))
+            assert 0 <= tokens.counts[i] - lengths.sum() < least
         if text.isascii():
             assert set(lengths[:-1].tolist()) <= {size}
-        lasts, ends = np.cumsum(lengths), ends_of(tokens, i)
+        lasts = np.cumsum(lengths)
         for last, length in zip(lasts[:-1], lengths[:-1], strict=True):
             if length < size:  # moved back to the beginning of the character that the cut would have split
                 assert (ends[last : last + size - length] == -1).all()
@@ -55,27 +67,6 @@ def test_pieces_join_to_the_text_and_have_exactly_n_tokens_which_spell_them(enco
         ids = tokens.ids[tokens.counts[:i].sum() :]
         for part, last, length in zip(pieces_of_text, lasts, lengths, strict=True):
             assert tokenizer.decode(ids[last - length : last].tolist(), skip_special_tokens=False) == part
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    texts=st.lists(TEXT, max_size=5),
-    wanted=st.lists(st.booleans(), min_size=5, max_size=5),
-    size=st.integers(1, 12),
-    least=st.integers(1, 12),
-    short=st.sampled_from(["merge", "drop"]),
-)
-def test_many_texts_are_cut_as_each_by_itself(encoder, texts, wanted, size, least, short):
-    least, chosen = min(least, size), np.array(wanted[: len(texts)], dtype=bool)
-    tokens = encoder(texts)
-    pieces = cut_texts(tokens, chosen, size, least, short)
-    firsts, expected = np.cumsum(tokens.counts) - tokens.counts, []
-    for i in np.flatnonzero(chosen):
-        ranges = cut_tokens(ends_of(tokens, i), size, least, short)
-        text = np.full(len(ranges), i)
-        cuts = [byte_cuts(tokens, firsts, text, ranges[:, column]).tolist() for column in (0, 1)]
-        expected += zip(text.tolist(), (ranges[:, 1] - ranges[:, 0]).tolist(), *cuts, strict=True)
-    assert list(zip(*(column.tolist() for column in pieces), strict=True)) == expected
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def test_each_command_is_described_whole_and_a_part_that_makes_no_report_names_n
     assert len(commands) == len(cli.app.registered_commands)
     assert [line for line in commands if not line.endswith(".") or line.endswith("...")] == []
     monkeypatch.setattr(graph, "read_with_cache", lambda folder, say: ([], set()))
+    assert "report" not in longtail("run")[1], "there is none yet"
     (tmp_path / "data/report").mkdir(parents=True)
     (tmp_path / "data/report/index.html").touch()
     assert [part for part in running.Part if "report" in longtail("run", part)[1]] == ["refresh"]

@@ -66,30 +66,30 @@ def one_line(said: subprocess.CompletedProcess, expected: str) -> None:
 
 @pytest.mark.usefixtures("mounting")
 @pytest.mark.parametrize(
-    ("place", "how"), [("data", "ro"), (".longtail", "full"), (".dvc/tmp", "ro"), (".dvc/cache", "full")]
+    ("where", "how"), [("data", "ro"), (".longtail", "full"), (".dvc/tmp", "ro"), (".dvc/cache", "full")]
 )
-def test_a_place_that_cannot_be_written_to_is_named_before_any_work(unserved, place, how):
+def test_a_place_that_cannot_be_written_to_is_named_before_any_work(unserved, where, how):
     before = files(unserved)
     what = "read-only file system; make it writable, or use another" if how == "ro" else r"\d+ kB are left on its .*"
-    with mounted(unserved.folder / place, how):
-        one_line(unserved.longtail("run"), f"{re.escape(place)}: {what}")
-        if place == "data":
+    with mounted(unserved.folder / where, how):
+        one_line(unserved.longtail("run"), f"{re.escape(where)}: {what}")
+        if where == "data":
             one_line(by_itself(unserved, "work.py", "a"), f"a: data: {what}")
     assert files(unserved) == before
     assert not (unserved.folder / "begun.txt").exists()
 
 
 @pytest.mark.usefixtures("mounting")
-@pytest.mark.parametrize("place", ["data", ".dvc/cache"])
-def test_a_disk_that_gets_full_is_one_line_and_the_next_run_goes_on(project, place):
+@pytest.mark.parametrize("where", ["data", ".dvc/cache"])
+def test_a_disk_that_gets_full_is_one_line_and_the_next_run_goes_on(project, where):
     (project.folder / "input.txt").write_text("x" * 4 * MB)
-    with mounted(project.folder / place, "size=3m"):
+    with mounted(project.folder / where, "size=3m"):
         before = files(project)
         full = r"no space left on device; free some, then run again, which goes on"
-        where = "data" if place == "data" else r"data/a, \.dvc/cache/files/\S+"
-        one_line(project.longtail("run"), rf"a: {where}.*: {full} \(all it said: \.longtail/logs/a\.log\)")
+        named = "data" if where == "data" else r"data/a, \.dvc/cache/files/\S+"
+        one_line(project.longtail("run"), rf"a: {named}.*: {full} \(all it said: \.longtail/logs/a\.log\)")
         assert "Traceback" not in (project.folder / ".longtail/logs/a.log").read_text()
-        if place == "data":
+        if where == "data":
             assert files(project) == before
     (project.folder / "input.txt").write_text("one")
     done = project.dvc("repro", "--single-item", "a")
@@ -160,15 +160,17 @@ def test_a_cache_that_is_gone_is_filled_again_from_the_outputs(ran):
 
 
 def damage(file: Path) -> None:
-    """Change a byte, and neither size nor time, by which DVC knows a file."""
-    times = file.stat()
+    """Change a byte, and none of what DVC knows a file by."""
+    before = file.stat()
     file.chmod(0o644)
     with file.open("r+b") as stream:
         stream.write(b"B")
-    os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+    file.chmod(before.st_mode)
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
 def test_outputs_that_are_not_as_in_dvc_lock_never_come_into_the_cache(ran):
+    assert "up to date" in ran.dvc("status").stdout, "DVC has looked at all files"
     damage(ran.folder / "data/b1")
     shutil.rmtree(ran.folder / ".dvc/cache")
     said = []

@@ -16,12 +16,9 @@ from pipelines.errors import LongtailError
 from pipelines.params import Compute
 
 
-def stages(*marks: str | None, long: str = "") -> list[graph.Stage]:
-    """Stages named 0, 1 and so on; those in `long` take long."""
-    return [
-        graph.Stage(name=str(i), description="", needs=(), workers=mark, long=str(i) in long, metrics=())
-        for i, mark in enumerate(marks)
-    ]
+def stages(*marks: str | None) -> list[graph.Stage]:
+    """Stages named 0, 1 and so on."""
+    return [graph.Stage(str(i), "", needs=(), workers=mark, metrics=()) for i, mark in enumerate(marks)]
 
 
 def compute(workers: int, device: str = "cpu") -> Compute:
@@ -41,11 +38,6 @@ def compute(workers: int, device: str = "cpu") -> Compute:
 def test_stages_share_the_workers(given, marks, together):
     chosen = graph.ready(stages(*marks), set(), [], given)
     assert "".join(stage.name for stage in chosen) == together
-
-
-def test_a_long_stage_comes_first():
-    waiting = stages("one", "one", "one", long="2")
-    assert [stage.name for stage in graph.ready(waiting, set(), [], compute(2))] == ["2", "0"]
 
 
 def test_a_stage_that_takes_all_workers_starts_when_one_is_free():

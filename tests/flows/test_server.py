@@ -69,15 +69,13 @@ def test_a_server_that_can_not_start_is_one_line(clean, monkeypatch):
 
 
 def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, databases, tmp_path, monkeypatch):
-    import mlflow
-
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     shutil.copy(databases / "mlflow.db", tmp_path)
-    client = mlflow.MlflowClient(tracking_uri=f"sqlite:///{tmp_path}/mlflow.db")
-    of_runs = client.create_experiment(tracking.EXPERIMENT)
     port = server._free_port()
     with server.mlflow_pages(clean, port) as url:
-        assert server.experiment(url) == f"{url}/#/experiments/{of_runs}/runs?{server.TRAINING}"
+        assert server.experiment(url) == url, "there is none yet"
+        made = requests.post(f"{url}/api/2.0/mlflow/experiments/create", json={"name": tracking.EXPERIMENT}).json()
+        assert server.experiment(url) == f"{url}/#/experiments/{made['experiment_id']}/runs?{server.TRAINING}"
         assert server.port_for(None, port) not in (port, 0), "a usual port that is taken"
         assert server.port_for(port, 1) == port, "one that was asked for is not changed"
         with pytest.raises(LongtailError, match=f"port {port} is taken"), server.mlflow_pages(clean, port):

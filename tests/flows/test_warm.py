@@ -125,10 +125,10 @@ def test_dvc_lock_gets_the_bytes_that_dvc_itself_writes(root, tmp_path):
     from dvc.utils.serialize import modify_yaml
 
     whole = (root / "dvc.lock").read_text()
-    odd = {"params": {"params.yaml": {"passage": "{title}\n{text}", "none": None, "share": 1e-05, "yes": "no"}}}
+    odd = {"passage": "{title}\n{text}", "none": None, "share": 1e-05, "yes": "no"}
     stages = yaml.load(whole, yaml.CSafeLoader)["stages"]
     names = ("report", "answer@popqa-tiny-bm25", "a new one")
-    entries = {name: stages.get(name, {"cmd": "true"}) | odd for name in names}
+    entries = {name: stages.get(name, {"cmd": "true"}) | {"params": {"params.yaml": {**odd}}} for name in names}
     for folder, modify in (("dvc", modify_yaml), ("here", functools.partial(warm.modified_lock, None))):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "dvc.lock").write_text(whole)

@@ -1,4 +1,4 @@
-"""The term frequency stage: mentions of each subject's names, whatever the number of passes, resumed where killed."""
+"""The term frequency stage: mentions of each subject's names, whatever the number of passes."""
 
 import gzip
 import json
@@ -77,26 +77,6 @@ def test_the_same_bytes_whatever_passes_and_workers(monkeypatch, workers):
     monkeypatch.setattr(term_frequency, "NAMES_PER_GB", 2)
     assert build(workers=workers)[1] == counts
     assert OUT.read_bytes() == before
-
-
-def test_a_killed_run_searches_only_what_is_missing(monkeypatch):
-    monkeypatch.setattr(term_frequency, "NAMES_PER_GB", 2)
-    whole, _ = build()
-    search, passes = term_frequency.mentions.frequencies, []
-
-    def killed(names, texts, **how):
-        passes.append(names)
-        if len(passes) == 2:
-            raise KeyboardInterrupt
-        return search(names, texts, **how)
-
-    monkeypatch.setattr(term_frequency.mentions, "frequencies", killed)
-    with pytest.raises(KeyboardInterrupt):
-        build()
-    assert build()[0] == whole
-    assert len(passes) == 3
-    assert passes[1] == passes[2] != passes[0]
-    assert list(Path(".longtail/shards").glob("*")) == []
 
 
 def test_bad_lines_are_rejected_once_however_many_passes(monkeypatch):

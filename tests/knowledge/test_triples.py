@@ -48,20 +48,14 @@ def test_triples_carry_names_popularity_and_term_frequency_and_what_falls_out_is
     assert (triples[2]["o_wiki_title"], triples[2]["o_pop"]) == (None, None)
     assert set(entities) == {"Q10", "Q11", "Q20", "Q21", "Q30"}
     assert (entities["Q11"]["term_frequency"], entities["Q20"]["term_frequency"]) == (1, None)
+    assert [t["s_pop"] for t in triples] == [10, 10, 10, None], "an article without views is of unknown popularity"
+    assert {qid for qid, row in entities.items() if row["popularity"] is None} == {"Q11", "Q21", "Q30"}
+    assert (counts["articles_without_views"], counts["triples_of_unknown_popularity"]) == (2, 1)  # Q21 has no article
     assert (counts["labelled_entities"], counts["entities_with_views"], counts["subjects_in_c4"]) == (5, 2, 1)
     assert (counts["claims"], counts["triples"], counts["subjects"]) == (7, 4, 2)
     reasons = ("subject_without_label", "object_without_label", "object_not_in_source")
     dropped = {name: n for name, n in counts.items() if name.startswith("dropped.")}
     assert dropped == {f"dropped.{reason}": 1 for reason in reasons}
-
-
-def test_an_article_without_views_is_of_unknown_popularity_not_of_none_and_is_counted():
-    triples, entities, counts = build()
-    assert [t["s_pop"] for t in triples] == [10, 10, 10, None]
-    assert 0 not in [n for t in triples for n in (t["s_pop"], t["o_pop"])]
-    assert {qid for qid, row in entities.items() if row["popularity"] is None} == {"Q11", "Q21", "Q30"}
-    assert counts["articles_without_views"] == 2  # Q21 has no article
-    assert counts["triples_of_unknown_popularity"] == 1
 
 
 def test_the_same_tables_give_the_same_bytes_whatever_threads_and_memory():

@@ -289,6 +289,7 @@ def test_a_report_from_disk_names_the_command_and_a_served_one_leads_to_the_ques
     shutil.copytree(files["report"].parent, data / "report", dirs_exist_ok=True)
     with explorer.serving(open_run=lambda: Run(data, SETTINGS)) as address:
         page = opened(f"{address}/report/")
+        assert page.locator(examples_link).count() > 0
         question = page.locator(examples_link).first.inner_text()
         page.locator(examples_link).first.click()
         page.wait_for_url(f"{address}/question?**")

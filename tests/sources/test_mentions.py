@@ -1,8 +1,5 @@
 """Names in texts: they count where they stand exactly as written, as whole words, all of them or the longest."""
 
-import csv
-import gzip
-import json
 import re
 from collections import Counter
 
@@ -92,22 +89,3 @@ def test_every_occurrence_says_its_text(monkeypatch):
     found = [np.stack(pair, axis=1).tolist() for pair in mentions.Names(["Ada", "Bob"]).find(texts)]
     assert len(found) > 1
     assert sorted(tuple(pair) for pairs in found for pair in pairs) == [(0, 0), (3, 0), (3, 1), (3, 1), (4, 0)]
-
-
-@pytest.mark.parametrize("longest", [False, True])
-def test_the_published_subjects_in_real_texts_as_a_search_name_by_name_finds_them(real, longest):
-    with (real / "popqa/popQA.tsv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    names = sorted({name for row in rows for name in (row["subj"], *json.loads(row["s_aliases"])) if name})
-    texts = [
-        json.loads(line)["text"]
-        for path in sorted((real / "c4").glob("*.json.gz"))
-        for line in gzip.decompress(path.read_bytes()).splitlines()
-    ]
-    counts = np.zeros(len(names), int)
-    for text in texts:
-        there = [number for number, name in enumerate(names) if name in text]
-        for *_, number in by_hand([names[n] for n in there], text, longest):
-            counts[there[number]] += 1
-    assert mentions.frequencies(names, texts, longest=longest).tolist() == counts.tolist()
-    assert counts.sum() > 100

@@ -115,17 +115,6 @@ def test_questions_stay_as_they_were_published_and_the_files_say_where_they_are_
     assert "<id>101000</id>\n      <timestamp>2026-10-01T12:00:00Z</timestamp>" in xml  # the revision
 
 
-@pytest.mark.slow
-def test_every_published_title_finds_its_page(wikimedia: Wikimedia, real: Path) -> None:
-    published = read_published(real / "popqa/popQA.tsv", Rejects(0.0))
-    titles = {*published["s_wiki_title"].to_pylist()}
-    played(wikimedia, {title: f"about {title}" for title in sorted(titles)})
-    chosen = asking(wikimedia, root=str(real), files={"popqa": ["popqa/popQA.tsv"]})
-    assert run(chosen)["pages"] == len(titles)
-    assert QUESTIONS.read_bytes() == (real / "popqa/popQA.tsv").read_bytes()
-    assert {*pages()} == titles
-
-
 def test_the_laptop_profile_fetches_by_address_and_from_the_api(wikimedia: Wikimedia, root: Path) -> None:
     profile = params_file.parse(yaml.safe_load(compose("laptop", root)))
     with pytest.raises(LongtailError, match="contact is null"):

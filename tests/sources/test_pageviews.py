@@ -51,6 +51,7 @@ def test_views_are_summed_over_access_methods_spellings_and_files(tmp_path):
     paths = [saved(tmp_path / "user.bz2", LINES), saved(tmp_path / "spider.txt", more)]
     asked = ("Ada Lovelace", "AT&T", "100% Wolf", "C++", "Café", "Never viewed", "Unviewed")
     assert views(paths, *asked) == {"Ada Lovelace": 119, "AT&T": 7, "100% Wolf": 6, "C++": 5, "Café": 7}
+    assert views([], "Ada Lovelace") == {}, "no file means no views"
 
 
 @pytest.mark.parametrize("block", [60, 61, 97, 150, 1 << 24])
@@ -157,21 +158,15 @@ def test_an_article_that_was_moved_later_is_found_by_its_page_id_and_its_old_tit
     assert counts == {"X": 60} | ({X: expected} if expected else {})
 
 
-def test_a_title_that_another_article_has_taken_over_counts_for_the_page_that_was_there(tmp_path):
-    saved(tmp_path / "v.txt", "en.wikipedia Mercury 5 desktop 900 A900\nen.wikipedia Mercury 6 desktop 1 A1\n")
-    pages = [(5, "Mercury (planet)"), (6, "Mercury")]
-    assert views([tmp_path / "v.txt"], "Mercury", "Mercury (planet)", pages=pages) == {
-        "Mercury": 1,
-        "Mercury (planet)": 900,
-    }
-
-
-def test_an_article_that_is_a_redirect_keeps_the_views_of_its_title(tmp_path):
+def test_views_of_a_title_that_became_another_articles_or_a_redirect_count_for_the_page_that_was_there(tmp_path):
+    path = saved(tmp_path / "v.txt", "en.wikipedia Mercury 5 desktop 900 A900\nen.wikipedia Mercury 6 desktop 1 A1\n")
+    counts = views([path], "Mercury", "Mercury (planet)", pages=[(5, "Mercury (planet)"), (6, "Mercury")])
+    assert counts == {"Mercury": 1, "Mercury (planet)": 900}
     lines = "en.wikipedia Bonnie_Parker 1 desktop 3 A3\nen.wikipedia Bonnie_Parker 2 desktop 4 A4\n"
-    saved(tmp_path / "v.txt", lines + "en.wikipedia Bonnie_and_Clyde 1 desktop 50 A50\n")
+    saved(path, lines + "en.wikipedia Bonnie_and_Clyde 1 desktop 50 A50\n")
     pages = [(1, "Bonnie and Clyde"), (2, "Bonnie Parker")]
     for target in ("Bonnie and Clyde", "Unasked"):
-        counts = views([tmp_path / "v.txt"], "Bonnie Parker", "Bonnie and Clyde", pages=pages, redirects=[(2, target)])
+        counts = views([path], "Bonnie Parker", "Bonnie and Clyde", pages=pages, redirects=[(2, target)])
         assert sum(counts.values()) == 57
         assert target == "Unasked" or counts == {"Bonnie Parker": 7, "Bonnie and Clyde": 50}
 

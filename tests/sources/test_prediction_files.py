@@ -104,15 +104,11 @@ SEARCH_R1 = [
     {"qid": id_, "query": question, "gt_answers": gold, "final_answer": said, "is_correct": n == 0}
     for n, id_, question, gold, said in ROWS
 ]
-AUTHORS = quoted(
-    [
-        ["", "id", "subj", "prop", "possible_answers", "question", "is_correct", "prompt", "pred", "generation"],
-        *(
-            [str(n), f"{id_}.0", "x", "genre", json.dumps(gold), question, str(n == 0), "Q: x\n\nQ: y", said, "All"]
-            for n, id_, question, gold, said in ROWS
-        ),
-    ]
-)
+AUTHORS = [["", "id", "subj", "prop", "possible_answers", "question", "is_correct", "prompt", "pred", "generation"]]
+AUTHORS += [
+    [str(n), f"{id_}.0", "x", "genre", json.dumps(gold), question, str(n == 0), "Q: x\n\nQ: y", said, "All"]
+    for n, id_, question, gold, said in ROWS
+]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +119,7 @@ AUTHORS = quoted(
         ("popqa_7b.json", SELF_RAG, "Self-RAG's results", {}),
         ("100.jsonl", lines(VERL), "Search-R1's results", {}),
         ("inference.jsonl", lines(SEARCH_R1), "Search-R1's results", {"qid": IDS}),
-        ("model=a-input=b.csv", AUTHORS, "the PopQA authors' results (CSV)", {"id": IDS}),
+        ("model=a-input=b.csv", quoted(AUTHORS), "the PopQA authors' results (CSV)", {"id": IDS}),
     ],
 )
 def test_the_layouts_of_published_systems(tmp_path, name, content, layout, keys):
@@ -165,23 +161,17 @@ def test_a_score_that_is_no_judgement_is_left_alone_and_an_answer_beside_one_is_
 
 
 def test_lists_empties_and_whole_texts_of_reasoning_are_counted(tmp_path):
-    said = [
-        ["Paris"],
-        ["Paris", "Rome"],
-        "['Oslo']",
-        None,
-        "  ",
-        "<think>Rome?</think> Paris",
-        "x" * 1001,
-        "[sic] Bern",
-    ]
+    said = [["Paris"], ["Paris", "Rome"], "['Oslo']", None, "  "]
+    said += ["<think>Rome?</think> Paris", "x" * 1001, "[sic] Bern"]
     read = prediction_files.read(write(tmp_path, "a.json", [{"id": n, "pred": text} for n, text in enumerate(said)]))
     assert read.texts[:5] == ["Paris", "Paris", "Oslo", "", ""]
     assert (read.lists, read.empty, read.reasoning) == (3, 2, 2)
-    described = " ".join(read.described())
-    assert "2 of 8 predictions are empty" in described
-    assert "3 of 8 predictions are lists" in described
-    assert "2 of 8 predictions are whole texts of reasoning" in described
+    for counted in (
+        "2 of 8 predictions are empty",
+        "3 of 8 predictions are lists",
+        "2 of 8 predictions are whole texts",
+    ):
+        assert counted in " ".join(read.described())
 
 
 def test_texts_that_end_with_a_marked_answer_are_counted_until_a_pattern_cuts_it_out(tmp_path):
@@ -203,7 +193,6 @@ def test_a_pattern_cuts_the_last_answer_out_of_a_text(tmp_path):
     assert prediction_files.read(path, pattern="(?i)(TAG)$").texts == ["", "tag", ""]
     whole = prediction_files.read(path, pattern="(nowhere)")
     assert (whole.uncut, whole.texts[1]) == (None, "no tag"), "a file without it stays whole"
-
     path = write(tmp_path, "a.json", ["so it is Rome \n", " Oslo: yes"])
     assert prediction_files.read(path, pattern=r"\b(\w+) \n").texts == ["Rome", ""], "it sees blanks and line ends"
     assert prediction_files.read(path, pattern=r"\b(\w+)$").texts == ["Rome", "yes"], "as they make no difference to $"
@@ -238,13 +227,10 @@ def test_a_pattern_that_cannot_cut_is_refused_in_plain_words(pattern, fault, tex
     assert str(error.value).endswith("; expected a pattern with a group, as '<answer>(.*?)</answer>'")
 
 
-def test_a_tab_separated_file_without_quotes_keeps_its_quotes_and_rows(tmp_path):
+def test_quotes_without_quoting_long_cells_and_another_unicode_normalisation_are_read(tmp_path):
     """Read as quoted, the first row's quote would end in the second, and swallow it."""
     read = prediction_files.read(write(tmp_path, "a.tsv", 'id\tpred\n1\t"Heroes\n2\tby "Bowie"\n3\tc"\n'))
     assert (read.ids["id"], read.texts) == (["1", "2", "3"], ['"Heroes', 'by "Bowie"', 'c"'])
-
-
-def test_cells_may_be_long_and_another_unicode_normalisation_is_the_same_text(tmp_path):
     long = "x" * 300_000  # more than Python's reader usually takes
     assert prediction_files.read(write(tmp_path, "a.csv", f'id,pred\n1,"{long}"\n2,b\n')).texts == [long, "b"]
     read = prediction_files.read(write(tmp_path, "a.json", [{"question": "Beyonce\u0301?", "pred": "Me\u0301xico"}]))
@@ -265,6 +251,9 @@ def test_cells_may_be_long_and_another_unicode_normalisation_is_the_same_text(tm
         ("a.csv", b"id,pred\n1,\xff\n", "line 2: not UTF-8"),
         ("a.json", "[]", "an empty list"),
         ("a.json", '[{"id": 1, "pred": "a"}', "not JSON .it ends before the list does"),
+        ("a.json", '[{"id": 1, "pred": "a"},, ]', "not JSON"),
+        ("a.json", '["\\ud800"]', "not JSON .half of a surrogate pair"),
+        ("a.json", "[" * 200_000, "not JSON .nested too deeply"),
         ("a.json", '[{"id": 1, "pred": "a"}, 3]', "element 2: no JSON object"),
         ("a.json", '[{"id": 1, "pred": "a"}, {"id": 2}]', "row 2: other columns than the first"),
         ("a.json", '[{"id": 1, "pred": "a", "Pred": "b"}]', "two columns 'pred'"),

@@ -1,15 +1,13 @@
-"""What wikitext links to, and how many articles link to one, worked out by hand and by a loop."""
+"""What wikitext links to, and how many articles link to one, worked out by hand."""
 
-import re
 from pathlib import Path
 
 import duckdb
 import pytest
 
 from pipelines.sources import wikilinks
-from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikilinks import Links, count_incoming, targets, titles
-from pipelines.sources.wikipedia import Page, parts, read_articles
+from pipelines.sources.wikipedia import Page
 
 CASES = {
     "[[Paris]]": ["Paris"],
@@ -74,38 +72,3 @@ def test_articles_that_link_to_an_article_count_once_whatever_they_call_it(tmp_p
         for i, page in enumerate(pages.items())
     ]
     assert incoming([*files, files[1]], [*expected]) == expected, "parts, and a page that is in two of them"
-
-
-def named(text: str) -> list[str]:
-    """What a page links to, by a pattern of its own: [[, and anything up to |, # or ]]."""
-    text = re.sub(r"(?s)<!--.*?-->|<nowiki>.*?</nowiki>|<(pre|math|source)\b[^>/]*>.*?</\1>", "", text)
-    found = []
-    for piece in text.split("[[")[1:]:
-        name, sign = re.match(r"([^|\]\[{}<>\n]*)(\||\]\]|)", piece).groups()
-        name = " ".join(name.partition("#")[0].replace("_", " ").replace("&amp;", "&").split())
-        if sign and name:
-            found.append(name[0].upper() + name[1:])
-    return found
-
-
-def test_links_of_a_real_dump_as_a_plain_loop_counts_them(real: Path, tmp_path: Path) -> None:
-    redirects: list[Page] = []
-    files = sorted((real / "wikipedia").glob("*.xml*.bz2"))
-    dump_parts = [part for file in files for part in parts(file)]
-    articles = [page for part in dump_parts for page in read_articles(part, Rejects(1.0), redirects)]
-    links = Links(tmp_path / "links.parquet")
-    links.redirects += redirects
-    for page in articles:
-        links.add(page.title, page.text)
-    links.close()
-    targets_of = [(page.title, set(named(page.text))) for page in articles]
-    names: dict[str, set[str]] = {page.title: {page.title} for page in articles}
-    for page in redirects:
-        names.setdefault("".join(named(page.text)[:1]), set()).add(page.title)
-    expected = {
-        title: sum(other != title and bool(names[title] & linked) for other, linked in targets_of)
-        for title in {page.title for page in articles}
-    }
-    assert incoming([tmp_path / "links.parquet"], sorted(expected)) == expected
-    assert redirects
-    assert sum(expected.values()) > 50

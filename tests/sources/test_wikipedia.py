@@ -58,10 +58,13 @@ A = page(1, "a", "b")
 
 @pytest.mark.parametrize("head", [HEAD + SITEINFO, HEAD])
 def test_articles_only_with_or_without_a_siteinfo_header(tmp_path: Path, head: str) -> None:
-    pages, rejects = read(saved(tmp_path / "dump.xml.bz2", head + BODY + END))
+    dump, redirects = saved(tmp_path / "dump.xml.bz2", head + BODY + END), []
+    pages, rejects = read(dump)
     assert pages == [Page("7", "First & last", "Some ''text''."), Page("10", "C:\\ drive", "")]
     assert rejects.skipped == {"redirect": 1, "other_namespace": 1}
     assert rejects.read == 4
+    assert list(read_articles(Part(dump), Rejects(0.0), redirects)) == pages
+    assert redirects == [Page("8", "Old name", "#REDIRECT [[First]]")]
 
 
 @pytest.mark.parametrize(
@@ -123,18 +126,6 @@ def test_the_real_excerpts_as_a_whole_and_in_parts(tmp_path: Path, real: Path, m
     ordinary.symlink_to(long)
     assert len(parts(ordinary)) == 5
     assert read(parts(ordinary))[0] == pages
-    plain = bz2.decompress(long.read_bytes())
-    begin, end = plain.index(b"<page>"), plain.rindex(b"</page>") + 7
-    texts = [text + b"</page>\n" for text in plain[begin:end].split(b"</page>")[:-1]]
-    data, lines = bz2.compress(plain[:begin]), []
-    for first in range(0, len(texts), 20):
-        lines += [b"%d:1:x" % len(data)] * len(texts[first : first + 20])
-        data += bz2.compress(b"".join(texts[first : first + 20]))
-    dump = tmp_path / f"{MULTISTREAM}.xml.bz2"
-    dump.write_bytes(data + bz2.compress(plain[end:]))
-    saved(tmp_path / f"{MULTISTREAM}-index.txt.bz2", b"\n".join(lines))
-    assert len(parts(dump, 4)) == 3
-    assert read(parts(dump, 4))[0] == pages
 
 
 # A multistream dump, in parts by its index
