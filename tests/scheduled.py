@@ -59,5 +59,11 @@ class Schedules:
                 " WHERE r.start_time IS NOT NULL ORDER BY r.start_time"
             ).fetchall()
 
+    def late(self) -> int:
+        """How many flow runs have not begun although their time has come."""
+        now = "SELECT count(*) FROM flow_run WHERE start_time IS NULL AND expected_start_time < datetime('now')"
+        with sqlite3.connect(self.folder / ".longtail/prefect/prefect.db") as database:
+            return database.execute(now).fetchone()[0]
+
     def ended(self, state: str) -> list[str]:
         return [message for kind, message in self.runs() if kind == state]

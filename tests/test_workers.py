@@ -220,10 +220,10 @@ def test_a_model_that_is_too_large_to_be_sent_has_to_lie_where_the_workers_see_i
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.slow)])
-def store(request, project, monkeypatch) -> Iterator[str]:
+def store(request, monkeypatch) -> Iterator[str]:
     """The URL of a place to which this process and the workers have access."""
     if request.param == "folder":
-        yield f"file://{project}/store"
+        yield "file://store"  # in the working folder, whose name may have a blank, which a URL may not
         return
     from moto.server import ThreadedMotoServer
 

@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 import quick_project
-from quick_project import Prefect, Project
+from quick_project import LAST, Prefect, Project
 from user_folder import LAPTOP
 
 
@@ -72,12 +72,12 @@ def project(root, place, fresh, prefect) -> Project:
 
 @pytest.fixture(scope="session")
 def first(root, place, fresh, prefect, tmp_path_factory) -> Project:
-    """The quick project after its first run, which said `done`. Tests work on copies."""
+    """The quick project after its first run, which said `done`, and `logged` to Prefect. Tests work on copies."""
     project = Project(refill(place, fresh), root, prefect)
     done = project.longtail("run")
     assert done.returncode == 0, done.stdout + done.stderr
     project.folder = shutil.copytree(place, tmp_path_factory.mktemp("ran") / "project", symlinks=True)
-    project.done = done
+    project.done, project.logged = done, prefect.ask(f"SELECT message FROM log WHERE flow_run_id = {LAST}")
     return project
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from fetching import saved
 
 from pipelines import draws
-from pipelines.sources import c4, mentions
+from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects
 
 
@@ -36,11 +36,3 @@ def test_a_sample_of_less_than_it_may_have_is_all_texts_in_the_files_order(tmp_p
     sample = c4.draw_sample(paths, 1, 0, Rejects(0.0))
     assert list(c4.read_sample(paths, sample)) == ["0 b", "a", "1 b", "a", "2 b", "a"]
     assert (sample.texts, sample.size) == (6, 12)
-
-
-def test_real_shards_parse(real):
-    rejects = Rejects(0.0)
-    files = sorted((real / "c4").glob("*.json.gz"))
-    texts = list(c4.read_sample(files, c4.draw_sample(files, 800, 0, rejects)))
-    assert (len(texts), rejects.read) == (30, 30)
-    assert mentions.frequencies(["New York", "the"], texts).tolist() == [2, 418]

@@ -47,26 +47,18 @@ def test_without_spanning_cells_a_row_is_a_line(tmp_path, stray):
     assert (rows[1][1] is None) == (stray != 'x"')
 
 
-def test_a_row_has_a_bounded_number_of_lines(tmp_path):
-    inside = "\n" * MOST_LINES
-    (tmp_path / "a.csv").write_text(f'1,"{inside}"\n2,3\n')
-    rows = list(table_rows(tmp_path / "a.csv", ",", 2))
-    assert rows[0] == (1, None, '1,"')
-    assert rows[-1] == (MOST_LINES + 2, ["2", "3"], "2,3")
-
-
-def test_lines_that_would_be_a_row_of_another_width_stay_apart(tmp_path):
-    (tmp_path / "a.csv").write_text('1,"a\nb",2,3\n4,5\n')
-    assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",", 2)] == [None, ['b"', "2", "3"], ["4", "5"]]
-    assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",", 4)] == [["1", "a\nb", "2", "3"], ["4", "5"]]
-
-
-def test_a_cell_too_long_for_the_reader_is_no_row(tmp_path):
-    (tmp_path / "a.csv").write_text(f"{'x' * 200_000},1\n2,3\n")
-    assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",", 2)] == [None, ["2", "3"]]
-
-
-@pytest.mark.parametrize("ends", ["\n", "\r\n"])
-def test_a_byte_order_mark_and_either_line_end_are_no_part_of_a_cell(tmp_path, ends):
-    (tmp_path / "a.csv").write_bytes(f"\ufeffa,b{ends}c,d{ends}".encode())
-    assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",")] == [["a", "b"], ["c", "d"]]
+@pytest.mark.parametrize(
+    ("text", "columns", "rows"),
+    [
+        ('1,"a\nb",2,3\n4,5\n', 2, [None, ['b"', "2", "3"], ["4", "5"]]),  # lines that would be a row of another width
+        ('1,"a\nb",2,3\n4,5\n', 4, [["1", "a\nb", "2", "3"], ["4", "5"]]),
+        (f"{'x' * 200_000},1\n2,3\n", 2, [None, ["2", "3"]]),  # a cell too long for Python's reader
+        ("\ufeffa,b\nc,d\n", 2, [["a", "b"], ["c", "d"]]),  # a byte order mark
+        ("\ufeffa,b\r\nc,d\r\n", 2, [["a", "b"], ["c", "d"]]),
+        (f'1,"{chr(10) * MOST_LINES}"\n2,3\n', 2, [None, *[[]] * (MOST_LINES - 1), None, ["2", "3"]]),
+    ],
+    ids=range(6),
+)
+def test_lines_are_put_together_only_where_they_are_a_row(tmp_path, text, columns, rows):
+    (tmp_path / "a.csv").write_bytes(text.encode())
+    assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",", columns)] == rows

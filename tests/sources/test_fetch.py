@@ -98,15 +98,6 @@ def test_a_missing_root_is_named(root: str | None, message: str) -> None:
         run(settings({"nq": ["*.jsonl"]}, root=root, **HERE))
 
 
-def test_a_failed_fetch_leaves_the_last_one_as_it_was() -> None:
-    in_root("a.jsonl", b"1")
-    run(settings({"nq": ["a.jsonl"]}, **HERE))
-    before = manifest()
-    with pytest.raises(LongtailError):
-        run(settings({"nq": ["a.jsonl"], "pile": ["none"]}, **HERE))
-    assert manifest() == before
-
-
 def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
     values = yaml.safe_load(profiles.compose("sample", root))["world"]
     world = params.World(**{**values, "entities": 60, "lm_documents": 200, "questions": 20})
@@ -175,25 +166,6 @@ def test_statements_come_from_the_query_service(wikimedia: Wikimedia, queried: p
     assert {file.name: file.read_bytes() for file in (RAW / "wikidata").glob("[!.]*")} == fetched
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"source": "files"}, "wikidata.source is query_service and fetch.source files, expected wikimedia"),
-        ({"source": "world"}, "wikidata.source is query_service and fetch.source world, expected wikimedia"),
-        ({"files": {"wikidata": ["x.json"]}}, "fetch.files names a dump under wikidata"),
-        ({"files": {"nq": ["none"]}}, "root/none: no such file"),
-    ],
-)
-def test_what_does_not_go_with_the_query_service_is_said_before_it_is_asked(
-    wikimedia: Wikimedia, queried: params.Wikidata, change: dict, message: str
-) -> None:
-    Path("root").mkdir()
-    with pytest.raises(LongtailError, match=message):
-        run(settings({}).model_copy(update=change), queried)
-    assert not wikimedia.requests
-    assert not RAW.exists()
-
-
 def test_a_fetch_that_broke_off_goes_on_and_asks_for_nothing_it_has(wikimedia, queried) -> None:
     """tests/sources/test_wikimedia.py kills one that asks."""
     queried = queried.model_copy(update={"page": 1})
@@ -207,3 +179,37 @@ def test_a_fetch_that_broke_off_goes_on_and_asks_for_nothing_it_has(wikimedia, q
     assert len(asked) <= len(set(asked)) + 3, "but for those under way when it broke off"
     run(settings({}), queried)
     assert manifest() == broken_off
+
+
+# What can't go together
+
+QUERIED, PAGES = (
+    {"source": "query_service"},
+    {"pages": params.Pages(api="x", max_subjects=None, namesakes=False, others=0)},
+)
+POPQA = {"popqa": ["popQA.tsv"]}
+
+
+@pytest.mark.parametrize(
+    ("files", "change", "wikidata", "message"),
+    [
+        ({}, HERE, QUERIED, "wikidata.source is query_service and fetch.source files, expected wikimedia"),
+        ({}, {"source": "world"}, QUERIED, "wikidata.source is query_service and fetch.source world, expected"),
+        ({"wikidata": ["x.json"]}, {}, QUERIED, "fetch.files names a dump under wikidata"),
+        ({"nq": ["none"]}, {}, QUERIED, "root/none: no such file"),
+        (POPQA, PAGES | HERE, {}, "fetch.pages asks for .*expected fetch.source: wikimedia"),
+        ({"nq": ["popQA.tsv"]}, PAGES, {}, "popQA.tsv under fetch.files.popqa"),
+        (POPQA | {"wikipedia": ["x.xml"]}, PAGES, {}, "leave the dump out"),
+        ({"popqa": ["other.tsv"]}, PAGES, {}, r"fetch\.files\.popqa has no popQA\.tsv"),
+    ],
+)
+def test_what_does_not_go_together_is_said_before_anything_is_asked(
+    wikimedia, queried, files, change, wikidata, message
+):
+    for name in ("popQA.tsv", "other.tsv"):
+        in_root(name)
+    chosen = settings(files, **change)
+    with pytest.raises(LongtailError, match=message):
+        run(chosen, queried.model_copy(update={"source": "dump"} | wikidata))
+    assert not wikimedia.requests
+    assert not RAW.exists()

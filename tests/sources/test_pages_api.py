@@ -227,24 +227,6 @@ def test_an_answer_without_its_pages_is_asked_for_again(wikimedia: Wikimedia, bo
 
 
 @pytest.mark.parametrize(
-    ("change", "contact", "message"),
-    [
-        ({"source": "files"}, "x@y", "fetch.pages asks for .*expected fetch.source: wikimedia"),
-        ({"files": {"nq": ["popQA.tsv"]}}, "x@y", "popQA.tsv under fetch.files.popqa"),
-        ({"files": {"popqa": ["popQA.tsv"], "wikipedia": ["x.xml"]}}, "x@y", "leave the dump out"),
-        ({"files": {"popqa": ["other.tsv"]}}, "x@y", r"fetch\.files\.popqa has no popQA\.tsv"),
-        ({}, None, "contact is null"),
-    ],
-)
-def test_what_cannot_go_together_is_said_before_anything_is_asked(wikimedia, change, contact, message) -> None:
-    ask_about(["Here"])
-    Path("root/other.tsv").write_text("x")
-    with pytest.raises(LongtailError, match=message):
-        run(asking(wikimedia, **change), contact=contact)
-    assert not wikimedia.requests
-
-
-@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("id\tsubj\n1\tx\n", "no column s_uri or s_wiki_title"),
