@@ -203,9 +203,7 @@ POPQA = {"popqa": ["popQA.tsv"]}
         ({"popqa": ["other.tsv"]}, PAGES, {}, r"fetch\.files\.popqa has no popQA\.tsv"),
     ],
 )
-def test_what_does_not_go_together_is_said_before_anything_is_asked(
-    wikimedia, queried, files, change, wikidata, message
-):
+def test_what_cannot_go_together_is_said_before_any_request(wikimedia, queried, files, change, wikidata, message):
     for name in ("popQA.tsv", "other.tsv"):
         in_root(name)
     chosen = settings(files, **change)

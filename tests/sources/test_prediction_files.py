@@ -166,11 +166,7 @@ def test_lists_empties_and_whole_texts_of_reasoning_are_counted(tmp_path):
     read = prediction_files.read(write(tmp_path, "a.json", [{"id": n, "pred": text} for n, text in enumerate(said)]))
     assert read.texts[:5] == ["Paris", "Paris", "Oslo", "", ""]
     assert (read.lists, read.empty, read.reasoning) == (3, 2, 2)
-    for counted in (
-        "2 of 8 predictions are empty",
-        "3 of 8 predictions are lists",
-        "2 of 8 predictions are whole texts",
-    ):
+    for counted in ("2 of 8 predictions are empty", "3 of 8 predictions are lists", "2 of 8 predictions are whole"):
         assert counted in " ".join(read.described())
 
 

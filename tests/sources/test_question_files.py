@@ -13,9 +13,7 @@ from pipelines.sources.question_files import Question, read_questions, read_ques
 from pipelines.sources.rejects import Rejects
 
 NQ = [{"question": "who is it ", "answer": ["Number 1", "the one"]}, {"question": "when", "answer": ["1789"]}]
-FLASHRAG = [
-    {"id": f"test_{i}", "question": row["question"], "golden_answers": row["answer"]} for i, row in enumerate(NQ)
-]
+FLASHRAG = [{"id": f"t_{i}", "question": row["question"], "golden_answers": row["answer"]} for i, row in enumerate(NQ)]
 TRIVIA = [
     {"question": row["question"], "question_id": f"tc_{i}", "question_source": "", "entity_pages": {"title": []}}
     | {"answer": {"aliases": [*row["answer"], "One"], "normalized_aliases": ["x"], "value": row["answer"][-1]}}

@@ -76,11 +76,8 @@ def reasons(rejects: Rejects) -> list[tuple[int, str]]:
 
 OUTRANKED = {"outranked_statement": 1}
 UNKNOWN, NONE = (statement(None, snaktype=kind) for kind in ("somevalue", "novalue"))
-A_PROPERTY, A_TEXT = statement(5), statement(5)
-A_PROPERTY["mainsnak"]["datavalue"] = {
-    "value": {"entity-type": "property", "numeric-id": 5},
-    "type": "wikibase-entityid",
-}
+A_PROP, A_TEXT = statement(5), statement(5)
+A_PROP["mainsnak"]["datavalue"] = {"value": {"entity-type": "property", "numeric-id": 5}, "type": "wikibase-entityid"}
 A_TEXT["mainsnak"]["datavalue"] = {"value": "five", "type": "string"}
 
 
@@ -91,12 +88,8 @@ A_TEXT["mainsnak"]["datavalue"] = {"value": "five", "type": "string"}
         ([statement(2, "deprecated"), statement(3)], [3], {"deprecated_statement": 1}),
         ([statement(2, "deprecated")], [], {"deprecated_statement": 1}),
         ([UNKNOWN, statement(3), NONE], [3], {"somevalue_statement": 1, "novalue_statement": 1}),
-        (
-            [NONE | {"rank": "preferred"}, statement(3)],
-            [],
-            OUTRANKED | {"novalue_statement": 1},
-        ),  # no answer, but it outranks
-        ([A_PROPERTY, A_TEXT, statement(6)], [6], {"not_an_item_statement": 2}),
+        ([NONE | {"rank": "preferred"}, statement(3)], [], OUTRANKED | {"novalue_statement": 1}),  # it outranks
+        ([A_PROP, A_TEXT, statement(6)], [6], {"not_an_item_statement": 2}),
         ([statement(2, old=True)], [2], {}),  # the old layout
     ],
 )
@@ -110,12 +103,12 @@ def test_the_answers_are_the_items_of_the_best_statements(tmp_path, statements, 
 
 
 def test_what_is_no_item_or_has_neither_name_nor_article_is_counted_by_reason(tmp_path):
-    others = [
+    other = [
         {"entity": "Q2", "redirect": "Q1"},
         {"id": "Q3", "missing": ""},
         item(3) | {"type": "property", "id": "P3"},
     ]
-    parsed, rejects = read(dump(tmp_path / "d.json.gz", [item(1, label=None, title=None), item(2), *others]))
+    parsed, rejects = read(dump(tmp_path / "d.json.gz", [item(1, label=None, title=None), item(2), *other]))
     assert [e.qid for e in parsed] == [2]
     assert rejects.skipped == {"no_english": 1, "redirect": 1, "missing": 1, "not_an_item": 1}
     assert (rejects.rows, rejects.read) == ([], 5)
@@ -190,9 +183,7 @@ def chinese(*codes: str) -> dict[str, str]:
         ("zh", chinese("mul", "en"), {}, {"zh": "T"}, ("Taiwan", [], "T", [2])),
     ],
 )
-def test_names_are_those_of_the_language_and_its_variants_and_never_english(
-    tmp_path, code, labels, aliases, titles, expected
-):
+def test_names_are_those_of_the_language_and_never_english(tmp_path, code, labels, aliases, titles, expected):
     one = item(1, claims={"P50": [statement(2)]}) | {
         "labels": {code: {"language": code, "value": text} for code, text in labels.items()},
         "aliases": {code: [{"value": text} for text in texts] for code, texts in aliases.items()},

@@ -116,10 +116,7 @@ def test_the_real_excerpts_as_a_whole_and_in_parts(tmp_path: Path, real: Path, m
     assert (len(pages), rejects.read, dict(rejects.skipped)) == (106, 206, {"redirect": 99, "other_namespace": 1})
     assert pages[0][:2] == ("12", "Anarchism")
     of_tables, rejects = read(tables)
-    assert [page.title for page in of_tables][:2] == [
-        "Constructive vote of no confidence",
-        "List of Prison Break characters",
-    ]
+    assert [p.title for p in of_tables][:2] == ["Constructive vote of no confidence", "List of Prison Break characters"]
     assert (len(of_tables), rejects.read) == (5, 5)
     monkeypatch.setattr(bz2_blocks, "PART", 400_000)
     ordinary = tmp_path / "enwiki-pages-articles.xml.bz2"
