@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import sys
 import threading
 import unicodedata
 from collections import Counter, defaultdict
@@ -46,6 +47,11 @@ class Wikimedia(ThreadingHTTPServer):
         self.hold = 0.0  # seconds that every answer takes, so that one request too many would be seen
         self.together = 0  # requests that were at work at the same time before anything is answered
         self.stalls_after: int | None = None  # requests, after which none is answered
+
+    def handle_error(self, *of_request: object) -> None:
+        """A client that hung up is no error."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(*of_request)
 
     @property
     def address(self) -> str:

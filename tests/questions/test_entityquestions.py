@@ -154,9 +154,10 @@ def test_missing_templates_and_damaged_files_are_errors():
     with pytest.raises(LongtailError, match=r"relation_query_templates\.json: .*P20"):
         build()
     write_raw(P19=born("Ada"))
-    (RAW / "P19.test.json").write_text((RAW / "P19.test.json").read_text()[:-9])
-    with pytest.raises(LongtailError, match=r"P19\.test\.json"):
-        build()
+    for text in ((RAW / "P19.test.json").read_text()[:-9], "{}"):
+        (RAW / "P19.test.json").write_text(text)
+        with pytest.raises(LongtailError, match=r"P19\.test\.json"):
+            build()
 
 
 @pytest.mark.parametrize("name", ["P19.json", "P19.dev.json", "test/P19.test.json", "P19.test.jsonl", "readme.txt"])

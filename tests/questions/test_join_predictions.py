@@ -149,10 +149,11 @@ def test_ids_that_count_from_0_and_from_1_are_doubted_and_those_that_repeat_left
     assert found.match.described(found.read)[-1] == doubt
     found = joined([{"id": n, "pred": "x"} for n in (1, 2, 3)], Asked.of_columns(columns))
     assert found.match.doubt == ""
-    twice = Asked.of_columns(columns | {"id": [1, 1, 3]})
+    twice = columns | {"id": [1, 1, 3]}
     with pytest.raises(LongtailError, match="the question set has the id 1 more than once"):
-        joined([{"id": 1, "pred": "x"}], twice)
-    found = joined([{"question_id": "b", "pred": "x"}], Asked.of_columns({"question_id": ["a", "b", "c"]} | columns))
+        joined([{"id": 1, "pred": "x"}], Asked.of_columns(twice))
+    named = Asked.of_columns(twice | {"question_id": ["a", "b", "c"]})
+    found = joined([{"question_id": "b", "pred": "x"}], named)
     assert (found.match.questions, found.by) == ([1], "question_id = question_id")
 
 

@@ -52,11 +52,13 @@ def test_a_download_is_announced_and_says_who_asks(server: Wikimedia, capsys: py
     assert manifest()[f"wikipedia/{NAME}"]["source"] == f"{server.address}/{NAME}"
 
 
-def test_a_cut_connection_goes_on_where_it_stopped(server: Wikimedia) -> None:
-    server.faults = [None, Fault(sent=20 * web.BLOCK + 5), Fault(sent=3 * web.BLOCK)]
+def test_a_cut_connection_goes_on_where_it_stopped_and_not_behind_an_error_page(server: Wikimedia) -> None:
+    first, then = 20 * web.BLOCK + 5, 23 * web.BLOCK + 5
+    page = Fault(206, b"<html>Busy</html>", {"Content-Range": f"bytes {first}-{len(DATA) - 1}/{len(DATA)}"})
+    server.faults = [None, Fault(sent=first), page, Fault(sent=3 * web.BLOCK)]
     run(chosen(server))
     assert (RAW / "wikipedia" / NAME).read_bytes() == DATA
-    assert ranges(server) == [None, f"bytes={20 * web.BLOCK + 5}-", f"bytes={23 * web.BLOCK + 5}-"]
+    assert ranges(server) == [None, f"bytes={first}-", f"bytes={first}-", f"bytes={then}-"]
 
 
 @pytest.mark.parametrize("changed", [False, True])
