@@ -135,7 +135,7 @@ def test_a_schema_orders_and_types_the_columns_and_fills_those_that_are_not_ther
 # Files from elsewhere: what is small on disk may be large in memory.
 
 RECORD = 8  # MB of a record, and a quarter of what may be in one piece
-MOST = 190  # MB in memory beyond what a fresh process has: some times what may be in one piece
+MOST = 250  # MB in memory beyond what a fresh process has: some times what may be in one piece
 READ = """
 import re, sys
 from pathlib import Path
