@@ -41,9 +41,10 @@ def clean(tmp_path, monkeypatch):
 def test_a_server_inserts_scheduled_runs_is_used_by_others_and_ends_with_a_killed_process(clean, databases, root):
     shutil.copytree(databases / ".longtail/prefect", clean, dirs_exist_ok=True)
     environment = os.environ | {"PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1", "PYTHONPATH": str(root)}
-    with subprocess.Popen(
+    process = subprocess.Popen(
         [sys.executable, "-c", SERVING], cwd=clean, env=environment, text=True, stdout=subprocess.PIPE
-    ) as process:
+    )
+    try:
         url = process.stdout.readline().strip()
         assert url.startswith("http://127.0.0.1:")
         settings = requests.get(f"{url.removesuffix('/api')}/ui-settings").json()
@@ -51,15 +52,20 @@ def test_a_server_inserts_scheduled_runs_is_used_by_others_and_ends_with_a_kille
         with server.running(clean) as again:
             assert again == os.environ["PREFECT_API_URL"] == url, "a server that is up is used"
         assert server.last_run(url) == f"{url.removesuffix('/api')}/runs"
-        flow = requests.post(f"{url}/flows/", json={"name": "trivial"}).json()["id"]
-        hourly = {"name": "hourly", "flow_id": flow, "schedules": SCHEDULE, "paused": False}
-        assert requests.post(f"{url}/deployments/", json=hourly).ok
-        until(lambda: requests.post(f"{url}/flow_runs/filter", json={"sort": "ID_DESC"}).json())
-        ran = requests.post(f"{url}/flow_runs/", json={"flow_id": flow}).json()["id"]
-        assert requests.post(f"{url}/flow_runs/{ran}/set_state", json={"state": {"type": "RUNNING"}}).ok
+
+        def post(path: str, body: dict) -> requests.Response:  # 503 while another writer has the database
+            return until(lambda: (answer := requests.post(f"{url}/{path}", json=body)).ok and answer)
+
+        flow = post("flows/", {"name": "trivial"}).json()["id"]
+        post("deployments/", {"name": "hourly", "flow_id": flow, "schedules": SCHEDULE, "paused": False})
+        until(lambda: post("flow_runs/filter", {"sort": "ID_DESC"}).json())
+        ran = post("flow_runs/", {"flow_id": flow}).json()["id"]
+        post(f"flow_runs/{ran}/set_state", {"state": {"type": "RUNNING"}})
         assert server.last_run(url).endswith(f"/runs/flow-run/{ran}"), "one that began, not one that waits for its time"
+    finally:
         process.kill()
-        until(lambda: not server._healthy(url))
+        process.communicate()
+    until(lambda: not server._healthy(url))
 
 
 def test_a_server_that_can_not_start_is_one_line(clean, monkeypatch):
