@@ -1,5 +1,6 @@
 """What tests share: the project's root, the folder of real files where this machine has one, a played Wikimedia."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -27,21 +28,13 @@ asyncio.run(provide_database_interface().create_db())
 from mlflow import MlflowClient
 MlflowClient("sqlite:///mlflow.db").search_experiments()
 """
-SLOW = (
-    "test_end_to_end.py",
-    "test_kinds_of_runs.py",
-    "test_stages_on_workers.py",
-    "test_benchmarks.py",
-    "test_faults.py",
-    "flows",
-    "lsr",
-)
+FIRST = ("test_end_to_end.py", "test_stages_on_workers.py", "flows", "report", "lsr", "test_http_faults.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slowest files begin first, so that no core idles at the end."""
-    place = {name: number for number, name in enumerate(SLOW)}
-    items.sort(key=lambda item: place.get(item.path.relative_to(ROOT / "tests").parts[0], len(SLOW)))
+    place = {name: number for number, name in enumerate(FIRST)}
+    items.sort(key=lambda item: place.get(item.path.relative_to(ROOT / "tests").parts[0], len(FIRST)))
 
 
 @pytest.fixture(scope="session")
@@ -90,6 +83,18 @@ def databases(root, tmp_path_factory) -> Path:
         subprocess.run(command, cwd=folder, env=environment | {"PYTHONPATH": str(root)}, check=True)
 
     return once(tmp_path_factory, "databases", make)
+
+
+@pytest.fixture(autouse=True)
+def process() -> Iterator[None]:
+    """What a stage or a command sets for its process is put back: the environment, and when garbage is collected."""
+    environment, thresholds = dict(os.environ), gc.get_threshold()
+    yield
+    gc.set_threshold(*thresholds)
+    kept = {name: value for name, value in os.environ.items() if name == "PYTEST_CURRENT_TEST"}
+    if dict(os.environ) | kept != environment | kept:
+        os.environ.clear()
+        os.environ.update(environment | kept)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import signal
 import socket
 import sqlite3
@@ -130,16 +129,12 @@ def test_a_second_run_does_nothing_and_a_bad_param_is_named_before_any_work(copi
     assert re.fullmatch(r"error: params\.yaml: \w+\.top_k is -\d+: input should be greater than 0\n", done.stderr)
 
 
-def test_forced_stages_and_a_deleted_output_come_back_with_the_same_bytes(copied):
+def test_stages_that_are_forced_bring_the_same_bytes(copied):
     before = copied.hashes()
-    forced = ("questions@popqa", "chunk@wikipedia", "base_retriever@dense", "report")
+    forced = ("questions@popqa", "chunk@wikipedia", "report")
     done = copied("dvc", "repro", "--force", "--single-item", *forced)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Running stage") == len(forced)
-    shutil.rmtree(copied.folder / "data/knowledge/triples")
-    assert copied.longtail("run").returncode == 0
-    assert (copied.folder / "data/knowledge/triples/triples.parquet").is_file()
-    assert copied("dvc", "status").stdout.strip() == "Data and pipelines are up to date."
     assert copied.hashes() == before
 
 

@@ -115,6 +115,7 @@ def test_one_corpus_gives_what_there_is_something_for(run, sources, profile, bro
     assert run.longtail("status").splitlines()[-1] == f"{len(stages)} of {len(stages)} stages are up to date"
 
 
+@pytest.mark.slow
 def test_predictions_alone_give_thresholds(run, sources):
     run.set_params("predictions", sources)
     with (sources / "popqa/popQA.tsv").open(encoding="utf-8") as file:
