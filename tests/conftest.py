@@ -28,12 +28,15 @@ asyncio.run(provide_database_interface().create_db())
 from mlflow import MlflowClient
 MlflowClient("sqlite:///mlflow.db").search_experiments()
 """
-FIRST = ("test_end_to_end.py", "test_stages_on_workers.py", "flows", "report", "lsr", "test_http_faults.py")
+FIRST = ("flows", "test_end_to_end.py", "test_stages_on_workers.py", "report", "lsr", "test_http_faults.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The slowest files begin first, so that no core idles at the end."""
+    """Keep the tests of a file in one process, and all of tests/flows, which share a server. The slowest begin first."""
     place = {name: number for number, name in enumerate(FIRST)}
+    for item in items:
+        top, *below = item.path.relative_to(ROOT / "tests").parts
+        item.add_marker(pytest.mark.xdist_group("/".join([top, *below]) if top != "flows" else top))
     items.sort(key=lambda item: place.get(item.path.relative_to(ROOT / "tests").parts[0], len(FIRST)))
 
 
