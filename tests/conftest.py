@@ -31,13 +31,21 @@ MlflowClient("sqlite:///mlflow.db").search_experiments()
 FIRST = ("flows", "test_end_to_end.py", "test_stages_on_workers.py", "report", "lsr", "test_http_faults.py")
 
 
+def top_of(item: pytest.Item) -> str:
+    """The folder or file of tests/ that the test is in."""
+    return item.path.relative_to(ROOT / "tests").parts[0]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """The tests of a file stay in one process, and so do all of tests/flows, which share a server."""
+    together = "flows" if top_of(item) == "flows" else item.path.stem
+    item.add_marker(pytest.mark.xdist_group(together))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests of a file in one process, and all of tests/flows, which share a server. The slowest begin first."""
+    """The slowest begin first, so that no core idles at the end."""
     place = {name: number for number, name in enumerate(FIRST)}
-    for item in items:
-        top, *below = item.path.relative_to(ROOT / "tests").parts
-        item.add_marker(pytest.mark.xdist_group("/".join([top, *below]) if top != "flows" else top))
-    items.sort(key=lambda item: place.get(item.path.relative_to(ROOT / "tests").parts[0], len(FIRST)))
+    items.sort(key=lambda item: place.get(top_of(item), len(FIRST)))
 
 
 @pytest.fixture(scope="session")
