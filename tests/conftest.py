@@ -28,24 +28,13 @@ asyncio.run(provide_database_interface().create_db())
 from mlflow import MlflowClient
 MlflowClient("sqlite:///mlflow.db").search_experiments()
 """
-FIRST = ("flows", "test_end_to_end.py", "test_stages_on_workers.py", "report", "lsr", "test_http_faults.py")
-
-
-def top_of(item: pytest.Item) -> str:
-    """The folder or file of tests/ that the test is in."""
-    return item.path.relative_to(ROOT / "tests").parts[0]
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """The tests of a file stay in one process, and so do all of tests/flows, which share a server."""
-    together = "flows" if top_of(item) == "flows" else item.path.stem
-    item.add_marker(pytest.mark.xdist_group(together))
+FIRST = ("test_end_to_end.py", "flows", "test_stages_on_workers.py", "report", "lsr", "test_http_faults.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slowest begin first, so that no core idles at the end."""
     place = {name: number for number, name in enumerate(FIRST)}
-    items.sort(key=lambda item: place.get(top_of(item), len(FIRST)))
+    items.sort(key=lambda item: place.get(item.path.relative_to(ROOT / "tests").parts[0], len(FIRST)))
 
 
 @pytest.fixture(scope="session")
