@@ -4,9 +4,8 @@
     .venv/bin/python -m benchmarks.mutants --only lsr      # those of pipelines/lsr
 
 Each entry of mutants.yaml replaces one text in one file. The entry's tests run on a copy of the project in a temporary
-folder: they must pass without the mutation, and one of them must fail with it. Tests that only `make test-all` runs are
-left out. The exit code is 1 if a mutant survives or can't be tried. The copy has the files as they are now, committed
-or not. Nothing is written outside of the copy.
+folder, but for slow ones: they must pass without the mutation, and one of them must fail with it. The exit code is 1 if
+a mutant survives or can't be tried. The copy has the files as they are now. Nothing is written outside of the copy.
 """
 
 from __future__ import annotations
@@ -104,8 +103,8 @@ def _pytest(copy: Path, log: Path, arguments: Sequence[str], bytecode: bool) -> 
     sys.path[:] = [str(copy), *(path for path in sys.path if path and Path(path).resolve() != ROOT)]
     sys.dont_write_bytecode = not bytecode  # a mutated file may have the size and second of the original
     os.environ |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "" if bytecode else "1"}
-    options = ["-rfE", "-m", "not slow", "-p", "no:cacheprovider", f"--basetemp={copy.parent / 'tests'}"]
-    code = pytest.main([*options, *arguments])
+    options = ["-rfE", "-mnot slow", "-pno:cacheprovider", f"--basetemp={copy.parent / 'tests'}", *arguments]
+    code = pytest.main(options)
     sys.stdout.flush()
     os._exit(int(code))
 
