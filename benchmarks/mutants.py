@@ -103,8 +103,7 @@ def _pytest(copy: Path, log: Path, arguments: Sequence[str], bytecode: bool) -> 
     sys.path[:] = [str(copy), *(path for path in sys.path if path and Path(path).resolve() != ROOT)]
     sys.dont_write_bytecode = not bytecode  # a mutated file may have the size and second of the original
     os.environ |= {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "" if bytecode else "1"}
-    options = ["-rfE", "-mnot slow", "-pno:cacheprovider", f"--basetemp={copy.parent / 'tests'}", *arguments]
-    code = pytest.main(options)
+    code = pytest.main(["-rfE", "-mnot slow", "-pno:cacheprovider", f"--basetemp={copy.parent / 'tests'}", *arguments])
     sys.stdout.flush()
     os._exit(int(code))
 
