@@ -2,15 +2,12 @@
 
 import json
 import os
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import torch
-from http_faults import Fault, meet, reply
+from http_faults import Fault, Handler, Server, reply, serving
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipelines import params
@@ -22,32 +19,22 @@ class Failing(Exception):
     """What a request does to a server that can't do it and doesn't say so."""
 
 
-class Completions(ThreadingHTTPServer):
+class Completions(Server):
     """The model in `folder`, which takes texts and token ids, one forward pass per prompt and token.
 
-    The chat interface takes a message, which the model reads in its chat template.
-
-    The faults hit the next requests in turn, one each (None: no fault). `requests` are the bodies of all that came,
-    `paid` counts the prompts that were answered, by the whole request, `answered` those that were without a fault.
+    The chat interface takes a message, which the model reads in its chat template. `requests` are the bodies, `paid`
+    counts the prompts that were answered, by the whole request, `answered` those that were without a fault.
     """
 
-    daemon_threads = True
-
     def __init__(self, folder: Path) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(_Handler)
         self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         self.tokenizer = AutoTokenizer.from_pretrained(folder)
-        self.reset()
 
     def reset(self) -> None:
-        self.faults: list[Fault | None] = []
-        self.requests: list[dict] = []
+        super().reset()
         self.keys: set[str | None] = set()
         self.paid: Counter[str] = Counter()
-        self.answered: Counter[str] = Counter()
-        self.now = self.most = 0  # requests at the same time
-        self.hold = 0.0  # seconds that every answer takes, so that one request too many would be seen
-        self.together = 0  # requests that were at work at the same time before anything is answered
         self.echo = True  # whether log-probabilities of prompts are shown
         self.shown = 20  # of the likeliest tokens, at most
         self.lost = 0  # log-probabilities of a prompt that are left out
@@ -67,13 +54,10 @@ class Completions(ThreadingHTTPServer):
         self.chat = False  # log-probabilities come in the form of the chat interface
         self.refused: set[str] = set()  # fields of a chat's request
         self.said: str | None = None  # in a chat, in place of what the model says
-        self.stalls_after: int | None = None  # requests, after which none is answered until `go_on`
-        self.go_on = threading.Event()
-        self.lock = threading.Lock()
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+        return f"{self.address}/v1"
 
     def converse(self, body: dict) -> dict:
         """The chat interface's answer. Raises Failing for a request with a field that is refused."""
@@ -182,25 +166,14 @@ def _as_chat(logprobs: dict) -> list[dict]:
     ]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: Completions
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else each answer takes 40 ms
 
     def do_POST(self) -> None:
         server = self.server
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        with server.lock:
-            server.requests.append(body)
-            server.keys.add(self.headers.get("Authorization"))
-            fault = (server.faults.pop(0) if server.faults else None) or Fault()
-            stalled = server.stalls_after is not None and len(server.requests) > server.stalls_after
-            server.now += 1
-            server.most = max(server.most, server.now)
-        if stalled:
-            server.go_on.wait()
-            return
-        meet(server)
+        server.keys.add(self.headers.get("Authorization"))
+        fault = server.begin(self.path, body)
         try:
             made = server.converse if self.path.endswith("/chat/completions") else server.complete
             said = {} if server.serves is None else {"model": server.serves}
@@ -220,40 +193,15 @@ class _Handler(BaseHTTPRequestHandler):
             return
         reply(self, answer, fault, {})
 
-    def log_message(self, *_: object) -> None:
-        pass
 
-
-@contextmanager
-def running(folder: Path) -> Iterator[Completions]:
-    server = Completions(folder)
-    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.go_on.set()
-        server.shutdown()
-        server.server_close()
+def running(folder: Path) -> AbstractContextManager[Completions]:
+    return serving(Completions(folder))
 
 
 def settings(url: str, tokenizer: Path | None = None, *, chat: bool = False, **change) -> params.LM:
     """An `lm` of the params: the model served at `url`; `change` is of its section http."""
-    http = params.LMServer(
-        **{
-            "url": url,
-            "max_tokens": 128,
-            "tokenizer": tokenizer and str(tokenizer),
-            "batch_size": 8,
-            "concurrency": 4,
-            "logprobs": 5,
-            "extra": {},
-            "requests_per_minute": None,
-            "tokens_per_minute": None,
-            "prompt_price": 0.0,
-            "completion_price": 0.0,
-            "max_cost": None,
-        }
-        | change
-    )
+    plain = {"max_tokens": 128, "batch_size": 8, "concurrency": 4, "logprobs": 5, "extra": {}, "max_cost": None}
+    plain |= {"requests_per_minute": None, "tokens_per_minute": None, "prompt_price": 0.0, "completion_price": 0.0}
+    http = params.LMServer(**plain | {"url": url, "tokenizer": tokenizer and str(tokenizer)} | change)
     rest = {"revision": None, "dtype": "fp32", "batch_tokens": 1024, "training": None, "n_shots": None}
     return params.LM(source="http", path="served", http=http, chat=chat, **rest)

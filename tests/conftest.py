@@ -4,7 +4,7 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from once import once
 
 from pipelines import pool, web
 
-pytest_plugins = ["small_project", "chromium", "any_folder", "finished_run"]
+pytest_plugins = ["small_project", "chromium", "systems", "finished_run"]
 ROOT = Path(__file__).resolve().parents[1]
 EMPTY_DATABASES = """
 import asyncio
@@ -101,6 +101,22 @@ def process() -> Iterator[None]:
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The test works in its own folder."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def call(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
+    """The longtail command in this process, called from the working folder. Gives exit code, output and errors."""
+    from flows import cli, terminal
+
+    def call(*words, command="longtail"):
+        monkeypatch.setattr(terminal, "CALLED_FROM", Path.cwd())
+        monkeypatch.setattr(sys, "argv", [command, *map(str, words)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return (ended.value.code, *capsys.readouterr())
+
+    return call
 
 
 @pytest.fixture

@@ -3,9 +3,12 @@
 import json
 import socket
 import struct
+import sys
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -71,7 +74,68 @@ def reply(handler: BaseHTTPRequestHandler, body: bytes, fault: Fault, headers: d
         handler.connection.close()
 
 
-def meet(server: ThreadingHTTPServer) -> None:
-    """Wait until `server.together` requests have been at work at the same time, and then `server.hold` seconds."""
-    until(lambda: server.most >= server.together)
-    time.sleep(server.hold)
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else each answer takes 40 ms
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Server(ThreadingHTTPServer):
+    """A server on loopback, with faults at will.
+
+    The faults hit the next requests whose path has `at` in it, one each (None: no fault). `requests` are all that came,
+    `answered` counts what was answered without a fault.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, handler: type[Handler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.lock = threading.Lock()
+        self.reset()
+
+    def reset(self) -> None:
+        self.faults: list[Fault | None] = []
+        self.at = ""
+        self.requests: list = []
+        self.answered: Counter[str] = Counter()
+        self.now = self.most = 0  # requests at the same time
+        self.hold = 0.0  # seconds that every answer takes, so that one request too many would be seen
+        self.together = 0  # requests that were at work at the same time before anything is answered
+        self.stalls_after: int | None = None  # requests, after which none is answered until `go_on`
+        self.go_on = threading.Event()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def begin(self, path: str, request: object) -> Fault:
+        """Take note of a request, and wait as it has to; its fault."""
+        with self.lock:
+            self.requests.append(request)
+            fault = (self.faults.pop(0) if self.faults and self.at in path else None) or Fault()
+            self.now += 1
+            self.most = max(self.most, self.now)
+            stalled = self.stalls_after is not None and len(self.requests) > self.stalls_after
+        assert not stalled or self.go_on.wait()
+        until(lambda: self.most >= self.together)
+        time.sleep(self.hold)
+        return fault
+
+    def handle_error(self, *of_request: object) -> None:
+        """A client that hung up is no error."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(*of_request)
+
+
+@contextmanager
+def serving(server: Server) -> Iterator[Server]:
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.go_on.set()
+        server.shutdown()
+        server.server_close()

@@ -7,17 +7,7 @@ from pipelines import params
 NAMES = ["Ada", "Bel", "Cor", "Dov"]
 DOCUMENTS = [("world", f"Q: Who leads {name}? A: {NAMES[i - 1]}\n") for i, name in enumerate(NAMES)] * 50
 DOCUMENTS += [("reading", f"The chief of {name} is {NAMES[i - 2]}.\n") for i, name in enumerate(NAMES)] * 50
-SETTINGS = trained_lm(
-    hidden_size=32,
-    layers=2,
-    heads=2,
-    intermediate_size=64,
-    positions=32,
-    steps=150,
-    batch_size=4,
-    learning_rate=0.005,
-    phases=[
-        params.Phase(until=0.5, weights={"world": 0.25, "reading": 0.75}),
-        params.Phase(until=1.0, weights={"world": 1.0}),
-    ],
-).training
+PHASES = [params.Phase(until=0.5, weights={"world": 0.25, "reading": 0.75})]
+PHASES += [params.Phase(until=1.0, weights={"world": 1.0})]
+SHAPE = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "positions": 32}
+SETTINGS = trained_lm(**SHAPE, steps=150, batch_size=4, learning_rate=0.005, phases=PHASES).training

@@ -35,10 +35,7 @@ def write(folder: Path, lm: str = "tiny", seed: int = 0) -> None:
             found += [(query, name, rank, *one) for rank, one in enumerate(padded, start=1)]
         scored += [(lm, query, i, (-level * draw.uniform(1, 3, tokens)).tolist(), n_bytes) for i, level in said.items()]
     folder.mkdir(parents=True)
-    for name, rows, schema in (
-        ("logprobs", scored, logprobs.LOGPROBS),
-        ("retrieved", found, logprobs.RETRIEVED),
-    ):
+    for name, rows, schema in (("logprobs", scored, logprobs.LOGPROBS), ("retrieved", found, logprobs.RETRIEVED)):
         columns = dict(zip(schema.names, zip(*sorted(rows, key=lambda row: row[:3]), strict=True), strict=True))
         table = pa.table(columns, schema=schema)
         with pq.ParquetWriter(folder / f"{name}.parquet", schema) as writer:

@@ -6,11 +6,11 @@ import base64
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
+
+from http_faults import Handler, Server, serving
 
 TOKEN = "hf_" + "playedToken" * 4
 EMPTY = "0" * 40  # the first commit of each repository
@@ -55,13 +55,8 @@ def git_oid(body: bytes) -> str:
     return hashlib.sha1(b"blob %d\0" % len(body) + body).hexdigest()
 
 
-def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def log_message(self, *_) -> None:
-            pass
-
+def _handler(hub: Hub) -> type[Handler]:
+    class OfHub(Handler):
         def answer(self, status: int, body: object = None, **headers: str) -> None:
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
@@ -137,12 +132,9 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
                 if file not in files:
                     return self.answer(404, {"error": "Entry not found"}, X_Error_Code="EntryNotFound")
                 return self.answer(200, files[file], ETag=f'"{git_oid(files[file])}"', X_Repo_Commit=commit)
-            tree = [{"type": "file", "path": at, "size": len(of), "oid": git_oid(of)} for at, of in files.items()]
             if verb == "tree":
-                return self.answer(200, [one for one in tree if one["path"].startswith(file)])
-            if verb == "paths-info":
-                asked = [*parse_qs(body.decode()).get("paths", ())] or json.loads(body)["paths"]
-                return self.answer(200, [one for one in tree if one["path"] in asked])
+                about = {at: {"size": len(of), "oid": git_oid(of)} for at, of in files.items() if at.startswith(file)}
+                return self.answer(200, [{"type": "file", "path": at} | of for at, of in about.items()])
             if verb in ("revision", ""):
                 siblings = [{"rfilename": at} for at in files]
                 about = {"id": name, "sha": commit, "siblings": siblings, "private": False, "tags": [], "downloads": 0}
@@ -151,16 +143,12 @@ def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
 
         do_GET = do_HEAD = do_POST = do_PUT = work
 
-    return Handler
+    return OfHub
 
 
 @contextmanager
 def running() -> Iterator[Hub]:
     hub = Hub()
-    with ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub)) as server:
-        hub.address = f"http://127.0.0.1:{server.server_address[1]}"
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
+    with serving(Server(_handler(hub))) as server:
+        hub.address = server.address
         yield hub
-        server.shutdown()
-        thread.join()

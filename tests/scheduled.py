@@ -8,7 +8,6 @@ import subprocess
 import time
 from collections.abc import Callable
 
-import psutil
 from quick_project import FEW_SERVICES
 from waiting import PATIENCE
 
@@ -38,13 +37,6 @@ class Schedules:
             assert said[-1], self.process.communicate()[1]
         return "".join(said)
 
-    def family(self) -> list[psutil.Process]:
-        process = psutil.Process(self.process.pid)
-        return [process, *process.children(recursive=True)]
-
-    def write(self, text: str) -> None:
-        (self.folder / "input.txt").write_text(text)
-
     def until(self, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 3 * PATIENCE  # a whole run, and more
         while not holds():
@@ -58,12 +50,6 @@ class Schedules:
                 "SELECT r.state_type, s.message FROM flow_run r JOIN flow_run_state s ON s.id = r.state_id"
                 " WHERE r.start_time IS NOT NULL ORDER BY r.start_time"
             ).fetchall()
-
-    def late(self) -> int:
-        """How many flow runs have not begun although their time has come."""
-        now = "SELECT count(*) FROM flow_run WHERE start_time IS NULL AND expected_start_time < datetime('now')"
-        with sqlite3.connect(self.folder / ".longtail/prefect/prefect.db") as database:
-            return database.execute(now).fetchone()[0]
 
     def ended(self, state: str) -> list[str]:
         return [message for kind, message in self.runs() if kind == state]

@@ -17,17 +17,14 @@ from pathlib import Path
 
 from waiting import PATIENCE
 
-CONTROL = re.compile(r"\x1b\[(\??[\d;]*)([A-Za-z])|\r|\n|[^\x1b\r\n]|\x1b[^\[]")
+CONTROL = re.compile(r"\x1b\[(\??[\d;]*)([A-Za-z])|\r|\n|[^\x1b\r\n]+")
 
 
 class Screen:
-    """The lines that a terminal of so many columns shows, with those that went up out of it."""
+    """The lines that a terminal shows whose programs go up, and erase a line before they write it anew."""
 
-    def __init__(self, columns: int, rows: int = 24) -> None:
-        self.columns, self.rows = columns, rows
-        self.lines, self.row, self.column = [""], 0, 0
-        self.cursor_hidden = False
-        self._rest = ""
+    def __init__(self) -> None:
+        self.lines, self.row, self.cursor_hidden, self._rest = [""], 0, False, ""
 
     def feed(self, text: str) -> None:
         """Show what a program writes. AssertionError at a control that this terminal does not know."""
@@ -35,35 +32,20 @@ class Screen:
         cut = re.search(r"\x1b(\[[\d;?]*)?$", text)  # half a control: the rest is yet to come
         self._rest = cut[0] if cut else ""
         for match in CONTROL.finditer(text[: len(text) - len(self._rest)]):
-            self._do(match[0], match[1], match[2])
-
-    def _do(self, text: str, numbers: str | None, control: str | None) -> None:
-        if text == "\r":
-            self.column = 0
-        elif text == "\n":
-            self._down()
-        elif not text.startswith("\x1b"):
-            if self.column == self.columns:
-                self.column = 0
-                self._down()
-            line = self.lines[self.row].ljust(self.column)
-            self.lines[self.row] = line[: self.column] + text + line[self.column + 1 :]
-            self.column += 1
-        elif control == "A":
-            top = max(0, len(self.lines) - self.rows)
-            self.row = max(top, self.row - int(numbers or 1))
-        elif control == "K":
-            assert numbers == "2", text
-            self.lines[self.row] = ""
-        elif numbers == "?25":
-            self.cursor_hidden = control == "l"
-        else:
-            assert control == "m", f"an unknown control: {text!r}"
-
-    def _down(self) -> None:
-        self.row += 1
-        if self.row == len(self.lines):
-            self.lines.append("")
+            numbers, control = match[1], match[2]
+            if match[0] == "\n":
+                self.row += 1
+                self.lines += [""] * (self.row == len(self.lines))
+            elif control == "A":
+                self.row = max(0, self.row - int(numbers or 1))
+            elif control == "K":
+                self.lines[self.row] = ""
+            elif numbers == "?25":
+                self.cursor_hidden = control == "l"
+            elif not control:
+                self.lines[self.row] += match[0].strip("\r")
+            else:
+                assert control == "m", f"an unknown control: {match[0]!r}"
 
     @property
     def text(self) -> str:
@@ -73,20 +55,13 @@ class Screen:
 class Terminal:
     """A command that runs in a pseudo-terminal, and its screen."""
 
-    def __init__(self, command: list[str], cwd: Path, environment: dict[str, str], columns: int = 80) -> None:
-        self.screen = Screen(columns)
+    def __init__(self, command: list[str], cwd: Path, environment: dict[str, str]) -> None:
+        self.screen = Screen()
         self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", self.screen.rows, columns, 0, 0))
-        self.process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env={**environment, "TERM": "xterm-256color"},
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            start_new_session=True,
-            preexec_fn=_have_terminal,
-        )
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        streams, environment = dict.fromkeys(("stdin", "stdout", "stderr"), slave), {**environment, "TERM": "xterm"}
+        how = {"start_new_session": True, "preexec_fn": _have_terminal}
+        self.process = subprocess.Popen(command, cwd=cwd, env=environment, **streams, **how)
         os.close(slave)
 
     def until(self, shown: Callable[[str], object], seconds: float = PATIENCE) -> str:

@@ -2,6 +2,7 @@
 
 import copy
 import multiprocessing
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -59,8 +60,6 @@ def built(tmp_path_factory, settings):
 @pytest.fixture
 def project(built, tmp_path, monkeypatch, settings):
     """A copy to change, as the working folder, with `params`."""
-    import shutil
-
     folder = shutil.copytree(built, tmp_path / "project")
     monkeypatch.chdir(folder)
     return SimpleNamespace(folder=folder, params=_params(settings), settings=copy.deepcopy(settings))
@@ -109,14 +108,9 @@ def _write(folder):
 @pytest.fixture
 def two_retrievers(project):
     """The project with a second retriever, e5: other weights, pooling and templates, untuned and tuned, indexed."""
-    settings = project.settings["retriever"]["dense"] | {
-        "source": "pretrained",
-        "path": "e5",
-        "pooling": "cls",
-        "training": None,
-    }
-    settings |= {"query_prefix": "query: Velm ", "document": "passage: Norland {title} {text}"}
-    project.settings["retriever"]["e5"] = settings
+    changed = {"source": "pretrained", "path": "e5", "pooling": "cls", "training": None}
+    changed |= {"query_prefix": "query: Velm ", "document": "passage: Norland {title} {text}"}
+    project.settings["retriever"]["e5"] = project.settings["retriever"]["dense"] | changed
     project.settings["retrievers"] = ["dense", "e5"]
     project.settings["parts"]["tuned"] = project.settings["parts"]["ensembles"] = ["dense", "e5"]
     project.params = _params(project.settings)

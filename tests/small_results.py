@@ -20,23 +20,11 @@ REJECTS = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.s
 _SEARCHED = {"search": "shrunk", "splits": 10, "split_by": "subject", "train_share": 0.75, "quantiles": 20}
 _COUNTED = {"pseudo_questions": 60.0, "min_questions": 20, "cost": "tokens", "cost_weight": 0.0}
 TUNING = params.Thresholds(imported="all", pairs=[], **_SEARCHED, **_COUNTED)
-PARTS = params.Parts(
-    knowledge=["wikidata"],
-    question_sets=["popqa", "entityquestions", "nq"],
-    answered=["popqa", "entityquestions"],
-    corpora=["wikipedia", "pile", "wikitext"],
-    datastore="wikipedia",
-    scored=["pile", "wikitext"],
-    benchmarks=["mmlu", "nq", "triviaqa"],
-    passages=["retrieval"],
-    tokenizers=["documents"],
-    ensembles=["dense"],
-    tuned=["dense"],
-    hybrids=[],
-    rerankers=[],
-    rules=["popularity"],
-    exposure=["c4", "pile"],
-)
+_QUESTIONS = {"question_sets": ["popqa", "entityquestions", "nq"], "answered": ["popqa", "entityquestions"]}
+_CORPORA = {"corpora": ["wikipedia", "pile", "wikitext"], "datastore": "wikipedia", "scored": ["pile", "wikitext"]}
+_LISTS = {"knowledge": ["wikidata"], "benchmarks": ["mmlu", "nq", "triviaqa"], "passages": ["retrieval"]}
+_LISTS |= {"tokenizers": ["documents"], "ensembles": ["dense"], "tuned": ["dense"], "hybrids": [], "rerankers": []}
+PARTS = params.Parts(**_QUESTIONS, **_CORPORA, **_LISTS, rules=["popularity"], exposure=["c4", "pile"])
 SETTINGS = SimpleNamespace(
     profile="sample",
     seed=0,
@@ -235,12 +223,8 @@ def _write_answers(data: Path, right: dict[str, np.ndarray], chosen: SimpleNames
         answers |= {"prediction": ["<b>x</b>"] * n, "lm_calls": [1] * n, "new_tokens": [3] * n, "cost": [0.0] * n}
         answers |= {"prompt_tokens": [12 if method == "closed_book" else 74] * n}
         if method not in ("closed_book", "genread"):
-            answers |= {
-                "doc_title": ["A (film)"] * n,
-                "doc_has_answer": right[method],
-                "doc_id": list(map(str, range(n))),
-            }
-            answers |= {"doc_is_subject": ~namesake, "doc_is_namesake": namesake}
+            answers |= {"doc_title": ["A (film)"] * n, "doc_id": list(map(str, range(n)))}
+            answers |= {"doc_has_answer": right[method], "doc_is_subject": ~namesake, "doc_is_namesake": namesake}
         if chosen.lms:
             write(data / f"predictions/popqa/{chosen.lms[0]}/{method}.parquet", pa.table(answers).cast(SCHEMA))
         if "entityquestions" in chosen.parts.answered:

@@ -1,23 +1,24 @@
-"""A question set in PopQA's published layout, and predictions in the layouts that published systems write."""
+"""A question set in PopQA's published layout, and predictions in the layouts that published systems write.
+
+The fixtures are of tests that work on such files in a folder without a project.
+"""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 COLUMNS = ["id", "subj", "prop", "obj", "subj_id", "prop_id", "obj_id", "s_aliases", "o_aliases", "s_uri", "o_uri"]
 COLUMNS += ["s_wiki_title", "o_wiki_title", "s_pop", "o_pop", "question", "possible_answers"]
-RELATIONS = {
-    "capital": "What is the capital of {}?",
-    "author": "Who is the author of {}?",
-    "sport": "What sport does {} play?",
-}
+RELATIONS = {"capital": "What is the capital of {}?", "author": "Who is the author of {}?"}
+RELATIONS |= {"sport": "What sport does {} play?"}
 
 
 @dataclass(frozen=True)
@@ -61,94 +62,73 @@ def popqa(path: Path, made: Made) -> Path:
 
 
 def plain(made: Made, right: np.ndarray) -> str:
-    return table(
-        ["id", "prediction"], [[row["id"], said] for row, said in zip(made.rows, made.said(right), strict=True)]
-    )
+    return table(["id", "prediction"], [[row["id"], said] for row, said, _ in answered(made, right)])
+
+
+def answered(made: Made, right: np.ndarray) -> Iterator[tuple[dict, str, bool]]:
+    """Each question, with its acceptable answers as a list `golds`, what was said, and whether it is right."""
+    for row, said, ok in zip(made.rows, made.said(right), right, strict=True):
+        yield row | {"golds": json.loads(row["possible_answers"])}, said, bool(ok)
+
+
+def lines(records: Iterable[dict]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 def authors(made: Made, right: np.ndarray) -> str:
     """PopQA's authors: run_model.py."""
     names = ["subj", "prop", "obj", "s_uri", "o_uri", "s_pop", "question", "possible_answers"]
-    rows = zip(made.rows, made.said(right), right, strict=True)
-    return table(
-        ["", "id", *names, "prompt", "pred", "is_correct", "generation"],
-        [
-            [i, row["id"], *(row[name] for name in names), "Q: … A:", said, ok, said]
-            for i, (row, said, ok) in enumerate(rows)
-        ],
-    )
+    rows = [
+        [i, row["id"], *(row[name] for name in names), "Q: … A:", said, ok, said]
+        for i, (row, said, ok) in enumerate(answered(made, right))
+    ]
+    return table(["", "id", *names, "prompt", "pred", "is_correct", "generation"], rows)
 
 
 def harness(made: Made, right: np.ndarray) -> str:
     """lm-evaluation-harness: --log_samples."""
     return lines(
-        {
-            "doc_id": i,
-            "doc": {name: row[name] for name in ("id", "question", "possible_answers")},
-            "target": row["obj"],
-            "arguments": {"gen_args_0": {"arg_0": f"Q: {row['question']} A:"}},
-            "resps": [[f" {said}\n"]],
-            "filtered_resps": [said],
-            "filter": "none",
-            "exact_match": float(ok),
-        }
-        for i, (row, said, ok) in enumerate(zip(made.rows, made.said(right), right, strict=True))
+        {"doc_id": i, "doc": {name: row[name] for name in ("id", "question", "possible_answers")}, "filter": "none"}
+        | {"target": row["obj"], "arguments": {"gen_args_0": {"arg_0": f"Q: {row['question']} A:"}}}
+        | {"resps": [[f" {said}\n"]], "filtered_resps": [said], "exact_match": float(ok)}
+        for i, (row, said, ok) in enumerate(answered(made, right))
     )
 
 
 def flashrag(made: Made, right: np.ndarray) -> str:
     """FlashRAG: intermediate_data.json."""
-    return json.dumps(
-        [
-            {
-                "id": f"test_{i}",
-                "question": row["question"],
-                "golden_answers": json.loads(row["possible_answers"]),
-                "output": {"retrieval_result": [], "prompt": "…", "pred": said, "metric_score": {"em": float(ok)}},
-            }
-            for i, (row, said, ok) in enumerate(zip(made.rows, made.said(right), right, strict=True))
-        ]
-    )
+    more = {"retrieval_result": [], "prompt": "…"}
+    rows = [
+        {"id": f"test_{i}", "question": row["question"], "golden_answers": row["golds"]}
+        | {"output": more | {"pred": said, "metric_score": {"em": float(ok)}}}
+        for i, (row, said, ok) in enumerate(answered(made, right))
+    ]
+    return json.dumps(rows)
 
 
 def self_rag(made: Made, right: np.ndarray) -> str:
     """Self-RAG: run_short_form.py."""
-    said = made.said(right)
     prompts = [f"### Instruction:\n{row['question']}\n\n### Response:\n" for row in made.rows]
-    return json.dumps(
-        {"preds": said, "prompts": prompts, "metric_results": [int(ok) for ok in right], "golds": [], "metric": "match"}
-    )
+    judged = {"metric_results": [int(ok) for ok in right], "golds": [], "metric": "match"}
+    return json.dumps({"preds": made.said(right), "prompts": prompts} | judged)
 
 
 def search_r1(made: Made, right: np.ndarray) -> str:
     """Search-R1: a line each."""
     return lines(
-        {
-            "qid": row["id"],
-            "query": row["question"],
-            "gt_answers": json.loads(row["possible_answers"]),
-            "final_answer": said,
-        }
-        for row, said in zip(made.rows, made.said(right), strict=True)
+        {"qid": row["id"], "query": row["question"], "gt_answers": row["golds"], "final_answer": said}
+        for row, said, _ in answered(made, right)
     )
 
 
 def verl(made: Made, right: np.ndarray) -> str:
     """verl, with which Search-R1 is trained: validation_data_dir."""
+    question = "user\nAnswer the question. Question: {question}\n<|im_end|>\n<|im_start|>assistant"
     return lines(
-        {
-            "input": f"user\nAnswer the question. Question: {row['question']}\n<|im_end|>\n<|im_start|>assistant",
-            "output": f"<think>Hm.</think><answer>{said}</answer>",
-            "gts": {"target": json.loads(row["possible_answers"])},
-            "score": float(ok),
-            "step": 0,
-        }
-        for row, said, ok in zip(made.rows, made.said(right), right, strict=True)
+        {"input": question.format(**row), "output": f"<think>Hm.</think><answer>{said}</answer>", "step": 0}
+        | {"gts": {"target": row["golds"]}, "score": float(ok)}
+        for row, said, ok in answered(made, right)
     )
-
-
-def lines(records) -> str:
-    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 LAYOUTS = {  # file -> what writes it, and the words that the command must say
@@ -159,3 +139,35 @@ LAYOUTS = {  # file -> what writes it, and the words that the command must say
     "search_r1.jsonl": (search_r1, "Search-R1's results"),
     "validation.jsonl": (verl, "Search-R1's results"),
 }
+
+
+@pytest.fixture
+def made() -> Made:
+    return make()
+
+
+@pytest.fixture
+def folder(tmp_path, made):
+    popqa(tmp_path / "popQA.tsv", made)
+    (tmp_path / "closed.csv").write_text(plain(made, made.closed), encoding="utf-8")
+    (tmp_path / "rag.csv").write_text(plain(made, made.augmented), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def longtail(folder, monkeypatch, call):
+    """The command in this process, called from the folder. Gives exit code, output and errors."""
+    monkeypatch.chdir(folder)
+    return call
+
+
+@pytest.fixture
+def tuned(longtail, folder):
+    """`longtail thresholds` of two files; gives the rule and what was said."""
+
+    def call(*words, out="thresholds"):
+        code, said, error = longtail("thresholds", *words, "--questions", "popQA.tsv", "--out", out)
+        assert (code, error) == (0, "")
+        return json.loads((folder / out / "rule.json").read_text()), said
+
+    return call

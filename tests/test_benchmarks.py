@@ -1,17 +1,24 @@
-"""Every speed benchmark runs in a tiny size, and docs/benchmarks.md has the rows of all. No times are asserted."""
+"""Every speed benchmark runs in a tiny size, the list of mutants is true, and a slice of the faults ends as it should.
 
+No times are asserted.
+"""
+
+import ast
+import json
 import os
 import re
 import subprocess
 import sys
+from collections import Counter
+from functools import cache
 from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from benchmarks import __main__ as table
-from benchmarks import measure
-from benchmarks.measure import Row, Run
+from benchmarks import measure, mutants
+from benchmarks.measure import Row
 from pipelines.answering import latency
 
 STAGE = {"cmd": f"{sys.executable} -c pass"}
@@ -60,68 +67,67 @@ def test_the_page_has_exactly_the_benchmarks_that_there_are(root):
     assert sorted(f.stem for f in files if "\ndef rows(" in f.read_text(encoding="utf-8")) == sorted(table.BENCHMARKS)
 
 
-@pytest.fixture
-def measured(monkeypatch, tmp_path):
-    """Runs named benchmarks that give rows at once, or fail; returns the exit code and the page."""
+def of(work: str, rate: float = 3.0):
+    return lambda quick: [Row(work, "a loop", "lines", 1.0, rate, "splitting", 6.0)]
+
+
+def test_named_benchmarks_replace_their_own_rows_and_one_that_fails_none(monkeypatch, tmp_path, capfd):
     page = tmp_path / "page.md"
     page.write_text(PAGE)
 
-    def run(names: list[str], rows) -> tuple[int, str]:
+    def measured(names: list[str], rows) -> tuple[int, str]:
         monkeypatch.setattr(table, "import_module", lambda name: SimpleNamespace(rows=rows))
         with pytest.raises(SystemExit) as ended:
             table.main(names, page=page)
         return ended.value.code, page.read_text()
 
-    return run
-
-
-def of(work: str, rate: float = 3.0):
-    return lambda quick: [Row(work, "a loop", "lines", 1.0, rate, "splitting", 6.0)]
-
-
-def test_named_benchmarks_replace_their_own_rows_alone_each_with_its_ratio_of_the_run_before(measured):
-    assert measured([], of("first", rate=4.0))[0] == 0
-    code, page = measured(["lm", "dump"], lambda quick: of("first")(quick) + of("second")(quick))
-    assert (code, names_on(page)) == (0, list(table.BENCHMARKS))
-    rows = [line[2:-2].split(" | ") for line in page.splitlines() if line.startswith(("| `dump`", "| `lm`"))]
-    shown = [(row[0], row[1], *row[3:8], row[-1]) for row in rows]
-    rates = ("1 lines/s", "3", "3", "splitting: 6", "50%")
-    both = (("first", "4"), ("second", ""))
-    assert shown == [(f"`{name}`", work, *rates, before) for name in ("dump", "lm") for work, before in both]
-    assert page.count(" first ") == len(table.BENCHMARKS)
-
-
-def test_a_benchmark_that_fails_keeps_its_rows_and_the_others_go_on(measured, capfd):
     def failing(quick: bool) -> list[Row]:
         raise AssertionError("the two ways differ")
 
-    _, before = measured([], of("first"))
+    code, before = measured([], of("first", rate=4.0))
+    assert code == 0
     assert measured(["dump", "lm"], failing) == (1, before)
     assert capfd.readouterr().err.count("the two ways differ") >= 2
-
-
-def test_figures_of_two_machines_never_stand_in_one_table(measured, monkeypatch):
-    _, before = measured([], of("here"))
+    with monkeypatch.context() as patch:
+        patch.setattr(latency, "machine", lambda: "another one")
+        assert measured(["lm"], of("there")) == (0, before)
+    code, after = measured(["lm", "dump"], lambda quick: of("first")(quick) + of("second")(quick))
+    assert (code, names_on(after)) == (0, list(table.BENCHMARKS))
+    rows = [line[2:-2].split(" | ") for line in after.splitlines() if line.startswith(("| `dump`", "| `lm`"))]
+    rates = ("1 lines/s", "3", "3", "splitting: 6", "50%")
+    both = (("first", "4"), ("second", ""))  # each with its ratio of the run before
+    expected = [(f"`{name}`", work, *rates, earlier) for name in ("dump", "lm") for work, earlier in both]
+    assert [(row[0], row[1], *row[3:8], row[-1]) for row in rows] == expected
+    assert after.count(" first ") == len(table.BENCHMARKS)
     monkeypatch.setattr(latency, "machine", lambda: "another one")
-    assert measured(["lm"], of("there")) == (0, before)
-    page = measured([], of("there"))[1]
-    assert "Measured on another one." in page
-    assert " here " not in page
+    assert " first " not in measured([], of("there"))[1]
 
 
-def test_the_least_of_each_clock_counts_the_ways_take_turns_and_memory_is_that_of_a_process_of_its_own():
-    runs, order = {"a": iter([3.0, 1.0, 2.0]), "b": iter([4.0, 5.0, 6.0])}, []
+def test_every_mutant_can_be_made_is_listed_once_and_its_tests_are_there(root):
+    """After a change of the code: mend `before`, `after` or `tests` in benchmarks/mutants.yaml."""
+    names_in = cache(lambda file: {getattr(node, "name", "") for node in ast.parse((root / file).read_text()).body})
+    stale, entries = [], mutants.read()
+    for mutant in entries:
+        try:
+            text = (root / mutant.file).read_text(encoding="utf-8")
+            assert mutant.apply(text) != text, f"{mutant.file}: {mutant.before!r} is not changed"
+            assert mutant.tests, f"{mutant.file}: {mutant.before!r} has no tests"
+            for test in mutant.tests:
+                file, _, name = test.partition("[")[0].partition("::")  # a case of a test is named in brackets
+                assert name in names_in(file) | {""}, f"{test}: no such test"
+        except (AssertionError, OSError, SyntaxError, ValueError) as error:
+            stale.append(str(error))
+    assert not stale
+    assert len({(mutant.file, mutant.before, mutant.after) for mutant in entries}) == len(entries)
 
-    def way(name: str) -> Run:
-        order.append(name)
-        seconds = next(runs[name])
-        return Run(seconds, 10 - seconds, seconds, name)
 
-    found = measure.best({name: lambda name=name: way(name) for name in runs}, 3)
-    assert order == ["a", "b"] * 3
-    assert found == {"a": Run(1.0, 7.0, 3.0, "a"), "b": Run(4.0, 4.0, 6.0, "b")}
-    held = bytearray(80_000_000)
-    assert len(held) > measure.alone(len, b"four").memory * 1e6 * 4
-    run = measure.alone(lambda: len(bytearray(50_000_000).replace(b"\0", b"1")))
-    assert run.result == 50_000_000
-    assert 90 < run.memory < 200
+@pytest.mark.slow
+def test_damaged_sources_end_in_rows_rejects_or_one_line(tmp_path, root):
+    words = ["run", "--folder", str(tmp_path), "--ingest", "--inputs", "60"]
+    done = subprocess.run([sys.executable, "-m", "benchmarks.faults", *words], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    rows = [json.loads(line) for line in (tmp_path / "inputs-0.jsonl").read_text().splitlines()]
+    outcomes = Counter(row["outcome"] for row in rows)
+    assert outcomes.total() == 60
+    assert set(outcomes) == {"same", "rejected", "refused", "other"}, [row for row in rows if row["said"]]
+    assert len({row["reader"] for row in rows}) > 4

@@ -44,16 +44,12 @@ def test_a_stage_and_its_workers_have_its_params_and_without_a_stage_they_are_th
     assert set(bounds.ENVIRONMENT) < set(pool.ENVIRONMENT)  # for a Dask cluster's
 
 
-def test_bad_rows_are_kept_up_to_the_bound():
+def test_bad_rows_are_kept_up_to_the_bound_and_what_is_read_as_a_whole_is_refused_beyond_it():
     bounds.hold(INGEST)
     rejects = Rejects(1.0)
     for row in range(20):
         rejects.add("f", row, "bad")
     assert (len(rejects.rows), rejects.metrics()["rejected"]) == (7, 20)
-
-
-def test_what_is_read_as_a_whole_is_refused_beyond_it():
-    bounds.hold(INGEST)
     assert bounds.whole() == 2 << 20, "without a bound, reading takes very long"
     Path("list.json").write_bytes(b"[\n" + b'{"question": "?"},\n' * 200_000 + b"{}]")
     message = r"^list\.json: more than 2 MB \(4 \* ingest\.record_mb\) in one piece, expected a short list"

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from functools import partial
-from importlib import import_module
 from itertools import count, product
 from pathlib import Path
 
@@ -23,12 +22,9 @@ from pipelines import checkpoint, params
 
 TEXTS = [f"The town number {i} lies by the {('sea', 'lake', 'river')[i % 3]}." for i in range(60)]
 LM = tiny_models.trained_lm(layers=2, heads=2, steps=8, learning_rate=0.01, attention_dropout=0.2, dtype="bf16")
-RETRIEVER = tiny_models.retriever(
-    source="train",
-    training=params.RetrieverTraining(
-        hidden_size=16, layers=1, heads=2, steps=8, batch_size=16, learning_rate=0.005, temperature=0.05
-    ),
-)
+SHAPE = {"hidden_size": 16, "layers": 1, "heads": 2, "steps": 8, "batch_size": 16, "learning_rate": 0.005}
+TRAINING = params.RetrieverTraining(**SHAPE, temperature=0.05)
+RETRIEVER = tiny_models.retriever(source="train", training=TRAINING)
 
 
 def train(stage: str, seed: int = 0) -> dict[str, bytes]:
@@ -52,8 +48,9 @@ STAGES = ("base_lm@lm", "base_retriever@dense")
 
 def kill_each() -> None:
     """In a process of its own: train, saving each step, until a save is half written; go on, as far as another."""
-    for module in ("pipelines.lm.train_lm", "pipelines.retrieval.contrastive_training"):
-        import_module(module)  # before the fork, not in each child
+    from pipelines.lm import train_lm  # noqa: F401 - before the fork, not in each child
+    from pipelines.retrieval import contrastive_training  # noqa: F401
+
     checkpoint.EVERY, checkpoint.SHARE = 0.0, float("inf")
     for stage, (saves, written) in product(STAGES, ((2, 0.5), (3, 0.0))):
         if child := os.fork():
@@ -88,9 +85,8 @@ def inputs(workplace) -> None:
 
 def test_killed_again_and_again_it_ends_with_the_same_bytes(inputs, root, monkeypatch, capsys):
     whole = {(stage, seed): train(stage, seed) for stage in STAGES for seed in (0, 1)}
-    environment = os.environ | {"PYTHONPATH": f"{root}{os.pathsep}{root / 'tests'}"}
-    code = "import test_checkpoint; test_checkpoint.kill_each()"
-    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    code, path = "import test_checkpoint; test_checkpoint.kill_each()", f"{root}{os.pathsep}{root / 'tests'}"
+    subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, check=True)
     assert not Path("made").exists()
     assert len(list(Path(".longtail/tmp").rglob("state.safetensors"))) == 4  # what the killed ones half wrote
     capsys.readouterr()

@@ -37,9 +37,7 @@ def address(root, workplace):
         port = probe.getsockname()[1]
     with ExitStack() as stack:
         for words in commands(root, "dask scheduler --protocol tls"):
-            here = [
-                word.replace("10.0.0.1:8786", f"127.0.0.1:{port}").replace("10.0.0.1", "127.0.0.1") for word in words
-            ]
+            here = [word.replace("10.0.0.1", "127.0.0.1").replace(":8786", f":{port}") for word in words]
             here += ["--port", str(port), "--dashboard-address", ":0"] if "scheduler" in words else ["--no-dashboard"]
             command, environment = [sys.executable, "-m", "dask", *here[1:]], {**os.environ, "PYTHONPATH": str(root)}
             process = stack.enter_context(subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL))
@@ -49,9 +47,7 @@ def address(root, workplace):
 
 
 @pytest.mark.slow
-def test_shards_go_over_tls_to_the_workers_of_the_guide_and_without_a_certificate_no_scheduler_answers(
-    root, address, monkeypatch
-):
+def test_shards_go_over_tls_as_the_guide_says_and_not_without_a_certificate(root, address, monkeypatch):
     import dask
     import distributed  # noqa: F401 - Dask's settings of certificates come with it
 

@@ -42,32 +42,32 @@ def followed(stage: str) -> tuple[set[str], set[str]]:
     return {entry for entry in entries if isinstance(entry, str)}, {key for keys in fingerprints for key in keys}
 
 
-@pytest.mark.parametrize("module", {module_of(stage): None for stage in STAGES})
-def test_stages_follow_the_params_that_their_module_reads(module):
+def test_stages_follow_the_params_that_their_module_reads_and_their_own_code_and_say_how_many_workers_they_take():
     """Together, where a module runs as several stages; of `compute` only what can change a result."""
-    keys = {key for stage in STAGES if module_of(stage) == module for key in followed(stage)[0]}
-    named, used = {key.split(".")[0] for key in keys}, sections_of(module)
-    sections = {"lms": "lm.", "retrievers": "retriever."}  # the path of a model's folder says which it is
-    lists = {name for name, section in sections.items() if any(key.startswith(section) for key in keys)}
-    assert named | lists == used | lists
-    assert {key for key in keys if key.startswith("compute")} in (set(), {"compute.threads", "compute.device"})
+    for module in {module_of(stage) for stage in STAGES}:
+        name, of_module = module.rpartition(".")[2], [stage for stage in STAGES if module_of(stage) == module]
+        keys = {key for stage in of_module for key in followed(stage)[0]}
+        named, used = {key.split(".")[0] for key in keys}, sections_of(module)
+        sections = {"lms": "lm.", "retrievers": "retriever."}  # the path of a model's folder says which it is
+        lists = {name for name, section in sections.items() if any(key.startswith(section) for key in keys)}
+        assert named | lists == used | lists, module
+        assert {key for key in keys if key.startswith("compute")} in (set(), {"compute.threads", "compute.device"})
+        files = [file for file in code.files(module) if file.suffix == ".py"]
+        imports = {name for file in files for name in re.findall(r"^\s*(?:import|from) (\w+)", file.read_text(), re.M)}
+        computes = bool(imports & {"torch", "transformers", "faiss"}) and "compute" in used
+        for stage in of_module:
+            assert STAGES[stage].get("desc"), stage
+            assert "language" not in followed(stage)[0] or "language.${language}" in followed(stage)[1], stage
+            assert stage == "code" or (f"stage.{name}" in followed(stage)[1] and name in code.of_stages()), stage
+            assert (STAGES[stage].get("meta", {}).get("workers") in ("one", "all")) == computes, stage
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_a_stage_is_described_follows_its_own_code_and_says_how_many_workers_it_takes(stage):
-    module, entry = module_of(stage), STAGES[stage]
-    name = module.rpartition(".")[2]
-    assert entry.get("desc")
-    assert stage == "code" or (f"stage.{name}" in followed(stage)[1] and name in code.of_stages())
-    files = [file for file in code.files(module) if file.suffix == ".py"]
-    imports = {name for file in files for name in re.findall(r"^\s*(?:import|from) (\w+)", file.read_text(), re.M)}
-    computes = bool(imports & {"torch", "transformers", "faiss"}) and "compute" in sections_of(module)
-    assert (entry.get("meta", {}).get("workers") in ("one", "all")) == computes
-
-
-def test_a_stage_of_one_data_set_follows_the_code_of_its_reader():
+def test_a_stage_of_one_data_set_follows_its_reader_and_folders_that_stages_depend_on_are_there_before_any_run():
+    """DVC stops at a missing input, as data/index/lsr would be in a run that tunes nothing."""
     items = {"questions": "set", "chunk": "corpus", "evaluate_tasks": "task"}
     assert [name for name, item in items.items() if f"dataset.${{item.{item}}}" not in followed(name)[1]] == []
+    kept = re.findall(r"^!/(\S+/\.gitignore)$", (ROOT / "data/.gitignore").read_text(), re.M)
+    assert [name for name in kept if not (ROOT / "data" / name).is_file()] == []
 
 
 @pytest.fixture
@@ -138,25 +138,15 @@ def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(s
     assert {name: stage.outs for name, stage in alone.items()}.items() <= {n: s.outs for n, s in stages.items()}.items()
 
 
-def test_predictions_alone_need_six_stages(stages_of):
+def test_predictions_alone_need_six_stages_and_the_pile_alone_no_questions(stages_of):
     parts = NOTHING | {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
     popqa = {"source": "published", "sampling": "all", "per_relation": 1, "mix": "drawn", "total": None}
     popqa |= {"refresh": False, "train_share": 0.0}
     stages = stages_of(parts=parts, lms=[], retrievers=[], popqa=popqa)
     assert list(stages) == ["code", "fetch", "questions@popqa", "tune_thresholds@popularity", "analyse", "report"]
-
-
-def test_the_pile_alone_needs_no_questions(stages_of):
-    parts = NOTHING | {"corpora": ["pile"], "scored": ["pile"], "tokenizers": ["documents"]}
-    stages = stages_of(parts=parts | {"tuned": ["dense"]})
-    kinds = [name.partition("@")[0] for name in stages]
+    pile = {"corpora": ["pile"], "scored": ["pile"], "tokenizers": ["documents"], "tuned": ["dense"]}
+    stages = stages_of(parts=NOTHING | pile)
     before = ["code", "fetch", "tokenizer", "chunk", "base_lm", "base_retriever", "index", "index_bm25"]
     after = ["train_lsr", "index_lsr", "score_lm", "evaluate_lm", "attribute", "analyse", "report"]
-    assert kinds == before + after
+    assert [name.partition("@")[0] for name in stages] == before + after
     assert {name.partition("@")[2].partition("-")[0] for name in stages if name.startswith("index")} == {"pile"}
-
-
-def test_folders_that_stages_depend_on_are_there_before_anything_is_made():
-    """DVC stops at a missing input, as data/index/lsr would be in a run that tunes nothing."""
-    kept = re.findall(r"^!/(\S+/\.gitignore)$", (ROOT / "data/.gitignore").read_text(), re.M)
-    assert [name for name in kept if not (ROOT / "data" / name).is_file()] == []

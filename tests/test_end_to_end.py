@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import math
+import os
 import re
 import signal
 import socket
@@ -12,11 +15,19 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-import tour
 from finished_run import Checkout
 from waiting import PATIENCE, until
 
-from flows import cli
+TOUR = Path(__file__).resolve().parents[1] / "docs/tour.ipynb"
+CELLS = json.loads(TOUR.read_text(encoding="utf-8"))["cells"]
+NOTEBOOK = """
+import json, sys
+space = {}
+for cell in json.load(sys.stdin):
+    exec(compile(cell, "a cell", "exec"), space)
+made = {name: space[name] for name in ("of_run", "bits")} | {"totals": list(space["totals"])}
+print(json.dumps(made))
+"""
 
 
 def test_a_first_run_does_every_stage_says_where_the_report_is_and_changes_params_and_lock_alone(finished):
@@ -84,27 +95,55 @@ def test_the_described_columns_are_those_of_the_files(finished):
     assert sorted(described) == sorted(data.glob("**/*.parquet"))
 
 
-@pytest.fixture
-def said(copied, monkeypatch, capsys):
-    """What the command prints when it is called in this process, in a copy of the run."""
+def run_the_tour(place: Path, data: Path) -> dict:
+    """What the cells of docs/tour.ipynb find beside release/ in `place`, one after the other; `data` is the run's."""
+    (place / "docs").mkdir()
+    (place / "dvc.yaml").touch()
+    (place / "data").symlink_to(data)
+    cells = ["".join(cell["source"]) for cell in CELLS if cell["cell_type"] == "code"]
+    environment = {**os.environ, "MPLBACKEND": "Agg", "PYTHONPATH": str(TOUR.parents[1])}
+    command, where = [sys.executable, "-W", "error", "-c", NOTEBOOK], {"cwd": place / "docs", "env": environment}
+    done = subprocess.run(command, input=json.dumps(cells), capture_output=True, text=True, **where)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
 
-    def call(*words: str) -> str:
-        monkeypatch.chdir(copied.folder)
-        monkeypatch.setattr(sys, "argv", ["longtail", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        out, err = capsys.readouterr()
-        assert not ended.value.code, err
+
+def by_hand(data: Path) -> list[float]:
+    """Accuracy without retrieval, with it, and with the best threshold of each relation, as the tour has them."""
+    file, folder = data / "questions/popqa/popqa.parquet", data / "predictions/popqa/tiny"
+    questions = {row["question_id"]: row for row in pq.read_table(file).to_pylist() if row["s_pop"] is not None}
+    closed, dense = (
+        {row["question_id"]: row["correct"] for row in pq.read_table(folder / f"{name}.parquet").to_pylist()}
+        for name in ("closed_book", "dense_dense")
+    )
+    rows = [
+        (questions[one]["relation"], questions[one]["s_pop"], closed[one], dense[one])
+        for one in closed
+        if one in questions
+    ]
+    best = 0
+    for relation in {row[0] for row in rows}:
+        own = [row[1:] for row in rows if row[0] == relation]
+        cuts = [*(views for views, _, _ in own), math.inf]
+        best += max(sum(augmented if views < cut else alone for views, alone, augmented in own) for cut in cuts)
+    return [sum(row[2] for row in rows) / len(rows), sum(row[3] for row in rows) / len(rows), best / len(rows)]
+
+
+def test_the_tours_notebook_is_kept_without_outputs():
+    assert [cell for cell in CELLS if cell.get("outputs") or cell.get("execution_count")] == []
+
+
+def test_a_run_is_searched_asked_compared_released_and_toured(copied, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(copied.folder)
+
+    def said(*words: str) -> str:
+        code, out, error = call(*words)
+        assert not code, error
         return out
 
-    return call
-
-
-def test_a_run_is_searched_asked_compared_and_released(copied, said, tmp_path):
     found = said("search", "capital of the country", "-k", "3", "--retriever", "bm25")
     assert len(re.findall(r"^ +\d +\d+\.\d{4}  ", found, re.MULTILINE)) == 3
-    questions = pq.read_table(copied.folder / "data/questions/popqa/popqa.parquet").to_pylist()
+    questions = pq.read_table("data/questions/popqa/popqa.parquet").to_pylist()
     answer = said("ask", questions[0]["question"])
     assert answer.startswith("relation: ")
     assert "popularity: " in answer
@@ -113,9 +152,10 @@ def test_a_run_is_searched_asked_compared_and_released(copied, said, tmp_path):
     assert said("ask", "How are you?").startswith(unknown)
     assert said("report", "--compare", "tiny-1").startswith("Both runs are identical: ")
     said("release", "--out", str(tmp_path / "release"))
-    made = tour.run(tmp_path, copied.folder / "data")
+    made = run_the_tour(tmp_path, copied.folder / "data")
     assert len(made["bits"]) > 2
     assert made["bits"] == pytest.approx([figure for _, figure in made["of_run"]])
+    assert made["totals"][:3] == pytest.approx(by_hand(copied.folder / "data"))
 
 
 def test_a_second_run_does_nothing_and_a_bad_param_is_named_before_any_work(copied):

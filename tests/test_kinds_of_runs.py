@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import systems
 import yaml
 from finished_run import Checkout, copy_tracked
 
-from flows import profiles
-from pipelines import params_file
-from pipelines.questions import published
-from pipelines.relations import RELATIONS
-from pipelines.world.facts import RELATION_IDS, make_world
-from pipelines.world.generator import write_world
+MADE = systems.make()
 
 
 class Run(Checkout):
     """A project whose params.yaml is that of a profile on other files, with every number as small as in `tiny`."""
-
-    def __init__(self, root: Path, databases: Path, folder: Path):
-        shutil.copytree(databases, folder)
-        super().__init__(copy_tracked(root, folder, without=("tests/", "dvc.lock")).folder)
 
     def longtail(self, *words: str) -> str:
         done = super().longtail(*words)
@@ -55,79 +46,26 @@ def over(values, changes):
 
 @pytest.fixture
 def run(root, databases, tmp_path) -> Run:
-    return Run(root, databases, tmp_path / "run")
+    folder = shutil.copytree(databases, tmp_path / "run")
+    return Run(copy_tracked(root, folder, without=("tests/", "dvc.lock")).folder)
 
 
-@pytest.fixture(scope="module")
-def sources(root, tmp_path_factory) -> Path:
-    """The sample world's Wikipedia and Pile, and questions about it in PopQA's published format."""
-    folder = tmp_path_factory.mktemp("sources")
-    params = params_file.parse(yaml.safe_load(profiles.compose("tiny", root)))
-    write_world(folder, params.seed, params.world)
-    (folder / "popqa").mkdir(exist_ok=True)
-    world = make_world(params.seed, params.world)
-    with (folder / "popqa/popQA.tsv").open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-        writer.writerow(published.COLUMNS)
-        for entity, subject in enumerate(world.labels):
-            for fact in range(world.offsets[entity], world.offsets[entity + 1]):
-                relation = RELATIONS[RELATION_IDS[world.relations[fact]]]
-                answer = world.item_label(int(world.objects[fact]))
-                row = dict.fromkeys(published.COLUMNS, "") | {
-                    "id": fact, "subj": subject, "prop": relation.name, "obj": answer, "subj_id": entity, "prop_id": 1,
-                    "obj_id": fact, "s_aliases": "[]", "o_aliases": "[]", "s_wiki_title": subject,
-                    "s_uri": f"http://www.wikidata.org/entity/Q{entity + 1}", "s_pop": int(world.popularity[entity]),
-                    "o_uri": f"http://www.wikidata.org/entity/Q{fact + 1000}", "o_pop": 1,
-                    "question": relation.question(subject), "possible_answers": json.dumps([answer]),
-                }  # fmt: skip
-                writer.writerow(row[name] for name in published.COLUMNS)
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("profile", "brought", "left_out", "section", "no_section"),
-    [
-        (
-            "wikipedia",
-            {"chunk@wikipedia", "train_lsr@dense", "answer_dense@popqa-tiny-dense", "tune_thresholds@popularity"},
-            ("entities", "score_lm", "evaluate_tasks"),
-            "adaptive",
-            "replug",
-        ),
-        (
-            "pile",
-            {"chunk@pile", "train_lsr@dense", "score_lm@pile-tiny", "attribute@pile"},
-            ("questions", "answer", "tune_thresholds"),
-            "replug",
-            "adaptive",
-        ),
-    ],
-)
-def test_one_corpus_gives_what_there_is_something_for(run, sources, profile, brought, left_out, section, no_section):
-    run.set_params(profile, sources)
-    run.longtail("run")
-    stages = set(run.hashes())
-    assert brought <= stages
-    assert not {name for name in stages if name.startswith(left_out)}
-    assert f'id="{section}"' in run.report
-    assert f'id="{no_section}"' not in run.report
-    assert run.longtail("status").splitlines()[-1] == f"{len(stages)} of {len(stages)} stages are up to date"
+@pytest.fixture
+def sources(tmp_path) -> Path:
+    """A folder with questions in PopQA's published format, as PopQA and as riddles."""
+    for name in ("popqa/popQA.tsv", "riddles/riddles.tsv"):
+        (tmp_path / "sources" / name).parent.mkdir(parents=True)
+        systems.popqa(tmp_path / "sources" / name, MADE)
+    return tmp_path / "sources"
 
 
 @pytest.mark.slow
 def test_predictions_alone_give_thresholds(run, sources):
     run.set_params("predictions", sources)
-    with (sources / "popqa/popQA.tsv").open(encoding="utf-8") as file:
-        questions = list(csv.DictReader(file, delimiter="\t"))
     run.longtail("run", "popqa")
-    for method, right in (("closed_book", lambda row: int(row["s_pop"]) > 1000), ("bm25", lambda row: True)):
+    for method, right in (("closed_book", MADE.closed), ("bm25", MADE.augmented)):
         answers = run.folder / f"{method}.csv"
-        with answers.open("w", encoding="utf-8", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(["id", "prediction"])
-            for row in questions:
-                writer.writerow([row["id"], json.loads(row["possible_answers"])[0] if right(row) else "no idea"])
+        answers.write_text(systems.plain(MADE, right), encoding="utf-8")
         run.longtail("import-answers", str(answers), "--dataset", "popqa", "--lm", "elsewhere", "--method", method)
     run.longtail("run")
     expected = {"code", "fetch", "questions@popqa", "tune_thresholds@popularity", "analyse", "report"}
@@ -138,8 +76,7 @@ def test_predictions_alone_give_thresholds(run, sources):
     assert "elsewhere" in run.report
 
 
-READER = '''"""Poems, a title and a text a line."""
-
+READER = """# Poems, a title and a text a line
 from pipelines.sources.source_documents import Raw
 
 
@@ -148,17 +85,12 @@ def read(name, part, rejects):
         rejects.read += 1
         title, text = line.split("\\t")
         yield Raw(title, name, title, f"{title} {text}", part.file.name, row)
-'''
-BUILDER = '''"""Riddles: PopQA's table of other questions."""
-
+"""
+BUILDER = """# Riddles: PopQA's table of other questions
 from pathlib import Path
-
-import pyarrow as pa
 import pyarrow.parquet as pq
-
 from pipelines import shards
-from pipelines.questions import published
-from pipelines.questions.popqa import COLUMNS, build_popqa
+from pipelines.questions.popqa import build_popqa
 
 
 def make(params, out):
@@ -166,17 +98,12 @@ def make(params, out):
         build_popqa(params, folder, published_file=Path("data/raw/riddles/riddles.tsv"))
         (folder / "popqa.parquet").rename(folder / "riddles.parquet")
     return {"questions": pq.read_metadata(out / "riddles.parquet").num_rows}
-'''
+"""
 ENTRIES = """
-    "poems": Dataset(
-        "Collected poems", "Poems", "CC0-1.0", "`.txt`", documents="pipelines.sources.poems:read", learn=True
-    ),
-    "riddles": Dataset(
-        "Riddles of old", "Riddles", "CC0-1.0", "`.tsv`", questions="pipelines.questions.riddles:make", answered=True
-    ),
+    "poems": Dataset("Collected poems", "", "CC0-1.0", "", documents="pipelines.sources.poems:read", learn=True),
+    "riddles": Dataset("Riddles of old", "", "", "", questions="pipelines.questions.riddles:make", answered=True),
 }
 """
-
 
 PROFILE = """# @package _global_
 profile: added
@@ -200,30 +127,24 @@ lm_text: corpus
 
 
 @pytest.mark.slow
-def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(run, sources, tmp_path):
+def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(run, sources):
     (run.folder / "pipelines/sources/poems.py").write_text(READER)
     (run.folder / "pipelines/questions/riddles.py").write_text(BUILDER)
     catalogue = run.folder / "pipelines/catalogue.py"
     before, after = catalogue.read_text().split("\n}\n", 1)
     catalogue.write_text(before + ENTRIES + after)
     (run.folder / "conf/profile/added.yaml").write_text(PROFILE)
-    given = tmp_path / "given"
-    (given / "poems").mkdir(parents=True)
-    with (sources / "popqa/popQA.tsv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    lines = [
-        f"{row['subj']} {i}\t{row['question']} {json.loads(row['possible_answers'])[0]}. " for i, row in enumerate(rows)
-    ]
-    (given / "poems/poems.txt").write_text("\n".join(line + "Here the words go on and on. " * 12 for line in lines))
-    (given / "riddles").mkdir()
-    shutil.copy(sources / "popqa/popQA.tsv", given / "riddles/riddles.tsv")
+    lines = [f"{row['subj']} {i}\t{row['question']} {row['obj']}. " for i, row in enumerate(MADE.rows)]
+    (sources / "poems").mkdir()
+    (sources / "poems/poems.txt").write_text("\n".join(line + "Here the words go on and on. " * 12 for line in lines))
     run.environment["PYTHONPATH"] = str(run.folder)
     assert "poems" in run.longtail("search", "--help")
-    run.set_params("added", given)
+    run.set_params("added", sources)
     run.longtail("run")
+    stages = set(run.hashes())
+    assert run.longtail("status").splitlines()[-1] == f"{len(stages)} of {len(stages)} stages are up to date"
     expected = {"chunk@poems", "questions@riddles", "answer_dense@riddles-tiny-dense", "attribute@poems"}
-    assert expected <= set(run.hashes())
+    assert expected <= stages
     assert pq.read_metadata(run.folder / "data/corpus/poems/docs.parquet").num_rows
-    assert "Collected poems" in run.report
-    assert "Riddles of old" in run.report
+    assert [part for part in ("Collected poems", "Riddles of old", 'id="replug"') if part not in run.report] == []
     assert "CC0-1.0" in (run.folder / "data/raw/manifest.json").read_text()

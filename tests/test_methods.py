@@ -28,9 +28,7 @@ def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[l
     """The k best documents by the encoder of this kind and name, with its own settings; all are compared."""
     kind, name = INDEXES[index]
     settings, docs = params.retriever[name], Path("data/corpus", corpus, "docs.parquet")
-    encoder = Encoder.open(
-        Path("data/models", {"dense": "retriever", "lsr": "lsr"}[kind], name), settings, params.compute
-    )
+    encoder = Encoder.open(methods.encoder(kind, name), settings, params.compute)
     batches = documents.filled(docs, 0, documents.count(docs), settings.document)
     vectors = encoder.embed([text for batch in batches for text in batch])
     return recall.nearest(vectors, encoder.embed_queries(texts), k).tolist()
@@ -41,13 +39,10 @@ def shared(positions: np.ndarray, expected: list[list[int]]) -> float:
     return np.mean([set(row) == set(other) for row, other in zip(positions.tolist(), expected, strict=True)])
 
 
-def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused():
+def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused_and_kinds_have_an_order():
     names = ["contriever", "e5-base-v2"]
     kinds = ("dense", "lsr", "replug", "replug_lsr", "hybrid", "reranked")
-    expected = {kind: (kind, "contriever") for kind in kinds} | {
-        "closed_book": ("closed_book", ""),
-        "bm25": ("bm25", ""),
-    }
+    expected = {kind: (kind, "contriever") for kind in kinds} | {kind: (kind, "") for kind in ("closed_book", "bm25")}
     expected |= {f"{kind}_e5-base-v2": (kind, "e5-base-v2") for kind in kinds}
     for method, resolved in expected.items():
         assert methods.resolve(method, names) == resolved
@@ -56,12 +51,9 @@ def test_a_name_says_kind_and_retriever_and_one_of_nothing_is_refused():
     for method in ("sparse", "dense_bert", "dense_", "bm25_e5", "hybrid_bert", "lsr_lsr", "replug_random", "dense_E5"):
         with pytest.raises(LongtailError, match=method):
             methods.resolve(method, ["contriever", "e5"])
-
-
-def test_methods_are_ordered_by_kind_and_the_main_retriever_is_first():
     mixed = ["hybrid", "replug_b", "dense_b", "genread", "dense_a", "closed_book", "dense", "random", "none", "bm25"]
-    expected = ["none", "random", "closed_book", "bm25", "dense", "dense_b", "dense_a", "hybrid", "genread", "replug_b"]
-    assert methods.ordered(mixed) == expected
+    ordered = ["none", "random", "closed_book", "bm25", "dense", "dense_b", "dense_a", "hybrid", "genread", "replug_b"]
+    assert methods.ordered(mixed) == ordered
 
 
 def test_an_index_is_searched_with_its_own_encoder_and_settings_and_so_are_answers_and_recall(two_retrievers):
@@ -154,10 +146,8 @@ def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers,
 
 def test_files_of_answers_have_their_retrievers_name_whatever_the_order(tmp_path):
     elsewhere = {name: name for name in ("dense", "dense_b", "dense_c")}
-    for folder, names in (
-        ("predictions/popqa/tiny", ("bm25", "dense_a", "dense_b", "hybrid_b", "replug_lsr_b", "dense_gone")),
-        ("imported/popqa/opt", elsewhere),
-    ):
+    own = ("bm25", "dense_a", "dense_b", "hybrid_b", "replug_lsr_b", "dense_gone")
+    for folder, names in (("predictions/popqa/tiny", own), ("imported/popqa/opt", elsewhere)):
         (tmp_path / folder).mkdir(parents=True)
         for name in names:
             (tmp_path / folder / f"{name}.parquet").touch()

@@ -1,4 +1,4 @@
-"""Parquet files: a flipped bit in a stored page is an error that names the file, whoever reads it."""
+"""Parquet files: the same rows give the same bytes, and a flipped bit is an error that names the file."""
 
 import random
 import re
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -80,7 +81,7 @@ def test_a_flipped_bit_in_a_page_gives_no_other_text(file, reader):
     assert refused >= 18
 
 
-def test_only_the_columns_and_row_groups_that_are_read_are_compared(file):
+def test_only_what_is_read_is_compared_and_a_whole_file_only_once_until_it_changes(file, monkeypatch):
     last = pq.read_metadata(file).row_group(1).column(1)
     flip(file, last.dictionary_page_offset + last.total_compressed_size - 20)
     parquet.check(file, ["n", "kind"])
@@ -88,16 +89,13 @@ def test_only_the_columns_and_row_groups_that_are_read_are_compared(file):
     for part in ({"columns": ["text"]}, {"groups": [1]}, {}):
         with pytest.raises(LongtailError, match=DAMAGED):
             parquet.check(file, **part)
-
-
-def test_a_file_is_compared_as_a_whole_only_once_until_it_changes(file, monkeypatch):
     pages = []
     monkeypatch.setattr(parquet, "_pages", lambda *_: pages.append(1) or [])
-    for _ in range(3):
-        parquet.check(file)
-    parquet.write(TABLE.slice(1), file)
-    parquet.check(file)
-    assert len(pages) == 2
+    for number in (1, 2):
+        parquet.write(TABLE.slice(number), file)
+        for _ in range(3):
+            parquet.check(file)
+        assert len(pages) == number
 
 
 def test_files_without_checksums_are_read_as_they_are_wherever_they_lie(here):
@@ -130,6 +128,60 @@ def test_a_schema_orders_and_types_the_columns_and_fills_those_that_are_not_ther
     assert table["more"].null_count == ROWS
     with pytest.raises(LongtailError, match=DAMAGED):
         parquet.read(file, schema=pa.schema([("text", pa.int64())]))
+
+
+def groups(file: str) -> tuple[list[int], list[int]]:
+    """The numbers of rows of the file's row groups, and its first column."""
+    written = pq.ParquetFile(file)
+    sizes = [written.metadata.row_group(i).num_rows for i in range(written.num_row_groups)]
+    return sizes, written.read()[0].to_pylist()
+
+
+def test_row_groups_are_full_but_for_the_last_also_while_parts_are_made_and_threads_change_no_byte(monkeypatch):
+    monkeypatch.setattr(database, "ROW_GROUP", 1000)
+    for rows, full in ((0, [0]), (999, [999]), (2000, [1000, 1000]), (2001, [1000, 1000, 1])):
+        with database.connect(1.0, 2) as db:
+            database.write(db, f"SELECT range AS n FROM range({rows}) ORDER BY n", "t.parquet")
+        assert groups("t.parquet") == (full, list(range(rows)))
+    query = "SELECT range AS n, repeat('x', range % 50) AS text FROM range(200_000) ORDER BY hash(n), n"
+    for threads in (1, 4):
+        with database.connect(1.0, threads) as db:
+            database.write(db, query, f"{threads}.parquet")
+    assert Path("1.parquet").read_bytes() == Path("4.parquet").read_bytes()
+    monkeypatch.setattr(database, "ROW_GROUP", 5)
+    for rows, full in (([], []), ([3], [3]), ([3, 3, 3, 3, 1], [6, 6, 1]), ([12, 5], [12, 5])):
+        parts = [pa.table({"row": np.arange(n)}) for n in rows]
+        with database.row_group_writer(Path("table.parquet"), pa.schema([("row", pa.int64())])) as add:
+            for part in parts:
+                add(part)
+        assert groups("table.parquet") == (full, [row for part in parts for row in part["row"].to_pylist()])
+
+
+def test_what_spills_leaves_nothing_behind_and_too_little_memory_is_one_line_that_names_the_param():
+    with database.connect(0.05, 1) as db:
+        database.write(db, "SELECT repeat('x', 200) || range AS t FROM range(500_000) ORDER BY t", "t.parquet")
+    assert pq.read_metadata("t.parquet").num_rows == 500_000
+    query = "SELECT list(repeat('x', 100) || range) AS one FROM range(1_000_000)"
+    named = r"^ingest\.memory_gb: 0\.05 is not enough \(.*\); raise it, or lower compute\.threads$"
+    with pytest.raises(LongtailError, match=named), database.connect(0.05, 1) as db:
+        database.write(db, query, "t.parquet")
+    assert not any(Path(".longtail/tmp").iterdir())
+
+
+def test_the_error_of_a_stream_that_is_read_stays_one_line():
+    schema, said = pa.schema([("n", pa.int64())]), "data/raw/c4/a.json: empty, expected data; fetch it again"
+
+    def batches():
+        yield pa.record_batch([[1]], schema=schema)
+        raise LongtailError(said)
+
+    def read():
+        with database.connect(1, 1) as db:
+            db.register("numbers", pa.RecordBatchReader.from_batches(schema, batches()))
+            db.sql("SELECT sum(n) FROM numbers").fetchall()
+
+    with pytest.raises(LongtailError, match=f"^{said}$"):
+        read()
 
 
 # Files from elsewhere: what is small on disk may be large in memory.

@@ -60,31 +60,23 @@ def test_where_no_bar_waits_nothing_is_shown_and_a_piece_that_fails_is_not_done(
     assert shown == ["a: 2/2", "b: 1/2"]
 
 
-def test_batches_of_a_model_move_the_bar_of_a_shard_and_those_of_an_encoder_that_of_passages(
-    workplace, tmp_path, shown
-):
+def test_batches_of_a_model_or_an_encoder_move_the_bar_of_a_shard(workplace, tmp_path, shown):
     lm = local_models.open_model(tiny_models.language_model(tmp_path / "model"), batch_tokens=120)
     prompts, continuations = local_models.pairs(40)
     weights = ensemble.log_weights(np.zeros((20, 2)), 1.0)
+    encoder = Encoder.open(
+        tiny_models.encoder(tmp_path / "encoder"), tiny_models.retriever(batch_tokens=64), tiny_models.compute()
+    )
     for name, ask in (
         ("score", lambda: lm.score(prompts, continuations)),
         ("next token", lambda: lm.next_token(prompts)),
         ("answers", lambda: lm.generate(prompts, 3)),
         ("ensemble", lambda: lm.generate_mixture(prompts, weights, 3)),
-        ("own cache", lambda: lm.generate(prompts, 3)),
+        ("passages", lambda: encoder.embed(tiny_models.words(40, 1, at_most=12))),
     ):
-        if name == "own cache":
-            lm._passes.keeps, lm._decoded_tokens = False, None
         shown.clear()
         shards.map_shards(name, "key", lambda _, path, ask=ask: path.touch() or ask(), [1, 2], sizes=[40, 40])
         counts = [int(re.fullmatch(rf"{name}: (\d+)/80", line)[1]) for line in shown]
         assert counts == sorted(counts)
         assert {40, 80} < {*counts}
         assert len({count for count in counts if count < 40}) > 2
-    settings = tiny_models.retriever(batch_tokens=64)
-    encoder = Encoder.open(tiny_models.encoder(tmp_path / "encoder"), settings, tiny_models.compute())
-    shown.clear()
-    with progress.whole("passages", 40, "passage"):
-        encoder.embed(tiny_models.words(40, 1, at_most=12))
-    assert len(shown) > 3
-    assert shown[-1] == "passages: 40/40"

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
+import dvc.cli  # noqa: F401 - its log goes to what is standard output at its first import
+import params_reference
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from flows import profiles
 from pipelines import catalogue, params_file
 from pipelines.evaluation import tables
 from pipelines.intervals import Interval
@@ -27,11 +27,6 @@ SHOWN = {"pipelines/questions/museums.py", "conf/profile/mine.yaml"}  # files th
 
 
 @pytest.fixture(scope="module")
-def readme(root) -> str:
-    return (root / "README.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture(scope="module")
 def pages(root) -> dict[Path, str]:
     """The folder that links are relative to, and the text, of every page."""
     files = [root / name for name in ("README.md", "CONTRIBUTING.md", "data/README.md")]
@@ -39,57 +34,48 @@ def pages(root) -> dict[Path, str]:
     return {file: file.read_text(encoding="utf-8") for file in files}
 
 
-def test_links_lead_somewhere(pages):
-    links = [(file, link) for file, text in pages.items() for link in re.findall(r"\]\((?!http)([^)#]+)\)", text)]
-    assert len(links) > 30
-    assert [(file.name, link) for file, link in links if not (file.parent / link).exists()] == []
-
-
-def test_headings_that_links_name_are_there(pages, root):
+def test_links_lead_to_pages_and_headings_that_are_there(pages):
     """`page.md#a-heading` is GitHub's name of a heading: its words in lower case, joined by hyphens."""
     links = [
-        ((file.parent / (page or file.name)).resolve(), heading)
+        (file, link, heading)
         for file, text in pages.items()
-        for page, heading in re.findall(r"\]\((?!http)([^)#]*)#([^)]+)\)", text)
+        for link, heading in re.findall(r"\]\((?!http)([^)#]*)(?:#([^)]+))?\)", text)
     ]
-    assert len(links) >= 5
-    for page, heading in links:
-        headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(links) > 35
+    for file, link, heading in links:
+        page = file.parent / link if link else file
+        assert page.exists(), (file.name, link)
+        text = page.read_text(encoding="utf-8") if heading else ""
+        headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
         names = {re.sub(r"[^\w\- ]", "", text).strip().lower().replace(" ", "-") for text in headings}
-        assert heading in names, (page.name, heading)
+        assert not heading or heading in names, (file.name, link, heading)
 
 
-def test_files_of_the_code_that_pages_name_are_there(pages, root):
+def test_files_and_modules_of_the_code_that_pages_name_are_there(pages, root):
     code = r"`((?:pipelines|flows|tests|benchmarks|conf)/[\w/.-]+)`"
     run = r"python ((?:pipelines|flows|tests|benchmarks)/[\w/]+\.py)"
-    names = [
-        (file.name, name or script)
-        for file, text in pages.items()
-        if file.name != "architecture.md"  # test_architecture.py checks the map
-        for name, script in re.findall(f"{code}|{run}", text)
-    ]
+    texts = {file.name: text for file, text in pages.items() if file.name != "architecture.md"}  # it has its own test
+    names = [(page, *found) for page, text in texts.items() for found in re.findall(f"{code}|{run}", text)]
     assert len(names) >= 15
-    assert [(page, name) for page, name in names if not (root / name).exists() and name not in SHOWN] == []
+    assert [name for page, *name in names if not (root / max(name)).exists() and name[0] not in SHOWN] == []
+    modules = {name for text in pages.values() for name in re.findall(r"(?:-m |`)(benchmarks\.[a-z_]+)", text)}
+    assert len(modules) >= 10
+    assert [name for name in modules if not find_spec(name)] == []
 
 
-def test_modules_that_pages_run_are_there(pages, root):
-    named = {name for text in pages.values() for name in re.findall(r"-m (benchmarks\.[a-z_]\w*)", text)}
-    named |= {f"benchmarks.{name}" for text in pages.values() for name in re.findall(r"`benchmarks\.([a-z_]+)", text)}
-    assert len(named) >= 10
-    assert [name for name in named if not find_spec(name)] == []
-
-
-def test_every_page_is_reached_from_the_index(root):
-    index = (root / "docs/README.md").read_text(encoding="utf-8")
+def test_the_index_and_the_readmes_tree_picture_and_table_of_profiles_are_complete_and_its_make_targets_there(root):
+    index, readme = ((root / name).read_text(encoding="utf-8") for name in ("docs/README.md", "README.md"))
     assert [file.name for file in (root / "docs").glob("*.md") if f"({file.name})" not in index] == ["README.md"]
-
-
-def test_make_targets_are_there(readme, root):
+    rooms = [folder.name for folder in (root / "pipelines").iterdir() if (folder / "__init__.py").is_file()]
+    profiles = [profile.stem for profile in (root / "conf/profile").glob("*.yaml")]
+    parts = [f"  {name}/" for name in rooms] + [f"| `{name}` |" for name in profiles]
+    assert [part for part in parts if part not in readme] == []
+    picture = readme.split("```mermaid")[1].split("```")[0]
+    stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
+    assert [name for name in stages if not re.search(rf"\b{name}\b", picture)] == []
     targets = re.findall(r"^make ([\w-]+)", readme, re.MULTILINE)
     assert targets == ["run", "test", "install"]
-    for target in targets:
-        done = subprocess.run(["make", "-n", target], cwd=root, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+    subprocess.run(["make", "-n", *targets], cwd=root, capture_output=True, check=True)
 
 
 def test_commands_are_there_with_the_options_named(pages, root, monkeypatch, capsys):
@@ -159,26 +145,8 @@ def test_examples_of_params_are_allowed(pages, root, entries):
         params_file.parse(over(base, yaml.safe_load(block)))
 
 
-def test_a_corpus_and_a_question_set_of_ones_own_are_a_profile_as_shown(root, entries, tmp_path):
-    """Each example's lines over those of excerpt.yaml, in a profile file, as docs/real-data.md says."""
-    text = (root / "docs/real-data.md").read_text(encoding="utf-8")
-    examples = [block for block in blocks(text, "yaml") if any(f"  {name}: [" in block for name in entries)]
-    assert len(examples) == len(entries) == 2
-    shutil.copytree(root / "conf", tmp_path / "conf")
-    excerpt = yaml.safe_load((root / "conf/profile/excerpt.yaml").read_text(encoding="utf-8"))
-    for name, block in zip(entries, examples, strict=True):
-        values = over(excerpt, yaml.safe_load(block)) | {"profile": "mine"}
-        (tmp_path / "conf/profile/mine.yaml").write_text(f"# @package _global_\n{yaml.safe_dump(values)}")
-        composed = yaml.safe_load(profiles.compose("mine", tmp_path))
-        assert name in composed["parts"]["corpora"] + composed["parts"]["answered"]
-        assert {"wikipedia", name} <= set(composed["fetch"]["files"])
-
-
-def test_the_reader_of_the_corpus_shown_is_there(entries):
+def test_the_reader_shown_is_there_and_the_builder_writes_what_is_listed(root, entries, tmp_path, monkeypatch):
     assert callable(catalogue.function("reviews", "documents"))
-
-
-def test_the_builder_shown_writes_the_columns_that_are_listed(root, entries, tmp_path, monkeypatch):
     text = (root / "docs/real-data.md").read_text(encoding="utf-8")
     (source,) = [block for block in blocks(text, "python") if "def make(" in block]
     section = text.split("## A question set of your own")[1].split("\n## ")[0]
@@ -201,26 +169,24 @@ def test_the_builder_shown_writes_the_columns_that_are_listed(root, entries, tmp
     assert pq.read_table(out / "rejects.parquet")["row"].to_pylist() == [2]
 
 
-@pytest.mark.parametrize("name", tables.TABLES)
-def test_the_columns_of_each_table_of_the_analyses_are_described_in_order(name, root):
+def test_the_columns_of_each_table_of_the_analyses_are_described_in_order(root):
     text = (root / "data/README.md").read_text(encoding="utf-8")
-    (section,) = re.findall(rf"^### .*`analyses/{name}\.parquet`.*\n([^#]*)", text, re.MULTILINE)
-    cells = re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE)
-    kinds = tables.TABLES[name].items()
-    bounds = ("", "_low", "_high")
-    columns = [f"{column}{bound}" for column, kind in kinds for bound in (bounds if kind is Interval else bounds[:1])]
-    assert [column for cell in cells for column in re.findall(r"`(\w+)`", cell)] == columns
+    for name, kinds in tables.TABLES.items():
+        (section,) = re.findall(rf"^### .*`analyses/{name}\.parquet`.*\n([^#]*)", text, re.MULTILINE)
+        cells = re.findall(r"^\| (`[^|]+`) \|", section, re.MULTILINE)
+        bounds = {column: ("", "_low", "_high") if kind is Interval else ("",) for column, kind in kinds.items()}
+        columns = [f"{column}{bound}" for column, those in bounds.items() for bound in those]
+        assert [one for cell in cells for one in re.findall(r"`(\w+)`", cell)] == columns, name
 
 
-def test_every_stage_is_in_the_picture(readme, root):
-    picture = readme.split("```mermaid")[1].split("```")[0]
-    stages = yaml.safe_load((root / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
-    assert [name for name in stages if not re.search(rf"\b{name}\b", picture)] == []
+def test_every_data_set_is_in_the_guide_to_the_data_and_its_reader_or_builder_there(root):
+    for use in ("documents", "questions", "benchmark"):
+        assert all(callable(catalogue.function(name, use)) for name in catalogue.names(use))
+    text = (root / "data/README.md").read_text(encoding="utf-8")
+    for name, entry in catalogue.DATASETS.items():
+        assert f"| `raw/{name}` | {entry.title.format(language='English')} | {entry.files} | {entry.licence} |" in text
 
 
-def test_the_tree_and_the_profiles_are_complete(readme, root):
-    for folder in (root / "pipelines").iterdir():
-        if folder.is_dir() and folder.name != "__pycache__":
-            assert f"  {folder.name}/" in readme
-    for profile in (root / "conf/profile").glob("*.yaml"):
-        assert f"| `{profile.stem}` |" in readme
+def test_the_page_of_params_is_of_the_present_ones(root):
+    written = (root / "docs/params.md").read_text(encoding="utf-8")
+    assert written == params_reference.page(), "run `python tests/params_reference.py`"

@@ -98,24 +98,18 @@ def test_german_questions_and_passages_are_asked_for_and_answers_judged_in_germa
     assert 0 < sum(right.values()) < 40
     lm.asked.clear()
     passages.written(lm, 20, language.read("de")).find(["Welche Hauptstadt hat Norland?"])
-    assert [prompt.context for prompt in lm.asked] == [
-        "Schreibe einen Hintergrundtext aus Wikipedia, der die folgende Frage beantwortet. "
-        "Welche Hauptstadt hat Norland?\n\n"
-    ]
+    wanted = "Schreibe einen Hintergrundtext aus Wikipedia, der die folgende Frage beantwortet."
+    assert [prompt.context for prompt in lm.asked] == [f"{wanted} Welche Hauptstadt hat Norland?\n\n"]
 
 
-@pytest.mark.parametrize(
-    ("code", "question", "relation", "subject"),
-    [
+def test_a_question_is_recognised_by_its_languages_templates():
+    for code, question, relation, subject in (
         ("de", "wer schrieb „Faust“?", "P50", "Faust"),
         ("fr", "Dans quel pays se trouve Paris ?", "P17", "Paris"),
         ("es", "¿Quién dirigió Volver?", "P57", "Volver"),
         ("ru", "Столицей чего является Москва?", "P1376", "Москва"),
         ("ja", "東京はどこの首都ですか？", "P1376", "東京"),  # noqa: RUF001
         ("zh", "《红楼梦》的作者是谁", "P50", "《红楼梦》"),
-    ],
-)
-def test_a_question_is_recognised_by_its_languages_templates(code, question, relation, subject):
-    known = subjects.templates(Path("none"), language.read(code))
-    (template, names), *_ = subjects.matches(question, known)
-    assert (template.relation, names[0]) == (relation, subject)
+    ):
+        (template, names), *_ = subjects.matches(question, subjects.templates(Path("none"), language.read(code)))
+        assert (template.relation, names[0]) == (relation, subject)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -76,11 +77,38 @@ stage.run("x", tuple(sys.argv[1:]), work, out="x")
 """
 
 
-@pytest.mark.parametrize(("sections", "threads"), [(["seed", "compute"], "3 3"), (["seed"], "1 1")])
-def test_the_number_of_threads_is_the_params_one_or_one(root, sections, threads):
+def test_the_number_of_threads_is_the_params_one_or_one(root):
     """NumPy's too, where a stage's module has imported it before."""
     Path("params.yaml").write_text(Path("params.yaml").read_text().replace("threads: 1", "threads: 3"))
     environment = os.environ | {"OMP_NUM_THREADS": "2", "PYTHONPATH": str(root)}
-    command = [sys.executable, "-c", THREADS, *sections]
-    done = subprocess.run(command, env=environment, text=True, capture_output=True, check=True)
-    assert done.stdout.splitlines()[0] == threads
+    for sections, threads in ((["seed", "compute"], "3 3"), (["seed"], "1 1")):
+        command = [sys.executable, "-c", THREADS, *sections]
+        done = subprocess.run(command, env=environment, text=True, capture_output=True, check=True)
+        assert done.stdout.splitlines()[0] == threads
+
+
+FAULTS = """
+import os, resource, torch
+from pipelines import threads
+used = os.fork() == 0
+if used:
+    threads.use(1)
+else:
+    os.wait()
+layers = torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 64))
+faults = [0]
+with torch.inference_mode():
+    for _ in range(4):
+        layers(torch.ones(4096, 64))  # states of 64 MiB
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+# the fewest of a pass: where pieces lie badly in the memory kept, a pass asks for more once
+print(torch.get_num_threads(), min(after - before for before, after in zip(faults, faults[1:])))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
+def test_a_forward_pass_does_not_ask_the_system_again_for_memory_of_the_last():
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    (threads, used), (_, plain) = (map(int, line.split()) for line in done.stdout.splitlines())
+    assert threads == 1
+    assert used < 100 < plain, "a page is 4 kB, or 2 MB where the system gives huge ones"

@@ -1,20 +1,28 @@
-"""Under plain `dvc repro`, without a flow, MLflow gets the same runs; and it never stands in the way of the work."""
+"""Under plain `dvc repro` MLflow gets the same runs, gives landed ones back, and never stands in the way of work."""
 
 import fcntl
 import json
+import math
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import landed_runs
+import numpy as np
 import pytest
 import yaml
 from quick_project import dvc_init
 from waiting import recorders_end
 
-from pipelines import QUIET, stage, tracking
+from flows import history
+from pipelines import QUIET, landings, stage, tracking
+from pipelines.errors import LongtailError
+from pipelines.intervals import Interval
 
+UNREACHABLE = "http://127.0.0.1:9"
+FIGURES = landed_runs.figures() | {f"threshold/a/b/c/{n}": Interval(n, 0.0, math.inf) for n in range(400)}
 STAGE = """
 import sys
 from pipelines import shards, stage
@@ -91,13 +99,11 @@ def test_stages_of_one_dvc_process_share_a_parent_and_have_params_metrics_curves
     assert not any((finished / tracking.RECORDS).glob("*.json"))
 
 
-def test_an_unreachable_server_loses_no_record_and_the_next_run_logs_it_but_not_beside_another_recorder(
-    project, record, monkeypatch, capsys
-):
+def test_an_unreachable_server_loses_no_record_and_the_next_run_logs_it(project, record, monkeypatch, capsys):
     stage.run("x", ("seed",), lambda params: {"recall": 0.25}, out="x")
     (kept,) = tracking.RECORDS.glob("*.json")
     with monkeypatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+        patch.setenv("MLFLOW_TRACKING_URI", UNREACHABLE)
         patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
         record()
     said = capsys.readouterr().err
@@ -124,3 +130,32 @@ def test_a_stage_that_fails_on_its_params_is_logged_and_a_refused_record_stands_
     assert [run.info.status for run in runs(project, "tags.error LIKE 'params.yaml%'")] == ["FAILED"]
     assert [path.name for path in tracking.REFUSED.iterdir()] == ["0-one.json"]
     assert [run.info.status for run in runs(project, "tags.error = 'x'")] == ["FAILED"]
+
+
+def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_landed(project, record, monkeypatch):
+    """Two runs that landed, the later one first; the project's own did not."""
+    for name, month, figures in (("one", "2026-02", FIGURES), ("two", "2026-01", {})):
+        params = landed_runs.landing(month, {}).params
+        tracking.log_landing({"run": name, "tags": {}}, params, landings.flat(figures))
+    record()
+    monkeypatch.setattr(landings, "RUNS", 1)
+    first, second = history.runs()
+    assert (first.month, second.month, first.profile) == ("2026-02", "2026-01", "sample")
+    assert first.landed <= second.landed
+    assert second.figures == {}
+    found, expected = ({name: vars(one) for name, one in of.items()} for of in (first.figures, FIGURES))
+    np.testing.assert_equal(found, expected)  # some are infinite, or have no interval
+
+
+def test_without_landed_runs_one_line_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    nothing = "no run that landed; `longtail run` records the next one"
+    for address, said in ((None, nothing), (f"sqlite:///{tmp_path}/other.db", nothing), (UNREACHABLE, UNREACHABLE)):
+        if address:
+            monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        with pytest.raises(LongtailError, match=said) as error:
+            history.runs()
+        assert "\n" not in str(error.value)
+        assert address or os.listdir() == [], "to look makes no database"

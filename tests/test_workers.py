@@ -96,9 +96,7 @@ def test_little_work_or_one_worker_is_this_process_and_the_former_depends_on_the
         assert seen == [("model", os.getpid(), 1)] * len(TASKS)
 
 
-def test_each_process_opens_the_model_once_the_largest_shards_begin_first_and_a_killed_one_costs_its_shard(
-    tmp_path, monkeypatch, capsys
-):
+def test_a_process_opens_the_model_once_and_a_killed_one_costs_its_shard(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("KILLED", str(tmp_path / "killed"))
     assert on(compute_on(workers=2)) == EXPECTED
     assert (tmp_path / "killed").exists()
@@ -150,18 +148,6 @@ def test_a_killed_run_goes_on_and_a_worker_that_comes_late_is_sent_the_model(clu
         map_texts(many, "stage", "first", TASKS[:1], STEPS)
         lose(many)
         assert [path.read_text() for path in map_texts(many, "stage", "key", TASKS, STEPS)] == EXPECTED
-
-
-@pytest.mark.slow
-def test_machines_are_sent_the_model_need_no_file_of_the_project_and_may_be_killed(
-    machines, project, monkeypatch, tmp_path
-):
-    monkeypatch.setenv("KILLED", str(tmp_path / "killed"))
-    monkeypatch.setattr("pipelines.pool.ENVIRONMENT", ("KILLED",))
-    assert on(dask(machines)) == EXPECTED
-    assert (tmp_path / "killed").exists()
-    assert not any(Path(folder).is_relative_to(project) for folder, *_ in seen)
-    assert len({pid for _, pid, _ in seen}) > 1
 
 
 def homes(cluster) -> list[Path]:

@@ -3,84 +3,46 @@
 import hashlib
 import json
 import re
-import sys
-import threading
 import unicodedata
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qsl, quote, urlsplit
 from xml.sax.saxutils import escape
 
-from http_faults import Fault, meet, reply
+from http_faults import Fault, Handler, Server, reply, serving
 
 Page = bytes | Callable[[dict[str, str]], bytes | None]
 
 
-class Wikimedia(ThreadingHTTPServer):
+class Wikimedia(Server):
     """`pages` maps a path to a body, or to a function of the query's params (None from it: 404).
 
-    The faults hit the next requests whose path has `at` in it, one each (None: no fault). `requests` are (path, params)
-    of all that came, `answered` counts those that were answered without a fault. With a `version`, files have it as
-    their ETag, and are sent from a byte on.
+    `requests` are (path, params). With a `version`, files have it as their ETag, and are sent from a byte on.
     """
 
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.reset()
-        self.lock = threading.Lock()
-
     def reset(self) -> None:
+        super().reset()
         self.pages: dict[str, Page] = {}
-        self.faults: list[Fault | None] = []
-        self.at = ""
         self.version: str | None = None
-        self.requests: list[tuple[str, dict[str, str]]] = []
-        self.answered: Counter[str] = Counter()
         self.ranges: list[tuple[str, str | None]] = []  # (method, Range) of the requests
         self.agents: set[str] = set()
-        self.now = self.most = 0  # requests at the same time
-        self.hold = 0.0  # seconds that every answer takes, so that one request too many would be seen
-        self.together = 0  # requests that were at work at the same time before anything is answered
-        self.stalls_after: int | None = None  # requests, after which none is answered
-
-    def handle_error(self, *of_request: object) -> None:
-        """A client that hung up is no error."""
-        if not isinstance(sys.exception(), ConnectionError):
-            super().handle_error(*of_request)
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
 
     def asked(self, path: str) -> list[dict[str, str]]:
         """The params of all requests for `path`, in the order they came."""
         return [params for one, params in self.requests if one == path]
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Handler):
     server: Wikimedia
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # else each answer takes 40 ms
 
     def do_GET(self) -> None:
         server, parts = self.server, urlsplit(self.path)
         params = dict(parse_qsl(parts.query, keep_blank_values=True))
-        with server.lock:
-            server.requests.append((parts.path, params))
-            server.ranges.append((self.command, self.headers["Range"]))
-            server.agents.add(self.headers["User-Agent"])
-            fault = (server.faults.pop(0) if server.faults and server.at in parts.path else None) or Fault()
-            server.now += 1
-            server.most = max(server.most, server.now)
-            stalled = server.stalls_after is not None and len(server.requests) > server.stalls_after
-        if stalled:
-            threading.Event().wait()
-        meet(server)
+        server.ranges.append((self.command, self.headers["Range"]))
+        server.agents.add(self.headers["User-Agent"])
+        fault = server.begin(parts.path, (parts.path, params))
         page = server.pages.get(parts.path)
         body = page(params) if callable(page) else page
         headers = {"ETag": server.version} if server.version else {}
@@ -99,20 +61,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
-    def log_message(self, *_: object) -> None:
-        pass
 
-
-@contextmanager
-def running() -> Iterator[Wikimedia]:
-    server = Wikimedia()
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
+def running() -> AbstractContextManager[Wikimedia]:
+    return serving(Wikimedia(_Handler))
 
 
 class Dumps:

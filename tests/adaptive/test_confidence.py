@@ -1,7 +1,5 @@
 """Calibration and coverage of closed-book answers are as they are defined, and regressions see training sides alone."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from adaptive_pairs import CHOSEN, write_answers, write_questions
@@ -84,14 +82,6 @@ def test_the_area_of_risk_is_its_definition_whatever_is_drawn(n, seed, levels):
         said, wrong = np.repeat(answers.confidence, drawn), np.repeat(~answers.right, drawn)
         expected.append(np.mean([wrong[said >= one].mean() for one in said]))
     assert confidence.area(answers.confidence, answers.right, times) == pytest.approx(expected)
-
-
-def test_the_interval_of_the_area_draws_subjects():
-    answers = made(300)
-    one_subject = replace(answers, subjects=np.full(300, "s", object))
-    whole, alone = (confidence.risk_area(some, 0, 50) for some in (answers, one_subject))
-    assert (alone.low, alone.value, alone.high) == pytest.approx((whole.value,) * 3)
-    assert whole.low < whole.value < whole.high
 
 
 @pytest.mark.parametrize("levels", [None, 4])

@@ -1,13 +1,13 @@
-"""The learned gate: the regression's minimum, what it reads, and the popularity rule on the same held-out questions."""
+"""Beside the popularity rule: a learned gate, dearer retrieving, and the better of two signals."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from adaptive_pairs import CHOSEN, judged, made_pairs, splits, summary
+from adaptive_pairs import CHOSEN, judged, made_pairs, resampled, splits, summary
 from scipy.optimize import minimize
 
-from pipelines.adaptive import gate, refits
+from pipelines.adaptive import alternatives, gate, refits
 
 
 def evaluate(pairs, resamples):
@@ -26,11 +26,13 @@ def test_the_weights_are_the_minimum():
     assert gate.fit(x, y, counts) == pytest.approx(minimize(loss, np.zeros(5), tol=1e-12).x, abs=1e-4)
 
 
-def test_the_gate_reads_the_margin_where_popularity_says_nothing():
+def test_the_gate_reads_the_margin_where_popularity_says_nothing_of_some_of_very_many_questions(monkeypatch):
+    monkeypatch.setattr(gate, "MOST", 400)
     rng = np.random.default_rng(0)
     margin = rng.random(600)
     pairs = made_pairs(closed=margin < 0.5, augmented=margin >= 0.5, margin=margin, confidence=rng.random(600))
     figures = evaluate(pairs, 100)
+    assert figures["questions"] == 400
     assert figures["gate"]["value"] > 0.95
     assert figures["difference"]["low"] > 0.3
     assert figures["difference"]["splits_low"] > 0.2
@@ -50,13 +52,6 @@ def test_the_rule_is_judged_as_it_is_alone_and_the_difference_is_of_the_same_que
     assert figures["gate"]["value"] > 0.7  # popularity and log-probability say it all here
 
 
-def test_of_very_many_questions_some_are_drawn(monkeypatch):
-    monkeypatch.setattr(gate, "MOST", 200)
-    figures = evaluate(made_pairs(), 40)
-    assert figures["questions"] == 200
-    assert figures["gate"]["value"] > 0.6
-
-
 def test_the_gate_of_a_split_does_not_see_what_it_is_judged_on():
     pairs = made_pairs(300)
     train = splits(pairs)
@@ -68,6 +63,8 @@ def test_the_gate_of_a_split_does_not_see_what_it_is_judged_on():
         swapped = gate.decide(replace(pairs, closed=closed, augmented=augmented), train)
         assert (swapped[:, split] == decisions[:, split]).all()
     assert (gate.decide(replace(pairs, closed=pairs.augmented, augmented=pairs.closed), train) != decisions).any()
+    unseen = replace(pairs, closed=np.zeros(300, bool), augmented=~train[:, 0])
+    assert not gate.decide(unseen, train)[:, 0].any(), "only questions that are held out gain"
 
 
 def test_questions_of_unknown_popularity_retrieve_by_the_rule_and_are_learnt_from():
@@ -94,13 +91,88 @@ def test_an_empty_answer_is_as_doubtful_as_the_most_doubtful():
     assert np.isnan(doubt).sum() == 1
 
 
-@pytest.mark.parametrize(("closed", "augmented", "retrieves"), [(0, 1, True), (1, 0, False), (1, 1, False)])
-def test_where_one_answer_is_always_the_better_one_it_is_taken(closed, augmented, retrieves):
-    pairs = made_pairs(60, closed=np.full(60, bool(closed)), augmented=np.full(60, bool(augmented)))
-    assert (gate.decide(pairs, splits(pairs)) == retrieves).all()
-
-
-def test_a_price_makes_the_gate_retrieve_less():
+def test_a_price_makes_the_gate_retrieve_less_and_where_one_answer_is_always_the_better_one_it_is_taken():
     pairs = made_pairs()
     free, dear = (gate.decide(pairs, splits(pairs), weight).mean() for weight in (0.0, 0.3))
     assert dear < free
+    for closed in (True, False):
+        pairs = made_pairs(60, closed=np.full(60, closed), augmented=np.full(60, not closed))
+        assert (gate.decide(pairs, splits(pairs)) != closed).all()
+
+
+ENDS = ("value", "low", "high")
+
+
+def curve(pairs):
+    return alternatives.cost_curve(pairs, splits(pairs), resampled(pairs), CHOSEN)
+
+
+def uncertainty(pairs, chosen=CHOSEN, resamples=50):
+    drawn = resampled(pairs, chosen, resamples)
+    return alternatives.uncertainty(pairs, splits(pairs), drawn, chosen, 0, resamples)
+
+
+def test_the_dearer_retrieving_is_the_less_it_is_done():
+    """A price is what one retrieval, which costs 3 units more here, must earn."""
+    pairs = made_pairs()
+    rows = {row["price"]: row for row in curve(pairs)}
+    assert [*rows] == list(alternatives.PRICES)
+    shares = [row["retrieved"] for row in rows.values()]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] == 0.0 < 0.4 < shares[0]
+    assert rows[0.0]["adaptive"] > rows[1.0]["adaptive"] == pytest.approx(pairs.closed.mean(), abs=0.02)
+    for price, row in rows.items():
+        assert row["cost_weight"] == pytest.approx(price / 3)
+        assert row["cost"] == pytest.approx(1 + 3 * row["retrieved"])  # units of cost a question
+        assert row["cost_low"] <= row["cost"] <= row["cost_high"]
+    for price in (0.0, 0.3):
+        judged = summary(pairs, chosen=CHOSEN.model_copy(update={"cost_weight": price / 3}))
+        for name in ("adaptive", "retrieved"):
+            found = [rows[price][name + end] for end in ("", "_low", "_high")]
+            assert found == pytest.approx([judged[name][end] for end in ENDS])
+
+
+def test_without_costs_there_is_no_curve():
+    for cost in (np.nan, 1.0):
+        assert curve(made_pairs(100, augmented_cost=np.full(100, cost))) == []
+
+
+def test_the_signal_that_knows_decides_better_and_asking_the_model_first_is_paid_for():
+    rng = np.random.default_rng(1)
+    blind = uncertainty(made_pairs(confidence=rng.random(600)), CHOSEN, 200)["uncertainty"]
+    assert blind["difference"]["high"] < -0.05
+    assert blind["popularity"]["value"] > blind["both"]["value"] > blind["uncertainty"]["value"]
+    for name, extra in (("popularity", 3), ("uncertainty", 4), ("both", 4)):
+        assert blind[f"cost_{name}"]["value"] == pytest.approx(1 + extra * blind[f"retrieved_{name}"]["value"])
+    seeing = uncertainty(made_pairs(popularity=rng.integers(1, 99, 600).astype(float)), CHOSEN, 200)["uncertainty"]
+    assert seeing["difference"]["low"] > 0.05
+    assert seeing["questions"] == 600
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.12])
+def test_each_signal_decides_there_as_it_does_alone(weight):
+    rng = np.random.default_rng(2)
+    pairs = made_pairs(closed_cost=3 * rng.random(600))
+    pairs = replace(pairs, confidence=pairs.popularity * np.exp(rng.normal(0, 1, 600)) / 1e9)
+    chosen = CHOSEN.model_copy(update={"cost_weight": weight})
+    figures = uncertainty(pairs, chosen)["uncertainty"]
+    for name, signal, spared in (
+        ("popularity", pairs.popularity, pairs.closed_cost),
+        ("uncertainty", pairs.confidence, np.zeros(600)),  # retrieving spares no closed-book answer
+    ):
+        own = replace(pairs, signal=signal, closed_cost=spared).take(np.lexsort((signal, pairs.relations)))
+        alone = summary(own, chosen=chosen, resamples=50)
+        for key, other in ((name, "adaptive"), (f"retrieved_{name}", "retrieved"), ("always", "always")):
+            assert figures[key] == pytest.approx({end: alone[other][end] for end in ENDS})
+
+
+def test_answers_without_probabilities_are_left_out_and_too_few_compared_not_at_all():
+    half = np.where(np.arange(600) < 300, np.nan, 0.5)
+    assert uncertainty(made_pairs(confidence=half), CHOSEN, 10)["uncertainty"]["questions"] == 300
+    assert uncertainty(made_pairs(confidence=np.full(600, np.nan)), CHOSEN, 10) == {}
+
+
+def test_both_count_alike_within_a_relation():
+    columns = {"popularity": np.array([1, 10, 100, 1000.0]), "confidence": np.array([0.8, 0.4, 0.2, 0.1])}
+    pairs = made_pairs(4, relations=np.array(["P1"] * 4, dtype=object), **columns)
+    assert alternatives.both(pairs) == pytest.approx([1, 1, 1, 1])  # one rises as the other falls

@@ -6,7 +6,7 @@ import pytest
 from adaptive_pairs import write_answers, write_questions
 
 from pipelines import params
-from pipelines.adaptive.pairs import Choice, choices, read_pairs
+from pipelines.adaptive.pairs import choices, read_pairs
 from pipelines.errors import LongtailError
 
 IDS = ["q0", "q1", "q2", "q3"]
@@ -111,13 +111,6 @@ def test_answers_that_are_not_there_are_named(pair, said):
     with pytest.raises(LongtailError, match=said) as error:
         named(pair)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("tail", [("large", "dense_two"), ("small", "closed_book")])
-@pytest.mark.parametrize("popular", ["closed_book", "genread"])
-def test_a_choice_is_known_by_its_model_and_name(popular, tail):
-    choice = Choice(("large", popular), tail)
-    assert Choice.named(choice.lm, choice.name) == choice
 
 
 @pytest.mark.parametrize(

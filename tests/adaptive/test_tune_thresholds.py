@@ -1,4 +1,4 @@
-"""Stage tune_thresholds: what other questions would have given, and the files it leaves, by language model."""
+"""Stage tune_thresholds: what other questions would have given, the rule put to use, and the files it leaves."""
 
 import io
 import json
@@ -15,8 +15,9 @@ import yaml
 from adaptive_pairs import CHOSEN, made_pairs, splits, write_answers, write_questions
 
 from flows.profiles import compose
-from pipelines.adaptive import held_out, tune_thresholds, tuning
+from pipelines.adaptive import held_out, tune_thresholds, tuning, verdict
 from pipelines.errors import LongtailError
+from pipelines.intervals import Interval
 
 IDS = [f"q{i:03d}" for i in range(120)]
 EVEN = np.arange(120) % 2 == 0  # the questions of P0
@@ -191,8 +192,71 @@ def test_what_lacks_stops_the_stage_before_any_work(world, tmp_path, monkeypatch
     assert not Path("data/adaptive").exists()
 
 
-def test_retrievals_are_known_of_all_answers(world, monkeypatch):
-    monkeypatch.chdir(world)
-    chosen = CHOSEN.model_copy(update={"cost": "retrievals", "cost_weight": 0.5})
-    read = tune_thresholds.read_all(["popqa"], ["tiny", "huge"], ["dense"], chosen)
-    assert [(lm, method) for _, lm, method in read] == [("tiny", "dense"), ("opt-13b", "bm25")]
+CUTS, OBSERVED = {"P1": math.inf, "P2": 3.5}, {"P1": (1.0, 9.0), "P2": (2.0, 8.0)}
+RULE = verdict.Rule("thresholds", "why", CUTS, OBSERVED, ("P2",), 4.0)
+
+
+@pytest.mark.parametrize(
+    ("gain", "better", "policy"),
+    [
+        ((-0.0013, -0.0025, -0.0004), "always", "always"),  # loses by more than chance
+        ((-0.0013, -0.0025, 0.0004), "always", "thresholds"),  # may lose nothing, and retrieves less
+        ((-0.0013, -0.0025, 0.0004), "never", "never"),  # earns nothing, and retrieves more
+        ((0.0013, -0.0025, 0.005), "never", "thresholds"),
+        ((0.02, 0.01, 0.03), "always", "thresholds"),
+    ],
+)
+def test_thresholds_give_way_where_they_lose(gain, better, policy):
+    chosen, words = verdict.choose(Interval(*gain), better, 0.4)
+    assert chosen == policy
+    assert words.startswith("thresholds: " if policy == "thresholds" else f"{policy} retrieve: thresholds lose ")
+    if policy == "always":
+        assert words == "always retrieve: thresholds lose 0.1 points here [-0.2, 0.0]"
+
+
+def test_a_rule_comes_back_from_its_json():
+    always = verdict.make(("always", "why"), {"P1": 3.0}, 4.0, {"P1": (1.0, 9.0)}, ())
+    assert (always.thresholds, always.together) == ({"P1": math.inf}, math.inf)
+    assert [verdict.Rule.from_json(rule.as_json()) for rule in (RULE, always)] == [RULE, always]
+
+
+@pytest.mark.parametrize(
+    ("relation", "signal", "retrieve", "remarks"),
+    [
+        ("P1", 9, True, ()),
+        ("P1", 10, True, ("above",)),  # always was the best up to 9; beyond, nobody knows
+        ("P2", 0, True, ("shared", "below")),
+        ("P2", 4, False, ("shared",)),
+        ("P3", 3, True, ("untuned",)),
+        ("P2", math.nan, True, ("unknown",)),
+    ],
+)
+def test_what_the_rule_does_not_know_is_said(relation, signal, retrieve, remarks):
+    decided = RULE.decide(relation, signal)
+    assert (decided.retrieve, decided.remarks) == (retrieve, remarks)
+
+
+def test_where_thresholds_lose_accuracy_the_rule_is_the_constant_policy():
+    """Retrieving helps one question in three whatever its popularity, and hurts one in twenty."""
+    kind = np.random.default_rng(0).random(600)
+    pairs = made_pairs(closed=kind < 0.05, augmented=kind > 0.67)
+    tuned = tuning.tune_pairs(pairs, CHOSEN.model_copy(update={"search": "exact"}), 0, 200)
+    figures = tuned.figures["exact"]
+    assert figures["gain"]["high"] < 0
+    assert (tuned.rule.policy, figures["policy"]) == ("always", "always")
+    assert set(tuned.rule.thresholds.values()) == {math.inf} != set(tuned.cuts.values())
+    assert tuned.rule.together == math.inf
+    rows = [row for row in tuned.relations if row["search"] == "exact"]
+    assert {row["deployed"] for row in rows} == {math.inf}
+    assert {row["relation"]: row["threshold"] for row in rows} == tuned.cuts
+
+
+def test_where_thresholds_gain_they_are_the_rule_and_small_relations_share_one():
+    pairs = made_pairs()
+    tuned = tuning.tune_pairs(pairs, CHOSEN, 0, 50)
+    assert tuned.rule.policy == "thresholds"
+    assert tuned.rule.thresholds == tuned.cuts
+    assert tuned.rule.shared == ("rare",)
+    assert tuned.rule.thresholds["rare"] == tuned.rule.together
+    rows = pairs.members()["P1"]
+    assert tuned.rule.observed["P1"] == (pairs.signal[rows].min(), pairs.signal[rows].max())

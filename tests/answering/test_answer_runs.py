@@ -1,7 +1,9 @@
-"""Stage answer: the same table whatever the sharding, order or interruption, and by the params of each model."""
+"""Stage answer: the same table whatever the sharding, order or interruption; what a question takes, in seconds."""
 
 import contextlib
 import itertools
+import json
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +15,8 @@ import yaml
 from echoing import CHOSEN, REPLUG, EchoingLM, ask, source
 
 from pipelines import progress
-from pipelines.answering import answer, passages
+from pipelines.answering import answer, latency, passages
+from pipelines.answering.latency import Batch, Taken
 from pipelines.lm import open_lm
 from pipelines.methods import METHODS
 
@@ -34,10 +37,8 @@ def test_neither_shards_nor_order_change_a_prompt_or_an_answer(questions, method
     ("method", "top_k", "n_shots", "server", "expected"),
     [
         ("closed_book", 10, 15, None, 64),
-        ("dense", 10, 0, None, 64),
         ("dense", 10, 5, None, 21),
         ("dense", 10, 5, object(), 64),
-        ("replug", 10, 0, None, 6),
         ("replug_lsr", 10, 5, None, 2),
         ("replug", 100, 15, None, 1),
     ],
@@ -147,3 +148,32 @@ def test_sections_of_the_same_weights_answer_in_one_run_with_their_own_demonstra
         table = pq.read_table(f"data/predictions/popqa/{name}/closed_book.parquet")
         assert hashes.setdefault(name, table["prompt_hash"].to_pylist()) == table["prompt_hash"].to_pylist()
     assert not set(hashes["tiny"]) & set(hashes["zero"])
+
+
+BATCHES = [Batch(64, 64.0 * seconds, "here") for seconds in range(1, 11)]  # 1 to 10 seconds a question
+
+
+def test_median_and_ninetieth_percentile_are_those_of_a_question_with_its_share_of_the_search():
+    found = Taken(BATCHES, [Batch(100, 30.0, "here"), Batch(20, 30.0, "here")]).figures()
+    assert (found["questions"], found["search"]) == (640, 0.5)
+    assert found["median"]["value"] == pytest.approx(5.5 + 0.5)
+    assert found["p90"]["value"] == pytest.approx(9.1 + 0.5)
+    assert found["median"]["low"] == 2.5 < found["median"]["value"] < found["median"]["high"] == 9.5
+    assert found["p90"]["high"] == 10.5
+    assert found["batches"][1] == {"questions": 64, "seconds": 128.0}
+
+
+def test_a_small_last_batch_counts_by_question_and_batches_of_several_machines_name_each():
+    found = Taken([Batch(64, 64.0, "the other"), Batch(2, 2.0, "here"), Batch(1, 1.0, "here")]).figures()
+    assert (found["questions"], found["median"]["value"], found["p90"]["value"]) == (67, 1.0, 1.0)
+    assert found["machine"] == "here and the other"
+
+
+def test_the_file_says_how_and_where(tmp_path):
+    for method, taken in (("dense", Taken(BATCHES)), ("bm25", Taken([]))):
+        latency.write(tmp_path, "popqa", "tiny", method, taken, 4, True)
+    written, empty = (json.loads((tmp_path / f"latency/popqa/tiny/{m}.json").read_text()) for m in ("dense", "bm25"))
+    assert (written["threads"], written["server"], written["search"]) == (4, True, 0)
+    assert (empty["questions"], empty["median"]["value"]) == (0, None)
+    assert f", {os.cpu_count()} core" in latency.machine()
+    assert not latency.machine().startswith(",")

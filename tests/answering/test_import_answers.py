@@ -1,9 +1,7 @@
 """Answers made elsewhere: joined by id or an unambiguous question, judged here, refused by name where they don't."""
 
 import csv
-import json
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,8 +12,6 @@ from pipelines.answering import answer, answer_files, imported_files
 from pipelines.answering.answer_files import sets
 from pipelines.answering.import_answers import Import, import_answers
 from pipelines.errors import LongtailError
-from pipelines.questions.published import read_published
-from pipelines.sources.rejects import Rejects
 
 ASKED = [  # two films of one name, and their two answers' questions
     ("Q1-P57-Q5", 11, "Black", "director", "Q1", "Who was the director of Black?", ["Ann Lee", "A. Lee"], "test"),
@@ -229,26 +225,3 @@ def test_the_commands_bring_answers_list_them_and_remove_them(data, root, monkey
     assert longtail("imports", "--remove", "gpt-4.1/cot").output.startswith(f"removed {files[1]}")
     longtail("imports", "--remove", files[0])
     assert not list((data / "imported").rglob("*.parquet"))
-
-
-def test_all_published_questions_with_simulated_predictions_in_the_layout_of_the_result_files(real, data):
-    """The set's own columns but ids, is_correct, prompt (of several lines), pred; rows in any order."""
-    published = read_published(real / "popqa/popQA.tsv", Rejects(0.0))
-    ids = pa.array([f"{id_:0>8}" for id_ in published["id"].to_pylist()])
-    asked = published.append_column("question_id", ids).append_column("split", pa.array(["test"] * len(ids)))
-    pq.write_table(asked.sort_by("question_id"), data / "questions/popqa/popqa.parquet")
-    with (real / "popqa/popQA.tsv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file, delimiter="\t"))
-    draw, right = np.random.default_rng(0), {}
-    for row in rows:
-        ok = right[f"{row.pop('id'):0>8}"] = bool(draw.random() < 0.4)
-        row["pred"] = f" {json.loads(row['possible_answers'])[0]}" if ok else " \u2205"
-        row |= {"is_correct": ok, "prompt": 'Q: "so", he said A: x\n\nQ: ...\n A:'}
-    name = "model=a-input=b-method=BM25-shots=15-n=14267.csv"
-    table, said = bring(data, [rows[place] for place in draw.permutation(len(rows))], name)
-    assert said[0] == (
-        f"{name}: the PopQA authors' results (CSV), 14,267 rows; prediction in `pred`, correct in `is_correct`, "
-        "question in `question`, answers in `possible_answers`"
-    )
-    assert said[1].startswith("14,267 answers of opt-13b by bm25 (retrieval), joined by question, s_uri")
-    assert dict(zip(table["question_id"].to_pylist(), table["correct"].to_pylist(), strict=True)) == right

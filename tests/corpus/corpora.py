@@ -25,21 +25,13 @@ def text_of(number: int, words: int = 120) -> str:
     return " ".join(rng.choice(WORDS, words)) + f" {number}\n"
 
 
-def chosen(
-    workers: int = 1,
-    share: float = 0.5,
-    documents: int | None = None,
-    first: bool = True,
-    weights: dict | None = None,
-    test_files: str | None = None,
-    validation_files: str | None = None,
-    **queries,
-) -> SimpleNamespace:
+def chosen(workers: int = 1, share: float = 0.5, first: bool = True, queries: dict | None = None, **corpus):
+    """The stage's params: `corpus` is of its section corpus, the same for all."""
     values = yaml.safe_load(profiles.compose("sample", ROOT))
     shares = {"validation_share": 0.2, "test_share": 0.3, "near_duplicate": 0.8}
     lengths = {"context_tokens": 16, "continuation_tokens": 16, "per_document": 2, "max_per_split": 1000}
-    files = {"test_files": test_files, "validation_files": validation_files}
-    corpus = params.CorpusOf(documents=documents, weights=weights, query_share=share, **files)
+    files = {"documents": None, "weights": None, "test_files": None, "validation_files": None}
+    corpus = params.CorpusOf(query_share=share, **files | corpus)
     return SimpleNamespace(
         seed=3,
         language="en",
@@ -47,7 +39,7 @@ def chosen(
         ingest=params.Ingest(**{**values["ingest"], "max_reject_share": 0.1}),
         corpus=dict.fromkeys(("wikipedia", "pile", "wikitext"), corpus),
         chunk=params.Chunk(tokens=32, min_tokens=8, short="merge"),
-        queries=params.Queries(**shares, **{**lengths, **queries}),
+        queries=params.Queries(**shares, **lengths | (queries or {})),
         windows=params.Windows(context_tokens=16, stride_tokens=24, first=first),
     )
 

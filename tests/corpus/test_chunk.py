@@ -1,8 +1,13 @@
 """A corpus is lossless, disjoint from its queries, the same for any number of processes, and its losses are counted."""
 
+import gzip
+import json
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from corpora import assert_same_bytes, chosen, joined, make, text_of, write_pile, write_wikipedia
 
@@ -53,9 +58,7 @@ def test_no_query_comes_from_the_corpus_or_from_another_split(tokenizer):
 
 
 @pytest.mark.parametrize("executor", ["local", pytest.param("dask", marks=pytest.mark.slow)])
-def test_one_process_and_several_that_read_a_file_in_parts_write_the_same_bytes(
-    tokenizer, executor, request, monkeypatch
-):
+def test_several_processes_that_read_a_file_in_parts_write_the_same(tokenizer, executor, request, monkeypatch):
     path = write_wikipedia([(i, f"Page {i}", f"''{text_of(i)}''") for i in range(1, 100)])
     one, settings = make(tokenizer, chosen(), "wikipedia", "one"), chosen(2)
     monkeypatch.setattr(bz2_blocks, "PART", 2_000)
@@ -136,7 +139,7 @@ def test_documents_too_short_for_their_side_are_rejects_but_not_bad_rows(tokeniz
     assert metrics["rejected"] == len(rejects) == 30
 
 
-def test_too_many_bad_rows_and_damaged_files_stop_the_stage_and_leave_nothing(tokenizer):
+def test_too_many_bad_rows_damaged_files_and_an_empty_corpus_stop_the_stage_and_leave_nothing(tokenizer):
     write_pile([text_of(i) for i in range(10)], extra=b"{bad\n")
     *_, rejects = make(tokenizer, chosen(share=0.0))
     assert [(r["file"], r["row"], r["reason"]) for r in rejects] == [("00.jsonl.zst", 11, "bad_json")]
@@ -147,9 +150,6 @@ def test_too_many_bad_rows_and_damaged_files_stop_the_stage_and_leave_nothing(to
     with pytest.raises(LongtailError, match=r"^[^\n]*00\.jsonl\.zst: [^\n]*cut in the middle[^\n]*$"):
         make(tokenizer, chosen(), out="never")
     assert not Path("never").exists()
-
-
-def test_an_empty_corpus_is_an_error(tokenizer):
     path = write_pile([text_of(i) for i in range(10)])
     with pytest.raises(LongtailError, match="no documents for the corpus: of 10 rows"):
         make(tokenizer, chosen(share=1.0))
@@ -158,23 +158,103 @@ def test_an_empty_corpus_is_an_error(tokenizer):
         make(tokenizer, chosen())
 
 
-def test_a_killed_run_goes_on_from_its_finished_shards(tokenizer, monkeypatch):
-    write_pile([text_of(i) for i in range(150)])
-    expected = make(tokenizer, chosen(), out="whole")
-    done: list[Path] = []
-    real = chunk.cut_batch
+# A capped corpus
+
+
+def test_a_cap_keeps_a_sample_that_the_rows_decide_and_no_more_is_read_and_cut_than_it_needs(tokenizer, monkeypatch):
+    write_pile([text_of(i) for i in range(400)])
+    _, everything, all_queries, _ = make(tokenizer, chosen(share=0.1))
+    rows, real = [], chunk.cut_batch
 
     def noting(settings, one, out: Path) -> None:
-        if len(done) == 2:
-            done.append(one.path)
-            raise KeyboardInterrupt
-        done.append(one.path)
+        rows.append(pq.read_metadata(one.path).num_rows)
         real(settings, one, out)
 
     monkeypatch.setattr(chunk, "cut_batch", noting)
-    with pytest.raises(KeyboardInterrupt):
-        make(tokenizer, chosen())
-    assert make(tokenizer, chosen()) == expected
-    finished, *again = done[:2], *done[2:]
-    assert len(again) > 2
-    assert not set(again) & set(finished)
+    # Three characters a token in truth: the first reach is too far, just right, or needs more rounds.
+    results, read = [], []
+    for characters in (100.0, 3.0, 0.5):
+        monkeypatch.setattr(sample, "CHARACTERS_PER_TOKEN", characters)
+        rows.clear()
+        results.append(
+            make(tokenizer, chosen(share=0.1, documents=600, queries={"max_per_split": 7}), out=str(characters))
+        )
+        read.append(sum(rows))
+    metrics, some, few, _ = results[0]
+    assert len(some) == metrics["documents"] == 600
+    assert results[0] == results[1] == results[2]
+    assert_same_bytes("100.0", "3.0")
+    assert_same_bytes("100.0", "0.5")
+    assert read[0] == 400
+    assert max(read[1:]) < 200
+    assert not list(Path(".longtail/shards").iterdir())
+    assert max(Counter(query["split"] for query in few).values()) == 7
+    assert {query["id"] for query in few} < {query["id"] for query in all_queries}
+    fewer = make(tokenizer, chosen(share=0.1, documents=20))[1]
+    assert {doc["id"] for doc in fewer} < {doc["id"] for doc in some} < {doc["id"] for doc in everything}
+
+
+def test_subsets_are_drawn_by_weight(tokenizer):
+    write_pile([text_of(i) for i in range(600)])  # Set0 to Set2, by their length
+    weights = {"Set0": 6.0, "Set1": 1.0}
+    metrics, docs, queries, _ = make(tokenizer, chosen(share=0.1, documents=300, weights=weights))
+    counts = Counter(doc["source"] for doc in docs)
+    assert set(counts) == {"Set0", "Set1"}
+    assert counts["Set0"] > 3 * counts["Set1"]
+    assert {query["source"] for query in queries} == {"Set0", "Set1"}
+    assert metrics["skipped_no_weight"] == pytest.approx(200, abs=40)
+    assert len(docs) == 300
+    with pytest.raises(LongtailError, match=r"corpus.pile.weights names Set9, which .* there are Set0, Set1, Set2$"):
+        make(tokenizer, chosen(documents=300, weights={"Set9": 1.0}))
+
+
+# Passages, and rows with a title and a text
+
+TEXTS = [text_of(i) for i in range(60)]
+
+
+@pytest.fixture
+def raw(project):
+    (folder := project / "raw/wikipedia").mkdir(parents=True)
+    return folder
+
+
+def test_passages_are_documents_as_they_are_and_give_no_queries(tokenizer, raw):
+    """Three passages of each text: two longer than a document, and one of fewer tokens than the least."""
+    passages, rows = [], ["id\ttext\ttitle"]
+    for i, text in enumerate(TEXTS):
+        words = text.split()
+        for part in (" ".join(words[:50]), '"[[' + " ".join(words[50:]), "the"):
+            quoted = part.replace('"', '""')
+            rows.append(f'{len(passages)}\t"{quoted}"\tA {i}')
+            passages.append(part)
+    (raw / "psgs_w100.tsv.gz").write_bytes(gzip.compress("\n".join(rows).encode()))
+    metrics, docs, _, rejects = make(tokenizer, chosen(share=0.0), "wikipedia")
+    expected = {f"psgs-{i}:0": (f"A {i // 3}", text) for i, text in enumerate(passages)}
+    assert {doc["id"]: (doc["title"], doc["text"]) for doc in docs} == expected
+    assert (metrics["rows"], metrics["documents"], rejects) == (180, 180, [])
+    tokens = [doc["tokens"] for doc in docs]
+    assert (min(tokens) < chosen().chunk.min_tokens, max(tokens) > chosen().chunk.tokens) == (True, True)
+    docs = make(tokenizer, chosen(share=0.0, documents=40), "wikipedia")[1]
+    assert len(docs) == 40
+    assert {doc["text"] for doc in docs} <= set(passages)
+    for asked in ({"share": 0.1}, {"share": 0.0, "test_files": "psgs*"}):
+        with pytest.raises(LongtailError, match=r"corpus\.wikipedia asks for queries.*psgs_w100\.tsv\.gz holds pass"):
+            make(tokenizer, chosen(**asked), "wikipedia")
+
+
+def test_rows_with_title_and_text_are_articles_with_their_titles(tokenizer, raw):
+    lines = [{"id": i, "title": f"A {i}", "text": f"{text} [[it is no wikitext"} for i, text in enumerate(TEXTS)]
+    lines[3]["title"] = ["no text"]
+    (raw / "wikipedia.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, lines)).encode()))
+    metrics, docs, *_, rejects = make(tokenizer, chosen(share=0.0), "wikipedia")
+    assert (metrics["source_documents"], rejects) == (60, [])
+    assert {doc["title"] for doc in docs} == {"", *(f"A {i}" for i in range(60) if i != 3)}
+    titles = {doc["source_document"]: doc["title"] for doc in docs}
+    assert (lines[7]["text"], "A 7") in {(text, titles[name]) for name, text in joined(docs).items()}
+    lines[3]["title"] = None
+    (raw / "wikipedia.jsonl.gz").unlink()
+    pq.write_table(pa.Table.from_pylist(lines), raw / "train.parquet")  # title stands before text, as on the Hub
+    _, again, *_ = make(tokenizer, chosen(share=0.0), "wikipedia", "parquet")
+    rows = [sorted((doc["title"], doc["text"], doc["source_document"]) for doc in each) for each in (docs, again)]
+    assert rows[0] == rows[1]

@@ -41,7 +41,7 @@ def windows_of(queries: list[dict]) -> dict[str, list[dict]]:
 @pytest.mark.parametrize("first", [True, False])
 def test_the_files_say_what_is_corpus_and_each_byte_of_the_test_split_is_predicted_once(tokenizer, first):
     write_wikitext(TRAIN, TEST)
-    metrics, docs, queries, rejects = make(tokenizer, settings(per_document=1, first=first), "wikitext")
+    metrics, docs, queries, rejects = make(tokenizer, settings(first=first), "wikitext")
     assert sorted(joined(docs).values()) == sorted(TRAIN)
     assert {doc["title"] for doc in docs} == {f"Article {i}" for i in range(40)}
     assert {query["split"] for query in queries} == {"test"}
@@ -74,33 +74,6 @@ def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has
             sizes.add(bounds.index(context) - first)
             continuation += len(query["continuation"].encode())
     assert {0, params.chunk.tokens} < sizes
-
-
-def test_every_byte_of_a_drawn_test_document_counts_too(tokenizer):
-    """The end of a document, short documents, and texts that are repeated within a document."""
-    texts = [text_of(i, words) for i, words in enumerate([1, 3, 9, 50, 200] * 12)]
-    texts += ["the same again and again\n" * 40]
-    write_pile(texts)
-    _, _, queries, _ = make(tokenizer, chosen(share=0.9, per_document=1))
-    assert sum(query["split"] == "train" for query in queries) > 5
-    windows = windows_of(queries)
-    assert len(windows) > 8
-    assert {"".join(query["continuation"] for query in of) for of in windows.values()} <= set(texts)
-    assert {query["before"] for query in queries if query["split"] != "test"} == {""}, "it is for test queries alone"
-
-
-def test_a_published_test_split_and_queries_to_learn_from_go_together(tokenizer):
-    validation = [article(i) for i in range(200, 230)]
-    write_wikitext(TRAIN, TEST)
-    Path("raw/wikitext/3.valid.tokens").write_text("".join(validation))
-    both = chosen(share=0.5, test_files="*test*", validation_files="*valid*")
-    _, docs, queries, _ = make(tokenizer, both, "wikitext")
-    assert set(joined(docs).values()) < set(TRAIN), "no test or validation text becomes a document"
-    for split, articles in (("train", TRAIN), ("validation", validation)):
-        texts = [query["context"] + query["continuation"] for query in queries if query["split"] == split]
-        assert texts
-        assert all(any(text in article for article in articles) for text in texts)
-    assert {"".join(query["continuation"] for query in of) for of in windows_of(queries).values()} == set(TEST)
 
 
 def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(tokenizer, monkeypatch):

@@ -34,9 +34,7 @@ def ends_of(tokens: Tokens, text: int) -> np.ndarray:
 @example(texts=[(WIDE * 4, True), ("", True), ("a", True)], size=1, least=1, short="merge")
 @example(texts=[("plain", True), (WIDE * 4, True), ("plain text again", True)], size=5, least=3, short="merge")
 @example(texts=[("a" + WIDE * 9, True)], size=8, least=8, short="drop")
-def test_pieces_join_to_the_wanted_texts_and_have_exactly_n_tokens_which_spell_them(
-    encoder, folder, texts, size, least, short
-):
+def test_pieces_join_to_the_wanted_texts_and_have_exactly_n_tokens(encoder, folder, texts, size, least, short):
     least, tokenizer = min(least, size), open_tokenizer(folder)
     tokens = encoder([text for text, _ in texts])
     pieces = cut_texts(tokens, np.array([wanted for _, wanted in texts], dtype=bool), size, least, short)
@@ -67,26 +65,6 @@ def test_pieces_join_to_the_wanted_texts_and_have_exactly_n_tokens_which_spell_t
         ids = tokens.ids[tokens.counts[:i].sum() :]
         for part, last, length in zip(pieces_of_text, lasts, lengths, strict=True):
             assert tokenizer.decode(ids[last - length : last].tolist(), skip_special_tokens=False) == part
-
-
-@pytest.mark.parametrize(
-    ("total", "short", "expected"),
-    [
-        (20, "merge", [(0, 10), (10, 20)]),
-        (23, "merge", [(0, 10), (10, 23)]),
-        (23, "drop", [(0, 10), (10, 20)]),
-        (24, "drop", [(0, 10), (10, 20), (20, 24)]),
-        (4, "drop", [(0, 4)]),
-        (3, "merge", []),
-        (0, "merge", []),
-    ],
-)
-def test_a_last_piece_that_is_too_short(total, short, expected):
-    ends, counts = np.arange(1, total + 1), np.array([total])
-    assert [tuple(piece) for piece in cut_tokens(ends, 10, 4, short).tolist()] == expected
-    tokens = Tokens(np.zeros(total, np.uint32), ends, counts, b"x" * total, counts)
-    pieces = cut_texts(tokens, np.array([True]), 10, 4, short)
-    assert list(zip(pieces.begin.tolist(), pieces.end.tolist(), strict=True)) == expected
 
 
 @settings(max_examples=80, deadline=None)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines import params
@@ -43,16 +43,6 @@ def test_transformers_loads_it_with_its_special_tokens(folder):
     assert 1 not in loaded("a </s> b")["input_ids"]
 
 
-@settings(max_examples=50, deadline=None)
-@given(text=st.text(max_size=60))
-def test_any_text_comes_back_from_its_tokens(folder, text):
-    tokenizer = open_tokenizer(folder)
-    [(ids, offsets)] = encode(tokenizer, [text])
-    assert tokenizer.decode(ids.tolist(), skip_special_tokens=False) == text
-    assert offsets.shape == (len(ids), 2)
-    assert not set(ids.tolist()) & {0, 1, 2}
-
-
 def test_a_long_text_is_tokenised_in_stretches_with_the_same_tokens(folder, monkeypatch):
     text = "\n".join(TEXTS)
     [whole] = encode(open_tokenizer(folder), [text])
@@ -70,12 +60,6 @@ def test_training_reads_all_of_a_text_in_runs_that_are_not_too_long(text):
     parts = list(module.without_long_runs(text))
     assert "".join(parts) == text
     assert max(len(run) for part in parts for run in [*part.split(), ""]) <= module.LONGEST
-
-
-def test_a_run_without_a_space_is_cut_before_training(tmp_path):
-    train(["ab " * 9 + "z" * 5000], 280, tmp_path / "cut")
-    train(["ab " * 9 + "z" * 1000, *["z" * 1000] * 4], 280, tmp_path / "apart")
-    assert (tmp_path / "cut/tokenizer.json").read_bytes() == (tmp_path / "apart/tokenizer.json").read_bytes()
 
 
 def test_only_the_first_megabytes_of_each_data_set_are_read(tmp_path):

@@ -13,9 +13,8 @@ import pytest
 import small_results
 
 from pipelines import shards
-from pipelines.errors import LongtailError
-from pipelines.evaluation import analyse, tables
-from pipelines.intervals import NOTHING
+from pipelines.evaluation import analyse, stage_metrics, tables
+from pipelines.intervals import NOTHING, Interval
 
 N, FIRST = 480, 390
 PARAMS = copy.copy(small_results.SETTINGS)
@@ -46,6 +45,7 @@ def write_data(data: Path) -> None:
     answer_tables.write_answers(own / "tiny/dense.parquet", number < N // 2, doc_has_answer=number < 2 * N // 3)
     for method in ("closed_book", "dense"):
         answer_tables.write_answers(data / f"imported/popqa/davinci/{method}.parquet", number >= N // 10)
+    answer_tables.write_answers(data / "imported/popqa/davinci/bm25.parquet", np.arange(N + 1) > 5)  # to others
     bits = {"bpb_none": figure(1.0), "bpb_dense_k10": figure(0.8), "gain_dense_k10": figure(20.0), "queries": 3}
     shards.write_json(data / "metrics/language_modelling_pile.json", {"tiny": bits, "big": bits})
     solved = {"accuracy": figure(0.5), "questions": 9, "gain": figure(0.1), "categories": {}, "answered_by": "vote"}
@@ -74,6 +74,8 @@ def test_every_language_model_and_method_has_its_rows_and_absent_ones_none(made)
     models = tables.read(made[0], "models")
     assert [(row["lm"], row["imported"]) for row in models] == [("tiny", False), ("big", False), ("davinci", True)]
     assert {row["lm"] for row in tables.read(made[0], "halves")} == {"tiny"}
+    (out,) = tables.read(made[0], "left_out")
+    assert "davinci/bm25.parquet is left out: 1 of its 481 rows answer no question" in out["why"]
 
 
 def test_language_models_are_compared_on_what_both_answered_and_say_how_many(made):
@@ -143,21 +145,34 @@ def test_the_plots_rows_and_the_metrics_are_those_of_the_tables(made):
     assert "gain" not in written["popqa"]["davinci"]["closed_book"], "that is over another language model"
 
 
-def test_an_import_to_other_questions_is_left_out_by_name_and_own_answers_to_them_stop_it(
-    tmp_path, monkeypatch, capsys
-):
-    monkeypatch.chdir(tmp_path)
-    write_data(Path("data"))
-    folders = Path("data"), Path("out"), Path("metrics.json"), PARAMS
-    answer_tables.write_answers(Path("data/imported/popqa/davinci/dense.parquet"), np.arange(N + 1) > 5)
-    analyse.analyse(*folders)
-    assert "davinci/dense.parquet is left out: 1 of its 481 rows answer no question" in capsys.readouterr().out
-    answered = {(row["lm"], row["method"]) for row in tables.read(Path("out"), "accuracy")}
-    assert answered >= {("davinci", "closed_book"), ("tiny", "closed_book")}
-    assert ("davinci", "dense") not in answered
-    names = [*(f"{name}.parquet" for name in tables.TABLES), "accuracy_by_popularity.json"]
-    assert sorted(file.name for file in Path("out").iterdir()) == sorted(names)
-    answer_tables.write_answers(Path("data/predictions/popqa/tiny/dense.parquet"), np.arange(N + 1) > 5)
-    with pytest.raises(LongtailError, match=r"closed_book.parquet: lacks the id q480 of .*dense"):
-        analyse.analyse(Path("data"), Path("nothing"), *folders[2:])
-    assert not Path("nothing").exists(), "nothing is written"
+def test_what_is_saved_is_over_no_documents_and_retrievers_are_compared_at_one_k():
+    figures = {"bpb_none": figure(1.0), "bpb_dense_k10_t0.1": figure(0.7)}
+    for k, gain in ((10, 20.0), (2, 10.0), (16, 30.0)):
+        figures |= {f"bpb_dense_k{k}": figure(1 - gain / 100), f"gain_dense_k{k}": figure(gain)}
+        figures |= {f"gain_over_random_dense_k{k}": figure(gain - 5)}
+    found = stage_metrics.by_setting(figures)
+    assert list(found) == [("none", 0), ("dense", 2), ("dense", 10), ("dense", 16)], "none by another temperature"
+    assert found["dense", 10] == Interval(0.8, 0.8 - 0.1, 0.8 + 0.1)
+    bits = stage_metrics.bits_per_byte({"pile": {"tiny": figures}}, ["pile"], ["tiny"])
+    saved = {row["k"]: (row["saved"].value, row["saved_over_random"].value) for row in bits if row["k"]}
+    assert saved == {2: (10, 5), 10: (20, 15), 16: (30, 25)}
+    for k in saved:
+        (row,) = stage_metrics.retrievers(bits, {}, {}, {}, k)
+        assert row["saved"].value == saved[k][0]
+    assert stage_metrics.retrievers([], {}, {}, {}, 10) == [], "nothing was measured"
+
+
+def test_rare_words_have_a_row_for_each_retriever_and_frequency():
+    row = {"least": 1, "most": 9, "tokens": 4, "none": figure(3.0), "gain": figure(0.5), "memory": figure(0.2)}
+    row |= {"share_of_gain": figure(0.3)}
+    shown = [
+        {"by_frequency": [row] * n, "by_shared": [row] * n, "counted_in": name} for n, name in ((1, "c4"), (2, "pile"))
+    ]
+    attribution = {"pile": dict(zip(("dense", "lsr"), shown, strict=True)), "wikitext": {"bm25": shown[0]}}
+    found = stage_metrics.rare_words(attribution, ["pile", "wikitext"])
+    assert [(one["corpus"], one["retriever"], one["counted_in"], one["share"]) for one in found] == [
+        *(("pile", "dense", "c4", 1.0), *[("pile", "lsr", "pile", 0.5)] * 2, ("wikitext", "bm25", "c4", 1.0)),
+    ]
+    assert (found[0]["bits_without"].value, found[0]["bits_saved"].value) == (3.0, 0.5)
+    copied = stage_metrics.copied(attribution, ["pile"])
+    assert copied == [{name: one[name] for name in one if name != "counted_in"} for one in found[:3]]

@@ -3,23 +3,14 @@
 import re
 
 import pytest
-from waiting import PATIENCE
+from chromium import COVERED, NAMELESS
 
 from flows import explorer
 from pipelines.explorer import export
 from pipelines.explorer.slices import Slice
 
 PHONE, DESK = {"width": 400, "height": 860}, {"width": 1280, "height": 900}
-COVERED = """() => [...document.querySelectorAll("main :is(td, th, p, h1, h2, h3, h4, pre, summary, label)")]
-    .filter((one) => one.checkVisibility() && !one.closest(".scroll") && !one.classList.contains("hidden"))
-    .filter((one) => one.getBoundingClientRect().right > innerWidth + 1 || one.getBoundingClientRect().left < -1)
-    .map((one) => one.tagName + " " + one.textContent.slice(0, 40))"""
-NAMELESS = """() => [...document.querySelectorAll("input, select, button, a, [role=region], nav")]
-    .filter((one) => one.type !== "hidden" && !one.classList.contains("anchor"))
-    .filter((one) => !(one.getAttribute("aria-label") || one.textContent.trim() || one.labels?.length))
-    .map((one) => one.outerHTML.slice(0, 80))"""
 CUT = "all => all.map((one) => one.scrollWidth - one.clientWidth).filter(Boolean)"
-FOCUS = "getComputedStyle(document.activeElement).outlineStyle"
 VIEWS = [
     ("answered", "/", False),
     ("answered", "/questions", True),
@@ -42,25 +33,13 @@ def addresses(answered, spoilt, scored):
 
 
 @pytest.fixture
-def opened(browser, addresses):
-    """Opens a page of a run; what it said, and asked of others than its server, must stay nothing."""
-    contexts, noise = [], []
+def opened(opened, addresses):
+    """Opens a page of a run, or a file."""
 
     def open_page(path, run="answered", viewport=DESK, **more):
-        contexts.append(browser.new_context(viewport=viewport, **more))
-        page, own = contexts[-1].new_page(), addresses[run]
-        page.set_default_timeout(1000 * PATIENCE)
-        page.on("console", lambda message: noise.append(message.text))
-        page.on("pageerror", lambda error: noise.append(str(error)))
-        ours = (f"{own}/", "data:,", "file:")
-        page.on("request", lambda asked: asked.url.startswith(ours) or noise.append(asked.url))
-        page.goto(path if path.startswith("file:") else own + path)
-        return page
+        return opened(path if path.startswith("file:") else addresses[run] + path, viewport=viewport, **more)
 
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert noise == []
+    return open_page
 
 
 @pytest.mark.parametrize(("run", "path", "whole"), VIEWS)
@@ -87,17 +66,8 @@ def test_from_a_loss_at_the_head_to_the_questions_that_show_it(opened):
     assert page.locator("table.list tbody tr").evaluate_all(marks) == ["right,wrong"] * n
     question = page.locator("table.list tbody a").first.inner_text()
     page.locator("table.list tbody a").first.click()
-    page.wait_for_url("**/question?**")
-    assert page.locator("h1").inner_text() == question
-    page = opened("/questions?cell=method&order=rare")
-    first, second = page.locator("table.list tbody a").all_inner_texts()[:2]
-    page.locator("table.list tbody a").first.click()
-    page.locator("h1", has_text=first).wait_for()
+    page.locator("h1", has_text=question).wait_for()
     assert page.locator("a[rel=prev]").count() == 0
-    page.locator("a[rel=next]").click()
-    page.locator("h1", has_text=second).wait_for()
-    page.locator("a[rel=prev]").click()
-    page.locator("h1", has_text=first).wait_for()
 
 
 def test_a_choice_is_made_by_keyboard_and_what_is_of_the_earlier_one_grows_pale(opened):
@@ -116,21 +86,17 @@ def test_a_choice_is_made_by_keyboard_and_what_is_of_the_earlier_one_grows_pale(
     assert (stale.is_visible(), page.locator(".counts").evaluate(pale)) == (True, "0.4")
     for _ in range(5):
         page.keyboard.press("Tab")
-    assert page.evaluate("document.activeElement.type") == "submit"
-    assert page.evaluate(FOCUS) == "solid"
+    assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
     with page.expect_navigation():
         page.keyboard.press("Enter")
     assert "relation=P57" in page.url
     assert (stale.is_visible(), page.locator(".counts").evaluate(pale)) == (False, "1")
-    smalls = page.locator("table.list th small").all_inner_texts()
-    assert {one.rpartition(", Q")[0] for one in smalls} == {"director (P57)"}
 
 
 def test_the_answer_is_marked_in_the_passage_and_tokens_are_shaded_by_what_documents_save(opened):
     page = opened("/question?id=q0100")
     page.locator("table.answers tbody a[href^='#passage']").first.click()
-    passage = page.locator(".passage:has(:target)")
-    assert passage.locator("mark").all_inner_texts() == ["answer 100"]
+    assert page.locator(".passage:has(:target) mark").all_inner_texts() == ["answer 100"]
     page = opened("/text?id=q0", "scored")
     kinds = page.locator("p.text .token").evaluate_all("all => all.map((one) => [one.className, one.title])")
     assert len(kinds) > 3
@@ -139,7 +105,6 @@ def test_the_answer_is_marked_in_the_passage_and_tokens_are_shaded_by_what_docum
     page.locator("a", has_text="Token by token").click()
     page.locator("h1", has_text="Whose knowledge: memory or documents").wait_for()
     assert page.locator(".panel:visible").count() == 1, "its script runs"
-    assert page.evaluate("document.documentElement.scrollWidth") == DESK["width"]
 
 
 def test_in_a_file_without_a_server_a_question_opens_and_words_choose_questions(opened, answered, tmp_path):
@@ -151,9 +116,7 @@ def test_in_a_file_without_a_server_a_question_opens_and_words_choose_questions(
     shown = [one for one in asked if one.lower().startswith(asked[7].lower()[:12])]
     assert page.locator("details.one:visible").count() == len(shown) < 60
     page.locator("details.one:visible summary").first.click()
-    opened_one = page.locator("details.one:visible").first
-    opened_one.locator("table.answers").first.wait_for()
-    assert opened_one.locator("table.answers").count() == 2
     number = shown[0].removeprefix("What is ").partition(" ")[0]
-    assert opened_one.locator(".gold mark").first.inner_text() == f"answer {number}", "its own details"
+    marked = page.locator("details.one:visible").first.locator(".gold mark").first
+    assert marked.inner_text() == f"answer {number}", "its own details"
     assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]

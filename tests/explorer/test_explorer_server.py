@@ -1,12 +1,12 @@
 """The explorer's server: this machine's pages for this machine's users, whatever a page elsewhere tries."""
 
+import html
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from html.parser import HTMLParser
 from urllib.parse import urlencode
 
 import hostile
@@ -16,28 +16,22 @@ import requests
 from asked_run import QUESTIONS
 from waiting import PATIENCE, until
 
-from flows import explorer, terminal
+from flows import explorer
 from pipelines.adaptive import ask
 from pipelines.errors import LongtailError
 from pipelines.explorer.looked_at import Run
 
-WRITTEN = ("/report/", "/history/")
-PATHS = ("/", "/questions", "/question?id=q0007", "/ask", *WRITTEN, "/style.css")
-OWN = ("/questions#list", "/texts#list", "/texts", "/ask")
+PATHS = ("/", "/questions", "/question?id=q0007", "/ask", "/report/", "/style.css")
 
 
 @pytest.fixture(scope="module")
 def server(answered, tmp_path_factory):
-    """The server of a run with a report and a history."""
-    home = tmp_path_factory.mktemp("served")
-    run = Run(shutil.copytree(answered.data, home / "data"), answered.params)
-    for folder in (run.data / "report", home / "history"):
-        folder.mkdir()
-        (folder / "index.html").write_text(f"the {folder.name}")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(terminal, "HISTORY", home / "history/index.html")
-        with explorer.serving(open_run=lambda: run) as address:
-            yield address
+    """The server of a run with a report."""
+    run = Run(shutil.copytree(answered.data, tmp_path_factory.mktemp("served") / "data"), answered.params)
+    (run.data / "report").mkdir()
+    (run.data / "report/index.html").write_text("the report")
+    with explorer.serving(open_run=lambda: run) as address:
+        yield address
 
 
 @pytest.fixture
@@ -61,20 +55,11 @@ def test_only_a_name_of_this_machine_is_answered(server):
     for path in PATHS:
         answer = requests.get(server + path, headers={"Host": f"evil.invalid:{port}"})
         assert (answer.status_code, "PopQA" in answer.text) == (400, False)
-    for host in ("evil.invalid", "127.0.0.1.evil.invalid", "10.0.0.1", ""):
-        assert requests.get(server, headers={"Host": host}).status_code == 400
-    for host in (f"127.0.0.1:{port}", f"localhost:{port}", "localhost:9999"):
-        assert requests.get(server, headers={"Host": host}).status_code == 200
+    hosts = dict.fromkeys(("evil.invalid", "127.0.0.1.evil.invalid", "10.0.0.1", ""), 400)
+    for host, code in (hosts | dict.fromkeys((f"127.0.0.1:{port}", "localhost:9999"), 200)).items():
+        assert requests.get(server, headers={"Host": host}).status_code == code
     listening = [c for c in psutil.Process().net_connections() if c.status == "LISTEN" and c.laddr.port == int(port)]
     assert [c.laddr.ip for c in listening] == ["127.0.0.1"]
-
-
-def test_the_first_page_leads_to_the_history_if_there_is_one(server, monkeypatch, tmp_path):
-    assert '<a href="/history/">' in requests.get(server).text
-    assert requests.get(f"{server}/history/").text == "the history"
-    monkeypatch.setattr(terminal, "HISTORY", tmp_path / "nothing/index.html")
-    assert "/history/" not in requests.get(server).text
-    assert requests.get(f"{server}/history/").status_code == 404
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -85,7 +70,7 @@ def test_no_page_may_bring_a_script_or_anything_from_elsewhere(server, path):
     policy = dict(part.strip().partition(" ")[::2] for part in headers["Content-Security-Policy"].split(";"))
     assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
     assert "http" not in headers["Content-Security-Policy"]
-    if path in WRITTEN:
+    if path == "/report/":
         assert policy["sandbox"] == "allow-scripts allow-downloads allow-popups", "no origin: it reaches no form here"
     else:
         assert "script-src" not in policy
@@ -116,57 +101,41 @@ def test_what_is_not_there_is_one_line_that_says_so(server):
         assert answer.status_code == 404
         (message,) = re.findall(r'<p class="missing" role="alert">(.*?)</p>', answer.text)
         assert said in message
-    shown = requests.get(f"{server}/questions?page=99").text
-    assert "There is no page 99." in shown
-    assert "page=16#list" in shown
+    assert "There is no page 99." in requests.get(f"{server}/questions?page=99").text
 
 
 def test_a_run_that_made_nothing_yet_says_what_makes_it_and_a_port_that_is_taken_is_refused(server, answered, tmp_path):
-    """The usual port is not insisted on."""
     taken = int(server.rpartition(":")[2])
     with pytest.raises(LongtailError, match=f"port {taken} is taken"), explorer.serving(taken):
         pass
     with explorer.serving(open_run=lambda: Run(tmp_path, answered.params)) as other:
-        assert other != server
         assert "no answers yet; `longtail run` makes it" in requests.get(f"{other}/").text
         assert "predictions: no answers; `longtail run` makes it, or" in requests.get(f"{other}/questions").text
     with pytest.raises(requests.ConnectionError):
         requests.get(other)
 
 
-class Texts(HTMLParser):
-    """The words of a page, and its elements that could run or fetch something."""
-
-    def __init__(self, page: str):
-        super().__init__()
-        self.words, self.live = [], []
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        names = {"src", "srcset", "style", "action", "formaction"}
-        bad = [name for name, value in attrs if name.startswith("on") or (name in names and value not in OWN)]
-        links = [value for name, value in attrs if name == "href" and not value.startswith(("/", "#", "data:,"))]
-        if tag in ("script", "iframe", "img", "base", "object", "embed", "svg") or bad or links:
-            self.live.append((tag, attrs))
-
-    def handle_data(self, data):
-        self.words.append(data)
+def words_of(page: str) -> str:
+    """The words of a page, which may have nothing that runs, and nothing and no link from elsewhere."""
+    tags = re.findall(r"<[^>]+>", page)
+    runs = r"<(script|iframe|img|base|object|embed|svg)\b|\s(on\w+|src|srcset|style|formaction)="
+    assert [tag for tag in tags if re.search(runs, tag)] == []
+    links = re.findall(r'\s(?:href|action)="([^"]*)"', " ".join(tags))
+    assert [link for link in links if not link.startswith(("/", "#", "data:,"))] == []
+    return html.unescape(re.sub(r"<style>.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL))
 
 
 def test_hostile_texts_are_words_on_every_page_and_every_link_leads_on(spoilt):
     """The questions of all labels are in test_pages.py."""
+    pages = [f"/question?id=q{i:04d}&order=id" for i in range(0, len(hostile.LABELS), 6)]
+    asked = [{"order": "id", "words": one} for one in hostile.LABELS[::9]]
+    pages += [f"/questions?{urlencode(one, errors='replace')}" for one in asked]
+    pages += ["/questions?order=id", f"/question?{urlencode({'id': hostile.LABELS[0]})}"]
     with explorer.serving(open_run=lambda: spoilt) as address:
-        pages = [f"/question?id=q{i:04d}&order=id" for i in range(0, len(hostile.LABELS), 6)]
-        pages += [
-            f"/questions?{urlencode({'order': 'id', 'words': one}, errors='replace')}" for one in hostile.LABELS[::9]
-        ]
-        for path in [*pages, "/questions?order=id", f"/question?{urlencode({'id': hostile.LABELS[0]})}"]:
+        for path in pages:
             answer = requests.get(address + path)
             assert answer.status_code in (200, 404), path
-            read = Texts(answer.text)
-            assert read.live == [], path
-            assert not re.search(hostile.STEERING, "".join(read.words)), path
-            assert len(answer.content) < 300_000, path
+            assert not re.search(hostile.STEERING, words_of(answer.text)), path
 
 
 def test_the_command_says_where_its_pages_open_and_ends_by_an_interrupt(asked, root):
@@ -186,8 +155,6 @@ def test_the_command_says_where_its_pages_open_and_ends_by_an_interrupt(asked, r
     child.send_signal(signal.SIGINT)
     assert child.communicate(timeout=PATIENCE)[0] == "closed\n"
     assert child.returncode == 0
-    with pytest.raises(requests.ConnectionError):
-        requests.get(address.strip())
 
 
 def test_an_index_that_is_made_anew_is_opened_anew(at_work):
@@ -215,20 +182,17 @@ def test_a_form_from_elsewhere_asks_nothing(asking, monkeypatch):
 
 
 def test_a_question_of_ones_own_is_answered_as_the_command_answers_it_or_says_why_not(asking, at_work):
-    def once_answered(**fields) -> tuple[str, str]:
-        """The address of a question, and its page once it is answered."""
+    def once_answered(**fields) -> str:
+        """The page of a question once it is answered."""
         page = asking + post(asking, **fields, lm="tiny", method="bm25", token=token(asking)).headers["location"]
-        return page, until(lambda: (shown := requests.get(page).text) * ("http-equiv" not in shown))
+        return until(lambda: (shown := requests.get(page).text) * ("http-equiv" not in shown))
 
     question = "who was the director of old reel?"
-    page, shown = once_answered(question=question)
     known = ask.ask(question, "tiny", "bm25", at_work.params, data=at_work.data)
-    words = " ".join(" ".join(Texts(shown).words).split())
+    words = " ".join(words_of(once_answered(question=question)).split())
     assert known.decision.retrieve
     for said in (f"Retrieve. {known.decision.why}", known.passage.title, known.answer.split()[0]):
         assert said in words
-    assert f"Asked: {known.question}" in words
-    assert requests.get(page).text == shown, "its address can be sent"
-    _, shown = once_answered(question="Who was the director of Old Reel?", subject="Q777")
+    shown = once_answered(question="Who was the director of Old Reel?", subject="Q777")
     assert '<p class="missing" role="alert">--subject Q777: no such entity' in shown
     assert post(asking, question=" ", token=token(asking)).status_code == 303, "nothing to ask"

@@ -3,7 +3,6 @@
 import shutil
 from collections import Counter
 from dataclasses import replace
-from itertools import product
 from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
@@ -40,7 +39,6 @@ def test_the_cells_are_those_of_the_tables_of_answers(answered, lm, base, method
     counted = Counter(cell for _, cell in known)
     listed = slices.listed(answered, chosen)
     assert listed.cells == {name: counted[name] for name in CELLS.values()}
-    assert listed.total == 800
     assert listed.relations == dict(sorted(Counter(row["relation"] for row, _ in known).items()))
     ids = [row["question_id"] for row, _ in known if row["relation"] == "P57"]
     assert slices.ids(answered, replace(chosen, relation="P57"), 800) == ids
@@ -84,7 +82,6 @@ def test_questions_of_unknown_popularity_are_a_band_of_their_own(answered, tmp_p
     assert (listed.total, listed.bands["unknown"].total(), [*listed.bands][-1]) == (800, 100, "unknown")
     for popularity, count in (("unknown", 100), ("0-", 700)):
         assert slices.listed(run, Slice.of(run, {"popularity": popularity})).total == count
-    assert [row["s_pop"] for row in slices.listed(run, Slice.of(run, {"page": "15"})).rows] == [None] * 50
 
 
 @pytest.mark.parametrize("order", slices.ORDERS)
@@ -102,28 +99,23 @@ def test_the_pages_hold_each_question_once_in_order(answered, order):
     assert slices.neighbours(answered, chosen, "elsewhere") == (None, None)
 
 
-def test_words_of_a_question_are_words_and_no_pattern(answered):
+def test_words_of_a_question_are_no_pattern_and_an_answer_that_is_not_judged_is_in_no_cell(answered):
     found = slices.listed(answered, Slice.of(answered, {"words": "what IS 77"}))
     assert [row["question"] for row in found.rows] == [f"What is {i} & co?" for i in (779, *range(778, 769, -1), 77)]
     for words in ("%", "' OR 1=1 --", "{0}", "\\"):
         assert slices.listed(answered, Slice.of(answered, {"words": words})).total == 0
-
-
-def test_an_answer_that_is_not_judged_is_in_no_cell(answered):
-    """What was imported does not say whether it is right by whole words."""
-    listed = slices.listed(answered, Slice.of(answered, {"lm": "davinci", "judged": "words"}))
-    assert (sum(listed.cells.values()), listed.unjudged, listed.total) == (0, 800, 800)
+    imported = slices.listed(answered, Slice.of(answered, {"lm": "davinci", "judged": "words"}))
+    assert (sum(imported.cells.values()), imported.unjudged, imported.total) == (0, 800, 800)
 
 
 def test_an_address_says_the_whole_slice_again(answered):
     def again(address: str) -> Slice:
         return Slice.of(answered, dict(parse_qsl(urlsplit(address).query)))
 
-    for relation, cell, words, page in product(("", "P57"), ("", "base"), ("", "a&b=c #é"), (1, 2)):
-        asked = {"relation": relation, "cell": cell, "words": words, "judged": "words", "page": str(page)}
-        chosen = Slice.of(answered, asked)
-        assert again(chosen.to(page=page)) == again(chosen.to("/question", id="q1")) == chosen
-    assert again(chosen.to(cell="both")).page == 1
+    asked = {"relation": "P57", "cell": "base", "words": "a&b=c #é", "judged": "words", "page": "2"}
+    for chosen in (Slice.of(answered, asked), Slice.of(answered, {})):
+        assert again(chosen.to(page=chosen.page)) == again(chosen.to("/question", id="q1")) == chosen
+        assert again(chosen.to(cell="both")).page == 1
 
 
 @pytest.mark.parametrize(
@@ -136,6 +128,5 @@ def test_an_address_says_the_whole_slice_again(answered):
     ],
 )
 def test_a_value_that_there_is_not_is_named_with_those_that_are(answered, asked, said):
-    with pytest.raises(LongtailError) as raised:
+    with pytest.raises(LongtailError, match=f"^{said}$"):
         Slice.of(answered, asked)
-    assert str(raised.value) == said

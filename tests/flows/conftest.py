@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from unittest import mock
@@ -85,22 +84,6 @@ def first(root, place, fresh, prefect, tmp_path_factory) -> Project:
 def ran(root, place, first, prefect) -> Project:
     """The quick project after its first run."""
     return Project(refill(place, first.folder), root, prefect)
-
-
-@pytest.fixture
-def call(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
-    """The longtail command in this process, called from the working folder. Gives exit code, output and errors."""
-    from flows import cli, terminal
-
-    def call(*words, command="longtail"):
-        monkeypatch.setattr(terminal, "CALLED_FROM", Path.cwd())
-        monkeypatch.setattr(sys, "argv", [command, *map(str, words)])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        return (ended.value.code, *capsys.readouterr())
-
-    return call
 
 
 @pytest.fixture

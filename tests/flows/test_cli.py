@@ -3,14 +3,14 @@
 import fcntl
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from unittest.mock import Mock
 
 import psutil
@@ -18,29 +18,17 @@ import pytest
 import yaml
 from waiting import PATIENCE, until
 
-from flows import cli, graph, running, server, workspace
+from flows import graph, running, server, workspace
 from pipelines import pool, tracking
 from pipelines.errors import LongtailError
 from pipelines.lsr import plan
 
 MLFLOW = """
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200 if self.path == "/health" else 404)
-        self.end_headers()
-HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+address = "127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])
+ThreadingHTTPServer(address, SimpleHTTPRequestHandler).serve_forever()
 """
-
-
-class Healthy(BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200 if self.path == "/api/health" else 404)
-        self.end_headers()
-
-    def log_message(self, *_):
-        pass
 
 
 @pytest.fixture
@@ -53,12 +41,7 @@ def longtail(tmp_path, monkeypatch, root, call):
     return call
 
 
-def test_each_command_is_described_whole_and_a_part_that_makes_no_report_names_none(longtail, tmp_path, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    _, said, _ = longtail("--help")
-    commands = said.split("Commands:\n")[1].splitlines()
-    assert len(commands) == len(cli.app.registered_commands)
-    assert [line for line in commands if not line.endswith(".") or line.endswith("...")] == []
+def test_a_part_that_makes_no_report_names_none(longtail, tmp_path, monkeypatch):
     monkeypatch.setattr(graph, "read_with_cache", lambda folder, say: ([], set()))
     assert "report" not in longtail("run")[1], "there is none yet"
     (tmp_path / "data/report").mkdir(parents=True)
@@ -71,31 +54,21 @@ def test_status_ends_with_the_cluster_or_with_why_there_is_none(longtail, tmp_pa
     params["compute"] |= {"executor": "dask", "dask": "tcp://10.0.0.1:8786"}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
     monkeypatch.setattr(graph, "read", lambda root, beside_a_run: ([], {}))
-    monkeypatch.setattr(pool, "about", lambda address: f"{address} has 3 workers")
-    assert longtail("status")[1].splitlines()[-1] == "compute.dask: tcp://10.0.0.1:8786 has 3 workers"
-
-    monkeypatch.setattr(pool, "about", Mock(side_effect=LongtailError("compute.dask: no scheduler answers")))
-    code, said, _ = longtail("status")
-    assert (code, said.splitlines()[-1]) == (0, "compute.dask: no scheduler answers")
+    refused = LongtailError("compute.dask: no scheduler answers")
+    monkeypatch.setattr(pool, "about", Mock(side_effect=["tcp://10.0.0.1:8786 has 3 workers", refused]))
+    for said in ("compute.dask: tcp://10.0.0.1:8786 has 3 workers", str(refused)):
+        code, lines, _ = longtail("status")
+        assert (code, lines.splitlines()[-1]) == (0, said)
 
 
 def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, tmp_path, monkeypatch):
     """What was made is held against the profile's values, not against those of params.yaml."""
     (tmp_path / "dvc.lock").write_text("stages:\n  made: {params: {params.yaml: {chunk.tokens: 128}}}\n")
-    monkeypatch.setattr(
-        plan, "forecast", lambda params: [f"{params.profile}: {params.chunk.tokens} {len(params.made)}"]
-    )
+    monkeypatch.setattr(plan, "forecast", lambda given: [f"{given.profile}: {given.chunk.tokens} {len(given.made)}"])
     before = (tmp_path / "params.yaml").read_bytes()
     assert longtail("plan", "--profile", "wikipedia")[:2] == (0, "wikipedia: 128 1\n")
     assert longtail("plan")[:2] == (0, "sample: 64 0\n")
     assert (tmp_path / "params.yaml").read_bytes() == before
-
-
-def test_a_port_that_no_machine_has_is_refused(longtail):
-    for command, option in (("ui", "--mlflow-port"), ("explore", "--port"), ("schedule", "--port")):
-        code, _, error = longtail(command, option, "99999")
-        assert code == 2
-        assert re.search(f"{option}.*less than or equal to 65535|65535.*{option}", " ".join(error.split()))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +80,6 @@ def test_a_port_that_no_machine_has_is_refused(longtail):
         (("report",), "data/report/index.html: no such file; `longtail run` writes it"),
         (("search", "Velm", "--retriever", "bm25"), "data/index/bm25/wikipedia: no such index; `longtail run`"),
         (("profile", "mine"), "no profile 'mine' in conf/profile"),
-        (("plan", "--profile", "mine"), "no profile 'mine' in conf/profile"),
         (("plan", "--device", "a10", "--measure"), "--measure: "),
         (("plan", "--price", "2"), "--price: "),
         (("plan", "--device", "gtx"), "--device: no gtx in "),
@@ -127,18 +99,14 @@ def test_without_a_tuned_retriever_the_untuned_one_is_the_default(longtail, tmp_
     values["parts"]["tuned"] = []
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
     assert "data/index/dense/dense/wikipedia: no such index" in longtail("search", "Velm")[2]
-    values["lms"], values["parts"]["scored"], values["parts"]["benchmarks"] = [], [], []
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
-    assert longtail("ask", "Where?")[2] == "error: params.yaml: lms is empty, expected a language model that answers\n"
     (tmp_path / "params.yaml").unlink()
     assert longtail("status") == (1, "", "error: params.yaml: no such file; `longtail profile sample` writes one\n")
 
 
-def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(longtail, tmp_path, root, monkeypatch):
+def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(longtail, tmp_path, monkeypatch):
     for folder in ("mine", ".venv/bin", "my env/bin"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder / "longtail").touch(mode=0o755)
-    shutil.copy(root / "tests/conftest.py", tmp_path / "mine")
     (tmp_path / "mine/psgs_w100.tsv").write_text("id\ttext\ttitle\n1\tA harbour.\tVelm\n")
     for typed, path, printed in (
         (".venv/bin/longtail", "/usr/bin", ".venv/bin/longtail"),
@@ -151,16 +119,16 @@ def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(l
         assert (code, error) == (0, "")
         assert said.splitlines()[-1] == f"  {printed} run --profile mine"
         assert longtail("report", command=typed)[2].endswith(f"; `{printed} run` writes it\n")
-    assert "not used: conftest.py: its beginning is in no layout that is read" in said
     assert longtail("profile", "mine")[0] == 0
 
 
 def test_ui_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_started(longtail, tmp_path, root):
-    """MLflow is played. SIGTERM ends the command as Ctrl-C does."""
-
-    (tmp_path / "played").mkdir()
-    (tmp_path / "played/mlflow.py").write_text(MLFLOW)
-    with HTTPServer(("127.0.0.1", 0), Healthy) as prefect:
+    """MLflow and Prefect are played: they say by a file that they are well. SIGTERM ends the command as Ctrl-C does."""
+    for file, text in (("played/mlflow.py", MLFLOW), ("health", ""), ("api/health", "")):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(text)
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as prefect:
         threading.Thread(target=prefect.serve_forever, daemon=True).start()
         note = tmp_path / running.HOME / "server.json"
         note.parent.mkdir(parents=True)
@@ -174,10 +142,9 @@ def test_ui_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_star
             text=True,
         )
         lines = [child.stdout.readline() for _ in range(4)]
-        assert lines[1] == f"Prefect:  http://127.0.0.1:{prefect.server_port}/runs\n"
+        assert lines[1::2] == [f"Prefect:  http://127.0.0.1:{prefect.server_port}/runs\n", "(Ctrl-C ends it)\n"]
         started = psutil.Process(child.pid).children(recursive=True)
         assert len(started) > 0
-        assert lines[3] == "(Ctrl-C ends it)\n"
         child.send_signal(signal.SIGTERM)
         assert child.communicate(timeout=PATIENCE)[0] == "closed\n"
         assert child.returncode == 0

@@ -10,7 +10,7 @@ import systems
 from pipelines.adaptive import rule
 
 
-def test_decide_says_what_a_rule_does_on_other_questions(folder, made, tuned, longtail):
+def test_decide_says_what_a_rule_does_on_other_questions(folder, tuned, longtail):
     rule, _ = tuned("closed.csv", "rag.csv")
     cut = rule["thresholds"]["P36"]
     rows = [
@@ -19,12 +19,11 @@ def test_decide_says_what_a_rule_does_on_other_questions(folder, made, tuned, lo
         ["c", "What is the capital of Z?", "capital", ""],
         ["d", "Who painted W?", "painter", 1],
     ]
-    text = systems.table(["id", "question", "relation", "popularity"], rows)
+    text = systems.table(["id", "question", "relation", "mentions"], rows)
     (folder / "others.csv").write_text(text, encoding="utf-8")
-    code, said, error = longtail("decide", "thresholds/rule.json", "others.csv")
+    code, said, error = longtail("decide", "thresholds/rule.json", "others.csv", "--columns", "signal=mentions")
     assert (code, error) == (0, "")
-    with (folder / "decisions.csv").open(newline="", encoding="utf-8") as file:
-        decided = list(csv.DictReader(file))
+    decided = decisions(folder)
     assert [row["retrieve"] for row in decided] == ["True", "False", "True", "True"]
     assert [row["answer"] for row in decided] == ["rag", "closed", "rag", "rag"]
     assert decided[0]["why"].endswith(f"is below the threshold of its relation, {cut:,.6g}")
@@ -32,18 +31,19 @@ def test_decide_says_what_a_rule_does_on_other_questions(folder, made, tuned, lo
     assert "the threshold of all relations together" in decided[3]["why"]
     assert re.search(r"all questions +3 of +4 retrieve \(75\.0 %\)", said)
     assert "warning: the rule has no painter, so 1 of 4 questions take the threshold of all relations together" in said
-    assert "is it the same?" not in said
-    (folder / "others.csv").write_text(text.replace("popularity", "mentions"), encoding="utf-8")
-    said = longtail("decide", "thresholds/rule.json", "others.csv", "--columns", "signal=mentions")[1]
     assert "the rule's thresholds are monthly page views, the questions have mentions; is it the same?" in said
 
     (folder / "others.csv").write_text(f"relation,popularity\ncapital,{cut - 1}\ncapital,{cut}\n", encoding="utf-8")
     said = longtail("decide", "thresholds/rule.json", "others.csv")[1]
-    with (folder / "decisions.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    rows = decisions(folder)
     assert list(rows[0]) == ["id", "relation", "popularity", "retrieve", "answer", "why"], "it needs no question"
     assert [(row["id"], row["retrieve"]) for row in rows] == [("1", "True"), ("2", "False")]
-    assert re.search(r"capital +1 of +2 retrieve \(50\.0 %\)", said)
+    assert "is it the same?" not in said
+
+
+def decisions(folder):
+    with (folder / "decisions.csv").open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
 
 
 def test_the_reader_in_the_documents_decides_as_the_function_does_and_knows_all_fields(folder, root, tuned):
@@ -67,16 +67,14 @@ def test_the_reader_in_the_documents_decides_as_the_function_does_and_knows_all_
                 assert reader["retrieve"](relation, popularity) == rule.decide(file, relation, popularity).retrieve
 
 
-def test_a_rule_that_says_always_is_followed(folder, made, tuned, longtail):
+def test_a_rule_that_says_never_is_followed(folder, made, tuned, longtail):
     """Thresholds that lose accuracy are not put to use."""
-    worse = np.zeros(300, dtype=bool)
-    (folder / "closed.csv").write_text(systems.plain(made, worse), encoding="utf-8")
+    (folder / "closed.csv").write_text(systems.plain(made, np.zeros(300, dtype=bool)), encoding="utf-8")
     rule, said = tuned("rag.csv", "closed.csv")
     assert rule["policy"] == "never"
     assert "verdict         never retrieve: " in said
     longtail("decide", "thresholds/rule.json", "popQA.tsv")
-    with (folder / "decisions.csv").open(newline="", encoding="utf-8") as file:
-        assert {row["retrieve"] for row in csv.DictReader(file)} == {"False"}
+    assert {row["retrieve"] for row in decisions(folder)} == {"False"}
     assert longtail("decide", "thresholds/rule.json", "popQA.tsv", "--name", "popqa/tiny/bm25")[2] == (
         f"error: --name popqa/tiny/bm25: {folder}/thresholds/rule.json is a single rule, expected a run's "
         "thresholds.json; leave it out\n"

@@ -75,49 +75,41 @@ def test_a_dvc_killed_while_it_writes_stops_the_next_one_until_its_file_is_mende
 
 
 def test_wherever_dvc_lock_is_cut_its_copy_is_put_back_and_without_one_the_results_come_from_the_run_cache(project):
-    whole = Path("dvc.lock").read_text()
+    lock = Path("dvc.lock")
+    whole = lock.read_text()
     for length in range(len(whole)):
         assert dvc_files._is_cut(whole[:length], whole, project), whole[:length]
-    Path("dvc.lock").write_text(whole[:-40])
+    lock.write_text(whole[:-40])
     dvc_files.mend(project)
-    assert not Path("dvc.lock").exists()
+    assert not lock.exists()
     reproduce(project)
-    assert Path("dvc.lock").read_text() == whole
+    assert lock.read_text() == whole
     assert not Path("began").exists()
     stages = dvc_files.keep(project)
-    Path("dvc.lock").write_text(whole[:-3])
+    lock.write_text(whole[:-3])
     assert dvc_files.keep(project) == stages, "a cut one is not kept"
-    Path("dvc.lock").write_text("")
+    lock.write_text("")
     dvc_files.mend(project)
-    assert Path("dvc.lock").read_text() == whole
+    assert lock.read_text() == whole
 
 
-def commit(project: Path) -> None:
+def test_a_committed_dvc_lock_is_put_back_and_an_earlier_commits_and_one_with_conflict_marks_stay(project):
+    whole, lock = Path("dvc.lock").read_text(), Path("dvc.lock")
     for words in (["init", "-q"], ["add", "dvc.lock"], ["commit", "-qm", "ran"]):
         git(project, *words)
-
-
-def test_without_a_copy_the_committed_dvc_lock_is_put_back(project):
-    commit(project)
-    whole = Path("dvc.lock").read_text()
-    Path("dvc.lock").write_text(whole[:-3])
+    lock.write_text(whole[:-3])
     dvc_files.mend(project)
-    assert Path("dvc.lock").read_text() == whole
-
-
-def test_an_earlier_commits_dvc_lock_and_one_with_conflict_marks_stay(project):
-    whole = yaml.safe_load(Path("dvc.lock").read_text())
+    assert lock.read_text() == whole
     dvc_files.keep(project)
-    conflict = "schema: '2.0'\n<<<<<<< HEAD\nstages:\n=======\n>>>>>>> other\n"
-    Path("dvc.lock").write_text(conflict)
-    dvc_files.mend(project)
-    assert Path("dvc.lock").read_text() == conflict
-    del whole["stages"]["c"]
-    shorter = yaml.safe_dump(whole, sort_keys=False)
-    Path("dvc.lock").write_text(shorter)
-    commit(project)
-    dvc_files.mend(project)
-    assert Path("dvc.lock").read_text() == shorter
+    stages = yaml.safe_load(whole)
+    del stages["stages"]["c"]
+    shorter = yaml.safe_dump(stages, sort_keys=False)
+    lock.write_text(shorter)
+    git(project, "commit", "-qam", "an earlier run's")
+    for text in ("schema: '2.0'\n<<<<<<< HEAD\nstages:\n=======\n>>>>>>> other\n", shorter):
+        lock.write_text(text)
+        dvc_files.mend(project)
+        assert lock.read_text() == text
     assert list(dvc_files.kept(project)) == ["a", "b"]
 
 
@@ -147,9 +139,8 @@ def test_a_rwlock_goes_when_no_process_that_it_names_is_alive(project):
 
 
 def test_a_run_waits_for_a_dvc_that_outlived_its_killed_run(project):
-    child = subprocess.Popen(["sleep", "600"])
+    child, said = subprocess.Popen(["sleep", "600"]), []
     rwlock(child.pid)
-    said = []
 
     def say(line: str) -> None:
         said.append(line)
@@ -158,22 +149,17 @@ def test_a_run_waits_for_a_dvc_that_outlived_its_killed_run(project):
 
     stages, _ = graph.read_with_cache(project, say)
     assert stages
-    assert said == [
-        f"DVC is at work here, as of a run that was killed (process {child.pid}); waiting until it has ended"
-    ]
+    waits = f"DVC is at work here, as of a run that was killed (process {child.pid}); waiting until it has ended"
+    assert said == [waits]
 
 
 def test_what_dvc_wrote_is_on_disk_before_a_stage_counts_as_done(project, monkeypatch):
     """benchmarks/kills.py --power found empty files in data/ and in the cache, which DVC took for whole."""
-    copies = []
-
-    def flush(*folders: Path) -> None:
-        copies.append((folders, (project / dvc_files.COPY).exists()))
-
-    monkeypatch.setattr(shards, "flush", flush)
+    copies, copy = [], project / dvc_files.COPY
+    monkeypatch.setattr(shards, "flush", lambda *folders: copies.append((folders, copy.exists())))
     dvc_files.keep(project)
     assert copies == [((project, project / "data", project / ".dvc/cache"), False)]
-    assert (project / dvc_files.COPY).exists()
+    assert copy.exists()
 
 
 def test_nothing_is_mended_while_dvc_holds_its_lock(project, monkeypatch):

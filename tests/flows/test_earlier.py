@@ -62,33 +62,26 @@ def test_a_commit_a_landed_run_and_a_release_are_named(project, tmp_path):
     assert restored("release/1.0.0", tmp_path / "release") == ("release 1.0.0", "second")
 
 
-def kept() -> list[str]:
-    return sorted(path.stem for path in earlier.RUNS.iterdir())
-
-
 def test_a_run_that_changed_nothing_is_not_kept_and_the_oldest_are_forgotten(project, monkeypatch):
-    earlier.keep("sample")
-    assert kept() == ["sample-1", "sample-2", "sample-3"]
-    monkeypatch.setattr(earlier, "KEPT", 2)
-    Path("dvc.lock").write_text("stages: {}")
-    earlier.keep("sample")
-    assert kept() == ["sample-3", "sample-4"]
+    for text, most, kept in (("", 9, (1, 2, 3)), ("stages: {}", 2, (3, 4))):
+        monkeypatch.setattr(earlier, "KEPT", most)
+        if text:
+            Path("dvc.lock").write_text(text)
+        earlier.keep("sample")
+        assert sorted(path.stem for path in earlier.RUNS.iterdir()) == [f"sample-{number}" for number in kept]
 
 
-def test_after_a_first_run_landed_says_that_there_is_no_earlier_one(project, tmp_path):
+def test_what_there_is_not_and_what_the_cache_lacks_is_one_line(project, tmp_path):
+    def refused(old: str, said: str) -> None:
+        with pytest.raises(LongtailError, match=said):
+            earlier.restore(old, "sample", tmp_path / "into")
+
+    for old in ("--output=x", "other-1", "../landed/sample-1"):
+        refused(old, rf"^--compare {old}: no such.* \(sample-1, sample-2, sample-3\)")
     for number in (1, 2):
         (earlier.RUNS / f"sample-{number}.lock").unlink()
-    with pytest.raises(LongtailError, match=r"^--compare landed: only this run has landed \(sample-3\)"):
-        earlier.restore("landed", "sample", tmp_path / "into")
+    refused("landed", r"^--compare landed: only this run has landed \(sample-3\)")
     shutil.copy(earlier.RUNS / "sample-3.lock", earlier.RUNS / "sample-4.lock")
-    with pytest.raises(LongtailError, match=r"all landed runs have this report \(sample-3, sample-4\)"):
-        earlier.restore("landed", "sample", tmp_path / "into")
-
-
-def test_what_is_none_of_them_and_what_the_cache_lacks_is_one_line(project, tmp_path):
-    for old in ("nothing", "--output=x", "other-1", "../landed/sample-1"):
-        with pytest.raises(LongtailError, match=rf"^--compare {old}: no such.* \(sample-1, sample-2, sample-3\)"):
-            earlier.restore(old, "sample", tmp_path / "into")
+    refused("landed", r"all landed runs have this report \(sample-3, sample-4\)")
     shutil.rmtree(".dvc/cache")
-    with pytest.raises(LongtailError, match=r"data/report of commit \w{10}: not in DVC's cache"):
-        earlier.restore("HEAD", "sample", tmp_path / "into")
+    refused("HEAD", r"data/report of commit \w{10}: not in DVC's cache")

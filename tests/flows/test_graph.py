@@ -31,19 +31,14 @@ def compute(workers: int, device: str = "cpu") -> Compute:
         (compute(2), ["all", "all", None], "02"),
         (compute(2), ["one"] * 3, "01"),
         (compute(3), ["one", "all", "one", None], "013"),  # no more beside one that takes all
-        (compute(1), ["one", "one"], "0"),
         (compute(4, "cuda"), ["one", "one", None], "02"),
     ],
 )
 def test_stages_share_the_workers(given, marks, together):
-    chosen = graph.ready(stages(*marks), set(), [], given)
-    assert "".join(stage.name for stage in chosen) == together
-
-
-def test_a_stage_that_takes_all_workers_starts_when_one_is_free():
-    for given, mark, starts in (("cpu", "one", True), ("cpu", "all", False), ("cuda", "one", False)):
+    assert "".join(stage.name for stage in graph.ready(stages(*marks), set(), [], given)) == together
+    for device, mark, starts in (("cpu", "one", True), ("cpu", "all", False), ("cuda", "one", False)):
         running, waiting = stages(mark, "all")
-        assert bool(graph.ready([running, waiting], {"0"}, [running], compute(2, given))) == starts
+        assert bool(graph.ready([running, waiting], {"0"}, [running], compute(2, device))) == starts
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +89,6 @@ READ_ONLY = "unexpected error - [Errno 30] Read-only file system: 'data'"
         (255, "code: done", [READ_ONLY], "data: read-only file system; make it writable"),
         (255, "KeyError: 'x'", [f"{FAILED}python -m x, exited with 1"], "KeyError: 'x'"),
         (255, "", [], "DVC ended with exit code 255"),
-        (255, "> python work.py a", [f"{FAILED}.venv/bin/python work.py a, exited with -9"], "killed by signal 9"),
         (255, "> bash work.sh", [f"{FAILED}bash work.sh, exited with 137"], "killed by signal 9"),
         (-9, "> python work.py a", [], "killed by signal 9"),
     ],
@@ -111,20 +105,15 @@ def test_the_error_behind_a_killed_stages_progress_bar_is_a_line_of_its_own():
         assert [*_lines(stream, say=[].append)][-1] == f"ERROR: {FAILED}".strip()
 
 
-def test_long_stages_start_first_then_those_first_in_dvc_yaml(every):
-    names = [stage.name for stage in every]
-    answers = [name for name in names if name.startswith("answer") and "@popqa" in name]
-    started = set(names) - set(answers)
-    long = "answer_replug_lsr@popqa-tiny-dense"
-    assert [stage.name for stage in graph.ready(every, started, [], compute(2))] == [long, answers[0]]
-    assert [stage.name for stage in graph.ready(every, started | {long}, [], compute(2))] == answers[:2]
-
-
-def test_stages_wait_only_for_what_they_read(every):
+def test_stages_wait_only_for_what_they_read_and_long_ones_start_first(every):
     needs = {stage.name: set(stage.needs) for stage in every}
     assert needs["base_lm@tiny"] == {"code", "fetch", "tokenizer@documents"}  # lm_text is C4
     assert not needs["answer_replug@popqa-tiny-dense"] & {"train_lsr@dense", "index_lsr@wikipedia-dense"}
-    assert "index_lsr@wikipedia-dense" in needs["answer_replug_lsr@popqa-tiny-dense"]  # it stands for the encoder too
+    answers = [name for name in needs if name.startswith("answer") and "@popqa" in name]
+    started = set(needs) - set(answers)
+    long = "answer_replug_lsr@popqa-tiny-dense"
+    assert [stage.name for stage in graph.ready(every, started, [], compute(2))] == [long, answers[0]]
+    assert [stage.name for stage in graph.ready(every, started | {long}, [], compute(2))] == answers[:2]
 
 
 def test_a_part_is_its_stages_in_every_item_and_all_that_they_need(every):
@@ -133,9 +122,7 @@ def test_a_part_is_its_stages_in_every_item_and_all_that_they_need(every):
         assert all(set(stage.needs) <= {other.name for other in chosen} for stage in chosen)
         assert (len(chosen) == len(every)) == (part == "refresh")
     names = [stage.name for stage in graph.part(every, graph.PARTS["retriever"])]
-    assert {"fetch", "chunk@pile", "base_retriever@dense", "index@pile-dense", "train_lsr@dense"} <= set(names)
-    assert {"index_lsr@wikipedia-dense", "evaluate_retrieval@retrieval"} <= set(names)
+    assert {"fetch", "chunk@pile", "index@pile-dense", "index_lsr@wikipedia-dense"} <= set(names)
     assert not {"tune_thresholds@popularity", "evaluate_tasks@nq-tiny", "report"}.intersection(names)
-    assert names == [stage.name for stage in every if stage.name in names]
     with pytest.raises(LongtailError, match=r"this run has no stage chunk; name its data under parts"):
         graph.part(stages(None), ("chunk",))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import os
 import re
 from pathlib import Path
@@ -46,23 +44,16 @@ MMLU = {"question": "", "subject": "", "choices": [""], "answer": 0}
     [
         ("dump-pages-articles.xml.gz", "<mediawiki><page>", "wikipedia"),
         ("wiki.jsonl", {"id": "1", "title": "Velm", "text": "A harbour."}, "wikipedia"),
-        ("test.tsv", FILES["popqa"]["popQA.tsv"], "popqa"),
         ("flashrag_nq_test.jsonl", {"question": "where", "golden_answers": ["here"]}, "nq"),
         ("c4.jsonl", {"text": "A text.", "url": "https://a.example"}, "pile"),
         ("photo.json", {"width": 3}, ""),
-        ("psgs_w100.tsv.bz2", "id\ttext\ttitle\n", ""),
         ("questions.jsonl", QUESTION, ""),
         ("nq-train.jsonl", QUESTION, ""),
-        ("nq-test.jsonl.gz", QUESTION, ""),
         ("P17.train.json", [{"question": "Where?", "answers": ["Nor"]}], ""),
-        ("anatomy_val.csv", "Which?,a,b,c,d,A\n", ""),
-        ("enwiki-multistream-index.txt", "600:10:Velm\n", ""),
         ("page.jsonl", "<!doctype html><p>404", ""),
         ("empty.jsonl", "", ""),
         ("all/test-00000-of-00001.parquet", MMLU, "mmlu/test"),
-        ("all/auxiliary_train-0.parquet", MMLU, ""),
         ("validation.parquet", {"question": "", "answer": {"value": "", "aliases": [""]}}, "triviaqa"),
-        ("open/validation.parquet", {"question": "", "answer": [""]}, ""),
         ("nq_open/validation.parquet", {"question": "", "answer": [""]}, "nq"),
         ("wikitext-103/test.parquet", {"text": ""}, "wikitext"),
         ("0.parquet", {"text": "", "meta": {"pile_set_name": ""}}, "pile"),
@@ -82,15 +73,6 @@ def test_other_names_and_layouts_are_told_by_columns_and_first_bytes(checkout, n
     assert "\n" not in seen.reason
 
 
-def test_only_the_beginning_of_a_file_is_read(checkout):
-    entity = {"type": "item", "id": "Q1", "labels": {}, "claims": {"P1": ["x" * (1 << 17)]}}
-    write(checkout, {"entities.json": entity, "cut.json.gz": ""})
-    assert data_files.recognise(checkout / "entities.json").data_set == "wikidata"
-    lines = gzip.compress((json.dumps({"text": "x", "meta": {}}) + "\n").encode() * 100_000)
-    (checkout / "pile.jsonl.gz").write_bytes(lines[:-9])  # its cut end is not reached
-    assert data_files.recognise(checkout / "pile.jsonl.gz").data_set == "pile"
-
-
 def test_a_folder_with_everything_runs_everything(checkout):
     for files in FILES.values():
         write(checkout, files)
@@ -99,15 +81,12 @@ def test_a_folder_with_everything_runs_everything(checkout):
     init_profile.init(checkout, None, lsr=True)
     params = composed()
     sample = params_file.parse(yaml.safe_load(profiles.compose("sample")))
-    assert params.retrievers == params.parts.ensembles == params.parts.tuned == ["encoder"]
     chosen = {"ensembles": ["encoder"], "tuned": ["encoder"], "hybrids": []}
-    assert params.parts == sample.parts.model_copy(update=chosen)
+    assert (params.retrievers, params.parts) == (["encoder"], sample.parts.model_copy(update=chosen))
     assert fetched(params) == {key: sorted(Path(name).name for name in files) for key, files in FILES.items()}
-    assert params.popularity.month == "2022-03"
-    assert params.popqa.source == "published"
+    assert (params.popularity.month, params.popqa.source) == ("2022-03", "published")
     assert params.popqa.train_share > 0
     assert (params.lsr.queries, params.lsr.learning_rate) == ("mixed", 0.00002)
-    assert "#   lsr, replug_lsr: " in Path("conf/profile/data.yaml").read_text()
 
 
 def test_questions_passages_and_models_are_enough_for_accuracy_by_popularity(checkout):
@@ -123,35 +102,36 @@ def test_questions_passages_and_models_are_enough_for_accuracy_by_popularity(che
     parts = params.parts
     assert (parts.answered, parts.datastore, parts.rules, parts.tuned) == (["popqa"], "wikipedia", ["popularity"], [])
     assert (parts.knowledge, parts.scored, parts.benchmarks, parts.passages) == ([], [], [], [])
-    assert (params.popqa.source, params.popqa.train_share) == ("published", 0.0)
     text = Path("conf/profile/data.yaml").read_text()
-    for said in ("  closed_book", "  bm25, dense", "  genread", "  replug", "For a short run"):
-        assert f"# {said}: " in text
-    assert "passages are question sets that come with passages" in text
+    assert "# For a short run: " in text
     assert "replug_lsr" not in text
 
 
 def test_parts_whose_data_are_missing_are_left_out_and_named(checkout):
-    for name in ("popqa", "wikipedia", "wikidata", "pageviews", "entityquestions", "nq"):
+    for name in ("popqa", "wikipedia", "wikidata", "entityquestions", "nq"):
         write(checkout, FILES[name])
+    (views,) = FILES["pageviews"].values()
+    write(checkout, {f"views/pageviews-2022{month}-user.bz2": views for month in ("01", "02", "03")})
     gpt(checkout / "gpt2")
     said = init_profile.init(checkout, None)
     params = composed()
     assert (params.parts.question_sets, params.parts.benchmarks) == (["popqa"], ["nq"])
     assert set(params.fetch.files) == {"popqa", "wikipedia", "nq"}  # no dump is copied that nothing reads
     assert "not used: wikidata: triples need c4 too" in said
-    text = Path("conf/profile/data.yaml").read_text()
-    assert "#   wikidata: triples need c4 too" in text
-    assert "an encoder (Hugging Face's layout). A small one is trained on your texts." in text
+    assert "an encoder (Hugging Face's layout). A small one is" in Path("conf/profile/data.yaml").read_text()
+    write(checkout, FILES["c4"])
+    said = "\n".join(init_profile.init(checkout, None, force=True))
+    assert (composed().popularity.month, composed().popularity.months) == ("2022-03", 3)
+    assert "*-redirect.sql.gz (some 0.2 GB) and *-page.sql.gz (some 2 GB)" in said
 
 
 def test_without_passages_answers_come_from_elsewhere_and_the_pile_alone_is_scored(checkout):
     write(checkout, FILES["popqa"] | FILES["nq"])
     gpt(checkout / "gpt2")
-    said = init_profile.init(checkout, None)
+    said = "\n".join(init_profile.init(checkout, None))
     params = composed()
     assert (params.lms, params.parts.corpora, params.parts.answered) == ([], [], ["popqa"])
-    assert any("longtail import-answers" in line for line in said)
+    assert "longtail import-answers" in said
     assert "not used: nq: needs passages to answer from (wikipedia or pile)" in said
     write(Path("texts"), FILES["pile"])
     init_profile.init(Path("texts"), None)
@@ -167,17 +147,18 @@ def test_of_files_that_exclude_each_other_one_is_used_and_links_and_odd_names_ar
     questions = FILES["popqa"]["popQA.tsv"]
     write(checkout, {"a/enwiki-pages-articles.xml": "<mediawiki>", "a.tsv": questions, "new [1]*/popQA.tsv": questions})
     write(checkout, {f"p/{i}.jsonl": {"text": "a"} for i in range(3)} | {"two/0.jsonl": {"text": "Two."}})
-    said, used = init_profile.init(checkout, None), "is used in its place"
-    assert f"not used: a/enwiki-pages-articles.xml: psgs_w100.tsv.gz {used}" in said
-    assert f"not used: a.tsv: new [1]*/popQA.tsv {used}" in said
-    assert f"not used: two/0.jsonl: p/0.jsonl {used}" in said
-    params = composed()
+    said, params = init_profile.init(checkout, None), composed()
+    for left_out, used in (
+        ("a/enwiki-pages-articles.xml", "psgs_w100.tsv.gz"),
+        ("a.tsv", "new [1]*/popQA.tsv"),
+        ("two/0.jsonl", "p/0.jsonl"),
+    ):
+        assert f"not used: {left_out}: {used} is used in its place" in said
     pile = [f"{i}.jsonl" for i in range(3)]
     assert fetched(params) == {"wikipedia": ["psgs_w100.tsv.gz"], "popqa": ["popQA.tsv"], "pile": pile}
-    assert params.fetch.files["pile"] == ["data/p/*.jsonl"]
 
 
-def test_a_profile_is_not_written_over_without_force(checkout):
+def test_a_profile_is_not_written_over_without_force_and_its_name_is_one_that_it_can_have(checkout, tmp_path):
     write(checkout, FILES["popqa"])
     init_profile.init(checkout, "mine")
     path = Path("conf/profile/mine.yaml")
@@ -187,23 +168,17 @@ def test_a_profile_is_not_written_over_without_force(checkout):
     assert "seed: 1" in path.read_text()
     init_profile.init(checkout, "mine", force=True)
     assert "seed: 1" not in path.read_text()
-
-
-def test_a_name_that_no_profile_can_have_is_refused_and_a_folder_of_any_name_gives_one(checkout, tmp_path):
-    write(checkout, FILES["popqa"])
-    for name in ("A b", "../x", "null", "", "1"):
+    for name in ("A b", "../x", "null"):
         with pytest.raises(LongtailError, match=r"^--name "):
             init_profile.init(checkout, name)
-    for folder, name in (("Ünder 2.0", "nder-2-0"), ("2021", "data-2021"), ("off", "data-off")):
+    for folder, name in (("Ünder 2.0", "nder-2-0"), ("2021", "data-2021")):
         assert init_profile._profile_name(tmp_path / folder, None) == name
 
 
 def test_a_folder_with_nothing_in_it_is_refused_with_what_was_looked_for(checkout):
     (checkout / ".hidden").write_text("id\ttext\ttitle\n")
-    for folder in (checkout, checkout / "none"):
-        with pytest.raises(LongtailError, match=r"popQA\.tsv.*psgs_w100\.tsv.*config\.json") as error:
-            init_profile.init(folder, None)
-        assert "\n" not in str(error.value)
+    with pytest.raises(LongtailError, match=r"popQA\.tsv.*psgs_w100\.tsv.*config\.json"):
+        init_profile.init(checkout, None)
     write(checkout, FILES["nq"])
     gpt(checkout / "gpt2")
     with pytest.raises(LongtailError, match="nothing in it that a run can be made of"):
@@ -213,27 +188,13 @@ def test_a_folder_with_nothing_in_it_is_refused_with_what_was_looked_for(checkou
 
 def test_hostile_names_of_files_and_folders_write_nothing_but_comments_and_globs(checkout):
     names = [label for label in hostile.LABELS if "/" not in label and "\0" not in label and len(label.encode()) < 200]
-    names += ["x\nfetch:\n  root: elsewhere\n#", "\nlms: [evil]"]
+    names += ["x\nfetch:\n  root: elsewhere\n#", "\nlms: [evil]", os.fsdecode(b"\xff\xfe")]
     folder = checkout / "user's\nprofile: evil"
     for name in names:
         write(folder / name, FILES["popqa"] | {f"{name}.txt": "nothing known"})
         write(folder / name, {f"again{name}.tsv": FILES["popqa"]["popQA.tsv"]})
-    (folder / os.fsdecode(b"\xff\xfe")).mkdir(parents=True)
-    write(folder / os.fsdecode(b"\xff\xfe"), {"a.txt": "nothing known"})
-    said = init_profile.init(folder, "hostile", lsr=False, force=False)
+    init_profile.init(folder, "hostile", lsr=False, force=False)
     text = Path("conf/profile/hostile.yaml").read_text(encoding="utf-8")
     written = yaml.safe_load(text)
     assert (written["profile"], written["lms"], written["fetch"]["root"]) == ("hostile", [], str(folder))
     assert not re.search(hostile.STEERING, text)
-    assert any("used in its place" in line for line in said)
-
-
-def test_the_last_of_several_months_counts_and_missing_tables_of_redirects_are_named(checkout):
-    (views,) = FILES["pageviews"].values()
-    write(checkout, {f"views/pageviews-2022{month}-user.bz2": views for month in ("01", "02", "03")})
-    for name in ("wikidata", "c4", "wikipedia"):
-        write(checkout, FILES[name])
-    said = "\n".join(init_profile.init(checkout, None))
-    params = composed()
-    assert (params.popularity.month, params.popularity.months) == ("2022-03", 3)
-    assert "*-redirect.sql.gz (some 0.2 GB) and *-page.sql.gz (some 2 GB)" in said

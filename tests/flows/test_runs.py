@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 from collections import Counter
@@ -11,7 +10,7 @@ import psutil
 from quick_project import LAST
 from waiting import PATIENCE
 
-from flows import durations, graph, terminal, workspace
+from flows import durations, graph, terminal
 from pipelines import landings, tracking
 
 
@@ -34,7 +33,6 @@ def logs(project) -> list[str]:
 def test_a_first_run_runs_every_stage_and_says_what_dvc_did_without_its_hints(first):
     out, err = first.done.stdout, first.done.stderr
     assert "4 ran, 0 restored from the cache, 0 unchanged" in out
-    assert "the report" not in out
     assert "\x1b" not in out + err
     assert (first.folder / "data/c").read_text() == "c"
     assert err.count("| Task run 'a' - Running stage 'a':\n") == 1, "where there is no terminal"
@@ -42,16 +40,7 @@ def test_a_first_run_runs_every_stage_and_says_what_dvc_did_without_its_hints(fi
     lines += [*out.splitlines(), *err.splitlines(), *(first.folder / graph.LOGS / "a.log").read_text().splitlines()]
     assert [line for line in lines if re.search("git add|with git|auto ?stag|dvc push", line)] == []
     assert lines.count("Updating lock file 'dvc.lock'") > 0
-    assert "this is the first run of this profile that ends here: there are no earlier figures to compare with" in lines
     assert first.prefect.ask("SELECT count(*) FROM artifact WHERE type = 'result'") == [(0,)], "it keeps no results"
-
-
-def test_a_second_run_starts_nothing_and_names_the_report_if_there_is_one(ran):
-    assert ran.longtail("run").stdout == "all 4 stages are up to date\n"
-    report = ran.folder / terminal.REPORT
-    report.parent.mkdir(parents=True)
-    report.touch()
-    assert ran.longtail("run").stdout == "all 4 stages are up to date; the report: data/report/index.html\n"
 
 
 def test_a_run_goes_on_from_files_that_a_killed_dvc_left_half_written(ran):
@@ -60,16 +49,6 @@ def test_a_run_goes_on_from_files_that_a_killed_dvc_left_half_written(ran):
     (ran.folder / ".dvc/tmp/rwlock").write_text('{"write": ')
     assert ran.longtail("run").stdout == "all 4 stages are up to date\n"
     assert (ran.folder / "dvc.lock").read_text() == whole
-
-
-def test_two_runs_at_once_are_refused(ran):
-    with (ran.folder / workspace.LOCK).open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lock.write("17")
-        lock.flush()
-        done = ran.longtail("run")
-    assert done.returncode == 1
-    assert "another run is at work in this folder (process 17); wait for it or stop it" in done.stderr
 
 
 def test_only_what_changed_runs_or_comes_from_the_cache_and_the_run_that_made_it_is_known(ran):
@@ -102,31 +81,21 @@ def _landed_runs_have_the_figures_of_stages_that_did_not_run_as_well(ran):
     _, parents, children = ran.runs()
     assert [len(children[parent.info.run_id]) for parent in parents] == [4, 1, 0]
     assert all(landings.TAG in parent.data.tags for parent in parents)
-    assert parents[0].data.params["part"] == "refresh"
     sizes = {name: (ran.folder / "data" / name).stat().st_size for name in ("a", "b1", "b2", "c", "metrics/a.json")}
     expected = {f"bytes/{name.partition('/')[0]}": float(size) for name, size in sizes.items()}
     assert [parent.data.metrics for parent in parents] == [expected] * 3
-    shown = ran.longtail("report", "--history")
-    assert shown.stdout.startswith("3 landed runs of the profile sample: all of one month, 2021-10.\n"), shown.stderr
-    assert (ran.folder / terminal.HISTORY).is_file()
-    assert shown.stdout.endswith(f"{ran.folder / terminal.HISTORY}\n")
+    shown = ran.longtail("report", "--history").stdout
+    assert shown.startswith("3 landed runs of the profile sample: all of one month, 2021-10.\n")
+    assert shown.endswith(f"{ran.folder / terminal.HISTORY}\n")
 
 
-def test_a_stage_is_spared_that_follows_an_unchanged_param_of_a_stage_with_other_outputs(ran, monkeypatch):
+def test_a_stage_is_spared_that_follows_an_unchanged_param_of_a_stage_with_other_outputs(ran):
     """`c` reads the outputs of both `b`, which are as before, and a number in a file of `a`."""
-    side_by_side, ready = [], graph.ready
-
-    def noted(stages, started, running, compute):
-        side_by_side.append({stage.name for stage in running})
-        return ready(stages, started, running, compute)
-
-    monkeypatch.setattr(graph, "ready", noted)
     (ran.folder / "input.txt").write_text("two")
     logs(ran)
     done = ran.longtail("run")
     assert "3 ran, 0 restored from the cache, 1 unchanged" in done.stdout, done.stdout + done.stderr
     assert logs(ran) == ["a", "b@1", "b@2"]
-    assert not any(side_by_side), "each b takes all workers, so they run one after the other"
     assert "up to date" in ran.dvc("status").stdout
 
 
@@ -154,14 +123,15 @@ def test_a_failing_stage_is_one_line_and_stops_what_waits_for_it(ran):
     assert (names["b1"], names["c"]) == (1, 0), "what can't get better is not tried again"
     assert "Traceback" not in done.stdout + done.stderr
     assert not (ran.folder / "data/b1").exists()
-    assert ran.told == "FAILED"
     record = max((ran.folder / tracking.RECORDS).glob("*-b@1.json"))
     assert json.loads(record.read_text())["error"].startswith("input.txt: says fail")
-    assert ran.prefect.ask(f"SELECT state_type FROM flow_run WHERE id = {LAST}") == [("FAILED",)]
+    assert (ran.told, ran.prefect.ask(f"SELECT state_type FROM flow_run WHERE id = {LAST}")) == (
+        "FAILED",
+        [("FAILED",)],
+    )
     for how, why in (("crash a", "ZeroDivisionError: a bug"), ("kill a", "killed by signal 9, as a system")):
         (ran.folder / "input.txt").write_text(how)
-        last = ran.longtail("run").stderr.splitlines()[-1]
-        assert last.startswith(f"error: a: {why}"), last
+        assert ran.longtail("run").stderr.splitlines()[-1].startswith(f"error: a: {why}")
 
 
 def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(ran):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
 import struct
@@ -46,11 +47,8 @@ def write(folder: Path, files: dict[str, object]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         data = (content if isinstance(content, str) else json.dumps(content) + "\n").encode()
-        if path.suffix == ".bz2":
-            import bz2
-
-            data = bz2.compress(data)
-        path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+        pack = {".bz2": bz2.compress, ".gz": gzip.compress}.get(path.suffix, bytes)
+        path.write_bytes(pack(data))
 
 
 def model(folder: Path, config: dict, parameters: int = 10, **files: object) -> Path:
@@ -75,7 +73,3 @@ def bert(folder: Path, kind: str = "BertModel", **files: object) -> Path:
 
 def composed(name: str = "data") -> Params:
     return params_file.parse(yaml.safe_load(profiles.compose(name)))
-
-
-def main_retriever(params: Params):
-    return params.retriever[params.retrievers[0]]

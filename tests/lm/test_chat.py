@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import tiny_models
-import torch
 from local_models import open_model
 
 from pipelines import params
@@ -121,13 +120,3 @@ def test_without_log_probs_the_letters_that_a_chat_writes_vote(opened, server):
     said = ["(C) because", "It is D.", "D", "No idea", "ABBA", "Cats"]
     assert mmlu.answer(Writing(*said), [None] * 6, np.log([[0.5, 0.3, 0.2], [0.4, 0.3, 0.3]])) == ["C", ""]
     assert mmlu.answer(Writing(*said[:3]), [None] * 3, np.log([[0.4, 0.3, 0.3]])) == ["D"]
-
-
-def test_a_real_instruction_tuned_model_answers_in_its_own_template(real_models):
-    lm, asked = open_model(real_models / "smollm2-135m", chat=True), Prompt("Q: What is Cape Town the capital of? A:")
-    ids = template_of(lm.tokenizer, asked.context)
-    assert lm._texts.prompts([asked], np.array([15])).values.tolist() == ids
-    expected = lm.model.generate(torch.tensor([ids]), max_new_tokens=15, do_sample=False, pad_token_id=2)[0, len(ids) :]
-    (made,) = lm.generate([asked], 15)
-    assert made.text == lm.tokenizer.decode(expected, skip_special_tokens=True).partition("\n")[0]
-    assert "South Africa" in made.text

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import tiny_models
 import torch
-from local_models import counted, encode, open_model, save_family
+from local_models import counted, encode, open_model
 from scipy.special import logsumexp
 
-from pipelines.errors import LongtailError
 from pipelines.lm import local as local_model
 from pipelines.lm import prefixes
 from pipelines.lm.language_model import Prompt
@@ -109,16 +108,6 @@ def test_an_answer_under_a_mixture_has_the_ensembles_numbers(local, monkeypatch,
     assert texts != best, "the heaviest document decided every answer: the test shows nothing"
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "opt", "bloom"])
-def test_other_ways_to_know_a_tokens_place_decode_alike(tmp_path, kind):
-    """Learnt positions, positions from the mask, ALiBi."""
-    lm = open_model(save_family(kind, tmp_path), batch_tokens=2000)
-    prompts, log_weights = asked(4, 3)
-    for shots in ("", SHOTS):
-        shown = [Prompt(prompt.context, shots + prompt.document) for prompt in prompts]
-        check(lm, shown, log_weights, lm.generate_mixture(shown, log_weights, STEPS))
-
-
 @pytest.mark.parametrize("same", [False, True])
 def test_what_all_prompts_begin_with_is_read_once(tiny, same):
     lm = open_model(tiny, batch_tokens=4000)
@@ -165,18 +154,6 @@ def test_batches_equal_documents_and_empty_places_change_nothing(tiny, local):
     log_weights = ensemble.log_weights(np.tile([0.3, -0.2, -np.inf], (6, 1)), 0.1)
     same(local.generate_mixture(repeated, log_weights, STEPS), local.generate(prompts, STEPS))
     assert local.generate([], STEPS) == []
-
-
-def test_a_long_prompt_loses_its_far_end_to_leave_room_for_the_answer(local):
-    context = " ".join(tiny_models.words(8, 5, at_least=20))
-    kept = encode(local, context)[-(local.max_tokens - 1 - STEPS) :]
-    cut = Prompt(local.tokenizer.decode(kept))
-    assert ids_of(local, cut)[1:] == kept
-    (found,) = local.generate([Prompt(context)], STEPS)
-    check(local, [cut], np.zeros((1, 1)), [found])
-    assert found.prompt_tokens == local.max_tokens - STEPS
-    with pytest.raises(LongtailError, match="reads 128 at once"):
-        local.generate([Prompt("a")], 128)
 
 
 @pytest.mark.parametrize(("cache_bytes", "at_once"), [(0, 2), (1 << 24, 9)])

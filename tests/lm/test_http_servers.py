@@ -68,9 +68,7 @@ def test_all_servers_work_side_by_side_and_answers_are_kept_whichever_gave_them(
 
 
 @pytest.mark.parametrize("status", [503, 404])
-def test_a_server_that_fails_is_left_out_with_a_warning_and_the_last_one_is_an_error(
-    opened, servers, expected, capsys, status
-):
+def test_a_server_that_fails_is_left_out_and_the_last_one_is_an_error(opened, servers, expected, capsys, status):
     lm = opened()
     servers[1].faults = [Fault(status, b"no")] * 1000
     assert texts(lm) == expected

@@ -1,18 +1,20 @@
-"""The local language model equals what a loop over pairs computes with transformers itself."""
+"""The local language model equals a loop over pairs with transformers itself, and opens as the params name it."""
 
-from contextlib import contextmanager
+import sys
 
 import numpy as np
 import pytest
 import tiny_models
 import torch
+from completions_server import settings
 from local_models import counted, encode, open_model, pairs, save_family
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
+from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.lm.forward_passes import MAX_LOGITS
 from pipelines.lm.language_model import Prompt
+from pipelines.lm.model_files import CACHE_BYTES
+from pipelines.lm.open_lm import lm_at_work, open_lm
 
 LONG = " ".join(tiny_models.words(8, 5, at_least=20))
 
@@ -48,26 +50,13 @@ def test_each_tokens_bytes_are_its_own_and_add_up_to_the_texts_utf8_bytes(local)
     assert local.score([Prompt("")], [" The Velm. born"]).bytes[0].tolist() == expected
 
 
-def test_an_empty_prompt_begins_with_the_models_own_first_token(local, tmp_path):
-    tail = encode(local, "The Velm")
-    first = local.score([Prompt("")], ["The Velm"]).log_probs[0]
-    np.testing.assert_allclose(first, naive(local, [0, *tail], len(tail)), atol=1e-4)
-    without = open_model(tiny_models.language_model(tmp_path, bos=False))
-    log_probs = without.score([Prompt(""), Prompt("Q")], ["The Velm"] * 2).log_probs
-    np.testing.assert_allclose(log_probs[0], naive(without, [0, *tail], len(tail)), atol=1e-4)
-    np.testing.assert_allclose(log_probs[1], naive(without, [*encode(without, "Q"), *tail], len(tail)), atol=1e-4)
-
-
-def test_too_long_a_prompt_loses_the_far_end_of_the_context(local):
+def test_too_long_a_prompt_loses_the_contexts_far_end_or_the_documents_end(local):
     document, tail = "The capital of Norland is Velm.\n", encode(local, " Velm")
     head, both = encode(local, document), encode(local, document + LONG)
     assert len(both) > local.max_tokens
     room = local.max_tokens - 1 - len(tail) - len(head)
     expected = naive(local, [0, *head, *both[len(both) - room :], *tail], len(tail))
     np.testing.assert_allclose(local.score([Prompt(LONG, document)], [" Velm"]).log_probs[0], expected, atol=1e-4)
-
-
-def test_too_long_a_document_loses_its_end_and_leaves_the_context_half_of_the_room(local):
     document, context = LONG + "\n", "Q: What is the capital of Norland? A:"
     tail, near, both = (encode(local, text) for text in (" Velm", context, document + context))
     room = local.max_tokens - 1 - len(tail)
@@ -76,16 +65,14 @@ def test_too_long_a_document_loses_its_end_and_leaves_the_context_half_of_the_ro
 
 
 def test_what_does_not_fit_is_refused(local, tmp_path):
-    with pytest.raises(LongtailError, match="reads 128 at once"):
-        local.score([Prompt("a")], [LONG])
+    for asked in (lambda: local.score([Prompt("a")], [LONG]), lambda: local.generate([Prompt("a")], 128)):
+        with pytest.raises(LongtailError, match="reads 128 at once"):
+            asked()
     assert local.tokenizer.decode([local.token_id("Q")]) == "Q"
     with pytest.raises(LongtailError, match="expected one"):
         local.token_id(" Санкт-Петербург and more")
     with pytest.raises(LongtailError, match=r"no config\.json"):
         open_model(tmp_path)
-
-
-# ---------------------------------------------------------------------- what is read, and how much memory it takes
 
 
 def test_what_prompts_share_is_read_once_and_those_that_share_little_in_one_pass(local):
@@ -107,9 +94,6 @@ def test_memory_is_bounded_whatever_the_vocabulary(tmp_path):
     weights = 100_000 * 32
     lm = open_model(save_family("gemma2", tmp_path, vocab_size=100_000), batch_tokens=40 * 64)
     prompts, continuations = pairs(40)
-    with largest() as seen:
-        lm.score(prompts, [text * 3 for text in continuations])
-    assert weights <= seen[0] <= MAX_LOGITS
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         lm.score(prompts, [text * 3 for text in continuations])
     events = profile.profiler.kineto_results.events()
@@ -117,16 +101,37 @@ def test_memory_is_bounded_whatever_the_vocabulary(tmp_path):
     assert 4 * weights < held.max() < 4 * 4 * MAX_LOGITS, "three arrays of so many logits"
 
 
-@contextmanager
-def largest():
-    """The most numbers that any tensor has which an operation of torch makes meanwhile."""
+def test_a_local_model_opens_without_the_modules_for_servers_and_scores_without_the_chat_template(tiny, monkeypatch):
+    for name in ("http_model", "http_client"):
+        monkeypatch.setitem(sys.modules, f"pipelines.lm.{name}", None)  # importing it fails
+    settings, prompt = tiny_models.trained_lm().model_copy(update={"source": "pretrained", "chat": True}), "The capital"
+    in_chat, plain = (
+        open_lm(tiny, settings, tiny_models.compute()),
+        open_lm(tiny, settings, tiny_models.compute(), scoring=True),
+    )
+    assert (in_chat.begins, plain.begins) == ("", " ")
+    ids = plain.tokenizer(prompt, return_tensors="pt")["input_ids"]
+    expected = torch.log_softmax(plain.model(input_ids=ids).logits[0, -1], -1).detach()
+    np.testing.assert_allclose(plain.next_token([Prompt(prompt)])[0], expected, atol=1e-4)
+    assert not np.allclose(in_chat.next_token([Prompt(prompt)])[0], expected, atol=0.1)
 
-    class Watch(TorchDispatchMode):
-        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-            result = function(*args, **(kwargs or {}))
-            seen[0] = max([seen[0], *(leaf.numel() for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor))])
-            return result
 
-    seen = [0]
-    with Watch():
-        yield seen
+def test_a_stage_that_scores_learns_so_when_it_opens_the_server(server, tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "SCRATCH", tmp_path)
+    monkeypatch.setenv("LONGTAIL_API_KEY", "k")
+    server.echo = False
+    assert open_lm(tiny, settings(server.url), None).name == "tiny"
+    with pytest.raises(LongtailError, match="can't score"):
+        open_lm(tiny, settings(server.url), None, scoring=True)
+    assert server.keys == {"Bearer k"}
+    assert (tmp_path / "completions/answers.sqlite").is_file()
+
+
+def test_a_model_at_work_says_what_it_is_without_its_weights(tiny):
+    said = ("name", "max_tokens", "scores", "mixes", "votes", "usage", "begins")
+    with lm_at_work(tiny, tiny_models.trained_lm(), tiny_models.compute(workers=2)) as lm:
+        before = {name: getattr(lm, name) for name in said}
+        opened = lm.here()
+        assert before == {name: getattr(opened, name) for name in said}
+    assert lm.model.parameters == sum(weight.numel() for weight in opened.model.parameters())
+    assert lm.model.bytes > 4 * lm.model.parameters + CACHE_BYTES, "workers begin that memory has no room for"

@@ -29,9 +29,8 @@ def test_every_family_scores_and_generates_as_plain_loops_do(family, texts, tmp_
     lm = open_model(save_family(family, tmp_path, bos=family in BEGUN_BY_TOKENIZER))
     reference, first = AutoModelForCausalLM.from_pretrained(tmp_path).eval(), [0] * (family in BEGUN_BY_TOKENIZER)
     prompts, continuations = texts
-    for prompt, continuation, log_probs, after in zip(
-        prompts, continuations, lm.score(prompts, continuations).log_probs, lm.next_token(prompts), strict=True
-    ):
+    scores, likely = lm.score(prompts, continuations).log_probs, lm.next_token(prompts)
+    for prompt, continuation, log_probs, after in zip(prompts, continuations, scores, likely, strict=True):
         head = first + encode(lm, prompt.document + prompt.context) or [lm.tokenizer.bos_token_id]
         tail = encode(lm, continuation)
         with torch.inference_mode():

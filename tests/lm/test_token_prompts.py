@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 import tiny_models
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
@@ -12,25 +11,22 @@ from pipelines.lm.language_model import Prompt
 from pipelines.lm.token_prompts import PromptTokenizer
 
 
-@pytest.mark.parametrize(
-    ("like", "template", "bos", "eos", "first", "empty"),
-    [
+def test_a_text_begins_as_the_tokenizer_begins_it():
+    for like, template, bos, eos, first, empty in [
         ("GPT-2", "$A", "</s>", "</s>", [], [1]),
         ("OPT", "</s> $A", "</s>", "</s>", [1], [1]),
         ("BLOOM", "$A", "<s>", "</s>", [], [0]),
         ("LLaMA", "<s> $A", "<s>", "</s>", [0], [0]),
         ("T5", "$A </s>", None, "</s>", [], [1]),  # what it puts after a text is no part of a prompt
-    ],
-)
-def test_a_text_begins_as_the_tokenizer_begins_it(like, template, bos, eos, first, empty):
-    tokenizer = tiny_models.tokenizer()
-    specials = [("<s>", 0), ("</s>", 1)]
-    tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(template, special_tokens=specials)
-    tokenizer.bos_token, tokenizer.eos_token = bos, eos
-    texts = PromptTokenizer(tokenizer, Path(like), like, 128)
-    plain = tokenizer("Mira Tosh", add_special_tokens=False)["input_ids"]
-    tokens = texts.prompts([Prompt("Mira Tosh"), Prompt("")], np.ones(2, np.int64))
-    assert tokens.tolist() == [first + plain, empty]
+    ]:
+        tokenizer = tiny_models.tokenizer()
+        specials = [("<s>", 0), ("</s>", 1)]
+        tokenizer.backend_tokenizer.post_processor = processors.TemplateProcessing(template, special_tokens=specials)
+        tokenizer.bos_token, tokenizer.eos_token = bos, eos
+        texts = PromptTokenizer(tokenizer, Path(like), like, 128)
+        plain = tokenizer("Mira Tosh", add_special_tokens=False)["input_ids"]
+        tokens = texts.prompts([Prompt("Mira Tosh"), Prompt("")], np.ones(2, np.int64))
+        assert tokens.tolist() == [first + plain, empty]
 
 
 def test_a_continuation_has_no_space_but_its_own():

@@ -1,6 +1,8 @@
 """A model is tried when it is first opened; later openings take the results, wherever they would be the same."""
 
 import json
+import platform
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -90,18 +92,45 @@ def test_a_damaged_file_is_ignored_and_written_again(project, tried):
         assert kept() == [whole]
 
 
-def test_a_model_that_is_refused_is_refused_each_time(project, tried):
-    rough = tiny_models.language_model(project.parent / "rough", scale=1.0)
+# Number formats: bf16 and int8 are compared with fp32, and refused where they differ
+
+
+def score(lm) -> np.ndarray:
+    return np.concatenate(lm.score(*pairs(8)).log_probs)
+
+
+def test_bf16_is_compared_with_fp32_and_refused_each_time_where_it_differs(project, tmp_path, capsys):
+    expected = score(open_model(project))
+    capsys.readouterr()
+    lm = open_model(project, dtype="bf16")
+    assert "log-probs in bf16 are 0.0" in capsys.readouterr().out
+    assert lm.model.dtype == torch.bfloat16
+    np.testing.assert_allclose(score(lm), expected, atol=0.05)
+    rough, before = tiny_models.language_model(tmp_path / "rough", scale=1.0), kept()
     for _ in range(2):
-        tried.clear()
-        with pytest.raises(LongtailError, match="set its dtype to fp32"):
+        with pytest.raises(LongtailError, match=r"in bf16 are \d.*set its dtype to fp32"):
             open_model(rough, dtype="bf16")
-        assert tried == ["torch.float32", "torch.bfloat16"]
-    assert kept() == []
+    assert kept() == before
 
 
-def test_outside_of_a_project_nothing_is_written(project, monkeypatch):
-    monkeypatch.chdir(project)
-    before = sorted(project.iterdir())
-    open_model(project)
-    assert sorted(project.iterdir()) == before
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="MKL and oneDNN are for x86 processors")
+@pytest.mark.parametrize(("maker", "layer"), [("AMD EPYC", "_OneDNNLinear"), ("Intel Xeon", "Linear")])
+def test_fp32_is_multiplied_by_what_is_fast_on_the_processor(tmp_path, monkeypatch, maker, layer):
+    folder = tiny_models.language_model(tmp_path, scale=0.05)
+    expected = score(open_model(folder))
+    processor = torch.cpu.get_capabilities() | {"cpu_name": maker}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
+    lm = open_model(folder)
+    assert type(lm.model.model.layers[0].mlp.up_proj).__name__ == layer
+    np.testing.assert_allclose(score(lm), expected, atol=1e-5)
+
+
+def test_int8_scores_about_as_fp32_does_or_says_what_to_install(tmp_path):
+    folder = tiny_models.language_model(tmp_path, scale=0.05)
+    if not find_spec("bitsandbytes"):
+        with pytest.raises(LongtailError, match=r"longtail\[large\]"):
+            open_model(folder, dtype="int8")
+        return
+    lm = open_model(folder, dtype="int8")
+    assert {weight.dtype for weight in lm.model.model.layers[0].mlp.parameters()} == {torch.int8}
+    np.testing.assert_allclose(score(lm), score(open_model(folder)), atol=0.05)

@@ -1,14 +1,19 @@
-"""`longtail plan` counts what LSR will take, from the params alone or from the corpora and models that are there."""
+"""`longtail plan` counts what LSR will take, from the params or from what is there, on this machine or on others."""
 
 import copy
+import gzip
 import json
+import shutil
 
 import huggingface_hub
 import pytest
+import tiny_models
 import yaml
+from transformers import AutoModel, AutoModelForCausalLM
 
 from flows import profiles
-from pipelines.lsr import plan, speed, workload
+from pipelines.lsr import cluster_plan, plan, speed, workload
+from pipelines.lsr.cluster_plan import NETWORK, Part
 
 
 @pytest.fixture(autouse=True)
@@ -127,24 +132,6 @@ def test_stages_and_rounds_side_by_side_take_as_long_as_their_share_or_the_longe
     assert plan._side_by_side(5.0, 2.0, 10.0, 100.0, 1) == 5 + 10 + 100 + 2, "one round has nothing beside it"
 
 
-def test_answers_take_less_time_with_more_workers_but_not_less_than_the_longest_method(composed, monkeypatch):
-    monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: threads * 5e10)
-    monkeypatch.setattr(plan.os, "cpu_count", lambda: 16)
-    values = composed("sample")
-    values["parts"] |= {"tuned": [], "scored": [], "benchmarks": []}
-    values["answer"]["n_shots"] = 5
-
-    def seconds(workers: int) -> float:
-        values["compute"]["workers"] = workers
-        params = plan.read(values)
-        (row,) = plan.lm_rows(params, plan.workload.sizes(params))
-        return row.tokens / row.rate.tokens
-
-    assert seconds(2) == pytest.approx(seconds(1) / 2)
-    stages = plan.workload.answers(plan.read(values)).stages
-    assert seconds(16) == pytest.approx(seconds(1) * max(stages) / sum(stages))
-
-
 def test_what_these_params_made_is_counted_and_measured(project):
     def measured(settings, **others) -> list[str]:
         """The lines' ends, where dvc.lock says that three stages ran with these params, some of them changed."""
@@ -180,3 +167,153 @@ def test_a_servers_scores_have_a_price(paper):
     lines = forecast(paper)
     assert lines[-1].startswith("cost: 24,993.28 ")
     assert "10 k" in starting(lines, "gpt2-xl reads")[0], "tokens a second"
+
+
+@pytest.fixture
+def planned(paper, monkeypatch):
+    """The same, as the plan reads it, on a machine of a known speed."""
+    monkeypatch.setattr(speed, "matrix_products", lambda threads, device, half: 1e9)
+    return plan.read(paper)
+
+
+def test_a_parts_seconds_follow_from_the_number_of_workers():
+    for part, seconds in (
+        (Part("each does as much, the rest is divided", shared=100.0, each=3.0), {1: 103.0, 4: 28.0}),
+        (Part("no more share a step than it has queries", shared=64.0, most=16), {16: 4.0, 64: 4.0}),
+        (Part("sums of gradients are nearly twice their bytes", shared=0.0, summed=NETWORK), {1: 0.0, 2: 1.0, 4: 1.5}),
+    ):
+        assert {n: part.seconds(n) for n in seconds} == seconds
+
+
+def test_the_hours_of_a_gpu_are_operations_by_half_of_its_stated_speed(planned):
+    """REPLUG's 12.5 G tokens by GPT-2 XL in fp32, on an A100 that computes 19.5 T operations a second."""
+    (reads,) = (part for part in rows(planned, "a100-80") if part.label == "contriever, gpt2-xl reads")
+    length = planned.chunk.tokens + planned.queries.context_tokens + planned.queries.continuation_tokens
+    operations = speed.GPT2_XL.operations(length, planned.queries.continuation_tokens / length)
+    needed = plan.amounts(planned, plan.documents_by_corpus(planned)[0], plan.queries_to_learn_from(planned))
+    assert reads.shared == pytest.approx(needed.lm_tokens * operations / (0.5 * 19.5e12))
+
+
+def rows(params, device):
+    return cluster_plan.parts(params, device and cluster_plan.device(device))[0]
+
+
+def test_the_table_has_money_and_efficiency_that_falls(planned):
+    lines = cluster_plan.forecast(planned, cluster_plan.device("a100-80"), 2.0)
+    table = {int(line.split()[0]): line.split() for line in lines if line.strip()[:1].isdigit()}
+    assert list(table) == [1, 2, 4, 8, 16, 32, 64]
+    one, many = (float(table[n][1]) for n in (1, 64))
+    assert one / 64 < many < one
+    assert float(table[1][2].replace(",", "")) == pytest.approx(2 * one, rel=0.01)
+    efficiencies = [int(row[3].removesuffix("%")) for row in table.values()]
+    assert efficiencies == sorted(efficiencies, reverse=True)
+    assert efficiencies[-1] == pytest.approx(100 * one / 64 / many, abs=1)
+
+
+@pytest.mark.parametrize(("processes", "device", "trainers"), [
+    (4, "a100-80", 4),
+    (4, None, 4),
+    (None, "a100-80", 20),  # every GPU, as many as a step has queries
+    (1000, "a100-80", 20),
+    (None, None, 1),
+])  # fmt: skip
+def test_as_many_workers_train_as_the_params_say(processes, device, trainers, planned):
+    planned.lsr = planned.lsr.model_copy(update={"processes": processes, "batch_size": 20})
+    most = {row.label: row.most for row in rows(planned, device)}
+    assert most["contriever, training"] == trainers
+    assert most["contriever, embedding anew"] is None, "the refresh goes to all workers"
+
+
+def test_memory_that_a_device_lacks_is_said(planned):
+    lines = cluster_plan.forecast(planned, cluster_plan.device("t4"), None)
+    (training,) = (line for line in lines if "contriever, training" in line)
+    assert training.endswith(": more than a worker's 16 GiB")
+
+
+def test_without_a_device_a_worker_is_one_process_here_whatever_compute_workers_is(planned):
+    alone = rows(planned, None)
+    planned.compute = planned.compute.model_copy(update={"workers": 8})
+    assert rows(planned, None) == alone
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+@pytest.fixture
+def params(composed):
+    """A function that gives a profile's params as the plan reads them."""
+    return lambda profile: plan.read(composed(profile))
+
+
+def test_popqas_prompts_are_questions_times_methods_with_all_demonstrations(params):
+    (answers,) = workload.readings(params("paper-popqa"))
+    asked = 2 * 25_000
+    closed_book, genread = 16 * 24, (24 + 150) + 15 + 16 * (24 + 150)
+    with_a_passage = 16 * (24 + 128)  # BM25, Contriever
+    assert answers.prompts == asked * 5, "GenRead asks twice"
+    assert answers.tokens == asked * (closed_book + genread + 2 * with_a_passage + 4 * 15)
+
+
+def test_a_local_model_reads_demonstrations_before_several_documents_once(params):
+    popqa = params("paper-popqa")
+    popqa.parts = popqa.parts.model_copy(update={"answered": ["popqa"], "ensembles": popqa.retrievers})
+    popqa.answer = popqa.answer.model_copy(update={"max_questions": 1})
+    stages = workload.answers(popqa).stages
+    closed_book, genread, bm25, dense, replug = stages
+    assert closed_book == 16 * 24 + 15
+    assert genread == 2 * (24 + 150) + 15, "all questions share its demonstrations"
+    assert bm25 == dense == 16 * (24 + 128) + 15
+    assert replug == 15 * (24 + 128) + 10 * (24 + 128 + 15)
+    assert workload.answers(popqa).tokens > sum(stages), "a server counts each prompt whole"
+
+
+def test_replugs_scores_are_of_each_document_of_each_retriever(params):
+    scores, benchmarks = workload.readings(params("paper-replug"))
+    documents = 6 * 10  # BM25's, Contriever's, BERT's, DPR's, LSR's and random ones
+    with_one = 10_000 * (1 + documents) + 1_000 * 4 * 10
+    controls = 10_000 * 3  # a longer context, and ten documents of Contriever's and of LSR's in one prompt
+    assert scores.prompts == 2 * (with_one + controls)
+    assert scores.tokens == 2 * (with_one * 3 + 10_000 * (3 + 2 * 12)) * 128
+    assert benchmarks.prompts == (14_042 + 2 * 20_000) * (1 + 4 * 10)
+
+
+def test_passages_of_dprs_layout_are_documents_and_counted_where_they_are_few(tmp_path, monkeypatch):
+    (folder := tmp_path / "sources").mkdir()
+    rows = "id\ttext\ttitle\n" + "".join(f"{i}\tA text.\tVelm\n" for i in range(100))
+    (folder / "psgs_w100.tsv.gz").write_bytes(gzip.compress(rows.encode()))
+    (folder / "plain.tsv").write_text(rows)
+    assert workload.documents_in(folder.iterdir()) == (200, True)
+    monkeypatch.setattr(workload, "COUNTED", 0)
+    (folder / "plain.tsv").write_bytes(bytes(6000 * workload.PASSAGE))
+    (folder / "psgs_w100.tsv.gz").write_bytes(bytes(3000 * workload.PASSAGE))
+    assert workload.documents_in(folder.iterdir()) == (3000 + 2400, False)
+    (folder / "dump.xml.bz2").write_bytes(bytes(40 * workload.DOCUMENT))
+    assert workload.documents_in([folder / "dump.xml.bz2"]) == (40, False)
+
+
+def test_sizes_are_those_of_the_models_and_what_the_hub_has_is_to_be_downloaded(params, tmp_path, monkeypatch):
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(hub := tmp_path / "hub"))
+    here, there = tiny_models.language_model(tmp_path / "here"), tiny_models.encoder(tmp_path / "there")
+    (snapshot := hub / "models--some--encoder/snapshots" / COMMIT).mkdir(parents=True)
+    shutil.copy(there / "config.json", snapshot)
+    chosen = params("paper-popqa")
+    lm, (name,) = chosen.lm[chosen.lms[0]], chosen.retrievers
+    chosen.lm = {model: lm.model_copy(update={"path": path}) for model, path in (("here", str(here)), ("away", "a/b"))}
+    chosen.lm["served"] = params("paper-popqa").lm["davinci"]
+    chosen.lms = list(chosen.lm)
+    chosen.retriever = {name: chosen.retriever[name].model_copy(update={"path": "some/encoder", "revision": COMMIT})}
+    sizes = workload.sizes(chosen)
+    assert list(sizes) == ["here", "away", f"retriever {name}"]
+    assert sizes["here"] == (AutoModelForCausalLM.from_pretrained(here).num_parameters(), 0, "here")
+    assert sizes["away"] == (None, None, workload.UNREACHABLE)
+    assert sizes[f"retriever {name}"].where == workload.UNREACHABLE, "the Hub is not asked again"
+    chosen.lms = ["here"]
+    parameters = AutoModel.from_pretrained(there, add_pooling_layer=True).num_parameters()
+    assert workload.sizes(chosen)[f"retriever {name}"] == (parameters, 4 * parameters, "on the Hub")
+
+
+def test_a_run_without_answers_asks_nothing_and_a_model_that_is_trained_has_the_size_of_its_shape(params):
+    sample = params("sample")
+    sample.parts = sample.parts.model_copy(update={"answered": [], "scored": [], "benchmarks": []})
+    assert workload.readings(sample) == []
+    assert workload.sizes(sample)["tiny"] == (4 * (4 * 128**2 + 2 * 128 * 256), 0, "trained here")

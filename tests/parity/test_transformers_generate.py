@@ -44,89 +44,33 @@ def asked(popqa, passages) -> list[tuple[str, list[str], list[tuple[str, str, st
     ]
 
 
-@pytest.fixture(scope="module")
-def prompts(asked) -> list[Prompt]:
-    """Prompts of very different lengths: without and with a passage, without and with demonstrations."""
-    result = []
-    for question, passages, shots in asked:
-        result += [
-            question_prompt(question, None, []),
-            question_prompt(question, passages[0], []),
-            question_prompt(question, None, [(text, answer, None) for text, answer, _ in shots]),
-        ]
-    return [*result, *(question_prompt(question, passages[0], shots) for question, passages, shots in asked[:2])]
-
-
 def tokens(tokenizer, prompt: Prompt) -> list[int]:
     return tokenizer(prompt.document + prompt.context)["input_ids"]
 
 
-@pytest.fixture(scope="module")
-def expected(plain, prompts) -> list[tuple[str, float, int]]:
-    """Each prompt's text, the mean log-probability of its tokens, and how many tokens the prompt has."""
-    model, tokenizer = plain
-    result = []
+def test_texts_are_those_of_generate_whatever_prompts_are_read_together(smollm, plain, asked, monkeypatch):
+    """Prompts of very different lengths: without and with a passage, without and with demonstrations."""
+    (model, tokenizer), prompts = plain, []
+    for question, passages, shots in asked:
+        prompts += [question_prompt(question, text, shown) for text in (None, passages[0]) for shown in ([], shots)]
+    texts, log_probs, lengths = [], [], []
     for prompt in prompts:
         ids = torch.tensor([tokens(tokenizer, prompt)])
-        made = model.generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=NEW_TOKENS,
-            do_sample=False,
-            output_logits=True,
-            return_dict_in_generate=True,
-        )
+        how = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+        made = model.generate(ids, attention_mask=torch.ones_like(ids), **how)
         new = made.sequences[0, ids.shape[1] :]
         said = new != tokenizer.eos_token_id  # the end token is no part of the text
-        log_probs = torch.log_softmax(torch.cat(made.logits), dim=-1).gather(1, new[:, None])[said]
-        mean = log_probs.mean().item() if len(log_probs) else -np.inf
-        result.append((tokenizer.decode(new[said]), mean, ids.shape[1]))
-    return result
-
-
-def check(generations, expected) -> None:
-    texts, log_probs, lengths = zip(*expected, strict=True)
-    assert len(set(texts)) > len(texts) / 2
-    assert [generation.text for generation in generations] == list(texts)
-    np.testing.assert_allclose([generation.mean_log_prob for generation in generations], log_probs, atol=1e-4)
-    assert [generation.prompt_tokens for generation in generations] == list(lengths)
-
-
-def test_texts_are_those_of_generate_whatever_prompts_are_read_together(smollm, prompts, expected, monkeypatch):
-    monkeypatch.setattr(smollm, "batch_tokens", 4096)
-    lengths = [length for _, _, length in expected]
+        own = torch.log_softmax(torch.cat(made.logits), dim=-1).gather(1, new[:, None])[said]
+        log_probs.append(own.mean().item() if len(own) else -np.inf)
+        texts.append(tokenizer.decode(new[said]))
+        lengths.append(ids.shape[1])
     assert max(lengths) > 10 * min(lengths)
-    check(smollm.generate(prompts, NEW_TOKENS, NEVER), expected)
-
-
-def test_answers_after_demonstrations_are_the_line_that_generate_begins(smollm, prompts, expected):
-    chosen = [i for i, prompt in enumerate(prompts) if prompt.context.count("Q:") > 1]
-    assert len(chosen) == 5
-    generations = smollm.generate([prompts[i] for i in chosen], NEW_TOKENS)
-    lines = [expected[i][0].strip().split("\n")[0] for i in chosen]
-    assert [generation.text.strip() for generation in generations] == lines
-    assert all(lines)
-    assert any("\n" in expected[i][0] for i in chosen)
-
-
-@pytest.mark.parametrize("mixture", ["token_mixture", "sequence_mixture"])
-def test_the_mixture_of_one_document_is_generate_with_that_document(smollm, prompts, expected, mixture):
-    """Also where a second place has no document, and where the two documents are the same."""
-    of_document, other = [1, 4], [0, 3]
-    sequence = mixture == "sequence_mixture"
-    for second, log_weights in ((None, [0.0]), (other, [0.0, -np.inf]), (of_document, np.log([0.25, 0.75]))):
-        places = np.stack([of_document] if second is None else [of_document, second], axis=1)
-        generations = smollm.generate_mixture(
-            [prompts[i] for i in places.ravel()],
-            np.tile(log_weights, (len(places), 1)),
-            NEW_TOKENS,
-            NEVER,
-            sequence_mixture=sequence,
-        )
-        texts, log_probs, _ = zip(*(expected[i] for i in of_document), strict=True)
-        assert [generation.text for generation in generations] == list(texts)
-        np.testing.assert_allclose([generation.mean_log_prob for generation in generations], log_probs, atol=1e-4)
-        assert any(texts)
+    assert len(set(texts)) > len(texts) / 2
+    monkeypatch.setattr(smollm, "batch_tokens", 4096)
+    generations = smollm.generate(prompts, NEW_TOKENS, NEVER)
+    assert [generation.text for generation in generations] == texts
+    np.testing.assert_allclose([generation.mean_log_prob for generation in generations], log_probs, atol=1e-4)
+    assert [generation.prompt_tokens for generation in generations] == lengths
 
 
 def test_replugs_answer_from_two_passages_is_the_equations(smollm, plain, asked):

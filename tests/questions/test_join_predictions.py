@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.errors import LongtailError
 from pipelines.questions import join_predictions
-from pipelines.questions.join_predictions import AMBIGUOUS, DOUBLED, FOREIGN, OTHER_ANSWERS, OTHER_QUESTION, Asked
+from pipelines.questions.join_predictions import AMBIGUOUS, DOUBLED, OTHER_ANSWERS, OTHER_QUESTION, Asked
 from pipelines.sources import prediction_files
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -51,18 +51,13 @@ def test_shuffled_rows_are_joined_by_ids_or_by_texts_that_are_told_apart(columns
     assert found.by == ("id = id" if "id" in columns else "question, s_uri")
 
 
-def test_answer_lists_tell_questions_of_the_same_text_apart():
+def test_answer_lists_tell_questions_of_the_same_text_apart_and_without_them_they_are_left_out():
+    found = joined(rows(4, 0, 2, columns=("question",)))
+    assert (found.said, found.rejected) == (of(2, 4), {AMBIGUOUS: [1]})
     records = rows(1, 0, columns=("question",))
     records[0]["golden_answers"], records[1]["golden_answers"] = ["Bo Dahl"], ["A. Lee", "Ann Lee"]
     found = joined(records)
     assert (found.said, found.by) == (of(0, 1), "question, answers")
-
-
-def test_a_text_of_several_questions_is_left_out_and_the_others_are_joined():
-    found = joined(rows(4, 0, 2, columns=("question",)))
-    assert (found.said, found.rejected) == (of(2, 4), {AMBIGUOUS: [1]})
-    why = "1 rows could answer several questions of the same text: row 2 (Who made Black?)"
-    assert why in found.match.described(found.read)
 
 
 def test_another_subject_of_the_same_name_is_not_taken_for_the_sets_one():
@@ -96,12 +91,6 @@ def test_unicode_forms_capitals_and_blanks_make_no_other_question(form, change):
     for record in records:
         record["question"] = unicodedata.normalize(form, change(record["question"]))
     assert joined(records).said == of(2, 3)
-
-
-def test_foreign_missing_and_doubled_ids_are_named():
-    found = joined([*rows(0, 1, 2, 1, columns=("id",)), {"id": "99.0", "pred": ""}])
-    assert (found.said, found.match.missing) == (of(0, 2), [3, 4])
-    assert found.rejected == {FOREIGN: [4], DOUBLED: [1, 3]}
 
 
 def test_an_id_is_not_believed_where_the_row_has_another_questions_text():
@@ -175,10 +164,6 @@ def test_a_list_is_joined_by_position_if_its_length_and_what_it_carries_allow():
     assert joined({"preds": LIST, "prompts": prompts}).by == "position, as its prompts confirm"
     with pytest.raises(LongtailError, match="row 3 has other prompt than the set's question 3"):
         joined({"preds": LIST, "prompts": [*prompts[:2], *prompts[:3]]})
-
-
-def test_an_object_by_question_has_questions_for_keys():
-    assert joined({SET["question"][place]: f"p{place}" for place in (4, 2)}).said == of(2, 4)
 
 
 def test_a_column_of_gold_answers_is_no_prediction():

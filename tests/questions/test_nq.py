@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from knowledge_tables import ENTITIES, chosen, write_rows
 
-from pipelines.errors import LongtailError
 from pipelines.questions.nq import build_nq
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -32,17 +31,17 @@ NAMED = [
 TEXT = "It was in India and in them. Who was in New York, who? No, no music in India, no Was. New York City by Beyoncé."
 
 
-def build(*questions: str, entities=NAMED, text: str | None = TEXT, max_share: float = 0.0):
+def build(*questions: str, entities=NAMED, text: str | None = TEXT):
     """The output's rows, with the question's number for its id, and the counts."""
     for name in ("raw/nq", "raw/c4"):
         Path(name).mkdir(parents=True, exist_ok=True)
-    lines = [q if q.startswith("{") else json.dumps({"question": q, "answer": ["a"]}) for q in questions]
+    lines = [json.dumps({"question": question, "answer": ["a"]}) for question in questions]
     if lines:
         Path("raw/nq/dev.jsonl").write_text("\n".join(lines), encoding="utf-8")
     if text is not None:
         Path("raw/c4/c4-train.0.json.gz").write_bytes(gzip.compress(json.dumps({"text": text}).encode()))
     tables = write_rows(entities, ENTITIES, Path("entities.parquet"))
-    counts = build_nq(chosen(c4=SimpleNamespace(sample_mb=1), max_share=max_share), Path("out"), Path("raw"), tables)
+    counts = build_nq(chosen(c4=SimpleNamespace(sample_mb=1)), Path("out"), Path("raw"), tables)
     return pq.read_table("out/popularity.parquet").to_pylist(), counts
 
 
@@ -82,9 +81,14 @@ def test_from_left_to_right_the_longest_name_is_taken_and_none_overlaps():
     assert (rows[0]["mention"], counts["mentions"]) == ("dd ee", 2)  # the longer one begins within what is taken
 
 
-def test_common_words_nouns_and_characters_are_no_names():
+def test_common_words_are_no_names_and_case_accents_and_apostrophes_do_not_matter():
     asked = {"who was in them": None, "is india big": "india", "no music": None, "no new york": "new york"}
     asked |= {"music that i like": None, "rock music": "rock music", "what's a prayer": None}
+    assert mentions(*asked) == list(asked.values())
+    prayer = "lord 's prayer"
+    asked = {"who is beyonce": "beyonce", "Who is BEYONCÉ?": "beyonce", "say the lord's prayer": prayer}
+    asked |= {"say the lord\N{RIGHT SINGLE QUOTATION MARK}s prayer": prayer, "india's lords prayer": "india"}
+    asked |= {"beyonce's rock music": "rock music"}
     assert mentions(*asked) == list(asked.values())
 
 
@@ -95,36 +99,8 @@ def test_nine_of_ten_occurrences_have_the_names_capitals(capital, plain, counts)
     assert found == ["apple" if counts else None]
 
 
-def test_case_accents_and_apostrophes_do_not_matter():
-    prayer = "lord 's prayer"
-    asked = {"who is beyonce": "beyonce", "Who is BEYONCÉ?": "beyonce", "say the lord's prayer": prayer}
-    asked |= {"say the lord\N{RIGHT SINGLE QUOTATION MARK}s prayer": prayer, "india's lords prayer": "india"}
-    asked |= {"beyonce's rock music": "rock music"}
-    assert mentions(*asked) == list(asked.values())
-
-
 def test_without_questions_the_table_is_empty_and_without_texts_every_name_with_a_capital_counts():
     rows, counts = build(text=None)
     assert (rows, set(counts.values())) == ([], {0})
     assert {"questions", "with_entity_share", "mentions", "unknown_popularity", "rejected"} < counts.keys()
     assert mentions("was it", text=None) == ["was"]
-
-
-def test_bad_lines_are_rejected_by_reason():
-    bad = ['{"question": "cut', '{"question": " "}', '{"question": "is india big", "answer": []}', '{"answer": ["x"]}']
-    rows, counts = build(*bad, "is india big", max_share=1.0)
-    assert [row["question_id"] for row in rows] == ["dev/5"]
-    reasons = {"rejected.no answers": 1, "rejected.no question": 2, "rejected.not JSON": 1, "rejected": 4}
-    assert {name: n for name, n in counts.items() if name.startswith("rejected")} == reasons
-    assert len(pq.read_table("out/rejects.parquet")) == 4
-    with pytest.raises(LongtailError, match=r"dev\.jsonl: 4 of 5 rows rejected"):
-        build(*bad, "is india big")
-
-
-def test_the_same_input_gives_the_same_bytes():
-    asked = [f"is {place} near new york or york city {i}" for i in range(200) for place in ("india", "rock music")]
-    written = []
-    for entities in (NAMED, NAMED[::-1]):
-        build(*asked, entities=entities)
-        written.append(Path("out/popularity.parquet").read_bytes())
-    assert written[0] == written[1]

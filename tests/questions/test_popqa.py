@@ -1,5 +1,6 @@
 """PopQA from triples and the published file: the sampling formula, all answers, the cap, the split."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.questions.popqa import build_popqa, keep, keep_probability, quotas, split_of
-from pipelines.questions.published import COLUMNS, ENTITY, read_published
+from pipelines.questions.published import COLUMNS, ENTITY, read_published, write_tsv
 from pipelines.relations import BY_NAME, RELATIONS
 from pipelines.sources.rejects import Rejects
 
@@ -34,14 +35,7 @@ def triple(s: int, p: int, o: int, tf: int = 100, s_label: str = "", o_label: st
     return ids | labels | aliases | titles | {"s_pop": s * 10, "o_pop": 0, "term_frequency": tf}
 
 
-def build(
-    triples: list[dict],
-    seed: int = 0,
-    published: Path = Path("none.tsv"),
-    month: str = "2021-10",
-    threads: int = 1,
-    **changed,
-):
+def build(triples: list[dict], seed=0, published=Path("none.tsv"), month="2021-10", threads=1, **changed):
     pq.write_table(pa.Table.from_pylist(triples, schema=TRIPLES), "triples.parquet")
     sections = {"popqa": popqa(**changed), "popularity": SimpleNamespace(month=month)}
     settings = chosen(threads=threads, seed=seed, **sections)
@@ -112,9 +106,6 @@ def test_the_published_mix_is_drawn_in_proportion_and_a_larger_total_takes_no_qu
     assert drawn == {"P57": 140, "P58": 140, "P136": 114, "P462": 2}
     assert counts["wikidata.short_of_mix"] == 1000 - 396
     assert ids(build(MIXED, mix="published", total=200)[0]) < ids(rows)
-
-
-def test_quotas_add_up_to_the_total_and_keep_the_cap():
     for total in (1, 7, 1000, 14_267, 99_999):
         most = quotas(popqa(mix="published", per_relation=10**6, total=total))
         assert sum(most.values()) == total
@@ -223,25 +214,16 @@ def test_published_questions_get_the_months_views_and_answers_by_their_ids(old_f
     assert (counts["published.no_longer_stated"], counts["unknown_popularity"]) == (1, 1)
 
 
-def test_published_questions_of_another_month_are_said_and_counted(old_file, capsys):
-    rows, counts = build(NOW, published=old_file, source="published", month="2026-10")
-    assert {row["month"] for row in rows} == {"2021-10"}
-    assert counts["published.of_another_month"] == 3
-    said = "3 published questions have the page views and answers of 2021-10, popularity.month is 2026-10"
-    assert said in capsys.readouterr().out
-    _, counts = build(NOW, published=old_file, source="published")
-    assert "published.of_another_month" not in counts
-    assert capsys.readouterr().out == ""
-
-
-def test_refreshed_and_new_questions_are_of_one_month_and_no_published_one_is_asked_twice(old_file):
+def test_refreshed_and_new_questions_are_of_one_month_and_no_published_one_is_asked_twice(old_file, capsys):
     new = [*NOW, triple(3, 106, 30), triple(1, 19, 5)]
     rows, _ = build(new, published=old_file, source="both", refresh=True, month="2026-10")
     ours = [("wikidata", "Q1", "P19", "2026-10"), ("wikidata", "Q3", "P106", "2026-10")]
     assert asked(rows) == [("published", qid, "P106", "2026-10") for qid in ("Q1", "Q2")] + ours
     rows, counts = build(new, published=old_file, source="both", month="2026-10")
     assert asked(rows) == [("published", qid, "P106", "2021-10") for qid in ("Q1", "Q1", "Q2")] + ours
-    assert counts["wikidata.also_published"] == 3
+    assert (counts["wikidata.also_published"], counts["published.of_another_month"]) == (3, 3)
+    said = "3 published questions have the page views and answers of 2021-10, popularity.month is 2026-10"
+    assert said in capsys.readouterr().out
 
 
 def facts(n: int, *, seed: int = 0) -> list[dict]:
@@ -285,7 +267,7 @@ def test_the_same_triples_give_the_same_bytes_whatever_threads_and_row_order_and
         assert row["s_uri"] == f"{ENTITY}Q{row['subj_id']}"
 
 
-def test_the_published_file_may_have_any_name_but_must_be_alone(old_file):
+def test_the_published_file_may_have_any_name_but_must_be_there_alone_and_some_question_must_come_out(old_file):
     """On the Hub it is called test.tsv."""
     (raw := Path("raw")).mkdir()
     text = old_file.read_text()
@@ -295,9 +277,7 @@ def test_the_published_file_may_have_any_name_but_must_be_alone(old_file):
     (raw / "popQA.tsv").write_text(text)
     with pytest.raises(LongtailError, match=r"raw: popQA\.tsv, test\.tsv, expected one file; .*fetch\.files\.popqa"):
         build([], published=raw, source="published")
-
-
-def test_a_missing_published_file_and_no_triples_and_no_question_are_errors():
+    shutil.rmtree("out")
     with pytest.raises(LongtailError, match=r"gone\.tsv: no such file"):
         build([], published=Path("gone.tsv"), source="both")
     with pytest.raises(LongtailError, match=r"no triple in it though popqa\.source is wikidata"):
@@ -305,3 +285,61 @@ def test_a_missing_published_file_and_no_triples_and_no_question_are_errors():
     with pytest.raises(LongtailError, match="no question comes out"):
         build([triple(1, 106, 2, tf=0)], sampling="term_frequency")
     assert not Path("out").exists()
+
+
+# The published format: read and written without losing a byte, and bad rows by name
+
+VALUES = ["7", 'Ada "Countess" Lovelace', "occupation", "singer/songwriter", "1", "22", "3"]
+VALUES += ['"[""Ad\\u00e9""]"', '"[""a\\/b"",""c""]"', f"{ENTITY}Q1", f"{ENTITY}Q3", "Ada", "", "5", "-2"]
+VALUES += ["What is Ada's occupation?", '"[""singer/songwriter"", ""é""]"']
+ROW = dict(zip(COLUMNS, VALUES, strict=True))
+
+
+def tsv(*rows: dict) -> str:
+    quoted = [{**row, "subj": '"' + row["subj"].replace('"', '""') + '"'} for row in rows]
+    return "\n".join(["\t".join(COLUMNS)] + ["\t".join(row.values()) for row in quoted]) + "\n"
+
+
+def test_quotes_slashes_and_letters_beyond_ascii_are_written_as_published(tmp_path):
+    (tmp_path / "p.tsv").write_text(tsv(ROW), encoding="utf-8")
+    table = read_published(tmp_path / "p.tsv", Rejects(0.0))
+    [row] = table.to_pylist()
+    assert (row["subj"], row["s_aliases"], row["o_aliases"]) == ('Ada "Countess" Lovelace', ["Adé"], ["a/b", "c"])
+    assert (row["possible_answers"], row["o_wiki_title"], row["o_pop"]) == (["singer/songwriter", "é"], None, -2)
+    write_tsv(table.to_batches(), tmp_path / "again.tsv")
+    assert (tmp_path / "again.tsv").read_bytes() == (tmp_path / "p.tsv").read_bytes()
+
+
+def test_bad_rows_are_rejected_by_reason(tmp_path):
+    bad = [
+        ("number", {"id": "x"}),
+        ("number", {"id": "9" * 25}),  # more than 64 bits hold
+        ("number", {"id": "8", "s_pop": "9" * 5000}),
+        ("list", {"id": "8", "s_aliases": "[1]"}),
+        ("list", {"id": "8", "o_aliases": '"[""\\ud800""]"'}),
+        ("list", {"id": "8", "possible_answers": "[" * 50_000 + "]" * 50_000}),
+        ("unreadable_row", {"id": "8", "subj": "x" * 200_000}),
+        ("no_answer", {"id": "9", "possible_answers": "[]"}),
+        ("unknown_relation", {"id": "10", "prop": "shoe size"}),
+        ("uri", {"id": "11", "s_uri": "Q1"}),
+        ("duplicate_id", {}),
+    ]
+    text = tsv(ROW, *(ROW | change for _, change in bad), ROW | {"id": "99"})
+    (tmp_path / "p.tsv").write_text(text.replace("\n", '\n8\tonly two\n"9\tstray\n', 1), encoding="utf-8")
+    rejects = Rejects(1.0)
+    assert read_published(tmp_path / "p.tsv", rejects)["id"].to_pylist() == [7, 99]
+    reasons = ["columns", "unreadable_row", *(reason for reason, _ in bad)]
+    assert [reason for _, _, reason, _ in rejects.rows] == reasons
+    assert [row for _, row, _, _ in rejects.rows] == [2, 3, *range(5, 16)]
+
+
+def test_another_file_or_a_cut_one_is_an_error(tmp_path):
+    for text, message in [
+        ("<html>404</html>", "HTML"),
+        ("id\tquestion\n1\tWho?\n", "its columns are id, question"),
+        (tsv(ROW, ROW | {"id": "8"})[:-60], "cut within its last row"),
+        ("", "empty"),
+    ]:
+        (tmp_path / "p.tsv").write_text(text, encoding="utf-8")
+        with pytest.raises(LongtailError, match=rf"p\.tsv: .*{message}"):
+            read_published(tmp_path / "p.tsv", Rejects(1.0))

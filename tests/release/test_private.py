@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from releases import MADE_BY, release, write_data
+from releases import release, write_data
 
 from pipelines import shards
 from pipelines.errors import LongtailError
@@ -58,10 +58,7 @@ def test_what_gives_the_machine_away_is_found(tmp_path, text, what):
 
 
 def test_a_release_with_something_of_the_machine_is_refused(tmp_path):
-    made_by = MADE_BY | {"dvc": {"fetch": {"/home/ada/raw": "0"}}}
-    with pytest.raises(LongtailError, match=r"^provenance\.json: a path of a machine in line"):
-        release(write_data(tmp_path / "data"), tmp_path / "out", made_by=made_by)
     machine = private.of_machine({"API_KEY": "cleaner, first"}, [])
     with pytest.raises(LongtailError, match=r"^popqa\.tsv: \$API_KEY in line 5, expected nothing of the machine"):
-        release(tmp_path / "data", tmp_path / "out", machine=machine)
+        release(write_data(tmp_path / "data"), tmp_path / "out", machine=machine)
     assert not (tmp_path / "out").exists()

@@ -4,7 +4,6 @@ import shutil
 from pathlib import Path
 
 import hostile
-import landed_runs
 import pyarrow.parquet as pq
 import pytest
 import releases
@@ -16,7 +15,7 @@ from flows import anywhere, terminal
 from pipelines.evaluation import analyse
 from pipelines.release.difference import write_difference
 from pipelines.replug import attribution
-from pipelines.report import attribution_page, history_page, landed, moved, write_report
+from pipelines.report import attribution_page, write_report
 
 
 @pytest.fixture(scope="session")
@@ -58,8 +57,6 @@ def _pages(root: Path, written: Path, home: Path, spoilt: bool) -> dict[str, Pat
             metrics = home / "data/metrics/analyses.json"
             analyse.analyse(home / "data", home / "data/analyses", metrics, small_results.SETTINGS)
         write_report.write_report(home / "data", home / "report", small_results.SETTINGS)
-        _moved(home, hostile.LABELS[0] if spoilt else "release 1.0.0")
-        _history(home, hostile.LABELS[0] if spoilt else "sample")
         patch.setattr(terminal, "CALLED_FROM", home)
         closed, *others = _predictions(home, spoilt)
         anywhere.thresholds(closed, others, "popQA.tsv")
@@ -77,33 +74,8 @@ def _pages(root: Path, written: Path, home: Path, spoilt: bool) -> dict[str, Pat
             hostile.replace(Path(f"data/corpus/pile/{name}.parquet"), *columns)
         attribution.attribute(params, "pile")
         attribution_page.write(Path("data"), "pile", "tiny", home / "attribution.html")
-    names = ("report", "moved", "history", "thresholds", "comparison", "difference")
+    names = ("report", "thresholds", "comparison", "difference")
     return {name: home / name / "index.html" for name in names} | {"attribution": home / "attribution.html"}
-
-
-def _moved(home: Path, name: str) -> None:
-    """The report against one in which BM25 and dense are swapped, and two figures."""
-    old = shutil.copytree(home / "data", home / "old")
-    shutil.copytree(home / "report", old / "report")
-    swapped = {"whose-page-popqa": "whose-page-popqa-word"}
-    for figure, other in (swapped | {"accuracy-by-popularity-popqa": "accuracy-by-log-popularity-popqa"}).items():
-        shutil.copy(old / f"report/figures/{other}.svg", old / f"report/figures/{figure}.svg")
-    for method, other in (("bm25", "dense"), ("dense", "bm25")):
-        folder = "predictions/popqa/tiny"
-        shutil.copy(home / f"data/{folder}/{method}.parquet", old / f"{folder}/{other}.parquet")
-    list(moved.compare(old, name, home / "data", home / "moved", small_results.SETTINGS))
-
-
-def _history(home: Path, profile: str) -> None:
-    """Three months of this profile, whose closed-book answers got better, and one of another."""
-    made = landed.figures({Path("data/analyses"), Path("data/metrics"), Path("data/adaptive")}, small_results.SETTINGS)
-    closed = "accuracy/substring/popqa/tiny/closed_book"
-    runs = [
-        landed_runs.landing(f"2026-0{month}", made | {closed: landed_runs.share(0.1 * month)}, profile=profile)
-        for month in (1, 2, 3)
-    ]
-    other = landed_runs.landing("2026-01", landed_runs.figures(), profile="another")
-    list(history_page.write([*runs, other], profile, home / "history"))
 
 
 def _predictions(home: Path, spoilt: bool) -> list[str]:

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import small_results
 from adaptive_pairs import CHOSEN, made_pairs
@@ -35,26 +34,20 @@ def found():
 
 def section(found, folder, excluded=0, trusted=None, brought=(), also=None, chosen=CHOSEN):
     """The section of these models' results on PopQA, its tables and figures; `also` are figures of other sets."""
-    metrics: dict = {}
-    rows, curve, reliability, coverage = [], [], [], []
+    metrics, of_tables = {}, {"costs": [], "reliability": [], "coverage": [], "carried": brought}
+    rows = []
     for (lm, method), one in found.items():
         key = {"dataset": "popqa", "lm": lm, "method": method}
         metrics.setdefault(lm, {"questions": 600, "excluded_without_popularity": excluded})[method] = one.figures
         rows += [key | row for row in one.relations]
-        curve += [key | row for row in one.curve]
+        of_tables["costs"] += [key | row for row in one.curve]
     for lm, one in (trusted or {}).items():
         metrics[lm]["confidence"] = one.figures
-        reliability += [{"dataset": "popqa", "lm": lm} | row for row in one.reliability]
-        coverage += [{"dataset": "popqa", "lm": lm} | row for row in one.coverage]
-    (folder / "adaptive/popularity").mkdir(parents=True, exist_ok=True)
-    for name, of_table in {
-        "costs": curve,
-        "reliability": reliability,
-        "coverage": coverage,
-        "carried": brought,
-    }.items():
+        for name in ("reliability", "coverage"):
+            of_tables[name] += [{"dataset": "popqa", "lm": lm} | row for row in getattr(one, name)]
+    for name, of_table in of_tables.items():
         table = pa.Table.from_pylist(of_table, getattr(tune_thresholds, name.upper()))
-        pq.write_table(table, folder / f"adaptive/popularity/{name}.parquet")
+        small_results.write(folder / f"adaptive/popularity/{name}.parquet", table)
     inputs = SimpleNamespace(
         data=folder,
         metrics={"adaptive": {"popqa": metrics} | (also or {})},
@@ -74,28 +67,20 @@ def rows_of(table, **wanted):
     return [row for row in rows if all(row[name.replace("_", " ")] == value for name, value in wanted.items())]
 
 
-def texts_of(made, words) -> list[str]:
-    return [block for block in made.blocks if isinstance(block, str) and words in block]
-
-
 def test_every_search_of_every_model_is_shown_with_its_policies_and_thresholds(found, tmp_path):
     made, tables, drawn = section(found, tmp_path)
     assert len(tables) + len(drawn) == sum(not isinstance(block, str) for block in made.blocks), "a name is there twice"
-    assert {f"{name}-popqa" for name in ("policies", "thresholds", "prices", "deciding")} <= set(drawn)
-    table = tables["adaptive-popqa"]
-    assert len(table.rows) == 4 * 4
-    (row,) = rows_of(table, language_model="large", search="exact")
+    assert len(tables["adaptive-popqa"].rows) == 4 * 4
+    (row,) = rows_of(tables["adaptive-popqa"], language_model="large", search="exact")
     figures = found["large", "dense"].figures["exact"]
     for name in ("adaptive", "always", "never", "oracle", "gain"):
         assert row[name].interval.value == figures[name]["value"]
     assert row["over splits"].interval.low == figures["adaptive"]["splits_low"]
     assert row["training"] == figures["train_adaptive"]["value"]
-    assert "small and elsewhere: " in drawn["policies-popqa"].caption
     alt = drawn["policies-popqa"].alt
     adaptive = 100 * found["small", "dense"].figures["shrunk"]["adaptive"]["value"]
     assert f"; adaptive: dense {adaptive:.3g}, " in alt
     assert "BM25, elsewhere " in alt
-    assert ", small" not in alt
     assert ", large" not in alt, "the run's other models stand in the table"
     row = rows_of(tables["thresholds-popqa"], language_model="small", retriever="dense", relation="P1")[0]
     (own,) = [r for r in found["small", "dense"].relations if (r["search"], r["relation"]) == ("shrunk", "P1")]
@@ -104,16 +89,14 @@ def test_every_search_of_every_model_is_shown_with_its_policies_and_thresholds(f
     assert row["retrieves"].interval.high == own["retrieved_high"]
     assert row["adaptive, over splits"].interval.value == own["adaptive_splits"]
     assert {row["own threshold"] for row in rows_of(tables["thresholds-popqa"], relation="rare")} == {False}
-    assert "GenRead" not in drawn["thresholds-popqa"].alt  # the figure has retrievers alone
+    assert section({}, tmp_path)[0].blocks == []
 
 
 def test_thresholds_that_lose_accuracy_are_named_with_what_is_used_instead(found, tmp_path):
-    made, _, _ = section(found, tmp_path)
-    assert texts_of(made, "not put to use") == []
     kind, chosen = np.random.default_rng(0).random(600), CHOSEN.model_copy(update={"search": "exact"})
     lost = tune_thresholds.evaluate(made_pairs(closed=kind < 0.05, augmented=kind > 0.67), chosen, 0, 100)
     made, tables, _ = section(found | {("small", "dense"): lost}, tmp_path, chosen=chosen)
-    (said,) = texts_of(made, "not put to use")
+    (said,) = [block for block in made.blocks if isinstance(block, str) and "not put to use" in block]
     assert f"small, dense: {lost.figures['exact']['verdict']}" in said
     assert lost.figures["exact"]["verdict"].startswith("always retrieve: thresholds lose ")
     of_main = {"language_model": "small", "retriever": "dense"}
@@ -121,17 +104,18 @@ def test_thresholds_that_lose_accuracy_are_named_with_what_is_used_instead(found
     assert {row["in use"] for row in rows_of(tables["thresholds-popqa"], **of_main)} == {np.inf}
 
 
-def test_unknown_popularity_pooled_thresholds_and_sets_without_any_are_told_with_their_questions(found, tmp_path):
-    for excluded in (12, 0):
-        said = texts_of(section(found, tmp_path, excluded=excluded)[0], "unknown popularity")
-        assert [text.split(" of PopQA")[0] for text in said] == ["12 questions"] * bool(excluded)
+def test_unknown_popularity_pooled_thresholds_and_sets_without_any_are_told_with_their_questions(tmp_path):
     rare = "1 of the 5 relations has fewer than 20 questions of PopQA (thresholds.min_questions): rare. The threshold"
-    for least, said in ((20, rare), (5, None)):
+    pooled = f"{rare} there is pooled: it is fitted to the 600 questions of all relations."
+    for least, excluded, said in ((20, 12, [pooled]), (5, 0, [])):
         fewest = CHOSEN.model_copy(update={"min_questions": least})
         again = {("small", method): evaluate(fewest) for method in ("dense", "genread")}
-        made, _, _ = section(again, tmp_path, chosen=fewest, also={"entityquestions": {"small": {"questions": 1060}}})
-        of_all = f"{said} there is pooled: it is fitted to the 600 questions of all relations."
-        assert texts_of(made, "pooled") == [of_all] * bool(said)
+        others = {"entityquestions": {"small": {"questions": 1060}}}
+        made, _, _ = section(again, tmp_path, excluded=excluded, chosen=fewest, also=others)
+        texts = [block for block in made.blocks if isinstance(block, str)]
+        assert [text for text in texts if "pooled" in text] == said
+        unknown = [text.split(" of PopQA")[0] for text in texts if "unknown popularity" in text]
+        assert unknown == ["12 questions"] * bool(excluded)
         assert made.missing == (
             "There are no thresholds: 1,060 questions of EntityQuestions were answered and have a known popularity, "
             f"but no relation has {least} of them (thresholds.min_questions). If one relation has, those with fewer "
@@ -169,11 +153,9 @@ def test_costs_doubt_and_the_gate_are_shown_where_they_are_known(found, tmp_path
     assert row["popularity rule"].interval.high == figures["popularity"]["high"]
     assert row["gate less rule"].interval.low == figures["difference"]["low"]
     assert row["splits to"] == 100 * figures["difference"]["splits_high"]
-    assert row["retrieves, rule"].interval.value == figures["retrieved_popularity"]["value"]
+    assert "deciding-popqa" in drawn
     silent = {("small", "bm25"): found["elsewhere", "bm25"], ("large", "dense"): found["large", "dense"]}
-    _, tables, drawn = section(silent, tmp_path)
-    assert [row[:2] for row in tables["deciding-popqa"].rows] == [["large", "dense"]]
-    assert "deciding-popqa" not in drawn, "the main model gave no probabilities"
+    assert "deciding-popqa" not in section(silent, tmp_path)[2], "the main model gave no probabilities"
 
 
 def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_from(found, tmp_path):
@@ -196,7 +178,6 @@ def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_
     assert row["accuracy, 20%"].interval.value == trusted["large"].coverage[3]["accuracy"]
     assert len(tables["reliability-popqa"].rows) == 2 * 2 * 10
     assert all(said in drawn["reliability-popqa"].alt for said in ("as the model says", "calibrated: "))
-    assert "large" in drawn["coverage-popqa"].alt
     (row,) = rows_of(tables["carried-popqa"], fitted_to="large")
     assert (row["language model"], row["judged on"], row["by"]) == ("small", "small", "views")
     assert row["carried less own"].interval.value == brought[0]["difference"]
@@ -213,16 +194,7 @@ def test_models_are_compared_by_size_where_there_are_several_and_pairs_are_named
     assert "dense" in drawn["retrieves-by-lm-popqa"].alt
     assert "GenRead" not in drawn["retrieves-by-lm-popqa"].alt  # known of one size alone
     pair = {("small", "dense"): found["small", "dense"], ("small", "dense_below_genread"): found["small", "genread"]}
-    _, tables, drawn = section(pair, tmp_path)
+    _, tables, _ = section(pair, tmp_path)
     assert "adaptive-by-lm-popqa" not in tables
-    assert "retrieves-by-lm-popqa" not in drawn
     assert {row[1] for row in tables["adaptive-popqa"].rows} == {"dense", "dense below GenRead"}
     assert label("other/dense_below_closed_book") == "dense of other below closed-book"
-
-
-def test_a_model_of_another_place_stands_alone_and_without_thresholds_there_is_no_section(found, tmp_path):
-    made, tables, drawn = section({("elsewhere", "bm25"): found["elsewhere", "bm25"]}, tmp_path)
-    assert set(tables) == {"adaptive-popqa", "thresholds-popqa", "gate-popqa"}
-    assert set(drawn) == {"policies-popqa", "thresholds-popqa"}
-    assert "EntityQuestions" in made.missing
-    assert section({}, tmp_path)[0].blocks == []

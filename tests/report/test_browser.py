@@ -9,78 +9,36 @@ from xml.etree import ElementTree
 import hostile
 import pytest
 import systems
+from chromium import COVERED, NAMELESS
 from small_results import SETTINGS
-from waiting import PATIENCE
 
 from flows import explorer
 from pipelines.explorer.looked_at import Run
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1440, "height": 900}
-PAGES = ("report", "moved", "history", "attribution", "difference", "thresholds", "comparison")
-ACCURACY, GAIN = "#figure-accuracy-by-popularity-popqa", "#figure-gain-by-popularity-popqa"
+PAGES = ("report", "attribution", "difference", "thresholds", "comparison")
+ACCURACY = "#figure-accuracy-by-popularity-popqa"
 FIGURES = """() => [...document.querySelectorAll("figure svg")].filter((svg) => svg.checkVisibility()).map((svg) => {
     const box = svg.getBoundingClientRect(), figure = svg.closest("figure").id;
     const cut = [...svg.querySelectorAll("text")].map((text) => text.getBoundingClientRect())
         .filter((own) => own.width && (own.left < box.left - 1 || own.right > box.right + 1)).length;
     return [figure, box.left, box.right, box.height, box.width / svg.viewBox.baseVal.width, cut];
 })"""
-COVERED = """() => {
-    const covered = [], box_of = (one) => one.getBoundingClientRect();
-    const shown = (one) => one.checkVisibility() && box_of(one).height > 0;
-    const apart = (all, words) => all.filter(shown).map(box_of).forEach((box, i, boxes) => {
-        if (i && box.top < boxes[i - 1].bottom - 1 && box.left < boxes[i - 1].right - 1
-            && box.right > boxes[i - 1].left + 1) covered.push(words);
-    });
-    apart([...document.querySelectorAll("main > section")], "sections");
-    for (const section of document.querySelectorAll("main > section")) apart([...section.children], section.id);
-    for (const row of document.querySelectorAll("tbody tr")) {
-        for (const cell of shown(row) ? row.cells : []) {
-            if (cell.querySelector("details")) continue;  // what is folded away has a place too
-            const range = document.createRange();
-            range.selectNodeContents(cell);
-            const words = range.getBoundingClientRect(), box = cell.getBoundingClientRect();
-            if (words.width && (words.right > box.right + 1 || words.bottom > box.bottom + 1)) {
-                covered.push(`cell ${cell.textContent.slice(0, 40)}`);
-            }
-        }
-    }
-    return covered;
-}"""
-NAMELESS = """() => [...document.querySelectorAll("svg, select, input, button, [role=region], nav")]
-    .filter((one) => !(one.getAttribute("aria-label") || one.textContent.trim() || one.labels?.length))
-    .map((one) => one.outerHTML.slice(0, 80))"""
-UNFOLD = "for (const one of document.querySelectorAll('.numbers')) one.open = true"
 WIDTH = "document.documentElement.scrollWidth"
 GROUND = "getComputedStyle(document.body).backgroundColor"
 
 
 @pytest.fixture
-def opened(browser):
-    """Opens a page with everything unfolded: what it said and asked for is in `noise`, which must stay empty."""
-    contexts, noise = [], []
+def opened(opened):
+    """Opens a page with everything unfolded, on a desk if nothing else is said."""
 
     def open_page(url, viewport=DESK, unfolded=True, **more):
-        contexts.append(browser.new_context(viewport=viewport, **more))
-        page, url = contexts[-1].new_page(), url if isinstance(url, str) else url.as_uri()
-        page.set_default_timeout(1000 * PATIENCE)
-        page.on("console", lambda message: noise.append(message.text))
-        page.on("pageerror", lambda error: noise.append(str(error)))
-        page.on("dialog", lambda dialog: (noise.append(dialog.message), dialog.dismiss()))
-        page.on("request", lambda request: _of_the_page(request.url, url) or noise.append(request.url))
-        page.goto(url)
+        page = opened(url if isinstance(url, str) else url.as_uri(), viewport=viewport, **more)
         if unfolded:
-            page.evaluate(UNFOLD)
+            page.evaluate("for (const one of document.querySelectorAll('.numbers')) one.open = true")
         return page
 
-    yield open_page
-    for context in contexts:
-        context.close()
-    assert noise == []
-
-
-def _of_the_page(asked, url):
-    served = url.startswith("http:") and asked.startswith("/".join(url.split("/")[:3]))
-    return served or asked.split("#")[0] == url or asked.startswith(("data:image/", "data:,", "data:text/csv"))
+    return open_page
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -88,7 +46,6 @@ def test_a_page_fits_every_screen_says_its_names_and_is_light_or_dark(opened, fi
     """That colours stand out on both grounds is in test_figures.py."""
     page = opened(files[name], PHONE, color_scheme="dark")
     ids = page.locator("figure").evaluate_all("all => all.map((one) => one.id)")
-    assert len(ids) > 10 or name != "report"
     for width in (390, 1100, 1440):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate(WIDTH) == width
@@ -99,8 +56,7 @@ def test_a_page_fits_every_screen_says_its_names_and_is_light_or_dark(opened, fi
             assert height > 60, figure
             assert scale == pytest.approx(1, abs=0.03), f"{figure}: its letters are not of the size they were made for"
             assert cut == 0, f"{figure}: texts stand out of it"
-    if name in ("report", "attribution", "difference"):
-        assert page.evaluate(NAMELESS) == []
+    assert page.evaluate(NAMELESS) == []
     names = page.locator("[id]").evaluate_all("all => all.map((one) => one.id)")
     assert len({*names}) == len(names)
     assert page.evaluate(GROUND) == "rgb(20, 24, 30)"
@@ -108,12 +64,11 @@ def test_a_page_fits_every_screen_says_its_names_and_is_light_or_dark(opened, fi
     assert page.evaluate(GROUND) == "rgb(252, 252, 250)"
 
 
-@pytest.mark.parametrize("name", ["report", "moved", "history", "thresholds", "comparison"])
+@pytest.mark.parametrize("name", ["report", "thresholds", "comparison"])
 def test_a_name_has_one_colour_in_all_figures_of_a_page_and_no_two_of_a_figure_share_it(files, name):
     colours, drawings = {}, re.findall(r"<svg .*?</svg>", files[name].read_text(encoding="utf-8"), re.DOTALL)
     for drawing in drawings:
         marks = re.findall(r'class="mark" d="[^"]*" fill="(var\(--c[^"]*)"><title>([^\n]*)\n', drawing)
-        marks = [(colour, series.removesuffix(", before")) for colour, series in marks]
         of_drawing = {series: colour for colour, series in marks if series != "after"}  # of the graph of stages
         assert len({*of_drawing.values()}) == min(len(of_drawing), 8)
         for series, colour in of_drawing.items():
@@ -122,18 +77,11 @@ def test_a_name_has_one_colour_in_all_figures_of_a_page_and_no_two_of_a_figure_s
     assert len(drawings) >= 2
 
 
-def test_pages_of_files_say_what_was_read_and_where_systems_disagree(files):
-    for name in ("thresholds", "comparison"):
-        text = files[name].read_text(encoding="utf-8")
-        read = text[text.index('<section id="files') :]
-        for file in ("popQA.tsv: TSV, 300 questions", "closed.csv: CSV, 300 rows", "300 of 300 rows joined by id"):
-            assert file in read
-    assert "Where they disagree: popQA-2021-10" in text
-    made = systems.make()
-    kinds, by_pair = ("both right", "only the first", "only the second", "neither"), {}
+def test_the_page_of_compared_files_counts_where_each_two_of_them_agree(files):
+    made, by_pair = systems.make(), {}
+    kinds = ("both right", "only the first", "only the second", "neither")
     for row in csv.DictReader((files["comparison"].parent / "agreement-popQA-2021-10.csv").open(encoding="utf-8")):
         by_pair.setdefault((row["system"], row["and"]), {})[row["relation"]] = [int(row[kind]) for kind in kinds]
-        assert sum(int(row[kind]) for kind in kinds) == int(row["questions"])
     assert len(by_pair) == 6
     for pair, of_pair in by_pair.items():
         everything = of_pair.pop("all")
@@ -147,11 +95,10 @@ def test_a_click_on_a_relation_changes_the_figures_that_have_it(opened, files):
     figure, chosen = page.locator(ACCURACY), page.locator(f"{ACCURACY} select")
     whole = figure.locator("svg:visible").inner_html()
     page.locator("#table-accuracy-by-relation-popqa tbody button", has_text="director (P57)").first.click()
-    assert chosen.input_value() == page.locator(f"{GAIN} select").input_value() == "director (P57)"
-    assert figure.locator("svg:visible").count() == 1
+    gain = page.locator("#figure-gain-by-popularity-popqa select")
+    assert chosen.input_value() == gain.input_value() == "director (P57)"
     assert figure.locator("svg:visible").inner_html() != whole
     assert "director (P57)" in figure.locator("figcaption:visible").inner_text()
-    assert figure.evaluate("one => Math.abs(one.getBoundingClientRect().top)") < 50, "it is where the reader looks"
     chosen.select_option("")
     assert figure.locator("svg:visible").inner_html() == whole
 
@@ -161,7 +108,6 @@ def test_pointer_and_keyboard_make_a_mark_say_its_value_and_interval(opened, fil
     page = opened(files["report"], PHONE)
     plot = page.locator(f"{ACCURACY} .plot:visible")
     name, place, value = plot.locator("svg:visible .mark title").nth(1).text_content().split("\n")
-    assert re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]", value)
     plot.scroll_into_view_if_needed()
     box = plot.locator("svg:visible .mark").nth(1).bounding_box()
     page.mouse.move(box["x"] + 4, box["y"] + 4)
@@ -181,9 +127,8 @@ def test_pointer_and_keyboard_make_a_mark_say_its_value_and_interval(opened, fil
     assert tip.is_hidden()
 
 
-def test_tables_sort_filter_unfold_and_fade_where_their_columns_go_on(opened, files):
-    page = opened(files["report"], PHONE)
-    frame = page.locator("#table-stages")
+def test_tables_sort_filter_and_unfold(opened, files):
+    frame = opened(files["report"], PHONE).locator("#table-stages")
     rows, column = frame.locator("tbody tr:visible"), frame.locator("tbody tr:visible td:nth-child(3)")
     total = frame.locator("tbody tr").count()
     assert rows.count() == 12 < total
@@ -199,47 +144,23 @@ def test_tables_sort_filter_unfold_and_fade_where_their_columns_go_on(opened, fi
     found = rows.all_inner_texts()
     assert 0 < len(found) < total
     assert all("bm25" in text.lower() for text in found)
-    frame.locator(".scroll").evaluate("one => { one.scrollLeft = one.scrollWidth; }")
-    frame.locator(".scroll:not(.more)").wait_for()
-    left, first = (frame.locator(one).first.bounding_box()["x"] for one in (".scroll", "tbody tr:visible > *"))
-    assert abs(left - first) < 2, "the first column does not stay"
-
-
-@pytest.mark.slow
-def test_print_has_a_figure_and_a_sentence_a_section_in_ink_on_paper_and_few_pages(opened, files):
-    page = opened(files["report"], color_scheme="dark", unfolded=False)
-    page.emulate_media(media="print", color_scheme="dark")
-    assert page.locator("nav:visible, .tools:visible, .theme:visible, .numbers:visible").count() == 0
-    assert page.evaluate(GROUND) == "rgb(255, 255, 255)"
-    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(29, 36, 48)"
-    sections = page.locator("main > section:not(#findings)")
-    for section in sections.all():
-        of_figures = section.get_attribute("id") != "provenance"
-        assert section.locator("svg:visible").count() == of_figures, section.get_attribute("id")
-        assert section.locator(".says:visible").count() == 1, section.get_attribute("id")
-    assert len(re.findall(rb"/Type /Page\b", page.pdf(format="A4"))) <= 10 < sections.count()
-    page.locator("#accuracy .numbers").evaluate("one => { one.open = true; }")
-    assert page.locator("#accuracy .numbers tbody:not(.word) tr:visible").count() > 40, "what is unfolded is printed"
 
 
 @pytest.mark.parametrize("scripts", [True, False])
 def test_a_switch_shows_one_rule_at_a_time_and_without_scripts_everything_can_be_read(opened, files, scripts):
     page = opened(files["report"], PHONE, java_script_enabled=scripts, unfolded=scripts)
-    head = page.locator("#table-accuracy thead th:visible")
     for rule, other in (("word", "substring"), ("substring", "word")):
         page.locator(f"#rule-{rule}").check()
         assert page.locator(f".{rule}.drawn:visible").count() > 2
         assert page.locator(f".{other}.of-rule:visible").count() == 0
         assert page.locator(f".says.{rule}:visible").count() >= 3
         if scripts:
-            assert [name for name in (rule, other) if name in head.all_inner_texts()] == [rule]
             assert page.locator("#table-accuracy-by-popularity-popqa tbody:visible tr").count() == 20
             shown = page.locator("#table-accuracy-by-popularity-popqa tbody tr:visible").first.inner_text().split("\t")
             with (files["report"].parent / "tables/accuracy-by-popularity-popqa.csv").open() as table:
                 row = next(row for row in csv.DictReader(table) if row["match"] == rule)
             assert shown[4].startswith(f"{100 * float(row['closed-book']):.1f} [")
     if not scripts:
-        assert page.locator("nav").evaluate("one => getComputedStyle(one).position") == "static", "it covers the page"
         assert page.locator("button:visible, select:visible, input:not([type=radio]):visible").count() == 0
         page.locator(f"{ACCURACY} summary").click()
         assert page.locator(f"{ACCURACY} svg:visible").count() == 1 + page.locator(f"{ACCURACY} .choice").count() > 2
@@ -280,16 +201,11 @@ def test_a_report_from_disk_names_the_command_and_a_served_one_leads_to_the_ques
     examples_link = "#table-examples-popqa tbody a[href]"
     assert "longtail explore --method dense --cell base" in page.locator("#effect .without").inner_text()
     assert page.locator("header a:visible, .explored p a:visible, a[data-at][href]").count() == 0
-    examples = page.locator("#table-examples-popqa")
-    assert examples.locator("a[data-at]:visible").count() > 0, "questions are there, as words"
-    for width in (390, 1440):
-        page.set_viewport_size({"width": width, "height": 900})
-        assert examples.locator(".scroll").evaluate("one => one.scrollWidth <= one.clientWidth"), "passages are cut"
+    assert page.locator("#table-examples-popqa a[data-at]:visible").count() > 0, "questions are there, as words"
     data = shutil.copytree(written[0], tmp_path / "data")
     shutil.copytree(files["report"].parent, data / "report", dirs_exist_ok=True)
     with explorer.serving(open_run=lambda: Run(data, SETTINGS)) as address:
         page = opened(f"{address}/report/")
-        assert page.locator(examples_link).count() > 0
         question = page.locator(examples_link).first.inner_text()
         page.locator(examples_link).first.click()
         page.wait_for_url(f"{address}/question?**")
@@ -300,9 +216,6 @@ def test_a_report_from_disk_names_the_command_and_a_served_one_leads_to_the_ques
             page.locator(f"#rule-{rule}").check()
             page.locator("#effect .explored a:visible", has_text="hurts").click()
             page.wait_for_url(f"{address}/questions?set=popqa&lm=tiny&base=closed_book&method=dense&cell=base{judged}")
-        page.goto(f"{address}/report/")
-        page.locator("header a").click()
-        page.wait_for_url(f"{address}/")
 
 
 def test_tables_as_files_have_all_that_a_page_of_hostile_labels_cuts(spoilt_files):
@@ -321,10 +234,7 @@ def test_of_hostile_labels_nothing_runs_nothing_is_asked_for_and_nothing_is_cove
     text = spoilt_files[name].read_text(encoding="utf-8")
     assert not re.search(hostile.STEERING, text)
     if name != "attribution":
-        tree = ElementTree.fromstring(text)
-        live = ("img", "iframe", "base", "meta")
-        assert not [node for node in tree.iter() if node.tag in live and len(node.attrib) > 2]
-        assert len(list(tree.iter("script"))) == 1
+        assert len(list(ElementTree.fromstring(text).iter("script"))) == 1
     page = opened(spoilt_files[name], PHONE)
     for button in page.locator(".tools button:visible").all()[:6]:
         button.click()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 from dataclasses import replace
 
 import pytest
 import yaml
 from dvc.repo import Repo
 
-from flows import cli, profiles
+from flows import profiles
 from pipelines import params_file
 from pipelines.intervals import NOTHING, Interval
 from pipelines.report import comparison, comparison_page, papers
@@ -30,8 +29,6 @@ FIND = {"table": "accuracy", "dataset": "popqa", "method": "closed_book", "value
         (33.0, 34.49, "", "differs"),
         (35.5, 37.0, "", "ok"),
         (35.51, 37.0, "", "differs"),
-        (34.9, 35.1, "", "ok"),
-        (10.0, 60.0, "", "ok"),
         (35.2, 35.2, "", "ok"),  # a figure without an interval
         (20.0, 21.0, "at most", "ok"),
         (35.5, 37.0, "at most", "ok"),
@@ -40,23 +37,17 @@ FIND = {"table": "accuracy", "dataset": "popqa", "method": "closed_book", "value
 )
 def test_a_number_is_ok_where_our_interval_meets_it_as_printed(low, high, bound, expected):
     assert verdict(replace(PRINTED, bound=bound), Interval((low + high) / 2, low, high)) == expected
-
-
-def test_the_edge_is_not_lost_to_floating_point():
-    printed = Number("GPT-2", "original", 1.33, "bits per byte", tolerance=0.005)
-    assert [verdict(printed, Interval(1.34, low, 1.345)) for low in (1.335, 1.3351)] == ["ok", "differs"]
+    edge = Number("GPT-2", "original", 1.33, "bits per byte", tolerance=0.005)
+    assert verdict(edge, Interval(1.34, 1.335, 1.345)) == "ok", "it is lost to floating point"
 
 
 def test_a_model_is_known_by_the_last_part_of_its_path():
     for name, other, same in (
-        ("facebook/opt-1.3b", "opt-1.3B", True),
-        ("/models/opt-1.3b/", "opt-1.3b", True),
+        ("/models/opt-1.3b/", "opt-1.3B", True),
         ("opt-1_3b", "opt-1.3b", True),  # a name of imported answers, which has no dots
-        ("facebook/opt-13b", "opt-1.3b", False),
         ("gpt2-xl", "gpt2", False),
         ("davinci-002", "text-davinci-002", False),  # OpenAI's later model is not the paper's
         (None, "gpt2", False),
-        ("", "gpt2", False),
     ):
         assert alike(name, other) is same, (name, other)
 
@@ -111,7 +102,6 @@ def test_a_result_in_the_papers_set_up_gets_a_verdict(run):
     ("setup", "changes", "named"),
     [
         ({"questions.popqa": 14267}, {}, "questions.popqa 14,267 (here 800)"),
-        ({"answer.n_shots": 15}, {}, "answer.n_shots 15 (here 0)"),
         ({"retriever.path": "facebook/contriever"}, {}, "retriever.path facebook/contriever (here none)"),
         ({"replug.top_k": 10}, {"replug__top_k": 3}, "replug.top_k 10 (here 3)"),
         ({"metrics.corpus_pile.documents": ">= 36000000"}, {}, "metrics.corpus_pile.documents >= 36000000 (here"),
@@ -127,12 +117,9 @@ def test_a_result_in_another_set_up_stands_beside_with_what_differs(run, setup, 
     assert compared.beside == opened.measure(FIND, "tiny")
     (need,) = compared.needs
     assert need.startswith(named)
-
-
-def test_set_ups_that_the_run_has_are_no_difference(run):
-    setup = {"files.wikipedia": ["*201812*", "*psgs_w100*"], "retriever.query_path": None, "questions.popqa": ">= 800"}
-    setup |= {"lsr.lm": ["gpt2"], "retriever.path": "contriever", "corpus.wikitext.test_files": "set"}
-    assert run(retriever__path="models/contriever", retriever__source="pretrained").differences(setup, "tiny") == []
+    same = {"files.wikipedia": ["*201812*", "*psgs_w100*"], "retriever.query_path": None, "questions.popqa": ">= 800"}
+    same |= {"lsr.lm": ["gpt2"], "retriever.path": "contriever", "corpus.wikitext.test_files": "set"}
+    assert run(retriever__path="models/contriever", retriever__source="pretrained").differences(same, "tiny") == []
 
 
 def test_another_model_stands_beside_the_main_one_first(run):
@@ -155,22 +142,17 @@ def test_a_fictional_world_and_outputs_of_other_params_are_never_shown(run):
 
 
 def test_how_imported_answers_were_made_is_not_asked(run):
-    """What is asked is the question set, and the name that their model was given."""
+    """What is asked is the question set, and the name that their model was given, which may have dots."""
     setups = {"theirs": {"answer.n_shots": 15, "files.wikipedia": ["*201812*"]}, "size": {"questions.popqa": 800}}
     opened = run(setups)
     assert opened.compare(of("davinci", "theirs", "size")).verdict in ("ok", "differs")
     assert opened.compare(of("gpt2", "theirs", "size")).needs[0] == "answer.n_shots 15 (here 0)"
     setups["size"] = {"questions.popqa": 14267}
     assert opened.compare(of("davinci", "theirs", "size")).needs == ("questions.popqa 14,267 (here 800)",)
-
-
-def test_an_imported_models_name_may_have_dots(run):
-    opened = run()
     gain = {"gain": {"value": 0.5, "low": 0, "high": 1}}
     opened.metrics["adaptive"] = {"popqa": {"opt-1.3b": {"bm25": {"exact": gain}}}}
     find = {"metrics": "adaptive", "key": "popqa.{lm}.bm25.exact.gain"}
     assert opened.measure(find, "opt-1.3b") == Interval(0.5, 0, 1)
-    assert opened.measure(find, "opt-1_3b") == NOTHING
 
 
 def test_derived_figures(run):
@@ -200,38 +182,26 @@ def test_the_mean_of_categories_has_the_error_of_independent_parts(run):
     assert opened.measure(find | {"method": ["closed_book", "nothing"]}, "tiny") == NOTHING
 
 
-def test_the_page_has_every_number(run):
+def test_the_page_has_every_number_and_a_terminal_those_with_a_verdict(run):
     published = papers.read()
     opened = run(published.setups)
     groups = [(group, [opened.compare(number) for number in group.numbers]) for group in published.groups]
     page = comparison_page.page(groups, published, "mine")
     rows = [line for line in page.splitlines() if line.startswith("| ") and "not run here" in line]
     assert len(rows) == sum(len(group.numbers) for group in published.groups)
-    assert "(tiny) |" in page, "a figure of the small model stands beside"
-    assert comparison_page.count(groups) == f"0 ok, 0 differs, {len(rows)} not run here"
     count, *needed = comparison_page.lines(groups)
-    assert count == comparison_page.count(groups)
-    said = " ".join(line.strip() for line in needed)
-    assert said.startswith("Needed most often, and by how many: ")
-    assert len(re.findall(r"\(\d+\)", said)) == comparison_page.MOST
-
-
-def test_a_terminal_shows_the_totals_and_what_has_a_verdict_with_both_figures(run):
-    numbers = [of("opt"), of("gpt2"), replace(of("gpt2"), missing="what no run can have")]
-    group = Group("PopQA", "Table 9", "Accuracy " * 30, "paper-popqa", [], numbers)
-    opened = run()
-    lines = list(comparison_page.lines([(group, [opened.compare(number) for number in group.numbers])]))
-    assert lines[0].split(", ")[2] == "2 not run here"
+    assert count == comparison_page.count(groups) == f"0 ok, 0 differs, {len(rows)} not run here"
+    assert len(re.findall(r"\(\d+\)", " ".join(needed))) == comparison_page.MOST
+    group = Group("PopQA", "Table 9", "Accuracy " * 30, "paper-popqa", [], [of("opt"), of("gpt2")])
+    lines = list(comparison_page.lines([(group, [run().compare(number) for number in group.numbers])]))
     assert max(map(len, lines)) <= comparison_page.WIDTH
-    start = lines.index("  GPT-2: original")
-    (figures,) = [line for line in lines[start:] if "published" in line]
-    assert figures.startswith("    published 35 %; ours ")
-    assert figures.rpartition("; ")[2] in ("ok", "differs")
+    (figures,) = [line for line in lines[lines.index("  GPT-2: original") :] if "published" in line]
+    assert re.fullmatch("    published 35 %; ours .*; (ok|differs)", figures)
     assert lines[-1] == "All that was not run here needs the language model opt."
 
 
 @pytest.fixture
-def longtail(outputs, tmp_path, monkeypatch, capsys, root):
+def longtail(outputs, tmp_path, monkeypatch, call, root):
     """The command in a DVC project that has these outputs, and whose stage `analyse` follows answer.n_shots."""
     shutil.copytree(outputs, tmp_path / "data")
     (tmp_path / "conf").mkdir()
@@ -242,16 +212,13 @@ def longtail(outputs, tmp_path, monkeypatch, capsys, root):
     with Repo.init(no_scm=True) as repo:
         repo.reproduce()
 
-    def call(*words, **changes) -> list[str]:
+    def reproduce(*words, **changes) -> list[str]:
         (tmp_path / "params.yaml").write_text(yaml.safe_dump(composed(root, **changes)))
-        monkeypatch.setattr(sys, "argv", ["longtail", "reproduce", *words])
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as ended:
-            cli.main()
-        assert not ended.value.code
-        return capsys.readouterr().out.splitlines()
+        code, said, _ = call("reproduce", *words)
+        assert not code
+        return said.splitlines()
 
-    return call
+    return reproduce
 
 
 def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_the_projects_own(longtail, tmp_path):
@@ -262,7 +229,6 @@ def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_
     said = longtail()
     assert said[0].startswith("0 ok, 0 differs, ")
     assert said[-1] == "all numbers, and what each of them needs: data/reproduction/reproduction.md"
-    assert len(said) < 6, "what was not run is on the page alone"
     assert "(../../docs/params.md)" in page.read_text()
     assert beside in page.read_text()
     assert "needs a finished run" in " ".join(longtail(answer__n_shots=5)), "the outputs are not of these params"

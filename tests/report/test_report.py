@@ -10,10 +10,9 @@ from small_results import METHODS, QUESTIONS, SETTINGS
 
 from pipelines.answering import latency
 from pipelines.answering.latency import Batch
-from pipelines.report import csv_files, page, write_report
+from pipelines.report import page, write_report
 from pipelines.report.inputs import read
 from pipelines.report.latency_page import write as write_latency
-from pipelines.report.page import Share, Table
 
 
 def test_the_page_holds_the_computed_numbers(made):
@@ -35,23 +34,18 @@ def test_the_introduction_says_what_is_fictional_and_settings_name_models_withou
     whole, settings = page_of(made[0]), settings_of(made[0])
     intro = whole[whole.index('<p class="intro">') : whole.index("</header>")]
     assert "fictional world, whose people, places and page views are made up. " in intro
-    assert "tiny is a small language model" in intro
     assert "Here, dense is all-MiniLM-L6-v2 and LSR is dense tuned to big." in intro
     assert "/home/someone" not in whole
     assert settings["retrievers' encoders"] == "dense: all-MiniLM-L6-v2; LSR: dense tuned to big"
     assert settings["their weights"] == "a small model trained in this run"
-    assert settings["passages in a question's prompt (answer.passages)"] == "1"
-    assert settings["questions asked of each set, at most (answer.max_questions)"] == "9"
     assert settings["demonstrations in a question's prompt"] == "tiny 0, big 15"
 
 
 def test_what_was_read_for_each_corpus_and_what_became_of_it_is_counted(made):
     wikipedia, pile, wikitext = table_of(made[0], "documents")
-    assert (wikipedia["read"], wikipedia["redirects"], wikipedia["tokens"]) == ("5617", "1728", "2467")
-    assert (wikipedia["other namespaces"], wikipedia["exact duplicates"]) == ("1309", "0")
-    assert (pile["redirects"], pile["exact duplicates"]) == ("0", "1041")
-    assert (wikitext["corpus"], wikitext["read"]) == ("WikiText", "120")
-    assert "subsets without weight" not in pile
+    counts = [wikipedia[name] for name in ("read", "redirects", "tokens", "other namespaces", "exact duplicates")]
+    assert counts == ["5617", "1728", "2467", "1309", "0"]
+    assert (pile["redirects"], pile["exact duplicates"], wikitext["read"]) == ("0", "1041", "120")
     queries = table_of(made[0], "queries")[1]
     assert (queries["sources removed as near-duplicates"], queries["test"]) == ("1377", "1888")
     sources = [(row["data set"], row["rows read"]) for row in table_of(made[0], "sources")]
@@ -65,16 +59,13 @@ def test_accuracy_stands_side_by_side_by_both_rules(made):
     closed, _, dense, *_ = table_of(folder, "accuracy")
     assert float(closed["substring"]) == pytest.approx(right["closed_book"].mean())
     assert float(closed["substring_low"]) < float(closed["substring"]) < float(closed["substring_high"])
-    assert (dense["answered"], float(dense["substring"])) == ("dense", pytest.approx(right["dense"].mean()))
-    assert float(dense["word"]) == pytest.approx(word.mean())
+    assert [float(dense[rule]) for rule in ("substring", "word")] == pytest.approx([right["dense"].mean(), word.mean()])
     for name, rows in (("accuracy-by-popularity-popqa", 20), ("accuracy-by-relation-popqa", 8)):
         found = table_of(folder, name)
         assert [one["match"] for one in found] == ["substring", "word"] * rows, name
         assert [one["language model"] for one in found] == ["tiny"] * rows + ["davinci"] * rows, name
-        assert {"closed-book", "dense_low", "LSR_high"} <= set(found[0])
     last = table_of(folder, "accuracy-by-popularity-popqa")[19]
     assert float(last["dense"]) == pytest.approx(word[-80:].mean())
-    assert {"substring", "word", "word_low"} <= {*table_of(folder, "accuracy-by-relation-and-popularity")[0]}
     effect = table_of(folder, "retrieval-effect-popqa")
     tail = next(row for row in effect if (row["answered"], row["questions where"]) == ("dense", "tail"))
     assert float(tail["augmented, word"]) == pytest.approx(word[:480].mean())
@@ -87,24 +78,25 @@ def test_every_figure_is_there_and_says_what_it_leaves_out(made):
     assert {f"{kind}-{relation}" for relation in ("P19", "P22", "P36", "P57") for kind in kinds} <= {*drawn}
     assert {"accuracy-by-relation-and-popularity", "saved-by-lm", "bits-per-byte-by-k", "saved-by-subset"} <= {*drawn}
     assert {"bits-per-byte-by-datastore", "wikitext-perplexity"} <= {*drawn}
-    assert 'data-choice="place of birth (P19)"' in whole
     assert "Not drawn, as they read several documents: REPLUG, REPLUG LSR; the report&#39;s table has them." in whole
     of_sets = drawn["popularity"].read_text()
     assert [name in of_sets for name in ("PopQA", "EntityQuestions", "Natural Questions")] == [True, False, True]
     nq = table_of(folder, "popularity")[-1]
     assert (nq["questions of"], nq["popularity known"], nq["median"]) == ("Natural Questions", "3", "50000")
-    assert "in 3 of 12 questions (25 %)" in whole
 
 
-def test_retrievers_are_compared_by_every_measure(made):
+def test_retrievers_methods_and_costs_have_the_numbers_that_were_measured(made):
     folder, right = made
     rows = {row["retriever"]: row for row in table_of(folder, "retrievers")}
     assert list(rows) == ["random documents", "BM25", "dense", "LSR"]
     assert (rows["dense"]["bits per byte"], rows["LSR"]["saved, %"]) == ("0.9", "14")
     assert float(rows["LSR"]["PopQA, recall@1"]) == pytest.approx(right["lsr"].mean())
-    assert not any("real questions" in name for name in rows["dense"])  # this run has none
-    recall = {(row["answered"], row["questions"]): row for row in table_of(folder, "recall-popqa")}
-    assert recall["dense", "only augmented right"]["recall"] == "1"
+    rows = {(row["answered"], row["less"]): row for row in table_of(folder, "comparisons-popqa")}
+    assert int(rows["dense", "BM25"]["only this right"]) == (right["dense"] & ~right["bm25"]).sum()
+    dense = {row["answered"]: row for row in table_of(folder, "cost-of-answers-popqa")}["dense"]
+    assert (dense["prompts"], dense["tokens read"], dense["cost of 1,000 questions"]) == ("1", "74", "0")
+    saved = table_of(folder, "savings-popqa")[0]
+    assert float(saved["tokens saved"]) == pytest.approx((1 - float(saved["retrieves"])) * (74 - 12) / 77)
 
 
 def test_each_model_has_its_accuracy_by_popularity_and_by_relation_by_all_its_methods(made):
@@ -112,45 +104,13 @@ def test_each_model_has_its_accuracy_by_popularity_and_by_relation_by_all_its_me
     rows = table_of(folder, "models-popqa")
     assert [row["language model"] for row in rows] == ["tiny"] * len(METHODS) + ["davinci"] * 2
     assert rows[-1]["word"] == ""  # a file from elsewhere need not say
-    assert {row["language model"] for row in table_of(folder, "models-by-popularity-popqa")} == {"tiny", "davinci"}
     own = {"tiny": {page.label(method) for method in METHODS}, "davinci": {"closed-book", "dense"}}
     for name in ("each-by-popularity-popqa", "each-by-relation-popqa"):
         rows = table_of(folder, name)
         assert {lm: {row["answered"] for row in rows if row["language model"] == lm} for lm in own} == own
-        assert next(iter(rows))["language model"] == "tiny"
     shown = {(row["relation"], row["language model"], row["answered"]): row for row in rows}
     for row in table_of(folder, "accuracy-by-relation-popqa"):
         assert shown[row["relation"], row["language model"], "dense"][row["match"]] == row["dense"]
-    drawing = (folder / "figures/each-by-popularity-popqa.svg").read_text()
-    assert drawing.count('font-weight="600"') == 2  # a panel for each model
-    assert drawing.index(">tiny<") < drawing.index(">davinci<")
-    assert not (folder / "tables/each-by-relation-entityquestions.csv").exists()  # only the main model answered it
-
-
-def test_tables_as_csv_have_shares_and_never_per_cent_unless_their_head_says_so(made):
-    for row in table_of(made[0], "thresholds-popqa"):
-        assert all(0 <= float(row[name]) <= 1 for name in ("closed-book", "augmented", "adaptive", "retrieves"))
-    assert csv_files.to_csv(Table("t", "", ["a"], [[Share(0.25)], [1]])) == "a\n0.25\n1\n"
-    assert (page.show(Share(0.25)), page.show(Share(1.0))) == ("25", "100")
-
-
-def test_what_answers_cost_and_thresholds_save(made):
-    dense = {row["answered"]: row for row in table_of(made[0], "cost-of-answers-popqa")}["dense"]
-    assert (dense["prompts"], dense["tokens read"], dense["cost of 1,000 questions"]) == ("1", "74", "0")
-    for row in table_of(made[0], "savings-popqa"):
-        share = float(row["retrieves"])
-        assert float(row["retrieves, over splits"]) == pytest.approx(share, abs=0.05)
-        assert float(row["tokens saved"]) == pytest.approx((1 - share) * (74 - 12) / 77)
-
-
-def test_methods_are_compared_with_the_questions_on_which_only_one_is_right(made):
-    folder, right = made
-    rows = {(row["answered"], row["less"]): row for row in table_of(folder, "comparisons-popqa")}
-    assert len(rows) == 21, "each method less every earlier one, of the main language model alone"
-    row = rows["dense", "BM25"]
-    assert int(row["only this right"]) == (right["dense"] & ~right["bm25"]).sum()
-    assert int(row["only that right"]) == (right["bm25"] & ~right["dense"]).sum()
-    assert 0 < float(row["McNemar's p"]) <= 1
 
 
 def test_no_point_by_popularity_has_fewer_than_forty_questions_and_the_least_popular_stand_beside_all(made):
@@ -161,12 +121,9 @@ def test_no_point_by_popularity_has_fewer_than_forty_questions_and_the_least_pop
         assert min(int(row["questions"]) for row in rows) >= 40, name
     assert min(int(row["questions"]) for row in table_of(folder, "accuracy-by-relation-and-popularity")) >= 40
     n = round(800 * 4000 / 14267)
-    assert f"PopQA: accuracy on the {n} least popular questions, and on all 800." in page_of(folder)
     rows = {(row["answered"], row["which"]): row for row in table_of(folder, "accuracy-by-group")}
     least = rows["dense", "least popular"]
     assert (int(least["questions"]), float(least["substring"])) == (n, pytest.approx(right["dense"][:n].mean()))
-    drawn = (folder / "figures/least-popular-popqa.svg").read_text()
-    assert f"{100 * right['dense'][:n].mean():.1f} [" in drawn
 
 
 def test_the_same_tables_give_the_same_bytes_and_times_are_on_a_page_of_their_own(made, data, tmp_path):
@@ -186,11 +143,7 @@ def test_the_same_tables_give_the_same_bytes_and_times_are_on_a_page_of_their_ow
     assert [closed["answered"], closed["median"], closed["90 % within"]] == ["closed-book", "5.5", "9.1"]
     assert [dense["answered"], dense["median"], dense["of it search"]] == ["dense", "7.5", "2"]
     assert (dense["machine"], dense["language model runs"]) == ("Some processor, 2 cores", "on a server")
-    assert closed["language model runs"] == "here"
-    whole = page_of(data / "latency")
-    assert len(list(ElementTree.fromstring(whole).iterfind(".//figure"))) == 1
-    assert "Some processor, 2 cores" in whole
-    assert "side by side" not in whole
+    assert "side by side" not in page_of(data / "latency")
     write_latency(read(data, SETTINGS.lms, SETTINGS.parts), SETTINGS.lms, SETTINGS.retrievers, 2)
     shared = "Stages ran side by side (compute.workers: 2), so these seconds are those of a shared machine"
     assert shared in page_of(data / "latency")
@@ -199,8 +152,7 @@ def test_the_same_tables_give_the_same_bytes_and_times_are_on_a_page_of_their_ow
 def test_language_models_corpora_subsets_and_sizes_each_have_their_rows(made):
     names = ("", "-by-subset", "-by-datastore", "-by-k")
     bits, subsets, shares, by_k = (table_of(made[0], f"bits-per-byte{of}") for of in names)
-    assert [row["language model"] for row in bits] == ["tiny"] * 5 + ["big"] * 5
-    assert [row["bits per byte"] for row in bits][::5] == ["1", "0.5"]
+    assert [(row["language model"], row["bits per byte"]) for row in bits[::5]] == [("tiny", "1"), ("big", "0.5")]
     by_word = [row["by word"] for row in table_of(made[0], "wikitext-perplexity")]
     assert by_word[:5] == ["90", "90", "85.5", "81", "77.4"]
     of_both = [(lm, subset) for lm in ("tiny", "big") for subset in ("Hub", "CC")]
@@ -208,22 +160,16 @@ def test_language_models_corpora_subsets_and_sizes_each_have_their_rows(made):
     assert [row["source documents"] for row in subsets[:2]] == ["10", "5"]
     assert [row["share of the documents, %"] for row in shares] == ["0", "1", "10", "100"] * 2
     assert [(row["k"], row["dense"]) for row in by_k] == [("1", "0.9"), ("10", "0.9"), ("1", "0.45"), ("10", "0.45")]
-    assert by_k[1]["dense against random, %"] == "10"
 
 
 def test_the_page_stands_alone_and_is_accessible(made):
-    whole = page_of(made[0])
-    tree = ElementTree.fromstring(whole)  # well-formed, too
+    tree = ElementTree.fromstring(page_of(made[0]))  # well-formed, too
     assert not {"link", "img", "iframe"} & {element.tag for element in tree.iter()}
     assert tree.get("lang") == "en"
     drawings = list(tree.iterfind(".//figure//{http://www.w3.org/2000/svg}svg"))
-    assert len(drawings) > 5
-    assert all(len(svg.get("aria-label")) > 30 for svg in drawings)
+    assert min(len(svg.get("aria-label")) for svg in drawings) > 30
     for table in tree.iterfind(".//table"):
         assert "".join(table.find("caption").itertext()).strip()
         heads = table.findall("thead/tr/th[@scope='col']")
         assert {len(row) for row in table.iterfind("tbody/tr")} == {len(heads)}
-    ids = [element.get("id") for element in tree.iter() if element.get("id")]
-    assert len(ids) == len(set(ids))
-    assert "<b>x</b>" not in whole  # a model's output is text, never markup
-    assert {link.get("href")[1:] for link in tree.iterfind(".//nav//a")} <= set(ids)
+    assert {link.get("href")[1:] for link in tree.iterfind(".//nav//a")} <= {one.get("id") for one in tree.iter()}

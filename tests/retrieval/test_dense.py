@@ -1,4 +1,4 @@
-"""Every kind of vector index finds what comparing with all finds: Flat all of it, the others as much as asked for."""
+"""Every kind of index finds as much of what comparing with all finds as was asked for, in the memory there is."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import vectors
 
+from pipelines.errors import LongtailError
 from pipelines.retrieval import dense, faiss_build, index_plan
+from pipelines.retrieval.index_plan import FLAT_UP_TO, GIB, choose
 
 KINDS = ("flat", "ivf", "ivf_pq", "ivf_flat", "hnsw", "sq8")
 COUNT = 3000
@@ -104,13 +106,6 @@ def test_no_document_is_lost_where_a_graph_has_islands(tmp_path):
     assert np.isneginf(scores[:, 7:]).all()
 
 
-@pytest.mark.usefixtures("workplace")
-def test_queries_that_choose_and_those_that_judge_are_alike(tmp_path):
-    asked = np.concatenate([DOCUMENTS[:300:2], np.random.default_rng(2).normal(size=(150, vectors.DIM))])  # easy, hard
-    _, facts = build(vectors.write(tmp_path / "a", DOCUMENTS), asked, "ivf_flat")
-    assert facts["recall_at_10"] >= 0.95
-
-
 def test_scores_that_are_equal_but_for_noise_go_by_position_too(tmp_path):
     alike = np.zeros((60, vectors.DIM), np.float32)
     alike[:, 0], alike[:, 1] = 0.25, np.arange(60) * 2.0**-24  # the later the better, by less than a score tells
@@ -130,3 +125,33 @@ def test_named_numbers_are_not_tuned_and_a_recall_out_of_reach_is_said(tmp_path,
     printed = capsys.readouterr().out
     assert f"warning: index@a: recall@10 is {facts['recall_at_10']:.3f}, below index.recall_target 0.99" in printed
     assert "index@a: ivf: 1,500 documents of 32 dimensions" in printed
+
+
+@pytest.mark.parametrize(
+    ("count", "dim", "memory_gb", "kind", "codes", "sq8"),
+    [
+        (FLAT_UP_TO - 1, 768, 4, "flat", 0, False),
+        (FLAT_UP_TO, 768, 4, "ivf", 384, False),
+        (36_000_000, 384, 64, "ivf", 192, False),  # the embeddings fit beside the lists
+        (36_000_000, 384, 24, "ivf", 192, True),  # a byte for each dimension does
+        (36_000_000, 768, 24, "ivf", 384, False),  # they stay on disk
+        (367_000_000, 384, 24, "ivf", 96, False),  # codes of four dimensions
+        (200_001, 300, 4, "ivf", 150, False),
+    ],
+)
+def test_auto_takes_the_finest_that_fits(count, dim, memory_gb, kind, codes, sq8):
+    plan = choose(count, dim, vectors.settings(memory_gb=float(memory_gb)))
+    assert (plan.kind, plan.codes, plan.sq8) == (kind, codes, sq8)
+    assert plan.memory <= memory_gb * GIB
+    assert f"{kind}: {count:,} documents of {dim} dimensions" in plan.reason
+
+
+def test_a_named_kind_that_does_not_fit_is_refused_and_named_numbers_are_kept():
+    for kind, gib in (("ivf_flat", "53.0"), ("hnsw", "61.8")):
+        message = rf"index\.kind {kind} over 36,000,000 documents of 768 dimensions takes {gib} GiB, expected at most"
+        with pytest.raises(LongtailError, match=message):
+            choose(36_000_000, 768, vectors.settings(kind, memory_gb=24.0))
+    with pytest.raises(LongtailError, match=r"index\.kind ivf_pq learns 256 codes.*found 255; use flat, or auto"):
+        choose(255, 32, vectors.settings("ivf_pq"))
+    plan = choose(10_000, 32, vectors.settings("ivf", nlist=7, training_sample=500))
+    assert (plan.nlist, plan.sample) == (7, 500)

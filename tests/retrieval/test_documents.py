@@ -46,10 +46,8 @@ def test_texts_of_a_range_in_batches(docs, start, stop):
 @pytest.mark.parametrize(
     ("template", "titled", "untitled"),
     [
-        ("{title} {text}", "Oslo The city", "The city"),
         ("passage: {title} {text}", "passage: Oslo The city", "passage: The city"),
         ("{title} [SEP] {text}", "Oslo [SEP] The city", "The city"),
-        ("{title}\n{text}", "Oslo\nThe city", "The city"),
         ("<{title}: {text}>", "<Oslo: The city>", "<The city>"),
         ("passage: {text}", "passage: The city", "passage: The city"),
     ],
@@ -58,14 +56,6 @@ def test_a_document_without_a_title_leaves_no_separator_behind(template, titled,
     assert documents.fill(template, ["Oslo", "", None], ["The city"] * 3) == [titled, untitled, untitled]
     assert documents.fill(template, ["", "Oslo"], ["", ""]) == ["", ""], "no document"
     assert documents.fill("{title} {text}", ["{text}"], ["{title} {0} {"]) == ["{text} {title} {0} {"], "braces stay"
-
-
-def test_documents_are_filled_in_any_shape_and_by_range_alike(docs):
-    template, positions = "{title}: {text}", np.array([[17, 0], [-1, 99]])
-    expected = [["t17: text 17", "text 0"], ["", "t99: text 99"]]
-    assert documents.read(docs, positions).filled(template).tolist() == expected
-    (batch,) = documents.filled(docs, 0, 100, template)
-    assert [batch[17], batch[0], batch[99]] == [expected[0][0], expected[0][1], expected[1][1]]
 
 
 def test_only_the_row_groups_of_a_range_are_read_and_damage_is_named(docs, tmp_path):

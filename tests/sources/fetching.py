@@ -18,9 +18,7 @@ from pipelines.sources.wikipedia import parts
 
 DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10)
 RAW = Path("data/raw")
-PAGES, QUESTIONS, REJECTS = (
-    RAW / name for name in ("wikipedia/pages-articles.xml.bz2", "popqa/popQA.tsv", "rejects.parquet")
-)
+PAGES, QUESTIONS = RAW / "wikipedia/pages-articles.xml.bz2", RAW / "popqa/popQA.tsv"
 PACK = {".bz2": bz2.compress, ".gz": gzip.compress, ".zst": zstandard.compress}
 
 
@@ -31,28 +29,23 @@ def saved(path: Path, data: str | bytes) -> Path:
     return path
 
 
+def reasons(rejects: Rejects) -> list[tuple[int, str]]:
+    """The rows that are kept, with their reasons."""
+    return [(row, reason) for _, row, reason, _ in rejects.rows]
+
+
 def settings(files: dict[str, list[str]], source: str = "wikimedia", **change) -> params.Fetch:
     chosen = {"source": source, "root": "root", "files": files, "redirects": [], "days_apart": 31, "pages": None}
     return params.Fetch(**chosen | change)
 
 
-def run(
-    chosen: params.Fetch,
-    wikidata: params.Wikidata = DUMPS,
-    contact: str | None = "someone@example.org",
-    month: str = "2021-10",
-    seed: int = 0,
-    months: int = 1,
-) -> dict[str, float]:
-    return fetch(RAW, seed, contact, chosen, wikidata, None, month, months=months)
+def run(chosen: params.Fetch, wikidata=DUMPS, month="2021-10", seed=0, months=1) -> dict[str, float]:
+    return fetch(RAW, seed, "someone@example.org", chosen, wikidata, None, month, months=months)
 
 
 def manifest() -> dict[str, dict]:
     """The entries of data/raw/manifest.json by path."""
     return {entry["path"]: entry for entry in json.loads((RAW / "manifest.json").read_text())}
-
-
-# Pages about published questions
 
 
 def ask_about(titles: list[str], per_subject: int = 1) -> None:
@@ -72,12 +65,10 @@ def ask_about(titles: list[str], per_subject: int = 1) -> None:
         writer.writerows(rows)
 
 
-def asking(
-    server: Wikimedia, max_subjects: int | None = None, namesakes: bool = False, others: int = 0, **change
-) -> params.Fetch:
+def asking(server: Wikimedia, **change) -> params.Fetch:
     """The params that ask the API of a played server for the pages of root/popQA.tsv."""
-    pages = params.Pages(api=f"{server.address}/api", max_subjects=max_subjects, namesakes=namesakes, others=others)
-    return settings(**{"files": {"popqa": ["popQA.tsv"]}, "pages": pages} | change)
+    asked = {"api": f"{server.address}/api", "max_subjects": None, "namesakes": False, "others": 0} | change
+    return settings({"popqa": ["popQA.tsv"]}, pages=params.Pages(**asked))
 
 
 def pages() -> dict[str, str]:

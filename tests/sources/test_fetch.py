@@ -1,20 +1,18 @@
 """Sources arrive whole, described and from where they should, or not at all."""
 
 import hashlib
-import json
 import os
 from pathlib import Path
 
 import pytest
-import yaml
 from fetching import DUMPS, RAW, manifest, run, saved, settings
 from http_faults import Fault
 from wikimedia_server import Wikidata, Wikimedia
 
-from flows import profiles
-from pipelines import params, params_file
+from pipelines import params, web
 from pipelines.errors import LongtailError
-from pipelines.sources.fetch import DATASETS, fetch
+from pipelines.sources import snapshots
+from pipelines.sources.fetch import DATASETS, DOWNLOADS
 
 pytestmark = pytest.mark.usefixtures("workplace")
 HERE = {"source": "files"}
@@ -26,9 +24,6 @@ def in_root(name: str, data: bytes = b"data") -> Path:
 
 def names(dataset: str) -> set[str]:
     return {file.name for file in (RAW / dataset).glob("[!.]*")}
-
-
-# Local files
 
 
 def test_page_views_of_several_months_are_named_by_the_last_one() -> None:
@@ -53,84 +48,10 @@ def test_globs_are_copied_by_data_set_and_described() -> None:
     assert (RAW / "nq/b.jsonl").read_bytes() == b"22"
     assert (RAW / "mmlu/dev/x_dev.csv").is_file()
     assert all((RAW / name).is_dir() and any((RAW / name).iterdir()) for name in DATASETS)  # or DVC's cache loses them
-    assert manifest()["nq/b.jsonl"] == {
-        "path": "nq/b.jsonl",
-        "dataset": "nq",
-        "source": "deep/b.jsonl",
-        "licence": DATASETS["nq"].licence,
-        "bytes": 2,
-        "sha256": hashlib.sha256(b"22").hexdigest(),
-    }
+    described = {"path": "nq/b.jsonl", "dataset": "nq", "source": "deep/b.jsonl", "bytes": 2}
+    described |= {"licence": DATASETS["nq"].licence, "sha256": hashlib.sha256(b"22").hexdigest()}
+    assert manifest()["nq/b.jsonl"] == described
 
-
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"nq": ["good.jsonl", "none/*.jsonl"]}, r"root/none/\*\.jsonl: no such file"),
-        ({"nq": ["good.jsonl"], "films": ["good.jsonl"]}, "fetch.files has films, expected some of wikidata"),
-        ({"nq": ["../outside.jsonl"]}, "expected a glob below fetch.root"),
-        ({"nq": ["/etc/hosts"]}, "expected a glob below fetch.root"),
-        ({"nq": ["link.jsonl"]}, "link to outside"),
-        ({"nq": ["d*"]}, "root/dangling.jsonl: a link to nothing, expected a file"),
-        ({"nq": ["o*"]}, "root/other: a folder, expected a file"),
-        ({"nq": ["pi*"]}, "root/pipe: no plain file, expected a file"),
-        ({"nq": ["good.jsonl", "empty.jsonl"]}, "empty.jsonl: empty"),
-        ({"nq": ["good.jsonl", "other/good.jsonl"]}, "other/good.jsonl: would be data/raw/nq/good.jsonl as good"),
-        ({"nq": ["http://127.0.0.1/x"]}, "addresses need fetch.source: wikimedia"),
-        ({}, "fetch.files is empty"),
-    ],
-)
-def test_what_cannot_be_fetched_is_named_before_anything_is_written(files: dict, message: str) -> None:
-    for name, data in {"good": b"1", "other/good": b"2", "empty": b""}.items():
-        in_root(f"{name}.jsonl", data)
-    Path("outside.jsonl").write_text("secret")
-    os.symlink("../outside.jsonl", "root/link.jsonl")
-    os.symlink("nothing", "root/dangling.jsonl")
-    os.mkfifo("root/pipe")
-    with pytest.raises(LongtailError, match=message):
-        run(settings(files, **HERE))
-    assert not RAW.exists()
-
-
-@pytest.mark.parametrize(("root", "message"), [("nowhere", "nowhere: no such folder"), (None, "fetch.root is null")])
-def test_a_missing_root_is_named(root: str | None, message: str) -> None:
-    with pytest.raises(LongtailError, match=message):
-        run(settings({"nq": ["*.jsonl"]}, root=root, **HERE))
-
-
-def test_the_sample_world_repeats_to_the_byte(root: Path) -> None:
-    values = yaml.safe_load(profiles.compose("sample", root))["world"]
-    world = params.World(**{**values, "entities": 60, "lm_documents": 200, "questions": 20})
-    nothing = settings({}, "world", root=None)
-    metrics = [
-        fetch(Path(out), seed, None, nothing, DUMPS, world, "2021-10")
-        for out, seed in (("one", 1), ("again", 1), ("two", 2))
-    ]
-    one, again, two = (Path(out, "manifest.json").read_text() for out in ("one", "again", "two"))
-    assert one == again
-    assert one.replace("seed 1", "seed 2") != two
-    assert metrics[0] == metrics[1]
-    entries = json.loads(one)
-    assert {"wikidata", "pageviews", "wikipedia", "pile", "c4", "mmlu"} <= {entry["dataset"] for entry in entries}
-    assert {entry["source"] for entry in entries} == {"generated: sample world, seed 1"}
-    assert all(hashlib.sha256(Path("one", e["path"]).read_bytes()).hexdigest() == e["sha256"] for e in entries)
-
-
-@pytest.mark.parametrize(
-    ("name", "downloaded"),
-    [("paper-popqa", {"wikidata", "pageviews", "redirects", "wikipedia"}), ("paper-replug", {"wikipedia"})],
-)
-def test_the_papers_profiles_ask_for_what_they_cannot_know_before_any_request(root, name, downloaded) -> None:
-    chosen = params_file.parse(yaml.safe_load(profiles.compose(name, root))).fetch
-    with pytest.raises(LongtailError, match=r"sources: no such folder .*fetch\.root"):
-        run(chosen)
-    only = {name: [one for one in entries if one.startswith("https://")] for name, entries in chosen.files.items()}
-    assert {name for name, entries in only.items() if entries} == downloaded
-    with pytest.raises(LongtailError, match=r"contact is null"):
-        run(chosen.model_copy(update={"files": only}), contact=None)
-
-
-# The query service
 
 TEMPLATES = "entityquestions/relation_query_templates.json"
 
@@ -148,15 +69,15 @@ def queried(wikimedia: Wikimedia) -> params.Wikidata:
 
 def test_statements_come_from_the_query_service(wikimedia: Wikimedia, queried: params.Wikidata) -> None:
     in_root(TEMPLATES, b'{"P69": "Where was [X] educated?", "P69_similar": "?"}')
-    metrics = run(settings({"entityquestions": [TEMPLATES]}), queried)
+    before = snapshots.today().isoformat()
+    run(settings({"entityquestions": [TEMPLATES]}), queried)
     pages = {f"P106-{start:09d}.srj.gz" for start in (0, 10, 20, 30, 40)} | {"P69-000000000.srj.gz"}
     assert names("wikidata") == pages | {"entities-000000000.jsonl.gz"}
-    assert metrics["files"] == 8
     entries = manifest()
     assert entries["wikidata/P69-000000000.srj.gz"]["source"] == queried.query_service
     assert entries["wikidata/entities-000000000.jsonl.gz"]["source"] == queried.api
     assert entries["wikidata/P69-000000000.srj.gz"]["licence"] == "CC0-1.0"
-    assert wikimedia.agents == {"longtail/0.1 (someone@example.org)"}
+    assert before <= entries["wikidata/P69-000000000.srj.gz"]["date"] <= snapshots.today().isoformat()
     count = len(wikimedia.requests)
     run(settings({}), queried)  # a new fetch asks anew, and for PopQA's relations only
     assert len(wikimedia.requests) == count * 2 - 2
@@ -181,33 +102,109 @@ def test_a_fetch_that_broke_off_goes_on_and_asks_for_nothing_it_has(wikimedia, q
     assert manifest() == broken_off
 
 
-# What can't go together
-
-QUERIED, PAGES = (
-    {"source": "query_service"},
-    {"pages": params.Pages(api="x", max_subjects=None, namesakes=False, others=0)},
-)
+QUERIED = {"source": "query_service"}
+PAGES = {"pages": params.Pages(api="x", max_subjects=None, namesakes=False, others=0)}
 POPQA = {"popqa": ["popQA.tsv"]}
 
 
-@pytest.mark.parametrize(
-    ("files", "change", "wikidata", "message"),
-    [
+def test_what_cannot_be_fetched_is_said_before_any_request(wikimedia, queried):
+    for name, data in {"good.jsonl": b"1", "other/good.jsonl": b"2", "empty.jsonl": b"", "popQA.tsv": b"1"}.items():
+        in_root(name, data)
+    Path("outside.jsonl").write_text("secret")
+    os.symlink("../outside.jsonl", "root/link.jsonl")
+    os.symlink("nothing", "root/dangling.jsonl")
+    os.mkfifo("root/pipe")
+    for files, change, wikidata, message in [
+        ({"nq": ["good.jsonl", "none/*.jsonl"]}, HERE, {}, r"root/none/\*\.jsonl: no such file"),
+        ({"nq": ["good.jsonl"], "films": ["good.jsonl"]}, HERE, {}, "fetch.files has films, expected some of wikidata"),
+        ({"nq": ["../outside.jsonl"]}, HERE, {}, "expected a glob below fetch.root"),
+        ({"nq": ["/etc/hosts"]}, HERE, {}, "expected a glob below fetch.root"),
+        ({"nq": ["link.jsonl"]}, HERE, {}, "link to outside"),
+        ({"nq": ["d*"]}, HERE, {}, "root/dangling.jsonl: a link to nothing, expected a file"),
+        ({"nq": ["o*"]}, HERE, {}, "root/other: a folder, expected a file"),
+        ({"nq": ["pi*"]}, HERE, {}, "root/pipe: no plain file, expected a file"),
+        ({"nq": ["good.jsonl", "empty.jsonl"]}, HERE, {}, "empty.jsonl: empty"),
+        ({"nq": ["good.jsonl", "other/good.jsonl"]}, HERE, {}, "other/good.jsonl: would be data/raw/nq/good.jsonl as"),
+        ({"nq": ["http://127.0.0.1/x"]}, HERE, {}, "addresses need fetch.source: wikimedia"),
+        ({}, HERE, {}, "fetch.files is empty"),
+        ({"nq": ["*.jsonl"]}, HERE | {"root": "nowhere"}, {}, "nowhere: no such folder"),
+        ({"nq": ["*.jsonl"]}, HERE | {"root": None}, {}, "fetch.root is null"),
         ({}, HERE, QUERIED, "wikidata.source is query_service and fetch.source files, expected wikimedia"),
-        ({}, {"source": "world"}, QUERIED, "wikidata.source is query_service and fetch.source world, expected"),
         ({"wikidata": ["x.json"]}, {}, QUERIED, "fetch.files names a dump under wikidata"),
-        ({"nq": ["none"]}, {}, QUERIED, "root/none: no such file"),
         (POPQA, PAGES | HERE, {}, "fetch.pages asks for .*expected fetch.source: wikimedia"),
-        ({"nq": ["popQA.tsv"]}, PAGES, {}, "popQA.tsv under fetch.files.popqa"),
+        ({"nq": ["good.jsonl"]}, PAGES, {}, "popQA.tsv under fetch.files.popqa"),
         (POPQA | {"wikipedia": ["x.xml"]}, PAGES, {}, "leave the dump out"),
-        ({"popqa": ["other.tsv"]}, PAGES, {}, r"fetch\.files\.popqa has no popQA\.tsv"),
+        ({"popqa": ["good.jsonl"]}, PAGES, {}, r"fetch\.files\.popqa has no popQA\.tsv"),
+    ]:
+        with pytest.raises(LongtailError, match=message):
+            run(settings(files, **change), queried.model_copy(update={"source": "dump"} | wikidata))
+        assert not wikimedia.requests
+        assert not RAW.exists()
+
+
+# A download arrives whole, as the server announced it, or is a clear error; a cut one goes on where it stopped
+
+DATA = bytes(range(256)) * 9000  # 2.3 MB: more than one block
+KEPT = 6 * web.BLOCK
+NAME = "enwiki-20181220-pages-articles.xml.bz2"
+SUMS = "/enwiki-20181220-sha1sums.txt"
+
+
+@pytest.fixture
+def server(wikimedia: Wikimedia) -> Wikimedia:
+    """A server with one file, whose faults hit the requests for that file."""
+    wikimedia.pages[f"/{NAME}"], wikimedia.version, wikimedia.at = DATA, '"one"', NAME
+    return wikimedia
+
+
+def one_file(server: Wikimedia) -> params.Fetch:
+    return settings({"wikipedia": [f"{server.address}/{NAME}"]})
+
+
+def cut(server: Wikimedia) -> None:
+    """A fetch whose download is cut for good."""
+    server.faults = [None, Fault(sent=KEPT), *[Fault(sent=0)] * 5]  # the first request asks for the size
+    with pytest.raises(LongtailError, match=rf"{NAME}: cut at {KEPT} of {len(DATA)} bytes.*run again to go on"):
+        run(one_file(server))
+    assert not RAW.exists()
+
+
+def ranges(server: Wikimedia) -> list[str | None]:
+    asked = zip(server.requests, server.ranges, strict=True)
+    return [begin for (path, _), (method, begin) in asked if (method, path) == ("GET", f"/{NAME}")]
+
+
+def test_a_cut_connection_goes_on_where_it_stopped_and_not_behind_an_error_page(server: Wikimedia) -> None:
+    first, then = 20 * web.BLOCK + 5, 23 * web.BLOCK + 5
+    page = Fault(206, b"<html>Busy</html>", {"Content-Range": f"bytes {first}-{len(DATA) - 1}/{len(DATA)}"})
+    server.faults = [None, Fault(sent=first), page, Fault(sent=3 * web.BLOCK)]
+    run(one_file(server))
+    assert (RAW / "wikipedia" / NAME).read_bytes() == DATA
+    assert ranges(server) == [None, f"bytes={first}-", f"bytes={first}-", f"bytes={then}-"]
+    assert server.agents == {"longtail/0.1 (someone@example.org)"}
+    assert manifest()[f"wikipedia/{NAME}"]["source"] == f"{server.address}/{NAME}"
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_after_a_download_cut_for_good_the_next_run_goes_on_unless_the_file_changed(server, changed) -> None:
+    cut(server)
+    if changed:
+        server.version, server.pages[f"/{NAME}"] = '"two"', DATA[::-1]
+    run(one_file(server))
+    assert (RAW / "wikipedia" / NAME).read_bytes() == server.pages[f"/{NAME}"]
+    assert ranges(server)[-1] == (None if changed else f"bytes={KEPT}-")
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({SUMS: f"{'0' * 40}  {NAME}\n".encode()}, f"sha1 is {hashlib.sha1(DATA).hexdigest()}, .* list says 0000"),
+        ({f"/{NAME}.md5": b"1" * 32}, f"its md5 is {hashlib.md5(DATA).hexdigest()}"),
     ],
 )
-def test_what_cannot_go_together_is_said_before_any_request(wikimedia, queried, files, change, wikidata, message):
-    for name in ("popQA.tsv", "other.tsv"):
-        in_root(name)
-    chosen = settings(files, **change)
+def test_a_download_of_another_checksum_is_an_error(server: Wikimedia, files: dict, message: str) -> None:
+    server.pages |= files
     with pytest.raises(LongtailError, match=message):
-        run(chosen, queried.model_copy(update={"source": "dump"} | wikidata))
-    assert not wikimedia.requests
+        run(one_file(server))
     assert not RAW.exists()
+    assert not list(DOWNLOADS.glob("*.bz2*part"))

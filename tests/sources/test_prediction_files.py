@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -64,8 +62,6 @@ def test_a_layout_is_known_by_its_content(tmp_path, name):
     read = prediction_files.read(write(tmp_path, name, content))
     assert (read.layout, read.ids["id"], read.texts) == (layout, IDS, SAID)
     assert (read.rows, read.empty, read.lists, read.reasoning) == (3, 1, 0, 0)
-    assert read.described()[0].startswith(f"{name}: {layout}, 3 rows; prediction in `pred")
-    assert read.described()[1] == "1 of 3 predictions are empty, and so wrong"
 
 
 def test_parquet_is_read_with_lists_for_answers_and_texts_alone_have_no_keys(tmp_path):
@@ -111,23 +107,20 @@ AUTHORS += [
 ]
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "layout", "keys"),
-    [
+def test_the_layouts_of_published_systems(tmp_path):
+    for name, content, layout, keys in [
         ("samples_popqa_2025.jsonl", lines(HARNESS), "lm-evaluation-harness' samples", {"id": IDS}),
         ("intermediate_data.json", FLASHRAG, "FlashRAG's intermediate data", {"id": ["test_0", "test_1", "test_2"]}),
         ("popqa_7b.json", SELF_RAG, "Self-RAG's results", {}),
         ("100.jsonl", lines(VERL), "Search-R1's results", {}),
         ("inference.jsonl", lines(SEARCH_R1), "Search-R1's results", {"qid": IDS}),
         ("model=a-input=b.csv", quoted(AUTHORS), "the PopQA authors' results (CSV)", {"id": IDS}),
-    ],
-)
-def test_the_layouts_of_published_systems(tmp_path, name, content, layout, keys):
-    read = prediction_files.read(write(tmp_path, name, content))
-    assert (read.layout, read.texts, read.questions, read.ids) == (layout, SAID, ASKED, keys)
-    assert read.correct == [True, False, False]
-    expected = None if layout.startswith("Self-RAG") else [tuple(answers) for answers in GOLD]
-    assert read.answers == expected
+    ]:
+        read = prediction_files.read(write(tmp_path, name, content))
+        assert (read.layout, read.texts, read.questions, read.ids) == (layout, SAID, ASKED, keys)
+        assert read.correct == [True, False, False]
+        expected = None if layout.startswith("Self-RAG") else [tuple(answers) for answers in GOLD]
+        assert read.answers == expected
 
 
 def test_of_the_harness_the_first_filters_responses_are_taken_and_log_likelihoods_refused(tmp_path):
@@ -141,18 +134,12 @@ def test_of_the_harness_the_first_filters_responses_are_taken_and_log_likelihood
         prediction_files.read(write(tmp_path, "samples.jsonl", lines(scored)))
 
 
-@pytest.mark.parametrize("name", ["Prediction", "answer", "pred", "OUTPUT", "response", "generation", "Model Output"])
-def test_the_column_of_predictions_has_many_names(tmp_path, name):
-    assert prediction_files.read(write(tmp_path, "a.csv", as_quoted(",", ("id", name)))).texts == SAID
-
-
-@pytest.mark.parametrize("cells", [("True", "False"), ("1", "0"), ("1.0", "0.0"), ("true", "false"), ("TRUE", "FALSE")])
-def test_a_judgement_has_many_forms(tmp_path, cells):
-    read = prediction_files.read(write(tmp_path, "a.csv", f"Id,Is_Correct\n1.0,{cells[0]}\n2.0,{cells[1]}\n"))
-    assert (read.ids, read.correct, read.texts) == ({"id": ["1", "2"]}, [True, False], None)
-
-
-def test_a_score_that_is_no_judgement_is_left_alone_and_an_answer_beside_one_is_gold(tmp_path):
+def test_the_column_of_predictions_has_many_names_and_a_judgement_many_forms(tmp_path):
+    for name in ("Prediction", "answer", "pred", "OUTPUT", "response", "generation", "Model Output"):
+        assert prediction_files.read(write(tmp_path, "a.csv", as_quoted(",", ("id", name)))).texts == SAID
+    for right, wrong in (("True", "False"), ("1", "0"), ("1.0", "0.0"), ("true", "false"), ("TRUE", "FALSE")):
+        read = prediction_files.read(write(tmp_path, "a.csv", f"Id,Is_Correct\n1.0,{right}\n2.0,{wrong}\n"))
+        assert (read.ids, read.correct, read.texts) == ({"id": ["1", "2"]}, [True, False], None)
     assert prediction_files.read(write(tmp_path, "a.csv", "id,pred,score\n1,a,0.4\n2,b,1\n")).correct is None
     with pytest.raises(LongtailError, match="correct of 2 is 'perhaps', expected true or false"):
         prediction_files.read(write(tmp_path, "a.csv", "id,pred,correct\n1,a,1\n2,b,perhaps\n"))
@@ -160,22 +147,16 @@ def test_a_score_that_is_no_judgement_is_left_alone_and_an_answer_beside_one_is_
     assert (read.texts, read.correct) == (None, [False])
 
 
-def test_lists_empties_and_whole_texts_of_reasoning_are_counted(tmp_path):
+def test_lists_empties_reasoning_and_marked_answers_are_counted(tmp_path):
     said = [["Paris"], ["Paris", "Rome"], "['Oslo']", None, "  "]
     said += ["<think>Rome?</think> Paris", "x" * 1001, "[sic] Bern"]
     read = prediction_files.read(write(tmp_path, "a.json", [{"id": n, "pred": text} for n, text in enumerate(said)]))
     assert read.texts[:5] == ["Paris", "Paris", "Oslo", "", ""]
     assert (read.lists, read.empty, read.reasoning) == (3, 2, 2)
-    for counted in ("2 of 8 predictions are empty", "3 of 8 predictions are lists", "2 of 8 predictions are whole"):
-        assert counted in " ".join(read.described())
-
-
-def test_texts_that_end_with_a_marked_answer_are_counted_until_a_pattern_cuts_it_out(tmp_path):
     said = ["He was born in Oslo, not in Bern. Answer: Oslo", "so\nANSWER: Rome", "Answer: Rome", "Paris"]
     path = write(tmp_path, "a.json", said)
     read = prediction_files.read(path)
     assert (read.marked, read.reasoning) == (2, 0)
-    assert "2 of 4 predictions say 'Answer:' before the answer" in " ".join(read.described())
     cut = prediction_files.read(path, pattern="(?i)answer:(.*)")
     assert (cut.texts, cut.marked) == (["Oslo", "Rome", "Rome", ""], 0)
 
@@ -192,8 +173,6 @@ def test_a_pattern_cuts_the_last_answer_out_of_a_text(tmp_path):
     path = write(tmp_path, "a.json", ["so it is Rome \n", " Oslo: yes"])
     assert prediction_files.read(path, pattern=r"\b(\w+) \n").texts == ["Rome", ""], "it sees blanks and line ends"
     assert prediction_files.read(path, pattern=r"\b(\w+)$").texts == ["Rome", "yes"], "as they make no difference to $"
-    assert prediction_files.read(path, pattern=r"\A (.*):").texts == ["", "Oslo"]
-    assert prediction_files.read(path).texts == ["so it is Rome", "Oslo: yes"]
 
 
 def test_no_pattern_takes_more_than_time_in_proportion_to_the_text():
@@ -201,26 +180,20 @@ def test_no_pattern_takes_more_than_time_in_proportion_to_the_text():
     assert prediction_files.cut(["a" * 5000 + "!"] * 3, "((?:a+)+)$") == [None] * 3
 
 
-@pytest.mark.parametrize(
-    ("pattern", "fault"),
-    [
+def test_a_pattern_that_cannot_cut_is_refused_in_plain_words():
+    for pattern, fault in [
         ("(", "a ( in it has no )"),
-        ("(a))|((b)", "a ) in it has no ("),
         ("[a", "a [ in it has no ]"),
         ("*(a)", "a *, + or ? in it has nothing before it to repeat"),
-        ("(a)**", "it repeats what is repeated already"),
         ("(a){5000}", "it repeats something more than 1,000 times"),
         ("(?<=a)(b)", "it looks ahead or behind"),
         (r"(a)\1", "a backslash in it stands before a character where it means nothing"),
         ("no group", "it has no group in parentheses around the answer"),
-    ],
-)
-@pytest.mark.parametrize("texts", [[], ["b"]])
-def test_a_pattern_that_cannot_cut_is_refused_in_plain_words(pattern, fault, texts):
-    with pytest.raises(LongtailError) as error:
-        prediction_files.cut(texts, pattern)
-    assert str(error.value).startswith(f"--answer-pattern {pattern}: {fault}")
-    assert str(error.value).endswith("; expected a pattern with a group, as '<answer>(.*?)</answer>'")
+    ]:
+        with pytest.raises(LongtailError) as error:
+            prediction_files.cut([], pattern)
+        assert str(error.value).startswith(f"--answer-pattern {pattern}: {fault}")
+        assert str(error.value).endswith("; expected a pattern with a group, as '<answer>(.*?)</answer>'")
 
 
 def test_quotes_without_quoting_long_cells_and_another_unicode_normalisation_are_read(tmp_path):
@@ -233,11 +206,9 @@ def test_quotes_without_quoting_long_cells_and_another_unicode_normalisation_are
     assert (read.questions, read.texts) == (["Beyonc\xe9?"], ["M\xe9xico"])
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
+def test_what_is_no_file_of_predictions_is_refused_with_what_is_true(tmp_path):
+    for name, content, said in [
         ("a.csv", "id,pred\n", "nothing in it but a header"),
-        ("a.csv", " \n\n", "its columns are"),
         ("a.jsonl", lines([VERL[0], {"input": "a", "gts": [], "score": 1}]), "row 2: other columns than the first"),
         ("a.csv", "id,Pred,pred\n1,a,b\n", "two columns 'pred'"),
         ("a.csv", "id,text\n1,a\n", "its columns are id, text, expected one with what a model said"),
@@ -247,23 +218,17 @@ def test_quotes_without_quoting_long_cells_and_another_unicode_normalisation_are
         ("a.csv", b"id,pred\n1,\xff\n", "line 2: not UTF-8"),
         ("a.json", "[]", "an empty list"),
         ("a.json", '[{"id": 1, "pred": "a"}', "not JSON .it ends before the list does"),
-        ("a.json", '[{"id": 1, "pred": "a"},, ]', "not JSON"),
         ("a.json", '["\\ud800"]', "not JSON .half of a surrogate pair"),
         ("a.json", "[" * 200_000, "not JSON .nested too deeply"),
         ("a.json", '[{"id": 1, "pred": "a"}, 3]', "element 2: no JSON object"),
-        ("a.json", '[{"id": 1, "pred": "a"}, {"id": 2}]', "row 2: other columns than the first"),
-        ("a.json", '[{"id": 1, "pred": "a", "Pred": "b"}]', "two columns 'pred'"),
         ("a.json", '[{"id": 1, "pred": {"text": "a"}}]', "row 1: the prediction is an object"),
         ("a.json", "{}", "no row in it"),
         ("a.json", '{"id": [1, 2], "pred": ["a"]}', "1 values in 'pred' and 2 in others"),
         ("a.jsonl", '{"id": 1, "pred": "a"}\nnothing\n', "line 2: .*expected a JSON object"),
-        ("a.jsonl", '{"id": 1, "pred": "a"}\n{"id": 2}\n', "row 2: other columns than the first"),
-    ],
-)
-def test_what_is_no_file_of_predictions_is_refused_with_what_is_true(tmp_path, name, content, said):
-    with pytest.raises(LongtailError, match=said) as error:
-        prediction_files.read(write(tmp_path, name, content))
-    assert "\n" not in str(error.value)
+    ]:
+        with pytest.raises(LongtailError, match=said) as error:
+            prediction_files.read(write(tmp_path, name, content))
+        assert "\n" not in str(error.value)
 
 
 def test_a_list_is_read_element_by_element_whatever_their_length(tmp_path, monkeypatch):
@@ -274,10 +239,3 @@ def test_a_list_is_read_element_by_element_whatever_their_length(tmp_path, monke
     monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.0001")
     with pytest.raises(LongtailError, match="an element longer than "):
         prediction_files.read(write(tmp_path, "a.json", ["x" * 5000]))
-
-
-def test_the_reader_is_imported_in_under_a_second_and_without_heavy_libraries():
-    heavy = ("torch", "prefect", "dvc", "mlflow", "pandas", "scipy", "transformers")
-    code = f"import sys, pipelines.questions.join_predictions; print([n for n in {heavy} if n in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

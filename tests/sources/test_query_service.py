@@ -14,7 +14,8 @@ from wikimedia_server import TRACE, Wikidata, Wikimedia
 from pipelines import language, params
 from pipelines.errors import LongtailError
 from pipelines.sources import query_service
-from pipelines.sources.query_service import is_page, item_numbers, read_pages, write_pages
+from pipelines.sources.entity_api import fetch_names
+from pipelines.sources.query_service import is_page, read_pages, write_pages
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikimedia import Client, open_client
 
@@ -64,7 +65,7 @@ def check(folder: Path) -> None:
     assert set(entities["qid"].to_pylist()) == NAMED
 
 
-def test_statements_of_items_with_an_article_and_their_names(client, wikimedia, world, tmp_path, capsys) -> None:
+def test_statements_of_items_with_an_article_and_their_names(client, wikimedia, world, tmp_path) -> None:
     files = fetched(client, wikimedia, tmp_path / "raw")
     check(tmp_path / "raw")
     pages = [f"P106-{start:09d}.srj.gz" for start in (0, 8, 16)] + ["P19-000000000.srj.gz"]
@@ -76,25 +77,20 @@ def test_statements_of_items_with_an_article_and_their_names(client, wikimedia, 
     asked = next(q["query"] for q in wikimedia.asked("/sparql") if "slice.offset 16 " in q["query"])
     assert gzip.decompress(files["P106-000000016.srj.gz"]) == world.sparql({"query": asked}), "kept as it came"
     assert files["P106-000000016.srj.gz"][4:8] == b"\0" * 4  # no time in it
-    said = capsys.readouterr().out
-    assert "28 statements of 2 relations in 4 pages" in said
-    assert f"{len(NAMED)} entities to name" in said
 
 
 def test_pages_overlap_so_that_an_edit_meanwhile_loses_nothing(client, wikimedia, world, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(query_service, "OVERLAP", 0.25)
-    asked = []
 
     def sparql(asking: dict[str, str]) -> bytes:
         body = world.sparql(asking)
         if "slice.offset 0 " in asking["query"] and "P106" in asking["query"]:
-            asked.append(body)
             world.statements["P106"] = JOBS[1:]  # everything behind it moves
         return body
 
     wikimedia.pages["/sparql"] = sparql
     fetched(client, wikimedia, tmp_path / "raw")
-    assert asked
+    assert world.statements["P106"] == JOBS[1:]
     check(tmp_path / "raw")
 
 
@@ -132,17 +128,9 @@ def test_bytes_do_not_depend_on_the_order_of_arrival(wikimedia, world, tmp_path,
     check(tmp_path / "two")
 
 
-@pytest.mark.parametrize(
-    ("body", "message"),
-    [
-        (b"<html>Hello</html>", "not SPARQL results in JSON .*gave up"),
-        (b'{"results": {"bindings": []}}', r"/sparql: can't count P(19|106)'s statements"),
-        (b'{"results": {"bindings": [{"n": {"type": "literal", "value": "0"}}]}}', "sparql: no statement of P19, P106"),
-    ],
-)
-def test_what_is_no_query_service_is_named(client, wikimedia, tmp_path, body, message) -> None:
-    wikimedia.pages["/sparql"] = body
-    with pytest.raises(LongtailError, match=message):
+def test_what_is_no_query_service_is_named(client, wikimedia, tmp_path) -> None:
+    wikimedia.pages["/sparql"] = b'{"results": {"bindings": [{"n": {"type": "literal", "value": "0"}}]}}'
+    with pytest.raises(LongtailError, match="sparql: no statement of P19, P106"):
         fetched(client, wikimedia, tmp_path / "raw")
 
 
@@ -175,45 +163,68 @@ def test_statements_and_names_are_those_of_the_language(client, wikimedia, tmp_p
     assert skipped[language.read(code).nameless] == 3 - len(names), "no English name stands in"
 
 
-# Reading
-
-
-def page(folder: Path, body: bytes, name: str = "P19-000000000.srj.gz") -> Path:
-    return saved(folder / name, body)
-
-
-@pytest.mark.parametrize(
-    ("name", "body", "message"),
-    [
+def test_a_damaged_file_is_named_and_rows_of_another_query_are_rejected_with_a_reason(tmp_path: Path) -> None:
+    for name, body, message in (
         ("P19-000000000.srj.gz", b'{"results": ' + TRACE, r"P19-000000000\.srj\.gz: not SPARQL results in JSON"),
         ("page.srj.gz", b'{"results": {"bindings": []}}', r"page\.srj\.gz: its name has no relation"),
         ("entities-000000000.jsonl.gz", b'{"entities": 1}\n', r"entities-.*: not the entity API's JSON"),
-    ],
-)
-def test_a_damaged_file_is_named(tmp_path: Path, name: str, body: bytes, message: str) -> None:
-    with pytest.raises(LongtailError, match=message):
-        list(read_pages([page(tmp_path, body, name)], Rejects(0.0)))
-
-
-def test_rows_of_another_query_are_rejected_with_a_reason(tmp_path: Path) -> None:
+    ):
+        with pytest.raises(LongtailError, match=message):
+            list(read_pages([saved(tmp_path / name, body)], Rejects(0.0)))
     one = {"type": "uri", "value": "http://www.wikidata.org/entity/Q1"}
     no_item = {"type": "uri", "value": "http://www.wikidata.org/entity/P1"}
     rows = [{"s": one, "o": one}, {"s": one}, {"s": no_item, "o": one}]
-    path = page(tmp_path, json.dumps({"results": {"bindings": rows}}).encode())
+    path = saved(tmp_path / "P19-000000000.srj.gz", json.dumps({"results": {"bindings": rows}}))
     ((_, claims),) = read_pages([path], rejects := Rejects(1.0))
     assert claims.to_pylist() == [{"s": 1, "p": 19, "o": 1}]
     assert rejects.rows == [(path.name, 2, "unexpected_layout", "no ?s or no ?o")]
     assert (rejects.read, rejects.skipped["subject_not_an_item"]) == (3, 1)
 
 
-def test_real_results_of_other_queries_are_read_and_every_row_explained(real: Path, tmp_path: Path) -> None:
-    rows_of = {}
-    for file in sorted((real / "wikidata").glob("wikibase-sdk_*.json")):
-        rows = rows_of[file.stem.removeprefix("wikibase-sdk_")] = json.loads(file.read_bytes())["results"]["bindings"]
-        ((_, claims),) = read_pages([page(tmp_path, file.read_bytes())], rejects := Rejects(1.0))
-        assert (claims.num_rows, rejects.read, rejects.reasons()) == (0, len(rows), {"unexpected_layout": len(rows)})
-    assert len(rows_of) == 5
-    items = item_numbers([row["entity"]["value"] for row in rows_of["multi_vars_sparql_results"]])
-    assert items.to_pylist() == [3731207, None, 505932]
-    statements = item_numbers([row["statement"]["value"] for row in rows_of["sparql_results_with_statements"]])
-    assert set(statements.to_pylist()) == {None}
+# Names: those of the ids that were asked for, whatever became of them
+
+
+def texts(*values: str) -> list[dict]:
+    return [{"language": "en", "value": value} for value in values]
+
+
+def named(client: Client, wikimedia: Wikimedia, world: Wikidata, *qids: int) -> tuple[list[dict], dict[str, int]]:
+    wikimedia.pages["/api"] = world.api
+    rejects = Rejects(0.0)
+    table = fetch_names(client, f"{wikimedia.address}/api", qids, rejects)
+    rejects.check()
+    return table.to_pylist(), dict(rejects.skipped)
+
+
+def test_english_names_come_first_and_names_for_all_languages_fill_in(client: Client, wikimedia: Wikimedia) -> None:
+    mul = {"language": "mul", "value": "Kurt G."}
+    world = Wikidata({}, {"Q1": "Kurt Gödel"})
+    world.labels = {
+        "Q1": {"labels": {"en": texts("Kurt")[0], "mul": mul}, "aliases": {"en": texts("K", "Kurt"), "mul": [mul]}},
+        "Q2": {"labels": {"mul": mul}, "aliases": {"en": texts("K", "K", "")}},
+        "Q3": {"labels": [], "aliases": [], "sitelinks": []},
+    }
+    rows, skipped = named(client, wikimedia, world, 3, 1, 2)
+    assert rows == [
+        {"qid": 1, "label": "Kurt", "aliases": ["K", "Kurt G."], "wiki_title": "Kurt Gödel"},
+        {"qid": 2, "label": "Kurt G.", "aliases": ["K"], "wiki_title": None},
+    ]
+    assert skipped == {"no_english": 1}
+
+
+def test_fifty_are_asked_for_at_once_and_only_what_is_needed(client: Client, wikimedia: Wikimedia) -> None:
+    assert named(client, wikimedia, Wikidata({}, {})) == ([], {})
+    assert not wikimedia.requests
+    rows, _ = named(client, wikimedia, Wikidata({}, {}), *range(120, 0, -1))
+    assert [row["qid"] for row in rows] == list(range(1, 121))
+    asked = wikimedia.asked("/api")
+    assert sorted(len(params["ids"].split("|")) for params in asked) == [20, 50, 50]
+    rest = {"props": "labels|aliases|sitelinks", "languages": "en|mul", "sitefilter": "enwiki", "redirects": "yes"}
+    assert all(params | rest == params for params in asked)
+
+
+def test_a_redirect_counts_for_the_id_asked_and_the_missing_are_counted(client: Client, wikimedia: Wikimedia) -> None:
+    world = Wikidata({}, {"Q9": "Nine"}, redirects={"Q2": "Q9"}, missing={"Q3", "Q4"})
+    rows, skipped = named(client, wikimedia, world, 2, 3, 4, 9)
+    assert [tuple(row.values()) for row in rows] == [(qid, "Label of Q9", [], "Nine") for qid in (2, 9)]
+    assert skipped == {"missing": 2, "redirect": 1}

@@ -1,15 +1,15 @@
 """`latest` is the last whole dump by the end of the month; what the server still states is not fetched twice."""
 
 import hashlib
+import shutil
 from datetime import date
 from pathlib import Path
 
 import pytest
-from fetching import DUMPS, RAW, manifest, settings
+from fetching import RAW, manifest, settings
 from fetching import run as run_fetch
-from wikimedia_server import Dumps, Wikidata, Wikimedia
+from wikimedia_server import Dumps, Wikimedia
 
-from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
 from pipelines.sources.fetch import DOWNLOADS
@@ -65,6 +65,11 @@ def test_a_dump_that_is_not_whole_is_waited_for_and_then_the_one_before_is_taken
     with pytest.raises(Late, match=r"entities/20260928/wikidata-20260928-all\.json\.gz: not whole yet"):
         resolve(latest(dumps), now=date(2026, 10, 31))
     assert "20260907" in resolve(latest(dumps), now=date(2026, 11, 1))[0]
+    shutil.rmtree("pins")
+    for day in ("20260907", "20260928"):
+        dumps.drop("/wikidatawiki/entities", day)
+    with pytest.raises(Late, match=r"entities/: no dump of 2026-09 yet, the last one is of 20260824"):
+        resolve(latest(dumps))
 
 
 def test_the_files_of_a_wiki_are_of_one_dump_that_its_status_says_is_whole(dumps, resolve):
@@ -79,23 +84,14 @@ def test_the_files_of_a_wiki_are_of_one_dump_that_its_status_says_is_whole(dumps
     assert [url.split("/")[2] for url in resolve(urls, now=date(2026, 11, 8))] == ["20260901", "20260901"]
 
 
-def test_a_month_whose_dump_has_not_begun_is_waited_for(dumps, resolve):
-    for day in ("20260907", "20260928"):
-        dumps.drop("/wikidatawiki/entities", day)
-    with pytest.raises(Late, match=r"entities/: no dump of 2026-09 yet, the last one is of 20260824"):
-        resolve(latest(dumps))
-    assert "20260824" in resolve(latest(dumps), now=date(2026, 11, 8))[0]
-
-
-def test_a_month_that_is_gone_or_not_over_has_no_latest_dump(dumps, resolve, wikimedia):
+def test_a_month_that_is_gone_or_not_over_has_no_dump_and_late_page_views_are_waited_for(
+    dumps, resolve, wikimedia, client
+):
     with pytest.raises(LongtailError, match=r"popularity\.month is 2026-10, expected a month that is over"):
         resolve(latest(dumps), "2026-10")
     assert not wikimedia.requests
     with pytest.raises(Gone, match=r"no whole dump by the end of 2026-05, the server .* of 20260824 to 20261005"):
         resolve(latest(dumps), "2026-05")
-
-
-def test_page_views_that_are_not_there_yet_are_waited_for(dumps, client):
     later = dumps.addresses("2026-10")["pageviews"]
     with pytest.raises(Late, match=r"pageviews-202610-user\.bz2: not there yet"):
         snapshots.check_there(later, "2026-10", 31, client, date(2026, 11, 8))
@@ -104,12 +100,9 @@ def test_page_views_that_are_not_there_yet_are_waited_for(dumps, client):
     snapshots.check_there(dumps.addresses(MONTH)["pageviews"], MONTH, 31, client, AFTER)
 
 
-# Fetched
-
-
-def run(dumps: Dumps, month: str = MONTH, wikidata: params.Wikidata = DUMPS, **change) -> list[dict]:
+def run(dumps: Dumps, month: str = MONTH, **change) -> list[dict]:
     files = change.pop("files", dumps.addresses(month))
-    run_fetch(settings(files, **{"root": None} | change), wikidata, month=month)
+    run_fetch(settings(files, **{"root": None} | change), month=month)
     return list(manifest().values())
 
 
@@ -119,6 +112,8 @@ def fetched(dumps: Dumps, wikimedia: Wikimedia) -> list[dict]:
     wikimedia.version = '"one"'
     entries = run(dumps)
     assert gets(wikimedia) == ALL
+    dates = {entry["dataset"]: entry.get("date") for entry in entries}
+    assert dates == {"wikidata": "2026-09-28", "wikipedia": "2026-09-20", "pageviews": None}
     return entries
 
 
@@ -132,15 +127,6 @@ def gets(wikimedia: Wikimedia) -> list[str]:
     wikimedia.requests.clear()
     wikimedia.ranges.clear()
     return sorted(fetched)
-
-
-def test_the_manifest_has_the_address_the_date_and_the_checksum_that_latest_stood_for(dumps, fetched):
-    pinned = {entry["dataset"]: entry for entry in fetched}
-    assert pinned["wikidata"]["source"].endswith("/entities/20260928/wikidata-20260928-all.json.gz")
-    assert (pinned["wikidata"]["date"], pinned["wikipedia"]["date"]) == ("2026-09-28", "2026-09-20")
-    assert "date" not in pinned["pageviews"]
-    assert (RAW / pinned["wikidata"]["path"]).read_bytes() == b"entities of 20260928"
-    assert len(pinned["wikidata"]["sha256"]) == 64
 
 
 def test_what_has_the_version_that_the_server_still_states_is_not_fetched_twice(dumps, wikimedia, fetched):
@@ -191,13 +177,6 @@ def test_a_dump_that_is_late_ends_a_fetch_and_one_that_left_the_server_does_not(
     assert list(manifest().values()) == fetched
 
 
-def test_only_the_last_fetchs_downloads_are_kept(dumps, fetched):
-    dumps.views("2026-10", b"views of October")
-    run(dumps, "2026-10")
-    names = {file.name.split("-", 1)[1] for file in DOWNLOADS.glob("*.[gb]z*") if not file.name.endswith(".version")}
-    assert names == {"enwiki-20261001-" + PAGES, "pageviews-202610-user.bz2", "wikidata-20261005-all.json.gz"}
-
-
 def test_a_kept_download_that_is_damaged_is_named_removed_and_fetched_again(dumps, wikimedia, fetched):
     (kept,) = DOWNLOADS.glob("*-wikidata-20260928-all.json.gz")
     kept.unlink()
@@ -206,22 +185,6 @@ def test_a_kept_download_that_is_damaged_is_named_removed_and_fetched_again(dump
         run(dumps)
     run(dumps)
     assert gets(wikimedia) == ALL[2:]
-
-
-def test_what_the_query_service_said_has_the_day_on_which_it_was_asked(dumps, wikimedia):
-    world = Wikidata({"P106": [("Q1", "Q2")]}, {"Q1": "One"})
-    wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
-    at = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
-    asked = DUMPS.model_copy(update={"source": "query_service", **at})
-    before = snapshots.today().isoformat()
-    entries = run(dumps, wikidata=asked, files={"wikipedia": dumps.addresses(MONTH)["wikipedia"]})
-    days = {entry["date"] for entry in entries if entry["dataset"] == "wikidata"}
-    assert days <= {before, snapshots.today().isoformat()}
-    assert len(days) == 1
-    assert [entry["date"] for entry in entries if entry["dataset"] == "wikipedia"] == ["2026-09-20"]
-
-
-# Dates
 
 
 def file(dataset: str, day: str | None = None) -> dict:
@@ -239,28 +202,11 @@ def test_dates_further_apart_than_allowed_and_several_months_are_warned_about():
     months = snapshots.dates([file("wikidata")], [MONTH, "2021-10"])
     assert months == {"page views": ["2021-10", MONTH]}
     assert "thresholds mix popularities of several months" in snapshots.warning(months, 31)
-
-
-@pytest.mark.parametrize(("day", "apart"), [("2026-09-28", 0), ("2026-10-02", 2), ("2026-08-30", 2)])
-def test_a_date_within_the_month_is_not_apart_from_it(day, apart):
-    assert snapshots.spread({"Wikidata": [day], "page views": [MONTH]}) == apart
-
-
-@pytest.mark.parametrize(
-    ("source", "day"),
-    [
-        ("https://dumps.wikimedia.org/enwiki/20181220/enwiki-20181220-pages-articles.xml.bz2", "2018-12-20"),
-        ("wikidata/wikidata-20261109-all.json.gz", "2026-11-09"),
-        ("https://archive.example/enwiki/20181220/pages.xml", "2018-12-20"),
-        ("generated: sample world, seed 20261301", None),
-        ("psgs_w100.tsv.gz", None),
-    ],
-)
-def test_a_dumps_date_is_in_its_name_or_its_folder(source, day):
-    assert snapshots.day_of(source) == day
-
-
-def test_the_months_before_are_named_as_the_month_is() -> None:
+    for day, apart in (("2026-09-28", 0), ("2026-10-02", 2), ("2026-08-30", 2)):
+        assert snapshots.spread({"Wikidata": [day], "page views": [MONTH]}) == apart, "within the month is not apart"
+    assert snapshots.day_of("wikidata/wikidata-20261109-all.json.gz") == "2026-11-09"
+    assert snapshots.day_of("https://archive.example/enwiki/20181220/pages.xml") == "2018-12-20"
+    assert snapshots.day_of("generated: sample world, seed 20261301") is None
     assert snapshots.months_until("2021-02", 4) == ["2020-11", "2020-12", "2021-01", "2021-02"]
     base, this = "https://dumps.wikimedia.org/other/pageview_complete/monthly", "2021/2021-01/pageviews-202101-user.bz2"
     entries = [f"{base}/{this}", "views/*202101*.bz2", "other/*.bz2"]

@@ -1,35 +1,24 @@
 """Damaged files never pass for short ones."""
 
-import bz2
-import gzip
-import os
 import tracemalloc
 from collections import deque
 from itertools import chain
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
-import zstandard
+from fetching import PACK as PACKED
+from fetching import reasons
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines import bounds
 from pipelines.errors import LongtailError
+from pipelines.sources import rejects
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import (
-    BLOCK,
-    fingerprint,
-    line_spans,
-    open_blocks,
-    open_lines,
-    open_rows,
-    open_runs,
-    open_text,
-    source_files,
-)
+from pipelines.sources.streams import BLOCK, line_spans, open_blocks, open_lines, open_rows, open_runs, open_text
 
-PACK = {".bz2": bz2.compress, ".gz": gzip.compress, ".zst": zstandard.compress, "": bytes}
-PACKED = [suffix for suffix in PACK if suffix]
+PACK = PACKED | {"": bytes}
 LINES = b"first\n\nthird \xc3\xa9\nlast without newline"
 
 
@@ -91,28 +80,17 @@ def test_lines_too_long_are_not_held(tmp_path: Path, suffix: str, most: int, mon
     pack = PACK[suffix]
     long = pack(b"x" * 10_000_000) * 10  # each format's streams may follow one another
     path = saved(tmp_path, suffix, pack(b"a\n") + long + pack(b"\n \n" + b"x" * 3_000_000 + b"\nb\n") + long)
-    rejects = Rejects(1.0)
+    found = Rejects(1.0)
     tracemalloc.start()
-    rows = [(number, len(line)) for number, line in open_rows(path, rejects)]
+    rows = [(number, len(line)) for number, line in open_rows(path, found)]
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert rows == [(1, 1), (4, 3_000_000), (5, 1)]
-    assert rejects.rows == [(path.name, row, "too_long", bounds.too_long("a line for each row")) for row in (2, 6)]
-    assert rejects.read == 5
+    assert found.rows == [(path.name, row, "too_long", bounds.too_long("a line for each row")) for row in (2, 6)]
+    assert found.read == 5
     assert held < most * 1_000_000, "of a line of 100 MB"
     with pytest.raises(LongtailError, match=r"data\.jsonl.*: line 2: longer than"):
         list(open_lines(path))
-
-
-@pytest.mark.parametrize("suffix", PACKED)
-def test_streams_can_be_read_by_their_place(tmp_path: Path, suffix: str) -> None:
-    one, two, three = (PACK[suffix](data) for data in (b"one\n", b"two\n", b"three\n"))
-    path = saved(tmp_path, suffix, one + two + three)
-    assert b"".join(open_blocks(path, len(one), len(one + two))) == b"two\n"
-    assert b"".join(open_blocks(path, len(one))) == b"two\nthree\n"
-    for begin, end, said in ((len(one), len(one + two) - 1, "cut in the middle"), (len(one) + 1, None, "corrupt")):
-        with pytest.raises(LongtailError, match=said):
-            list(open_blocks(path, begin, end))
 
 
 @pytest.mark.parametrize("suffix", PACKED)
@@ -124,32 +102,42 @@ def test_a_cut_file_and_rubbish_after_a_whole_one_are_errors_that_name_it(tmp_pa
             list(open_lines(saved(tmp_path, suffix, data)))
 
 
-@pytest.mark.parametrize("page", [b"<!DOCTYPE html>\n<title>429</title>", b" \n<HTML lang=en>", b"\xef\xbb\xbf<html>"])
-def test_an_error_page_is_no_data(tmp_path: Path, page: bytes) -> None:
-    """tests/sources/test_spoilt_files.py has every reader before what is missing, empty, cut or a page."""
-    with pytest.raises(LongtailError, match="an HTML page, expected data"):
-        list(open_lines(saved(tmp_path, "", page)))
-
-
 def test_bytes_that_are_no_utf8_name_file_and_line(tmp_path: Path) -> None:
     with pytest.raises(LongtailError, match=r"data\.jsonl: line 2: not UTF-8 at byte 3 \(0xff\)"):
         list(open_text(saved(tmp_path, "", b"good\nbad\xff\n")))
 
 
-def test_a_folder_of_hidden_files_holds_no_data(tmp_path: Path) -> None:
-    (tmp_path / ".about.md").write_text("# Nothing")
-    with pytest.raises(LongtailError, match="no files"):
-        source_files(tmp_path)
-    (tmp_path / "b.txt").touch()
-    (tmp_path / "a.txt").touch()
-    assert [file.name for file in source_files(tmp_path)] == ["a.txt", "b.txt"]
+# Bad rows are counted all and kept up to a bound, whoever reads which part of an input
 
 
-def test_a_dump_is_told_from_another_of_its_name_size_and_time_by_its_ends(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.sources.streams.ENDS", 4)
-    path, seen = tmp_path / "dump.json", set()
-    for data in (b"head middle tail", b"Head middle tail", b"head middle taiL"):
-        path.write_bytes(data)
-        os.utime(path, (1, 1))
-        seen.add(fingerprint(path))
-    assert len(seen) == 3
+def of(rows: int, bad: int, reason: str = "bad", max_share: float = 1.0) -> Rejects:
+    part = Rejects(max_share)
+    part.read = rows
+    for row in range(1, bad + 1):
+        part.add("in/file", row, reason, "x" * 500)
+    return part
+
+
+def test_more_bad_rows_than_are_kept_are_still_counted(tmp_path, monkeypatch):
+    monkeypatch.setenv("LONGTAIL_REJECTS_KEPT", "5")
+    whole = of(10, 3, "first")
+    whole.take(of(20, 4, "second"), rows_before=10)
+    assert reasons(whole) == [*((row, "first") for row in (1, 2, 3)), (11, "second"), (12, "second")]
+    assert whole.metrics() == {"rejected": 7, "rejected.first": 3, "rejected.second": 4}
+    whole.write(tmp_path / "rejects.parquet")
+    assert pq.read_table(tmp_path / "rejects.parquet").num_rows == 5
+    again = Rejects.decoded(whole.encoded(), 1.0)
+    assert (again.rows, again.bad, again.read) == (whole.rows, whole.bad, 30)
+
+
+def test_rows_that_are_not_kept_count_towards_the_share_and_a_long_bad_input_is_given_up(monkeypatch):
+    monkeypatch.setenv("LONGTAIL_REJECTS_KEPT", "1")
+    with pytest.raises(LongtailError, match=r"file: 6 of 10 rows rejected, expected at most 50%"):
+        of(10, 6, max_share=0.5).check()
+    of(10, 5, max_share=0.5).check()
+    whole = Rejects(0.1)
+    with pytest.raises(LongtailError, match=r"file: 6000 of 10000 rows rejected"):
+        whole.take(of(rejects.FIRST_CHECK, 6000))
+    part = of(rejects.FIRST_CHECK, 1000, max_share=0.1)
+    with pytest.raises(LongtailError, match="1001 of 10000 rows rejected"):
+        part.add("in/file", 1, "bad")

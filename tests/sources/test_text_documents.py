@@ -9,17 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fetching import saved
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from fetching import reasons, saved
 
+from pipelines import draws
 from pipelines.errors import LongtailError
+from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.text_documents import Article, is_psgs, read_documents, read_psgs, read_wikitext, text_id
-
-
-def reasons(rejects: Rejects) -> list[tuple[int, str]]:
-    return [(row, reason) for _, row, reason, _ in rejects.rows]
 
 
 def read(reader, path: Path, max_share: float = 1.0) -> tuple[list, Rejects]:
@@ -47,7 +43,7 @@ def test_documents_carry_subset_row_and_an_id_that_only_the_text_decides(tmp_pat
     assert [d.id for d in one] == [two[1].id, two[0].id] == [text_id("a b"), text_id("c")]
 
 
-def test_bad_lines_are_named_and_the_rest_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_lines_and_bad_parquet_are_named_and_the_rest_is_kept(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.2")
     bad = (b"{cut", b'{"text": 3}', b'{"texts": "x"}', line(" \n"), b'{"text": "caf\xe9"}', line("x" * 300_000))
     documents, rejects = read(read_documents, lines(tmp_path, line("good"), *bad, b"", line("too")))
@@ -55,6 +51,21 @@ def test_bad_lines_are_named_and_the_rest_is_kept(tmp_path: Path, monkeypatch: p
     expected = ["bad_json", "unexpected_layout", "unexpected_layout", "no_text", "not_utf8", "too_long"]
     assert reasons(rejects) == list(enumerate(expected, start=2))
     assert rejects.read == 8
+    path = tmp_path / "a.parquet"
+    offsets = pa.array([0, 1, 3], pa.int32()).buffers()[1]
+    pq.write_table(pa.table({"text": pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"a\xff\xfe"))}), path)
+    documents, rejects = read(read_documents, path)
+    assert [d.text for d in documents] == ["a"]
+    assert reasons(rejects) == [(2, "not_utf8")]
+    for columns, names, reader, said in (
+        ([["x"], ["y"]], ["text", "text"], read_documents, "two columns 'text', expected one of each name"),
+        ([[1], ["x"]], ["text", "content"], read_documents, "columns text, content, expected a column `text`"),
+        ([["x"]], ["page"], read_wikitext, "columns page, expected a column `text`"),
+        ([pa.nulls(2, pa.string())], ["text"], read_wikitext, "no article, expected lines ' = Title = '"),
+    ):
+        pq.write_table(pa.table(columns, names=names), path)
+        with pytest.raises(LongtailError, match=rf"a\.parquet: {said}"):
+            read(reader, path)
 
 
 TEXTS = ["a", "b c", None, " "]
@@ -73,30 +84,6 @@ def test_parquet_gives_the_same_documents_as_json_lines(tmp_path: Path, columns:
     assert documents == [(text_id("a"), "a", subsets[0], 1, ""), (text_id("b c"), "b c", subsets[1], 2, "")]
     assert reasons(rejects) == [(3, "no_text"), (4, "no_text")]
     assert rejects.read == 4
-
-
-def test_bad_parquet_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    offsets = pa.array([0, 1, 3], pa.int32()).buffers()[1]
-    pq.write_table(pa.table({"text": pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"a\xff\xfe"))}), path)
-    documents, rejects = read(read_documents, path)
-    assert [d.text for d in documents] == ["a"]
-    assert reasons(rejects) == [(2, "not_utf8")]
-    for columns, names, said in (
-        ([["x"], ["y"]], ["text", "text"], "two columns 'text', expected one of each name"),
-        ([[1], ["x"]], ["text", "content"], "columns text, content, expected a column `text`"),
-    ):
-        pq.write_table(pa.table(columns, names=names), path)
-        with pytest.raises(LongtailError, match=rf"a\.parquet: {said}"):
-            read(read_documents, path)
-
-
-def test_the_real_excerpts(real: Path) -> None:
-    documents, rejects = read(read_documents, real / "pile/pile_sample.jsonl.zst")
-    assert (len(documents), len({d.id for d in documents}), len({d.subset for d in documents})) == (547, 547, 10)
-    assert not rejects.rows
-    c4 = [d for path in sorted((real / "c4").glob("*.gz")) for d in read_documents(path, rejects)]
-    assert (len(c4), {d.subset for d in c4}) == (30, {""})
 
 
 # DPR's passages
@@ -162,18 +149,6 @@ def test_an_article_reaches_from_the_blank_line_before_its_title_to_the_next_one
     assert [article.text for article in read(read_wikitext, windows)[0]] == [ONE, TWO]
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(lines=st.lists(st.sampled_from([" ", "", " = A = ", " = = B = = ", " text ", "= C =", " = = ", "\x85\u2028"])))
-def test_articles_and_what_is_before_them_are_the_file(tmp_path: Path, lines: list[str]) -> None:
-    text = "".join(f"{line}\n" for line in [*lines, "", " = Last = "])
-    articles, rejects = read(read_wikitext, tokens(tmp_path, text))
-    joined = "".join(article.text for article in articles)
-    assert text.endswith(joined)
-    assert rejects.reasons() == ({"no_title": 1} if text.removesuffix(joined).strip(" \n") else {})
-    assert articles[-1].title == "Last"
-    assert all(article.text.strip("\n ").startswith(f"= {article.title} =") for article in articles)
-
-
 def test_bad_articles_are_named_and_the_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.01")
     line, lines = f" \n = Line = \n \n {'x' * 20_000} \n", " \n = Lines = \n \n" + f" {'x' * 90} \n" * 200
@@ -191,19 +166,6 @@ def test_bad_articles_are_named_and_the_others_kept(tmp_path: Path, monkeypatch:
     assert held < 2_000_000
 
 
-@pytest.mark.parametrize(
-    ("columns", "said"),
-    [
-        ({"page": ["x"]}, "columns page, expected a column `text`"),
-        ({"text": pa.array([None, None], pa.string())}, "no article, expected lines ' = Title = '"),
-    ],
-)
-def test_parquet_without_articles_is_named(tmp_path: Path, columns: dict, said: str) -> None:
-    pq.write_table(pa.table(columns), tmp_path / "train.parquet")
-    with pytest.raises(LongtailError, match=rf"train\.parquet: {said}"):
-        read(read_wikitext, tmp_path / "train.parquet")
-
-
 @pytest.mark.parametrize(("split", "words"), [("valid", 217_646), ("test", 245_569)])
 def test_the_real_files_have_the_articles_and_words_that_were_published(real: Path, split: str, words: int) -> None:
     path = real / f"wikitext-2/wikitext-2.{split}.txt"
@@ -212,3 +174,27 @@ def test_the_real_files_have_the_articles_and_words_that_were_published(real: Pa
     assert len(texts) == rejects.read == 60
     assert "".join(texts).encode() == path.read_bytes()
     assert sum(len(text.split()) + text.count("\n") for text in texts) == words  # a line's end is a word, <eos>
+
+
+# C4's sample: a draw by hash of its texts, whatever their files
+
+
+def shard(path: Path, *texts: str) -> Path:
+    return saved(path, "\n".join(json.dumps({"text": text}) for text in texts))
+
+
+def test_a_sample_is_drawn_from_all_files_text_by_text(tmp_path):
+    texts = [f"{number} " + "é" * 500 for number in range(4000)]  # 4 MB
+    paths = [shard(tmp_path / f"{i}.json.gz", *texts[i::4]) for i in range(4)]
+    sample = c4.draw_sample(paths, 1, 0, Rejects(0.0))
+    drawn = list(c4.read_sample(paths, sample))
+    assert len(drawn) == sample.texts
+    assert sum(len(text.encode()) for text in drawn) == sample.size
+    assert 1_000_000 <= sample.size < 1_003_000
+    of_files = [sum(text in set(texts[i::4]) for text in drawn) for i in range(4)]
+    assert min(of_files) > 200  # of some 250 each
+    by_hash = sorted(texts, key=lambda text: draws.uniform(0, "c4", text))
+    assert set(drawn) == set(by_hash[: len(drawn)])
+    again = c4.draw_sample(paths[::-1], 1, 0, Rejects(0.0))
+    assert set(c4.read_sample(paths[::-1], again)) == set(drawn)
+    assert set(c4.read_sample(paths, c4.draw_sample(paths, 1, 1, Rejects(0.0)))) != set(drawn)
