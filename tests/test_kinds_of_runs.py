@@ -12,6 +12,10 @@ import systems
 import yaml
 from finished_run import Checkout, copy_tracked
 
+from flows import profiles
+from pipelines import params_file
+from pipelines.world.generator import write_world
+
 MADE = systems.make()
 
 
@@ -57,6 +61,40 @@ def sources(tmp_path) -> Path:
         (tmp_path / "sources" / name).parent.mkdir(parents=True)
         systems.popqa(tmp_path / "sources" / name, MADE)
     return tmp_path / "sources"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("profile", "brought", "left_out", "section", "no_section"),
+    [
+        (
+            "wikipedia",
+            {"chunk@wikipedia", "train_lsr@dense", "tune_thresholds@popularity"},
+            "score_lm",
+            "adaptive",
+            "replug",
+        ),
+        (
+            "pile",
+            {"chunk@pile", "train_lsr@dense", "score_lm@pile-tiny"},
+            ("questions", "answer"),
+            "replug",
+            "adaptive",
+        ),
+    ],
+)
+def test_one_corpus_gives_what_there_is_something_for(
+    run, sources, root, profile, brought, left_out, section, no_section
+):
+    settings = params_file.parse(yaml.safe_load(profiles.compose("tiny", root)))
+    write_world(sources, settings.seed, settings.world)
+    run.set_params(profile, sources)
+    run.longtail("run")
+    stages = set(run.hashes())
+    assert brought <= stages
+    assert not {name for name in stages if name.startswith(left_out)}
+    assert f'id="{section}"' in run.report
+    assert f'id="{no_section}"' not in run.report
 
 
 @pytest.mark.slow

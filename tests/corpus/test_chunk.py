@@ -208,6 +208,19 @@ def test_subsets_are_drawn_by_weight(tokenizer):
         make(tokenizer, chosen(documents=300, weights={"Set9": 1.0}))
 
 
+def test_of_copies_in_two_subsets_the_weightier_one_stays_in_any_round(tokenizer, monkeypatch):
+    rows = [(text_of(i), name) for i in range(100) for name in ("Light", "Heavy")]
+    lines = [json.dumps({"text": text, "meta": {"pile_set_name": name}}) for text, name in rows]
+    write_pile([], extra="\n".join(lines).encode())
+    for characters in (0.5, 100.0):
+        monkeypatch.setattr(sample, "CHARACTERS_PER_TOKEN", characters)
+        settings = chosen(share=0.0, documents=200, weights={"Light": 1.0, "Heavy": 3.0})
+        _, docs, *_ = make(tokenizer, settings, out=str(characters))
+        assert {doc["source"] for doc in docs} == {"Heavy"}
+        assert len({doc["id"] for doc in docs}) == len(docs) == 200
+    assert_same_bytes("0.5", "100.0")
+
+
 # Passages, and rows with a title and a text
 
 TEXTS = [text_of(i) for i in range(60)]
