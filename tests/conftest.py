@@ -13,10 +13,13 @@ import small_results
 import waiting
 import wikimedia_server
 import yaml
+from hypothesis import HealthCheck, settings
 from once import once
 
 from pipelines import pool, web
 
+settings.register_profile("on any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("on any machine")
 pytest_plugins = ["small_project", "chromium", "systems", "finished_run"]
 ROOT = Path(__file__).resolve().parents[1]
 EMPTY_DATABASES = """

@@ -23,7 +23,7 @@ def bins_by_hand(said, ids):
 
 
 @given(st.integers(10, 40), st.integers(0, 99), st.sampled_from([None, 2, 5]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_the_calibration_error_is_its_definition(n, seed, levels):
     answers = made(n, seed, levels=levels)
     said, right = answers.confidence, answers.right
@@ -35,7 +35,7 @@ def test_the_calibration_error_is_its_definition(n, seed, levels):
 
 
 @given(st.integers(1, 12), st.integers(0, 99), st.integers(1, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_isotonic_regression_is_the_largest_of_least_means(n, seed, levels):
     """The min-max formula over the distinct confidences, (least b >= i) of the means from a to b, (most a <= i)."""
     answers = made(n, seed, levels=levels)
@@ -72,7 +72,7 @@ def test_what_says_too_much_is_found_out_and_mended():
 
 
 @given(st.integers(1, 15), st.integers(0, 99), st.sampled_from([None, 1, 3]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_area_of_risk_is_its_definition_whatever_is_drawn(n, seed, levels):
     answers = made(n, seed, levels=levels)
     times = np.random.default_rng(seed).integers(0, 3, (n, 4))

@@ -83,7 +83,7 @@ def test_the_params_say_how_strong_the_prior_is_and_how_many_cuts_there_are():
 
 
 @given(st.integers(0, 1000), st.integers(1, 30), st.floats(0.01, 1.0))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_where_retrieving_costs_the_best_cut_is_that_of_accuracy_less_cost(seed, n, weight):
     rng = np.random.default_rng(seed)
     costs = {"closed_cost": rng.integers(0, 3, n) / 1.0, "augmented_cost": rng.integers(0, 9, n) / 1.0}

@@ -29,7 +29,6 @@ def adaptive_right(popularity, closed, augmented, times, cut):
 
 
 @given(questions())
-@settings(deadline=None)
 @example((np.array([0.0]), np.array([False]), np.array([True]), np.array([[True, False, True]])))
 @example((np.full(4, 7.0), np.zeros(4, bool), np.ones(4, bool), np.ones((4, 3), bool)))
 def test_exact_is_the_lowest_of_the_best_cuts(drawn):
@@ -42,7 +41,6 @@ def test_exact_is_the_lowest_of_the_best_cuts(drawn):
 
 
 @given(questions())
-@settings(deadline=None)
 def test_a_question_counted_thrice_is_one_that_is_there_three_times(drawn):
     popularity, closed, augmented, train = drawn
     gains = augmented.astype(int) - closed
@@ -56,7 +54,7 @@ def test_a_question_counted_thrice_is_one_that_is_there_three_times(drawn):
 
 
 @given(st.lists(questions(lowest=1, most=12), min_size=1, max_size=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_bins_are_the_notebooks_to_the_same_numbers(relations):
     names = ("relation", "popularity", "closed", "augmented")
     frames = [pd.DataFrame(dict(zip(names, (f"P{i}", *own[:3]), strict=True))) for i, own in enumerate(relations)]

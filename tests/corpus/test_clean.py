@@ -79,7 +79,7 @@ def by_the_parser(wikitext: str) -> str | tuple[str]:
         return text_or_error(wikitext)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(st.sampled_from(MARKS + BREAKS), max_size=40).map("".join))
 @example("mailto:\r")
 @example("{{convert|5\n|km}}" * 150 + "{{nowrap|a}}")

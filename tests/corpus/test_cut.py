@@ -24,7 +24,7 @@ def ends_of(tokens: Tokens, text: int) -> np.ndarray:
     return tokens.ends[first : first + tokens.counts[text]]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     texts=st.lists(st.tuples(TEXT, st.booleans()), max_size=5),
     size=st.integers(1, 20),
@@ -67,7 +67,7 @@ def test_pieces_join_to_the_wanted_texts_and_have_exactly_n_tokens(encoder, fold
             assert tokenizer.decode(ids[last - length : last].tolist(), skip_special_tokens=False) == part
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(text=TEXT, context=st.integers(1, 9), continuation=st.integers(1, 9), shift=st.floats(0, 1, exclude_max=True))
 @example(text=WIDE * 6, context=3, continuation=4, shift=0.5)
 def test_separate_windows_follow_one_another(encoder, text, context, continuation, shift):
@@ -88,7 +88,7 @@ def test_separate_windows_follow_one_another(encoder, text, context, continuatio
     assert shown.decode() in text
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(text=TEXT, context=st.integers(1, 9), stride=st.integers(1, 9))
 @example(text=WIDE * 6, context=3, stride=4)
 def test_rolling_windows_predict_every_token_once(encoder, text, context, stride):

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.lm.ragged import Ragged
@@ -34,7 +34,6 @@ def by_hand(text: list[int], documents: list[list[int]]) -> list[int]:
     return [min(n, copying.LONGEST) for n in longest]
 
 
-@settings(deadline=None)
 @given(texts=st.lists(st.tuples(TOKENS, st.lists(TOKENS, max_size=3)), min_size=1, max_size=3))
 def test_a_token_has_the_longest_ngram_of_its_text_that_one_of_its_documents_has(texts):
     documents = [document for _, of_text in texts for document in of_text]

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -51,7 +51,6 @@ def _log(fraction):
 
 
 @pytest.mark.parametrize("name", list(ensemble.MIXTURES))
-@settings(deadline=None)
 @given(table=tables())
 def test_the_mixture_is_the_papers_equation_by_token_or_of_whole_sequences_in_exact_arithmetic(name, table):
     """Empty places have similarity -inf and no weight; where all are empty, they have equal weights."""

@@ -10,7 +10,7 @@ import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 import scored_texts
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -35,7 +35,6 @@ def texts(draw):
     return Texts(ids, real * 2, lengths, closed, log_probs, similarities, names)
 
 
-@settings(deadline=None)
 @given(made=texts(), mixture=st.sampled_from(list(ensemble.MIXTURES)), temperature=st.sampled_from([1.0, 0.1]))
 def test_responsibility_is_its_definition_in_plain_probabilities_and_shares_add_up(made, mixture, temperature):
     found = responsibility.attribute(made, temperature, mixture)

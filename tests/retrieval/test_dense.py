@@ -66,7 +66,7 @@ def test_each_kind_reaches_the_recall_that_was_asked_for_and_says_so(indexes, ki
     assert kind not in ("flat", "ivf_flat") or same.tolist() == [0, 2000, 2001, 2002, 2003]
 
 
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=40)
 @hypothesis.given(
     kind=st.sampled_from(KINDS),
     k=st.one_of(st.integers(1, 60), st.sampled_from([COUNT - 1, COUNT, COUNT + 7])),

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from fetching import PACK as PACKED
 from fetching import reasons
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines import bounds
@@ -43,7 +43,6 @@ def test_lines_come_decompressed_by_suffix(tmp_path: Path, suffix: str) -> None:
 LINE = st.binary(max_size=30).map(lambda line: line.replace(b"\n", b""))
 
 
-@settings(deadline=None)
 @given(st.lists(LINE, min_size=1), st.integers(1, 60), st.integers(1, 9))
 def test_runs_are_whole_lines_and_end_where_the_data_say(tmp_path_factory, lines, size, read_at_once) -> None:
     data = b"begin\n" + b"\n".join(lines)
