@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from pipelines import params
 from pipelines.corpus import tokenizer as module
+from pipelines.corpus import training_files
 from pipelines.corpus.tokenizer import copy_pretrained, encode, open_tokenizer, raw_texts, train
 from pipelines.errors import LongtailError
 
@@ -73,6 +74,8 @@ def test_only_the_first_megabytes_of_each_data_set_are_read(tmp_path):
     assert found == ["pile0", "pile1", "pile2", "c40 x", "c41 x", "c42 x"]
     with pytest.raises(LongtailError, match="wikipedia: no files"):
         list(raw_texts(tmp_path, chosen.model_copy(update={"text": ["wikipedia"]})))
+    with pytest.raises(LongtailError, match=r"pile/docs\.parquet: no such file, expected a corpus"):
+        training_files(tmp_path, ["pile"])
 
 
 def test_a_local_pretrained_tokenizer_is_copied_and_one_that_cannot_be_had_is_named(folder, tmp_path, monkeypatch):

@@ -82,9 +82,11 @@ def table(name):
     return pq.read_table(attribution.OUT / f"pile/{name}.parquet").to_pylist()
 
 
-@pytest.mark.parametrize(("temperature", "mixture"), [(1.0, "token_mixture"), (0.3, "sequence_mixture")])
-def test_every_token_is_written_with_its_shares_whatever_the_blocks(project, monkeypatch, capsys, temperature, mixture):
-    monkeypatch.setattr(attribution, "BLOCK", 2)
+@pytest.mark.parametrize(("block", "temperature", "mixture"), [(2, 1.0, "token_mixture"), (1, 0.3, "sequence_mixture")])
+def test_every_token_is_written_with_its_shares_whatever_the_blocks(
+    project, monkeypatch, capsys, block, temperature, mixture
+):
+    monkeypatch.setattr(attribution, "BLOCK", block)
     project.params.replug = SimpleNamespace(top_k=2, temperature=temperature, mixture=mixture)
     attribution.attribute(project.params, "pile")
     assert "attribute@pile: 100%|██████████| 6/6 " in capsys.readouterr().err
