@@ -1,6 +1,5 @@
 """Small models with random weights in Hugging Face's layout, for tests that need a real one and not a good one."""
 
-import shutil
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -73,13 +72,6 @@ def cross_encoder(folder: Path, *, labels: int = 1, seed: int = 0, spread: float
     own.backend_tokenizer.post_processor = processors.TemplateProcessing(**special)
     shape = ENCODER | {"initializer_range": spread, "num_labels": labels}
     return save(folder, BertForSequenceClassification, BertConfig, own, seed, **shape)
-
-
-def as_bin(source: Path, folder: Path, model: PreTrainedModel) -> Path:
-    """A copy of the folder `source`, of that model, with its weights in pytorch_model.bin and not in safetensors."""
-    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    torch.save(model.state_dict(), folder / "pytorch_model.bin")
-    return folder
 
 
 def dpr(folder: Path, kind: type[PreTrainedModel], seed: int) -> Path:
