@@ -31,7 +31,16 @@ asyncio.run(provide_database_interface().create_db())
 from mlflow import MlflowClient
 MlflowClient("sqlite:///mlflow.db").search_experiments()
 """
-FIRST = ("test_end_to_end.py", "flows", "test_stages_on_workers.py", "report", "lsr", "test_http_faults.py")
+FIRST = (
+    "test_kinds_of_runs.py",
+    "test_end_to_end.py",
+    "flows",
+    "test_stages_on_workers.py",
+    "test_benchmarks.py",
+    "report",
+    "lsr",
+    "test_http_faults.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
