@@ -89,18 +89,18 @@ def _explained(parts: dict, retriever: str, *, uses_lms: bool) -> list[str]:
     notes = []
     if uses_lms and parts["answered"]:
         notes += [
-            "All of these methods answer every question:",
+            "All of these methods answer every question; the section ways can leave some out:",
             "  closed_book: the question alone",
             f"  bm25, dense: with the best passage, found by words (BM25) or by the encoder {retriever} (dense)",
             "  genread: the language model first writes a passage itself",
         ]
-        notes += ["  replug: an ensemble of replug.top_k prompts, each with another passage"] * bool(parts["ensembles"])
+        notes += ["  replug: an ensemble of replug.top_k prompts, each with another passage"] * bool(parts["corpora"])
         notes += ["  lsr, replug_lsr: as dense and replug, by the tuned encoder"] * bool(parts["tuned"])
     if parts["corpora"] and not parts["passages"]:
         notes.append("passages are question sets that come with passages, to measure recall on; datastore is searched.")
     if uses_lms:
         short = ["answer.max_questions: 60 (too few for thresholds, which need about 200)"] * bool(parts["answered"])
-        short += ["ensembles: [] (no replug)"] * bool(parts["answered"] and parts["ensembles"])
+        short += ["ways: {replug: []} (no ensembles of passages)"] * bool(parts["answered"])
         short += ["logprobs.max_queries: 100 (fewer texts scored)"] * bool(parts["scored"])
         notes.append(f"For a short run: {', '.join(short)}.")
     return notes
@@ -143,10 +143,7 @@ def _parts(files: dict[str, list[Path]], retriever: str, *, lsr: bool) -> tuple[
         "benchmarks": benchmarks if datastore else [],
         "passages": ["retrieval"] if "retrieval" in files and datastore else [],
         "tokenizers": ["documents"] if corpora else [],
-        "ensembles": [retriever] if corpora else [],
         "tuned": [retriever] if lsr and corpora else [],
-        "hybrids": [],
-        "rerankers": [],
         "rules": ["popularity"] if answered else [],
         "exposure": [name for name in (*["c4"] * bool(knowledge), *corpora) if answered and name != "wikitext"],
     }
@@ -284,7 +281,7 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
     if choices.parts["answered"]:
         each = answers(choices.parts, sections["retrievers"], {"max_questions": 1} | answer, top_k)
         of_each = each.prompts // len(choices.parts["answered"])
-        replugs = top_k * (len(choices.parts["ensembles"]) + len(choices.parts["tuned"]))
+        replugs = top_k * (len(sections["retrievers"]) + len(choices.parts["tuned"]))
         notes["replug"].append(
             f"These are {replugs} of the {of_each} prompts that a question makes, so fewer save the most time."
         )

@@ -11,7 +11,7 @@ import psutil
 
 from flows.model_folders import Encoder, LanguageModel
 from pipelines.lsr import speed, workload
-from pipelines.params import Compute
+from pipelines.params import Compute, Ways
 
 GIB = 1 << 30
 TOKENS = 128  # of a document
@@ -38,7 +38,11 @@ def answers(parts: dict, retrievers: Sequence[str], answer: dict, top_k: int) ->
     return workload.answers(
         SimpleNamespace(
             parts=SimpleNamespace(**parts),
-            retrievers=retrievers,
+            ways=Ways(
+                plain=["closed_book", "genread", "bm25"] * bool(retrievers),
+                **{"dense": retrievers, "replug": retrievers, "lsr": parts["tuned"], "replug_lsr": parts["tuned"]},
+                **{"hybrid": [], "reranked": []},
+            ),
             answer=SimpleNamespace(**answer, passages=1, new_tokens=NEW_TOKENS),
             chunk=SimpleNamespace(tokens=TOKENS),
             replug=SimpleNamespace(top_k=top_k),

@@ -86,13 +86,20 @@ def indexes(chosen: SimpleNamespace) -> list[str]:
 
 
 def hybrids(chosen: SimpleNamespace) -> list[str]:
-    """The hybrids of a run by their short names; `chosen` as for `indexes`."""
-    return [short("hybrid", name, chosen.retrievers) for name in chosen.retrievers if name in chosen.parts.hybrids]
+    """The hybrids of a run by their short names; `chosen` are params with the sections retrievers and ways."""
+    return [short("hybrid", name, chosen.retrievers) for name in chosen.retrievers if name in chosen.ways.hybrid]
 
 
 def reranked(chosen: SimpleNamespace) -> list[str]:
-    """The main retriever with its documents reranked, if the run does that; `chosen` as for `indexes`."""
-    return ["reranked"] * bool(chosen.parts.rerankers)
+    """The main retriever with its documents reranked, if the run does that; `chosen` as for `hybrids`."""
+    return ["reranked"] * bool(chosen.ways.reranked)
+
+
+def with_one_passage(chosen: SimpleNamespace) -> list[str]:
+    """The ways of a run in which the LM reads its passages in one prompt, by their short names; `chosen` as above."""
+    by_retriever = [(kind, name) for kind in ("dense", "lsr") for name in getattr(chosen.ways, kind)]
+    found = [*chosen.ways.plain, *(short(kind, name, chosen.retrievers) for kind, name in by_retriever)]
+    return [name for name in ordered([*found, *hybrids(chosen), *reranked(chosen)]) if name != "closed_book"]
 
 
 def indexes_of(kind: str, name: str) -> list[tuple[str, str]]:

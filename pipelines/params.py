@@ -128,10 +128,7 @@ class Parts(Section):
     benchmarks: list[str]  # tasks that the language models are tested on
     passages: list[str]  # sets of questions with passages that retrievers are compared on
     tokenizers: list[Literal["documents"]]  # what cuts corpora into tokens
-    ensembles: list[str]  # of retrievers: REPLUG answers question sets with the documents of these, untuned
     tuned: list[str]  # of retrievers: LSR tunes these to the language model lsr.lm
-    rerankers: list[Literal["cross-encoder"]]  # what puts the main retriever's best documents into another order
-    hybrids: list[str]  # of retrievers: BM25's documents and those of these, untuned, fused by reciprocal rank
     rules: list[Literal["popularity"]]  # by which the closed-book or the augmented answer is chosen
     exposure: list[str] = Field(default_factory=list)  # texts whose documents with subjects and answers are counted
 
@@ -141,6 +138,18 @@ class Parts(Section):
         uses = {"question_sets": "questions", "benchmarks": "benchmark"}
         uses |= dict.fromkeys(("corpora", "exposure"), "documents")
         return known(value, catalogue.names(uses.get(info.field_name, info.field_name)))
+
+
+class Ways(Section):
+    """How question sets are answered: a list for each way, empty for none. Most lists name retrievers."""
+
+    plain: list[Literal["closed_book", "genread", "bm25"]]  # without a retriever that is trained
+    dense: list[str]  # with the best passages of these, untuned
+    lsr: list[str]  # the same of parts.tuned, tuned
+    hybrid: list[str]  # with BM25's documents and those of these, untuned, fused by reciprocal rank
+    reranked: list[Literal["cross-encoder"]]  # with the main retriever's, in the order of the section reranker
+    replug: list[str]  # with an ensemble over the documents of these, untuned
+    replug_lsr: list[str]  # the same of parts.tuned, tuned
 
 
 class Params(Section):
@@ -166,8 +175,9 @@ class Params(Section):
     lms: list[LMName]  # the language models that run; the first is the main one, which the report's findings are of
     retriever: dict[RetrieverName, Retriever]
     retrievers: list[RetrieverName]  # the retrievers that run; the first is the main one (methods.py)
-    reranker: Reranker | None  # what parts.rerankers runs; null: none
+    reranker: Reranker | None  # what ways.reranked runs; null: none
     parts: Parts
+    ways: Ways
     lm_text: Literal["raw/c4", "corpus"]  # what a language model is trained on: C4, or the corpora
     index: Index
     lsr: LSR
@@ -220,10 +230,27 @@ class Params(Section):
                 if corpus.test_files or (corpus.query_share and info.data["queries"].test_share)
             ]
             names = info.data["lms"], info.data["retrievers"]
-            if parts.rerankers and not (info.data.get("reranker") and info.data["retrievers"]):
-                raise ValueError("rerankers: need the section reranker, and one of retrievers")
             _check_parts(parts, info.data["corpus"], tested, *names, info.data["popqa"])
         return parts
+
+    @field_validator("ways")
+    @classmethod
+    def _of_the_retrievers(cls, ways: Ways, info: ValidationInfo) -> Ways:
+        if not {"parts", "retrievers", "reranker"} <= set(info.data):
+            return ways
+        tuned, retrievers = info.data["parts"].tuned, info.data["retrievers"]
+        for way in ("dense", "lsr", "hybrid", "replug", "replug_lsr"):
+            names, of = (tuned, "parts.tuned") if way.endswith("lsr") else (retrievers, "retrievers")
+            if not _each_once(getattr(ways, way), names):
+                raise ValueError(f"{way}: should be among {of}")
+        if ways.reranked and not (info.data["reranker"] and retrievers):
+            raise ValueError("reranked: needs the section reranker, and one of retrievers")
+        return ways
+
+
+def _each_once(listed: list[str], names: list[str]) -> bool:
+    """Whether a list has names of `names` only, each at most once."""
+    return set(listed) <= set(names) and len(set(listed)) == len(listed)
 
 
 def _check_language(spoken: str, parts: Parts, popqa: PopQA) -> None:
@@ -254,10 +281,7 @@ def _check_parts(
         (parts.tokenizers or not parts.corpora, "tokenizers: corpora need it to be [documents]"),
         (retrievers or not parts.corpora, "corpora: need at least one of retrievers"),
         (parts.corpora or not retrievers, "corpora: retrievers search them, and there are none"),
-        *(
-            (set(names) <= set(retrievers) and len(set(names)) == len(names), f"{key}: should be among retrievers")
-            for key, names in (("ensembles", parts.ensembles), ("tuned", parts.tuned), ("hybrids", parts.hybrids))
-        ),
+        (_each_once(parts.tuned, retrievers), "tuned: should be among retrievers"),
         (parts.corpora or not parts.tuned, "tuned: a retriever is tuned on corpora, and there are none"),
         (lms or not (parts.tuned or parts.scored or parts.benchmarks), "tuned, scored, benchmarks: need one of lms"),
         (parts.answered or not parts.rules, "rules: thresholds need a question set in answered"),

@@ -18,7 +18,7 @@ from pipelines import methods, params_file
 from pipelines.retrieval import bm25_build, index
 
 SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "retrievers", "reranker", "parts", "index", "lsr", "logprobs")
-SECTIONS += ("language", "replug", "answer", "report")
+SECTIONS += ("language", "replug", "answer", "report", "ways")
 UNTUNED, TUNED = methods.encoder("dense", "dense"), methods.encoder("lsr", "dense")
 SMALL = {
     "compute": {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"},
@@ -112,7 +112,7 @@ def two_retrievers(project):
     changed |= {"query_prefix": "query: Velm ", "document": "passage: Norland {title} {text}"}
     project.settings["retriever"]["e5"] = project.settings["retriever"]["dense"] | changed
     project.settings["retrievers"] = ["dense", "e5"]
-    project.settings["parts"]["tuned"] = project.settings["parts"]["ensembles"] = ["dense", "e5"]
+    project.settings["parts"]["tuned"] = ["dense", "e5"]
     project.params = _params(project.settings)
     of_retriever = methods.with_retriever(project.params, "e5")
     for seed, kind in enumerate(("dense", "lsr"), 7):

@@ -23,8 +23,12 @@ TUNING = params.Thresholds(imported="all", pairs=[], **_SEARCHED, **_COUNTED)
 _QUESTIONS = {"question_sets": ["popqa", "entityquestions", "nq"], "answered": ["popqa", "entityquestions"]}
 _CORPORA = {"corpora": ["wikipedia", "pile", "wikitext"], "datastore": "wikipedia", "scored": ["pile", "wikitext"]}
 _LISTS = {"knowledge": ["wikidata"], "benchmarks": ["mmlu", "nq", "triviaqa"], "passages": ["retrieval"]}
-_LISTS |= {"tokenizers": ["documents"], "ensembles": ["dense"], "tuned": ["dense"], "hybrids": [], "rerankers": []}
+_LISTS |= {"tokenizers": ["documents"], "tuned": ["dense"]}
 PARTS = params.Parts(**_QUESTIONS, **_CORPORA, **_LISTS, rules=["popularity"], exposure=["c4", "pile"])
+_WAYS = {
+    "plain": ["closed_book", "bm25", "genread"],
+    **{way: ["dense"] for way in ("dense", "lsr", "replug", "replug_lsr")},
+}
 SETTINGS = SimpleNamespace(
     profile="sample",
     seed=0,
@@ -47,6 +51,7 @@ SETTINGS = SimpleNamespace(
     exposure=params.Exposure(cutoffs={"tiny": "2021-10"}),
     report=SimpleNamespace(bootstrap=200),
     parts=PARTS,
+    ways=params.Ways(**_WAYS, hybrid=[], reranked=[]),
 )
 
 
@@ -57,6 +62,7 @@ def settings(lms: list[str], **parts) -> SimpleNamespace:
     chosen.lms, chosen.parts = lms, params.Parts(**nothing | parts)
     chosen.fetch = SimpleNamespace(source="files", days_apart=31)
     chosen.retrievers = ["dense"] if chosen.parts.corpora else []
+    chosen.ways = params.Ways(**{way: [] for way in params.Ways.model_fields})
     return chosen
 
 

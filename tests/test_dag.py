@@ -16,6 +16,7 @@ from pipelines import code, params, params_file
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
 NOTHING = {name: [] for name in params.Parts.model_fields} | {"datastore": None}
+NO_WAYS = {name: [] for name in params.Ways.model_fields}
 
 
 def module_of(stage: str) -> str:
@@ -107,9 +108,12 @@ def test_each_language_model_has_its_stages_and_lsr_learns_from_one(stages_of):
 
 def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(stages_of):
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
-    alone = stages_of(parts=values["parts"] | {"hybrids": []})
+    alone = stages_of(ways=values["ways"] | {"hybrid": []})
     both = {"retriever": values["retriever"] | {"e5": values["retriever"]["dense"]}}
-    parts = values["parts"] | {"tuned": ["dense", "e5"], "hybrids": ["e5"], "rerankers": ["cross-encoder"]}
+    two = ["dense", "e5"]
+    parts = values["parts"] | {"tuned": two}
+    ways = values["ways"] | {"hybrid": ["e5"], "reranked": ["cross-encoder"], "replug": ["dense"]}
+    both["ways"] = ways | {"dense": two, "lsr": two, "replug_lsr": two}
     both["reranker"] = {"path": "x", "revision": None, "max_tokens": 1, "batch_tokens": 1, "candidates": 1}
     stages = stages_of(retrievers=["dense", "e5"], parts=parts, **both)
 
@@ -142,7 +146,7 @@ def test_predictions_alone_need_six_stages_and_the_pile_alone_no_questions(stage
     parts = NOTHING | {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
     popqa = {"source": "published", "sampling": "all", "per_relation": 1, "mix": "drawn", "total": None}
     popqa |= {"refresh": False, "train_share": 0.0}
-    stages = stages_of(parts=parts, lms=[], retrievers=[], popqa=popqa)
+    stages = stages_of(parts=parts, ways=NO_WAYS, lms=[], retrievers=[], popqa=popqa)
     assert list(stages) == ["code", "fetch", "questions@popqa", "tune_thresholds@popularity", "analyse", "report"]
     pile = {"corpora": ["pile"], "scored": ["pile"], "tokenizers": ["documents"], "tuned": ["dense"]}
     stages = stages_of(parts=NOTHING | pile)

@@ -63,8 +63,9 @@ def change(values: dict, changes: dict) -> None:
         ("retriever.big_bert", {}, ["retriever.big_bert", "hyphens"]),
         ("parts.tuned", ["bert"], ["parts", "tuned", "retrievers"]),
         ("parts.tuned", ["dense", "dense"], ["parts", "tuned"]),
-        ("parts.hybrids", ["bert"], ["parts", "hybrids", "retrievers"]),
-        ("parts.rerankers", ["cross-encoder"], ["parts", "rerankers", "section reranker"]),
+        ("ways.hybrid", ["bert"], ["ways", "hybrid", "retrievers"]),
+        ("ways.lsr", ["bert"], ["ways", "lsr", "parts.tuned"]),
+        ("ways.reranked", ["cross-encoder"], ["ways", "reranked", "section reranker"]),
         ("lsr.lm_queries", 0, ["lsr.lm_queries", "at least 1 with lsr.queries: mixed"]),
         ("lsr.qa_queries", -1, ["lsr.qa_queries", "-1", "greater than or equal to 0"]),
         ("lsr.validation_queries", 0, ["lsr.keep", "should be last with lsr.validation_queries: 0"]),
@@ -81,7 +82,8 @@ def test_a_fault_names_key_value_and_what_is_allowed(values, key, value, says):
 
 
 NOTHING = {
-    f"parts.{name}": [] for name in ("corpora", "scored", "tuned", "answered", "benchmarks", "passages", "rules")
+    f"parts.{name}": []
+    for name in ("corpora", "scored", "tuned", "answered", "benchmarks", "passages", "rules", "exposure")
 }
 
 
@@ -91,7 +93,7 @@ NOTHING = {
         ({"lsr.queries": "lm", "lsr.qa_queries": 0}, {"lsr.queries": "qa"}, r"lsr\.qa_queries .*at least 1 .*: qa"),
         ({"lsr.queries": "qa", "lsr.lm_queries": 0}, {"lsr.queries": "lm"}, r"lsr\.lm_queries .*at least 1 .*: lm"),
         ({"lsr.keep": "last", "lsr.validation_queries": 0}, {"lsr.patience": 2}, r"lsr\.keep is 'last': .*be best"),
-        ({}, NOTHING | {"parts.datastore": None, "retrievers": []}, "parts: .*ensembles: should be among retrievers"),
+        ({}, NOTHING | {"parts.datastore": None, "retrievers": []}, "ways: .*dense: should be among"),
         ({}, {"replug": {"temprature": 1.0}}, r"unknown key replug\.temprature; allowed here: top_k, temperature"),
         ({}, {"index": {}}, r"index\.kind is missing"),
     ],

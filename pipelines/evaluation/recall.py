@@ -32,7 +32,7 @@ RAW = Path("data/raw")
 CORPORA = Path("data/corpus")
 OUT = Path("data/recall")
 METRICS = Path("data/metrics")
-SECTIONS = ("language", "compute", "ingest", "retriever", "retrievers", "reranker", "index", "parts")
+SECTIONS = ("language", "compute", "ingest", "retriever", "retrievers", "reranker", "index", "parts", "ways")
 AT = (1, 5, 10)
 DISTRACTORS = 10_000  # spread evenly over the corpus
 BLOCK = 256  # queries compared with all passages at once
@@ -117,7 +117,7 @@ def search(docs: Path, index: Path, queries: list[str], params: SimpleNamespace)
 
     spoken = language.read(params.language)
     bm25_build.build(docs, index, params.index, params.compute, "evaluate_retrieval", spoken)
-    depth = max(fusion.DEPTH, params.reranker.candidates if params.parts.rerankers else 0)
+    depth = max(fusion.DEPTH, params.reranker.candidates if params.ways.reranked else 0)
     ranked, scores = BM25.load(index, docs).search(queries, fusion.DEPTH)
     found = {"bm25": ranked}
     for index_name in methods.indexes(params)[1:]:

@@ -114,11 +114,12 @@ class Jobs:
 def ways(run: Run) -> dict[str, list[str]]:
     """Language model -> how it can answer below the threshold; imported ones come last, and one can see what counts."""
     chosen = run.params
-    own = [*methods.indexes(chosen), *methods.hybrids(chosen), *methods.reranked(chosen), "genread"]
+    own = methods.with_one_passage(chosen)
     known = {}
     for lm in chosen.lms:
         pairs = [name for dataset in chosen.parts.answered for name in run.rules(dataset, lm) if BELOW in name]
         known[lm] = [*own, *dict.fromkeys(pairs)]
+    known = {lm: names for lm, names in known.items() if names}
     for lm, by in answer_files.elsewhere(chosen.lms, chosen.retrievers, run.data).items():
         if others := [name for name in by if name != "closed_book"]:
             known[lm] = others

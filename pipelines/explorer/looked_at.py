@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipelines.adaptive.rule import RuleFile
     from pipelines.answering.passages import Source
 
-SECTIONS = ("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "replug", "answer", "parts")
+SECTIONS = ("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "replug", "answer", "parts", "ways")
 SECTIONS += ("language", "thresholds")
 RUN = "`longtail run` makes it"
 

@@ -22,7 +22,7 @@ from pipelines.retrieval.index_plan import GIB, choose
 
 SECTIONS = ("profile", "compute", "fetch", "world", "corpus", "chunk", "queries")
 SECTIONS += ("lm", "lms", "retriever", "retrievers", "parts", "index", "lsr", "logprobs", "replug", "answer")
-SECTIONS += ("tasks", "thresholds", "reranker")
+SECTIONS += ("tasks", "thresholds", "reranker", "ways")
 SHOWN = 10  # documents of a validation query
 WIKIPEDIA = 21_000_000  # passages of 100 words in December 2018
 SCORE = 5  # bytes on disk of a token's log-probability and length, compressed
@@ -108,7 +108,7 @@ def forecast(params: SimpleNamespace) -> list[str]:
     ]
     sizes = workload.sizes(params)
     by_retriever, resources = {}, []
-    if params.parts.rerankers:
+    if params.ways.reranked:
         resources.append(f"reranker: {_number(workload.reranked(params))} pairs of a question and a document, at most")
     for name in params.retrievers:
         of_retriever, tuned = methods.with_retriever(params, name), name in params.parts.tuned

@@ -51,16 +51,16 @@ def answers(params: SimpleNamespace) -> Reading:
     GenRead shows all questions the same demonstrations, and REPLUG shows them before each document of a question. A
     local model reads such a beginning once.
     """
-    parts, answer, k = params.parts, params.answer, params.replug.top_k
+    parts, ways, answer, k = params.parts, params.ways, params.answer, params.replug.top_k
     length, n_shots, new = QUESTION + answer.passages * params.chunk.tokens, answer.n_shots, answer.new_tokens
     of_document, written = QUESTION + params.chunk.tokens, QUESTION + answer.passage_tokens
-    with_passages = 1 + len(params.retrievers) + len(parts.tuned) + len(parts.hybrids) + len(parts.rerankers)
+    with_passages = len([*ways.dense, *ways.lsr, *ways.hybrid, *ways.reranked]) + ("bm25" in ways.plain)
     methods = [  # prompts of a question, their tokens, and those that a local model reads
         (1, (n_shots + 1) * QUESTION + new, (n_shots + 1) * QUESTION + new),
         (2, (n_shots + 2) * written + 2 * new, 2 * written + new),
         *[(1, (n_shots + 1) * length + new, (n_shots + 1) * length + new)] * with_passages,
         *[(k, k * ((n_shots + 1) * of_document + new), n_shots * of_document + k * (of_document + new))]
-        * (len(parts.ensembles) + len(parts.tuned)),
+        * (len(ways.replug) + len(ways.replug_lsr)),
     ]
     questions = len(parts.answered) * answer.max_questions
     prompts, tokens = (questions * sum(numbers) for numbers in list(zip(*methods, strict=True))[:2])

@@ -36,6 +36,7 @@ SECTIONS = (
     "thresholds",
     "report",
     "parts",
+    "ways",
     "lm_text",
 )
 

@@ -81,7 +81,7 @@ def test_a_folder_with_everything_runs_everything(checkout):
     init_profile.init(checkout, None, lsr=True)
     params = composed()
     sample = params_file.parse(yaml.safe_load(profiles.compose("sample")))
-    chosen = {"ensembles": ["encoder"], "tuned": ["encoder"], "hybrids": []}
+    chosen = {"tuned": ["encoder"]}
     assert (params.retrievers, params.parts) == (["encoder"], sample.parts.model_copy(update=chosen))
     assert fetched(params) == {key: sorted(Path(name).name for name in files) for key, files in FILES.items()}
     assert (params.popularity.month, params.popqa.source) == ("2022-03", "published")

@@ -39,7 +39,9 @@ def composed(root, workplace):
 @pytest.fixture
 def paper(composed) -> dict:
     """REPLUG's set-up, with the retriever that is tuned alone."""
-    return composed("paper-replug") | {"retrievers": ["contriever"]}
+    values = composed("paper-replug") | {"retrievers": ["contriever"]}
+    values["ways"] |= {"dense": ["contriever"], "replug": ["contriever"]}
+    return values
 
 
 def test_the_papers_numbers(paper):
@@ -102,7 +104,7 @@ def test_without_lsr_the_plan_is_of_answers_indexes_and_weights(composed):
     (warning,) = starting(forecast(values), "thresholds: ")
     assert "a relation with 20 answered questions" in warning
     assert warning.endswith("of 60 (answer.max_questions), PopQA's largest relation has about 8")
-    values |= {"parts": composed("predictions")["parts"], "lms": [], "retrievers": []}
+    values |= {name: composed("predictions")[name] for name in ("parts", "ways", "lms", "retrievers")}
     assert forecast(values)[1] == "documents: none"
 
 
@@ -256,7 +258,8 @@ def test_popqas_prompts_are_questions_times_methods_with_all_demonstrations(para
 
 def test_a_local_model_reads_demonstrations_before_several_documents_once(params):
     popqa = params("paper-popqa")
-    popqa.parts = popqa.parts.model_copy(update={"answered": ["popqa"], "ensembles": popqa.retrievers})
+    popqa.parts = popqa.parts.model_copy(update={"answered": ["popqa"]})
+    popqa.ways = popqa.ways.model_copy(update={"replug": popqa.retrievers})
     popqa.answer = popqa.answer.model_copy(update={"max_questions": 1})
     stages = workload.answers(popqa).stages
     closed_book, genread, bm25, dense, replug = stages
