@@ -28,8 +28,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/benchmarks.md"
 BEGIN, END = "<!-- python -m benchmarks writes this table -->", "<!-- end of the table -->"
 BENCHMARKS = (
-    "dump", "sampler", "pageviews_speed", "corpus", "exposure_speed", "encoder_speed", "index_speed", "bm25_speed",
-    "lm", "lm_real", "workers_speed", "lsr_speed", "thresholds_speed", "stage_starts",
+    "dump", "sampler", "pageviews_speed", "corpus", "encoder_speed", "index_speed", "bm25_speed",
+    "lm", "lsr_speed", "thresholds_speed",
 )  # fmt: skip
 
 

@@ -1,8 +1,5 @@
 """BM25: building and searching the index beside a plain implementation, on generated passages.
 
-    .venv/bin/python -m benchmarks.bm25_speed
-    .venv/bin/python -m benchmarks.bm25_speed --full   # and, by calculation, what large corpora take
-
 The plain way keeps a dictionary of counts for each document and computes the scores of all documents for every query,
 as rank_bm25 does. The plain way has Lucene's formula, so that all but rank_bm25 must find the same. bm25s by itself
 builds in memory, and chooses the best itself, by numba where that is installed. Words have the frequencies of text:
@@ -11,11 +8,9 @@ Zipf's law, the most frequent being stop words.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
@@ -35,7 +30,6 @@ WORDS, VOCABULARY, ASKED = 100, 1_000_000, 10  # of a passage, of all, of a quer
 EXPONENT, SHIFT = 1.07, 2.7  # Zipf-Mandelbrot
 K, K1, B = 10, 1.5, 0.75
 QUERIES, BM25S, FEW = 1000, 200, 10  # of all; for slower ways
-BUILDING = 25e-9  # GB a term of the vocabulary, while the index is written
 
 
 class Found(NamedTuple):
@@ -67,11 +61,11 @@ def write_passages(path: Path, count: int) -> list[str]:
     return queries[:QUERIES]
 
 
-def longtail(docs: Path, queries: Sequence[str], workers: int = 1) -> Found:
-    values = {"kind": "auto", "memory_gb": workers, "recall_target": 0.95, "bm25_k1": K1, "bm25_b": B}
+def longtail(docs: Path, queries: Sequence[str]) -> Found:
+    values = {"kind": "auto", "memory_gb": 1, "recall_target": 0.95, "bm25_k1": K1, "bm25_b": B}
     settings = Index(**values, **dict.fromkeys(("training_sample", "nlist", "nprobe", "refine")))
-    out = Path(f"index{workers}")
-    build = measure.timed(lambda: bm25_build.build(docs, out, settings, measure.compute(workers), f"bm25 {workers}"))
+    out = Path("index")
+    build = measure.timed(lambda: bm25_build.build(docs, out, settings, measure.compute(), "bm25"))
     index = BM25(out, docs)
     return _searched(build, lambda query: index.search(query, K)[1], queries, at_once=True)
 
@@ -140,68 +134,32 @@ def bm25s(docs: Path, queries: Sequence[str]) -> Found:
     return _searched(built, search, queries[:BM25S], at_once=True)
 
 
-def rows(quick: bool = False, full: bool = False, documents: int = 100_000) -> list[Row]:
-    """`full` prints, by calculation, what larger corpora take."""
-    count, rounds = 500 if quick else documents, 1 if quick else 2
+def rows(quick: bool = False) -> list[Row]:
+    count, rounds, found = 500 if quick else 100_000, 1 if quick else 2, []
+    ways = {"a loop with Lucene's formula": plain, "rank_bm25": rank_bm25}
+    ways |= {f"bm25s by itself, {'numba' if find_spec('numba') else 'NumPy'}": bm25s, "ours": longtail}
+    there = {name: way for name, way in ways.items() if name != "rank_bm25" or find_spec("rank_bm25")}
     with measure.in_folder() as folder:
         docs = folder / "docs.parquet"
         queries = measure.alone(write_passages, docs, count).result
-        ways = {"longtail": longtail, "two": partial(longtail, workers=2), "plain": plain, "bm25s": bm25s}
-        ways |= {"rank_bm25": rank_bm25} if find_spec("rank_bm25") else {}
-        runs = [{name: measure.alone(way, docs, queries).result for name, way in ways.items()} for _ in range(rounds)]
-        found = {name: _best([run[name] for run in runs]) for name in ways}
-        for name, one in found.items():
-            same = np.allclose(found["longtail"].scores, one.scores, rtol=1e-4) or name == "rank_bm25"
-            assert same, f"{name} finds otherwise"
-        disk = sum(file.stat().st_size for file in Path("index1").iterdir())
-        terms = json.loads(Path("index1/meta.json").read_text())["terms"]
-    if full or quick:  # quick: whether that works, too
-        print(_by_calculation(found["longtail"], found["two"], count, disk, terms))
-    ours, made = found["longtail"], []
-    peers = {
-        "plain": "a loop with Lucene's formula",
-        "rank_bm25": "rank_bm25",
-        "bm25s": f"bm25s by itself, {'numba' if find_spec('numba') else 'NumPy'}",
-    }
-    for what, of in (("building", "build"), ("searching", "search")):
-        what = f"BM25 of {count:,} passages, {what}"
-        for name, peer in peers.items():
-            if name not in found:
-                made.append(Row(what, peer, missing="rank_bm25 is not installed"))
-                continue
-            theirs, mine = getattr(found[name], of), getattr(ours, of)
-            sizes = (count, count) if of == "build" else (found[name].n, ours.n)
-            made.append(
-                Row(
-                    what,
-                    peer,
-                    "passages" if of == "build" else "queries",
-                    sizes[0] / theirs.cpu,
-                    sizes[1] / mine.cpu,
-                    memory=(theirs.memory, mine.memory) if of == "build" else None,
-                )
-            )
-    return made
+        runs = [{name: measure.alone(way, docs, queries).result for name, way in there.items()} for _ in range(rounds)]
+    best = {name: _best([run[name] for run in runs]) for name in there}
+    ours = best.pop("ours")
+    for name, one in best.items():
+        assert name == "rank_bm25" or np.allclose(ours.scores, one.scores, rtol=1e-4), f"{name} finds otherwise"
+    for what in ("building", "searching"):
+        work = f"BM25 of {count:,} passages, {what}"
+        for peer in (name for name in ways if name != "ours"):
+            if peer not in best:
+                found.append(Row(work, peer, missing="rank_bm25 is not installed"))
+            elif what == "building":
+                found.append(measure.row(work, peer, "passages", count, best[peer].build, ours.build))
+            else:
+                rates = (one.n / one.search.cpu for one in (best[peer], ours))
+                found.append(Row(work, peer, "queries", *rates))
+    return found
 
 
 def _best(runs: Sequence[Found]) -> Found:
     build, search = (min((getattr(run, of) for run in runs), key=lambda one: one.cpu) for of in ("build", "search"))
     return runs[0]._replace(build=build, search=search)
-
-
-def _by_calculation(one: Found, two: Found, count: int, disk: int, terms: int) -> str:
-    """Time, RAM and disk of larger corpora. Terms are taken to grow like documents ** 0.7, as Heaps' law has it."""
-    out = ["| passages | build, h of a core | with two workers | disk, GB | RAM to build, GB | a query, s | RAM, GB |"]
-    out.append("|---" * 7 + "|")
-    for size in (36e6, 367e6):
-        times = size / count
-        building = one.build.memory * 2 / 1e3 + BUILDING * terms * times**0.7  # a segment for each worker, all terms
-        searching = 0.1 + 9e-9 * size  # a query's scores, and which of them may be the best
-        hours = (seconds * times / 3600 for seconds in (one.build.cpu, two.build.wall))
-        cells = (*hours, disk * times / 1e9, building, one.search.cpu / one.n * times, searching)
-        out.append(f"| {size / 1e6:,.0f} million | {' | '.join(f'{cell:.1f}' for cell in cells)} |")
-    return "\n".join(out)
-
-
-if __name__ == "__main__":
-    measure.main(rows)

@@ -2,6 +2,7 @@
 
     .venv/bin/python -m benchmarks.coverage
     .venv/bin/python -m benchmarks.coverage --popqa popQA.tsv --questions 14267 --worlds mixed --only thresholds
+    .venv/bin/python -m benchmarks.coverage --only searches    # which search of thresholds is best, held out
 
 The truth is the mean figure over all data sets: what such a figure is expected to be. Its own error is a tenth of what
 the figures vary. The truth of a relation's threshold is the best cut of 200,000 questions. With 200 data sets, a kind
@@ -17,8 +18,9 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import product
 from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -29,6 +31,7 @@ import pandas as pd
 from pipelines import intervals
 from pipelines.adaptive import alternatives, carried, confidence, gate, held_out, tuning
 from pipelines.adaptive.pairs import Pairs
+from pipelines.adaptive.searches import SEARCHES
 from pipelines.evaluation import accuracy, paired, retrieval_effects, savings
 from pipelines.intervals import Interval
 
@@ -83,7 +86,7 @@ class World:
         return pairs.take(np.lexsort((pairs.ids.astype(str), popularity, pairs.relations.astype(str))))
 
 
-def thresholds(world: World, n: int, seed: int, search: str) -> Iterator[tuple[str, Interval]]:
+def thresholds(world: World, n: int, seed: int, *, search: str) -> Iterator[tuple[str, Interval]]:
     """What `tune_thresholds` says of a search."""
     pairs = world.draw(n, seed)
     tuned = tuning.tune_pairs(pairs, CHOSEN.model_copy(update={"search": search}), seed, RESAMPLES, [search])
@@ -248,13 +251,31 @@ def best_cuts(world: World, search: str) -> Figures:
     return {f"threshold of a relation, {search}|{r}": Interval(*[float(cut[0])] * 3) for r, cut in cuts.items()}
 
 
+def searches(name: str, n: int, views: np.ndarray | None, worlds: int = 20) -> None:
+    """Print each search's held-out accuracy in per cent, over worlds of a name, and what it wins over exact search."""
+    fixed = CHOSEN.model_copy(update={"pseudo_questions": 60.0})
+    ways = {search: (search, CHOSEN) for search in SEARCHES} | {"shrunk, 60 pseudo questions": ("shrunk", fixed)}
+    accuracies = np.empty((worlds, len(ways)))
+    for seed in range(worlds):
+        pairs = World(name, views, seed).draw(n, seed)
+        train = held_out.split_train(seed, pairs.subjects, SPLITS, CHOSEN.train_share)
+        for place, way in enumerate(ways.values()):
+            judged = held_out.judge(pairs, train, held_out.fit(pairs, train, *way))
+            accuracies[seed, place] = 100 * judged.table["adaptive"].mean()
+    won = accuracies - accuracies[:, [[*ways].index("exact")]]
+    errors = won.std(axis=0, ddof=1) / worlds**0.5
+    for way, mean, gain, error in zip(ways, accuracies.mean(axis=0), won.mean(axis=0), errors, strict=True):
+        print(f"{name:8}{n:>10}  {way:30}{mean:8.2f}, over exact {gain:+.3f}, standard error {error:.3f}", flush=True)
+
+
 def main() -> None:
+    kinds = {"deciding": deciding, "tables": tables, "trust": trust}
     parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="simulated data sets of each kind")
     parser.add_argument("--questions", type=int, nargs="+", default=[260, 1400], help="of a data set")
     parser.add_argument("--worlds", nargs="+", default=[*WORLDS], choices=WORLDS)
     parser.add_argument("--searches", nargs="+", default=["shrunk", "exact"])
-    parser.add_argument("--only", nargs="+", default=["thresholds", "deciding", "tables", "trust", "texts"])
+    parser.add_argument("--only", nargs="+", default=["thresholds", *kinds, "texts"])
     parser.add_argument("--popqa", type=Path, help="the published question set, popQA.tsv, for its popularities")
     chosen = parser.parse_args()
     views = pd.read_csv(chosen.popqa, sep="\t")["s_pop"].to_numpy(float) if chosen.popqa else None
@@ -263,26 +284,22 @@ def main() -> None:
     )
 
     def show(world: str, n: int | str, make: Callable, truths: Figures | None = None) -> None:
-        start = time.time()
         for kind, many, sets, share, *rest in cover(make, chosen.repetitions, truths or {}):
             named = f"{kind} ({many} of each)" if many > 1 else kind
             figures = "".join(f"{value:>9.4f}" for value in rest)
             print(f"{world:8}{n:>10}  {named:58}{sets:>6}{share:>10.1f} {figures}", flush=True)
-        print(f"{'':20}{time.time() - start:.0f} s", flush=True)
 
-    for name in chosen.worlds:
+    for name, n in product(chosen.worlds, chosen.questions):
         world = World(name, views)
-        for n in chosen.questions:
-            for search in chosen.searches if "thresholds" in chosen.only else ():
-                truths = best_cuts(world, search)
-                show(name, n, lambda seed, s=search, n=n, w=world: thresholds(w, n, seed, s), truths)
-            for kind in ("deciding", "tables", "trust"):
-                if kind in chosen.only:
-                    make = {"deciding": deciding, "tables": tables, "trust": trust}[kind]
-                    show(name, n, lambda seed, make=make, n=n, w=world: make(w, n, seed))
+        for search in chosen.searches if "thresholds" in chosen.only else ():
+            show(name, n, partial(thresholds, world, n, search=search), best_cuts(world, search))
+        for kind in (kind for kind in kinds if kind in chosen.only):
+            show(name, n, partial(kinds[kind], world, n))
+        if "searches" in chosen.only:
+            searches(name, n, views)
     for clusters in (30, 200) if "texts" in chosen.only else ():
-        show("", "", lambda seed, clusters=clusters: texts(clusters, seed))
-        show("", "", lambda seed, clusters=clusters: seconds(clusters, seed))
+        show("", "", partial(texts, clusters))
+        show("", "", partial(seconds, clusters))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,5 @@
 """Embedding: the encoder beside the loop that Contriever published, and beside sentence-transformers with real weights.
 
-    .venv/bin/python -m benchmarks.encoder_speed
-    .venv/bin/python -m benchmarks.encoder_speed --full   # and, by calculation, what large corpora take
-
 The loop (generate_passage_embeddings.py) takes texts as they come, 512 at once, padded to the longest, in fp32. Its
 weights are random, in Contriever-base's shape. sentence-transformers works as it does by default, 32 texts at once,
 with MiniLM of $LONGTAIL_REAL_MODELS on real passages. That all ways give the same vectors is checked.
@@ -35,11 +32,11 @@ MAX_TOKENS = 512
 SPECIAL = ["[PAD]", "[CLS]", "[SEP]"]
 RETRIEVER = params.Retriever(
     source="pretrained", path=None, revision=None, query_path=None, query_revision=None, pooling="mean",
-    similarity="dot", query_prefix="",
-    document="{title} {text}", dtype="auto", batch_tokens=4096, max_tokens=MAX_TOKENS,
-    training=None,
+    similarity="dot", query_prefix="", document="{title} {text}", dtype="auto", batch_tokens=4096,
+    max_tokens=MAX_TOKENS, training=None,
 )  # fmt: skip
-FULL = (36e6, 367e6)  # documents
+PEER, LIBRARY = "Contriever's loop, 512 at once, fp32", "sentence-transformers, fp32"
+KINDS = ("documents, all of one length", "documents of 128 LM tokens", "queries and documents mixed")
 
 
 def lengths(kind: str, n: int) -> np.ndarray:
@@ -50,17 +47,9 @@ def lengths(kind: str, n: int) -> np.ndarray:
     """
     draw = np.random.default_rng(0)
     documents, questions = draw.normal(125, 15, n), np.exp(draw.normal(np.log(17), 0.35, n))
-    found = {
-        "documents, all of one length": np.full(n, 128),
-        "documents of 128 LM tokens": documents,
-        "queries and documents mixed": np.where(np.arange(n) % 2, documents, questions),
-    }[kind]
+    mixed = np.where(np.arange(n) % 2, documents, questions)
+    found = dict(zip(KINDS, (np.full(n, 128), documents, mixed), strict=True))[kind]
     return np.clip(found, 8, MAX_TOKENS).astype(int)
-
-
-PEER = "Contriever's loop, 512 at once, fp32"
-LIBRARY = "sentence-transformers, fp32"
-KINDS = ("documents, all of one length", "documents of 128 LM tokens", "queries and documents mixed")
 
 
 def make_texts(kind: str, n: int) -> list[str]:
@@ -171,20 +160,8 @@ def beside_sentence_transformers(n: int, rounds: int) -> list[Row]:
     return compare(work, LIBRARY, loop, encoders, texts, tokens, shape, rounds)
 
 
-def rows(quick: bool = False, full: bool = False, texts: int = 48) -> list[Row]:
-    """`texts` of each kind; `full` prints the core hours of large corpora."""
-    n, rounds = (8, 1) if quick else (texts, 2)
+def rows(quick: bool = False) -> list[Row]:
+    n, rounds = (8, 1) if quick else (48, 2)
     with measure.in_folder():
         found = beside_contriever(n, SMALL if quick else SHAPE, rounds)
-        found += beside_sentence_transformers(2 * n if quick else 8 * n, rounds)
-    if full or quick:  # quick: whether that works, too
-        (*_, one) = [row for row in found if KINDS[1] in row.work]
-        for count in (36e6, 367e6):
-            hours, loop = (count / rate / 3600 for rate in (one.ours, one.of_peer))
-            size = f"{2e-9 * count * SHAPE.hidden_size:,.0f} GB of fp16"
-            print(f"{count / 1e6:.0f} million such texts: {hours:,.0f} core hours (the loop {loop:,.0f}), {size}")
-    return found
-
-
-if __name__ == "__main__":
-    measure.main(rows)
+        return found + beside_sentence_transformers(2 * n if quick else 8 * n, rounds)

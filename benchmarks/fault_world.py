@@ -267,27 +267,6 @@ def layouts(name: str, stored: bytes) -> Iterator[tuple[str, bytes]]:
             pass
 
 
-def texts(documents: list[tuple[str, str]]) -> Iterator[tuple[str, bytes]]:
-    """(file name, bytes) of documents (title, text) in the layouts that corpora come in."""
-    rows = [{"text": text, "title": title, "meta": {"pile_set_name": "A"}} for title, text in documents]
-    lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows).encode()
-    yield "rows.jsonl", lines
-    yield "rows.jsonl.gz", gzip.compress(lines)
-    pq.write_table(pa.Table.from_pylist(rows), out := io.BytesIO(), compression="zstd")
-    yield "rows.parquet", out.getvalue()
-    cells = (
-        f'{i}\t"{" ".join(text.split()).replace(chr(34), chr(34) * 2)}"\t{title}\n'
-        for i, (title, text) in enumerate(documents, 1)
-    )
-    table = f"id\ttext\ttitle\n{''.join(cells)}".encode()
-    yield "psgs_w100.tsv", table
-    yield "psgs_w100.tsv.gz", gzip.compress(table)
-    articles = [line for title, text in documents for line in ("", f" = {title} = ", "", f" {' '.join(text.split())} ")]
-    yield "wiki.test.tokens", "\n".join([*articles, ""]).encode()
-    pq.write_table(pa.table({"text": [f"{line}\n" if line else "" for line in articles]}), out := io.BytesIO())
-    yield "wiki.parquet", out.getvalue()
-
-
 def _multistream(content: bytes) -> Iterator[tuple[str, bytes]]:
     """A multistream dump; its index follows under the name that ends in .txt.bz2."""
     head, *pages = content.split(b"<page>")

@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks import fault_world, mutations, record_mutations
+from benchmarks import fault_world, mutations
 from benchmarks.fault_world import Stage
 from pipelines import draws
 
@@ -300,7 +300,6 @@ def main() -> None:
     if words.part == "table":
         print(table(folder))
         return
-    assert record_mutations  # they are known once the module is loaded
     stages = fault_world.make(folder / "whole", words.ingest)
     fault_world.load(stages)
     children = []

@@ -16,11 +16,10 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
-
-from benchmarks.project_copy import Copy
+from benchmarks.project_copy import clone, table
 
 FACTORS = (1, 10, 100)
 SMALLEST = {"entities": 200, "lm_documents": 3_000, "questions": 100}  # and five Pile documents an entity
@@ -39,11 +38,10 @@ def commands(project: Path) -> list[tuple[str, str]]:
         return [(s.name, s.cmd) for s in stages if s.name.partition("@")[0] in ("code", *STAGES)]
 
 
-def measure(copy: Copy, command: str) -> tuple[float, float]:
+def measure(project: Path, command: str) -> tuple[float, float]:
     """CPU seconds and peak memory (MB) of a stage's process and those that it started and waited for."""
-    process = subprocess.Popen(
-        shlex.split(command), cwd=copy.folder, env=copy.environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+    words, nothing = shlex.split(command), subprocess.DEVNULL
+    process = subprocess.Popen(words, cwd=project, stdout=nothing, stderr=subprocess.PIPE)
     said = process.stderr.read().decode(errors="replace")
     _, status, usage = os.wait4(process.pid, 0)
     if status:
@@ -53,21 +51,14 @@ def measure(copy: Copy, command: str) -> tuple[float, float]:
 
 def run(folder: Path, factor: int) -> dict[str, tuple[float, float]]:
     """Each stage's CPU seconds and peak memory at `factor` times the smallest input."""
-    copy, kept = Copy(folder / str(factor), None), folder / f"{factor}.json"
+    kept = folder / f"{factor}.json"
     if kept.is_file():
         return json.loads(kept.read_text())
-    copy.clone()
-    subprocess.run(
-        [".venv/bin/python", "-m", "flows.cli", "profile", "sample"],
-        cwd=copy.folder, env=copy.environment, check=True, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    params = yaml.safe_load((copy.folder / "params.yaml").read_text())
-    params["world"] |= {name: factor * number for name, number in SMALLEST.items()}
-    params["compute"] |= {"threads": 1, "workers": 1}
-    (copy.folder / "params.yaml").write_text(yaml.safe_dump(params, sort_keys=False))
+    world = {name: factor * number for name, number in SMALLEST.items()}
+    project = clone(folder / str(factor), "sample", world=world, compute={"threads": 1, "workers": 1})
     found = {}
-    for name, command in commands(copy.folder):
-        found[name] = measure(copy, command)
+    for name, command in commands(project):
+        found[name] = measure(project, command)
         print(f"{factor}x {name}: {found[name][0]:.1f} s, {found[name][1]:,.0f} MB", file=sys.stderr, flush=True)
     kept.write_text(json.dumps(found))
     return found
@@ -80,29 +71,22 @@ def slope(smaller: float, larger: float) -> str:
     return f"{math.log(larger / smaller) / math.log(FACTORS[-1] / FACTORS[-2]):.2f}"
 
 
-def table(measured: list[dict[str, tuple[float, float]]]) -> str:
-    sizes = " | ".join(f"{factor}x" for factor in FACTORS)
-    out = [f"| stage | CPU s {sizes} | slope | MB {sizes} | slope |", "|---" * (2 * len(FACTORS) + 3) + "|"]
+def growths(measured: list[dict[str, tuple[float, float]]]) -> Iterator[list[str]]:
     for name in measured[0]:
         seconds, memory = zip(*(found[name] for found in measured), strict=True)
         grown = [max(one - seconds[0], 0) for one in seconds]
-        out.append(
-            f"| {name} | {' | '.join(f'{one:.1f}' for one in seconds)} | {slope(*grown[-2:])} "
-            f"| {' | '.join(f'{one:,.0f}' for one in memory)} | {slope(*memory[-2:])} |"
-        )
-    return "\n".join(out)
+        shown = [f"{one:.1f}" for one in seconds], [f"{one:,.0f}" for one in memory]
+        yield [name, *shown[0], slope(*grown[-2:]), *shown[1], slope(*memory[-2:])]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--folder",
-        type=Path,
-        required=True,
-        help="keeps what was measured",
-    )
-    given = parser.parse_args()
-    print(table([run(given.folder.resolve(), factor) for factor in FACTORS]))
+    parser.add_argument("--folder", type=Path, required=True, help="keeps what was measured")
+    folder = parser.parse_args().folder.resolve()
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = [f"{factor}x" for factor in FACTORS]
+    head = ["stage", f"CPU s {sizes[0]}", *sizes[1:], "slope", f"MB {sizes[0]}", *sizes[1:], "slope"]
+    print(table(head, growths([run(folder, factor) for factor in FACTORS])))
 
 
 if __name__ == "__main__":

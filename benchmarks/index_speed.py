@@ -1,8 +1,5 @@
 """Searching a million embeddings: Longtail's index beside FAISS's flat one, one query at a time and many at once.
 
-    .venv/bin/python -m benchmarks.index_speed
-    .venv/bin/python -m benchmarks.index_speed --documents 200000 --dim 768 --full   # and, by calculation, large ones
-
 The embeddings are made up, with the numbers of real ones: of 16,000 passages (Wikipedia, Pile, WikiText) embedded by
 all-MiniLM-L6-v2, the eigenvalues of their covariance are kept (EIGENVALUES), and of 250 questions with passages that
 answer them the mean similarity of the first, tenth and hundredth passage (0.64, 0.43, 0.26). A made-up passage is the
@@ -25,8 +22,7 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.measure import Row, Run
 from pipelines import params
-from pipelines.errors import LongtailError
-from pipelines.retrieval import dense, faiss_build, index_plan, kmeans
+from pipelines.retrieval import dense, faiss_build, index_plan
 
 # number (of 384) -> eigenvalue, 1 on average; between them a power law
 EIGENVALUES = {1: 18.2, 2: 14.6, 5: 6.5, 10: 4.24, 20: 3.04, 50: 1.93, 100: 1.2, 200: 0.584, 300: 0.123, 384: 0.018}
@@ -36,15 +32,11 @@ BATCH, SINGLE = 500, 30  # queries at once; queries one by one
 SIZES = {"at once": BATCH, "one by one": SINGLE}
 SETTINGS = {"kind": "ivf", "memory_gb": 24.0, "recall_target": 0.95, "bm25_k1": 1.5, "bm25_b": 0.75}
 SETTINGS |= dict.fromkeys(("training_sample", "nlist", "nprobe", "refine"))
-SCALES = [(count, dim) for count in (36_000_000, 367_000_000) for dim in (384, 768)]
 
 
 class Speed(NamedTuple):
-    build: float  # seconds of one core
     recall: float  # share of the exact top 10
     runs: dict[tuple[str, int], Run]  # (at once or one by one, cores) -> a search of `SIZES` queries
-    probe: int = 0
-    refine: int = 0
 
 
 def embeddings(count: int, dim: int, n_queries: int, seed: int = 0) -> Iterator[np.ndarray]:
@@ -95,7 +87,7 @@ def flat(folder: Path, cores: int) -> Speed:
         return index.search(rows, faiss_build.K)[1]
 
     np.save(folder / "exact.npy", search(queries, cores))
-    return Speed(0.0, 1.0, _runs(search, queries, cores))
+    return Speed(1.0, _runs(search, queries, cores))
 
 
 def longtail(folder: Path, cores: int) -> Speed:
@@ -105,7 +97,7 @@ def longtail(folder: Path, cores: int) -> Speed:
     with chdir(folder):
         where = Path(".")
         chosen = index_plan.choose(dense.Index(where, flat=True).count, queries.shape[1], settings)
-        build = measure.timed(lambda: faiss_build.build_lists(chosen, where, 0, measure.compute(), 1, "benchmark"))
+        faiss_build.build_lists(chosen, where, 0, measure.compute(), 1, "benchmark")
         index = dense.Index(where, threads=cores)
         faiss_build.tune(index, queries[: faiss_build.HELD_OUT], chosen, settings)
         index = dense.Index(where, index.probe, index.refine)
@@ -116,7 +108,7 @@ def longtail(folder: Path, cores: int) -> Speed:
 
         found, exact = search(queries[-BATCH:], cores), np.load("exact.npy")
         recall = float((found[:, :, None] == exact[:, None, :]).any(2).mean())
-        return Speed(build.cpu, recall, _runs(search, queries[-BATCH:], cores), index.probe, index.refine)
+        return Speed(recall, _runs(search, queries[-BATCH:], cores))
 
 
 def _runs(search: Callable[[np.ndarray, int], object], queries: np.ndarray, cores: int) -> dict[tuple[str, int], Run]:
@@ -130,59 +122,15 @@ def _runs(search: Callable[[np.ndarray, int], object], queries: np.ndarray, core
     return measure.best(ways, 3)
 
 
-def scaled(count: int, dim: int, ours: Speed) -> str:
-    """Markdown, by calculation: k-means and finding the lists are all but all of building, at the rate measured here.
-
-    A query passes as many documents' codes as here at the least, if the number of lists looked at stays, and at most
-    the same share of all.
-    """
-    settings = params.Index(**SETTINGS)
-    here = index_plan.choose(count, dim, settings)
-    rate = _work(here) / ours.build
-    per_document = ours.runs["at once", 1].cpu / BATCH / (ours.probe * here.count / here.nlist * here.codes)
-    out = [f"In {settings.memory_gb:g} GiB, by calculation, one core:", ""]
-    out += ["| documents | dim | kind | RAM, GiB | disk, GiB | build, h | a query, ms |", "|---" * 7 + "|"]
-    for n, d in SCALES:
-        try:
-            there = index_plan.choose(n, d, settings)
-        except LongtailError as error:
-            out.append(f"| {n:,} | {d} | {error} | | | | |")
-            continue
-        disk = (2 * n * d + n * (there.codes / 2 + 8) + n * d * there.sq8) / index_plan.GIB
-        least, most = (
-            1000 * per_document * there.codes * looked * there.count / there.nlist
-            for looked in (ours.probe, ours.probe / here.nlist * there.nlist)
-        )
-        kind = f"{there.kind}, {there.nlist:,} lists, {there.codes} codes{', bytes' * there.sq8}"
-        out.append(
-            f"| {n:,} | {d} | {kind} | {there.memory / index_plan.GIB:.1f} | {disk:,.0f} "
-            f"| {_work(there) / rate / 3600:,.1f} | {least:,.0f} to {most:,.0f} |"
-        )
-    return "\n".join(out)
-
-
-def _work(there: index_plan.Plan) -> float:
-    return there.nlist * there.dim * (kmeans.ITERATIONS * float(there.sample) + there.count)
-
-
-def rows(quick: bool = False, full: bool = False, documents: int = 1_000_000, dim: int = 384) -> list[Row]:
-    """`full` prints, by calculation, what larger indexes take."""
-    count, dim, cores, made = 5000 if quick else documents, 32 if quick else dim, len(os.sched_getaffinity(0)), []
+def rows(quick: bool = False) -> list[Row]:
+    count, dim, cores, made = 5000 if quick else 1_000_000, 32 if quick else 384, len(os.sched_getaffinity(0)), []
     with measure.in_folder() as folder:
         measure.alone(write, folder, count, dim)
         plain, ours = (measure.alone(way, folder, cores) for way in (flat, longtail))
-    memory = plain.memory, ours.memory
-    plain, ours = plain.result, ours.result
-    if full or quick:  # quick: whether that works, too
-        print(scaled(count, dim, ours))
-    for (way, threads), theirs in plain.runs.items():
-        what = f"searching {count:,} x {dim} embeddings {way}, recall@10 {ours.recall:.3f}"
+    for (way, threads), theirs in plain.result.runs.items():
+        what = f"searching {count:,} x {dim} embeddings {way}, recall@10 {ours.result.recall:.3f}"
         what += f", {threads} cores" * (threads > 1)
-        mine, wall = ours.runs[way, threads], threads > 1
+        mine, wall = ours.result.runs[way, threads], threads > 1
         one = measure.row(what, "FAISS's flat index, in memory", "queries", SIZES[way], theirs, mine, wall=wall)
-        made.append(one._replace(memory=memory))
+        made.append(one._replace(memory=(plain.memory, ours.memory)))
     return made
-
-
-if __name__ == "__main__":
-    measure.main(rows)

@@ -3,9 +3,6 @@
     .venv/bin/python -m benchmarks.kills --folder /tmp/kills dag --kills 100
     .venv/bin/python -m benchmarks.kills --folder /tmp/kills stages --kills 300
     .venv/bin/python -m benchmarks.kills --folder /tmp/kills report
-    sudo .venv/bin/python -m benchmarks.kills --folder /tmp/cuts dag --power
-
-With --power, a whole run works on a disk of its own, and the power is cut (benchmarks/power_loss.py).
 
 Whole runs take a clean copy of the committed project with the profile tiny; stages alone take the project that
 benchmarks/fault_world.py makes. Each first runs undisturbed. After each kill the same command is started again and goes
@@ -24,14 +21,12 @@ import shutil
 import signal
 import sys
 import time
-from collections import Counter, defaultdict
 from pathlib import Path
 
 import psutil
 
 from benchmarks import fault_world
-from benchmarks.power_loss import Disk
-from benchmarks.project_copy import RUN, Copy, Log, at_work, compare, kill
+from benchmarks.project_copy import RUN, Copy, Log, at_work, compare, kill, table
 from pipelines import draws, shards
 
 KINDS = ("all", "all", "all", "first", "below")  # which processes of a run are killed; one is drawn
@@ -63,13 +58,7 @@ def dag(copy: Copy, log: Log, kills: int) -> None:
             one = below[int(drawn("dag", number, "which") * len(below)) :][:1] or living
             victims = {"all": living, "first": [process], "below": one}[kind]
             words = " ".join(victims[0].cmdline()[1:4]) if kind == "below" else ""
-            if copy.disk:
-                copy.disk.cut()
-                kind, victims, words = "power", living, ""
             kill(victims)
-            if copy.disk:
-                process.wait()
-                copy.disk.again()
             log.add(kill=number, kind=kind, seconds=round(seconds, 1), stages=names, victim=words)
             number += 1
             if process.wait(PATIENCE) != -signal.SIGKILL:
@@ -147,24 +136,18 @@ def _ended(process: int) -> int:
 
 
 def report(folder: Path) -> str:
-    """Both measurements as Markdown tables."""
-    lines = ["| | kills | errors after a kill | hangs | comparisons | files compared | differ | left over |"]
-    lines.append("|---|---|---|---|---|---|---|---|")
-    by_stage: dict[str, Counter] = defaultdict(Counter)
+    """Both measurements as a Markdown table."""
+    cells = []
     for part in ("dag", "stages"):
         rows = Log(folder / part, part).rows()
         compared = [row for row in rows if "compared" in row]
         left = {name for row in compared for name in (*row["unfinished"], *row["outside"])}
-        counts = [sum("kill" in row for row in rows), sum("error" in row for row in rows)]
-        counts += [sum("hang" in row for row in rows), len(compared), sum(row["compared"] for row in compared)]
-        counts += [sum(len(row["different"]) for row in compared), len(left)]
-        lines.append(f"| {part} | {' | '.join(f'{count:,}' for count in counts)} |")
-        for row in rows:
-            for name in [row["stage"]] if "stage" in row else row.get("stages") or ["none, a run that starts"]:
-                by_stage[name.partition("@")[0]][part] += "kill" in row
-    lines += ["", "| stage | killed in a whole run | killed alone |", "|---|---|---|"]
-    lines += [f"| {name} | {count['dag']} | {count['stages']} |" for name, count in sorted(by_stage.items())]
-    return "\n".join(lines)
+        counts = [sum(name in row for row in rows) for name in ("kill", "error", "hang", "compared")]
+        counts += [sum(row["compared"] for row in compared), sum(len(row["different"]) for row in compared), len(left)]
+        cells.append([part, *(f"{count:,}" for count in counts)])
+    return table(
+        ["", "kills", "errors after a kill", "hangs", "comparisons", "files compared", "differ", "left over"], cells
+    )
 
 
 def main() -> None:
@@ -172,8 +155,6 @@ def main() -> None:
     parser.add_argument("part", choices=["dag", "stages", "report"])
     parser.add_argument("--folder", type=Path, required=True, help="where the copies and the log lie; kept")
     parser.add_argument("--kills", type=int, default=100)
-    parser.add_argument("--power", action="store_true", help="cut the power in place of killing processes; as root")
-    parser.add_argument("--core", type=int, help="the one core that everything runs on")
     words = parser.parse_args()
     if words.part == "report":
         print(report(words.folder.resolve()))
@@ -184,15 +165,12 @@ def main() -> None:
     if words.part == "stages":
         stages(folder, log, words.kills)
         return
-    disk = Disk(folder, "ext4") if words.power else None
-    copy = Copy(folder, words.core, disk)
+    copy = Copy(folder)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
         dag(copy, log, words.kills)
     finally:
         kill(copy.living())
-        if disk:
-            disk.unmount()
 
 
 if __name__ == "__main__":

@@ -1,15 +1,22 @@
-"""Scoring with a local language model beside the published code's loop, on models of random weights.
+"""A local language model beside plain loops: scoring, short answers, prompts with a common beginning, and workers.
 
-    .venv/bin/python -m benchmarks.lm
+Every way scores the same (query, document) pairs on one core; that all give the same log-probs is checked. Weights are
+random, in two shapes, beside the published code's loop; and those of SmolLM2-135M ($LONGTAIL_REAL_MODELS) on real texts
+($LONGTAIL_REAL), beside transformers. There the halves of passages are scored, each after its first half with other
+passages before it. Answers are to prompts as an ensemble has them: three for each question, with the same four
+demonstrations and another passage each.
 
-Every way scores the same (query, document) pairs on one core; that all give the same log-probs is checked. The limit is
-the product of two large squares in the same number format, by torch.matmul or by oneDNN, whichever is faster; its share
-is of the products that no way can do without.
+The limit is the product of two large squares in the same number format, by torch.matmul or by oneDNN, whichever is
+faster; its share is of the products that no way can do without. Scoring in shards stands beside itself by the clock:
+one process and two workers, without their start.
 """
 
 from __future__ import annotations
 
+import csv
+import gzip
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +26,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
+    AutoTokenizer,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -28,12 +36,23 @@ from transformers import (
 
 from benchmarks import measure
 from benchmarks.measure import Row
+from pipelines import params, parquet, shards, workers
+from pipelines.answering.prompts import Questions, demonstrations, question_prompt
 from pipelines.lm import prefixes
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
+from pipelines.lm.open_lm import lm_at_work
+from pipelines.scoring import logprobs
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DOCUMENTS = 10  # of each query
+WORKERS = 2
+PASSAGES, SHOTS, NEW_TOKENS = 3, 4, 16
+NEVER = "\0"  # a stop string that the model does not say: both ways write as many tokens
+PUBLISHED = "one pair at a time, all logits, fp32"
+LOOP, BATCH = "transformers, a pair at a time", "transformers, padded batches"
+GENERATE = "transformers' generate, batched"
+SCORING, ANSWERS = "scoring, SmolLM2-135M", "short answers, 4 demonstrations with passages, SmolLM2-135M"
 
 
 class Shape(NamedTuple):
@@ -89,22 +108,30 @@ def make_pairs(shape: Shape, queries: int) -> tuple[list[Prompt], list[str]]:
     return [Prompt(c, d) for c, d in zip(contexts, documents, strict=True)], continuations
 
 
-def published(folder: Path) -> Callable[[list[Prompt], list[str]], np.ndarray]:
-    """Logits at all positions, eager attention, one pair at a time, in fp32."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
-    own = PreTrainedTokenizerFast.from_pretrained(folder)
+@torch.inference_mode()
+def plain_scores(model, tokenizer, at_once: int, prompts: list[Prompt], continuations: list[str]) -> np.ndarray:
+    """The log-probs of all continuations, from logits at all positions; texts are padded on the right."""
+    found = []
+    for start in range(0, len(prompts), at_once):
+        some = range(start, min(start + at_once, len(prompts)))
+        read = [tokenizer(prompts[i].document + prompts[i].context)["input_ids"] for i in some]
+        wanted = [tokenizer(continuations[i], add_special_tokens=False)["input_ids"] for i in some]
+        ends = [len(a) + len(b) for a, b in zip(read, wanted, strict=True)]
+        ids, mask = torch.zeros(2, len(ends), max(ends), dtype=torch.int64)
+        for row, (a, b) in enumerate(zip(read, wanted, strict=True)):
+            ids[row, : ends[row]], mask[row, : ends[row]] = torch.tensor(a + b), 1
+        log_probs = torch.log_softmax(model(input_ids=ids, attention_mask=mask).logits.float(), dim=-1)
+        chosen = log_probs[:, :-1].gather(2, ids[:, 1:, None])[..., 0]
+        found += [chosen[i, len(a) - 1 : end - 1].numpy() for i, (a, end) in enumerate(zip(read, ends, strict=True))]
+    return np.concatenate(found)
 
-    @torch.inference_mode()
-    def score(prompts: list[Prompt], continuations: list[str]) -> np.ndarray:
-        found = []
-        for prompt, continuation in zip(prompts, continuations, strict=True):
-            ids = torch.tensor(own([prompt.document + prompt.context + continuation])["input_ids"])
-            asked = len(own(continuation)["input_ids"])
-            log_probs = torch.log_softmax(model(input_ids=ids).logits.float(), dim=-1)
-            found.append(log_probs[0, :-1].gather(1, ids[0, 1:, None])[-asked:, 0].numpy())
-        return np.concatenate(found)
 
-    return score
+@torch.inference_mode()
+def plain_answers(model, tokenizer, prompts: list[Prompt]) -> list[str]:
+    """All prompts in one batch, padded on the left, NEW_TOKENS each."""
+    given = tokenizer([prompt.document + prompt.context for prompt in prompts], padding=True, return_tensors="pt")
+    made = model.generate(**given, max_new_tokens=NEW_TOKENS, do_sample=False, pad_token_id=tokenizer.pad_token_id)
+    return tokenizer.batch_decode(made[:, given["input_ids"].shape[1] :], skip_special_tokens=True)
 
 
 def open_model(folder: Path, dtype: str) -> LocalModel:
@@ -123,25 +150,93 @@ def peak(dtype: str, n: int = 2048) -> float:
 
 
 def compare(shape: Shape, queries: int, rounds: int) -> list[Row]:
-    """Tokens a second in each number format."""
+    """Tokens a second in each number format, beside the published code's loop with eager attention."""
     prompts, continuations = make_pairs(shape, queries)
-    folder = write_model(shape, Path(shape.name), 1024)
-    loop, found = published(folder), []
-    opened = {dtype: open_model(folder, dtype) for dtype in DTYPES}
-    ways = {"loop": partial(measure.timed, partial(loop, prompts, continuations))}
-    for dtype, lm in opened.items():
+    folder, found = write_model(shape, Path(shape.name), 1024), []
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    works = {"loop": partial(plain_scores, model, tokenizer, 1, prompts, continuations)}
+    for dtype in DTYPES:
+        lm = open_model(folder, dtype)
         lm.score(prompts[:DOCUMENTS], continuations[:DOCUMENTS])
-        ways[dtype] = partial(measure.timed, partial(scores, lm, prompts, continuations))
-    run, tokens = measure.best(ways, rounds), len(prompts) * sum(shape.tokens)
+        works[dtype] = partial(scores, lm, prompts, continuations)
+    run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, rounds)
+    tokens = len(prompts) * sum(shape.tokens)
     for dtype, close in {"fp32": 1e-4, "bf16": 0.05}.items():
         assert np.abs(run[dtype].result - run["loop"].result).mean() < close, f"{dtype} differs"
-        most = peak(dtype) * sum(shape.tokens) / shape.flops
-        what, limit = f"scoring, {shape.name} shape, {dtype}", f"products in {dtype}"
-        peer = "one pair at a time, all logits, fp32"
-        found.append(
-            measure.row(what, peer, "tokens", tokens, run["loop"], run[dtype], limit=limit, most=most, memory=False)
-        )
+        limit = {"limit": f"products in {dtype}", "most": peak(dtype) * sum(shape.tokens) / shape.flops}
+        what = f"scoring, {shape.name} shape, {dtype}"
+        found.append(measure.row(what, PUBLISHED, "tokens", tokens, run["loop"], run[dtype], memory=False, **limit))
     return found
+
+
+def read_real(folder: Path, characters: int | None) -> tuple[dict[str, list[str]], list[dict[str, str]]]:
+    """Passages by title, each as far as `characters`, and PopQA's questions whose subjects have PASSAGES of them."""
+    pages: dict[str, list[str]] = {}
+    with gzip.open(folder / "psgs_w100.tsv.gz", "rt", encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file, delimiter="\t"):
+            pages.setdefault(row["title"], []).append(row["text"][:characters])
+    with (folder / "popQA_covered.tsv").open(encoding="utf-8", newline="") as file:
+        rows = csv.DictReader(file, delimiter="\t")
+        asked = [row for row in rows if len(pages.get(row["s_wiki_title"], ())) >= PASSAGES]
+    return pages, asked
+
+
+def halves(passages: list[str], queries: int, documents: int) -> tuple[list[Prompt], list[str]]:
+    """Each query is a passage: its first half is the context, its second the continuation."""
+    prompts, continuations = [], []
+    for query in passages[:queries]:
+        middle = query.index(" ", len(query) // 2)
+        for document in passages[queries : queries + documents]:
+            prompts.append(Prompt(query[:middle], f"{document}\n"))
+            continuations.append(query[middle:])
+    return prompts, continuations
+
+
+def questions(pages: dict[str, list[str]], asked: list[dict[str, str]], count: int) -> list[Prompt]:
+    columns = {name: [row[name] for row in asked] for name in ("id", "prop", "question", "obj")}
+    known = Questions(columns["id"], np.array(columns["prop"]), columns["question"], columns["obj"])
+    positions = [*range(0, len(asked), max(1, len(asked) // count))][:count]
+    of = [pages[row["s_wiki_title"]] for row in asked]
+    drawn = demonstrations(0, "popqa", known, positions, SHOTS)
+    return [
+        question_prompt(asked[i]["question"], passage, [(known.texts[j], known.answers[j], of[j][0]) for j in shots])
+        for i, shots in zip(positions, drawn, strict=True)
+        for passage in of[i][:PASSAGES]
+    ]
+
+
+def compare_real(folder: Path, real: Path, dtype: str, quick: bool) -> list[Row]:
+    """The rows of SmolLM2-135M in one number format; transformers computes in the same."""
+    pages, asked = read_real(real, 60 if quick else None)
+    passages, sizes = [texts[0] for texts in pages.values()], (1, 2) if quick else (2, DOCUMENTS)
+    (prompts, continuations), to_answer = halves(passages, *sizes), questions(pages, asked, 1 if quick else 8)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[dtype]).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    lm = open_model(folder, dtype)
+    works: dict[str, Callable] = {
+        LOOP: partial(plain_scores, model, tokenizer, 1, prompts, continuations),
+        BATCH: partial(plain_scores, model, tokenizer, DOCUMENTS, prompts, continuations),
+        SCORING: partial(scores, lm, prompts, continuations),
+        GENERATE: partial(plain_answers, model, tokenizer, to_answer),
+        ANSWERS: lambda: [one.text for one in lm.generate(to_answer, NEW_TOKENS, NEVER)],
+    }
+    run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, 1 if quick else 2)
+    for peer in (LOOP, BATCH):
+        far = np.abs(run[SCORING].result - run[peer].result).mean()
+        assert far < {"fp32": 1e-4, "bf16": 0.1}[dtype], f"{peer} differs"
+    said = [[text.strip() for text in run[way].result] for way in (GENERATE, ANSWERS)]
+    assert said[0] == said[1] or dtype == "bf16", f"other answers: {said}"  # in bf16, padding changes some
+    inner = sum(weight.numel() for weight in model.model.layers.parameters())  # without logits
+    limit = {"limit": f"products in {dtype}", "most": peak(dtype) / (2 * inner), "memory": False}
+    texts = {SCORING: [prompt.document + prompt.context for prompt in prompts] + continuations}
+    texts[ANSWERS] = [prompt.document + prompt.context for prompt in to_answer]
+    counts = {what: sum(map(len, tokenizer(some)["input_ids"])) for what, some in texts.items()}
+    return [
+        measure.row(f"{what}, {dtype}", peer, "tokens", counts[what], run[peer], run[what], **limit)
+        for what, peer in ((SCORING, LOOP), (SCORING, BATCH), (ANSWERS, GENERATE))
+    ]
 
 
 def scores(lm: LocalModel, prompts: list[Prompt], continuations: list[str]) -> np.ndarray:
@@ -176,14 +271,50 @@ def compare_prefix(shape: Shape, shared: int, count: int, rounds: int) -> list[R
     return found
 
 
+def compare_workers(shape: Shape, n_shards: int, rounds: int) -> list[Row]:
+    """The same shards, by one process and by WORKERS in turns."""
+    workers.WORTH = {"cpu": 1.0}  # however little there is to do
+    folder = write_model(shape, Path("lm").absolute(), 1024)
+    prompts, continuations = make_pairs(shape, n_shards)
+    tasks = [slice(i, i + DOCUMENTS) for i in range(0, len(prompts), DOCUMENTS)]
+    settings = dict.fromkeys(("revision", "http", "training", "n_shots"))
+    chosen = params.LM(source="pretrained", path=str(folder), dtype="fp32", batch_tokens=4096, chat=False, **settings)
+    ids = np.full(DOCUMENTS, "", object)
+    steps = workers.Steps(
+        read=lambda task: logprobs.Asked(prompts[task], ids, continuations[task]),
+        work=logprobs.scored,
+        write=lambda _, table, path: parquet.write(table, path),
+        length=logprobs.Asked.length,
+    )
+
+    def run(model: workers.Workers, key: str, some: list[slice]) -> list[bytes]:
+        files = workers.map_texts(model, "benchmark", key, some, steps)
+        written = [file.read_bytes() for file in files]
+        shards.forget("benchmark", key)
+        return written
+
+    with ExitStack() as stack:
+        models = [stack.enter_context(lm_at_work(folder, chosen, measure.compute(count))) for count in (1, WORKERS)]
+        for model in models:
+            run(model, "start", tasks[:WORKERS])
+        ways = {str(n): partial(measure.timed, partial(run, model, str(n), tasks)) for n, model in enumerate(models)}
+        one, many = measure.best(ways, rounds).values()
+    assert one.result == many.result, "other bytes"
+    tokens, what = len(prompts) * sum(shape.tokens), f"scoring in shards, {shape.name} shape, fp32, {WORKERS} workers"
+    limits = {"limit": f"{WORKERS} times one", "most": WORKERS * tokens / one.wall}
+    return [measure.row(what, "one process", "tokens", tokens, one, many, wall=True, memory=False, **limits)]
+
+
 def rows(quick: bool = False) -> list[Row]:
-    rounds, sample = 1 if quick else 2, SHAPES[1]
+    large, sample = SHAPES
+    weights, real = measure.real("smollm2-135m", "LONGTAIL_REAL_MODELS"), measure.real("passages")
+    missing = (not weights and measure.NO_WEIGHTS) or (not real and measure.NO_FILES)
     with measure.in_folder():
         if quick:
-            return compare(sample, 1, rounds) + compare_prefix(sample, 100, 4, rounds)
-        found = [row for shape in SHAPES for row in compare(shape, shape.queries, rounds)]
-        return found + compare_prefix(SHAPES[0], 1600, 16, rounds)
-
-
-if __name__ == "__main__":
-    measure.main(rows)
+            found = compare(sample, 1, 1) + compare_prefix(sample, 100, 4, 1) + compare_workers(sample, 2, 1)
+        else:
+            found = [row for shape in SHAPES for row in compare(shape, shape.queries, 2)]
+            found += compare_prefix(large, 1600, 16, 2) + compare_workers(large, 4, 2)
+        if missing:
+            return found + [Row(what, peer, missing=missing) for what, peer in ((SCORING, LOOP), (ANSWERS, GENERATE))]
+        return found + [row for dtype in DTYPES for row in compare_real(weights, real, dtype, quick)]

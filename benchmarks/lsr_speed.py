@@ -1,21 +1,14 @@
 """Speed of an LSR step: Longtail's, and a plain one that embeds every document for each query and keeps no scores.
 
-    .venv/bin/python -m benchmarks.lsr_speed
-    .venv/bin/python -m benchmarks.lsr_speed --refresh 120    # whole trainings of so many steps in four rounds
-
 Queries, documents and language model are those in data/ (`longtail run` makes them). Candidates are those of its
 untuned retriever. Two encoders are measured: the untuned one, and one of MiniLM's shape with random weights. The plain
 step follows the formulas with transformers alone, in fp32: for each query it asks the language model about the k
 documents, embeds them and the query with gradient, padded to the longest, and sums the loss. Both take the same batches
 from the same weights in turns, and must have the same losses. bf16 is measured if the CPU has it.
-
---refresh compares trainings with the index refreshed between rounds, and by a second process beside them. Times are by
-the clock, so two cores should be free.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -104,36 +97,9 @@ def batch_of(trainer: Trainer, step: int) -> list[tuple[str, list[str], list[str
     return rows
 
 
-def compare_refreshes(params: SimpleNamespace, steps: int) -> list[Row]:
-    """Whole trainings; the parts are timed in the first, which runs in one process."""
-    spent: Counter = Counter()
-
-    def watch(owner: type, name: str) -> None:
-        real = getattr(owner, name)
-
-        def call(*arguments):
-            run = measure.timed(partial(real, *arguments))
-            spent[name] += run.cpu
-            return run.result
-
-        setattr(owner, name, call)
-
-    watch(Refresher, "make_round")
-    watch(Trainer, "step")
-    run, parts = {}, {}
-    for when in ("sync", "async"):
-        params.lsr = params.lsr.model_copy(update={"refresh": when, "steps": steps, "refresh_steps": -(-steps // 4)})
-        run[when] = measure.timed(partial(train_lsr.train, params))
-        parts = parts or dict(spent)
-    most = steps / run["sync"].wall * sum(parts.values()) / max(parts.values())
-    what, limit = f"LSR, {steps} steps in four rounds, lsr.refresh: async", "the shorter part beside the longer"
-    both = run["sync"], run["async"]
-    return [measure.row(what, "sync", "steps", steps, *both, limit=limit, most=most, wall=True, memory=False)]
-
-
 def compare_steps(params: SimpleNamespace, steps: int) -> list[Row]:
     """The first steps of a training, Longtail's and the plain ones."""
-    params.lsr = params.lsr.model_copy(update={"refresh": "sync", "refresh_steps": steps})
+    params.lsr = params.lsr.model_copy(update={"refresh_steps": steps})
     corpora = training_queries.read(params)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
     refresher = Refresher(params, corpora, schedule, TrainingFiles("benchmark"))
@@ -204,8 +170,7 @@ def _minilm(untuned: Path) -> Path:
     return Path("minilm")
 
 
-def rows(quick: bool = False, steps: int = 3, refresh: int = 0) -> list[Row]:
-    """`refresh` compares whole trainings of so many steps, and nothing else."""
+def rows(quick: bool = False) -> list[Row]:
     data = Path("data").resolve()
     if not (data / "models/lm").is_dir() or not (data / "index").is_dir():
         return [Row("LSR's step", PEER, missing=measure.NO_RUN)]
@@ -218,8 +183,4 @@ def rows(quick: bool = False, steps: int = 3, refresh: int = 0) -> list[Row]:
         for part in ("corpus", "questions", "index", "models/lm", "models/retriever"):
             Path("data", part).parent.mkdir(parents=True, exist_ok=True)
             Path("data", part).symlink_to(data / part)
-        return compare_refreshes(params, refresh) if refresh else compare_steps(params, 1 if quick else steps)
-
-
-if __name__ == "__main__":
-    measure.main(rows)
+        return compare_steps(params, 1 if quick else 3)

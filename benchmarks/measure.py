@@ -10,40 +10,25 @@ import multiprocessing
 import os
 import re
 import resource
-import shutil
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout
-from functools import partial, wraps
+from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import threadpoolctl
-import typer
 
 from pipelines import params
 
 FORK = multiprocessing.get_context("fork")
 HEAD = [
-    "benchmark",
-    "work",
-    "beside",
-    "its rate",
-    "ours",
-    "times as fast",
-    "limit",
-    "share of it",
-    "MB, theirs / ours",
-    "commit",
-    "times in the run before",
-]
-
-
+    "benchmark", "work", "beside", "its rate", "ours", "times as fast", "limit", "share of it", "MB, theirs / ours",
+    "commit", "times in the run before",
+]  # fmt: skip
 NO_FILES, NO_WEIGHTS = "no $LONGTAIL_REAL", "no $LONGTAIL_REAL_MODELS"  # folders of real files and real weights
-
 NO_RUN = "no finished run here (longtail run makes one)"
 
 
@@ -54,6 +39,9 @@ class Run(NamedTuple):
     wall: float  # seconds
     memory: float
     result: Any
+
+
+Way = Callable[[], Run]
 
 
 class Row(NamedTuple):
@@ -105,14 +93,26 @@ def row(
     return Row(work, peer, unit, *rates, limit, most, wall, needed)
 
 
-def rows_of_two_workers(
-    work: str, peer: str, unit: str, size: float, theirs: Run, two: Run, start: Run, *, limit: str = "",
-    most: float = 0.0,
+def beside(
+    work: str, peer: str, unit: str, size: float, plain: Way, ours: Way, *, rounds: int, limit: str = "",
+    most: Way | None = None, two: Way | None = None, start: Way | None = None,
 ) -> list[Row]:  # fmt: skip
-    """The rows of two workers by the clock: with their start, and once started; `start` had hardly any work to do."""
-    ways = {"and their start": two, "once started": two._replace(wall=max(two.wall - start.wall, 1e-2))}
-    of_all = partial(row, limit=limit, most=most, wall=True, memory=False)
-    return [of_all(f"{work}, two workers {when}", peer, unit, size, theirs, run) for when, run in ways.items()]
+    """The rows of two ways, timed in turns, whose results must be equal; `most` does what no way can do without.
+
+    With `two` workers there are two rows more, by the clock: with their start, which `start` takes, and without.
+    """
+    ways = {"plain": plain, "ours": ours, "most": most, "two": two, "start": start}
+    run = best({name: way for name, way in ways.items() if way}, rounds)
+    for name in ("ours", "two"):
+        assert name not in run or run[name].result == run["plain"].result, f"{work}: the two ways differ"
+    rate = size / run["most"].cpu if most else 0.0
+    found = [row(work, peer, unit, size, run["plain"], run["ours"], limit=limit, most=rate)]
+    if two and start:
+        started = run["two"]._replace(wall=max(run["two"].wall - run["start"].wall, 1e-2))
+        for when, one in {"and their start": run["two"], "once started": started}.items():
+            what = f"{work}, two workers {when}"
+            found.append(row(what, peer, unit, size, run["plain"], one, wall=True, memory=False))
+    return found
 
 
 def timed(work: Callable[[], Any], warm: Callable[[], Any] | None = None) -> Run:
@@ -125,13 +125,15 @@ def timed(work: Callable[[], Any], warm: Callable[[], Any] | None = None) -> Run
     return Run(_cpu() - cpu, time.perf_counter() - clock, _memory("VmHWM") - before, result)
 
 
-def alone(work: Callable, *args: Any, warm: Callable[[], Any] | None = None, threads: int = 1) -> Run:
-    """What `work(*args)` takes in a forked process, after `warm()`.
+def alone(
+    work: Callable, *args: Any, warm: Callable[[], Any] | None = None, then: Callable[[Any], Any] | None = None
+) -> Run:
+    """What `work(*args)` takes in a forked process, after `warm()`; the result is what `then` makes of it here.
 
     A fork has all that is imported here. The libraries that compute, as torch does, may not have computed here before.
     """
     receive, send = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=_send, args=(send, work, args, warm, threads))
+    process = FORK.Process(target=_send, args=(send, work, args, warm))
     process.start()
     send.close()
     try:
@@ -142,28 +144,28 @@ def alone(work: Callable, *args: Any, warm: Callable[[], Any] | None = None, thr
         process.join()
     if isinstance(found, BaseException):
         raise found
-    return found
+    return found._replace(result=then(found.result)) if then else found
 
 
-def _send(send, work: Callable, args: tuple, warm: Callable[[], Any] | None, threads: int) -> None:
+def _send(send, work: Callable, args: tuple, warm: Callable[[], Any] | None) -> None:
     try:
-        one_core(threads)
+        one_core()
         send.send(timed(lambda: work(*args), warm))
     except BaseException as error:
         error.add_note(traceback.format_exc())
         send.send(error)
 
 
-def one_core(threads: int = 1) -> None:
-    """Have the libraries that compute do so on one core, or on `threads`."""
-    threadpoolctl.threadpool_limits(threads)
+def one_core() -> None:
+    """Have the libraries that compute do so on one core."""
+    threadpoolctl.threadpool_limits(1)
     if torch := sys.modules.get("torch"):
-        torch.set_num_threads(threads)
+        torch.set_num_threads(1)
     if arrow := sys.modules.get("pyarrow"):
-        arrow.set_cpu_count(threads)
+        arrow.set_cpu_count(1)
 
 
-def best(ways: Mapping[str, Callable[[], Run]], rounds: int) -> dict[str, Run]:
+def best(ways: Mapping[str, Way], rounds: int) -> dict[str, Run]:
     """Each way's least seconds, of CPU and by the clock, and its most memory, of `rounds` in turns."""
     found: dict[str, Run] = {}
     for _ in range(rounds):
@@ -187,12 +189,12 @@ def _memory(name: str) -> float:
 @contextmanager
 def in_folder() -> Iterator[Path]:
     """Work in an empty folder, which is deleted afterwards; what stages print is not shown."""
-    folder = Path(tempfile.mkdtemp())
-    try:
-        with open(os.devnull, "w") as nothing, chdir(folder), redirect_stdout(nothing), redirect_stderr(nothing):
-            yield folder
-    finally:
-        shutil.rmtree(folder)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        nothing = stack.enter_context(open(os.devnull, "w"))
+        for one in (chdir(folder), redirect_stdout(nothing), redirect_stderr(nothing)):
+            stack.enter_context(one)
+        yield Path(folder)
 
 
 def head() -> list[str]:
@@ -205,16 +207,3 @@ def lines(name: str, rows: Iterable[Row], commit: str = "", before: Iterable[str
     old = [line[2:-2].split(" | ") for line in before]
     times = {(cells[1], cells[2]): cells[HEAD.index("times as fast")] for cells in old}
     return [f"| {' | '.join([f'`{name}`', *one.cells, commit, times.get((one.work, one.peer), '')])} |" for one in rows]
-
-
-def main(rows: Callable[..., list[Row]]) -> None:
-    """Print the rows of one benchmark, as the module's own command; its options are the arguments of `rows`."""
-    module = sys.modules[rows.__module__]
-
-    @wraps(rows)
-    def command(*args: Any, **given: Any) -> None:
-        one_core()
-        print("\n".join([*head(), *lines(Path(module.__file__).stem, rows(*args, **given))]))
-
-    command.__doc__ = module.__doc__
-    typer.run(command)

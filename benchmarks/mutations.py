@@ -14,9 +14,10 @@ import bz2
 import gzip
 import io
 import json
+import re
 from collections.abc import Callable
-from functools import cache
-from typing import NamedTuple
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +27,7 @@ import zstandard
 NOTICE, SAME, OTHER = "notice", "same", "other"
 HEAVY = frozenset(("a line of 70 MB", "a gigabyte of one letter", "a dictionary of gigabytes", "a huge attribute"))
 HOLE = "@hole@"
-ODD = (
-    "\x00\x1b]0;x\x07\x1b[31m\u202e\u2066\ufeff\u0085\u2028"  # NUL, a terminal's escapes, bidi controls, odd line ends
-)
+ODD = "\x00\x1b]0;x\x07\x1b[31m\u202e\u2066\ufeff\u0085\u2028"  # NUL, a terminal's escapes, bidi controls, line ends
 COMPRESSIONS: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
     ".gz": (lambda data: gzip.compress(data, 1, mtime=0), gzip.decompress),
     ".bz2": (lambda data: bz2.compress(data, 1), bz2.decompress),
@@ -49,12 +48,13 @@ class Mutation(NamedTuple):
 MUTATIONS: dict[str, Mutation] = {}
 
 
-def mutation(name: str, of: str, expect: str) -> Callable:
-    def keep(apply: Callable) -> Callable:
-        MUTATIONS[name] = Mutation(name, of, expect, apply)
-        return apply
+def _add(name: str, of: str, expect: str, change: Callable) -> None:
+    """`change` takes the bytes, a random place in them, and the generator."""
 
-    return keep
+    def apply(data: bytes, rng: np.random.Generator) -> bytes | None:
+        return change(data, int(rng.integers(0, max(len(data), 1))), rng)
+
+    MUTATIONS[name] = Mutation(name, of, expect, apply)
 
 
 def suffix(name: str) -> str:
@@ -95,29 +95,19 @@ def kind(content: bytes) -> str:
 def records_of(name: str, file: bytes) -> int | None:
     """How many records a stored file has; None where that can't be told."""
     try:
-        return records(plain(name, file))
-    except (OSError, EOFError, ValueError, zstandard.ZstdError):
-        return None
-
-
-def records(content: bytes) -> int | None:
-    """How many records a file has; None where that can't be told."""
-    match kind(content):
-        case "parquet":
-            try:
+        content = plain(name, file)
+        match kind(content):
+            case "parquet":
                 return pq.read_metadata(io.BytesIO(content)).num_rows
-            except (pa.ArrowException, OSError):
-                return None
-        case "json":
-            try:
+            case "json":
                 value = json.loads(content)
-            except (ValueError, RecursionError):
-                return None
-            return len(value) if isinstance(value, list) else None
-        case "xml":
-            return content.count(b"<page>")
-        case "records" | "table" | "text":
-            return sum(not (line.isspace() or line in (b"", b"[", b"]")) for line in content.split(b"\n"))
+                return len(value) if isinstance(value, list) else None
+            case "xml":
+                return content.count(b"<page>")
+            case "records" | "table" | "text":
+                return sum(not (line.isspace() or line in (b"", b"[", b"]")) for line in content.split(b"\n"))
+    except (OSError, EOFError, ValueError, RecursionError, zstandard.ZstdError, pa.ArrowException):
+        pass
     return None
 
 
@@ -143,113 +133,14 @@ def apply(entry: Mutation, name: str, file: bytes, rng: np.random.Generator) -> 
     return None if damaged == file else damaged
 
 
-def _place(data: bytes, rng: np.random.Generator) -> int:
-    return int(rng.integers(0, max(len(data), 1)))
-
-
 # Bytes as they are stored.
-@mutation("cut", "packed", NOTICE)
-def _(data, rng):
-    return data[: _place(data, rng)]
+def _flipped(data, i, rng):
+    return data[:i] + bytes([data[i] ^ (1 << int(rng.integers(8)))]) + data[i + 1 :]
 
 
-@mutation("cut anywhere", "bare", OTHER)
-def _(data, rng):
-    return data[: _place(data, rng)]
-
-
-@mutation("a flipped bit", "packed", NOTICE)
-def _(data, rng):
-    return _flipped(data, rng)
-
-
-@mutation("a flipped bit of plain bytes", "bare", OTHER)
-def _flipped(data, rng):
-    place = _place(data, rng)
-    return data[:place] + bytes([data[place] ^ (1 << int(rng.integers(8)))]) + data[place + 1 :]
-
-
-def _blocks(of: str, expect: str, what: str) -> None:
-    @mutation(f"a lost block{what}", of, expect)
-    def _(data, rng):
-        place = _place(data, rng)
-        return data[:place] + data[place + int(rng.integers(1, 5000)) :]
-
-    @mutation(f"a doubled block{what}", of, expect)
-    def _(data, rng):
-        place = _place(data, rng)
-        return data[: place + int(rng.integers(1, 5000))] + data[place:]
-
-    @mutation(f"random bytes put in{what}", of, expect)
-    def _(data, rng):
-        place = _place(data, rng)
-        return data[:place] + rng.bytes(int(rng.integers(1, 600))) + data[place:]
-
-    @mutation(f"NULs in place of a block{what}", of, expect)
-    def _(data, rng):
-        place = _place(data, rng)
-        size = min(int(rng.integers(1, 5000)), len(data) - place)
-        return data[:place] + bytes(size) + data[place + size :]
-
-
-_blocks("packed", NOTICE, "")
-_blocks("bare", OTHER, " of plain bytes")
-
-
-@mutation("garbage after the end", "packed", NOTICE)
-def _(data, rng):
-    return data + b"\x01" + rng.bytes(int(rng.integers(1, 3000)))
-
-
-@mutation("an empty file", "stored", NOTICE)
-def _(data, rng):
-    return b""
-
-
-@mutation("a web page in its place", "stored", NOTICE)
-def _(data, rng):
-    return b"<!DOCTYPE html>\n<html><body><h1>503 Service Unavailable</h1></body></html>\n"
-
-
-@mutation("a web page in its place, compressed", "packed", NOTICE)
-def _(data, rng):
-    return gzip.compress(b"<html><body>Not found</body></html>\n") if data[:2] == b"\x1f\x8b" else None
-
-
-@mutation("an API's error in its place", "stored", NOTICE)
-def _(data, rng):
-    return b'{"error": {"code": "ratelimited", "info": "too many requests"}}\n'
-
-
-@mutation("another compression", "packed", NOTICE)
-def _(data, rng):
-    other = [pack for end, (pack, _) in COMPRESSIONS.items()]
-    return other[int(rng.integers(len(other)))](b"{}\n")[:-1] + data
-
-
-@mutation("compressed without the suffix", "bare", NOTICE)
-def _(data, rng):
-    return gzip.compress(data)
-
-
-@mutation("not compressed in spite of the suffix", "packed", NOTICE)
-def _(data, rng):
-    return b"plain text\n" * 9
-
-
-@mutation("two members", "packed", SAME)
-def _(data, rng):
-    return _members(data, rng)
-
-
-@mutation("a damaged second member", "packed", NOTICE)
-def _(data, rng):
-    pack = _packer(data)
-    whole = pack[1](data)
-    place = _place(whole, rng)
-    second = bytearray(pack[0](whole[place:]))
-    second[len(second) // 2] ^= 0xFF
-    return pack[0](whole[:place]) + bytes(second)
+def _zeroed(data, i, rng):
+    size = min(int(rng.integers(1, 5000)), len(data) - i)
+    return data[:i] + bytes(size) + data[i + size :]
 
 
 def _packer(data: bytes) -> tuple:
@@ -257,16 +148,13 @@ def _packer(data: bytes) -> tuple:
     return COMPRESSIONS[marks[data[:2]]]
 
 
-def _members(data, rng):
+def _members(data, damage: bytes = b"\0"):
+    """The content in two compressed members; a byte of the second one is changed."""
     pack, unpack = _packer(data)
     whole = unpack(data)
-    place = _place(whole, rng)
-    return pack(whole[:place]) + pack(whole[place:])
-
-
-@mutation("a gigabyte of one letter", "packed", OTHER)
-def _(data, rng):
-    return _bomb(_packer(data)[0]) + data
+    second = bytearray(pack(whole[len(whole) // 2 :]))
+    second[len(second) // 2] ^= damage[0]
+    return pack(whole[: len(whole) // 2]) + bytes(second)
 
 
 @cache
@@ -274,51 +162,338 @@ def _bomb(pack: Callable[[bytes], bytes]) -> bytes:
     return pack(b"a" * (1 << 26)) * 16
 
 
+def _wrong_pack(data, i, rng):
+    other = [pack for pack, _ in COMPRESSIONS.values()]
+    return other[int(rng.integers(len(other)))](b"{}\n")[:-1] + data
+
+
+for _of, _expect, _what in (("packed", NOTICE, ""), ("bare", OTHER, " of plain bytes")):
+    _add(f"cut{_what}", _of, _expect, lambda data, i, rng: data[:i])
+    _add(f"a flipped bit{_what}", _of, _expect, _flipped)
+    _add(f"a lost block{_what}", _of, _expect, lambda data, i, rng: data[:i] + data[i + int(rng.integers(1, 5000)) :])
+    _add(f"a doubled block{_what}", _of, _expect, lambda data, i, rng: data[: i + int(rng.integers(5000))] + data[i:])
+    _add(f"random bytes put in{_what}", _of, _expect, lambda data, i, rng: data[:i] + rng.bytes(300) + data[i:])
+    _add(f"NULs in place of a block{_what}", _of, _expect, _zeroed)
+_PAGE = b"<!DOCTYPE html>\n<html><body><h1>503 Service Unavailable</h1></body></html>\n"
+_add("garbage after the end", "packed", NOTICE, lambda data, i, rng: data + b"\x01" + rng.bytes(2000))
+_add("an empty file", "stored", NOTICE, lambda data, i, rng: b"")
+_add("a web page in its place", "stored", NOTICE, lambda data, i, rng: _PAGE)
+_add("a web page in its place, compressed", "packed", NOTICE, lambda data, i, rng: _packer(data)[0](_PAGE))
+_add("an API's error in its place", "stored", NOTICE, lambda data, i, rng: b'{"error": {"code": "ratelimited"}}\n')
+_add("another compression", "packed", NOTICE, _wrong_pack)
+_add("compressed without the suffix", "bare", NOTICE, lambda data, i, rng: gzip.compress(data))
+_add("not compressed in spite of the suffix", "packed", NOTICE, lambda data, i, rng: b"plain text\n" * 9)
+_add("two members", "packed", SAME, lambda data, i, rng: _members(data))
+_add("a damaged second member", "packed", NOTICE, lambda data, i, rng: _members(data, b"\xff"))
+_add("a gigabyte of one letter", "packed", OTHER, lambda data, i, rng: _bomb(_packer(data)[0]) + data)
+
 # Characters of any text.
-def _characters(name: str, expect: str, put: Callable[[np.random.Generator], bytes]) -> None:
-    @mutation(name, "characters", expect)
-    def _(data, rng):
-        place = _place(data, rng)
-        return data[:place] + put(rng) + data[place:]
+_PUT_IN = {
+    "bytes that are not UTF-8": (b"\xff", b"\xe9 ", b"\xc3(", b"\xf0\x9f\x98"),
+    "half a surrogate pair": (b"\xed\xa0\xbd", b"\\ud83d", b"\\udc00"),
+    "control and bidi characters": tuple(character.encode() for character in ODD),
+    "a stray quote": (b'"', b"'", b'\\"', b'""'),
+    "a stray delimiter": (b"\t", b",", b"\n", b"|", b"\r", b"}", b"<", b"&"),
+    "a word of 200,000 letters": (b"a" * 200_000,),
+}
+for _name, _texts in _PUT_IN.items():
+    _add(
+        _name, "characters", OTHER,
+        lambda data, i, rng, texts=_texts: data[:i] + texts[rng.integers(len(texts))] + data[i:],
+    )  # fmt: skip
+_add("a byte order mark", "characters", SAME, lambda data, i, rng: b"\xef\xbb\xbf" + data)
+_add("UTF-16", "characters", NOTICE, lambda data, i, rng: data.decode("utf-8").encode("utf-16"))
+_add("lines that end in CR LF", "characters", SAME, lambda data, i, rng: data.replace(b"\n", b"\r\n"))
+_add("lines that end in CR", "lines", NOTICE, lambda data, i, rng: data.replace(b"\n", b"\r"))
+_add("no newline at the end", "lines", SAME, lambda data, i, rng: data.rstrip(b"\n"))
+_add("a line of garbage at the end", "lines", NOTICE, lambda data, i, rng: data + b"\x00\xff\xfe garbage \x80\n")
 
 
-_characters(
-    "bytes that are not UTF-8", OTHER, lambda rng: (b"\xff", b"\xe9 ", b"\xc3(", b"\xf0\x9f\x98")[rng.integers(4)]
+# Lines.
+def _of_lines(name: str, expect: str, change: Callable) -> None:
+    def apply(data, _, rng):
+        lines = data.removesuffix(b"\n").split(b"\n")
+        return b"\n".join(change(lines, int(rng.integers(len(lines))), rng)) + b"\n"
+
+    _add(name, "lines", expect, apply)
+
+
+def _another_number(lines: list[bytes], i: int, rng: np.random.Generator) -> list[bytes]:
+    digits = (b"7", b"-1", b"1.5", b"9" * 5000, b"18446744073709551616")[int(rng.integers(5))]
+    return [*lines[:i], re.sub(rb"\d+", digits, lines[i], count=1), *lines[i + 1 :]]
+
+
+_of_lines("a lost line", OTHER, lambda lines, i, rng: lines[:i] + lines[i + 1 :])
+_of_lines("a doubled line", OTHER, lambda lines, i, rng: [*lines[: i + 1], *lines[i:]])
+_of_lines("blank lines", OTHER, lambda lines, i, rng: [*lines[:i], b"", b"  ", *lines[i:]])
+_of_lines("shuffled lines", OTHER, lambda lines, i, rng: [lines[j] for j in rng.permutation(len(lines))])
+_of_lines("a cut line", OTHER, lambda lines, i, rng: [*lines[:i], lines[i][: len(lines[i]) // 2], *lines[i + 1 :]])
+_of_lines("two lines in one", OTHER, lambda lines, i, rng: [*lines[:i], b"".join(lines[i : i + 2]), *lines[i + 2 :]])
+_of_lines("a line of 70 MB", OTHER, lambda lines, i, rng: [*lines[:i], lines[i] + b"a" * 70_000_000, *lines[i + 1 :]])
+_of_lines("only its first line", OTHER, lambda lines, i, rng: lines[:1])
+_of_lines("a line that is none of its rows", NOTICE, lambda lines, i, rng: [*lines[:i], b"{ <x>", *lines[i:]])
+_of_lines("another first number", OTHER, _another_number)
+
+
+# JSON: a field anywhere in a record, or a record.
+def _of_record(name: str, expect: str, change: Callable[[Any, np.random.Generator], str]) -> None:
+    _add(name, "field", expect, lambda data, _, rng: _with_record(data, rng, lambda record: change(record, rng)))
+
+
+def _of_field(name: str, expect: str, *texts: str) -> None:
+    _of_record(name, expect, lambda record, rng: _with_field(record, rng, texts[rng.integers(len(texts))]))
+
+
+def _with_record(data: bytes, rng: np.random.Generator, change: Callable[[Any], str]) -> bytes:
+    """The file with another text in place of a record: a line, or an element of a list, or the whole document."""
+    if kind(data) == "records":
+        lines = data.decode().split("\n")
+        places = [i for i, line in enumerate(lines) if line.startswith("{")]
+        i = places[int(rng.integers(len(places)))]
+        comma = "," if lines[i].endswith(",") else ""
+        lines[i] = change(json.loads(lines[i].removesuffix(","))) + comma
+        return "\n".join(lines).encode("utf-8", "surrogatepass")
+    document = json.loads(data)
+    if isinstance(document, list) and document:
+        i = int(rng.integers(len(document)))
+        record, document[i] = document[i], HOLE
+        return json.dumps(document).replace(f'"{HOLE}"', change(record)).encode("utf-8", "surrogatepass")
+    return change(document).encode("utf-8", "surrogatepass")
+
+
+def _with_field(record: Any, rng: np.random.Generator, text: str) -> str:
+    """A record as JSON, with another text in place of the value of one of its fields, at any depth."""
+    fields = list(_fields(record))
+    if not fields:
+        return text
+    holder, key = fields[int(rng.integers(len(fields)))]
+    holder[key] = HOLE
+    return json.dumps(record, ensure_ascii=False, separators=(",", ":")).replace(f'"{HOLE}"', text)
+
+
+def _fields(value: Any, depth: int = 0) -> list[tuple[Any, Any]]:
+    """Where a value holds others: (object or list, key)."""
+    keys = list(value) if isinstance(value, dict) else list(range(len(value))) if isinstance(value, list) else []
+    fields = [(value, key) for key in keys[:50]]
+    return fields + [deep for key in keys[:50] if depth < 5 for deep in _fields(value[key], depth + 1)]
+
+
+_of_field("nesting of 100,000", NOTICE, "[" * 100_000 + "]" * 100_000)
+_of_field("nesting of objects", NOTICE, '{"a":' * 3000 + "1" + "}" * 3000)
+_of_field("a number of 5,000 digits", NOTICE, "9" * 5000)
+_of_field("an integer beyond 64 bits", OTHER, "18446744073709551616", "-9223372036854775809")
+_of_field("NaN or Infinity", NOTICE, "NaN", "Infinity", "-Infinity", "1e999")
+_of_field("a wrong type", OTHER, '"text"', "7", "-1", "1.5", "true", "[]", "{}", "[1]", '["a"]', '{"a": 1}', '""')
+_of_field("null", OTHER, "null")
+_of_field("an escaped half of a surrogate pair", OTHER, '"\\ud83d"', '"a\\udc00"')
+_of_field("escaped control characters", OTHER, json.dumps(ODD))
+_of_field("raw control characters in a text", NOTICE, '"a\x01b"')
+_of_field("a text of 200,000 letters", OTHER, '"' + "é" * 200_000 + '"')
+_of_field("a text without its end", NOTICE, '"abc')
+
+
+def _renamed(record: Any, rng: np.random.Generator, keep: bool = True) -> str:
+    fields = [(holder, key) for holder, key in _fields(record) if isinstance(holder, dict)]
+    if fields:
+        holder, key = fields[int(rng.integers(len(fields)))]
+        value = holder.pop(key)
+        holder |= {f"{key}_": value} if keep else {}
+    return json.dumps(record, ensure_ascii=False)
+
+
+def _doubled(record: Any, rng: np.random.Generator) -> str:
+    text = json.dumps(record, ensure_ascii=False)
+    keys = list(record) if isinstance(record, dict) else []
+    return text.replace("{", f"{{{json.dumps(keys[rng.integers(len(keys))])}: null, ", 1) if keys else text
+
+
+_of_record("a missing field", OTHER, lambda record, rng: _renamed(record, rng, keep=False))
+_of_record("a renamed field", OTHER, _renamed)
+_of_record("a doubled key", OTHER, _doubled)
+_of_record(
+    "an added field", SAME, lambda value, rng: json.dumps(value | {"z": 1} if isinstance(value, dict) else value)
 )
-_characters("half a surrogate pair", OTHER, lambda rng: (b"\xed\xa0\xbd", b"\\ud83d", b"\\udc00")[rng.integers(3)])
-_characters("control and bidi characters", OTHER, lambda rng: ODD[rng.integers(len(ODD))].encode())
-_characters("a stray quote", OTHER, lambda rng: (b'"', b"'", b'\\"', b'""')[rng.integers(4)])
-_characters(
-    "a stray delimiter", OTHER, lambda rng: (b"\t", b",", b"\n", b"|", b"\r", b"}", b"<", b"&")[rng.integers(8)]
+_of_record("a list for an object", NOTICE, lambda record, rng: json.dumps([record]))
+_of_record("a text for a record", NOTICE, lambda record, rng: json.dumps("record"))
+_of_record("an API's error for a record", NOTICE, lambda record, rng: '{"message": "API rate limit exceeded"}')
+_of_record("half a record", NOTICE, lambda record, rng: (text := json.dumps(record))[: len(text) // 2])
+_of_record("an empty object", OTHER, lambda record, rng: "{}")
+
+
+# Tables of tabs or commas.
+def _of_cells(name: str, expect: str, change: Callable[[list[bytes], int, int], list[bytes]]) -> None:
+    def apply(data, _, rng):
+        lines = data.removesuffix(b"\n").split(b"\n")
+        mark = b"\t" if b"\t" in lines[0] else b","
+        column = int(rng.integers(lines[0].count(mark) + 1))
+        return b"\n".join(mark.join(change(line.split(mark), column, row)) for row, line in enumerate(lines)) + b"\n"
+
+    _add(name, "table", expect, apply)
+
+
+_of_cells("a lost column", NOTICE, lambda cells, i, row: cells[:i] + cells[i + 1 :])
+_of_cells("an added column", OTHER, lambda cells, i, row: [*cells[:i], b"x", *cells[i:]])
+_of_cells(
+    "another first cell", OTHER, lambda cells, i, row: cells if row else [*cells[:i], b"renamed", *cells[i + 1 :]]
 )
-_characters("a word of 200,000 letters", OTHER, lambda rng: b"a" * 200_000)
+_of_cells("an empty column", OTHER, lambda cells, i, row: [*cells[:i], b"", *cells[i + 1 :]] if row else cells)
 
 
-@mutation("a byte order mark", "characters", SAME)
-def _(data, rng):
-    return b"\xef\xbb\xbf" + data
+# Parquet.
+def _of_table(name: str, expect: str, change: Callable[[pa.Table, int, np.random.Generator], pa.Table | None]) -> None:
+    def apply(data, _, rng):
+        table = pq.read_table(io.BytesIO(data))
+        changed = change(table, int(rng.integers(table.num_columns)), rng) if table.num_columns else None
+        if changed is None:
+            return None
+        pq.write_table(changed, out := io.BytesIO(), compression="zstd")
+        return out.getvalue()
+
+    _add(name, "parquet", expect, apply)
 
 
-@mutation("UTF-16", "characters", NOTICE)
-def _(data, rng):
-    return data.decode("utf-8").encode("utf-16")
+def _retyped(t: pa.Table, i: int, rng: np.random.Generator) -> pa.Table:
+    kinds = (pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.list_(pa.int64()))
+    kind_ = kinds[int(rng.integers(len(kinds)))]
+    try:
+        column = t.column(i).cast(kind_)
+    except (pa.ArrowException, ValueError):
+        column = pa.nulls(len(t), kind_)
+    return t.set_column(i, t.column_names[i], column)
 
 
-@mutation("lines that end in CR LF", "characters", SAME)
-def _(data, rng):
-    return data.replace(b"\n", b"\r\n")
+def _of_cell(name: str, value: Any, of_text: bool = False) -> None:
+    """Another value in one row of a column, or of the first column of texts; None where its type has no such value."""
+
+    def change(t, i, rng):
+        i = _text_column(t, i) if of_text else i
+        if i is None or not len(t):
+            return None
+        values = t.column(i).to_pylist()
+        values[int(rng.integers(len(values)))] = value
+        field = t.schema.field(i).with_nullable(True)
+        try:
+            return t.set_column(i, field, pa.array(values, field.type))
+        except (pa.ArrowException, TypeError, ValueError):
+            return None
+
+    _of_table(name, OTHER, change)
 
 
-@mutation("lines that end in CR", "lines", NOTICE)
-def _(data, rng):
-    return data.replace(b"\n", b"\r")
+def _text_column(t: pa.Table, i: int) -> int | None:
+    """The first column of texts from the i-th on."""
+    return next((c for c in [*range(i, t.num_columns), *range(i)] if pa.types.is_string(t.schema.field(c).type)), None)
 
 
-@mutation("no newline at the end", "lines", SAME)
-def _(data, rng):
-    return data.rstrip(b"\n")
+def _not_utf8(t, i, rng):
+    place = _text_column(t, i)
+    if place is None or not len(t):
+        return None
+    texts = [text.encode() if text is not None else None for text in t.column(place).to_pylist()]
+    texts[int(rng.integers(len(texts)))] = b"\xff\xfe\xc3("
+    buffers = pa.array(texts, pa.binary()).buffers()
+    return t.set_column(place, t.column_names[place], pa.Array.from_buffers(pa.string(), len(texts), buffers))
 
 
-@mutation("a line of garbage at the end", "lines", NOTICE)
-def _(data, rng):
-    return data + b"\x00\xff\xfe garbage \x80\n"
+def _huge_dictionary(t, i, rng):
+    place = _text_column(t, i)
+    if place is None or not len(t):
+        return None
+    wide = pa.DictionaryArray.from_arrays(pa.array(np.zeros(3000, np.int32)), pa.array(["a" * 1_000_000]))
+    return t.take(np.zeros(3000, np.int64)).set_column(place, t.column_names[place], wide)
+
+
+def _names(t: pa.Table, i: int) -> list[str]:
+    return [f"{name}_" if c == i else name for c, name in enumerate(t.column_names)]
+
+
+_of_table("a column of another type", OTHER, _retyped)
+_of_table("a lost column of Parquet", OTHER, lambda t, i, rng: t.remove_column(i))
+_of_table("a renamed column of Parquet", OTHER, lambda t, i, rng: t.rename_columns(_names(t, i)))
+_of_table("an added column of Parquet", SAME, lambda t, i, rng: t.append_column("zz", pa.nulls(len(t), pa.string())))
+_of_table("two columns of a name", NOTICE, lambda t, i, rng: t.append_column(t.column_names[i], t.column(i)))
+_of_table("columns in another order", SAME, lambda t, i, rng: t.select(t.column_names[::-1]) if i else None)
+_of_table("a column of nulls", OTHER, lambda t, i, rng: t.set_column(i, t.field(i), pa.nulls(len(t), t.column(i).type)))
+for _name, _value in {"a null": None, "not a number": float("nan"), "a negative number": -(2**40)}.items():
+    _of_cell(_name, _value)
+_of_cell("an empty list", [])
+for _name, _value in {"a huge text": "a" * 5_000_000, "an odd text": ODD, "an empty text": ""}.items():
+    _of_cell(_name, _value, of_text=True)
+_of_table("a text that is not UTF-8", OTHER, _not_utf8)
+_of_table("no rows", OTHER, lambda t, i, rng: t.slice(0, 0))
+_of_table("half of its rows", OTHER, lambda t, i, rng: t.slice(0, len(t) // 2))
+_of_table("a doubled row", OTHER, lambda t, i, rng: pa.concat_tables([t, t.slice(len(t) // 2, 1)]))
+_of_table("shuffled rows", OTHER, lambda t, i, rng: t.take(rng.permutation(len(t))))
+_of_table("another table", NOTICE, lambda t, i, rng: pa.table({"a": [1, 2], "b": ["x", "y"]}))
+_of_table("a dictionary of gigabytes", OTHER, _huge_dictionary)
+_add("a cut footer", "parquet", NOTICE, lambda data, i, rng: data[: -int(rng.integers(1, 300))])
+_add(
+    "a flipped bit in the footer", "parquet", OTHER,
+    lambda data, i, rng: _flipped(data, len(data) - 1 - int(rng.integers(min(len(data) - 4, 400))), rng),
+)  # fmt: skip
+
+
+# Arrays.
+def _of_array(name: str, expect: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
+    def apply(data, _, rng):
+        np.save(out := io.BytesIO(), change(np.load(io.BytesIO(data))))
+        return out.getvalue()
+
+    _add(name, "array", expect, apply)
+
+
+_of_array("an array of another type", OTHER, lambda array: array.astype(np.float64))
+_of_array("an array of another shape", NOTICE, lambda array: array.reshape(-1)[: array.size // 2])
+_of_array("an array of half the rows", NOTICE, lambda array: array[: len(array) // 2])
+_of_array("an array of objects", NOTICE, lambda array: array.astype(object))
+
+
+# XML and SQL.
+def _of_match(of: str, name: str, expect: str, pattern: bytes, text: bytes) -> None:
+    def apply(data, _, rng):
+        matches = list(re.finditer(pattern, data))
+        if not matches:
+            return None
+        match = matches[int(rng.integers(len(matches)))]
+        return data[: match.start()] + match.expand(text) + data[match.end() :]
+
+    _add(name, of, expect, apply)
+
+
+_of_xml, _of_sql = partial(_of_match, "xml"), partial(_of_match, "sql")
+
+
+_BOMB = b'<!DOCTYPE m [<!ENTITY a "aaaaaaaaaa">' + b"".join(
+    b'<!ENTITY %c "%s">' % (c + 1, b"&%c;" % c * 10) for c in range(ord("a"), ord("k"))
+)
+_of_xml("an entity bomb", NOTICE, rb"^<mediawiki", _BOMB + b"]><mediawiki")
+_of_xml("a reference to an entity", NOTICE, rb"<title>", b"<title>&none;")
+_EXTERNAL = b'<!DOCTYPE m [<!ENTITY x SYSTEM "file:///etc/hostname">]><mediawiki'
+_of_xml("an external entity", NOTICE, rb"^<mediawiki", _EXTERNAL)
+_of_xml("an unclosed tag", NOTICE, rb"</(title|id|text|page|revision)>", b"")
+_of_xml("a huge attribute", OTHER, rb"<page>", b'<page x="' + b"a" * 100_000_000 + b'">')
+_of_xml("an attribute of 1 MB", SAME, rb"<page>", b'<page x="' + b"a" * 1_000_000 + b'">')
+_of_xml("another root", NOTICE, rb"^<mediawiki", b"<html")
+_of_xml("a namespace's prefix", NOTICE, rb"<page>", b'<m:page xmlns:m="x">')
+_of_xml("a page without its title", NOTICE, rb"<title>[^<]*</title>", b"")
+_of_xml("a page without its id", NOTICE, rb"</ns>\s*<id>[^<]*</id>", b"</ns>")
+_of_xml("a page without its text", OTHER, rb"<text[^>]*>[^<]*</text>", b"")
+_of_xml("a page without its revision", OTHER, rb"<revision>.*?</revision>", b"")
+_of_xml("an id that is no number", NOTICE, rb"</ns>\s*<id>[^<]*", b"</ns><id>x")
+_of_xml("an id of 5,000 digits", NOTICE, rb"</ns>\s*<id>[^<]*", b"</ns><id>" + b"9" * 5000)
+_of_xml("a namespace of 5,000 digits", NOTICE, rb"<ns>[^<]*", b"<ns>" + b"9" * 5000)
+_of_xml("elements nested 3,000 deep", NOTICE, rb"<page>", b"<a>" * 3000 + b"</a>" * 3000 + b"<page>")
+_of_xml("a page in a page", NOTICE, rb"<revision>", b"<page><title>x</title></page><revision>")
+_of_xml("a renamed element", NOTICE, rb"(?s)<page>(.*?)</page>", rb"<pages>\1</pages>")
+_of_xml("a lost end", NOTICE, rb"</mediawiki>\s*$", b"")
+_of_sql("a damaged INSERT", NOTICE, rb"INSERT INTO", b"INSRT INTO")
+_of_sql("an INSERT of another table", NOTICE, rb"INSERT INTO `\w+`", b"INSERT INTO `other`")
+_of_sql("a null namespace", NOTICE, rb"(\(\d+),\d+,", rb"\1,NULL,")
+_of_sql("a row without its namespace", NOTICE, rb"(\(\d+),\d+,", rb"\1,")
+_of_sql("a row without its quote", NOTICE, rb"(\(\d+,\d+,)'", rb"\1")
+_of_sql("a row without its end", NOTICE, rb"\),\(", b",(")
+_of_sql("a page id that is no number", NOTICE, rb"\((\d+),", b"(x,")
+_of_sql("a page id beyond 64 bits", NOTICE, rb"\((\d+),", b"(18446744073709551616,")
+_of_sql("no rows of SQL", NOTICE, rb"(?s)INSERT INTO.*", b"")
+_of_sql("a statement that is none of a dump", NOTICE, rb"INSERT INTO", b"DELETE FROM x;\nINSERT INTO")
+_of_sql("a statement without its end", NOTICE, rb"\);", b")")

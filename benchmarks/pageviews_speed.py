@@ -1,10 +1,7 @@
 """Page views of a month: the stage `popularity` beside a Python loop, on generated lines in the dump's layout.
 
-    .venv/bin/python -m benchmarks.pageviews_speed
-
-Each way runs in a process of its own, on one core, once on the compressed file and once on its lines, and the stage
-also with two processes that read parts of the compressed file side by side. All must find the same views. The lines
-are sorted as the real ones are, a seventh of them is English Wikipedia's.
+Each way reads the compressed file and its lines, and the stage also with two processes that read parts of the
+compressed file side by side. The lines are sorted as the real ones are, a seventh of them is English Wikipedia's.
 """
 
 from __future__ import annotations
@@ -125,8 +122,8 @@ def write(packed: Path, lines: Path, count: int) -> None:
     pq.write_table(pa.table({"wiki_title": asked}), "entities.parquet")
 
 
-def rows(quick: bool = False, lines: int = 1_500_000) -> list[Row]:
-    lines, rounds, found = 20_000 if quick else lines, 1 if quick else 2, []
+def rows(quick: bool = False) -> list[Row]:
+    lines, rounds = (20_000, 1) if quick else (1_500_000, 2)
     with measure.in_folder() as folder:
         packed = folder / "packed/pageviews/pageviews-202110-user.bz2"
         plainly = folder / "lines/pageviews/pageviews-202110-user.txt"
@@ -135,24 +132,14 @@ def rows(quick: bool = False, lines: int = 1_500_000) -> list[Row]:
         for agents in ("user", "automated"):  # two files, so that two workers start
             tiny.with_name(f"pageviews-202110-{agents}.bz2").write_bytes(bz2.compress(TINY))
         measure.alone(write, packed, plainly, lines)
-        for name, path in (("plain lines", plainly), ("bz2", packed)):
-            ours = partial(measure.alone, stage, path, warm=partial(stage, tiny))
-            ways = {"plain": partial(measure.alone, plain, path), "stage": ours}
-            others = {
-                "two": partial(measure.alone, stage, path, 2),
-                "start": partial(measure.alone, stage, tiny, 2),
-                "limit": partial(measure.alone, unpacked, path),
-            }
-            run = measure.best(ways | others if path == packed else ways, rounds)
-            same = [run[way].result for way in ("plain", "stage", "two") if way in run]
-            assert same == [same[0]] * len(same), "other views"
-            what, peer = f"a month's page views, {lines:,} lines, {name}", "a loop over the lines"
-            limit = {"limit": "bz2 alone", "most": lines / run["limit"].cpu} if path == packed else {}
-            found.append(measure.row(what, peer, "lines", lines, run["plain"], run["stage"], **limit))
-        limit = {"limit": "bz2 alone on two cores", "most": 2 * limit["most"]}
-        both = run["plain"], run["two"], run["start"]
-        return found + measure.rows_of_two_workers(what, peer, "lines", lines, *both, **limit)
 
+        def beside(name: str, path: Path, **others) -> list[Row]:
+            return measure.beside(
+                f"a month's page views, {lines:,} lines, {name}", "a loop over the lines", "lines", lines,
+                partial(measure.alone, plain, path),
+                partial(measure.alone, stage, path, warm=partial(stage, tiny)), rounds=rounds, **others,
+            )  # fmt: skip
 
-if __name__ == "__main__":
-    measure.main(rows)
+        others = {"two": partial(measure.alone, stage, packed, 2), "start": partial(measure.alone, stage, tiny, 2)}
+        others |= {"limit": "bz2 alone", "most": partial(measure.alone, unpacked, packed)}
+        return beside("plain lines", plainly) + beside("bz2", packed, **others)

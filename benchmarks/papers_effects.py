@@ -1,6 +1,7 @@
 """The papers' effects over several seeds: the sample pipeline run whole for each, and every finding with its interval.
 
     .venv/bin/python -m benchmarks.papers_effects --seeds 0 1 2
+    .venv/bin/python -m benchmarks.papers_effects --set lsr.kl=p_q --set lsr.likelihood=sum_logprob
 
 A second table has the controls and other comparisons, for which no paper says what to expect.
 
@@ -16,13 +17,16 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
+import yaml
+
+from benchmarks.project_copy import ROOT, clone, table
 from pipelines.intervals import Interval
 from pipelines.report import inputs
 from pipelines.report.page import label
 
-ROOT = Path(__file__).resolve().parents[1]
 READ = """
 import json
 from pathlib import Path
@@ -49,14 +53,13 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
         figures = adaptive[method][kind][figure] if method else adaptive[kind][figure]
         return Interval(*(100 * figures[end] for end in ("value", "low", "high")))
 
-    answers = {"dataset": "popqa", "lm": read.main, "against_lm": read.main}
+    answers = {"dataset": "popqa", "lm": read.main, "against_lm": read.main, "method": "hybrid"}
     pile = {"corpus": "pile", "lm": read.main}
-    both = {**pile, "chosen": "both"}
+    controls, copied = pile | {"retriever": "dense"}, pile | {"retriever": "dense", "least": 9}
+    dense, random = (pile | {"chosen": "both", "retriever": name} for name in ("dense", "random"))
     rows = {
-        "Hybrid of BM25 and dense, less dense: accuracy": shown(
-            "comparisons", "gain", 100, method="hybrid", against="dense", **answers
-        ),
-        "Hybrid less BM25: accuracy": shown("comparisons", "gain", 100, method="hybrid", against="bm25", **answers),
+        "Hybrid of BM25 and dense, less dense: accuracy": shown("comparisons", "gain", 100, against="dense", **answers),
+        "Hybrid less BM25: accuracy": shown("comparisons", "gain", 100, against="bm25", **answers),
         "Thresholds between GenRead and dense, less the better of both": judged("dense_below_genread", search, "gain"),
         "Thresholds between dense and BM25, less the better of both": judged("bm25_below_dense", search, "gain"),
         "The learned gate less the popularity rule, dense": judged("dense", "gate", "difference"),
@@ -64,17 +67,17 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
         "Calibration error of closed-book confidence": judged("", "confidence", "ece"),
         "The same after an isotonic regression": judged("", "confidence", "ece_isotonic"),
         "Bits saved by all documents in one prompt, less the ensemble's (Pile, dense)": shown(
-            "lm_controls", "saved_over_ensemble", control="concatenated", retriever="dense", **pile
+            "lm_controls", "saved_over_ensemble", control="concatenated", **controls
         ),
         "Bits saved by more of the text, less the best document's": shown(
-            "lm_controls", "saved_over_same", control="longer_context", retriever="dense", **pile
+            "lm_controls", "saved_over_same", control="longer_context", **controls
         ),
         "Bits saved by a chosen temperature and weight, less temperature 1 (dense)": shown(
-            "lm_settings", "saved_over_fixed", retriever="dense", **both
+            "lm_settings", "saved_over_fixed", **dense
         ),
-        "The same with random documents": shown("lm_settings", "saved_over_fixed", retriever="random", **both),
+        "The same with random documents": shown("lm_settings", "saved_over_fixed", **random),
         "Share of all bits saved in n-grams of 9 or more that a document has (dense)": shown(
-            "copied", "share_of_saved", 100, corpus="pile", retriever="dense", least=9
+            "copied", "share_of_saved", 100, **copied
         ),
     }
     for task in read.parts.benchmarks:
@@ -84,48 +87,44 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
     return [[name, figure.value, figure.low, figure.high] for name, figure in rows.items()]
 
 
-def run(seed: int, profile: str, folder: Path) -> tuple[list[list], list[list]]:
+def run(seed: int, profile: str, folder: Path, changes: dict[str, dict]) -> tuple[list[list], list[list]]:
     """A seed's findings (claim, expected sign, value and interval), and its `comparisons`."""
-    copy, python = folder / str(seed), ROOT / ".venv/bin/python"
-    subprocess.run(["git", "clone", "-q", str(ROOT), str(copy)], check=True)
-    (copy / ".venv").symlink_to(ROOT / ".venv")
-    subprocess.run([python, "-m", "flows.cli", "profile", profile], cwd=copy, check=True, stdout=subprocess.DEVNULL)
-    text = (copy / "params.yaml").read_text(encoding="utf-8")
-    assert "\nseed: " in f"\n{text}"
-    lines = [f"seed: {seed}" if line.startswith("seed:") else line for line in text.splitlines()]
-    (copy / "params.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    copy, python = clone(folder / str(seed), profile, seed=seed, **changes), ROOT / ".venv/bin/python"
     subprocess.run([python, "-m", "dvc", "repro"], cwd=copy, check=True, stdout=sys.stderr, stderr=subprocess.DEVNULL)
     read = subprocess.run([python, "-c", READ], cwd=copy, check=True, stdout=subprocess.PIPE, text=True)
     return json.loads(read.stdout)
 
 
-def table(head: str, seeds: list[int], found: list[list[list]]) -> str:
-    """A Markdown table: a row for each finding or comparison, and a column for each seed.
+def by_seed(head: str, seeds: list[int], found: list[list[list]]) -> str:
+    """A row for each finding or comparison, and a column for each seed.
 
     Findings also have in how many of the seeds the interval bears them out.
     """
-    claims = len(found[0][0]) == 5
-    rows = [[head, *(f"seed {seed}" for seed in seeds)] + ["borne out"] * claims]
-    rows.append(["---"] * len(rows[0]))
+    claims, rows = len(found[0][0]) == 5, []
     for of_seeds in zip(*found, strict=True):
-        cells = [f"{value:+.3g} [{low:.3g}, {high:.3g}]" for *_, value, low, high in of_seeds]
-        rows.append([of_seeds[0][0], *cells])
+        rows.append([of_seeds[0][0], *(f"{value:+.3g} [{low:.3g}, {high:.3g}]" for *_, value, low, high in of_seeds)])
         if claims:
             sign = of_seeds[0][1]
             held = sum(sign * (low if sign > 0 else high) > 0 for *_, low, high in of_seeds)
             rows[-1].append(f"{held} of {len(seeds)}")
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return table([head, *(f"seed {seed}" for seed in seeds), *["borne out"] * claims], rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--profile", default="sample")
+    parser.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="another param")
     args = parser.parse_args()
+    changes: dict[str, dict] = defaultdict(dict)
+    for name, value in (one.split("=", 1) for one in args.set):
+        section, _, key = name.partition(".")
+        changes[section][key] = yaml.safe_load(value)
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     with tempfile.TemporaryDirectory() as folder:
-        findings, compared = zip(*(run(seed, args.profile, Path(folder)) for seed in args.seeds), strict=True)
-    print(table("claim", args.seeds, findings), table("comparison", args.seeds, compared), sep="\n\n")
+        found = [run(seed, args.profile, Path(folder), changes) for seed in args.seeds]
+    findings, compared = zip(*found, strict=True)
+    print(by_seed("claim", args.seeds, findings), by_seed("comparison", args.seeds, compared), sep="\n\n")
 
 
 if __name__ == "__main__":

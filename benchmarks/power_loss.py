@@ -2,7 +2,7 @@
 
     sudo .venv/bin/python -m benchmarks.power_loss --cuts 40
 
-A file becomes a disk with ext4 or XFS (Linux, root). A process writes on it as Longtail does, and reports what is done.
+A file becomes a disk with ext4 (Linux, root). A process writes on it as Longtail does, and reports what is done.
 Then the file system is shut down as by a power cut: an ioctl that throws away all that was not written, journal
 included. It is mounted again and looked at. ext4 is mounted without the help that it has for programs that do not sync
 (noauto_da_alloc), which other file systems lack, and with a journal that is written each second or each minute.
@@ -17,27 +17,23 @@ import json
 import math
 import os
 import select
-import shutil
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
 import yaml
 
+from benchmarks.project_copy import table
 from pipelines import draws, shards, web
 
-SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN, which XFS has as well; EXT4_GOING_FLAGS_NOLOGFLUSH
-MAKE = {"ext4": ["mkfs.ext4", "-q", "-F"], "xfs": ["mkfs.xfs", "-q", "-f"]}
-OPTIONS = {
-    "ext4": ["noauto_da_alloc,commit=1", "noauto_da_alloc,commit=60", "noauto_da_alloc,commit=1,data=writeback"],
-    "xfs": ["rw"],
-}
+SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN; EXT4_GOING_FLAGS_NOLOGFLUSH
+OPTIONS = ("noauto_da_alloc,commit=1", "noauto_da_alloc,commit=60", "noauto_da_alloc,commit=1,data=writeback")
 LONGEST = 3.0  # seconds of writing before a cut
 
 
@@ -161,15 +157,21 @@ PARTS: dict[str, tuple[Callable[[int], None], Callable[[], int]]] = {
 class Disk:
     """A file that is a disk with a file system, mounted at `folder`/disk."""
 
-    def __init__(self, folder: Path, kind: str) -> None:
-        self.image, self.place, self.kind = folder / f"{kind}.img", folder / "disk", kind
+    def __init__(self, folder: Path) -> None:
+        self.image, self.place = folder / "disk.img", folder / "disk"
         self.place.mkdir(exist_ok=True)
 
     def make(self) -> None:
+        """An empty project on it."""
         self.image.unlink(missing_ok=True)
         with self.image.open("wb") as file:
             file.truncate(4 << 30)
-        subprocess.run([*MAKE[self.kind], str(self.image)], check=True)
+        subprocess.run(["mkfs.ext4", "-q", "-F", str(self.image)], check=True)
+        self.mount("rw")
+        for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"], ["mkdir", "data"]):
+            subprocess.run(command, cwd=self.place, check=True)
+        subprocess.run(["sync", "-f", str(self.place)], check=True)
+        self.unmount()
 
     def mount(self, options: str) -> None:
         subprocess.run(["mount", "-o", f"loop,{options}", str(self.image), str(self.place)], check=True)
@@ -180,14 +182,6 @@ class Disk:
                 return
             time.sleep(0.1)
         raise OSError(f"{self.place} stays mounted")
-
-    def again(self) -> None:
-        """As after a start of the machine; the file is made where there is none."""
-        if not self.image.exists():
-            self.make()
-        if os.path.ismount(self.place):
-            self.unmount()
-        self.mount(OPTIONS[self.kind][0])
 
     def cut(self) -> None:
         """Throw away what is not written, and refuse all further writing."""
@@ -231,51 +225,35 @@ def one_cut(disk: Disk, part: str, options: str, seconds: float, begin: int) -> 
     return ("lost" if found < last else "whole"), last, found
 
 
-def prepare(disk: Disk) -> None:
-    disk.make()
-    disk.mount("rw")
-    for command in (["git", "init", "-q"], [sys.executable, "-m", "dvc", "init", "-q"]):
-        subprocess.run(command, cwd=disk.place, check=True)
-    (disk.place / "data").mkdir()
-    subprocess.run(["sync", "-f", str(disk.place)], check=True)
-    disk.unmount()
-
-
-def measure(cuts: int, folder: Path) -> list[str]:
-    """The rows of a Markdown table."""
-    rows = ["| what is written | file system | cuts | whole | done, but lost | damaged |", "|---|---|---|---|---|---|"]
+def measure(cuts: int, folder: Path) -> Iterator[list[str]]:
+    """A row for each part: cuts, and how often all was whole, done but lost, or damaged."""
     for part in PARTS:
-        for kind in [kind for kind in MAKE if shutil.which(MAKE[kind][0])]:
-            disk, outcomes, begin, lost = Disk(folder, kind), Counter(), 0, 0
-            prepare(disk)
-            for number in range(cuts):
-                moment, chosen = (draws.uniform(0, f"power/{part}/{kind}/{what}", str(number)) for what in ("s", "o"))
-                options = OPTIONS[kind][int(chosen * len(OPTIONS[kind]))]
-                outcome, last, found = one_cut(disk, part, options, LONGEST * moment, begin)
-                outcomes["damaged" if outcome not in ("whole", "lost") else outcome] += 1
-                lost = max(lost, last - found if outcome == "lost" else 0)
-                if outcome != "whole":
-                    print(json.dumps([part, kind, options, outcome, last, found]), flush=True)
-                begin = 0 if outcome not in ("whole", "lost") else found + 1
-                if outcome not in ("whole", "lost"):
-                    prepare(disk)
-            most = f" (at most {lost} reports)" * bool(lost)
-            cells = [part, kind, cuts, outcomes["whole"], f"{outcomes['lost']}{most}", outcomes["damaged"]]
-            rows.append(f"| {' | '.join(map(str, cells))} |")
-            print(rows[-1], flush=True)
-    return rows
+        disk, outcomes, begin = Disk(folder), Counter(), 0
+        disk.make()
+        for number in range(cuts):
+            moment, chosen = (draws.uniform(0, f"power/{part}/ext4/{what}", str(number)) for what in ("s", "o"))
+            options = OPTIONS[int(chosen * len(OPTIONS))]
+            outcome, last, found = one_cut(disk, part, options, LONGEST * moment, begin)
+            damaged, begin = outcome not in ("whole", "lost"), found + 1  # found is -1 where it is damaged
+            outcomes["damaged" if damaged else outcome] += 1
+            if outcome != "whole":
+                print(json.dumps([part, options, outcome, last, found]), file=sys.stderr, flush=True)
+            if damaged:
+                disk.make()
+        yield [part, str(cuts), *(str(outcomes[name]) for name in ("whole", "lost", "damaged"))]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["measure", "write", "look"], nargs="?", default="measure")
-    parser.add_argument("--cuts", type=int, default=40, help="of each part and file system")
+    parser.add_argument("--cuts", type=int, default=40, help="of each part")
     parser.add_argument("--part", choices=PARTS, help="for the processes that write and look")
     parser.add_argument("--begin", type=int, default=0)
     words = parser.parse_args()
     if words.what == "measure":
         with tempfile.TemporaryDirectory() as folder:
-            print("\n".join(measure(words.cuts, Path(folder))))
+            head = ["what is written when the power is cut", "cuts", "whole", "done, but lost", "damaged"]
+            print(table(head, measure(words.cuts, Path(folder))))
         return
     write, look = PARTS[words.part]
     write(words.begin) if words.what == "write" else say(look())

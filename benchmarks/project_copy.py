@@ -1,4 +1,4 @@
-"""A copy of the committed project to kill and to compare: what runs in it, its files, and what is left behind."""
+"""Copies of the committed project: with another profile, seed or settings, or to kill and to compare."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import yaml
-
-from benchmarks.power_loss import Disk
 
 ROOT = Path(__file__).resolve().parents[1]
 MARK = "LONGTAIL_KILLS"  # in the environment of all processes that a measurement starts
@@ -22,22 +21,46 @@ RUN = (".venv/bin/python", "-m", "flows.cli", "run")
 UNCOMPARED = ("data/latency", "data/reproduction")  # times, and what no stage writes
 
 
-class Copy:
-    """A copy of the project in `home`, or on a disk, with a home and a folder for temporary files in `home`."""
+def clone(folder: Path, profile: str, **changes: object) -> Path:
+    """A clone of the project in `folder`, unless it is there, with a profile and these params; a section is merged."""
+    if not folder.is_dir():
+        subprocess.run(["git", "clone", "-q", str(ROOT), str(folder)], check=True)
+        (folder / ".venv").symlink_to((ROOT / ".venv").resolve())
+        subprocess.run([*RUN[:-1], "profile", profile], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    set_params(folder, **changes)
+    return folder
 
-    def __init__(self, home: Path, core: int | None, disk: Disk | None = None) -> None:
-        self.home, self.core, self.temporary, self.disk = home, core, home / "tmp", disk
-        self.folder = (disk.place if disk else home) / "project"
+
+def set_params(folder: Path, **changes: object) -> None:
+    values = yaml.safe_load((folder / "params.yaml").read_text(encoding="utf-8"))
+    for name, change in changes.items():
+        values[name] = values[name] | change if isinstance(change, dict) else change
+    (folder / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+
+
+def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """A Markdown table."""
+    head = [*head]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows))
+
+
+class Copy:
+    """A copy of the project, a home and a folder for temporary files, all in `home`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.temporary, self.folder = home, home / "tmp", home / "project"
         dirty = ("PREFECT_", "MLFLOW_", "DVC_", "OMP_", "PYTHONPATH", "LONGTAIL_")
         self.environment = {name: value for name, value in os.environ.items() if not name.startswith(dirty)}
         self.environment |= {MARK: str(home), "HOME": str(home / "home"), "TMPDIR": str(self.temporary)}
 
     def make(self) -> None:
         """The copy with the profile tiny, after an undisturbed run whose files `reference` tells."""
-        if self.disk:
-            self.disk.again()
-        self.clone()
-        self.sync()
+        for path in (self.home / "home", self.temporary):
+            path.mkdir(parents=True, exist_ok=True)
+        new = not self.folder.is_dir()
+        clone(self.folder, "tiny")
+        if new:
+            (self.folder / "dvc.lock").unlink()
         if not (self.home / "reference.json").is_file():
             print("an undisturbed run", flush=True)
             started = time.monotonic()
@@ -47,25 +70,12 @@ class Copy:
             found |= {"outside": self.outside(), "unfinished": self.unfinished()}
             (self.home / "reference.json").write_text(json.dumps(found))
 
-    def clone(self) -> None:
-        """The committed project, with the profile tiny."""
-        for path in (self.home / "home", self.temporary):
-            path.mkdir(parents=True, exist_ok=True)
-        if not self.folder.is_dir():
-            subprocess.run(["git", "clone", "-q", str(ROOT), str(self.folder)], check=True)
-            (self.folder / ".venv").symlink_to((ROOT / ".venv").resolve())
-            (self.folder / "dvc.lock").unlink()
-            subprocess.run([*RUN[:-1], "profile", "tiny"], cwd=self.folder, check=True, stdout=subprocess.DEVNULL)
-
     def start(self, command: tuple[str, ...]) -> psutil.Popen:
         with (self.home / "said.log").open("wb") as said:
-            process = psutil.Popen(
+            return psutil.Popen(
                 command, cwd=self.folder, env=self.environment, stdout=said, stderr=said, stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip
-        if self.core is not None:
-            process.cpu_affinity([self.core])
-        return process
 
     def said(self) -> str:
         """The last line of what the last process said."""
@@ -109,17 +119,11 @@ class Copy:
     def reference(self) -> dict:
         return json.loads((self.home / "reference.json").read_text())
 
-    def sync(self) -> None:
-        """Have all on the disk that is there now."""
-        if self.disk:
-            subprocess.run(["sync", "-f", str(self.folder)], check=True)
-
     def wipe(self) -> None:
         """Remove all that a run makes, but not what is committed."""
         subprocess.run(["git", "clean", "-fdxq", "-e", ".venv", "-e", "params.yaml"], cwd=self.folder, check=True)
         (self.folder / "dvc.lock").unlink(missing_ok=True)
         subprocess.run(["git", "checkout", "-q", "--", "data", ".dvc"], cwd=self.folder, check=True)
-        self.sync()
 
 
 class Log:

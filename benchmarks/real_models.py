@@ -19,33 +19,45 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 
+from benchmarks.project_copy import ROOT, clone, table
 from pipelines import params_file, shards
 from pipelines.intervals import Interval
 from pipelines.report import findings, inputs
 from pipelines.report.page import label, show
 
-ROOT = Path(__file__).resolve().parents[1]
 PROFILE = Path(__file__).with_name("real_models.yaml")
 RUNS = "real_models.json"  # in WORK: seconds and peak memory of each call of `run`
 SPLIT = {  # benchmark -> its one file of questions, of which every fifth is for demonstrations and never asked
     "nq": "qa/flashrag_nq_test_1000.jsonl",
     "triviaqa": "qa/flashrag_triviaqa_test_1000.jsonl",
 }
-BITS_AT = (0, 1, 3)  # numbers of documents in the tables of bits per byte
-METHODS = {
-    "closed_book": "closed-book",
-    "genread": "GenRead",
-    "bm25": "BM25",
-    "dense": "untuned encoder",
-    "lsr": "encoder tuned by LSR",
-    "replug": "REPLUG, untuned encoder",
-    "replug_lsr": "REPLUG, tuned encoder",
-}
+ADAPTIVE = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
+GATE = ("gate", "difference", "retrieved_gate")
+SECTIONS = {  # title -> the report's table, which of its rows, and its columns
+    "Accuracy": ("accuracy", {"dataset": "popqa"}, "method substring word correlation"),
+    "Accuracy by group of questions": ("accuracy_by_group", {"dataset": "popqa"}, "method group questions substring"),
+    "Gains over the closed-book answer": (
+        "comparisons", {"dataset": "popqa", "against": "closed_book"}, "method gain gain_word"
+    ),
+    "Where retrieval helps": ("retrieval_effect", {"dataset": "popqa"}, "method group questions gain"),
+    "Where passages hold an answer": ("recall", {"dataset": "popqa"}, "method answers questions recall"),
+    "Language modelling": ("bits_per_byte", {}, "corpus retriever k bits_per_byte saved word_perplexity"),
+    "Controls of language modelling": (
+        "lm_controls", {}, "corpus control retriever documents bits_per_byte saved saved_over_same"
+    ),
+    "Settings chosen on other texts": (
+        "lm_settings", {"chosen": "both"},
+        "corpus retriever temperature_1 weight_1 temperature_2 weight_2 saved saved_over_fixed",
+    ),
+    "Copying": ("copied", {}, "corpus retriever least most share bits_saved share_of_saved"),
+    "Benchmarks": ("tasks", {"category": "all"}, "task method questions accuracy gain"),
+}  # fmt: skip
+POINTS = {"substring", "word", "gain", "gain_word", "recall", "share_of_saved", "accuracy"}
 
 
 def run(files: Path, models: Path, work: Path) -> None:
@@ -53,8 +65,7 @@ def run(files: Path, models: Path, work: Path) -> None:
     copy, python = work / "project", str(ROOT / ".venv/bin/python")
     if not copy.is_dir():
         _sources(files, work / "files")
-        subprocess.run(["git", "clone", "-q", str(ROOT), str(copy)], check=True)
-        (copy / ".venv").symlink_to(ROOT / ".venv")
+        clone(copy, "tiny")
         text = PROFILE.read_text(encoding="utf-8").replace("FILES", str(work / "files")).replace("MODELS", str(models))
         (copy / "conf/profile/real_models.yaml").write_text(text, encoding="utf-8")
     command = [python, "-m", "flows.cli", "run", "--profile", "real_models"]
@@ -110,185 +121,38 @@ def page(work: Path) -> Iterator[str]:
         f"{hours:.1f} hours in all, on {os.cpu_count()} cores ({platform.machine()}), "
         f"with at most {peak:.1f} GiB of memory."
     )
-    for section in (
-        _claims,
-        _accuracy,
-        _groups,
-        _recall,
-        _adaptive,
-        _deciding,
-        _bits,
-        _controls,
-        _settings,
-        _copied,
-        _tasks,
-    ):
-        yield ""
-        yield from section(read, chosen)
-
-
-def _claims(read: inputs.Inputs, chosen) -> Iterator[str]:
-    yield "## The papers' claims\n"
     claims = findings.findings(read, chosen.thresholds, chosen.replug.top_k)
-    yield from _table(["claim", "measured", "verdict"], [[one.claim, one.measured, one.verdict] for one in claims])
+    yield "\n## The papers' claims\n"
+    yield table(["claim", "measured", "verdict"], [[one.claim, one.measured, one.verdict] for one in claims])
+    for title, (name, of, columns) in SECTIONS.items():
+        found = [row for row in read.tables[name] if all(row[key] == value for key, value in of.items())]
+        yield f"\n## {title}\n"
+        yield table(columns.split(), [[_cell(column, row[column]) for column in columns.split()] for row in found])
+    yield "\n## Adaptive retrieval, in points\n"
+    yield table(["method", *ADAPTIVE, *GATE], _adaptive(read, chosen.thresholds.search))
 
 
-def _accuracy(read: inputs.Inputs, chosen) -> Iterator[str]:
-    yield "## Accuracy\n"
-    effects = {(row["method"], row["group"]): row for row in read.rows("retrieval_effect", dataset="popqa")}
-    gains = {row["method"]: row for row in read.rows("comparisons", dataset="popqa", against="closed_book")}
-    rows = []
-    for row in read.rows("accuracy", dataset="popqa"):
-        method = row["method"]
-        cells = [_method(method), _share(row, "substring"), _share(row, "word")]
-        cells += [_share(gains[method], "gain") if method in gains else ""]
-        cells += [
-            _share(effects[method, name], "gain") if (method, name) in effects else "" for name in ("tail", "head")
-        ]
-        rows.append([*cells, show(row["correlation"])])
-    head = ["method", "substring", "whole words", "gain", "gain in the tail", "gain at the head", "correlation"]
-    yield from _table(head, rows)
+def _cell(column: str, value: object) -> str:
+    """A cell as text; shares in points, and "" for a figure that the row lacks."""
+    if isinstance(value, Interval):
+        shown = value.times(100) if column in POINTS else value
+        return show(shown, digits=1 if column in POINTS else None) if math.isfinite(value.value) else ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return label(value) if column in ("corpus", "method", "task") else str(value or "")
 
 
-def _groups(read: inputs.Inputs, chosen) -> Iterator[str]:
-    yield "## Accuracy by group of questions\n"
-    rows = read.rows("accuracy_by_group", dataset="popqa")
-    groups = list(dict.fromkeys(row["group"] for row in rows))
-    cells = {(row["method"], row["group"]): f"{_share(row, 'substring')} of {row['questions']}" for row in rows}
-    methods = dict.fromkeys(row["method"] for row in rows)
-    yield from _table(
-        ["method", *groups], [[_method(name), *(cells.get((name, group), "") for group in groups)] for name in methods]
-    )
-
-
-def _recall(read: inputs.Inputs, chosen) -> Iterator[str]:
-    yield "## Where passages hold an answer\n"
-    rows = read.rows("recall", dataset="popqa")
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    answers = list(dict.fromkeys(row["answers"] for row in rows))
-    cells = {(row["method"], row["answers"]): f"{_share(row, 'recall')} of {row['questions']}" for row in rows}
-    table = [[_method(method), *(cells.get((method, kind), "") for kind in answers)] for method in methods]
-    yield from _table(["method", *answers], table)
-
-
-def _adaptive(read: inputs.Inputs, chosen) -> Iterator[str]:
-    yield "## Adaptive retrieval\n"
-    names = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
-    rows = []
+def _adaptive(read: inputs.Inputs, search: str) -> Iterator[list[str]]:
+    """Of each method what thresholds do, and what a gate does that reads more than popularity."""
     for method, searches in read.metrics["adaptive"]["popqa"][read.main].items():
-        if isinstance(searches, dict) and (figures := searches.get(chosen.thresholds.search)):
-            rows.append([_method(method), *(_points(figures[name]) for name in names)])
-    yield from _table(["method", *names], rows)
-
-
-def _deciding(read: inputs.Inputs, chosen) -> Iterator[str]:
-    figures = read.metrics["adaptive"]["popqa"][read.main]
-    yield "## Deciding by more than popularity\n"
-    rows = [
-        [_method(name), *(_points(of[key]) for key in ("popularity", "gate", "difference", "retrieved_gate"))]
-        for name, searches in figures.items()
-        if isinstance(searches, dict) and (of := searches.get("gate"))
-    ]
-    yield from _table(["method", "by popularity", "by the learned gate", "difference", "gate retrieves"], rows)
-    if trusted := figures.get("confidence"):
-        errors = " and ".join(_points(trusted[name]) for name in ("ece", "ece_isotonic"))
-        yield ""
-        yield f"The calibration error of closed-book confidence before and after an isotonic regression: {errors}."
-
-
-def _bits(read: inputs.Inputs, chosen) -> Iterator[str]:
-    for corpus in chosen.parts.scored:
-        yield f"## Language modelling: {label(corpus)}\n"
-        rows = [
-            [
-                row["retriever"],
-                str(row["k"]),
-                *(show(row[column]) for column in ("bits_per_byte", "saved", "word_perplexity")),
-            ]
-            for row in read.rows("bits_per_byte", corpus=corpus)
-            if row["k"] in BITS_AT
-        ]
-        yield from _table(["retriever", "documents", "bits per byte", "saved, %", "perplexity of a word"], rows)
-        yield ""
-
-
-def _controls(read: inputs.Inputs, chosen) -> Iterator[str]:
-    yield "## Controls of language modelling\n"
-    figures = ("bits_per_byte", "saved", "saved_over_same")
-    rows = [
-        [label(row["corpus"]), row["control"], row["retriever"], show(row["documents"], digits=1)]
-        + [show(row[name]) for name in figures]
-        for row in read.rows("lm_controls")
-    ]
-    head = ["corpus", "control", "documents of", "documents that fit", "bits per byte", "saved, %"]
-    yield from _table([*head, "saved over the same documents' ensemble, %"], rows)
-
-
-def _settings(read: inputs.Inputs, chosen) -> Iterator[str]:
-    yield "## Settings chosen on other texts\n"
-    rows = [
-        [label(row["corpus"]), row["retriever"]]
-        + [f"{row[f'{name}_1']:g} and {row[f'{name}_2']:g}" for name in ("temperature", "weight")]
-        + [show(row[name]) for name in ("saved", "saved_over_fixed")]
-        for row in read.rows("lm_settings", chosen="both")
-    ]
-    head = ["corpus", "documents of", "temperature", "weight of the model alone", "saved, %"]
-    yield from _table([*head, "saved over temperature 1, %"], rows)
-
-
-def _copied(read: inputs.Inputs, chosen) -> Iterator[str]:
-    yield "## Copying\n"
-    rows = [
-        [
-            *(label(row["corpus"]), row["retriever"]),
-            f"{row['least']} to {row['most']}" if row["most"] else f"{row['least']} or more",
-            *(f"{100 * row['share']:.1f}", show(row["bits_saved"]), _share(row, "share_of_saved")),
-        ]
-        for row in read.tables["copied"]
-    ]
-    head = [
-        "corpus",
-        "documents of",
-        "longest shared n-gram",
-        "tokens, %",
-        "bits saved a token",
-        "of all bits saved, %",
-    ]
-    yield from _table(head, rows)
-
-
-def _tasks(read: inputs.Inputs, chosen) -> Iterator[str]:
-    yield "## Benchmarks\n"
-    rows = [
-        [
-            label(row["task"]),
-            _method(row["method"]),
-            f"{row['questions']:,}",
-            _share(row, "accuracy"),
-            _share(row, "gain"),
-        ]
-        for row in read.tables["tasks"]
-        if row["category"] == "all"
-    ]
-    yield from _table(["benchmark", "method", "questions", "accuracy", "gain"], rows)
-
-
-def _method(name: str) -> str:
-    return METHODS.get(name) or label(name)
-
-
-def _share(row: dict, column: str) -> str:
-    """A share with its interval, in points; "" where the table has none."""
-    return show(row[column].times(100), digits=1) if math.isfinite(row[column].value) else ""
+        if isinstance(searches, dict) and search in searches:
+            figures = [searches[search][name] for name in ADAPTIVE]
+            figures += [searches.get("gate", {}).get(name) for name in GATE]
+            yield [label(method), *(_points(figure) if figure else "" for figure in figures)]
 
 
 def _points(figure: dict) -> str:
     return show(Interval(*(100 * figure[end] for end in ("value", "low", "high"))), digits=1)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    for row in [head, ["---"] * len(head), *rows]:
-        yield f"| {' | '.join(row)} |"
 
 
 def main() -> None:

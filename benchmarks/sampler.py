@@ -1,9 +1,7 @@
 """Triples, sampler and builder on a generated world, beside plain Python over the same tables as CSV.
 
-    .venv/bin/python -m benchmarks.sampler
-
 Both ways join names, views and term frequencies to the claims, sample by the paper's rule, cap each relation, and write
-the questions; their popqa.tsv must be the same bytes. Each way runs in a process of its own.
+the questions; their popqa.tsv must be the same bytes.
 """
 
 from __future__ import annotations
@@ -33,14 +31,9 @@ from pipelines.world.facts import ALIASES, RELATION_IDS, make_world
 MONTH, SEED = "2021-10", 0
 INGEST = params.Ingest(max_reject_share=0.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000)
 POPQA = params.PopQA(
-    source="wikidata",
-    sampling="term_frequency",
-    per_relation=2000,
-    mix="drawn",
-    total=None,
-    refresh=False,
+    source="wikidata", sampling="term_frequency", per_relation=2000, mix="drawn", total=None, refresh=False,
     train_share=0.25,
-)
+)  # fmt: skip
 
 
 def make_tables(folder: Path, entities: int) -> None:
@@ -131,17 +124,14 @@ def plainly(folder: Path) -> None:
                 ])  # fmt: skip
 
 
-def rows(quick: bool = False, entities: int = 300_000) -> list[Row]:
+def rows(quick: bool = False) -> list[Row]:
+    entities, rounds = (2000, 1) if quick else (300_000, 3)
     with measure.in_folder() as folder:
-        entities = 2000 if quick else entities
         measure.alone(make_tables, folder, entities)
         triples = pq.read_metadata(folder / "wikidata/claims.parquet").num_rows
-        ways = {way.__name__: partial(measure.alone, way, folder) for way in (plainly, longtail)}
-        plain, ours = measure.best(ways, 1 if quick else 3).values()
-        assert (folder / "popqa/popqa.tsv").read_bytes() == (folder / "plain.tsv").read_bytes(), "the ways differ"
-    what = f"triples and PopQA's questions from {entities:,} entities"
-    return [measure.row(what, "csv, dicts and sort", "triples", triples, plain, ours)]
-
-
-if __name__ == "__main__":
-    measure.main(rows)
+        theirs, ours = folder / "plain.tsv", folder / "popqa/popqa.tsv"
+        return measure.beside(
+            f"triples and PopQA's questions from {entities:,} entities", "csv, dicts and sort", "triples", triples,
+            partial(measure.alone, plainly, folder, then=lambda _: theirs.read_bytes()),
+            partial(measure.alone, longtail, folder, then=lambda _: ours.read_bytes()), rounds=rounds,
+        )  # fmt: skip
