@@ -63,7 +63,7 @@ def write_passages(path: Path, count: int) -> list[str]:
 
 def longtail(docs: Path, queries: Sequence[str]) -> Found:
     values = {"kind": "auto", "memory_gb": 1, "recall_target": 0.95, "bm25_k1": K1, "bm25_b": B}
-    settings = Index(**values, **dict.fromkeys(("training_sample", "nlist", "nprobe", "refine")))
+    settings = Index(**values)
     out = Path("index")
     build = measure.timed(lambda: bm25_build.build(docs, out, settings, measure.compute(), "bm25"))
     index = BM25(out, docs)

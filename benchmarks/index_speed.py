@@ -31,7 +31,6 @@ SHARD = 10_000  # embeddings in a file
 BATCH, SINGLE = 500, 30  # queries at once; queries one by one
 SIZES = {"at once": BATCH, "one by one": SINGLE}
 SETTINGS = {"kind": "ivf", "memory_gb": 24.0, "recall_target": 0.95, "bm25_k1": 1.5, "bm25_b": 0.75}
-SETTINGS |= dict.fromkeys(("training_sample", "nlist", "nprobe", "refine"))
 
 
 class Speed(NamedTuple):

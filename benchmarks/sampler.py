@@ -29,7 +29,7 @@ from pipelines.relations import RELATIONS
 from pipelines.world.facts import ALIASES, RELATION_IDS, make_world
 
 MONTH, SEED = "2021-10", 0
-INGEST = params.Ingest(max_reject_share=0.0, memory_gb=1.0, record_mb=64.0, rejects_kept=100_000)
+INGEST = params.Ingest(max_reject_share=0.0, memory_gb=1.0, record_mb=64.0)
 POPQA = params.PopQA(
     source="wikidata", sampling="term_frequency", per_relation=2000, mix="drawn", total=None, refresh=False,
     train_share=0.25,
@@ -41,8 +41,7 @@ def make_tables(folder: Path, entities: int) -> None:
     world = make_world(
         SEED,
         params.World(
-            entities=entities, month=MONTH, lm_documents=1, lm_shards=1, lm_mixture={"world": 1.0}, pile_documents=1,
-            questions=1, popularity_mean=3.3, popularity_sd=1.0, mention_exponent=0.85, namesake_share=0.5,
+            entities=entities, lm_documents=1, lm_shards=1, pile_documents=1, questions=1,
         ),
     )  # fmt: skip
     rng, values = np.random.default_rng(SEED), len(world.value_labels)

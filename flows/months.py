@@ -64,12 +64,12 @@ def landed(month: str, flow: str) -> None:
 def set_month(month: str, path: Path) -> str:
     """Set the month of the page views in params.yaml, YYYY-MM; returns a message.
 
-    It stands in `popularity.month`, in the sample world's section, and in the addresses and globs of
-    `fetch.files.pageviews`. All other text stays, comments included: `latest` in an address of `fetch.files` means the
-    month's dump, and the message names addresses that stay at a date. Raises LongtailError on a month that is not over.
+    It stands in `popularity.month`, and in the addresses and globs of `fetch.files.pageviews`. All other text stays,
+    comments included: `latest` in an address of `fetch.files` means the month's dump, and the message names addresses
+    that stay at a date. Raises LongtailError on a month that is not over.
     """
     _check(month)
-    settings = params_file.load("popularity", "world", "fetch", path=path)
+    settings = params_file.load("popularity", "fetch", path=path)
     text = path.read_text(encoding="utf-8")
     old = settings.popularity.month
     text = re.sub(rf"(?m)^(\s+month:\s*)(['\"]?){old}\2(?=\s|$)", rf"\g<1>\g<2>{month}\g<2>", text)

@@ -30,7 +30,6 @@ class Ingest(Section):
     max_reject_share: Share  # a larger share of rejected rows stops the stage
     memory_gb: PositiveFloat  # GB for joins and name searches; larger ones spill to disk or take several passes
     record_mb: PositiveFloat  # MB of one record, as a line or an article; four times as many of a file read as a whole
-    rejects_kept: PositiveInt  # rejected rows of an input that are kept with their reasons; further ones are counted
 
 
 class Pages(Section):
@@ -55,23 +54,16 @@ class World(Section):
     """The offline sample: one fictional world written in the sources' formats."""
 
     entities: PositiveInt  # entities of the world; each has an article
-    month: Month  # month of the page views, YYYY-MM
     lm_documents: PositiveInt  # documents in the C4 shards, which the tiny language model is trained on
     lm_shards: PositiveInt  # C4 files that the documents are written to
-    lm_mixture: dict[Literal["world", "reading", "distractor"], Share]  # share of each kind among the C4 documents
     pile_documents: PositiveInt  # Pile documents about each entity
     questions: PositiveInt  # in each of EntityQuestions, MMLU, Natural Questions and TriviaQA
-    popularity_mean: float  # mean of log10 of the monthly page views
-    popularity_sd: PositiveFloat  # standard deviation of log10 of the monthly page views
-    mention_exponent: PositiveFloat  # mentions in the C4 documents grow as popularity to this power
-    namesake_share: Share  # share of entities that have the name of a more popular entity
 
 
 class Wikidata(Section):
     source: Literal["dump", "query_service"]  # the dump under data/raw, or a SPARQL endpoint
     query_service: Address  # of a SPARQL endpoint
     api: Address  # of the entity API (MediaWiki's api.php)
-    page: PositiveInt  # query_service: statements per request; halved when the service runs out of time
 
 
 class Entities(Section):
@@ -109,7 +101,6 @@ class Tokenizer(Section):
     revision: str | None  # pretrained from the Hub: a commit
     vocab_size: PositiveInt | None  # train: entries of the vocabulary
     text: list[str]  # train: the data sets under data/raw it learns from
-    sample_mb: PositiveInt  # train: megabytes of that text
 
     @field_validator("text")
     @classmethod
@@ -131,8 +122,7 @@ class CorpusOf(Section):
 
 class Chunk(Section):
     tokens: PositiveInt  # tokens of a document
-    min_tokens: PositiveInt  # tokens that the last piece of a text needs to be a document; at most chunk.tokens
-    short: Literal["merge", "drop"]  # what becomes of a last piece shorter than min_tokens
+    min_tokens: PositiveInt  # tokens of a document, at least; a shorter last piece joins the one before it
 
     @field_validator("min_tokens")
     @classmethod
@@ -151,7 +141,6 @@ class Queries(Section):
     test_share: Share  # share of the queries' source documents for tests; what remains is for training
     per_document: PositiveInt  # queries of a source document, at most, drawn by hash
     max_per_split: PositiveInt  # queries of a split, at most, drawn by hash
-    near_duplicate: Annotated[float, Field(gt=0, le=1)]  # Jaccard similarity from which a query's document is dropped
 
     @field_validator("test_share")
     @classmethod

@@ -22,10 +22,6 @@ class LMTraining(Section):
     positions: PositiveInt  # tokens that the model reads at once
     steps: PositiveInt  # steps of AdamW
     batch_size: PositiveInt  # sequences in a step
-    learning_rate: PositiveFloat  # highest learning rate, after warm-up and before decay
-    attention_dropout: Annotated[float, Field(ge=0, lt=1)]  # share of attention weights dropped in training
-    answer_weight: PositiveFloat  # weight of an answer's tokens in the loss; other tokens weigh 1
-    dtype: Literal["fp32", "bf16"]  # number format of matrix products
     phases: list[Phase]  # what is learnt when
 
 
@@ -87,11 +83,8 @@ class LM(Section):
 class RetrieverTraining(Section):
     hidden_size: PositiveInt  # width of the BERT-like encoder
     layers: PositiveInt  # layers
-    heads: PositiveInt  # attention heads
     steps: PositiveInt  # steps of AdamW on pairs of crops of a document
     batch_size: PositiveInt  # pairs in a step; crops of other documents are the negatives
-    learning_rate: PositiveFloat  # highest learning rate
-    temperature: PositiveFloat  # temperature of the contrastive loss
 
 
 class Retriever(Section):
@@ -131,15 +124,11 @@ class Reranker(Section):
 
 
 class Index(Section):
-    """Vector indexes and BM25. Where a key is null, Longtail chooses by the size of the corpus."""
+    """Vector indexes and BM25."""
 
     kind: Literal["auto", "flat", "ivf", "ivf_pq", "ivf_flat", "hnsw"]  # ivf: lists of 4-bit codes
     memory_gb: PositiveFloat  # GiB that building or searching an index may take
     recall_target: Annotated[float, Field(gt=0, lt=1)]  # share of the exact top 10 that a search must find
-    training_sample: PositiveInt | None  # documents that lists and codes are learnt on
-    nlist: PositiveInt | None  # lists that similar documents are grouped into
-    nprobe: PositiveInt | None  # lists that a search looks at; hnsw: candidates that it keeps
-    refine: PositiveInt | None  # candidates per document asked for that are compared by their exact embeddings
     bm25_k1: PositiveFloat  # how soon more occurrences of a term stop counting
     bm25_b: Share  # how much a document's length counts
 
@@ -150,7 +139,6 @@ class LSR(Section):
     lm_queries: Count  # language-modelling queries of the train split, at most; 0 where queries is qa
     qa_queries: Count  # questions of the train split, at most; 0 where queries is lm
     validation_queries: Count  # validation queries of each kind, at most; never learnt from; 0 only where keep is last
-    validation_share: Share  # share of the train split's subjects whose questions validate
     top_k: PositiveInt  # documents of a query; both distributions are over them
     gamma: PositiveFloat  # temperature of the retriever's P_R
     beta: PositiveFloat  # temperature of the language model's Q
@@ -164,9 +152,6 @@ class LSR(Section):
     refresh_steps: PositiveInt  # steps after which the corpora are embedded and indexed anew
     refresh: Literal["sync", "async"]  # a round of refresh_steps learns from documents that the encoder found at its
     # start, or with async at the start of the round before, in a second process: refresh_steps further behind training
-    patience: (
-        PositiveInt | None
-    )  # refreshes without better validation after which training ends; null: it never ends early
     keep: Literal["best", "last"]  # the encoder that is kept: the one that validates best, or the last step's
     checkpoint_steps: PositiveInt  # steps between checkpoints, which a killed run goes on from
     dtype: Literal["auto", "fp32", "bf16"]  # number format of matrix products; weights and Adam stay fp32; auto: bf16
@@ -191,8 +176,6 @@ class LSR(Section):
     def _by_validation(cls, value: str, info: ValidationInfo) -> str:
         if value == "best" and info.data.get("validation_queries") == 0:
             raise ValueError("should be last with lsr.validation_queries: 0, which choose no encoder")
-        if value == "last" and info.data.get("patience"):
-            raise ValueError("should be best with lsr.patience, which ends training by validation")
         return value
 
 

@@ -12,6 +12,7 @@ from datetime import date
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import completions_server
 import numpy as np
@@ -75,8 +76,9 @@ def opened(folder: Path):
 
 def statements(lab: Laboratory, folder: Path) -> object:
     at = {"query_service": f"{lab.address()}/sparql", "api": f"{lab.address()}/w/api.php"}
-    settings = params.Wikidata(source="query_service", page=3, **at)
-    with opened(folder) as client, tempfile.TemporaryDirectory() as pages:
+    settings = params.Wikidata(source="query_service", **at)
+    few = mock.patch.object(query_service, "STATEMENTS", 3)
+    with opened(folder) as client, tempfile.TemporaryDirectory() as pages, few:
         query_service.write_pages(client, Path(pages), settings, ["P106"])
         tables = query_service.read_pages(sorted(Path(pages).iterdir()), rejects := Rejects(0.0))
         rows = [sorted(map(str, table.to_pylist())) for pair in tables for table in pair]

@@ -10,4 +10,4 @@ DOCUMENTS += [("reading", f"The chief of {name} is {NAMES[i - 2]}.\n") for i, na
 PHASES = [params.Phase(until=0.5, weights={"world": 0.25, "reading": 0.75})]
 PHASES += [params.Phase(until=1.0, weights={"world": 1.0})]
 SHAPE = {"hidden_size": 32, "layers": 2, "heads": 2, "intermediate_size": 64, "positions": 32}
-SETTINGS = trained_lm(**SHAPE, steps=150, batch_size=4, learning_rate=0.005, phases=PHASES).training
+SETTINGS = trained_lm(**SHAPE, steps=150, batch_size=4, phases=PHASES).training

@@ -22,7 +22,7 @@ SECTIONS += ("language", "replug", "answer", "report", "ways")
 UNTUNED, TUNED = methods.encoder("dense", "dense"), methods.encoder("lsr", "dense")
 SMALL = {
     "compute": {"threads": 1, "workers": 1, "executor": "local", "dask": None, "device": "cpu"},
-    "lsr": {"lm_queries": 8, "qa_queries": 6, "validation_queries": 6, "validation_share": 0.4, "top_k": 5, "beta": 1.0}
+    "lsr": {"lm_queries": 8, "qa_queries": 6, "validation_queries": 6, "top_k": 5, "beta": 1.0}
     | {"batch_size": 4, "steps": 6, "refresh_steps": 3, "checkpoint_steps": 2},
     "logprobs": {"top_k": 4, "max_queries": 12, "datastore": {"shares": [0.05, 0.5], "max_queries": 6}},
     "replug": {"top_k": 4},

@@ -10,10 +10,11 @@ import pytest
 from pipelines import bounds, params, pool, stage
 from pipelines.errors import LongtailError
 from pipelines.sources import csv_rows, question_files, wikidata, wikipedia
+from pipelines.sources import rejects as rejects_module
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import read_whole
 
-INGEST = params.Ingest(max_reject_share=0.5, memory_gb=1.0, record_mb=0.5, rejects_kept=7)
+INGEST = params.Ingest(max_reject_share=0.5, memory_gb=1.0, record_mb=0.5)
 
 
 @pytest.fixture(autouse=True)
@@ -24,28 +25,29 @@ def here(tmp_path, monkeypatch):
         monkeypatch.delenv(name)
 
 
-def held(_: object = None) -> tuple[int, int, int]:
-    return bounds.record(), bounds.whole(), bounds.rejects()
+def held(_: object = None) -> tuple[int, int]:
+    return bounds.record(), bounds.whole()
 
 
 def test_a_stage_and_its_workers_have_its_params_and_without_a_stage_they_are_those_of_every_profile(root):
-    assert held() == (64 << 20, 256 << 20, 100_000)
-    assert "record_mb: 64.0\n  rejects_kept: 100000\n" in (root / "conf/config.yaml").read_text()
+    assert held() == (64 << 20, 256 << 20)
+    assert "record_mb: 64.0\n" in (root / "conf/config.yaml").read_text()
     text = (root / "params.yaml").read_text()
-    Path("params.yaml").write_text(text.replace("record_mb: 64.0", "record_mb: 0.5").replace("kept: 100000", "kept: 7"))
+    Path("params.yaml").write_text(text.replace("record_mb: 64.0", "record_mb: 0.5"))
     compute = params.Compute(threads=1, workers=2, executor="local", dask=None, device="cpu")
 
     def work(_):
         with pool.processes(compute) as executor:
-            assert [held(), executor.submit(held).result()] == [(1 << 19, 1 << 21, 7)] * 2
+            assert [held(), executor.submit(held).result()] == [(1 << 19, 1 << 21)] * 2
         return {}
 
     stage.run("x", ("ingest",), work, out="x")
     assert set(bounds.ENVIRONMENT) < set(pool.ENVIRONMENT)  # for a Dask cluster's
 
 
-def test_bad_rows_are_kept_up_to_the_bound_and_what_is_read_as_a_whole_is_refused_beyond_it():
+def test_bad_rows_are_kept_up_to_the_bound_and_what_is_read_as_a_whole_is_refused_beyond_it(monkeypatch):
     bounds.hold(INGEST)
+    monkeypatch.setattr(rejects_module, "KEPT", 7)
     rejects = Rejects(1.0)
     for row in range(20):
         rejects.add("f", row, "bad")

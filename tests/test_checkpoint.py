@@ -21,9 +21,9 @@ import torch
 from pipelines import checkpoint, params
 
 TEXTS = [f"The town number {i} lies by the {('sea', 'lake', 'river')[i % 3]}." for i in range(60)]
-LM = tiny_models.trained_lm(layers=2, heads=2, steps=8, learning_rate=0.01, attention_dropout=0.2, dtype="bf16")
-SHAPE = {"hidden_size": 16, "layers": 1, "heads": 2, "steps": 8, "batch_size": 16, "learning_rate": 0.005}
-TRAINING = params.RetrieverTraining(**SHAPE, temperature=0.05)
+LM = tiny_models.trained_lm(layers=2, heads=2, steps=8)
+SHAPE = {"hidden_size": 16, "layers": 1, "steps": 8, "batch_size": 16}
+TRAINING = params.RetrieverTraining(**SHAPE)
 RETRIEVER = tiny_models.retriever(source="train", training=TRAINING)
 
 

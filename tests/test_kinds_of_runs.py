@@ -87,7 +87,7 @@ def test_one_corpus_gives_what_there_is_something_for(
     run, sources, root, profile, brought, left_out, section, no_section
 ):
     settings = params_file.parse(yaml.safe_load(profiles.compose("tiny", root)))
-    write_world(sources, settings.seed, settings.world)
+    write_world(sources, settings.seed, settings.world, [settings.popularity.month])
     run.set_params(profile, sources)
     run.longtail("run")
     stages = set(run.hashes())

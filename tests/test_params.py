@@ -92,7 +92,6 @@ NOTHING = {
     [
         ({"lsr.queries": "lm", "lsr.qa_queries": 0}, {"lsr.queries": "qa"}, r"lsr\.qa_queries .*at least 1 .*: qa"),
         ({"lsr.queries": "qa", "lsr.lm_queries": 0}, {"lsr.queries": "lm"}, r"lsr\.lm_queries .*at least 1 .*: lm"),
-        ({"lsr.keep": "last", "lsr.validation_queries": 0}, {"lsr.patience": 2}, r"lsr\.keep is 'last': .*be best"),
         ({}, NOTHING | {"parts.datastore": None, "retrievers": []}, "ways: .*dense: should be among"),
         ({}, {"replug": {"temprature": 1.0}}, r"unknown key replug\.temprature; allowed here: top_k, temperature"),
         ({}, {"index": {}}, r"index\.kind is missing"),

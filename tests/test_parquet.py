@@ -198,7 +198,7 @@ from pipelines.sources.text_documents import read_documents, read_wikitext
 def peak():  # not getrusage's, which begins with that of the process that started this one
     return int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
 before = peak()
-bounds.hold(params.Ingest(max_reject_share=0.5, memory_gb=1.0, record_mb=float(sys.argv[1]), rejects_kept=9))
+bounds.hold(params.Ingest(max_reject_share=0.5, memory_gb=1.0, record_mb=float(sys.argv[1])))
 readers = {"documents": read_documents, "wikitext": read_wikitext}
 readers["records"] = lambda path, rejects: read_records(path, ["text"], rejects)
 for name, file in zip(sys.argv[2::2], sys.argv[3::2]):

@@ -48,7 +48,7 @@ def built(tmp_path_factory, root) -> dict[str, SimpleNamespace]:
     values["parts"] |= {"question_sets": ["popqa"], "answered": ["popqa"]}
     values["popqa"]["sampling"] = "all"
     values["popularity"]["months"] = 1
-    write_world(folder / "data/raw", values["seed"], params.World(**values["world"]))
+    write_world(folder / "data/raw", values["seed"], params.World(**values["world"]), ["2021-10"])
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         return {code: build(copy.deepcopy(values) | {"language": code}, Path(code)) for code in ("en", "de")}

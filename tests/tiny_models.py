@@ -93,7 +93,7 @@ def trained_lm(**changes) -> params.LM:
     """A language model trained from scratch, as small as can be but for what is changed of its training."""
     plain = {
         "hidden_size": 16, "layers": 1, "heads": 1, "intermediate_size": 16, "positions": 16, "steps": 4,
-        "batch_size": 2, "learning_rate": 0.001, "attention_dropout": 0.0, "answer_weight": 5.0, "dtype": "fp32",
+        "batch_size": 2,
         "phases": [params.Phase(until=1.0, weights={})],
     }  # fmt: skip
     training = params.LMTraining(**plain | changes)

@@ -15,7 +15,7 @@ from duckdb import DuckDBPyConnection
 
 from pipelines import database, shards
 from pipelines.corpus.cut import Batch, Settings
-from pipelines.corpus.near_duplicates import near_duplicates
+from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, near_duplicates
 from pipelines.corpus.sample import SPLITS
 from pipelines.errors import LongtailError
 
@@ -97,7 +97,7 @@ def write(
     sources, docs = _capped(db, settings.corpus.documents)
     near: set[str] = set()
     if settings.corpus.has_queries:
-        near = near_duplicates(db, sources, settings.queries.near_duplicate)
+        near = near_duplicates(db, sources, NEAR_DUPLICATE)
     db.execute("CREATE OR REPLACE TEMP TABLE near AS SELECT unnest(?::VARCHAR[]) AS source_document", [sorted(near)])
     db.execute("CREATE OR REPLACE TEMP VIEW apart AS FROM all_queries ANTI JOIN near USING (source_document)")
     # Repeated test windows stay, so that every byte of a test document counts once.

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from pipelines import draws, params, parquet
 from pipelines.corpus import sample
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
-from pipelines.corpus.near_duplicates import PERMUTATIONS, bands, signatures
+from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, PERMUTATIONS, bands, signatures
 from pipelines.corpus.token_bytes import Tokens, open_encoder
 from pipelines.language import ENGLISH
 from pipelines.sources.rejects import Rejects
@@ -80,7 +80,7 @@ def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
     tokens = _encoder(settings.tokenizer)(texts)
     chunk, whole = settings.chunk, np.array(rows["whole"].to_pylist(), bool)
     sizes = np.where(whole, np.maximum(tokens.counts, 1), chunk.tokens)
-    pieces = cut_texts(tokens, splits == "corpus", sizes, np.where(whole, 1, chunk.min_tokens), chunk.short)
+    pieces = cut_texts(tokens, splits == "corpus", sizes, np.where(whole, 1, chunk.min_tokens))
     queries, n_queries = _queries(settings, rows, tokens, splits)
     chunks = np.bincount(pieces.text, minlength=len(texts))
     for i in np.flatnonzero(chunks + n_queries == 0):
@@ -182,7 +182,7 @@ def _signatures(settings: Settings, tokens: Tokens) -> tuple[pa.Array, pa.Array]
     if not settings.corpus.has_queries or texts == 0:
         return tuple(pa.nulls(texts, SOURCES.field(name).type) for name in ("signature", "bands"))
     signed = signatures(tokens.ids, tokens.counts)
-    banded = bands(signed, settings.queries.near_duplicate)
+    banded = bands(signed, NEAR_DUPLICATE)
     bounds = pa.array(np.arange(texts + 1) * banded.shape[1], pa.int32())
     return (
         pa.FixedSizeListArray.from_arrays(pa.array(signed.ravel()), PERMUTATIONS),
@@ -190,9 +190,7 @@ def _signatures(settings: Settings, tokens: Tokens) -> tuple[pa.Array, pa.Array]
     )
 
 
-def cut_texts(
-    tokens: Tokens, wanted: np.ndarray, size: int | np.ndarray, min_tokens: int | np.ndarray, short: str
-) -> Pieces:
+def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int | np.ndarray, min_tokens: int | np.ndarray) -> Pieces:
     """`cut_tokens` for all texts where `wanted` (texts,) is true, in one pass.
 
     `size` and `min_tokens` are the same for all texts, or arrays (texts,). A text that has a cut inside a character is
@@ -205,11 +203,10 @@ def cut_texts(
     last_begin = (numbers - 1) * size
     last_size = counts - last_begin
     too_short = (last_size < min_tokens) & (numbers > 1)
-    totals = counts - np.where(too_short & (short == "drop"), last_size, 0)
     numbers = np.where(counts < min_tokens, 0, numbers - too_short)
     text = np.repeat(np.arange(len(numbers)), numbers)
     begin = (np.arange(len(text)) - np.repeat(np.cumsum(numbers) - numbers, numbers)) * size[text]
-    end = np.where(begin == (numbers[text] - 1) * size[text], totals[text], begin + size[text])
+    end = np.where(begin == (numbers[text] - 1) * size[text], counts[text], begin + size[text])
     # The cut before a last piece that is too short may move and so change its length: such a text is cut alone as well.
     ending_short = np.flatnonzero(too_short)
     cuts = np.concatenate([firsts[text] + end, (firsts + last_begin)[ending_short]])
@@ -217,7 +214,7 @@ def cut_texts(
     if len(irregular):
         regular = ~np.isin(text, irregular)
         ranges = [
-            cut_tokens(tokens.ends[firsts[i] : firsts[i] + counts[i]], int(size[i]), int(min_tokens[i]), short)
+            cut_tokens(tokens.ends[firsts[i] : firsts[i] + counts[i]], int(size[i]), int(min_tokens[i]))
             for i in irregular.tolist()
         ]
         text = np.concatenate([text[regular], np.repeat(irregular, list(map(len, ranges)))])
@@ -237,12 +234,12 @@ def byte_cuts(tokens: Tokens, firsts: np.ndarray, text: np.ndarray, cuts: np.nda
     return np.where(cuts == 0, starts[text], tokens.ends[firsts[text] + np.maximum(cuts, 1) - 1])
 
 
-def cut_tokens(ends: np.ndarray, size: int, min_tokens: int, short: str) -> np.ndarray:
+def cut_tokens(ends: np.ndarray, size: int, min_tokens: int) -> np.ndarray:
     """Token ranges of `size` tokens each, (pieces, 2) int64, from one text's `Tokens.ends`.
 
     A cut that would fall inside a character moves back to the character's beginning, or forward to its end if the
-    character alone is longer than a piece. A last piece shorter than `min_tokens` joins the piece before it (`short` is
-    "merge") or is left out ("drop"). A text shorter than `min_tokens` has no piece.
+    character alone is longer than a piece. A last piece shorter than `min_tokens` joins the piece before it. A
+    text shorter than `min_tokens` has no piece.
     """
     total = len(ends)
     if total < min_tokens:
@@ -251,10 +248,7 @@ def cut_tokens(ends: np.ndarray, size: int, min_tokens: int, short: str) -> np.n
     while total - cuts[-1] > size:
         cuts.append(_allowed(ends, cuts[-1], cuts[-1] + size))
     if total - cuts[-1] < min_tokens:
-        if short == "merge":
-            cuts.pop()
-        else:
-            total = cuts.pop()
+        cuts.pop()
     bounds = np.array([*cuts, total], dtype=np.int64)
     return np.stack([bounds[:-1], bounds[1:]], axis=1)
 

@@ -10,6 +10,7 @@ from duckdb import DuckDBPyConnection
 from pipelines import database
 from pipelines.corpus.sample import SPLITS
 
+NEAR_DUPLICATE = 0.8  # Jaccard similarity from which a query's document is dropped
 PERMUTATIONS = 128
 SHINGLE = 5  # tokens
 RENSA_SEED = 0

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import tokenizers
 
 SEGMENT = 500_000  # characters
+SAMPLE_MB = 20  # megabytes of each data set that a tokenizer learns from
 LONGEST = 1000  # characters without a space that a tokenizer learns from as one; no word is so long
 LONG_RUN = re.compile(rf"\S{{{LONGEST}}}(?=\S)")
 RAW = Path("data/raw")
@@ -46,8 +47,8 @@ def work(chosen) -> dict[str, float]:
 
 
 def raw_texts(raw: Path, settings: params.Tokenizer) -> Iterator[str]:
-    """The first `sample_mb` megabytes of each data set that `tokenizer.text` names; LongtailError if it has no file."""
-    limit = settings.sample_mb * 1_000_000
+    """The first SAMPLE_MB megabytes of each data set that `tokenizer.text` names; LongtailError if it has no file."""
+    limit = SAMPLE_MB * 1_000_000
     return chain.from_iterable(_first_bytes(_texts(raw, name), limit) for name in settings.text)
 
 

@@ -27,10 +27,13 @@ from pipelines.checkpoint import Checkpoints, digest
 from pipelines.errors import LongtailError
 from pipelines.lm.training_batches import Batches, make_batches
 
+LEARNING_RATE = 0.002  # the highest, after warm-up and before decay
 WARMUP = 30  # steps
+DROPOUT = 0.15  # share of attention weights dropped in training
 EMBEDDINGS = 0.1  # standard deviation; with the usual 0.02 the first steps wipe out the differences between names
 QUERIES = 0.07  # standard deviation of W_q = W_k; with the usual 0.02 like tokens hardly see each other
 LOOK_BACK = 6.0  # biases of the first head: they put nearly all of its attention on the token before
+NUMBERS = torch.bfloat16  # of matrix products
 CURVE = 50  # points of the loss curve
 
 
@@ -77,7 +80,7 @@ def make_model(tokenizer, seed: int, settings: params.LMTraining) -> LlamaForCau
             max_position_embeddings=settings.positions,
             tie_word_embeddings=True,
             attention_bias=True,
-            attention_dropout=settings.attention_dropout,
+            attention_dropout=DROPOUT,
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
@@ -120,7 +123,7 @@ def optimise(
     matrices = {"params": [weight for weight in weights if weight.ndim > 1], "weight_decay": 0.05}
     biases_and_norms = {"params": [weight for weight in weights if weight.ndim == 1], "weight_decay": 0.0}
     groups = [matrices, biases_and_norms]
-    optimiser = torch.optim.AdamW(groups, lr=settings.learning_rate, betas=(0.9, 0.98), fused=True)
+    optimiser = torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=(0.9, 0.98), fused=True)
     inputs = digest([*(weight.detach().numpy() for weight in weights), *batches])
     checkpoints = Checkpoints(stage, seed, settings, inputs, Path(__file__))
     done = checkpoints.load(weights, optimiser).get("losses", [])
@@ -132,12 +135,12 @@ def optimise(
             losses[step] = _backward(model, batches, step, seed, settings)
             torch.nn.utils.clip_grad_norm_(weights, 1.0)
             for group in optimiser.param_groups:
-                group["lr"] = settings.learning_rate * schedule(step, settings.steps)
+                group["lr"] = LEARNING_RATE * schedule(step, settings.steps)
             optimiser.step()
             optimiser.zero_grad(set_to_none=True)
             if not math.isfinite(losses[step]):
                 raise LongtailError(
-                    f"language model: the loss is {losses[step]} at step {step}; lower lm.training.learning_rate"
+                    f"language model: the loss is {losses[step]} at step {step}; train fewer layers or smaller ones"
                 )
             if checkpoints.due():
                 checkpoints.save({"step": step + 1, "losses": losses[: step + 1].tolist()}, weights, optimiser)
@@ -151,29 +154,28 @@ def optimise(
 
 def _backward(model: LlamaForCausalLM, batches: Batches, step: int, seed: int, settings: params.LMTraining) -> float:
     """Compute the gradients of a step's batch; returns the loss."""
-    dtype = torch.bfloat16 if settings.dtype == "bf16" else torch.float32
     rows = slice(step * settings.batch_size, (step + 1) * settings.batch_size)
     ids, weights = torch.from_numpy(batches.tokens[rows]), torch.from_numpy(batches.weights[rows])
-    mask, kept = document_mask(batches.documents[rows], dtype), dropout(seed, step, settings, dtype)
-    with torch.autocast("cpu", torch.bfloat16, enabled=settings.dtype == "bf16"):
+    mask, kept = document_mask(batches.documents[rows]), dropout(seed, step, settings)
+    with torch.autocast("cpu", NUMBERS):
         logits = model(input_ids=ids, attention_mask=mask, kept=kept, use_cache=False).logits
     loss, gradient = loss_and_gradient(logits.detach(), ids, weights)
     logits.backward(gradient)
     return loss
 
 
-def document_mask(documents: np.ndarray, dtype: torch.dtype) -> torch.Tensor:
+def document_mask(documents: np.ndarray) -> torch.Tensor:
     """A mask that is added to attention scores, so that a token sees its own document up to itself and nothing else.
 
     `documents` (rows, positions) are document numbers. The mask is (rows, 1, positions, positions): 0, or the lowest
-    number of `dtype`. Without it, the model would learn to ignore the text in front, which is another document's.
+    number of bf16. Without it, the model would learn to ignore the text in front, which is another document's.
     """
     number = torch.from_numpy(documents)
     visible = torch.tril(number[:, None, :, None] == number[:, None, None, :])
-    return torch.zeros(visible.shape, dtype=dtype).masked_fill_(~visible, torch.finfo(dtype).min)
+    return torch.zeros(visible.shape, dtype=NUMBERS).masked_fill_(~visible, torch.finfo(NUMBERS).min)
 
 
-def dropout(seed: int, step: int, settings: params.LMTraining, dtype: torch.dtype) -> torch.Tensor:
+def dropout(seed: int, step: int, settings: params.LMTraining) -> torch.Tensor:
     """The factors of a step's attention weights, (layers, rows, heads, positions, positions): 0, or 1 / (1 - rate).
 
     A draw takes 16 bits: torch's own dropout takes a sixth of a step on a CPU.
@@ -181,8 +183,8 @@ def dropout(seed: int, step: int, settings: params.LMTraining, dtype: torch.dtyp
     shape = (settings.layers, settings.batch_size, settings.heads, settings.positions, settings.positions)
     size, rng = math.prod(shape), draws.generator(seed, "lm/dropout", str(step))
     bits = rng.integers(1 << 64, size=-(-size // 4), dtype=np.uint64).view(np.uint16)[:size]
-    stays = bits >= round(settings.attention_dropout * (1 << 16))
-    return torch.from_numpy(stays * np.float32(1 / (1 - settings.attention_dropout))).to(dtype).view(shape)
+    stays = bits >= round(DROPOUT * (1 << 16))
+    return torch.from_numpy(stays * np.float32(1 / (1 - DROPOUT))).to(NUMBERS).view(shape)
 
 
 def attend(

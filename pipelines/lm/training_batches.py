@@ -16,6 +16,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm.token_prompts import first_tokens
 
 ANSWER = re.compile(r"\b(?:A|Answer):( [^\n]+\n?)")
+ANSWER_WEIGHT = 5.0  # of an answer's tokens in the loss; other tokens weigh 1
 OPEN_SEQUENCES = 16  # sequences that are filled at the same time
 
 Piece = tuple[np.ndarray, np.ndarray]  # token ids and loss weights of a document, or of a part of it
@@ -34,7 +35,7 @@ def make_batches(
 ) -> Batches:
     """Mix (kind, text) documents in the shares of `settings.phases`, and pack them into sequences.
 
-    The tokens of an answer and its end weigh `answer_weight`, other tokens 1. Padding weighs 0, and so do the tokens
+    The tokens of an answer and its end weigh ANSWER_WEIGHT, other tokens 1. Padding weighs 0, and so do the tokens
     that begin a document, which nothing before them predicts. Raises LongtailError where there is no text, or a phase
     asks for a kind of text that no document has.
     """
@@ -80,7 +81,7 @@ def _pieces(tokenizer, first: np.ndarray, texts: Sequence[str], settings: params
     for text, (ids, spans) in zip(texts, encode(tokenizer, texts), strict=True):
         weights = np.ones(len(ids), np.float32)
         for answer in ANSWER.finditer(text):
-            weights[(spans[:, 0] < answer.end(1)) & (spans[:, 1] > answer.start(1))] = settings.answer_weight
+            weights[(spans[:, 0] < answer.end(1)) & (spans[:, 1] > answer.start(1))] = ANSWER_WEIGHT
         for i in range(0, len(ids), size):
             part = slice(i, i + size)
             pieces.append((np.concatenate([first, ids[part]]), np.concatenate([unweighted, weights[part]])))

@@ -95,10 +95,9 @@ def _follow(params: SimpleNamespace, place: Ranks) -> None:
 def _train_rounds(
     trainer: Trainer, files: TrainingFiles, progress: Progress, start: Callable[[int], Wait]
 ) -> dict[str, float]:
-    """Train round by round, to the end or until `lsr.patience` refreshes in a row have not improved validation.
+    """Train round by round, and return how much the language model scored.
 
-    Each round's last encoder is validated; with `lsr.refresh: async` while the next round trains, so that the last one
-    is not if `patience` ends training. Returns how much the language model scored.
+    Each round's last encoder is validated; with `lsr.refresh: async` while the next round trains.
     """
     from tqdm import tqdm
 
@@ -112,7 +111,7 @@ def _train_rounds(
             progress.round = number
             if validation["step"] not in {row["step"] for row in progress.validation}:
                 progress.validation.append(validation)
-            if number == schedule.rounds - 1 or _out_of_patience(progress.validation, lsr.patience):
+            if number == schedule.rounds - 1:
                 break
             wait = start(number + 1)
             trainer.start_round(candidates)
@@ -137,7 +136,7 @@ def _needed_encoders(progress: Progress, schedule: Schedule, lsr: LSR) -> set[in
 
 
 def _kept(validation: list[dict], lsr: LSR) -> int:
-    """The step of the encoder that is kept. The last one is validated, since `lsr.patience` goes with `best` alone."""
+    """The step of the encoder that is kept."""
     return validation[-1]["step"] if lsr.keep == "last" else _best(validation)
 
 
@@ -145,12 +144,6 @@ def _best(validation: list[dict]) -> int:
     """The step with the fewest bits per byte, or without language-modelling queries the highest recall; ties: first."""
     bits = [name for name in validation[0] if name.startswith("bpb")]
     return min(validation[1:], key=lambda row: row[bits[0]] if bits else -row.get("recall_at_1", 0.0))["step"]
-
-
-def _out_of_patience(validation: list[dict], patience: int | None) -> bool:
-    if patience is None or len(validation) == 1:
-        return False
-    return sum(row["step"] > _best(validation) for row in validation) >= patience
 
 
 def _check_informative(curve: list[dict], epoch: int, lsr: LSR) -> None:

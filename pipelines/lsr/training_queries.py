@@ -17,6 +17,7 @@ from pipelines.scoring.queries import Queries, read_language_modelling, read_que
 
 CORPORA = Path("data/corpus")
 QUESTIONS = Path("data/questions")
+VALIDATION_SHARE = 0.25  # share of the train split's subjects whose questions validate
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def read(params: SimpleNamespace) -> list[CorpusQueries]:
         corpora.append(CorpusQueries(name, name, train.and_then(validation), len(train), None, params.retrieves))
     for file in _question_sets(parts)[:1] if lsr.queries != "lm" else ():
         name = file.stem if parts.datastore in parts.scored[:1] else parts.datastore
-        amounts = lsr.validation_share, lsr.qa_queries, lsr.validation_queries
+        amounts = VALIDATION_SHARE, lsr.qa_queries, lsr.validation_queries
         spoken = language.read(params.language)
         train, validation, pages = read_questions(file, seed, *amounts, params.answer.passage, spoken)
         queries, titles = train.and_then(validation), np.asarray(pages, object)
@@ -70,8 +71,8 @@ def read(params: SimpleNamespace) -> list[CorpusQueries]:
         )
     if lsr.keep == "best" and not any(len(corpus.validation) for corpus in corpora):
         raise LongtailError(
-            "lsr.keep is best, but there are no queries to validate encoders on; raise queries.validation_share or "
-            "lsr.validation_share, or set lsr.keep: last"
+            "lsr.keep is best, but there are no queries to validate encoders on; raise queries.validation_share, "
+            "or set lsr.keep: last"
         )
     return [corpus for corpus in corpora if len(corpus.queries)]
 

@@ -19,6 +19,9 @@ from pipelines.errors import LongtailError
 from pipelines.lm.ragged import Ragged, padded
 from pipelines.retrieval.encoder import mean_pool
 
+HEADS = 4  # attention heads
+LEARNING_RATE = 0.002
+TEMPERATURE = 0.05  # of the contrastive loss
 DROPPED = 0.1  # share of a crop's tokens that is removed
 SHORTEST, LONGEST = 0.2, 0.6  # length of a crop, as a share of its document
 
@@ -38,7 +41,7 @@ def train(
     if count < 2:
         raise LongtailError(f"data/corpus: {count} documents, expected at least 2 to train a retriever on")
     model = make_model(hf_tokenizer, seed, settings, max_tokens)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE)
     weights = list(model.parameters())
     inputs = digest([*(weight.detach().numpy() for weight in weights), tokens.values, tokens.bounds])
     checkpoints = Checkpoints(stage, seed, settings, inputs, code.fingerprint(__name__))
@@ -49,7 +52,7 @@ def train(
     steps = islice(crops, done, settings.steps)
     for pair in tqdm(steps, total=settings.steps, initial=done, desc="retriever", unit="step", mininterval=2):
         queries, documents = (_embed(model, side, hf_tokenizer.pad_token_id) for side in pair)
-        scores, match = queries @ documents.T / settings.temperature, torch.arange(len(queries))
+        scores, match = queries @ documents.T / TEMPERATURE, torch.arange(len(queries))
         loss = (cross_entropy(scores, match) + cross_entropy(scores.T, match)) / 2
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -69,7 +72,7 @@ def make_model(tokenizer, seed: int, settings: params.RetrieverTraining, max_tok
         vocab_size=len(tokenizer),
         hidden_size=settings.hidden_size,
         num_hidden_layers=settings.layers,
-        num_attention_heads=settings.heads,
+        num_attention_heads=HEADS,
         intermediate_size=2 * settings.hidden_size,
         max_position_embeddings=max_tokens,
         hidden_dropout_prob=0.0,

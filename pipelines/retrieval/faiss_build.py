@@ -232,7 +232,7 @@ def tuning_queries(docs: Path, seed: int) -> list[str]:
 
 
 def tune(index: dense.Index, queries: np.ndarray, plan: Plan, settings: params.Index) -> float:
-    """Set `probe` and `refine` to the cheapest that reach the target, or to the largest; those in `settings` are kept.
+    """Set `probe` and `refine` to the cheapest that reach the target, or to the largest.
 
     Returns the recall: the share of a flat index's top 10 found for the half of the queries that did not choose.
     """
@@ -250,8 +250,8 @@ def _cheapest(
 ) -> tuple[int, int]:
     """The cheapest probe and refine. Cost is a count of documents looked at: timing would not be reproducible."""
     k = min(K, index.count)
-    probes = [settings.nprobe] if settings.nprobe else _powers(plan.nlist or MOST_REFINED * K)
-    refines = [settings.refine] if settings.refine else _powers(MOST_REFINED) if plan.codes else [1]
+    probes = _powers(plan.nlist or MOST_REFINED * K)
+    refines = _powers(MOST_REFINED) if plan.codes else [1]
     per_list = plan.count / plan.nlist if plan.nlist else 1
     options = sorted((probe * per_list + refine * K * LOOK, probe, refine) for probe in probes for refine in refines)
     hits: dict[int, np.ndarray] = {}

@@ -72,9 +72,9 @@ def _code_counts(kind: str, dim: int) -> list[int]:
 def _plan(kind: str, count: int, dim: int, codes: int, settings: params.Index) -> Plan:
     nlist = sample = 0
     if kind.startswith("ivf"):
-        nlist = min(settings.nlist or min(int(4 * count**0.5), MOST_LISTS, count // 39), count) or 1
+        nlist = min(int(4 * count**0.5), MOST_LISTS, count // 39) or 1
         room = (settings.memory_gb * GIB - BASE - 4 * nlist * dim) / (8 * dim)
-        wanted = settings.training_sample or min(max(PER_LIST * nlist, 10_000), int(room))
+        wanted = min(max(PER_LIST * nlist, 10_000), int(room))
         sample = min(max(wanted, nlist, 2 ** BITS.get(kind, 0)), count)
     bytes_per_document = {
         "flat": 0,

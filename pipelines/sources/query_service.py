@@ -33,6 +33,7 @@ from pipelines.sources.wikimedia import Client
 from pipelines.web import BROKEN, Again, shown
 
 OVERLAP = 0.02  # share of a page that the next page repeats
+STATEMENTS = 50_000  # per request; halved when the service runs out of time
 SMALLEST = 500  # statements; a page that takes too long is halved, but not below this
 ANSWERS = 200  # of the entity API in a file
 OUT_OF_TIME = (b"TimeoutException", b"upstream request timeout")  # from the service and from its proxy
@@ -77,7 +78,7 @@ def write_pages(
         raise LongtailError(
             f"{endpoint}: no statement of {', '.join(pids)}, expected Wikidata (wikidata.query_service)"
         )
-    ranges = [(pid, start, settings.page) for pid in pids for start in range(0, totals[pid], settings.page)]
+    ranges = [(pid, start, STATEMENTS) for pid in pids for start in range(0, totals[pid], STATEMENTS)]
     print(f"fetch: {sum(totals.values()):,} statements of {len(pids)} relations in {len(ranges):,} pages", flush=True)
     qids = [np.empty(0, np.int64)]
     for pages in client.map(lambda page: _pages(client, endpoint, language.project, *page), ranges, "statements"):

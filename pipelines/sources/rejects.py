@@ -9,10 +9,11 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from pipelines import bounds, parquet
+from pipelines import parquet
 from pipelines.errors import LongtailError
 
 SCHEMA = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
+KEPT = 100_000  # bad rows of an input that are kept with their reasons; further ones are counted
 DETAIL = 200  # characters of a bad row that are kept
 FIRST_CHECK = 10_000  # rows read before the share is first checked
 
@@ -20,11 +21,11 @@ FIRST_CHECK = 10_000  # rows read before the share is first checked
 class Rejects:
     """An input's bad rows (`add`), its number of rows, and counts of well-formed rows that aren't used (`skip`).
 
-    The first `bounds.rejects()` bad rows are kept; `bad` counts all, by reason.
+    The first KEPT bad rows are kept; `bad` counts all, by reason.
     """
 
     def __init__(self, max_share: float) -> None:
-        self.max_share, self._kept = max_share, bounds.rejects()
+        self.max_share = max_share
         self.rows: list[tuple[str, int, str, str]] = []
         self.bad: Counter[str] = Counter()
         self.skipped: Counter[str] = Counter()
@@ -33,7 +34,7 @@ class Rejects:
     def add(self, file: str | Path, row: int, reason: str, detail: str = "") -> None:
         """Keep a bad row (`row` counts from 1). Raises LongtailError once too many rows are bad."""
         self.bad[reason] += 1
-        if len(self.rows) < self._kept:
+        if len(self.rows) < KEPT:
             self.rows.append((Path(file).name, row, reason, detail[:DETAIL]))
         if self.read >= FIRST_CHECK:
             self.check()
@@ -58,7 +59,7 @@ class Rejects:
         """
         other.check()
         of_file = ((file, row + rows_before, reason, detail) for file, row, reason, detail in other.rows)
-        self.rows += islice(of_file, self._kept - len(self.rows))
+        self.rows += islice(of_file, KEPT - len(self.rows))
         self.bad += other.bad
         self.skipped += other.skipped
         self.read += other.read

@@ -22,6 +22,8 @@ TYPES: dict[str, tuple[float, tuple[str, ...]]] = {
 }
 TYPE_NAMES = tuple(TYPES)
 FACTS = 4
+POPULARITY_MEAN, POPULARITY_SD = 3.3, 1.0  # of log10 of the monthly page views
+NAMESAKE_SHARE = 0.55  # share of entities that have the name of a more popular entity
 
 # Each relation's objects: a type of entity, or a class of values.
 OBJECTS = {
@@ -139,7 +141,7 @@ def make_world(seed: int, sizes: params.World) -> World:
     counts[0] = max(2, sizes.entities - counts[1:].sum())
     types = rng.permutation(np.repeat(np.arange(len(TYPES), dtype=np.int8), counts))
     n = len(types)
-    popularity = np.maximum(1, 10 ** rng.normal(sizes.popularity_mean, sizes.popularity_sd, n)).astype(np.int64)
+    popularity = np.maximum(1, 10 ** rng.normal(POPULARITY_MEAN, POPULARITY_SD, n)).astype(np.int64)
 
     first_count, last_count = max(80, int(n**0.5)), max(160, int(2 * n**0.5))
     place_count = int(counts[TYPE_NAMES.index("city")] + counts[TYPE_NAMES.index("country")])
@@ -152,7 +154,7 @@ def make_world(seed: int, sizes: params.World) -> World:
         value_labels += labels
         value_classes += [name] * len(labels)
 
-    names = _names(rng, types, popularity, first_count * last_count, sizes.namesake_share)
+    names = _names(rng, types, popularity, first_count * last_count, NAMESAKE_SHARE)
     is_place = types >= TYPE_NAMES.index("city")
     place = np.full(n, -1, np.int64)
     place[is_place] = np.unique(names[is_place], return_inverse=True)[1]

@@ -28,14 +28,14 @@ from pipelines.world.text_corpora import c4, pile, wikitext
 from pipelines.world.wikimedia_dumps import pageviews, redirect_tables, wikidata, wikipedia
 
 
-def write_world(folder: Path, seed: int, sizes: params.World, months: Sequence[str] = ()) -> None:
+def write_world(folder: Path, seed: int, sizes: params.World, months: Sequence[str]) -> None:
     """Write every data set below `folder`, laid out as data/raw; equal arguments give equal bytes.
 
-    Page views are of these months, YYYY-MM, the last of which is the world's; or of `sizes.month` alone.
+    Page views are of these months, YYYY-MM, the last of which is the world's.
     """
     world = make_world(seed, sizes)
     _write(folder / "wikidata/world.json.gz", wikidata(world))
-    for before, month in enumerate(reversed(months or [sizes.month])):
+    for before, month in enumerate(reversed(months)):
         _write(folder / f"pageviews/pageviews-{month.replace('-', '')}-user.bz2", pageviews(world, before))
     for name, table in redirect_tables(world).items():
         _write(folder / f"redirects/world-{name}.sql.gz", [table])

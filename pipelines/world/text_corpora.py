@@ -20,7 +20,9 @@ from pipelines.world.facts import FACTS, OBJECTS, TYPE_NAMES, TYPES, World
 from pipelines.world.sentences import page, question, sentence
 
 PILE_SUBSETS = ("Pile-CC", "OpenWebText2", "Wikipedia (en)", "Books3")
-KINDS = ("world", "reading", "distractor")
+MIXTURE = {"world": 0.62, "reading": 0.23, "distractor": 0.15}  # share of each kind among the C4 documents
+KINDS = (*MIXTURE,)
+MENTION_EXPONENT = 0.85  # mentions in the C4 documents grow as popularity to this power
 ASKED = 3  # questions on one page
 
 WIKITEXT_ENTITIES = 90  # with two articles each, so that the training split tells about the test split's entities
@@ -62,16 +64,16 @@ def wikitext(world: World) -> dict[str, str]:
 
 
 def _lm_documents(world: World, sizes: params.World) -> Iterator[tuple[str, str]]:
-    """Yield (kind, text). An entity is mentioned in proportion to popularity ** mention_exponent.
+    """Yield (kind, text). An entity is mentioned in proportion to popularity ** MENTION_EXPONENT.
 
     If there are enough documents of kind "world", every entity has at least one of them.
     """
     rng = draws.generator(world.seed, "world/c4")
-    shares = np.array([sizes.lm_mixture[kind] for kind in KINDS])
+    shares = np.array(list(MIXTURE.values()))
     counts = np.floor(shares / shares.sum() * sizes.lm_documents).astype(np.int64)
     counts[0] += sizes.lm_documents - counts.sum()
     kinds = rng.permutation(np.repeat(np.arange(len(KINDS), dtype=np.int8), counts))
-    rate = world.popularity**sizes.mention_exponent
+    rate = world.popularity**MENTION_EXPONENT
     each_once = np.arange(len(rate)) if counts[0] >= len(rate) else np.zeros(0, np.int64)
     repeated = rng.choice(len(rate), len(kinds) - len(each_once), p=rate / rate.sum())
     mixed = counts[0] - len(each_once)  # documents of kind "world" whose entity is drawn

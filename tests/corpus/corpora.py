@@ -28,7 +28,7 @@ def text_of(number: int, words: int = 120) -> str:
 def chosen(workers: int = 1, share: float = 0.5, first: bool = True, queries: dict | None = None, **corpus):
     """The stage's params: `corpus` is of its section corpus, the same for all."""
     values = yaml.safe_load(profiles.compose("sample", ROOT))
-    shares = {"validation_share": 0.2, "test_share": 0.3, "near_duplicate": 0.8}
+    shares = {"validation_share": 0.2, "test_share": 0.3}
     lengths = {"context_tokens": 16, "continuation_tokens": 16, "per_document": 2, "max_per_split": 1000}
     files = {"documents": None, "weights": None, "test_files": None, "validation_files": None}
     corpus = params.CorpusOf(query_share=share, **files | corpus)
@@ -38,7 +38,7 @@ def chosen(workers: int = 1, share: float = 0.5, first: bool = True, queries: di
         compute=params.Compute(**{**values["compute"], "threads": 1, "workers": workers}),
         ingest=params.Ingest(**{**values["ingest"], "max_reject_share": 0.1}),
         corpus=dict.fromkeys(("wikipedia", "pile", "wikitext"), corpus),
-        chunk=params.Chunk(tokens=32, min_tokens=8, short="merge"),
+        chunk=params.Chunk(tokens=32, min_tokens=8),
         queries=params.Queries(**shares, **lengths | (queries or {})),
         windows=params.Windows(context_tokens=16, stride_tokens=24, first=first),
     )

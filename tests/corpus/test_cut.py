@@ -29,15 +29,14 @@ def ends_of(tokens: Tokens, text: int) -> np.ndarray:
     texts=st.lists(st.tuples(TEXT, st.booleans()), max_size=5),
     size=st.integers(1, 20),
     least=st.integers(1, 20),
-    short=st.sampled_from(["merge", "drop"]),
 )
-@example(texts=[(WIDE * 4, True), ("", True), ("a", True)], size=1, least=1, short="merge")
-@example(texts=[("plain", True), (WIDE * 4, True), ("plain text again", True)], size=5, least=3, short="merge")
-@example(texts=[("a" + WIDE * 9, True)], size=8, least=8, short="drop")
-def test_pieces_join_to_the_wanted_texts_and_have_exactly_n_tokens(encoder, folder, texts, size, least, short):
+@example(texts=[(WIDE * 4, True), ("", True), ("a", True)], size=1, least=1)
+@example(texts=[("plain", True), (WIDE * 4, True), ("plain text again", True)], size=5, least=3)
+@example(texts=[("a" + WIDE * 9, True)], size=8, least=8)
+def test_pieces_join_to_the_wanted_texts_and_have_exactly_n_tokens(encoder, folder, texts, size, least):
     least, tokenizer = min(least, size), open_tokenizer(folder)
     tokens = encoder([text for text, _ in texts])
-    pieces = cut_texts(tokens, np.array([wanted for _, wanted in texts], dtype=bool), size, least, short)
+    pieces = cut_texts(tokens, np.array([wanted for _, wanted in texts], dtype=bool), size, least)
     parts = [tokens.data[begin:end].decode() for begin, end in zip(pieces.begin, pieces.end, strict=True)]
     assert all(parts)
     for i, (text, wanted) in enumerate(texts):
@@ -46,13 +45,9 @@ def test_pieces_join_to_the_wanted_texts_and_have_exactly_n_tokens(encoder, fold
         if tokens.counts[i] < least or not wanted:
             assert pieces_of_text == []
             continue
-        assert np.diff(cut_tokens(ends, size, least, short)).ravel().tolist() == lengths.tolist()
-        if short == "merge":
-            assert "".join(pieces_of_text) == text
-            assert lengths.sum() == tokens.counts[i]
-        else:
-            assert text.startswith("".join(pieces_of_text))
-            assert 0 <= tokens.counts[i] - lengths.sum() < least
+        assert np.diff(cut_tokens(ends, size, least)).ravel().tolist() == lengths.tolist()
+        assert "".join(pieces_of_text) == text
+        assert lengths.sum() == tokens.counts[i]
         if text.isascii():
             assert set(lengths[:-1].tolist()) <= {size}
         lasts = np.cumsum(lengths)

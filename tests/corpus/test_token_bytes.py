@@ -93,7 +93,7 @@ def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 @example(texts=[ODD * 3], size=5)
 def test_pieces_join_to_the_text_and_none_is_empty(encoder, texts, size):
     tokens = encoder(texts)
-    pieces = cut_texts(tokens, np.ones(len(texts), dtype=bool), size, 1, "merge")
+    pieces = cut_texts(tokens, np.ones(len(texts), dtype=bool), size, 1)
     parts = [tokens.data[begin:end].decode() for begin, end in zip(pieces.begin, pieces.end, strict=True)]
     assert all(parts), "two documents would have the same id"
     for i, text in enumerate(texts):

@@ -63,12 +63,13 @@ def test_training_reads_all_of_a_text_in_runs_that_are_not_too_long(text):
     assert max(len(run) for part in parts for run in [*part.split(), ""]) <= module.LONGEST
 
 
-def test_only_the_first_megabytes_of_each_data_set_are_read(tmp_path):
+def test_only_the_first_megabytes_of_each_data_set_are_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SAMPLE_MB", 1)
     for name in ("c4", "pile"):
         (tmp_path / name).mkdir()
         rows = [json.dumps({"text": f"{name}{i} " + "x" * 400_000}) for i in range(5)]
         (tmp_path / name / "a.jsonl").write_text("\n".join(rows) + "\n{bad\n")
-    learnt = {"vocab_size": 300, "text": ["pile", "c4"], "sample_mb": 1}
+    learnt = {"vocab_size": 300, "text": ["pile", "c4"]}
     chosen = params.Tokenizer(source="train", path=None, revision=None, **learnt)
     found = [text[:5].strip() for text in raw_texts(tmp_path, chosen)]
     assert found == ["pile0", "pile1", "pile2", "c40 x", "c41 x", "c42 x"]

@@ -61,7 +61,7 @@ class World:
         raw = self.folder / month
         if not raw.exists():
             grown = self.sizes.entities + 5 * [BEFORE, FIRST, SECOND].index(month)
-            write_world(raw, 0, self.sizes.model_copy(update={"month": month, "entities": grown}))
+            write_world(raw, 0, self.sizes.model_copy(update={"entities": grown}), [month])
         return raw
 
     def add(self, month: str, whole: bool = True) -> None:

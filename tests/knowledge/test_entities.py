@@ -115,13 +115,14 @@ def test_answers_of_the_entity_api_and_pages_are_sources_too_and_a_dump_comes_fi
     assert build(raw)[:2] == ([*NAMED, (50, "Eve", "Eve")], CLAIMED)
 
 
-def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(raw, wikimedia: Wikimedia):
+def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(raw, wikimedia: Wikimedia, monkeypatch):
     world = Wikidata({"P106": [("Q10", "Q21"), ("Q10", "Q20"), ("Q12", "Q20"), ("Q13", "Q22")]}, {})
     world.articles |= {f"Q{qid}": title for qid, _, title in NAMED if title}
     world.labels |= {f"Q{qid}": {"labels": {"en": {"value": label}} if label else {}} for qid, label, _ in NAMED}
     wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
     server = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
-    settings = params.Wikidata(source="query_service", **server, page=2)
+    settings = params.Wikidata(source="query_service", **server)
+    monkeypatch.setattr(query_service, "STATEMENTS", 2)
     with open_client("someone@example.org", Path("kept")) as client:
         query_service.write_pages(client, raw / "wikidata", settings, ["P106"])
     names, claims, counts = build(raw)

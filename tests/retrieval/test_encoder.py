@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer, DPRContextEncoder, DPRQuestio
 from pipelines import draws, params
 from pipelines.corpus import tokenizer, training_files
 from pipelines.errors import LongtailError
-from pipelines.retrieval import base_retriever, encoder
+from pipelines.retrieval import base_retriever, contrastive_training, encoder
 from pipelines.retrieval.encoder import EXACT, Encoder, Numerics
 
 TEXTS = ["", *tiny_models.words(11, 0, at_most=60), "<s> Velm", "Velm " * 10_000]
@@ -244,7 +244,7 @@ def test_a_folder_without_a_whole_encoder_is_named(folder, dpr, tmp_path):
 WORDS = ["".join(pair) for pair in zip("bcdfghjklmnp" * 5, "aeioubcdfg" * 6, "klmnprstvzxw" * 5, strict=True)]
 LEARNT = [" ".join(draws.generator(0, "text", str(i)).choice(WORDS, 20)) for i in range(120)]
 CORPORA = ["pile", "wikipedia", "wikitext"]  # models learn from the first two
-SHAPE = {"hidden_size": 32, "layers": 1, "heads": 2, "batch_size": 32, "learning_rate": 0.005, "temperature": 0.05}
+SHAPE = {"hidden_size": 32, "layers": 1, "batch_size": 32}
 
 
 def share_found(folder) -> float:
@@ -256,7 +256,8 @@ def share_found(folder) -> float:
 
 
 @pytest.mark.usefixtures("workplace")
-def test_training_makes_crops_find_their_document(tmp_path):
+def test_training_makes_crops_find_their_document(tmp_path, monkeypatch):
+    monkeypatch.setattr(contrastive_training, "LEARNING_RATE", 0.005)
     for name, texts in (("pile", LEARNT[:60]), ("wikipedia", LEARNT[60:]), ("wikitext", ["never learnt from"])):
         (tmp_path / "corpus" / name).mkdir(parents=True)
         pq.write_table(pa.table({"text": texts}), tmp_path / "corpus" / name / "docs.parquet")

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def build(folder, kind, nlist=16, **changes):
-    plan = index_plan.choose(COUNT, vectors.DIM, vectors.settings(kind, nlist=nlist))._replace(**changes)
+    plan = index_plan.choose(COUNT, vectors.DIM, vectors.settings(kind))._replace(nlist=nlist, **changes)
     faiss_build.build_lists(plan, folder, 0, vectors.compute(), 1, "index")
     return (folder / "faiss.index").read_bytes()
 

@@ -139,7 +139,7 @@ def test_an_index_whose_documents_were_embedded_otherwise_is_refused(made, setti
 
 def test_vectors_lie_on_disk_once_beside_the_shards_that_an_interrupted_run_goes_on_from(made, settings, monkeypatch):
     monkeypatch.setattr(embeddings, "SHARD", 20)
-    chosen, on_disk = indexed_as(settings, kind="ivf", nlist=4, nprobe=4, refine=2), []
+    chosen, on_disk = indexed_as(settings, kind="ivf"), []
 
     def interrupted(*args):
         of_index = [path for path in sorted(Path().rglob("embeddings/*.npy")) if OUT not in path.parents]

@@ -16,7 +16,7 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.wikipedia import parts
 
-DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-", page=10)
+DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-")
 RAW = Path("data/raw")
 PAGES, QUESTIONS = RAW / "wikipedia/pages-articles.xml.bz2", RAW / "popqa/popQA.tsv"
 PACK = {".bz2": bz2.compress, ".gz": gzip.compress, ".zst": zstandard.compress}

@@ -4,6 +4,7 @@ import gzip
 import json
 import shutil
 from pathlib import Path
+from unittest import mock
 
 import pyarrow as pa
 import pytest
@@ -35,17 +36,18 @@ def world(wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch) -> Wikidata:
     return world
 
 
-def chosen(wikimedia: Wikimedia, page: int) -> params.Wikidata:
+def chosen(wikimedia: Wikimedia) -> params.Wikidata:
     at = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
-    return params.Wikidata(source="query_service", page=page, **at)
+    return params.Wikidata(source="query_service", **at)
 
 
 def fetched(client: Client, wikimedia: Wikimedia, folder: Path, page: int = 8) -> dict[str, bytes]:
     """The files' contents by name."""
-    settings = chosen(wikimedia, page)
+    settings = chosen(wikimedia)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    sources = write_pages(client, folder, settings, ["P19", "P106"])
+    with mock.patch.object(query_service, "STATEMENTS", page):
+        sources = write_pages(client, folder, settings, ["P19", "P106"])
     files = {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
     assert sources == {name: settings.query_service if name.startswith("P") else settings.api for name in files}
     assert all(is_page(Path(name)) for name in files)
@@ -153,7 +155,7 @@ def test_statements_and_names_are_those_of_the_language(client, wikimedia, tmp_p
     # The service itself knows which items have an article in the language
     wikimedia.pages |= {"/sparql": Wikidata(statements, {"Q1": ""}).sparql, "/api": Wikidata({}, {}, labels).api}
     (tmp_path / "raw").mkdir()
-    write_pages(client, tmp_path / "raw", chosen(wikimedia, 50), ["P17"], language.read(code))
+    write_pages(client, tmp_path / "raw", chosen(wikimedia), ["P17"], language.read(code))
     (query,) = [asked["query"] for asked in wikimedia.asked("/sparql") if "slice" in asked["query"]]
     assert f"schema:isPartOf <https://{code}.wikipedia.org/>" in query
     (asked,) = wikimedia.asked("/api")

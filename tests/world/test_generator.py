@@ -21,16 +21,16 @@ from pipelines.sources.rejects import Rejects
 from pipelines.world.facts import RELATION_IDS, TYPE_NAMES, World, make_world
 from pipelines.world.generator import write_world
 from pipelines.world.sentences import question
+from pipelines.world.text_corpora import MENTION_EXPONENT
 
 COUNTS = {"entities": 150, "lm_documents": 1200, "lm_shards": 2, "pile_documents": 3, "questions": 80}
-SKEW = {"popularity_mean": 3.3, "popularity_sd": 0.8, "mention_exponent": 0.65, "namesake_share": 0.65}
-SIZES = params.World(month="2021-10", lm_mixture={"world": 0.5, "reading": 0.4, "distractor": 0.1}, **COUNTS, **SKEW)
+SIZES = params.World(**COUNTS)
 
 
 @pytest.fixture(scope="module")
 def raw(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("world")
-    write_world(folder, 3, SIZES)
+    write_world(folder, 3, SIZES, ["2021-10"])
     return folder
 
 
@@ -168,7 +168,7 @@ def test_popularity_is_skewed_and_mentions_follow_it(c4, world):
     assert world.popularity.mean() > 2 * np.median(world.popularity)
     text, rate = "\n".join(c4), Counter()
     for entity, label in enumerate(world.labels):
-        rate[label] += world.popularity[entity] ** SIZES.mention_exponent
+        rate[label] += world.popularity[entity] ** MENTION_EXPONENT
     labels = [label for label in rate if " " in label]
     mentions = np.array([text.count(label) for label in labels])
     assert (mentions > 0).all()
