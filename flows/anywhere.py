@@ -103,10 +103,10 @@ def decide(
     for place, id_ in enumerate(asked.ids):
         relation, popularity = str(asked.groups[place]), float(asked.signal[place])
         decision = rules.decide(file, relation, popularity)
-        rows.append([id_, asked.texts[place]] if asked.texts is not None else [id_])
+        rows.append([id_, asked.asked.questions[place]] if "question" in asked.columns else [id_])
         rows[-1] += [asked.names[relation], popularity, decision.retrieve]
         rows[-1] += [file.tail if decision.retrieve else file.popular, rules.why(file, relation, popularity)]
-    head = ["id", *["question"] * (asked.texts is not None), "relation", asked.columns["signal"]]
+    head = ["id", *["question"] * ("question" in asked.columns), "relation", asked.columns["signal"]]
     head += ["retrieve", "answer", "why"]
     table = csv_files.to_csv(csv_files.inert(page.Table("decisions", "", head, rows)))
     path = terminal.CALLED_FROM / out
@@ -198,7 +198,7 @@ def _given(
     if pattern:
         prediction_files.cut([], pattern)  # a fault in it is said before any file is read
     asked = _questions(questions, columns, separator)
-    return asked, answers_elsewhere.read(paths, asked, pattern, texts=texts)
+    return asked, answers_elsewhere.read_answers(paths, asked, pattern, texts=texts)
 
 
 def _imported(data: Path) -> Iterator[tuple[Questions, list[Answered]]]:
@@ -214,7 +214,7 @@ def _imported(data: Path) -> Iterator[tuple[Questions, list[Answered]]]:
         )
     for folder, of_set in files.items():
         if len(of_set) > 1:
-            asked = question_tables.read(data / "questions" / folder.name / f"{folder.name}.parquet")
+            asked = question_tables.read_question_table(data / "questions" / folder.name / f"{folder.name}.parquet")
             names = {f"{file.parent.name}/{file.stem}": file for file in of_set}
             for part in asked.by_month().values():
                 yield part, [systems.stored(part, name, file) for name, file in names.items()]
@@ -234,7 +234,7 @@ def _questions(
             raise LongtailError(f"--columns {part}: expected ROLE=NAME, as signal=popularity")
         chosen[role.strip()] = name.strip()
     with _local(place, terminal.CALLED_FROM) as path:
-        return question_tables.read(path, chosen, separator, needed)
+        return question_tables.read_question_table(path, chosen, separator, needed)
 
 
 @contextmanager

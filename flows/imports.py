@@ -38,7 +38,7 @@ def import_answers(
     called = import_answers.Import(dataset.value, lm, method, kind.value if kind else "")
     params = params_file.load("lm", "language")
     asked = {"partial": partial, "pattern": answer_pattern, "language": language.read(params.language)}
-    for line in import_answers.import_answers(path, called, list(params.lm), DATA, **asked, say=terminal.show):
+    for line in import_answers.import_answers(path, called, list(params.lm), DATA, **asked):
         terminal.show(line)
 
 

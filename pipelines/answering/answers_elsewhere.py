@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.questions import join_predictions
+from pipelines.questions.join_predictions import Match, join_predictions, judge_predictions
 from pipelines.questions.question_tables import Questions
-from pipelines.sources import prediction_files
-from pipelines.sources.prediction_files import Predictions
+from pipelines.sources.prediction_files import Predictions, read_predictions
 
 NO_ANSWER = -1
 ENDING = re.compile(r"(\.(csv|tsv|txt|json|jsonl|ndjson|parquet))?(\.(gz|bz2|zst|xz))?$", re.IGNORECASE)
@@ -33,6 +34,15 @@ class Answered:
     def has(self) -> np.ndarray:
         """Which questions the file answers, (questions,) bool."""
         return self.correct != NO_ANSWER
+
+
+class Judged(NamedTuple):
+    """A file's predictions, the questions that they answer, and which are right."""
+
+    predictions: Predictions
+    match: Match
+    right: list[bool]  # of the match's rows
+    lines: list[str]  # what was read, and how it was joined and judged
 
 
 def short_name(path: Path) -> str:
@@ -64,24 +74,59 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
     return named
 
 
-def read(
+def read_answers(
     files: dict[str, Path], questions: Questions, pattern: str | None = None, *, texts: bool = False
 ) -> list[Answered]:
-    """The answers of each file, judged as in the paper (`join_predictions.judged`).
+    """The answers of each file. With `texts` what was said is kept. Raises LongtailError as `judge_file` does."""
+    answered, is_cut = [], False
+    for name, path in files.items():
+        judged = judge_file(path, questions, pattern)
+        is_cut |= judged.predictions.is_cut
+        correct, said = np.full(len(questions.ids), NO_ANSWER, np.int8), None
+        correct[judged.match.questions] = judged.right
+        if texts and judged.predictions.texts is not None:
+            said = [""] * len(questions.ids)
+            for row, place in zip(judged.match.rows, judged.match.questions, strict=True):
+                said[place] = judged.predictions.texts[row]
+        answered.append(Answered(name, correct, said, judged.lines))
+    check_pattern(pattern, is_cut)
+    return answered
+
+
+def judge_file(path: Path, questions: Questions, pattern: str | None = None, more: Collection[str] = ()) -> Judged:
+    """The rows of a file, joined with their questions and judged as in the paper (`judge_predictions`).
 
     A file's own judgement counts only where it has no predictions, or the set no answers. `pattern` cuts the answers
-    out of longer texts, in the files in which it finds any. With `texts` they are kept. Raises LongtailError as
-    `prediction_files.read` and `join` do, for a file of which no row answers a question, and for a pattern that no file
-    has.
+    out of longer texts, if the file has it; `more` are names of further columns to keep. Raises LongtailError as
+    `read_predictions` and `join_predictions` do, and for a file of which no row answers a question.
     """
-    answered, cut = [], False
-    for name, path in files.items():
-        predictions = prediction_files.read(path, pattern=pattern)
-        cut |= predictions.uncut is not None
-        answered.append(_judged(name, predictions, questions, texts))
-    if pattern and not cut:
+    predictions = read_predictions(path, more, pattern)
+    match = join_predictions(predictions, questions.asked)
+    lines = [*predictions.described(), *match.described(predictions)]
+    if not match.rows:
+        theirs = match.by.partition(" = ")[2]
+        such = ", ".join(map(str, questions.asked.ids[theirs][:3])) if theirs else questions.asked.questions[0]
+        raise LongtailError(
+            f"{path}: no row answers a question of {questions.name} ({'; '.join(lines)}), expected its "
+            f"{theirs or 'questions'}, such as {such}"
+        )
+    if predictions.correct is None and "answers" not in questions.columns:
+        raise LongtailError(
+            f"{path}: predictions, but {questions.name} has no answers to judge them and the file no column correct; "
+            "name the answers' column with --columns answers=NAME"
+        )
+    said = [predictions.correct[row] for row in match.rows] if predictions.correct else []
+    right = judge_predictions(predictions, questions.asked, match) if "answers" in questions.columns else said
+    if differ := sum(map(operator.ne, said, right)):
+        lines.append(f"{differ:,} answers are judged differently than in the file: predictions are judged here")
+    lines.append(f"{len(right):,} answers, {100 * sum(right) / len(right):.1f} % right")
+    return Judged(predictions, match, right, lines)
+
+
+def check_pattern(pattern: str | None, is_cut: bool) -> None:
+    """Raise LongtailError for a pattern that no prediction has."""
+    if pattern and not is_cut:
         raise LongtailError(f"--answer-pattern {pattern}: no prediction has it, expected some; leave it out or mend it")
-    return answered
 
 
 def in_all(answered: Sequence[Answered]) -> np.ndarray:
@@ -97,38 +142,3 @@ def _split(place: str, folder: Path) -> tuple[str, Path]:
     name, equals, path = place.partition("=")
     whole = folder / place
     return ("", whole) if whole.exists() or not equals else (name.strip(), folder / path)
-
-
-def _judged(name: str, predictions: Predictions, questions: Questions, keep_texts: bool) -> Answered:
-    match = join_predictions.join(predictions, questions.asked)
-    if not match.rows:
-        said = "; ".join(match.described(predictions))
-        theirs = match.by.partition(" = ")[2]
-        such = ", ".join(map(str, questions.asked.ids[theirs][:3])) if theirs else questions.asked.questions[0]
-        raise LongtailError(
-            f"{predictions.path}: no row answers a question of {questions.name} ({said}), expected its "
-            f"{theirs or 'questions'}, such as {such}"
-        )
-    lines = [*predictions.described(), *match.described(predictions)]
-    judges = predictions.correct is not None
-    if predictions.texts is not None and ("answers" in questions.columns or not judges):
-        if "answers" not in questions.columns:
-            raise LongtailError(
-                f"{predictions.path}: predictions, but {questions.name} has no answers to judge them and the file no "
-                "column correct; name the answers' column with --columns answers=NAME"
-            )
-        right = join_predictions.judged(predictions, questions.asked, match)
-        differ = sum(predictions.correct[row] != ok for row, ok in zip(match.rows, right, strict=True)) if judges else 0
-        if differ:
-            lines.append(f"{differ:,} answers are judged differently than in the file: predictions are judged here")
-    else:
-        right = [predictions.correct[row] for row in match.rows]
-    correct = np.full(len(questions.ids), NO_ANSWER, np.int8)
-    correct[match.questions] = right
-    lines.append(f"{len(right):,} answers, {100 * sum(right) / len(right):.1f} % right")
-    texts: list[str] | None = None
-    if keep_texts and predictions.texts is not None:
-        texts = [""] * len(questions.ids)
-        for row, place in zip(match.rows, match.questions, strict=True):
-            texts[place] = predictions.texts[row]
-    return Answered(name, correct, texts, lines)

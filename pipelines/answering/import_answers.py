@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from pipelines import methods, parquet, shards
 from pipelines.answering.answer import SCHEMA
+from pipelines.answering.answers_elsewhere import check_pattern, judge_file
 from pipelines.answering.imported_files import ABOUT, NAME, about, kind_by_name
 from pipelines.errors import LongtailError
 from pipelines.language import ENGLISH, Language
-from pipelines.questions import join_predictions, matching
-from pipelines.questions.join_predictions import Asked, Match
-from pipelines.sources import prediction_files
+from pipelines.questions import matching
+from pipelines.questions.join_predictions import shown
+from pipelines.questions.question_tables import read_question_table
 from pipelines.sources.cell_values import judgement
 from pipelines.sources.prediction_files import Predictions
 
@@ -49,15 +50,13 @@ def import_answers(
     partial: bool = False,
     pattern: str = "",
     language: Language = ENGLISH,
-    say: Callable[[str], None] = print,
 ) -> list[str]:
     """Write data/imported/<dataset>/<lm>/<method>.parquet (answer.SCHEMA) from a file of predictions.
 
-    Returns a report in lines. What the file is goes to `say` before anything is judged. Predictions are judged here
-    like all others; without predictions the file's own judgement counts. `pattern` cuts the answer out of each
-    prediction. Raises LongtailError for a name that can't be one, an `lm` that is one of the params' models
-    (`own_lms`), and a file whose rows are not the set's: without `partial`, every row must answer a question, and every
-    test question needs a row.
+    Returns a report in lines. Predictions are judged here like all others; without predictions the file's own judgement
+    counts. `pattern` cuts the answer out of each prediction. Raises LongtailError for a name that can't be one, an `lm`
+    that is one of the params' models (`own_lms`), and a file whose rows are not the set's: without `partial`, every row
+    must answer a question, and every test question needs a row.
     """
     called = named(called, own_lms)
     out = data / "imported" / called.dataset / called.lm / f"{called.method}.parquet"
@@ -66,31 +65,38 @@ def import_answers(
     source = data / "questions" / called.dataset / f"{called.dataset}.parquet"
     if not source.is_file():
         raise LongtailError(f"{source}: no such file, expected the question set; run its stage first")
-    predictions = prediction_files.read(file, MEASURES, pattern)
-    if pattern and predictions.uncut is None:
-        raise LongtailError(f"--answer-pattern {pattern}: no prediction has it, expected some; leave it out or mend it")
-    for line in predictions.described():
-        say(line)
-    columns = parquet.read(source).to_pydict()
-    asked = Asked.of_columns(columns)
-    match = join_predictions.join(predictions, asked)
-    _check(predictions, match, asked, [columns["split"][place] for place in match.missing], partial)
-    ids = [columns["question_id"][place] for place in match.questions]
-    correct = join_predictions.judged(predictions, asked, match)
-    made = {"question_id": ids, "method": [called.method] * len(ids), "correct": correct}
+    questions = read_question_table(source, needed=("id", "question", "answers"))
+    judged = judge_file(file, questions, pattern, MEASURES)
+    check_pattern(pattern, judged.predictions.is_cut)
+    match, predictions = judged.match, judged.predictions
+    splits = parquet.read(source, ["split"])["split"].to_pylist()
+    missing = [questions.asked.questions[place] for place in match.missing if splits[place] == "test"]
+    faults = [f"{len(rows):,} rows {why}: {shown(predictions, rows)}" for why, rows in match.rejected.items()]
+    if missing:
+        faults.append(
+            f"{len(missing):,} test questions have no row: {', '.join(missing[:5])}{' …' * (len(missing) > 5)}"
+        )
+    if faults and not partial:
+        raise LongtailError(
+            f"{file}: {'; '.join(faults)} (joined by {match.by}), expected a row for every test question and no "
+            "others; with --partial those are taken that fit"
+        )
+    ids = [questions.ids[place] for place in match.questions]
+    made = {"question_id": ids, "method": [called.method] * len(ids), "correct": judged.right}
     if predictions.texts is not None:
-        texts = [predictions.texts[row] for row in match.rows]
-        made["prediction"] = texts
-        answers = [columns["possible_answers"][place] for place in match.questions]
+        made["prediction"] = texts = [predictions.texts[row] for row in match.rows]
+        answers = [questions.asked.answers[place] for place in match.questions]
         made["correct_word"] = [matching.word(*pair, language) for pair in zip(texts, answers, strict=True)]
-    made |= {name: _measures(file, predictions, name, match.rows) for name in MEASURES if name in predictions.columns}
+    made |= {name: _measures(predictions, name, match.rows) for name in MEASURES if name in predictions.cells}
     nothing = [None] * len(ids)
     said = {"kind": called.kind, "layout": predictions.layout, "file": file.name, "joined_by": match.by}
     schema = SCHEMA.with_metadata({ABOUT: json.dumps(said | ({"answer_pattern": pattern} if pattern else {}))})
     table = pa.table({name: made.get(name, nothing) for name in SCHEMA.names}, schema=schema).sort_by("question_id")
     with shards.atomic(out) as temporary:
         parquet.write(table, temporary)
-    return _report(out, called, predictions, match, correct)
+    lines = [f"{len(match.missing):,} questions of the set have no answer"] if match.missing else []
+    lines.append(f"answers of {called.lm} by {called.method} ({called.kind}): {out}; `longtail run` tunes thresholds")
+    return [*judged.lines, *lines]
 
 
 def named(called: Import, own_lms: Sequence[str]) -> Import:
@@ -129,49 +135,16 @@ def _only_closed_book(out: Path) -> None:
             )
 
 
-def _check(predictions: Predictions, match: Match, asked: Asked, splits: Sequence[str], partial: bool) -> None:
-    """Raise LongtailError where rows or test questions are without the other; with `partial`, if nothing fits."""
-    missing = [place for place, split in zip(match.missing, splits, strict=True) if split == "test"]
-    faults = [
-        f"{len(rows):,} rows {why}: {join_predictions.shown(predictions, rows)}" for why, rows in match.rejected.items()
-    ]
-    if missing:
-        texts = ", ".join(asked.questions[place] for place in missing[:5])
-        faults.append(f"{len(missing):,} test questions have no row: {texts}{' …' * (len(missing) > 5)}")
-    if faults and (not partial or not match.rows):
-        raise LongtailError(
-            f"{predictions.path}: {'; '.join(faults)} (joined by {match.by}), expected a row for every test question "
-            "and no others; with --partial those are taken that fit"
-        )
-
-
-def _measures(file: Path, predictions: Predictions, name: str, rows: Sequence[int]) -> list:
+def _measures(predictions: Predictions, name: str, rows: Sequence[int]) -> list:
     """A column of MEASURES; None for an empty cell."""
-    values, parse = [], MEASURES[name]
+    values, texts = [], predictions.column(name) or []
     for row in rows:
-        text = predictions.columns[name][row]
         try:
-            value = parse(text) if text else None
+            value = MEASURES[name](texts[row]) if texts[row] else None
         except (ValueError, OverflowError):
             value = None
-        if text and value is None:
-            what = "true or false" if name == "doc_has_answer" else "a number"
-            where = join_predictions.shown(predictions, [row])
-            raise LongtailError(f"{file}: {name} of {where} is {text!r}, expected {what}; correct it")
+        if texts[row] and value is None:
+            what, where = "true or false" if name == "doc_has_answer" else "a number", shown(predictions, [row])
+            raise LongtailError(f"{predictions.path}: {name} of {where} is {texts[row]!r}, expected {what}; correct it")
         values.append(value)
     return values
-
-
-def _report(out: Path, called: Import, predictions: Predictions, match: Match, correct: list[bool]) -> list[str]:
-    lines = [
-        f"{len(correct):,} answers of {called.lm} by {called.method} ({called.kind}), joined by {match.by}; "
-        f"{100 * sum(correct) / max(1, len(correct)):.1f} % right"
-    ]
-    if predictions.texts is not None and predictions.correct is not None:
-        there = [predictions.correct[row] for row in match.rows]
-        if differ := sum(a != b for a, b in zip(there, correct, strict=True)):
-            lines.append(f"{differ:,} of them are judged differently than in the file: predictions are judged here")
-    lines += [f"left out: {line}" for line in match.described(predictions)[1:]]
-    if match.missing:
-        lines.append(f"{len(match.missing):,} questions of the set have no answer")
-    return [*lines, f"the answers: {out}; `longtail run` tunes thresholds for them"]

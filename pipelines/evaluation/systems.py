@@ -114,8 +114,8 @@ def _examples(questions: Questions, answered: Sequence[Answered], rows: np.ndarr
                     {
                         "right": right.name,
                         "wrong": wrong.name,
-                        "question": questions.texts[chosen],
-                        "answer": next(iter(questions.answers[chosen]), ""),
+                        "question": questions.asked.questions[chosen],
+                        "answer": next(iter(questions.asked.answers[chosen]), ""),
                         "said": right.texts[chosen] if right.texts else "",
                         "instead": wrong.texts[chosen] if wrong.texts else "",
                         "popularity": float(questions.signal[chosen]),

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.questions import matching
-from pipelines.sources.cell_values import answer_list, as_text, clean_id, folded
+from pipelines.sources.cell_values import as_text, clean_id, folded
 from pipelines.sources.prediction_files import Predictions
 from pipelines.sources.prediction_layouts import TELLING
-from pipelines.sources.prediction_records import LINES, TEXTS
+from pipelines.sources.record_files import LINES, TEXTS
 
 SHOWN = 5  # rows in a message
 ENOUGH = 20  # right answers in a row are no model's, if they are all there is
@@ -28,19 +28,12 @@ DOUBLED = "answer a question that another row answers too"
 
 @dataclass(frozen=True)
 class Asked:
-    """What tells the questions of a set apart, (questions,) each, in the set's order."""
+    """What tells the questions of a set apart, (questions,) each, in the set's order. Texts are NFC."""
 
     questions: Sequence[str]
     answers: Sequence[Sequence[str]]
     ids: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # column -> ids
     columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # those of TELLING that the set has
-
-    @classmethod
-    def of_columns(cls, columns: Mapping[str, Sequence[Any]]) -> Asked:
-        """The set with the columns `question` and `possible_answers`; ids and TELLING are taken if they are there."""
-        ids = {name: columns[name] for name in ("question_id", "id") if name in columns}
-        telling = {name: columns[name] for name in TELLING if name in columns}
-        return cls(columns["question"], columns["possible_answers"], ids, telling)
 
     @cached_property
     def places(self) -> dict[str, list[int]]:
@@ -52,7 +45,7 @@ class Asked:
 
     @cached_property
     def answer_sets(self) -> list[frozenset[str]]:
-        return [frozenset(map(folded, answer_list(list(answers)))) for answers in self.answers]
+        return [_as_set(answers) for answers in self.answers]
 
 
 @dataclass(frozen=True)
@@ -65,16 +58,16 @@ class Match:
     rejected: dict[str, list[int]]  # why -> rows of the file
     missing: list[int]  # questions that no row answers
     doubt: str = ""  # what is odd about the ids
+    by_chance: list[tuple[int, int]] = field(default_factory=list)  # (row, question) that disagree, if most do
 
     def described(self, predictions: Predictions) -> list[str]:
         """How the rows were joined and which were left out, in lines."""
         lines = [f"{len(self.rows):,} of {predictions.rows:,} rows joined by {self.by}"]
-        for why, rows in self.rejected.items():
-            lines.append(f"{len(rows):,} rows {why}: {shown(predictions, rows)}")
+        lines += [f"{len(rows):,} rows {why}: {shown(predictions, rows)}" for why, rows in self.rejected.items()]
         return lines + [self.doubt] * bool(self.doubt)
 
 
-def join(predictions: Predictions, asked: Asked) -> Match:
+def join_predictions(predictions: Predictions, asked: Asked) -> Match:
     """The question that each row answers, if that is beyond doubt.
 
     Rows are joined by the pair of id columns with the most ids in common, or by the question's text if more rows fit
@@ -87,9 +80,8 @@ def join(predictions: Predictions, asked: Asked) -> Match:
     file without ids, texts and a fitting number of rows, for one whose ids and texts contradict each other, and for one
     whose column `answer` has the gold answers.
     """
-    match = _joined(predictions, asked)
-    texts, of_answer = predictions.texts, predictions.names.get("prediction") == "answer"
-    if texts and of_answer and len(match.rows) >= ENOUGH:
+    match, texts = _joined(predictions, asked), predictions.texts
+    if texts and predictions.names.get("prediction") == "answer" and len(match.rows) >= ENOUGH:
         pairs = zip(match.rows, match.questions, strict=True)
         if all(folded(texts[row]) in asked.answer_sets[place] for row, place in pairs):
             raise LongtailError(
@@ -99,70 +91,13 @@ def join(predictions: Predictions, asked: Asked) -> Match:
     return match
 
 
-def _joined(predictions: Predictions, asked: Asked) -> Match:
-    by_id = _by_id(predictions, asked)
-    disagree = _disagreeing(predictions, asked, by_id) if by_id else []
-    by_chance = bool(by_id) and 2 * len(disagree) > len(by_id.rows) + len(by_id.rejected.get(OTHER_QUESTION, ()))
-    if by_id and not by_id.rejected and not by_chance:
-        return by_id
-    if by_id and not by_id.rows and predictions.questions is None:  # an object in JSON may have questions for its keys
-        predictions = replace(predictions, questions=next(iter(predictions.ids.values())))
-    if predictions.questions is not None:
-        in_order = [folded(text) for text in predictions.questions] == [folded(text) for text in asked.questions]
-        by_text = _by_position(predictions, asked) if in_order else _by_text(predictions, asked)
-        if by_chance and by_text.rows:
-            return replace(
-                by_text, doubt=f"its ids are left aside: {len(disagree):,} are of questions with other texts"
-            )
-        if not by_chance:
-            return by_id if by_id and len(by_id.rows) >= len(by_text.rows) else by_text
-    if by_chance:
-        raise _contradiction(predictions, asked, by_id.by, disagree)
-    return by_id or _by_position(predictions, asked)
-
-
-def _disagreeing(predictions: Predictions, asked: Asked, by_id: Match) -> list[tuple[int, int]]:
-    """(row, question) where a row has the question's id, but neither its text nor, without texts, one of its answers.
-
-    A text agrees if it has all of the question's words: it may be a whole prompt.
-    """
-    texts, answers = predictions.questions, predictions.answers if predictions.questions is None else None
-
-    def differs(row: int, place: int) -> bool:
-        if texts is not None:
-            asks = asked.questions[place]
-            return texts[row] not in ("", asks) and not _words(asks) <= _words(texts[row])
-        return bool(answers[row]) and not asked.answer_sets[place] & frozenset(map(folded, answers[row]))
-
-    pairs = zip(by_id.rows, by_id.questions, strict=True)
-    return [pair for pair in pairs if differs(*pair)] if texts is not None or answers else []
-
-
-def _words(text: str) -> set[str]:
-    return set(re.findall(r"\w+", as_text(text).casefold()))
-
-
-def _contradiction(predictions: Predictions, asked: Asked, by: str, disagree: list[tuple[int, int]]) -> LongtailError:
-    row, place = disagree[0]
-    ids, what, theirs, ours = by.partition(" = ")[0], "question", predictions.questions, asked.questions
-    if theirs is None:
-        what, theirs, ours = "answers", predictions.answers, asked.answers
-    return LongtailError(
-        f"{predictions.path}: {len(disagree):,} rows have the id of one question and the {what} of another, as "
-        f"{shown(predictions, [row])}: {str(theirs[row])[:80]}, in the set {str(ours[place])[:80]}; expected the same; "
-        f"drop the column {ids} if it only numbers rows, or {predictions.names[what]} if the ids are right"
-    )
-
-
-def judged(predictions: Predictions, asked: Asked, match: Match) -> list[bool]:
+def judge_predictions(predictions: Predictions, asked: Asked, match: Match) -> list[bool]:
     """Whether each row of `match` is right: its prediction as `matching.substring` judges, else as the file says."""
-    if predictions.texts is None:
-        return [bool(predictions.correct[row]) for row in match.rows] if predictions.correct else []
-    texts = predictions.texts
-    return [
-        matching.substring(texts[row], [unicodedata.normalize("NFC", answer) for answer in asked.answers[place]])
-        for row, place in zip(match.rows, match.questions, strict=True)
-    ]
+    texts, correct = predictions.texts, predictions.correct or []
+    if texts is None:
+        return [correct[row] for row in match.rows]
+    pairs = zip(match.rows, match.questions, strict=True)
+    return [matching.substring(texts[row], asked.answers[place]) for row, place in pairs]
 
 
 def shown(predictions: Predictions, rows: Sequence[int]) -> str:
@@ -173,42 +108,90 @@ def shown(predictions: Predictions, rows: Sequence[int]) -> str:
     return ", ".join(names) + more
 
 
+def _joined(predictions: Predictions, asked: Asked) -> Match:
+    by_id = _by_id(predictions, asked)
+    by_chance = by_id.by_chance if by_id else []
+    if by_id and not by_id.rejected and not by_chance:
+        return by_id
+    if by_id and not by_id.rows and predictions.questions is None:  # an object in JSON may have questions for its keys
+        predictions = replace(predictions, questions=next(iter(predictions.ids.values())))
+    if predictions.questions is not None:
+        in_order = list(map(folded, predictions.questions)) == list(map(folded, asked.questions))
+        by_text = _by_position(predictions, asked) if in_order else _by_text(predictions, asked)
+        if not by_chance:
+            return by_id if by_id and len(by_id.rows) >= len(by_text.rows) else by_text
+        if by_text.rows:
+            doubt = f"its ids are left aside: {len(by_chance):,} are of questions with other texts"
+            return replace(by_text, doubt=doubt)
+    if by_id and by_chance:
+        (row, place), ids = by_chance[0], by_id.by.partition(" = ")[0]
+        what, theirs, ours = "question", predictions.questions, asked.questions
+        if theirs is None:
+            what, theirs, ours = "answers", predictions.answers, asked.answers
+        raise LongtailError(
+            f"{predictions.path}: {len(by_chance):,} rows have the id of one question and the {what} of another, as "
+            f"{shown(predictions, [row])}: {str(theirs[row])[:80]}, in the set {str(ours[place])[:80]}; expected the "
+            f"same; drop the column {ids} if it only numbers rows, or {predictions.names[what]} if the ids are right"
+        )
+    return by_id or _by_position(predictions, asked)
+
+
 def _by_id(predictions: Predictions, asked: Asked) -> Match | None:
     """The join by the id columns with the most ids in common; None if the file or the set has no ids.
 
     Of two pairs with as many, the pair of the same name is taken.
     """
-    best: tuple[tuple[int, bool], str, list[int | None]] | None = None
+    pairs: dict[tuple[str, str], list[int | None]] = {}
     for theirs, values in asked.ids.items():
-        known = {clean_id(value): place for place, value in enumerate(values)}
-        if len(known) < len(values):
-            if len(asked.ids) > 1:  # the other column may do
-                continue
-            twice = next(key for key, count in Counter(map(clean_id, values)).items() if count > 1)
+        keys = list(map(clean_id, values))
+        known = {key: place for place, key in enumerate(keys)}
+        if len(known) == len(keys):
+            pairs |= {(ours, theirs): list(map(known.get, ids)) for ours, ids in predictions.ids.items()}
+        elif len(asked.ids) == 1:  # else the other column may do
+            twice, _ = Counter(keys).most_common(1)[0]
             raise LongtailError(f"the question set has the {theirs} {twice} more than once, expected every id once")
-        for ours, ids in predictions.ids.items():
-            places = [known.get(id_) for id_ in ids]
-            fits = len(places) - places.count(None), ours == theirs
-            if best is None or fits > best[0]:
-                best = fits, f"{ours} = {theirs}", places
-    if best is None:
+    if not pairs:
         return None
-    places, rejected = best[2], {}
-    rejected[FOREIGN] = [row for row, place in enumerate(places) if place is None]
-    if predictions.questions is not None:
-        rejected[OTHER_QUESTION], texts = [], list(asked.questions)
-        for row, text in enumerate(predictions.questions):
-            if places[row] is None or text == texts[places[row]]:
-                continue
-            of_text = asked.places.get(folded(text))
-            if of_text and places[row] not in of_text:
-                rejected[OTHER_QUESTION].append(row)
-                places[row] = None
-    ours, _, theirs = best[1].partition(" = ")
+    ours, theirs = max(pairs, key=lambda pair: (-pairs[pair].count(None), pair[0] == pair[1]))
+    places, texts = pairs[ours, theirs], predictions.questions
+    rejected = {FOREIGN: [row for row, place in enumerate(places) if place is None]}
+    disagree = list(_disagreeing(predictions, asked, places))
+    by_chance = 2 * len(disagree) > len(places) - len(rejected[FOREIGN])
+    if texts and not by_chance:
+        rejected[OTHER_QUESTION] = [row for row, _ in disagree if folded(texts[row]) in asked.places]
+        for row in rejected[OTHER_QUESTION]:
+            places[row] = None
     first = _numbers_from(predictions.ids[ours]), _numbers_from(list(map(clean_id, asked.ids[theirs])))
-    one_off = predictions.questions is None and first in ((0, 1), (1, 0))
-    doubt = f"{ours} counts the file's rows from {first[0]}, {theirs} the set's from {first[1]}: is it one off?"
-    return replace(_match(best[1], places, rejected, asked), doubt=doubt * one_off)
+    one_off = f"{ours} counts the file's rows from {first[0]}, {theirs} the set's from {first[1]}: is it one off?"
+    doubt = one_off if texts is None and first in ((0, 1), (1, 0)) else ""
+    match = _match(f"{ours} = {theirs}", places, rejected, asked)
+    return replace(match, doubt=doubt, by_chance=disagree if by_chance else [])
+
+
+def _disagreeing(predictions: Predictions, asked: Asked, places: Sequence[int | None]) -> Iterator[tuple[int, int]]:
+    """Yield (row, question) where a row has the question's id, but neither its text nor, without texts, its answers.
+
+    A text that is none of the set's agrees if it has all of the question's words: it may be a whole prompt.
+    """
+    texts, asks = predictions.questions, list(asked.questions)
+    answers = predictions.answers if texts is None else None
+    for row, place in enumerate(places):
+        if place is None:
+            continue
+        if texts and texts[row] not in ("", asks[place]):
+            of_text = asked.places.get(folded(texts[row]), ())
+            if place not in of_text and (of_text or not _words(asks[place]) <= _words(texts[row])):
+                yield row, place
+        elif answers and answers[row] and not asked.answer_sets[place] & _as_set(answers[row]):
+            yield row, place
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"\w+", as_text(text).casefold()))
+
+
+def _as_set(answers: Sequence[str]) -> frozenset[str]:
+    return frozenset(map(folded, answers)) - {""}
 
 
 def _numbers_from(ids: Sequence[str]) -> int | None:
@@ -218,71 +201,56 @@ def _numbers_from(ids: Sequence[str]) -> int | None:
 
 def _by_text(predictions: Predictions, asked: Asked) -> Match:
     """The join by text, told apart by further columns and by answer lists."""
+    telling: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
+    for name in TELLING:
+        if name in asked.columns and (ours := predictions.column(name)):
+            theirs = list(map(as_text, asked.columns[name]))
+            known, filled = set(theirs), [value for value in ours if value]
+            if 2 * sum(value in known for value in filled) > len(filled):  # else it says the same in other words
+                telling[name] = theirs, ours
+    answers = list(map(_as_set, predictions.answers or ()))
     rejected: dict[str, list[int]] = {FOREIGN: [], OTHER_ANSWERS: [], AMBIGUOUS: []}
     places: list[int | None] = []
     used: set[str] = set()
-    telling = {}
-    for name in (name for name in TELLING if name in asked.columns and name in predictions.columns):
-        theirs, ours = [as_text(value) for value in asked.columns[name]], predictions.columns[name]
-        known, filled = set(theirs), [value for value in ours if value]
-        if 2 * sum(value in known for value in filled) > len(filled):  # else it says the same in other words
-            telling[name] = theirs, ours
     for row, text in enumerate(predictions.questions or ()):
-        candidates = list(asked.places.get(folded(text), ()))
-        why = FOREIGN if not candidates else OTHER_ANSWERS
-        for name, fits in _narrowed(predictions, asked, telling, row, candidates):
-            if len(fits) < len(candidates):
-                used.add(name)
-            candidates = fits
-        if len(candidates) == 1:
-            places.append(candidates[0])
-            continue
-        rejected[AMBIGUOUS if candidates else why].append(row)
-        places.append(None)
+        fits = {"": asked.places.get(folded(text), [])}
+        candidates = fits[""]
+        for name, (theirs, ours) in telling.items():
+            if ours[row]:
+                candidates = fits[name] = [place for place in candidates if theirs[place] in ("", ours[row])]
+        if answers and answers[row]:
+            equal = [place for place in candidates if asked.answer_sets[place] == answers[row]]
+            some = [place for place in candidates if asked.answer_sets[place] & answers[row]]
+            candidates = fits["answers"] = equal or some
+        used |= {name for (_, of), (name, than) in pairwise(fits.items()) if len(than) < len(of)}
+        if len(candidates) != 1:
+            rejected[AMBIGUOUS if candidates else OTHER_ANSWERS if fits[""] else FOREIGN].append(row)
+        places.append(candidates[0] if len(candidates) == 1 else None)
     by = ", ".join(["question", *(name for name in (*TELLING, "answers") if name in used)])
     return _match(by, places, rejected, asked)
 
 
-def _narrowed(
-    predictions: Predictions,
-    asked: Asked,
-    telling: Mapping[str, tuple[Sequence[str], Sequence[str]]],
-    row: int,
-    candidates: list[int],
-) -> Iterator[tuple[str, list[int]]]:
-    """Yield (column, those of the candidates that agree with the row in it and all before)."""
-    for name, (theirs, ours) in telling.items():
-        if ours[row]:
-            candidates = [place for place in candidates if theirs[place] in ("", ours[row])]
-            yield name, candidates
-    answers = frozenset(map(folded, predictions.answers[row])) if predictions.answers else frozenset()
-    if answers:
-        equal = [place for place in candidates if asked.answer_sets[place] == answers]
-        yield "answers", equal or [place for place in candidates if asked.answer_sets[place] & answers]
-
-
 def _by_position(predictions: Predictions, asked: Asked) -> Match:
     n = len(asked.questions)
-    no_columns = predictions.layout in (TEXTS, LINES)
-    add = f"{'write objects with' if no_columns else 'add a column'} id, question_id or question"
+    add = "write objects with" if predictions.layout in (TEXTS, LINES) else "add a column"
+    add += " id, question_id or question"
     if predictions.rows != n:
         raise LongtailError(
             f"{predictions.path}: {predictions.rows:,} rows without ids or questions, expected as many as the set has "
             f"questions ({n:,}), in its order; {add}"
         )
-    checked = ""
+    answers = list(map(_as_set, predictions.answers or [()] * n))
+    prompts = list(map(folded, predictions.column(predictions.names.get("prompt", "")) or [""] * n))
     for row in range(n):
-        answers = frozenset(map(folded, predictions.answers[row])) if predictions.answers else frozenset()
-        other_answers = answers and not answers & asked.answer_sets[row]
-        prompt = folded(predictions.prompts[row]) if predictions.prompts else ""
-        if other_answers or (prompt and folded(asked.questions[row]) not in prompt):
+        other_answers = answers[row] and not answers[row] & asked.answer_sets[row]
+        if other_answers or (prompts[row] and folded(asked.questions[row]) not in prompts[row]):
             what = "answers" if other_answers else "prompt"
             raise LongtailError(
                 f"{predictions.path}: row {row + 1} has other {what} than the set's question {row + 1} "
                 f"({asked.questions[row][:80]}), expected the set's order; {add}"
             )
-        checked = checked or ("answers" if answers else "prompts" if prompt else "")
-    checked = "questions" if predictions.questions is not None else checked
+    carried = {"questions": predictions.questions, "answers": any(answers), "prompts": any(prompts)}
+    checked = next((what for what, there in carried.items() if there), "")
     by = f"position, as its {checked} confirm" if checked else "position, which nothing in the file confirms"
     by += "; its ids are not used, as the set has none" if predictions.ids and not asked.ids else ""
     return _match(by, list(range(n)), {}, asked)
@@ -291,12 +259,11 @@ def _by_position(predictions: Predictions, asked: Asked) -> Match:
 def _match(by: str, places: Sequence[int | None], rejected: dict[str, list[int]], asked: Asked) -> Match:
     counts = Counter(place for place in places if place is not None)
     rejected[DOUBLED] = [row for row, place in enumerate(places) if place is not None and counts[place] > 1]
-    rows = sorted((place, row) for row, place in enumerate(places) if place is not None and counts[place] == 1)
-    has = set(counts)
+    pairs = sorted((place, row) for row, place in enumerate(places) if place is not None and counts[place] == 1)
     return Match(
         by,
-        rows=[row for _, row in rows],
-        questions=[place for place, _ in rows],
+        rows=[row for _, row in pairs],
+        questions=[place for place, _ in pairs],
         rejected={why: of_why for why, of_why in rejected.items() if of_why},
-        missing=[place for place in range(len(asked.questions)) if place not in has],
+        missing=[place for place in range(len(asked.questions)) if place not in counts],
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -22,8 +21,8 @@ from pipelines.questions.join_predictions import Asked
 from pipelines.questions.packed_texts import BLOCK, Packed
 from pipelines.relations import BY_NAME, RELATIONS
 from pipelines.sources.cell_values import as_text, clean_id, gold_answers
-from pipelines.sources.prediction_layouts import ANSWERS, QUESTION, TELLING, plain
-from pipelines.sources.prediction_records import listed, records
+from pipelines.sources.prediction_layouts import ANSWERS, QUESTION, TELLING
+from pipelines.sources.record_files import listed, plain, read_any_records
 
 ROLES = {  # what a column can be for -> the names by which it is known, the likeliest first
     "id": ("question_id", "id", "qid"),
@@ -43,7 +42,6 @@ LACKING = {  # role -> what follows if no column has it
 NO_GROUP = "(none)"
 EVERYTHING = "all"  # the group of a table without groups
 VIEWS = "monthly page views"
-NEEDED = ("question", "signal")  # roles
 
 
 @dataclass(frozen=True)
@@ -52,10 +50,8 @@ class Questions:
 
     name: str  # of the file
     layout: str  # in words
-    asked: Asked  # what predictions are joined by
+    asked: Asked  # what predictions are joined by and judged with
     ids: list[str]
-    texts: Packed | None  # None if the table has no questions and none are needed
-    answers: Packed  # of lists of gold answers
     groups: np.ndarray  # str: the relation's Wikidata id where it is one of PopQA's, else as in the table
     names: dict[str, str]  # group -> its name
     subjects: np.ndarray  # str: questions of one subject belong together
@@ -86,19 +82,14 @@ class Questions:
         return {str(month): self._take(np.flatnonzero(self.months == month)) for month in np.unique(self.months)}
 
     def _take(self, rows: np.ndarray) -> Questions:
-        places = rows.tolist()
-        texts, answers = self.texts.only(rows), self.answers.only(rows)
-        ids = {name: [values[place] for place in places] for name, values in self.asked.ids.items()}
-        told = {name: values.only(rows) for name, values in self.asked.columns.items()}
-        arrays = {name: getattr(self, name)[rows] for name in ("groups", "subjects", "signal", "months")}
-        return replace(
-            self,
-            asked=Asked(texts, answers, ids, told),
-            ids=[self.ids[place] for place in places],
-            texts=texts,
-            answers=answers,
-            **arrays,
+        asked = Asked(
+            self.asked.questions.only(rows),
+            self.asked.answers.only(rows),
+            {name: [values[row] for row in rows] for name, values in self.asked.ids.items()},
+            {name: values.only(rows) for name, values in self.asked.columns.items()},
         )
+        arrays = {name: getattr(self, name)[rows] for name in ("groups", "subjects", "signal", "months")}
+        return replace(self, asked=asked, ids=[self.ids[row] for row in rows], **arrays)
 
     def described(self) -> list[str]:
         """What the table is, in lines."""
@@ -115,8 +106,11 @@ class Questions:
         return lines
 
 
-def read(
-    path: Path, chosen: Mapping[str, str] | None = None, separator: str = "", needed: Sequence[str] = NEEDED
+def read_question_table(
+    path: Path,
+    chosen: Mapping[str, str] | None = None,
+    separator: str = "",
+    needed: Sequence[str] = ("question", "signal"),
 ) -> Questions:
     """The questions of a table (CSV, TSV, JSON, JSON lines or Parquet); `chosen` are the columns of some of ROLES.
 
@@ -129,74 +123,57 @@ def read(
         raise LongtailError(f"--columns {unknown}=…: expected {', '.join(ROLES)} before the =")
     known = {plain(name) for names in (*ROLES.values(), TELLING, chosen.values()) for name in names}
     expected = " and ".join(f"one with the {role} ({', '.join(ROLES[role])})" for role in needed)
-    layout, names, rows = records(path, lambda name: plain(name) in known, f"{expected}, or --columns to name them")
+    expected += ", or --columns to name them"
+    layout, names, rows = read_any_records(path, lambda name: plain(name) in known, expected)
     roles = {role: _column(path, role, names, role in needed, chosen) for role in ROLES}
     columns = {role: name for role, name in roles.items() if name}
     there = set(map(plain, names))
     packed = {name: Packed() for name in {columns.get("question"), *TELLING} & there}
-    answers, signal, marked = Packed(lists=True), [], Counter()
-    once: dict[str, str] = {}  # the few texts of groups and months are held once each
+    answers, marked, n = Packed(lists=True), Counter(), 0
+    signal: list[float] = []
     texts = {role: [] for role in ("id", "group", "subject", "month") if role in columns}
     ids = {name: [] for name in {"question_id", "id", columns.get("id")} & there}
+    once: dict[str, str] = {}  # the few texts of groups and months are held once each
     for block in _blocks(path, rows, known):
-        for name, column in packed.items():  # `join` makes plain texts of those of TELLING, if it needs them
-            as_is = name in TELLING and set(map(type, block[name])) <= {str, type(None)}
-            column.add(block[name] if as_is else list(map(as_text, block[name])))
-        cells = block[columns["answers"]] if "answers" in columns else [None] * len(block[columns["signal"]])
+        for name, column in packed.items():
+            column.add(list(map(as_text, block[name])))
+        cells = block[columns["answers"]] if "answers" in columns else [None] * len(next(iter(block.values())))
         answers.add([gold_answers(cell, separator, marked) for cell in cells])
-        signal.append(_numbers(path, columns["signal"], block[columns["signal"]], sum(map(len, signal))))
+        if "signal" in columns:
+            signal += [_number(path, columns["signal"], *cell) for cell in enumerate(block[columns["signal"]], n + 1)]
         for role, held in texts.items():
-            values = list(map(clean_id if role == "id" else as_text, block[columns[role]]))
-            held += values if role in ("id", "subject") else [once.setdefault(value, value) for value in values]
+            values = map(clean_id if role == "id" else as_text, block[columns[role]])
+            held += [once.setdefault(value, value) for value in values] if role in ("group", "month") else values
         for name, held in ids.items():
             held += block[name]
-    made = _questions(path, layout, columns, packed, answers, np.concatenate(signal), texts, ids)
-    return replace(made, answers_note=_answers_note(path, separator, marked, len(made.ids)))
-
-
-def _questions(
-    path: Path,
-    layout: str,
-    columns: dict[str, str],
-    packed: Mapping[str, Packed],
-    answers: Packed,
-    signal: np.ndarray,
-    texts: Mapping[str, list[str]],
-    id_columns: Mapping[str, list],
-) -> Questions:
-    """The question set of these columns; `texts` are by role."""
-    n = len(signal)
-    if not np.isfinite(signal).any():
-        column = columns["signal"]
-        raise LongtailError(f"{path}: {column} has no number in it, expected some; --columns signal=NAME names another")
-    ids = texts.get("id") or [str(row) for row in range(1, n + 1)]
-    if len(set(ids)) < n:
-        twice = next(id_ for id_, count in Counter(ids).items() if count > 1)
+        n += len(cells)
+    if "signal" in needed and not any(map(math.isfinite, signal)):
+        raise LongtailError(
+            f"{path}: {columns['signal']} has no number in it, expected some; --columns signal=NAME names another"
+        )
+    keys = texts.get("id") or [str(row) for row in range(1, n + 1)]
+    if len(set(keys)) < n:
+        twice, _ = Counter(keys).most_common(1)[0]
         raise LongtailError(
             f"{path}: the {columns['id']} {twice} is of two rows, expected every id once; drop one, or name another "
             "column with --columns id=NAME"
         )
-    groups, names = _groups(texts.get("group") or [EVERYTHING] * n)
-    subjects = [subject or id_ for subject, id_ in zip(texts.get("subject") or ids, ids, strict=True)]
-    question = packed.get(columns.get("question", ""))
+    groups = {text: BY_NAME.get(text, text) or NO_GROUP for text in set(texts.get("group", [EVERYTHING]))}
+    subjects = [subject or key for subject, key in zip(texts.get("subject", keys), keys, strict=True)]
+    telling = {name: packed[name] for name in TELLING if name in packed}
+    months = texts.get("month") or [_published_month(columns, ids, telling)] * n
     return Questions(
         name=path.name,
         layout=layout,
-        asked=Asked(
-            question if question is not None else [],
-            answers,
-            id_columns,
-            {name: packed[name] for name in TELLING if name in packed},
-        ),
-        ids=ids,
-        texts=question,
-        answers=answers,
-        groups=groups,
-        names=names,
+        asked=Asked(packed.get(columns.get("question", ""), ()), answers, ids, telling),
+        ids=keys,
+        groups=np.array([groups[text] for text in texts.get("group", [EVERYTHING] * n)], dtype=object),
+        names={key: RELATIONS[key].name if key in RELATIONS else key for key in sorted(set(groups.values()))},
         subjects=np.array(subjects, dtype=object),
-        signal=signal,
+        signal=np.array(signal),
         columns={role: name for role, name in columns.items() if role != "month"},
-        months=_months(texts.get("month"), columns, id_columns, packed, n),
+        months=np.array(months, dtype=object),
+        answers_note=_answers_note(path, separator, marked, n),
     )
 
 
@@ -244,41 +221,21 @@ def _answers_note(path: Path, separator: str, marked: Counter[str], n: int) -> s
     )
 
 
-def _groups(texts: Sequence[str]) -> tuple[np.ndarray, dict[str, str]]:
-    """Each question's group, and the groups' names; PopQA's relations are known by id and by name."""
-    keys = {text: BY_NAME.get(text, text) or NO_GROUP for text in set(texts)}
-    names = {key: RELATIONS[key].name if key in RELATIONS else key for key in sorted(set(keys.values()))}
-    return np.array([keys[text] for text in texts], dtype=object), names
+def _number(path: Path, column: str, row: int, cell: Any) -> float:
+    """A cell's number, NaN where it is empty or infinite."""
+    try:
+        number = math.nan if cell in (None, "") or isinstance(cell, bool) else float(cell)
+    except (TypeError, ValueError):
+        raise LongtailError(
+            f"{path}: {column} of row {row} is {as_text(cell)[:80]!r}, expected a number, or nothing where it is not "
+            "known; --columns signal=NAME names another column"
+        ) from None
+    return number if math.isfinite(number) else math.nan
 
 
-def _numbers(path: Path, column: str, values: Sequence[Any], before: int) -> np.ndarray:
-    """A column's numbers, NaN where a cell is empty or infinite; there are `before` rows before these."""
-    with suppress(ValueError, TypeError):  # the loop below says which row it was
-        if set(map(type, values)) == {str}:
-            numbers = np.array(values, dtype=float)
-            return np.where(np.isfinite(numbers), numbers, np.nan)
-    numbers = np.full(len(values), np.nan)
-    for row, value in enumerate(values):
-        if value is None or value == "":
-            continue
-        try:
-            numbers[row] = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            raise LongtailError(
-                f"{path}: {column} of row {before + row + 1} is {as_text(value)[:80]!r}, expected a number, or nothing "
-                "where it is not known; --columns signal=NAME names another column"
-            ) from None
-    return np.where(np.isfinite(numbers), numbers, np.nan)
-
-
-def _months(
-    texts: Sequence[str] | None, columns: Mapping[str, str], ids: Mapping[str, list], told: Mapping[str, Packed], n: int
-) -> np.ndarray:
-    """The month of each question's page views; that of the authors' file is known by its ids."""
-    if texts is not None:
-        return np.array(texts, dtype=object)
-    month = ""
-    if columns["signal"] == "s_pop" and {"s_uri", "o_uri"} <= told.keys() and "id" in ids:
-        texts = list(map(as_text, ids["id"]))
-        month = PUBLISHED_MONTH if all(id_.isdecimal() and int(id_) < LARGEST_PUBLISHED for id_ in texts) else ""
-    return np.array([month] * n, dtype=object)
+def _published_month(columns: Mapping[str, str], ids: Mapping[str, list], told: Mapping[str, Packed]) -> str:
+    """The month of the page views in the authors' file, which is known by its ids; "" for another file."""
+    if columns.get("signal") != "s_pop" or not {"s_uri", "o_uri"} <= told.keys() or "id" not in ids:
+        return ""
+    texts = map(as_text, ids["id"])
+    return PUBLISHED_MONTH if all(id_.isdecimal() and int(id_) < LARGEST_PUBLISHED for id_ in texts) else ""

@@ -26,14 +26,14 @@ def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterat
     ahead, longest = deque(islice(lines, 1)), bounds.record()
     while ahead:
         number, text = ahead.popleft()
-        cells = _cells([text], delimiter)
+        cells = one_row([text], delimiter)
         if cells is None and columns:
             held = len(text) + sum(len(line) for _, line in ahead)
             while len(ahead) < MOST_LINES - 1 and held <= longest and (line := next(lines, None)):
                 ahead.append(line)
                 held += len(line[1])
             for more in range(1, len(ahead) + 1):
-                together = _cells([text, *(line for _, line in islice(ahead, more))], delimiter)
+                together = one_row([text, *(line for _, line in islice(ahead, more))], delimiter)
                 if together and len(together) == columns:
                     cells, ahead = together, deque(islice(ahead, more, None))
                     break
@@ -44,45 +44,31 @@ def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterat
 def strict_rows(path: Path, delimiter: str, quoted: bool = True) -> Iterator[tuple[int, list[str]]]:
     """Yield (its last line, from 1; its cells) of each row that isn't blank. Quoted cells may span any number of lines.
 
-    A row has at most `bounds.record` characters. Where the file is not `quoted`, quotes are part of the cells. Raises
+    A cell has at most `bounds.record` characters. Where the file is not `quoted`, quotes are part of the cells. Raises
     LongtailError naming the line of a quote that is out of place, and the errors of `open_text`.
     """
-    lines, longest, row, size = open_text(path), bounds.record(), 0, 0
-
-    def bounded() -> Iterator[str]:
-        nonlocal size
-        for line in lines:
-            size += len(line)
-            if size > longest:
-                raise csv.Error(f"a row {bounds.too_long('a quote that ends')}")
-            yield line + "\n"
-
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
-    reader = csv.reader(bounded(), delimiter=delimiter, strict=True, quoting=quoting)
-    while True:
-        row, size = reader.line_num + 1, 0
-        usual = csv.field_size_limit(longest)  # of the whole process, so only while this reads
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise LongtailError(
-                f"{path}: line {row}: {error}, expected a quoted table whose quotes within cells are doubled"
-            ) from None
-        finally:
-            csv.field_size_limit(usual)
-        if cells is None:
-            return
-        if cells:
-            yield reader.line_num, cells
+    lines = (line + "\n" for line in open_text(path))
+    reader, row = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting), 1
+    usual = csv.field_size_limit(bounds.record())  # of the whole process, so only while this reads
+    try:
+        for cells in reader:
+            if cells:
+                yield reader.line_num, cells
+            row = reader.line_num + 1
+    except csv.Error as error:
+        raise LongtailError(
+            f"{path}: line {row}: {error}, expected a quoted table whose quotes within cells are doubled"
+        ) from None
+    finally:
+        csv.field_size_limit(usual)
 
 
-def row(line: str, delimiter: str) -> list[str] | None:
-    """The cells of a line; None where a quote is out of place, and where a cell is longer than 131,072 characters."""
-    return _cells([line], delimiter)
+def one_row(lines: Iterable[str], delimiter: str) -> list[str] | None:
+    """The cells of the one row that the lines are.
 
-
-def _cells(lines: Iterable[str], delimiter: str) -> list[str] | None:
-    """The cells of the one row that the lines are; None if they are not one row."""
+    None where a quote is out of place, a cell is longer than 131,072 characters, or the lines are not one row.
+    """
     try:
         rows = list(csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True))
     except csv.Error:

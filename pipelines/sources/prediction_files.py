@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
@@ -16,58 +16,27 @@ from pipelines.sources.cell_values import answer_list, as_text, clean_id, compos
 from pipelines.sources.prediction_layouts import (
     ANSWERS,
     FIELDS,
+    FILTER,
     IDS,
     JUDGED,
     KNOWN,
     PREDICTION,
     PROMPT,
     QUESTION,
-    SAID,
     SCORES,
-    TELLING,
-    Flat,
-    layout,
-    of_harness,
-    plain,
+    Layout,
+    flattened,
+    layout_of,
 )
-from pipelines.sources.prediction_records import listed, records
+from pipelines.sources.record_files import listed, plain, read_any_records
 
 REASONING = re.compile(r"</?(?:think|thinking|reasoning|answer|search|information)>|\\boxed\{", re.IGNORECASE)
+LONG = 1000  # characters from which on a text is no answer but says how it was found
 MARK = re.compile(r".\banswer:", re.IGNORECASE | re.DOTALL)  # with a text before it
 EXPECTED = (
     f"one with what a model said ({', '.join(PREDICTION)}), or with whether that was right "
     f"({', '.join((*JUDGED, *SCORES))})"
 )
-PATTERN_FAULTS = {  # what RE2 says of a pattern -> in plain words
-    "missing )": "a ( in it has no )",
-    "unexpected )": "a ) in it has no (",
-    "missing ]": "a [ in it has no ]",
-    "no argument for repetition operator": "a *, + or ? in it has nothing before it to repeat",
-    "bad repetition operator": "it repeats what is repeated already",
-    "invalid repetition size": "it repeats something more than 1,000 times",
-    "invalid perl operator": "it looks ahead or behind, or names a group, in a way that is not known here",
-    "invalid escape sequence": "a backslash in it stands before a character where it means nothing",
-    "Rewrite schema requests": "it has no group in parentheses around the answer",
-}
-LONG = 1000  # characters from which on a text is no answer but says how it was found
-
-
-class Texts(Mapping):
-    """Columns as texts, each made when it is asked for: of most files nobody asks."""
-
-    def __init__(self, cells: dict[str, list[Any]]) -> None:
-        self._cells, self._texts = cells, {}
-
-    def __getitem__(self, name: str) -> list[str]:
-        if name not in self._texts:
-            self._texts[name] = list(map(as_text, self._cells[name]))
-        return self._texts[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._cells)
-
-    def __len__(self) -> int:
-        return len(self._cells)
 
 
 @dataclass(frozen=True)
@@ -77,55 +46,33 @@ class Predictions:
     path: Path
     layout: str  # in words, such as "TSV" or "lm-evaluation-harness' samples"
     rows: int
-    names: dict[str, str]  # "prediction", "correct", "question", "answers" -> the column's name in the file
+    names: dict[str, str]  # "prediction", "correct", "question", "answers", "prompt" -> the column's name in the file
     texts: list[str] | None  # what the model said, as NFC, without white space around it
     correct: list[bool] | None  # the file's own judgement
     ids: dict[str, list[str]]  # column -> ids
     questions: list[str] | None
-    columns: Texts  # other columns that were asked for, and those of TELLING, as texts
-    cells: dict[str, list[Any]]  # "answers" and "prompts" -> the column as it is in the file
-    empty: int = 0  # predictions without a text
-    lists: int = 0  # predictions that are lists; the first text of each is taken
-    marked: int = 0  # predictions with a mark before the answer, such as "Answer:"
-    reasoning: int = 0  # predictions that are whole texts of reasoning, by their tags or their length
-    uncut: int | None = None  # predictions in which the pattern finds no answer; None if none was cut
-    note: str = ""  # what was chosen from the file
+    cells: dict[str, list[Any]]  # column -> its cells, as they are in the file
+    places: Mapping[str, str]  # column -> its place in the records, where a layout has it elsewhere
+    is_cut: bool  # by a pattern
+    notes: list[str]  # what may surprise who brought it, in lines
 
     @cached_property
     def answers(self) -> list[tuple[str, ...]] | None:
         """The gold answers that the file carries; empty where it has none."""
-        return list(map(answer_list, self.cells["answers"])) if "answers" in self.cells else None
+        return list(map(answer_list, self.cells[self.names["answers"]])) if "answers" in self.names else None
 
-    @cached_property
-    def prompts(self) -> list[str] | None:
-        return list(map(as_text, self.cells["prompts"])) if "prompts" in self.cells else None
+    def column(self, name: str) -> list[str] | None:
+        """A column as texts."""
+        return list(map(as_text, self.cells[name])) if name in self.cells else None
 
     def described(self) -> list[str]:
         """What the file is and what its predictions look like, in lines for the one who brought it."""
-        columns = ", ".join(f"{what} in `{name}`" for what, name in self.names.items())
-        ids = ", ".join(f"ids in `{name}`" for name in self.ids)
-        lines = [f"{self.path.name}: {self.layout}, {self.rows:,} rows; {', '.join(filter(None, [columns, ids]))}"]
-        lines += [self.note] if self.note else []
-        if self.empty:
-            lines.append(f"{self.empty:,} of {self.rows:,} predictions are empty, and so wrong")
-        if self.uncut:
-            lines.append(f"{self.uncut:,} of them have nothing that --answer-pattern finds")
-        if self.lists:
-            lines.append(f"{self.lists:,} of {self.rows:,} predictions are lists; the first text of each is judged")
-        if self.reasoning:
-            lines.append(
-                f"{self.reasoning:,} of {self.rows:,} predictions are whole texts of reasoning, where a name that is "
-                "only mentioned counts; --answer-pattern '<answer>(.*?)</answer>' judges that part alone"
-            )
-        if self.marked:
-            lines.append(
-                f"{self.marked:,} of {self.rows:,} predictions say 'Answer:' before the answer, and all of the text is "
-                "judged; --answer-pattern '(?i)answer:(.*)' judges what follows alone"
-            )
-        return lines
+        columns = [f"{what} in `{self.places.get(name, name)}`" for what, name in self.names.items()]
+        columns += [f"ids in `{name}`" for name in self.ids]
+        return [f"{self.path.name}: {self.layout}, {self.rows:,} rows; {', '.join(columns)}", *self.notes]
 
 
-def read(path: Path, more: Collection[str] = (), pattern: str | None = None) -> Predictions:
+def read_predictions(path: Path, more: Collection[str] = (), pattern: str | None = None) -> Predictions:
     """The predictions of a file: a table, JSON, JSON lines or Parquet, compressed (.gz, .bz2, .zst) or not.
 
     `more` are names of further columns to keep. `pattern` cuts the answers out of longer texts, if any text has it; a
@@ -133,52 +80,43 @@ def read(path: Path, more: Collection[str] = (), pattern: str | None = None) -> 
     predictions nor judgements, has a column twice or none below its header, or is damaged.
     """
     wanted = {*KNOWN, *more}
-    kind, names, rows = records(path, lambda name: plain(name) in wanted | FIELDS, EXPECTED)
+    kind, names, rows = read_any_records(path, lambda name: plain(name) in wanted | FIELDS, EXPECTED)
     first = next(rows)
-    name, flat = layout(kind, {plain(name) for name in first[1]}, first[1])
-    columns, filters = _columns(path, chain([first], rows), flat, wanted)
+    layout = layout_of(first[1])
+    cells = _columns(path, chain([first], rows), layout, wanted | ({FILTER} if layout else set()))
+    cells, notes = _of_one_filter(cells)
+    size = len(next(iter(cells.values())))
     column = {
-        "prediction": _prediction_column(columns),
-        "correct": next((name for name in (*JUDGED, *SCORES) if name in columns), ""),
-        "question": next((name for name in QUESTION if name in columns), ""),
-        "answers": next((name for name in ANSWERS if name in columns), ""),
+        "prediction": _prediction_column(cells),
+        "correct": _first(cells, (*JUDGED, *SCORES)),
+        "question": next((name for name in QUESTION if any(cells.get(name, ()))), ""),
+        "answers": _first(cells, ANSWERS),
+        "prompt": _first(cells, PROMPT),
     }
-    ids = {name: [clean_id(value) for value in columns[name]] for name in IDS if name in columns}
-    correct = _judgements(path, column["correct"], columns, next(iter(ids.values()), None))
-    column["correct"] = column["correct"] if correct else ""
+    ids = {name: list(map(clean_id, cells[name])) for name in IDS if name in cells}
+    correct = _judgements(path, column["correct"], cells, ids) if column["correct"] else None
     if not column["prediction"] and correct is None:
-        no_use = "; its answer has gold answers" if "answer" in columns else ""
-        no_use += "".join(f"; its {name} is not true or false in every row" for name in SCORES if name in columns)
+        no_use = "; its answer has gold answers" if "answer" in cells else ""
+        no_use += "".join(f"; its {name} is not true or false in every row" for name in SCORES if name in cells)
         raise LongtailError(f"{path}: its columns are {listed(names)}, expected {EXPECTED}; rename one{no_use}")
-    texts, lists, uncut = None, 0, None
+    column["correct"] = column["correct"] if correct else ""
+    texts, is_cut = None, False
     if column["prediction"]:
-        shaped = [_prediction(path, row, value) for row, value in enumerate(columns[column["prediction"]], start=1)]
-        texts, lists = [text for text, _ in shaped], sum(is_list for _, is_list in shaped)
-        stripped = [text.strip() for text in texts]
-        parts = cut(texts, pattern) if pattern else []
-        if None in parts:  # for a pattern that ends with $, say, a line end after the answer makes no difference
-            parts = [a if a is not None else b for a, b in zip(parts, cut(stripped, pattern), strict=True)]
-        uncut = parts.count(None) if any(part is not None for part in parts) else None
-        texts = stripped if uncut is None else [(part or "").strip() for part in parts]
-    size = len(next(iter(columns.values())))
-    shown = {"answers": column["answers"], "prompts": next((name for name in PROMPT if name in columns), "")}
+        texts, is_cut, more_notes = _texts(path, cells[column["prediction"]], pattern)
+        notes += more_notes
     return Predictions(
         path=path,
-        layout=name,
+        layout=layout.name if layout else kind,
         rows=size,
-        names={what: name for what, name in (column | SAID.get(flat, {})).items() if name},
+        names={what: name for what, name in column.items() if name},
         texts=texts,
         correct=correct,
         ids=ids,
-        questions=list(map(as_text, columns[column["question"]])) if column["question"] else None,
-        columns=Texts({name: columns[name] for name in (*TELLING, *more) if name in columns}),
-        cells={what: columns[name] for what, name in shown.items() if name},
-        empty=texts.count("") if texts else 0,
-        lists=lists,
-        reasoning=sum(len(text) > LONG or bool(REASONING.search(text)) for text in texts or ()),
-        marked=sum(bool(MARK.search(text)) for text in texts or ()) if uncut is None else 0,
-        uncut=uncut,
-        note=_filters_note(filters),
+        questions=list(map(as_text, cells[column["question"]])) if column["question"] else None,
+        cells=cells,
+        places=layout.columns if layout else {},
+        is_cut=is_cut,
+        notes=notes,
     )
 
 
@@ -199,99 +137,120 @@ def cut(texts: Sequence[str], pattern: str) -> list[str | None]:
         has = pc.match_substring_regex(values, last).to_pylist()
         parts = pc.replace_substring_regex(values, last, r"\1", max_replacements=1).to_pylist()
     except pa.ArrowInvalid as error:
-        said = " ".join(str(error).split())[:200]
-        fault = next((words for sign, words in PATTERN_FAULTS.items() if sign in said), said)
+        said = " ".join(str(error).split())[:200].removeprefix("Invalid regular expression: ")
         raise LongtailError(
-            f"--answer-pattern {pattern}: {fault}; expected a pattern with a group, as '<answer>(.*?)</answer>'"
+            f"--answer-pattern {pattern}: {said}; expected a pattern with a group, as '<answer>(.*?)</answer>'"
         ) from None
     return [part if ok else None for part, ok in zip(parts, has, strict=True)]
 
 
 def _columns(
-    path: Path, rows: Iterator[tuple[int, dict[str, Any]]], flat: Flat, wanted: Collection[str]
-) -> tuple[dict[str, list[Any]], Counter[str]]:
-    """Column -> values, of the columns that are wanted; and how many rows each of the harness's filters has.
-
-    The harness writes each sample once for each filter. Only the rows of the first one are taken.
-    """
+    path: Path, rows: Iterator[tuple[int, dict[str, Any]]], layout: Layout | None, wanted: Collection[str]
+) -> dict[str, list[Any]]:
+    """Column -> values, of the columns that are wanted."""
     columns: dict[str, list[Any]] = {}
     spelled: dict[str, str] = {}  # as the first row spells them -> plain
     names: Collection[str] = ()  # of the first row
-    keys: frozenset[str] | None = None
-    filters: Counter[str] = Counter()
     for number, row in rows:
-        record = flat(row)
-        if keys is None:
-            spelled = {name: plain(name) for name in record if plain(name) in wanted}
-            if twice := next((name for name, count in Counter(spelled.values()).items() if count > 1), None):
+        record = flattened(row, layout)
+        if not names:
+            names, spelled = record.keys(), {name: plain(name) for name in record if plain(name) in wanted}
+            columns = {name: [] for name in spelled.values()}
+            if len(columns) < len(spelled):
+                twice, _ = Counter(spelled.values()).most_common(1)[0]
                 raise LongtailError(
                     f"{path}: two columns {twice!r} (capitals make no difference), expected one; drop one"
                 )
-            names, keys, columns = record.keys(), frozenset(spelled), {name: [] for name in spelled.values()}
-        more = () if record.keys() == names else record.keys() - keys
-        if not keys <= record.keys() or (more and any(plain(name) in wanted for name in more)):
-            lacks = sorted(keys - record.keys()) or sorted(n for n in more if plain(n) in wanted)
+        elif record.keys() != names and (
+            odd := spelled.keys() ^ {name for name in record if name in spelled or plain(name) in wanted}
+        ):
             raise LongtailError(
-                f"{path}: row {number}: other columns than the first ({listed(lacks)}), expected the same in every row"
+                f"{path}: row {number}: other columns than the first ({listed(sorted(odd))}), expected the same in "
+                "every row"
             )
-        if flat is of_harness:
-            filters[record["filter"]] += 1
-            if record["filter"] != next(iter(filters)):
-                continue
         for name, key in spelled.items():
             columns[key].append(record[name])
-    return columns, filters
+    return columns
 
 
-def _filters_note(filters: Counter[str]) -> str:
-    if len(filters) < 2:
-        return ""
-    chosen = next(iter(filters))
-    return (
-        f"of the filters {', '.join(filters)}, the responses of {chosen} are taken; keep another's lines to take those"
-    )
+def _of_one_filter(columns: dict[str, list[Any]]) -> tuple[dict[str, list[Any]], list[str]]:
+    """The rows of the first filter, and a line about it: the harness writes a sample once for each of its filters."""
+    filters = columns.pop(FILTER, [])
+    names = list(dict.fromkeys(filters))
+    if len(names) < 2:
+        return columns, []
+    chosen = [name == names[0] for name in filters]
+    note = f"of the filters {', '.join(names)}, the responses of {names[0]} are taken; keep another's lines to take "
+    return {name: list(compress(values, chosen)) for name, values in columns.items()}, [note + "those"]
+
+
+def _first(columns: Collection[str], names: Sequence[str]) -> str:
+    return next((name for name in names if name in columns), "")
 
 
 def _prediction_column(columns: dict[str, list[Any]]) -> str:
     """The column with what the model said. `answer` is taken only where nothing else judges, and it has no lists."""
-    name = next((name for name in PREDICTION if name in columns), "")
+    name = _first(columns, PREDICTION)
     if name != "answer":
         return name
     judged = any(other in columns for other in JUDGED)
-    return "" if judged or all(answer_list(value) for value in columns[name]) else name
+    return "" if judged or all(map(answer_list, columns[name])) else name
+
+
+def _texts(path: Path, cells: Sequence[Any], pattern: str | None) -> tuple[list[str], bool, list[str]]:
+    """What was said, whether a pattern cut it out of more, and what may surprise about it, in lines."""
+    whole, lists = [], 0
+    for row, value in enumerate(cells, start=1):
+        text, several = _prediction(path, row, value)
+        whole.append(text)
+        lists += several
+    texts, is_cut = [text.strip() for text in whole], False
+    if pattern:
+        parts = cut(whole, pattern)
+        if None in parts:  # for a pattern that ends with $, say, a line end after the answer makes no difference
+            parts = [a if a is not None else b for a, b in zip(parts, cut(texts, pattern), strict=True)]
+        if is_cut := any(part is not None for part in parts):
+            texts = [(part or "").strip() for part in parts]
+    reasoning = sum(len(text) > LONG or bool(REASONING.search(text)) for text in texts)
+    marked = 0 if is_cut else sum(bool(MARK.search(text)) for text in texts)
+    counts = {
+        "are empty, and so wrong": texts.count(""),
+        "have nothing that --answer-pattern finds": parts.count(None) if is_cut else 0,
+        "are lists; the first text of each is judged": lists,
+        "are whole texts of reasoning, where a name that is only mentioned counts; --answer-pattern "
+        "'<answer>(.*?)</answer>' judges that part alone": reasoning,
+        "say 'Answer:' before the answer, and all of the text is judged; --answer-pattern '(?i)answer:(.*)' judges "
+        "what follows alone": marked,
+    }
+    return texts, is_cut, [f"{n:,} of {len(texts):,} predictions {what}" for what, n in counts.items() if n]
 
 
 def _prediction(path: Path, row: int, value: Any) -> tuple[str, bool]:
-    """What was said, and whether it was a list."""
+    """What was said, and whether it was one of several texts."""
+    if isinstance(value, str):
+        listed_texts = written_list(value.strip()) if value[:1] in "[ " else None
+        if listed_texts is None or not all(isinstance(text, str) for text in listed_texts):
+            return composed(value), False
+        value = listed_texts
+    while isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    several = isinstance(value, list)
+    while isinstance(value, list):
+        if isinstance(next(iter(value), None), float | int) and not isinstance(value[0], bool):
+            raise LongtailError(f"{path}: row {row}: the prediction is a list of numbers, expected generated text")
+        value = next(iter(value), "")
     if isinstance(value, dict):
         raise LongtailError(f"{path}: row {row}: the prediction is an object ({str(value)[:80]}), expected a text")
-    if isinstance(value, str):
-        texts = written_list(value.strip()) if value[:1] in "[ " else None
-        if texts is None or not all(isinstance(text, str) for text in texts):
-            return composed(value), False
-        value = texts
-    if isinstance(value, (list, tuple)):
-        head: Any = value
-        while isinstance(head, (list, tuple)) and head:
-            head = head[0]
-        if isinstance(head, (float, int)) and not isinstance(head, bool) and len(value) > 1:
-            raise LongtailError(f"{path}: row {row}: the prediction is a list of numbers, expected generated text")
-        return ("" if isinstance(head, (list, tuple)) else as_text(head)), True
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return as_text(value), False
+    return as_text(int(value) if isinstance(value, float) and value.is_integer() else value), several
 
 
-def _judgements(path: Path, name: str, columns: dict[str, list[Any]], ids: list[str] | None) -> list[bool] | None:
-    if not name:
+def _judgements(path: Path, name: str, columns: dict[str, list[Any]], ids: dict[str, list[str]]) -> list[bool] | None:
+    """What a column says is right; None for one of SCORES that is neither true nor false somewhere, such as F1."""
+    judged = list(map(judgement, columns[name]))
+    if None not in judged:
+        return judged
+    if name in SCORES:
         return None
-    judged = []
-    for row, value in enumerate(columns[name]):
-        truth = judgement(value)
-        if truth is None:
-            if name in SCORES:
-                return None  # F1, say
-            which = ids[row] if ids else f"row {row + 1}"
-            raise LongtailError(f"{path}: {name} of {which} is {as_text(value)!r}, expected true or false; correct it")
-        judged.append(truth)
-    return judged
+    row = judged.index(None)
+    which, said = next(iter(ids.values()))[row] if ids else f"row {row + 1}", as_text(columns[name][row])
+    raise LongtailError(f"{path}: {name} of {which} is {said!r}, expected true or false; correct it")

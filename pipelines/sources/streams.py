@@ -149,6 +149,14 @@ def parse_json(text: bytes | str) -> Any:
     return value
 
 
+def parse_whole(path: Path) -> Any:
+    """The JSON value that a file is. Raises LongtailError for what is none, and the errors of `read_whole`."""
+    try:
+        return parse_json(read_whole(path, "a short list; write a record a line"))
+    except ValueError as error:
+        raise LongtailError(f"{path}: not JSON ({error}), expected a list of records or an object; {AGAIN}") from None
+
+
 def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
     """Yield the decompressed file in blocks: at least one, none empty, all much shorter than a record may be.
 

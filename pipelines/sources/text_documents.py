@@ -162,7 +162,7 @@ def read_psgs(path: Path, rejects: Rejects) -> Iterator[Article]:
         raise LongtailError(f"{path}: begins with {header[:60]!r}, expected the header id, text, title; fetch it again")
     for number, line in rows:
         try:
-            cells = csv_rows.row(line.decode("utf-8"), "\t")
+            cells = csv_rows.one_row([line.decode("utf-8")], "\t")
         except UnicodeDecodeError as error:
             rejects.add(path, number, "not_utf8", str(error))
             continue

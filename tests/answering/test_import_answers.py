@@ -51,9 +51,8 @@ def write(data, rows, name="answers.csv"):
 
 def bring(data, rows=ROWS, name="answers.csv", lm="opt-13b", method="bm25", kind="", **more):
     """Import a file of these rows; the answers, and what was said."""
-    called, before = Import("popqa", lm, method, kind), []
-    said = import_answers(write(data, rows, name), called, ["tiny"], data, say=before.append, **more)
-    return pq.read_table(data / f"imported/popqa/{lm}/{method}.parquet"), [*before, *said]
+    said = import_answers(write(data, rows, name), Import("popqa", lm, method, kind), ["tiny"], data, **more)
+    return pq.read_table(data / f"imported/popqa/{lm}/{method}.parquet"), said
 
 
 def test_predictions_are_joined_by_id_and_judged_here(data):
@@ -70,9 +69,11 @@ def test_predictions_are_joined_by_id_and_judged_here(data):
     assert table["mean_log_prob"].null_count == table["lm_calls"].null_count == 4
     assert said[0].startswith("answers.csv: ")
     assert said[1] == "1 of 4 predictions are empty, and so wrong"
-    assert said[2] == "4 answers of opt-13b by bm25 (retrieval), joined by id = id; 50.0 % right"
-    assert said[3].startswith("2 of them are judged differently")
+    assert said[2] == "4 of 4 rows joined by id = id"
+    assert said[3].startswith("2 answers are judged differently")
     file = data / "imported/popqa/opt-13b/bm25.parquet"
+    assert said[4] == "4 answers, 50.0 % right"
+    assert said[5].startswith(f"answers of opt-13b by bm25 (retrieval): {file}; ")
     assert sets("popqa", ["tiny"], ["dense"], data) == {"opt-13b": {"bm25": file}}
 
 
@@ -113,10 +114,8 @@ def test_doubled_unknown_and_missing_ids_and_texts_of_two_questions_are_named_or
     bring(data, ROWS[:3])  # the fourth is of the train split, which nothing here answers
     table, said = bring(data, [*ROWS[1:], {"id": 99, "pred": ""}], partial=True)
     assert table["question_id"].to_pylist() == IDS[1:]
-    assert said[3:5] == [
-        "left out: 1 rows answer no question of the set: row 4 (99)",
-        "1 questions of the set have no answer",
-    ]
+    assert said[3] == "1 rows answer no question of the set: row 4 (99)"
+    assert said[5] == "1 questions of the set have no answer"
     with pytest.raises(LongtailError, match="answer no question of the set"):
         bring(data, [{"id": 99, "pred": ""}], partial=True)
 

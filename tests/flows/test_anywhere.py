@@ -133,7 +133,7 @@ def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
         ("thresholds closed.csv rag.csv -q popQA.tsv --columns colour=subj", "", "--columns colour=…: expected id, "),
         ("thresholds closed.csv rag.csv -q popQA.tsv --columns signal", "", "--columns signal: expected ROLE=NAME, as"),
         ("thresholds closed.csv rag.csv -q popQA.tsv --columns signal=views", "", "no column 'views' for signal, "),
-        ("compare closed.csv rag.csv -q popQA.tsv --answer-pattern A:.*", "", "A:.*: it has no group in parentheses"),
+        ("compare closed.csv rag.csv -q popQA.tsv --answer-pattern A:.*", "", "A:.*: Invalid replacement string: "),
         ("compare closed.csv rag.csv -q popQA.tsv", "id,prediction\n7,Paris\n8,Rome\n", "no row answers a question of"),
         ("thresholds closed.csv rag.csv -q popQA.tsv", "id,prediction\n1000,A\n", "1 questions of known monthly page"),
         ("thresholds closed.csv rag.csv -q none", "", "--questions none: no such file, expected a table of questions"),

@@ -13,6 +13,7 @@ from pipelines.errors import LongtailError
 from pipelines.questions import join_predictions
 from pipelines.questions.join_predictions import AMBIGUOUS, DOUBLED, OTHER_ANSWERS, OTHER_QUESTION, Asked
 from pipelines.sources import prediction_files
+from pipelines.sources.prediction_layouts import TELLING
 
 pytestmark = pytest.mark.usefixtures("workplace")
 SET = {
@@ -21,7 +22,16 @@ SET = {
     "possible_answers": [["Ann Lee", "A. Lee"], ["Bo Dahl"], ["Norland"], ["singer"], ["actor"]],
     "s_uri": ["Q1", "Q2", "Q3", "Q4", "Q5"],
 }
-ASKED = Asked.of_columns(SET)
+
+
+def asked_of(columns) -> Asked:
+    """The set with these columns; ids and TELLING are taken if they are there."""
+    ids = {name: columns[name] for name in ("question_id", "id") if name in columns}
+    telling = {name: columns[name] for name in TELLING if name in columns}
+    return Asked(columns["question"], columns["possible_answers"], ids, telling)
+
+
+ASKED = asked_of(SET)
 ALL = {place: f"p{place}" for place in range(5)}
 LIST = list(ALL.values())
 
@@ -29,8 +39,8 @@ LIST = list(ALL.values())
 def joined(records, asked: Asked = ASKED) -> SimpleNamespace:
     """The match, with `said`: question -> the prediction that answers it."""
     Path("a.json").write_text(json.dumps(records), encoding="utf-8")
-    read = prediction_files.read(Path("a.json"))
-    match = join_predictions.join(read, asked)
+    read = prediction_files.read_predictions(Path("a.json"))
+    match = join_predictions.join_predictions(read, asked)
     rows = zip(match.rows, match.questions, strict=True)
     said = {place: read.texts[row] for row, place in rows} if read.texts is not None else {}
     return SimpleNamespace(said=said, read=read, match=match, by=match.by, rejected=match.rejected)
@@ -76,7 +86,7 @@ def test_a_column_that_names_things_in_other_words_contradicts_nothing():
     records = rows(2, 3, 4, columns=("question", "s_uri"))
     of_web = [record | {"s_uri": f"http://www.wikidata.org/entity/{record['s_uri']}"} for record in records]
     assert joined(of_web).said == of(2, 3, 4)
-    unknown = Asked.of_columns(SET | {"s_uri": [None, "Q2", "Q3", "", "Q5"]})
+    unknown = asked_of(SET | {"s_uri": [None, "Q2", "Q3", "", "Q5"]})
     assert joined(records, unknown).said == of(2, 3, 4)
     other = rows(0, 2, 3, 4, columns=("question", "s_uri"))
     other[2]["s_uri"] = "Q99"
@@ -110,7 +120,7 @@ def test_ids_that_match_by_chance_give_way_to_texts_or_are_refused():
     records = [{"id": 11 + n, "question": text, "pred": f"p{n}"} for n, text in enumerate([*other, "Who is X?"])]
     found = joined(records)
     assert (found.said, found.by) == ({4: "p3"}, "question")
-    assert found.match.described(found.read)[-1] == "its ids are left aside: 3 are of questions with other texts"
+    assert found.match.described(found.read)[-1] == "its ids are left aside: 4 are of questions with other texts"
     with pytest.raises(LongtailError) as refused:
         joined(records[:3])
     assert str(refused.value).endswith(
@@ -133,15 +143,15 @@ def test_ids_are_believed_where_texts_have_the_questions_words(form):
 
 def test_ids_that_count_from_0_and_from_1_are_doubted_and_those_that_repeat_left_aside_or_refused():
     columns = {"id": [1, 2, 3], "question": ["a", "b", "c"], "possible_answers": [["x"]] * 3}
-    found = joined([{"id": n, "pred": "x"} for n in range(3)], Asked.of_columns(columns))
+    found = joined([{"id": n, "pred": "x"} for n in range(3)], asked_of(columns))
     doubt = "id counts the file's rows from 0, id the set's from 1: is it one off?"
     assert found.match.described(found.read)[-1] == doubt
-    found = joined([{"id": n, "pred": "x"} for n in (1, 2, 3)], Asked.of_columns(columns))
+    found = joined([{"id": n, "pred": "x"} for n in (1, 2, 3)], asked_of(columns))
     assert found.match.doubt == ""
     twice = columns | {"id": [1, 1, 3]}
     with pytest.raises(LongtailError, match="the question set has the id 1 more than once"):
-        joined([{"id": 1, "pred": "x"}], Asked.of_columns(twice))
-    named = Asked.of_columns(twice | {"question_id": ["a", "b", "c"]})
+        joined([{"id": 1, "pred": "x"}], asked_of(twice))
+    named = asked_of(twice | {"question_id": ["a", "b", "c"]})
     found = joined([{"question_id": "b", "pred": "x"}], named)
     assert (found.match.questions, found.by) == ([1], "question_id = question_id")
 
@@ -167,7 +177,7 @@ def test_a_list_is_joined_by_position_if_its_length_and_what_it_carries_allow():
 
 
 def test_a_column_of_gold_answers_is_no_prediction():
-    asked = Asked.of_columns({"id": list(range(30)), "question": ["Q?"] * 30, "possible_answers": [["a", "b"]] * 30})
+    asked = asked_of({"id": list(range(30)), "question": ["Q?"] * 30, "possible_answers": [["a", "b"]] * 30})
     with pytest.raises(LongtailError, match="its column answer holds the gold answers"):
         joined([{"id": n, "answer": "A"} for n in range(30)], asked)
     assert len(joined([{"id": n, "answer": "c" if n == 3 else "a"} for n in range(30)], asked).said) == 30
@@ -176,6 +186,6 @@ def test_a_column_of_gold_answers_is_no_prediction():
 def test_rows_are_judged_by_their_predictions_and_else_by_the_file():
     records = [{"id": 12, "pred": "Bo Dahl, I think", "correct": 0}, {"id": 11, "pred": "Bo", "correct": 1}]
     found = joined(records)
-    assert join_predictions.judged(found.read, ASKED, found.match) == [False, True]
+    assert join_predictions.judge_predictions(found.read, ASKED, found.match) == [False, True]
     found = joined([{"id": record["id"], "correct": record["correct"]} for record in records])
-    assert join_predictions.judged(found.read, ASKED, found.match) == [True, False]
+    assert join_predictions.judge_predictions(found.read, ASKED, found.match) == [True, False]

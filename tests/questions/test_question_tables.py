@@ -20,15 +20,15 @@ ROW = {"id": 7, "question": "Who is the author of X?", "possible_answers": ["A",
 def read(rows, **how):
     path = Path("a.jsonl")
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return question_tables.read(path, **how)
+    return question_tables.read_question_table(path, **how)
 
 
 def test_the_published_set_is_read_with_its_month(real):
-    asked = question_tables.read(real / "popqa/popQA.tsv")
+    asked = question_tables.read_question_table(real / "popqa/popQA.tsv")
     assert (len(asked.ids), asked.month, asked.signal_name) == (14_267, "2021-10", "monthly page views")
     assert (len(asked.names), asked.names["P106"]) == (16, "occupation")
     assert np.isfinite(asked.signal).all()
-    first = asked.ids[0], asked.texts[0], asked.answers[0][0], asked.groups[0], asked.signal[0]
+    first = asked.ids[0], asked.asked.questions[0], asked.asked.answers[0][0], asked.groups[0], asked.signal[0]
     assert first == ("4222362", "What is George Rankin's occupation?", "politician", "P106", 142.0)
 
 
@@ -37,7 +37,7 @@ def test_answers_are_kept_as_they_are_written():
     written = ['["A", " B "]', "['A', ' B ']", json.dumps(["A", " B "]), json.dumps(["A", " B ", 3, None])]
     cells = [*written, "A", "[]", "e\u0301"]
     asked = read([ROW | {"id": i, "possible_answers": value} for i, value in enumerate(cells)])
-    assert list(asked.answers) == [["A", " B "]] * 4 + [["A"], [], ["\u00e9"]]
+    assert list(asked.asked.answers) == [["A", " B "]] * 4 + [["A"], [], ["\u00e9"]]
 
 
 def test_a_separator_splits_texts_and_no_lists():
@@ -49,10 +49,10 @@ def test_a_separator_splits_texts_and_no_lists():
     ]:
         rows = [ROW | {"id": i, "possible_answers": value} for i, value in enumerate([cell, "x|y"])]
         asked = read(rows, separator="|")
-        assert list(asked.answers) == [answers, ["x", "y"]]
+        assert list(asked.asked.answers) == [answers, ["x", "y"]]
         assert asked.described()[-1] == f"{count + 1} of 2 cells of answers hold several, separated by '|'"
         asked = read(rows)
-        assert asked.answers[1] == ["x|y"]
+        assert asked.asked.answers[1] == ["x|y"]
         assert asked.described()[-1].startswith(f"{count + 1} of 2 cells of answers hold '|', and each is read as one")
 
 
@@ -60,7 +60,7 @@ def test_a_release_has_its_months_and_questions_of_each():
     of_month = ["2021-10", "2025-10", "2021-10", "2025-10", "2021-10"]
     own = [{"question_id": f"Q{i}-P50-Q1", "s_uri": f"u{i}", "month": month} for i, month in enumerate(of_month)]
     pq.write_table(pa.Table.from_pylist([ROW | columns for columns in own]), "popqa.parquet")
-    asked = question_tables.read(Path("popqa.parquet"))
+    asked = question_tables.read_question_table(Path("popqa.parquet"))
     assert (asked.ids[0], asked.month) == ("Q0-P50-Q1", "2021-10 to 2025-10")
     parts = asked.by_month()
     ids = {"2021-10": [f"Q{i}-P50-Q1" for i in (0, 2, 4)], "2025-10": [f"Q{i}-P50-Q1" for i in (1, 3)]}
@@ -75,7 +75,11 @@ def test_a_table_longer_than_a_block_keeps_its_order(monkeypatch):
     rows = [ROW | {"id": i, "question": f"Who is {i}?", "s_pop": i} for i in range(203)]
     asked = read(rows)
     texts = [f"Who is {i}?" for i in (1, 100, 202)]
-    assert [asked.texts[place] for place in (1, 100, 202)] == texts == asked.texts.take(np.array([1, 100, 202]))
+    assert (
+        [asked.asked.questions[place] for place in (1, 100, 202)]
+        == texts
+        == asked.asked.questions.take(np.array([1, 100, 202]))
+    )
     assert asked.signal.tolist() == list(range(203))
     with pytest.raises(LongtailError, match="s_pop of row 204 is 'many', expected a number"):
         read([*rows, ROW | {"id": 203, "s_pop": "many"}])
@@ -88,7 +92,7 @@ def test_unknown_numbers_and_groups_are_unknown_and_without_ids_groups_and_answe
     assert asked.signal[5] == 3.5
     assert asked.names == {"(none)": "(none)"}
     asked = read([{"question": "?", "popularity": 1}] * 2)
-    assert (asked.ids, asked.names, list(asked.answers)) == (["1", "2"], {"all": "all"}, [[], []])
+    assert (asked.ids, asked.names, list(asked.asked.answers)) == (["1", "2"], {"all": "all"}, [[], []])
     assert (asked.month, asked.signal_name) == (None, "popularity")
 
 

@@ -10,7 +10,7 @@ import pytest
 from fetching import saved
 
 from pipelines.errors import LongtailError
-from pipelines.sources import prediction_files
+from pipelines.sources.prediction_files import cut, read_predictions
 
 IDS = ["4222362", "4725190", "4382392"]
 ASKED = ["What is George Rankin's occupation?", 'Who wrote "Heroes"?', "What is Ho the capital of?"]
@@ -59,18 +59,18 @@ GENERIC = {
 @pytest.mark.parametrize("name", GENERIC)
 def test_a_layout_is_known_by_its_content(tmp_path, name):
     content, layout = GENERIC[name]
-    read = prediction_files.read(write(tmp_path, name, content))
+    read = read_predictions(write(tmp_path, name, content))
     assert (read.layout, read.ids["id"], read.texts) == (layout, IDS, SAID)
-    assert (read.rows, read.empty, read.lists, read.reasoning) == (3, 1, 0, 0)
+    assert (read.rows, read.notes) == (3, ["1 of 3 predictions are empty, and so wrong"])
 
 
 def test_parquet_is_read_with_lists_for_answers_and_texts_alone_have_no_keys(tmp_path):
     pq.write_table(pa.table({"ID": list(map(int, IDS)), "Output": SAID, "golds": GOLD}), tmp_path / "a.parquet")
-    read = prediction_files.read(tmp_path / "a.parquet")
+    read = read_predictions(tmp_path / "a.parquet")
     assert (read.layout, read.ids, read.texts) == ("Parquet", {"id": IDS}, SAID)
     assert read.answers == [tuple(answers) for answers in GOLD]
     for name, content in {"list.json": SAID, "list.txt": "\n".join(SAID) + "\n\n"}.items():
-        read = prediction_files.read(write(tmp_path, name, content))
+        read = read_predictions(write(tmp_path, name, content))
         assert (read.texts[:2], read.ids, read.questions) == (SAID[:2], {}, None)
 
 
@@ -114,9 +114,9 @@ def test_the_layouts_of_published_systems(tmp_path):
         ("popqa_7b.json", SELF_RAG, "Self-RAG's results", {}),
         ("100.jsonl", lines(VERL), "Search-R1's results", {}),
         ("inference.jsonl", lines(SEARCH_R1), "Search-R1's results", {"qid": IDS}),
-        ("model=a-input=b.csv", quoted(AUTHORS), "the PopQA authors' results (CSV)", {"id": IDS}),
+        ("model=a-input=b.csv", quoted(AUTHORS), "the PopQA authors' results", {"id": IDS}),
     ]:
-        read = prediction_files.read(write(tmp_path, name, content))
+        read = read_predictions(write(tmp_path, name, content))
         assert (read.layout, read.texts, read.questions, read.ids) == (layout, SAID, ASKED, keys)
         assert read.correct == [True, False, False]
         expected = None if layout.startswith("Self-RAG") else [tuple(answers) for answers in GOLD]
@@ -126,83 +126,89 @@ def test_the_layouts_of_published_systems(tmp_path):
 def test_of_the_harness_the_first_filters_responses_are_taken_and_log_likelihoods_refused(tmp_path):
     other = [record | {"filter": "strict-match", "filtered_resps": ["[invalid]"]} for record in HARNESS]
     both = [record for pair in zip(HARNESS, other, strict=True) for record in pair]
-    read = prediction_files.read(write(tmp_path, "samples.jsonl", lines(both)))
+    read = read_predictions(write(tmp_path, "samples.jsonl", lines(both)))
     assert (read.rows, read.texts) == (3, SAID)
     assert "none, strict-match, the responses of none are taken" in read.described()[1]
     scored = [record | {"resps": [[-2.1, False]], "filtered_resps": [[-2.1, False]]} for record in HARNESS]
     with pytest.raises(LongtailError, match="row 1: the prediction is a list of numbers, expected generated text"):
-        prediction_files.read(write(tmp_path, "samples.jsonl", lines(scored)))
+        read_predictions(write(tmp_path, "samples.jsonl", lines(scored)))
 
 
 def test_the_column_of_predictions_has_many_names_and_a_judgement_many_forms(tmp_path):
     for name in ("Prediction", "answer", "pred", "OUTPUT", "response", "generation", "Model Output"):
-        assert prediction_files.read(write(tmp_path, "a.csv", as_quoted(",", ("id", name)))).texts == SAID
+        assert read_predictions(write(tmp_path, "a.csv", as_quoted(",", ("id", name)))).texts == SAID
     for right, wrong in (("True", "False"), ("1", "0"), ("1.0", "0.0"), ("true", "false"), ("TRUE", "FALSE")):
-        read = prediction_files.read(write(tmp_path, "a.csv", f"Id,Is_Correct\n1.0,{right}\n2.0,{wrong}\n"))
+        read = read_predictions(write(tmp_path, "a.csv", f"Id,Is_Correct\n1.0,{right}\n2.0,{wrong}\n"))
         assert (read.ids, read.correct, read.texts) == ({"id": ["1", "2"]}, [True, False], None)
-    assert prediction_files.read(write(tmp_path, "a.csv", "id,pred,score\n1,a,0.4\n2,b,1\n")).correct is None
+    assert read_predictions(write(tmp_path, "a.csv", "id,pred,score\n1,a,0.4\n2,b,1\n")).correct is None
     with pytest.raises(LongtailError, match="correct of 2 is 'perhaps', expected true or false"):
-        prediction_files.read(write(tmp_path, "a.csv", "id,pred,correct\n1,a,1\n2,b,perhaps\n"))
-    read = prediction_files.read(write(tmp_path, "a.csv", "id,answer,correct\n1,Paris,0\n"))
+        read_predictions(write(tmp_path, "a.csv", "id,pred,correct\n1,a,1\n2,b,perhaps\n"))
+    read = read_predictions(write(tmp_path, "a.csv", "id,answer,correct\n1,Paris,0\n"))
     assert (read.texts, read.correct) == (None, [False])
 
 
+def counted(read) -> dict[str, str]:
+    """How many predictions each note is about, by its first words."""
+    return {" ".join(note.split()[4:7]): note.split()[0] for note in read.notes}
+
+
 def test_lists_empties_reasoning_and_marked_answers_are_counted(tmp_path):
-    said = [["Paris"], ["Paris", "Rome"], "['Oslo']", None, "  "]
+    said = [["Paris"], ["Paris", "Rome"], "['Oslo', 'Bern']", None, "  "]
     said += ["<think>Rome?</think> Paris", "x" * 1001, "[sic] Bern"]
-    read = prediction_files.read(write(tmp_path, "a.json", [{"id": n, "pred": text} for n, text in enumerate(said)]))
+    read = read_predictions(write(tmp_path, "a.json", [{"id": n, "pred": text} for n, text in enumerate(said)]))
     assert read.texts[:5] == ["Paris", "Paris", "Oslo", "", ""]
-    assert (read.lists, read.empty, read.reasoning) == (3, 2, 2)
+    assert counted(read) == {"are empty, and": "2", "are lists; the": "2", "are whole texts": "2"}
     said = ["He was born in Oslo, not in Bern. Answer: Oslo", "so\nANSWER: Rome", "Answer: Rome", "Paris"]
     path = write(tmp_path, "a.json", said)
-    read = prediction_files.read(path)
-    assert (read.marked, read.reasoning) == (2, 0)
-    cut = prediction_files.read(path, pattern="(?i)answer:(.*)")
-    assert (cut.texts, cut.marked) == (["Oslo", "Rome", "Rome", ""], 0)
+    assert counted(read_predictions(path)) == {"say 'Answer:' before": "2"}
+    read = read_predictions(path, pattern="(?i)answer:(.*)")
+    assert read.texts == ["Oslo", "Rome", "Rome", ""]
+    assert counted(read) == {"are empty, and": "1", "have nothing that": "1"}
 
 
 def test_a_pattern_cuts_the_last_answer_out_of_a_text(tmp_path):
     rome = "<answer> Beijing </answer> is an example\n<answer>\nRome (Italy)\n</answer> done"
     path = write(tmp_path, "a.json", [rome, "no tag", "<answer></answer>"])
-    cut = prediction_files.read(path, pattern="<answer>(.*?)</answer>")
-    assert cut.texts == ["Rome (Italy)", "", ""]
-    assert (cut.empty, cut.uncut, cut.reasoning) == (2, 1, 0)
-    assert prediction_files.read(path, pattern="(?i)(TAG)$").texts == ["", "tag", ""]
-    whole = prediction_files.read(path, pattern="(nowhere)")
-    assert (whole.uncut, whole.texts[1]) == (None, "no tag"), "a file without it stays whole"
+    read = read_predictions(path, pattern="<answer>(.*?)</answer>")
+    assert read.texts == ["Rome (Italy)", "", ""]
+    assert counted(read) == {"are empty, and": "2", "have nothing that": "1"}
+    assert read_predictions(path, pattern="(?i)(TAG)$").texts == ["", "tag", ""]
+    whole = read_predictions(path, pattern="(nowhere)")
+    assert (whole.is_cut, whole.texts[1]) == (False, "no tag"), "a file without it stays whole"
     path = write(tmp_path, "a.json", ["so it is Rome \n", " Oslo: yes"])
-    assert prediction_files.read(path, pattern=r"\b(\w+) \n").texts == ["Rome", ""], "it sees blanks and line ends"
-    assert prediction_files.read(path, pattern=r"\b(\w+)$").texts == ["Rome", "yes"], "as they make no difference to $"
+    assert read_predictions(path, pattern=r"\b(\w+) \n").texts == ["Rome", ""], "it sees blanks and line ends"
+    assert read_predictions(path, pattern=r"\b(\w+)$").texts == ["Rome", "yes"], "as they make no difference to $"
 
 
 def test_no_pattern_takes_more_than_time_in_proportion_to_the_text():
     """By backtracking, this one would take longer than the universe is old."""
-    assert prediction_files.cut(["a" * 5000 + "!"] * 3, "((?:a+)+)$") == [None] * 3
+    assert cut(["a" * 5000 + "!"] * 3, "((?:a+)+)$") == [None] * 3
 
 
-def test_a_pattern_that_cannot_cut_is_refused_in_plain_words():
+def test_a_pattern_that_cannot_cut_is_refused():
     for pattern, fault in [
-        ("(", "a ( in it has no )"),
-        ("[a", "a [ in it has no ]"),
-        ("*(a)", "a *, + or ? in it has nothing before it to repeat"),
-        ("(a){5000}", "it repeats something more than 1,000 times"),
-        ("(?<=a)(b)", "it looks ahead or behind"),
-        (r"(a)\1", "a backslash in it stands before a character where it means nothing"),
-        ("no group", "it has no group in parentheses around the answer"),
+        ("(", "missing )"),
+        ("[a", "missing ]"),
+        ("*(a)", "no argument for repetition operator"),
+        ("(a){5000}", "invalid repetition size"),
+        ("(?<=a)(b)", "invalid perl operator"),
+        (r"(a)\1", "invalid escape sequence"),
+        ("no group", "0 parenthesized subexpressions"),
     ]:
         with pytest.raises(LongtailError) as error:
-            prediction_files.cut([], pattern)
-        assert str(error.value).startswith(f"--answer-pattern {pattern}: {fault}")
+            cut([], pattern)
+        assert str(error.value).startswith(f"--answer-pattern {pattern}: ")
+        assert fault in str(error.value)
         assert str(error.value).endswith("; expected a pattern with a group, as '<answer>(.*?)</answer>'")
 
 
 def test_quotes_without_quoting_long_cells_and_another_unicode_normalisation_are_read(tmp_path):
     """Read as quoted, the first row's quote would end in the second, and swallow it."""
-    read = prediction_files.read(write(tmp_path, "a.tsv", 'id\tpred\n1\t"Heroes\n2\tby "Bowie"\n3\tc"\n'))
+    read = read_predictions(write(tmp_path, "a.tsv", 'id\tpred\n1\t"Heroes\n2\tby "Bowie"\n3\tc"\n'))
     assert (read.ids["id"], read.texts) == (["1", "2", "3"], ['"Heroes', 'by "Bowie"', 'c"'])
     long = "x" * 300_000  # more than Python's reader usually takes
-    assert prediction_files.read(write(tmp_path, "a.csv", f'id,pred\n1,"{long}"\n2,b\n')).texts == [long, "b"]
-    read = prediction_files.read(write(tmp_path, "a.json", [{"question": "Beyonce\u0301?", "pred": "Me\u0301xico"}]))
+    assert read_predictions(write(tmp_path, "a.csv", f'id,pred\n1,"{long}"\n2,b\n')).texts == [long, "b"]
+    read = read_predictions(write(tmp_path, "a.json", [{"question": "Beyonce\u0301?", "pred": "Me\u0301xico"}]))
     assert (read.questions, read.texts) == (["Beyonc\xe9?"], ["M\xe9xico"])
 
 
@@ -216,8 +222,8 @@ def test_what_is_no_file_of_predictions_is_refused_with_what_is_true(tmp_path):
         ("a.csv", "id,pred\n1,a,b\n", "line 2: 3 columns, expected 2"),
         ("a.csv", 'id,pred\n1,"a\n', "line 2: .*expected a quoted table"),
         ("a.csv", b"id,pred\n1,\xff\n", "line 2: not UTF-8"),
-        ("a.json", "[]", "an empty list"),
-        ("a.json", '[{"id": 1, "pred": "a"}', "not JSON .it ends before the list does"),
+        ("a.json", "[]", "no row in it"),
+        ("a.json", '[{"id": 1, "pred": "a"}', "not JSON .Expecting"),
         ("a.json", '["\\ud800"]', "not JSON .half of a surrogate pair"),
         ("a.json", "[" * 200_000, "not JSON .nested too deeply"),
         ("a.json", '[{"id": 1, "pred": "a"}, 3]', "element 2: no JSON object"),
@@ -227,15 +233,11 @@ def test_what_is_no_file_of_predictions_is_refused_with_what_is_true(tmp_path):
         ("a.jsonl", '{"id": 1, "pred": "a"}\nnothing\n', "line 2: .*expected a JSON object"),
     ]:
         with pytest.raises(LongtailError, match=said) as error:
-            prediction_files.read(write(tmp_path, name, content))
+            read_predictions(write(tmp_path, name, content))
         assert "\n" not in str(error.value)
 
 
-def test_a_list_is_read_element_by_element_whatever_their_length(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.sources.prediction_records.PIECE", 7)
-    records = [{"id": n, "pred": "\u00fc" * n, "golds": [["a", [1, -2.5e3]]]} for n in range(40)]
-    read = prediction_files.read(write(tmp_path, "a.json", json.dumps(records, indent=2, ensure_ascii=False)))
-    assert read.texts == ["\u00fc" * n for n in range(40)]
+def test_a_list_is_refused_beyond_what_is_read_as_a_whole(tmp_path, monkeypatch):
     monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.0001")
-    with pytest.raises(LongtailError, match="an element longer than "):
-        prediction_files.read(write(tmp_path, "a.json", ["x" * 5000]))
+    with pytest.raises(LongtailError, match="in one piece, expected a short list; write a record a line"):
+        read_predictions(write(tmp_path, "a.json", ["x" * 5000]))

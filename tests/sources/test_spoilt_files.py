@@ -50,7 +50,7 @@ def without_rejects(read: Callable) -> Read:
 
 
 def predictions(path: Path, _: Rejects) -> list:
-    return [prediction_files.read(path)]
+    return [prediction_files.read_predictions(path)]
 
 
 def parquet(**columns: list) -> bytes:

@@ -1,0 +1,188 @@
+"""Records of tables, JSON and Parquet files whose layout nobody announced: the content says which of them a file is."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.errors import LongtailError
+from pipelines.sources import csv_rows
+from pipelines.sources.streams import check_start, open_blocks, open_lines, open_text, parse_json, parse_whole
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PARQUET_BATCH = 1 << 10  # rows
+TABLES = {",": "CSV", ";": "CSV with semicolons", "\t": "TSV", "|": "CSV with bars"}
+LISTED = 30  # columns in a message
+TEXTS, LINES = "JSON list of predictions", "text, a prediction a line"  # layouts without columns
+
+Known = Callable[[str], bool]  # whether anyone would read a column of this name
+Records = Iterator[tuple[int, dict[str, Any]]]  # (line or row from 1, record)
+Opened = tuple[str, list[str], Records]  # the file's kind in words, its columns if it has a header, its records
+
+
+@lru_cache(maxsize=1 << 12)
+def plain(name: str) -> str:
+    """A column's name without capitals, with underscores for blanks and hyphens."""
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
+
+
+def read_any_records(path: Path, known: Known, expected: str) -> Opened:
+    """What a file is, in words, the names of its columns, and its records, of which there is one at least.
+
+    `expected` says in words which columns are `known`. A list of texts has records with the single key `prediction`.
+    Raises LongtailError where the file is damaged or empty, has no column that is known, or one of them twice.
+    """
+    kind, names, rows = _opened(path, known)
+    first = None
+    if not names and (first := next(rows, None)):
+        names = list(first[1])
+    spelled = Counter(plain(name) for name in names if known(name))
+    if names and not spelled:
+        raise LongtailError(f"{path}: its columns are {listed(names)}, expected {expected}; rename one")
+    if twice := next((name for name, count in spelled.items() if count > 1), None):
+        raise LongtailError(f"{path}: two columns {twice!r} (capitals make no difference), expected one; drop one")
+    if (first := first or next(rows, None)) is None:
+        has = "nothing in it but a header" if names else "no row in it"
+        raise LongtailError(f"{path}: {has}, expected a row for each question; check how it was written")
+    return kind, names, chain([first], rows)
+
+
+def listed(names: Iterable[str]) -> str:
+    """The names of columns, for a message."""
+    shown = [name.strip() for name in names if name.strip()]
+    return ", ".join(shown[:LISTED]) + (f" and {len(shown) - LISTED} more" if len(shown) > LISTED else "")
+
+
+def _opened(path: Path, known: Known) -> Opened:
+    check_start(path)
+    with path.open("rb") as raw:
+        if raw.read(4) == b"PAR1":
+            return _parquet(path, known)
+    start = next(open_blocks(path)).lstrip()[:1]
+    if start == b"[":
+        elements = parse_whole(path)
+        if not elements or isinstance(elements[0], dict):
+            return "JSON list", [], _objects(path, "element", enumerate(elements, start=1))
+        return TEXTS, [], _predictions(enumerate(elements, start=1))
+    if start == b"{":
+        return _json_objects(path, known)
+    if ".txt" in path.suffixes:
+        return LINES, [], _predictions(enumerate(open_text(path), start=1))
+    return _table(path, known)
+
+
+def _parquet(path: Path, known: Known) -> Opened:
+    from pipelines import parquet  # pyarrow, which a table of text does without
+
+    names: list[str] = []  # as soon as the first row is read
+
+    def chosen(schema: pa.Schema) -> list[str]:
+        names.extend(schema.names)
+        return list(filter(known, names))
+
+    rows = enumerate(parquet.foreign_rows(path, chosen, PARQUET_BATCH), start=1)
+    first = next(rows, None)
+    return "Parquet", names, chain([first] if first else [], rows)
+
+
+def _table(path: Path, known: Known) -> Opened:
+    header = next((line for line in open_text(path) if line.strip()), "")
+    columns = {delimiter: csv_rows.one_row([header], delimiter) or [] for delimiter in TABLES}
+    best = max(TABLES, key=lambda delimiter: (sum(map(known, columns[delimiter])), len(columns[delimiter])))
+    quoted = best != "\t" or _quotes_close(path)
+    rows = csv_rows.strict_rows(path, best, quoted=quoted)
+    names = next(rows, (0, []))[1]
+
+    def records() -> Records:
+        for number, cells in rows:
+            if len(cells) != len(names):
+                raise LongtailError(
+                    f"{path}: line {number}: {len(cells)} columns, expected {len(names)} as in the first"
+                )
+            yield number, dict(zip(names, cells, strict=True))
+
+    return TABLES[best] + " without quotes" * (not quoted), names, records()
+
+
+def _quotes_close(path: Path) -> bool:
+    """Whether quotes of a file with tabs quote cells, rather than being part of them.
+
+    They are part of them where some line is no row by itself if they quote, and every line is one if they don't.
+    """
+    width, as_quoted = None, True
+    for line in open_text(path):
+        cells = line.count("\t") + 1
+        width = width or cells
+        if cells != width:
+            return True
+        if as_quoted and '"' in line:
+            as_quoted = len(csv_rows.one_row([line], "\t") or ()) == width
+    return as_quoted
+
+
+def _json_objects(path: Path, known: Known) -> Opened:
+    lines = (line for line in open_lines(path) if line.strip())
+    first, second = next(lines), next(lines, b"")
+    try:
+        record = parse_json(first)
+    except ValueError:
+        record = None  # an object on several lines, or a broken line, which its reader says
+    broken = record is None and first.strip() != b"{" and second.lstrip()[:1] == b"{"
+    cells = [name for name, value in (record or {}).items() if not isinstance(value, list | dict)]
+    if broken or (record is not None and (second or any(map(known, cells)))):
+        return "JSON lines", [], _objects(path, "line", _parsed_lines(path))
+    return _whole_object(path, parse_whole(path) if record is None else record, known)
+
+
+def _whole_object(path: Path, record: dict[str, Any], known: Known) -> Opened:
+    """The records of an object of columns, of an object by id, or of one that has a list of records in it."""
+    lists = {name: value for name, value in record.items() if isinstance(value, list) and value}
+    if len(lists) == 1 and isinstance((inside := next(iter(lists.values())))[0], dict):
+        return "JSON object with a list", [], _objects(path, "element", enumerate(inside, start=1))
+    if lists:
+        longest = max(map(len, lists.values()))
+        if fault := next((name for name in lists if known(name) and len(lists[name]) != longest), None):
+            raise LongtailError(
+                f"{path}: {len(lists[fault])} values in {fault!r} and {longest} in others, expected as many"
+            )
+        columns = {name: value for name, value in lists.items() if len(value) == longest}
+        return "JSON object of columns", [], _rows(columns, columns.values())
+    tables = [value for value in record.values() if isinstance(value, dict)]
+    if not tables or len(tables) < len(record):
+        return "JSON object by id", [], _rows(["id", "prediction"], [record.keys(), record.values()])
+    keys = tables[0].keys()
+    if all(key.isdecimal() for key in keys) and all(table.keys() == keys for table in tables):  # as of pandas
+        return "JSON object of columns", [], _rows(record, [table.values() for table in tables])
+    return "JSON object by id", [], enumerate(({"id": key} | value for key, value in record.items()), start=1)
+
+
+def _rows(names: Iterable[str], columns: Iterable[Iterable[Any]]) -> Records:
+    names = list(names)
+    return enumerate((dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)), start=1)
+
+
+def _objects(path: Path, what: str, elements: Iterable[tuple[int, Any]]) -> Records:
+    for number, element in elements:
+        if not isinstance(element, dict):
+            raise LongtailError(f"{path}: {what} {number}: no JSON object, expected one as the first is")
+        yield number, element
+
+
+def _predictions(elements: Iterable[tuple[int, Any]]) -> Records:
+    return ((number, {"prediction": element}) for number, element in elements)
+
+
+def _parsed_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(open_text(path), start=1):
+        if line.strip():
+            try:
+                yield number, parse_json(line)
+            except ValueError as error:
+                raise LongtailError(f"{path}: line {number}: {error}, expected a JSON object") from None
