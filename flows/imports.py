@@ -46,11 +46,13 @@ def imports(
     remove: Annotated[Path | None, typer.Option(help="Remove this import, as MODEL/METHOD or its file.")] = None,
 ) -> None:
     """List imported answers, or remove one. Says which no stage uses."""
-    from pipelines.answering import answer_files, imported_files
+    from pipelines import parquet
+    from pipelines.answering import answer_files
 
-    files = imported_files.imports(DATA)
+    files = answer_files.imports(DATA)
     if remove:
-        meant = [file for file in files if remove in (file, *_names(file)) or remove.resolve() == file.resolve()]
+        end = "/" + str(remove).lstrip("/").removesuffix(".parquet")
+        meant = [file for file in files if str(file.resolve()).removesuffix(".parquet").endswith(end)]
         if len(meant) != 1:
             listed = ", ".join(map(str, meant or files)) or "none"
             several = "several imports are" if meant else "no import is"
@@ -61,8 +63,8 @@ def imports(
         terminal.show(terminal.as_called(f"removed {meant[0]}; `longtail run` forgets its figures"))
         return
     for file in files:
-        rows, said = imported_files.size(file), imported_files.about(file)
-        kind = said.get("kind") or imported_files.kind_by_name(file.stem)
+        rows, said = parquet.metadata(file).num_rows, answer_files.about(file)
+        kind = said.get("kind") or answer_files.kind_by_name(file.stem)
         source = f", from {said['file']} ({said['layout']})" if said else ""
         terminal.show(f"{file}: {rows:,} answers, {kind}{source}")
     params = params_file.load("lms", "retrievers", "thresholds")
@@ -72,8 +74,3 @@ def imports(
             terminal.show(terminal.as_called(sentence))
     if not files:
         terminal.show(terminal.as_called("no imports; `longtail import-answers` brings answers in"))
-
-
-def _names(file: Path) -> tuple[Path, Path]:
-    """MODEL/METHOD and SET/MODEL/METHOD of an import."""
-    return Path(file.parent.name, file.stem), Path(*file.parts[-3:-1], file.stem)

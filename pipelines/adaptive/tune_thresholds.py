@@ -27,7 +27,7 @@ from pipelines.adaptive.held_out import POLICIES, Fitted
 from pipelines.adaptive.pairs import Choice, Pairs, choices, read_pairs
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.adaptive.tuning import Tuned, tune_pairs
-from pipelines.answering import answer_files, imported_files
+from pipelines.answering import answer_files
 from pipelines.errors import LongtailError
 
 
@@ -70,7 +70,7 @@ def read_all(
         for choice in choices_of_set:
             closed, augmented = (files[dataset][lm][method] for lm, method in (choice.popular, choice.tail))
             brought = tuple(
-                imported_files.brings_text(method, file)
+                answer_files.brings_text(method, file)
                 for (_, method), file in ((choice.popular, closed), (choice.tail, augmented))
             )
             pairs[dataset, choice.lm, choice.name] = read_pairs(

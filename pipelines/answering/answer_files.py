@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from pipelines import database, parquet
-from pipelines.answering.imported_files import NAME, about, fitting
 from pipelines.errors import LongtailError
 from pipelines.methods import ENCODED, METHODS, short, split
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # of an imported model or method, which are a folder and a file
+ABOUT = b"longtail"  # key of what an import's file says of itself
 
 # Answers imported before `margin` was a column do not have it.
 ANSWERS = "SELECT * FROM answers UNION ALL BY NAME SELECT NULL::FLOAT AS margin WHERE false"
@@ -59,10 +62,9 @@ def left_out(
 def elsewhere(lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")) -> dict[str, list[str]]:
     """Imported model -> the methods that it has answers by, to whatever question set."""
     found: dict[str, dict[str, None]] = {}
-    for folder in sorted((root / "imported").glob("*")):
-        if folder.name != "popularity":
-            for lm, files in _imports(folder.name, lms, retrievers, root, "all")[0].items():
-                found.setdefault(lm, {}).update(dict.fromkeys(files))
+    for dataset in dict.fromkeys(file.parts[-3] for file in imports(root)):
+        for lm, files in _imports(dataset, lms, retrievers, root, "all")[0].items():
+            found.setdefault(lm, {}).update(dict.fromkeys(files))
     return {lm: list(methods) for lm, methods in found.items()}
 
 
@@ -74,30 +76,82 @@ def way(lm: str | None, method: str | None, lms: Sequence[str], retrievers: Sequ
     return method if method and ways else next(iter(ways), None)
 
 
+def imports(root: Path = Path("data")) -> list[Path]:
+    """Every import, by question set, model and method."""
+    return sorted(file for file in (root / "imported").glob("*/*/*.parquet") if file.parts[-3] != "popularity")
+
+
+def about(file: Path) -> dict[str, str]:
+    """What `longtail import-answers` wrote of an import: its kind, the layout and name of its file; else nothing."""
+    return json.loads((parquet.schema_of(file).metadata or {}).get(ABOUT, b"{}"))
+
+
+def kind_by_name(method: str) -> str:
+    """What a method is by its name, one of methods.KINDS; "" if the name does not tell."""
+    kind = split(method)[0]
+    return "" if kind not in METHODS else "closed_book" if kind == "closed_book" else "retrieval"
+
+
+def brings_text(method: str, file: Path) -> bool:
+    """Whether answers by this method cost a retrieval: all but closed-book ones and imports of another kind."""
+    return method != "closed_book" and about(file).get("kind") != "other"
+
+
 def _imports(
     dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path, only: str
 ) -> tuple[dict[str, dict[str, Path]], list[str]]:
     """The imported models' files that fit, and a sentence for each other."""
-    folder = root / "imported" / dataset
-    for file in sorted(folder.glob("*/*.parquet")):
-        if not re.fullmatch(NAME, file.parent.name) or not re.fullmatch(NAME, file.stem):
-            raise LongtailError(
-                f"{file}: expected <model>/<method>.parquet, as opt-13b/bm25.parquet; bring it in by import-answers"
-            )
-    elsewhere = sorted({file.parent.name for file in folder.glob("*/*.parquet")} - set(lms))
-    questions = root / "questions" / dataset / f"{dataset}.parquet"
-    splits: dict[str, str] = {}
-    if elsewhere and questions.is_file():
-        table = parquet.read(questions, ["question_id", "split"])
-        of_split = table["split"].to_pylist() if "split" in table.column_names else [""] * table.num_rows
-        splits = dict(zip(table["question_id"].to_pylist(), of_split, strict=True))
-    files, sentences = {}, []
-    for lm in elsewhere:
-        by_method = _files(folder / lm, retrievers, others=True)
-        by_method, why = fitting(by_method, splits, only) if splits else (by_method, [])
-        files[lm] = by_method
-        sentences += why
+    files, sentences, splits = {}, [], None
+    for folder in sorted((root / "imported" / dataset).glob("*")):
+        for file in sorted(folder.glob("*.parquet")):
+            if not re.fullmatch(NAME, folder.name) or not re.fullmatch(NAME, file.stem):
+                raise LongtailError(
+                    f"{file}: expected <model>/<method>.parquet, as opt-13b/bm25.parquet; bring it in by import-answers"
+                )
+        if folder.name not in lms and (by_method := _files(folder, retrievers, others=True)):
+            splits = _splits(root / "questions" / dataset / f"{dataset}.parquet") if splits is None else splits
+            files[folder.name], why = _fitting(by_method, splits, only) if splits else (by_method, [])
+            sentences += why
     return files, sentences
+
+
+def _splits(questions: Path) -> dict[str, str]:
+    """Question's id -> its split; nothing without a question set."""
+    if not questions.is_file():
+        return {}
+    table = parquet.read(questions, ["question_id", "split"])
+    of_split = table["split"].to_pylist() if "split" in table.column_names else [""] * table.num_rows
+    return dict(zip(table["question_id"].to_pylist(), of_split, strict=True))
+
+
+def _fitting(files: dict[str, Path], splits: Mapping[str, str], only: str) -> tuple[dict[str, Path], list[str]]:
+    """The files of a model that answer the same questions, all of them the set's; and what is wrong with the others.
+
+    Which questions these are the closed-book answers say, without them the first file.
+    """
+    ids_of, faults = {}, {}
+    for method, file in files.items():
+        ids = parquet.read(file, ["question_id"])["question_id"].to_pylist()
+        ids_of[method] = {id_ for id_ in ids if only == "all" or splits.get(id_) == "test"}
+        if foreign := sum(id_ not in splits for id_ in ids):
+            faults[method] = f"{foreign:,} of its {len(ids):,} rows answer no question of the set"
+        elif twice := len(ids) - len(set(ids)):
+            faults[method] = f"{twice:,} of its ids are there more than once"
+        elif not ids_of[method]:
+            faults[method] = "none of its rows is of the test split (thresholds.imported)"
+    first = next((method for method in ("closed_book", *files) if method in files.keys() - faults), "")
+    for method in files.keys() - faults:
+        if ids_of[method] != ids_of[first]:
+            other, missing = len(ids_of[method] - ids_of[first]), len(ids_of[first] - ids_of[method])
+            of_first = f"that {files[first].name} does not, and lacks {missing:,}"
+            faults[method] = f"it answers {other:,} questions {of_first}"
+    again = "import it again, or `longtail imports --remove {}`"
+    sentences = [
+        f"{file} is left out: {faults[method]}; {again.format(file)}"
+        for method, file in files.items()
+        if method in faults
+    ]
+    return {method: file for method, file in files.items() if method not in faults}, sentences
 
 
 def _files(folder: Path, retrievers: Sequence[str], others: bool = False) -> dict[str, Path]:

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from pipelines import methods, parquet, shards
 from pipelines.answering.answer import SCHEMA
+from pipelines.answering.answer_files import ABOUT, NAME, about, kind_by_name
 from pipelines.answering.answers_elsewhere import check_pattern, judge_file
-from pipelines.answering.imported_files import ABOUT, NAME, about, kind_by_name
 from pipelines.errors import LongtailError
 from pipelines.language import ENGLISH, Language
 from pipelines.questions import matching

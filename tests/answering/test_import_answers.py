@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flows import cli, terminal
-from pipelines.answering import answer, answer_files, imported_files
+from pipelines.answering import answer, answer_files
 from pipelines.answering.answer_files import sets
 from pipelines.answering.import_answers import Import, import_answers
 from pipelines.errors import LongtailError
@@ -140,7 +140,7 @@ def test_names_are_free_and_a_kind_says_what_the_method_is(data):
     found = sets("popqa", ["tiny"], ["dense"], data)["gpt-4.1-mini"]
     names = {"closed_book": "no-RAG"} | {name: name for name in ("contriever", "cot", "web-search")}
     assert {method: file.stem for method, file in found.items()} == names
-    brought = {method for method, file in found.items() if imported_files.brings_text(method, file)}
+    brought = {method for method, file in found.items() if answer_files.brings_text(method, file)}
     assert brought == {"contriever", "web-search"}
     with pytest.raises(LongtailError, match=r"no-RAG.parquet: gpt-4.1-mini has closed-book answers there"):
         bring(data, lm="gpt-4.1-mini", method="closed_book")
