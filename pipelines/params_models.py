@@ -150,14 +150,11 @@ class LSR(Section):
     batch_size: PositiveInt  # queries in a step
     steps: PositiveInt  # training steps
     refresh_steps: PositiveInt  # steps after which the corpora are embedded and indexed anew
-    refresh: Literal["sync", "async"]  # a round of refresh_steps learns from documents that the encoder found at its
-    # start, or with async at the start of the round before, in a second process: refresh_steps further behind training
     keep: Literal["best", "last"]  # the encoder that is kept: the one that validates best, or the last step's
     checkpoint_steps: PositiveInt  # steps between checkpoints, which a killed run goes on from
     dtype: Literal["auto", "fp32", "bf16"]  # number format of matrix products; weights and Adam stay fp32; auto: bf16
     # where the device has it in hardware and the untuned encoder's vectors agree
-    micro_batch: PositiveInt | None  # texts that a process embeds with gradients at once; null: all of its texts
-    processes: PositiveInt | None  # that share each step, on a GPU each; null: one for each GPU, or one without a GPU
+    micro_batch: PositiveInt | None  # texts of a step that are embedded with gradients at once; null: all of them
     keep_scores: bool  # keep the language model's scores for later trainings; their last digits may then differ
     max_cost: (
         PositiveFloat | None

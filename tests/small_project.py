@@ -1,7 +1,6 @@
 """A small project folder: two corpora with queries and questions, a language model, an encoder, and every index."""
 
 import copy
-import multiprocessing
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -121,8 +120,3 @@ def two_retrievers(project):
             docs, out = Path("data/corpus", corpus, "docs.parquet"), methods.index(kind, "e5", corpus)
             index.index_dense(docs, model, out, of_retriever, "index")
     return project
-
-
-def child_processes() -> list[multiprocessing.process.BaseProcess]:
-    """The processes that this one has started and that live, without those of a Dask cluster that other tests use."""
-    return [child for child in multiprocessing.active_children() if not child.name.startswith("Dask")]

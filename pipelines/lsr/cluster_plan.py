@@ -1,9 +1,8 @@
 """`longtail plan --device` and `--measure`: hours, money and memory of a run by the number of a cluster's workers.
 
 A worker is one GPU of devices.yaml, or a process of this machine whose speed is measured. Work on texts is divided into
-shards, so it takes a worker's seconds divided by the number of workers. A training step is divided into its queries
-among `lsr.processes` workers, or all GPUs, and ends when they have summed their gradients over the network. Every
-worker opens every model itself.
+shards, so it takes a worker's seconds divided by the number of workers. One worker trains. Every worker opens every
+model itself.
 """
 
 from __future__ import annotations
@@ -112,11 +111,10 @@ def parts(params: SimpleNamespace, gpu: speed.Device | None) -> tuple[list[Part]
     weights = {
         name: plan.BYTES[params.lm[name].dtype] * (sizes[name].parameters or 0) for name in params.lms if name in sizes
     }
-    trainers = params.lsr.processes or (WORKERS[-1] if gpu else 1)  # null: every GPU, or one process without
     known = []
     for row in rows:
         if row.rate and row.tokens:
-            most = min(row.most, trainers) if row.label in gradients else row.most
+            most = 1 if row.label in gradients else row.most
             seconds, summed = row.tokens / row.rate.tokens, gradients.get(row.label, 0.0)
             known.append(Part(row.label, seconds, most, summed=summed))
     known += [Part(f"{name}, opening", 0.0, each=stages * size / READING) for name, size in weights.items()]

@@ -1,7 +1,7 @@
 """LSR's objective (REPLUG §4): train the retriever to prefer the documents that help the language model.
 
 `likelihood` and `lsr_loss` are the formulas. `GradientCache` backpropagates a batch's loss through the encoder, in
-parts if the batch doesn't fit on the device, and in several processes (Gao et al., 2021, GradCache).
+parts if the batch doesn't fit on the device (Gao et al., 2021, GradCache).
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 if TYPE_CHECKING:  # PyTorch takes seconds to import, and the formulas need only the tensors' own methods
     import torch
 
-    from pipelines.lsr.ranks import Ranks
     from pipelines.params import LSR
     from pipelines.retrieval.encoder import Encoder
 
@@ -62,88 +61,46 @@ class Part(NamedTuple):
 
 
 class GradientCache:
-    """Adds the gradient of a loss over a batch's embeddings to the encoder's weights.
+    """Adds the gradient of a loss over a batch's embeddings to the encoder's weights."""
 
-    Several processes share the batch's texts. The loss sees all vectors at once, so the gradient is that of one process
-    except for the order of its sums, which is fixed for a number of processes.
-    """
-
-    def __init__(self, encoder: Encoder, lsr: LSR, ranks: Ranks | None = None) -> None:
-        from pipelines.lsr.ranks import Ranks
-
-        self.encoder, self._ranks = encoder, ranks or Ranks()
-        self._micro_batch, self._bf16 = lsr.micro_batch, lsr.dtype == "bf16"
+    def __init__(self, encoder: Encoder, lsr: LSR) -> None:
+        self.encoder, self._micro_batch, self._bf16 = encoder, lsr.micro_batch, lsr.dtype == "bf16"
 
     def backward(self, documents: Sequence[str], queries: Sequence[str], loss: Callable[..., torch.Tensor]) -> None:
         """Add the gradient of `loss`, a function of the documents' and the queries' vectors, (n, dim) each.
 
-        More than `micro_batch` texts a process are first embedded without gradient. The loss's gradient at the vectors
-        is then backpropagated through one part after the other, each embedded again.
+        More than `micro_batch` texts are first embedded without gradient. The loss's gradient at the vectors is then
+        backpropagated through one part after the other, each embedded again.
         """
-        step = list(documents), list(queries), self._micro_batch, self._bf16
-        self._ranks.tell(step)
-        _share(self.encoder, self._ranks, *step, loss)
+        import torch
+
+        texts, encoder = (list(documents), list(queries)), self.encoder
+        at_once = self._micro_batch is None or sum(map(len, texts)) <= self._micro_batch
+        parts = list(_parts(texts, None if at_once else self._micro_batch))
+
+        def embed(part: Part, gradient: bool) -> torch.Tensor:
+            # one autocast a part: it caches the bf16 weights, and those cached without gradient would stay without
+            device = torch.device(encoder.documents.device).type
+            with torch.set_grad_enabled(gradient), torch.autocast(device, torch.bfloat16, enabled=self._bf16):
+                return encoder.embed_with_gradient([texts[part.is_query][i] for i in part.rows], part.is_query)
+
+        embedded = [embed(part, at_once) for part in parts]
+        vectors = [encoder.parameters()[0].new_zeros(len(kind), encoder.dim) for kind in texts]
+        for part, made in zip(parts, embedded, strict=True):
+            vectors[part.is_query][part.rows] = made.detach()
+        loss(*(kind.requires_grad_() for kind in vectors)).backward()
+        of_parts = [vectors[part.is_query].grad[part.rows] for part in parts]
+        if at_once:
+            torch.autograd.backward(embedded, of_parts)
+        else:
+            for part, gradient in zip(parts, of_parts, strict=True):
+                embed(part, gradient=True).backward(gradient)
 
 
-def follow(encoder: Encoder, ranks: Ranks) -> None:
-    """Do this process's share of each step that the first process begins."""
-    while step := ranks.hear():
-        for weight in encoder.parameters():
-            weight.grad = None
-        _share(encoder, ranks, *step)
-
-
-def _share(
-    encoder: Encoder,
-    ranks: Ranks,
-    documents: Sequence[str],
-    queries: Sequence[str],
-    micro_batch: int | None,
-    bf16: bool,
-    loss: Callable[..., torch.Tensor] | None = None,
-) -> None:
-    """A process's share of GradientCache.backward; the first process has the loss."""
-    import torch
-
-    texts, weights = (documents, queries), encoder.parameters()
-    at_once = micro_batch is None or sum(-(-len(kind) // ranks.size) for kind in texts) <= micro_batch
-    parts = list(_parts(texts, ranks, None if at_once else micro_batch))
-
-    def embed(part: Part, gradient: bool) -> torch.Tensor:
-        # one autocast for each part: it caches the bf16 weights, and those cached without gradient would stay without
-        device = torch.device(encoder.documents.device).type
-        with torch.set_grad_enabled(gradient), torch.autocast(device, torch.bfloat16, enabled=bf16):
-            return encoder.embed_with_gradient([texts[part.is_query][i] for i in part.rows], part.is_query)
-
-    ranks.copy(weights)
-    embedded = [embed(part, at_once) for part in parts]
-    vectors = [weights[0].new_zeros(len(kind), encoder.dim) for kind in texts]
-    for part, made in zip(parts, embedded, strict=True):
-        vectors[part.is_query][part.rows] = made.detach()
-    ranks.sum(vectors)  # a process has zeros where others have vectors
-    gradients = list(map(torch.zeros_like, vectors))
-    if loss:
-        leaves = [kind.requires_grad_() for kind in vectors]
-        loss(*leaves).backward()
-        gradients = [leaf.grad for leaf in leaves]
-    ranks.copy(gradients)
-    of_parts = [gradients[part.is_query][part.rows] for part in parts]
-    if at_once and parts:  # more processes than texts leave some without
-        torch.autograd.backward(embedded, of_parts)
-    elif not at_once:
-        for part, gradient in zip(parts, of_parts, strict=True):
-            embed(part, gradient=True).backward(gradient)
-    if ranks.size > 1:
-        for weight in weights:
-            weight.grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
-        ranks.sum([weight.grad for weight in weights])
-
-
-def _parts(texts: Sequence[Sequence[str]], ranks: Ranks, size: int | None) -> Iterator[Part]:
-    """A process's share of the documents and of the queries: whole, or in parts of `size` texts of like length."""
+def _parts(texts: Sequence[Sequence[str]], size: int | None) -> Iterator[Part]:
+    """The documents and the queries: whole, or in parts of `size` texts of like length."""
     for is_query, kind in enumerate(texts):
         order = np.argsort([len(text) for text in kind], kind="stable") if size else np.arange(len(kind))
-        share = order[ranks.rank :: ranks.size]
-        step = size or max(1, len(share))
-        for start in range(0, len(share), step):
-            yield Part(bool(is_query), share[start : start + step])
+        step = size or max(1, len(kind))
+        for start in range(0, len(kind), step):
+            yield Part(bool(is_query), order[start : start + step])

@@ -126,14 +126,6 @@ def forecast(params: SimpleNamespace) -> list[str]:
     )
     unknown = " and what is unknown" * any(rate is None for _, _, rate, *_ in reading)
     totals = [("together", sum(of_tuning + of_reading), f"without searching and building lists{unknown}")]
-    if params.parts.tuned and params.lsr.refresh == "async":
-        note = "lsr.refresh is async: embedding anew and reading, a round ahead, on a free core or GPU"
-        refreshes = -(-params.lsr.steps // params.lsr.refresh_steps)
-        side_by_side = sum(of_reading)
-        for name, rows in by_retriever.items():
-            of_rows = [tokens / rate.tokens for _, tokens, rate, *_ in rows if rate]
-            side_by_side += _side_by_side(*of_rows, refreshes) if name in params.parts.tuned else sum(of_rows)
-        totals.append(("together, side by side", side_by_side, note))
     lines += [f"{label:26} {'':9} {'':9} {_hours(took):>10}  {note}" for label, took, note in totals]
     return [*lines, "", *_weights(params, sizes), *resources, *workload.thresholds(params)]
 
@@ -232,17 +224,6 @@ def _weights(params: SimpleNamespace, sizes: dict[str, workload.Size]) -> list[s
         size = f"{BYTES[dtype] * parameters / GIB:.1f} GiB of weights in {dtype}, " if parameters else ""
         lines.append(f"model: {name} {size}{where}")
     return lines
-
-
-def _side_by_side(indexes: float, embedding: float, reading: float, training: float, rounds: int) -> float:
-    """Seconds with a second process, if all rounds take equally long.
-
-    Nothing runs beside the first round's reading and the last embedding. The first round trains beside reading only,
-    and the last one beside embedding only.
-    """
-    embeds, reads, trains = (seconds / rounds for seconds in (embedding, reading, training))
-    second_process = (embeds * (number > 0) + reads * (number < rounds - 1) for number in range(rounds))
-    return indexes + reads + sum(max(trains, seconds) for seconds in second_process) + embeds
 
 
 def _refreshed(parts: Parts) -> set[str]:

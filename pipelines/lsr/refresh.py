@@ -1,19 +1,12 @@
-"""LSR's refresh (REPLUG §4.4): embed and index the corpora anew, validate the encoder, score the next candidates.
-
-A refresh only needs an encoder that no longer changes. So a second process can make it, one round ahead, while the
-first one trains (`lsr.refresh: async`). The result does not depend on how fast either process is.
-"""
+"""LSR's refresh (REPLUG §4.4): embed and index the corpora anew, validate the encoder, score the next candidates."""
 
 from __future__ import annotations
 
 import json
 import math
-import multiprocessing
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,9 +19,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr.objective import likelihood
 from pipelines.lsr.rounds import ScoredCandidates, TrainingFiles
-from pipelines.lsr.training_queries import CorpusQueries, Schedule, read
-from pipelines.params import LSR, Compute
-from pipelines.pool import processes
+from pipelines.lsr.training_queries import CorpusQueries, Schedule
 from pipelines.replug import ensemble
 from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import embed_corpus
@@ -39,60 +30,6 @@ from pipelines.retrieval.retriever import fingerprint
 from pipelines.scoring import logprobs, score_cache
 
 SHOWN = 10  # documents of a validation query
-
-Wait = Callable[[], dict[str, float]]  # waits until a round is made; returns how much the language model scored so far
-
-
-@contextmanager
-def round_starter(
-    params: SimpleNamespace, corpora: Sequence[CorpusQueries], schedule: Schedule, files: TrainingFiles
-) -> Iterator[Callable[[int], Wait]]:
-    """Yield a function that starts to make a round, by its number, and returns a function that waits for it.
-
-    With `lsr.refresh: sync`, the round is made while waiting. With async, a second process makes one round at a time,
-    and only that process has the language model in memory. It ends when the caller's `with` block ends, also after an
-    error. It uses the last one of several GPUs.
-    """
-    if params.lsr.refresh == "sync":
-        with closing(Refresher(params, corpora, schedule, files)) as refresher:
-            yield lambda number: partial(refresher.make_round, number)
-        return
-    compute = params.compute.model_copy(update={"executor": "local", "workers": 2})  # 1 would mean no other process
-    with processes(compute) as pool:
-        started: list[Future] = []
-
-        def start(number: int) -> Wait:
-            started.append(pool.submit(_make_round_here, params, files, number, _last_gpu(params.compute)))
-            return started[-1].result
-
-        try:
-            yield start
-            pool.submit(_close_here).result()
-        except BaseException:
-            while not all(future.done() for future in started):  # the pool restarts a killed process some times
-                for process in multiprocessing.active_children():
-                    process.kill()
-                time.sleep(0.05)
-            raise
-
-
-_opened: list[Refresher] = []  # in the second process
-
-
-def _make_round_here(
-    params: SimpleNamespace, files: TrainingFiles, number: int, environment: dict[str, str]
-) -> dict[str, float]:
-    if not _opened:
-        os.environ |= environment
-        corpora = read(params)
-        _opened.append(Refresher(params, corpora, Schedule(corpora, params.lsr, params.seed), files))
-    return _opened[0].make_round(number)
-
-
-def _close_here() -> None:
-    """End what the second process works with: its connection to a cluster would otherwise end with the interpreter."""
-    while _opened:
-        _opened.pop().close()
 
 
 class Refresher:
@@ -259,7 +196,7 @@ def key_of_scores(params: SimpleNamespace) -> str:
     if params.lsr.keep_scores:
         return key
     untuned = fingerprint(methods.encoder("dense", params.retrieves))
-    settings = without_processes(params.lsr), params.retrieves, params.retriever, params.index
+    settings = params.lsr, params.retrieves, params.retriever, params.index
     return shards.key_of(key, params.seed, *settings, untuned)
 
 
@@ -269,34 +206,3 @@ def forget(params: SimpleNamespace, corpora: Sequence[CorpusQueries]) -> None:
         forget_shards(corpus.stage)
         if not params.lsr.keep_scores:
             score_cache.forget(params.lsr.lm, key_of_scores(params), corpus.docs)
-
-
-def training_processes(params: SimpleNamespace) -> int:
-    """How many processes train: lsr.processes, or one for each GPU. The last of several GPUs is the second process's.
-
-    Raises LongtailError for more processes than GPUs.
-    """
-    asked = params.lsr.processes
-    if params.compute.device == "cpu":
-        return asked or 1
-    gpus = torch.cuda.device_count()
-    gpus -= gpus > 1 and params.lsr.refresh == "async"
-    if (asked or 1) > max(gpus, 1):
-        raise LongtailError(
-            f"lsr.processes is {asked}, expected at most one for each GPU that trains, {gpus} with lsr.refresh: "
-            f"{params.lsr.refresh}; set it to null"
-        )
-    return asked or max(gpus, 1)
-
-
-def without_processes(lsr: LSR) -> LSR:
-    """The params of LSR that a checkpoint and kept scores depend on: any number of processes can go on with both."""
-    return lsr.model_copy(update={"processes": None})
-
-
-def _last_gpu(compute: Compute) -> dict[str, str]:
-    """The environment in which a process that has not used GPUs yet sees only the last of several."""
-    if compute.device == "cpu" or torch.cuda.device_count() < 2:
-        return {}
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(torch.cuda.device_count())))
-    return {"CUDA_VISIBLE_DEVICES": visible.split(",")[-1]}

@@ -2,8 +2,7 @@
 
 Training goes round by round. A round searches the top k documents of its queries, has the language model score those
 that it has not scored yet, trains `lsr.refresh_steps` steps towards the language model's distribution, and then embeds
-the corpora anew. With `lsr.refresh: async`, all but the training is done one round ahead, by a second process.
-`lsr.processes` share each step; so do all that torchrun starts.
+the corpora anew.
 
 data/models/lsr/<name> is the encoder that `lsr.keep` names, a Hugging Face folder like the untuned retriever's.
 data/metrics/lsr_<name>.json has the training curve and the validation of each round's encoder.
@@ -11,21 +10,17 @@ data/metrics/lsr_<name>.json has the training curve and the validation of each r
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
-from collections.abc import Callable, Mapping
-from functools import partial
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from pipelines import methods, params_file, shards, stage, sums
+from pipelines import methods, shards, stage, sums
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
-    from pipelines.lsr.ranks import Ranks
-    from pipelines.lsr.refresh import Wait
+    from pipelines.lsr.refresh import Refresher
     from pipelines.lsr.rounds import Progress, Trainer, TrainingFiles
     from pipelines.lsr.training_queries import CorpusQueries, Schedule
     from pipelines.params import LSR
@@ -36,16 +31,15 @@ POINTS = 200  # of the curve in the metrics, at most
 ENOUGH = 1000  # queries after which a uniform distribution of the language model is an error
 
 
-def train(params: SimpleNamespace, torchrun: Mapping[str, str] | None = None) -> stage.Metrics:
+def train(params: SimpleNamespace) -> stage.Metrics:
     """Tune a retriever; write data/models/lsr/<name> and data/metrics/lsr_<name>.json.
 
-    `params` are those of this retriever (methods.with_retriever), with SECTIONS; `torchrun` is the environment that it
-    gave to this process, the first one. A killed run resumes to the same result, with another number of processes to
-    the same but for the order of sums. Raises LongtailError if there are no queries to learn from, the language model's
-    distribution over the documents is uniform, a server's scores may cost more than `lsr.max_cost`, or a process died.
+    `params` are those of this retriever (methods.with_retriever), with SECTIONS. A killed run resumes to the same
+    result. Raises LongtailError if there are no queries to learn from, the language model's distribution over the
+    documents is uniform, or a server's scores may cost more than `lsr.max_cost`.
     """
     from pipelines import checkpoint
-    from pipelines.lsr import ranks, refresh, training_queries
+    from pipelines.lsr import refresh, training_queries
     from pipelines.lsr.objective import GradientCache
     from pipelines.lsr.rounds import Progress, Trainer, TrainingFiles
     from pipelines.retrieval.encoder import EXACT, Encoder
@@ -59,15 +53,10 @@ def train(params: SimpleNamespace, torchrun: Mapping[str, str] | None = None) ->
         update = {"dtype": encoder.fastest("auto").dtype}
         params = SimpleNamespace(**vars(params) | {"lsr": params.lsr.model_copy(update=update)})
     files = TrainingFiles(name, *_result_depends_on(params, corpora))
-    if torchrun:
-        together = ranks.launched(torchrun, params.compute.device)
-    else:
-        together = ranks.started(partial(_follow, params), refresh.training_processes(params), params.compute.device)
-    with together as place:
-        trainer = Trainer(GradientCache(encoder, params.lsr, place), corpora, schedule, params.lsr)
-        progress = Progress(**files.load(encoder.parameters(), trainer.optimizer))
-        with refresh.round_starter(params, corpora, schedule, files) as start:
-            scored = _train_rounds(trainer, files, progress, start)
+    trainer = Trainer(GradientCache(encoder, params.lsr), corpora, schedule, params.lsr)
+    progress = Progress(**files.load(encoder.parameters(), trainer.optimizer))
+    with closing(refresh.Refresher(params, corpora, schedule, files)) as refresher:
+        scored = _train_rounds(trainer, files, progress, refresher)
 
     kept = _kept(progress.validation, params.lsr)
     with shards.atomic(methods.encoder("lsr", params.retrieves)) as out:
@@ -81,39 +70,21 @@ def train(params: SimpleNamespace, torchrun: Mapping[str, str] | None = None) ->
     return figures | scored | _columns(progress.curve) | _columns(progress.validation, "validation_")
 
 
-def _follow(params: SimpleNamespace, place: Ranks) -> None:
-    """Do the share of a process that is not the first one."""
-    from pipelines.lsr import objective, refresh
-    from pipelines.retrieval.encoder import EXACT, Encoder
-
-    refresh.make_deterministic()
-    compute = params.compute.model_copy(update={"device": place.device})
-    untuned = methods.encoder("dense", params.retrieves)
-    objective.follow(Encoder.open(untuned, params.retriever, compute, EXACT), place)
-
-
-def _train_rounds(
-    trainer: Trainer, files: TrainingFiles, progress: Progress, start: Callable[[int], Wait]
-) -> dict[str, float]:
-    """Train round by round, and return how much the language model scored.
-
-    Each round's last encoder is validated; with `lsr.refresh: async` while the next round trains.
-    """
+def _train_rounds(trainer: Trainer, files: TrainingFiles, progress: Progress, refresher: Refresher) -> dict[str, float]:
+    """Train round by round; validate each round's last encoder. Returns how much the language model scored."""
     from tqdm import tqdm
 
     lsr, schedule = trainer.lsr, trainer.schedule
     epoch = min(-(-min(len(schedule.queries), ENOUGH) // lsr.batch_size), lsr.steps)
-    wait = start(progress.round)
     with tqdm(total=lsr.steps, initial=progress.step, desc="train_lsr", unit="step", mininterval=2) as bar:
         for number in range(progress.round, schedule.rounds):
-            scored = wait()
+            scored = refresher.make_round(number)
             validation, candidates = files.read_round(number)
             progress.round = number
             if validation["step"] not in {row["step"] for row in progress.validation}:
                 progress.validation.append(validation)
             if number == schedule.rounds - 1:
                 break
-            wait = start(number + 1)
             trainer.start_round(candidates)
             last = schedule.steps(number).stop
             for step in range(progress.step, last):
@@ -168,10 +139,9 @@ def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries]) ->
     indexes = [methods.index("dense", params.retrieves, corpus.corpus) / "meta.json" for corpus in corpora]
     queries = [(corpus.name, corpus.train, score_cache.hashes(corpus.queries).tobytes()) for corpus in corpora]
     pages = [corpus.pages if corpus.pages is None else corpus.pages.tolist() for corpus in corpora]
-    lsr = refresh.without_processes(params.lsr)
-    settings = (params.seed, params.compute.device, params.compute.threads, params.retriever, params.index, lsr)
+    settings = (params.seed, params.compute.device, params.compute.threads, params.retriever, params.index)
     code_of_training = code.fingerprint("pipelines.lsr.train_lsr")
-    return code_of_training, *settings, refresh.key_of_scores(params), queries, pages, *indexes
+    return code_of_training, *settings, params.lsr, refresh.key_of_scores(params), queries, pages, *indexes
 
 
 def _figures(progress: Progress, kept: int) -> dict[str, float]:
@@ -193,29 +163,12 @@ def _columns(rows: list[dict], prefix: str = "") -> dict[str, list[float]]:
     return {f"{prefix}{name}": [row[name] for row in rows] for name in rows[0] if name != "step"}
 
 
-def _follow_torchrun(name: str, torchrun: Mapping[str, str]) -> None:
-    """Do the share of a process of torchrun's that is not the first one; an error ends it with one line."""
-    from pipelines.lsr import ranks
-
-    try:
-        params = methods.with_retriever(params_file.load(*SECTIONS), name)
-        with ranks.launched(torchrun, params.compute.device) as place:
-            _follow(params, place)
-    except LongtailError as error:
-        print(f"error: train_lsr@{name}: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
-
-
 def main() -> None:
     name = stage.arguments(__doc__, retriever="one of params.yaml's parts.tuned").retriever
-    torchrun = os.environ if "TORCHELASTIC_RUN_ID" in os.environ else None
-    if torchrun and torchrun["RANK"] != "0":
-        _follow_torchrun(name, torchrun)
-        return
     stage.run(
         f"train_lsr@{name}",
         SECTIONS,
-        lambda params: train(methods.with_retriever(params, name), torchrun),
+        lambda params: train(methods.with_retriever(params, name)),
         out=f"{methods.encoder('lsr', name)} and {METRICS}/lsr_{name}.json",
     )
 

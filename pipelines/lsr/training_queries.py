@@ -86,9 +86,8 @@ def _question_sets(parts: Parts) -> list[Path]:
 class Schedule:
     """Which training queries each step learns from, and which steps make a round.
 
-    A round is `lsr.refresh_steps` steps with the same candidates, found by the encoder at the round's start; with
-    `lsr.refresh: async`, at the previous round's start, so that the search can run while that round trains. The last
-    round (async: the last two) has no steps; it validates the last encoder.
+    A round is `lsr.refresh_steps` steps with the same candidates, found by the encoder at the round's start. The last
+    round has no steps; it validates the last encoder.
     """
 
     def __init__(self, corpora: Sequence[CorpusQueries], lsr: LSR, seed: int) -> None:
@@ -97,8 +96,7 @@ class Schedule:
             [np.stack([np.full(train, i), np.arange(train)], axis=1) for i, train in enumerate(self._train)]
         )  # (all training queries, 2): number of the corpus, row of its queries
         self._order_of_pass = lru_cache(maxsize=1)(self._draw_order)
-        self._behind = int(lsr.refresh == "async")
-        self.rounds = -(-lsr.steps // lsr.refresh_steps) + 1 + self._behind
+        self.rounds = -(-lsr.steps // lsr.refresh_steps) + 1
 
     def steps(self, round_number: int) -> range:
         """The training steps of a round."""
@@ -107,7 +105,7 @@ class Schedule:
 
     def encoder_step(self, round_number: int) -> int:
         """How many steps the encoder that finds a round's candidates was trained for; 0 is the untuned encoder."""
-        return self.steps(max(round_number - self._behind, 0)).start
+        return self.steps(round_number).start
 
     def rows(self, round_number: int) -> list[np.ndarray]:
         """Each corpus's queries that a round's steps learn from, as ascending rows."""

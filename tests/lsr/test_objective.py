@@ -1,6 +1,4 @@
-"""LSR's objective is the paper's formula; computed in parts or by several processes it has the same gradient."""
-
-from functools import partial
+"""LSR's objective is the paper's formula; computed in parts it has the same gradient."""
 
 import numpy as np
 import pytest
@@ -8,7 +6,6 @@ import tiny_models
 import torch
 from small_project import UNTUNED
 
-from pipelines.lsr import ranks, train_lsr
 from pipelines.lsr.objective import GradientCache, entropy, likelihood, lsr_loss
 from pipelines.retrieval.encoder import Encoder
 
@@ -56,7 +53,7 @@ def gradient(project):
     """The gradient of LSR's loss over all weights, as one vector, and the most texts embedded with gradient at once."""
     targets = torch.linspace(-2, 2, 4 * 11).view(4, 11).sin()
 
-    def compute(place=None, documents=DOCUMENTS, queries=QUERIES, **changes):
+    def compute(**changes):
         sizes, encoder = [], Encoder.open(UNTUNED, project.params.retriever, project.params.compute)
         embed = encoder.embed_with_gradient
 
@@ -70,7 +67,7 @@ def gradient(project):
 
         encoder.embed_with_gradient = counted
         settings = project.params.lsr.model_copy(update=changes)
-        GradientCache(encoder, settings, place).backward(documents, queries, loss)
+        GradientCache(encoder, settings).backward(DOCUMENTS, QUERIES, loss)
         return torch.cat([w.grad.ravel() for w in encoder.parameters() if w.grad is not None]), max(sizes)
 
     return compute
@@ -102,20 +99,3 @@ def test_parts_have_the_gradient_of_the_whole_and_those_in_bf16_are_near_it(grad
         assert near.dtype == torch.float32
         assert torch.cosine_similarity(near, whole, dim=0) > 0.98
         assert (near - whole).abs().max() > 1e-5
-
-
-@pytest.mark.usefixtures("ranks_in_threads")
-def test_processes_have_it_too_and_the_same_each_time(gradient, project):
-    whole, _ = gradient()
-    with ranks.started(partial(train_lsr._follow, project.params), 3, "cpu") as place:
-        for size, at_once in ((None, 4), (6, 4), (5, 4), (2, 2), (1, 1)):
-            shared, most = gradient(place, micro_batch=size)
-            torch.testing.assert_close(shared, whole, atol=1e-6, rtol=1e-4)
-            assert most == at_once
-            assert torch.equal(gradient(place, micro_batch=size)[0], shared)
-        few = DOCUMENTS[:2], QUERIES[:1]  # the third process has nothing to do
-        alone, _ = gradient(None, *few)
-        for size in (None, 1):
-            torch.testing.assert_close(gradient(place, *few, micro_batch=size)[0], alone, atol=1e-6, rtol=1e-4)
-        near, _ = gradient(place, dtype="bf16", micro_batch=3)
-        assert torch.cosine_similarity(near, whole, dim=0) > 0.98

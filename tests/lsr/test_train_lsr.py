@@ -9,12 +9,12 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import torch
-from lsr_training import METRICS, change, refresh_in_a_thread, weights
+from lsr_training import METRICS, change, weights
 from small_project import TUNED, UNTUNED
 
 from pipelines import methods
 from pipelines.errors import LongtailError
-from pipelines.lsr import refresh, train_lsr
+from pipelines.lsr import refresh, rounds, train_lsr
 from pipelines.lsr.refresh import Refresher
 from pipelines.retrieval import encoder
 from pipelines.retrieval.encoder import Encoder
@@ -60,7 +60,7 @@ def test_auto_is_bf16_where_the_device_has_it_and_its_vectors_agree(has, close, 
     monkeypatch.setattr(encoder, "has_bf16", lambda device: has)
     monkeypatch.setattr(encoder, "CLOSE", close)
     chosen = []
-    monkeypatch.setattr(refresh, "training_processes", lambda params: chosen.append(params.lsr.dtype) or 1 / 0)
+    monkeypatch.setattr(rounds, "Trainer", lambda *parts: chosen.append(parts[-1].dtype) or 1 / 0)
     change(project, dtype="auto")
     with pytest.raises(ZeroDivisionError):
         train_lsr.train(project.params)
@@ -80,7 +80,6 @@ def test_the_best_of_the_trained_is_kept_or_the_last(bits, changes, validated, b
         return {"bpb_k10": bits[len(seen) - 1], "recall_at_1": 0.5}
 
     monkeypatch.setattr(Refresher, "validate", validate)
-    monkeypatch.setattr(refresh, "processes", refresh_in_a_thread)
     change(project, **{"steps": 6, "refresh_steps": 2} | changes)
     metrics, kept = train_lsr.train(project.params), best // 2
     assert (metrics["kept_step"], metrics["bpb_k10_after"]) == (best, bits[kept])
