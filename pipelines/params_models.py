@@ -29,17 +29,14 @@ class LMServer(Section):
     """A server with OpenAI's completions or chat interface; its key, if it wants one, is $LONGTAIL_API_KEY."""
 
     url: Annotated[Address, Field(pattern=r"^https?://\S+$")]  # base address, as https://host/v1; without a password
-    urls: list[Annotated[Address, Field(pattern=r"^https?://\S+$")]] = Field(
-        default_factory=list
-    )  # further servers of the same model, as url
     max_tokens: PositiveInt  # tokens of prompt and continuation; vLLM and llama.cpp: one less than their context
     tokenizer: str | None  # local folder or Hub name (at lm.<name>.revision); null: prompts are sent as text, uncut
     batch_size: PositiveInt  # prompts in a request; a chat's request has one
-    concurrency: PositiveInt  # requests to a server at the same time, by each stage
+    concurrency: PositiveInt  # requests at the same time, by each stage
     logprobs: PositiveInt  # likeliest next tokens to ask for when one is chosen
     extra: dict[str, bool | int | float | str]  # further fields of each request, which the server understands
-    requests_per_minute: PositiveInt | None  # limit of a server, for all stages together; null: none
-    tokens_per_minute: PositiveInt | None  # limit of a server, for all stages together; null: none
+    requests_per_minute: PositiveInt | None  # for all stages together; null: no limit
+    tokens_per_minute: PositiveInt | None  # for all stages together; null: no limit
     prompt_price: Annotated[float, Field(ge=0)]  # price of 1,000 prompt tokens, in any currency
     completion_price: Annotated[float, Field(ge=0)]  # price of 1,000 generated tokens, in the same currency
     max_cost: PositiveFloat | None  # limit on the cost of all requests to this model, over all runs; null: none

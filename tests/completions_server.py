@@ -40,7 +40,6 @@ class Completions(Server):
         self.lost = 0  # log-probabilities of a prompt that are left out
         self.logprobs = self.usage = True
         # ways of real servers, seen in llama-cpp-python (all but the last two), llama.cpp and transformers
-        self.serves: str | None = None  # the model that answers are said to be of
         self.texts_only = False  # token ids make it fail
         self.at_once: int | None = None  # prompts in a request: more make it fail
         self.least = 0  # tokens to make: fewer make it fail
@@ -176,8 +175,7 @@ class _Handler(Handler):
         fault = server.begin(self.path, body)
         try:
             made = server.converse if self.path.endswith("/chat/completions") else server.complete
-            said = {} if server.serves is None else {"model": server.serves}
-            answer = b"" if fault.status != 200 else json.dumps(made(body) | said).encode()
+            answer = b"" if fault.status != 200 else json.dumps(made(body)).encode()
         except Failing as error:
             fault = Fault(400 if "messages" in body else 500, json.dumps({"error": {"message": str(error)}}).encode())
         answer = answer if fault.body is None else fault.body

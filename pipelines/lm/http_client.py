@@ -14,10 +14,9 @@ import requests
 from urllib3.exceptions import NewConnectionError
 
 from pipelines import params, web
-from pipelines.errors import LongtailError, Unreachable
+from pipelines.errors import LongtailError
 from pipelines.lm.http_choice import Choice, Unable, Usage
 from pipelines.lm.http_ledger import Ledger, Tokens
-from pipelines.lm.http_servers import Servers
 
 TIMEOUT = (30, 600)  # seconds to connect and to answer
 ATTEMPTS = 8  # of one request; pauses double, to four minutes in all
@@ -29,20 +28,12 @@ UNABLE = (400, 422, 501)  # status codes for what a server can't do
 Result = TypeVar("Result")
 
 
-class Refused(LongtailError):
-    """The server does not answer this client, or does not have this model."""
-
-
 class _Index(msgspec.Struct):
     index: int
 
 
 class _Choices(msgspec.Struct):
     choices: list[msgspec.Raw]
-
-
-class _Stated(msgspec.Struct):
-    model: str | None = None
 
 
 class _Used(msgspec.Struct):
@@ -67,11 +58,8 @@ class CompletionsClient(web.Client):
         chat: bool = False,
         decode: Callable[[Sequence[int]], str] = str,
     ) -> None:
-        urls = dict.fromkeys(url.rstrip("/") for url in (settings.url, *settings.urls))  # each once
-        super().__init__(settings.concurrency * len(urls), TIMEOUT)
-        self._servers = Servers(urls, settings.concurrency)
-        self._path, self.chat = ("/chat" if chat else "") + "/completions", chat
-        self.url = settings.url.rstrip("/") + self._path  # under it answers are kept, whichever server gave them
+        super().__init__(settings.concurrency, TIMEOUT)
+        self.chat, self.url = chat, settings.url.rstrip("/") + ("/chat" if chat else "") + "/completions"
         self._name, self._model, self._settings, self._key = name, model, settings, key
         self.session.auth = self._sign  # set even without a key: requests would look for one in ~/.netrc
         self._decode = decode
@@ -184,39 +172,22 @@ class CompletionsClient(web.Client):
         return [placed[i] for i in range(len(prompts))]
 
     def _post(self, prompts: list, probe: bool, fields: dict) -> requests.Response:
-        """The answer of the least busy server. Raises Unable or LongtailError where it refuses.
-
-        Where there are several, one that does not answer, refuses this model, or states another one, is left out.
-        """
-        while True:
-            with self._servers.least_busy(self.go_on) as server:
-                try:
-                    answer = self._post_to(server + self._path, prompts, probe, fields)
-                    other = self._servers.states(_stated(answer))
-                    if other is None:
-                        return answer
-                    problem = LongtailError(f"{server}: serves {_stated(answer)}, where another server serves {other}")
-                except (Unreachable, Refused) as error:
-                    problem = error
-            if not self._servers.leave_out(server, problem):
-                raise problem
-
-    def _post_to(self, url: str, prompts: list, probe: bool, fields: dict) -> requests.Response:
+        """The server's answer. Raises Unable or LongtailError where it refuses."""
         statuses: list[int] = []
         try:
             answer = self.send(
                 "POST",
-                url,
+                self.url,
                 json=self._body(prompts if len(prompts) > 1 else prompts[0], fields),  # some refuse a list of one
                 check=self._check,
-                attempts=PROBE_ATTEMPTS if probe or self._servers.several else ATTEMPTS,
+                attempts=PROBE_ATTEMPTS if probe else ATTEMPTS,
                 hooks={"response": lambda answer, **_: statuses.append(answer.status_code)},
             )
             if answer.status_code == 200:
                 return answer
-            kind = Unable if answer.status_code in UNABLE else Refused
+            kind = Unable if answer.status_code in UNABLE else LongtailError
             hint = "; set LONGTAIL_API_KEY" if answer.status_code in (401, 403) else ""
-            raise kind(f"{web.refusal(answer, url)}{hint}")
+            raise kind(f"{web.refusal(answer, self.url)}{hint}")
         except LongtailError as error:
             if probe and statuses[-1:] == [500]:  # some say so of what they can't do
                 raise Unable(str(error)) from None
@@ -237,12 +208,11 @@ class CompletionsClient(web.Client):
         if isinstance(prompts, str) or isinstance(prompts[0], int):  # a single prompt stands there without a list
             prompts = [prompts]
         most = Tokens(sum(map(max_tokens_of, prompts)) + TEMPLATE * self.chat, body["max_tokens"] * len(prompts))
-        server = url.removesuffix(self._path)
-        number, wait = self._ledger.enter(most, server)
+        number, wait = self._ledger.enter(most)
         while number is None:
             self.pause(wait)
             self.go_on()
-            number, wait = self._ledger.enter(most, server)
+            number, wait = self._ledger.enter(most)
         try:
             answer = super()._once(method, url, **request)
         except requests.ConnectionError as error:
@@ -273,14 +243,6 @@ def _used(answer: requests.Response, most: Tokens) -> Tokens:
     except web.BROKEN:
         return most
     return Tokens(usage.prompt_tokens, usage.completion_tokens)
-
-
-def _stated(answer: requests.Response) -> str | None:
-    """The model that an answer says it is of."""
-    try:
-        return msgspec.json.decode(answer.content, type=_Stated).model
-    except web.BROKEN:
-        return None
 
 
 def _decoded(raw: bytes, kind: type, url: str):

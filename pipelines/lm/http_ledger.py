@@ -52,20 +52,19 @@ class Ledger(Kept):
         with self._writing():
             self._db.executemany("INSERT OR REPLACE INTO asked VALUES (?, ?, ?, ?)", rows)
 
-    def enter(self, most: Tokens, server: str | None = None) -> tuple[int | None, float]:
-        """Enter a request to `server` (the first one) that takes at most `most` tokens; returns its number and 0.
+    def enter(self, most: Tokens) -> tuple[int | None, float]:
+        """Enter a request that takes at most `most` tokens; returns its number and 0.
 
         If it would pass the server's limit per minute, it is not entered: returns None and the seconds to wait. Raises
         LongtailError where its cost may pass `max_cost`.
         """
-        limited = f"{server or self._server.url} {self._model.partition(' ')[2]}"
         requests = self._server.requests_per_minute or math.inf
         tokens = self._server.tokens_per_minute or math.inf
         with self._writing():
             now = time.time()
             self._db.execute("DELETE FROM recent WHERE at < ?", (now - MINUTE,))
             requests_before, tokens_before, first = self._db.execute(
-                "SELECT count(*), total(tokens), min(at) FROM recent WHERE model = ?", (limited,)
+                "SELECT count(*), total(tokens), min(at) FROM recent WHERE model = ?", (self._model,)
             ).fetchone()
             too_many = requests_before >= requests or tokens_before + sum(most) > tokens
             if requests_before and too_many:  # a request too large for a minute is sent alone
@@ -77,7 +76,7 @@ class Ledger(Kept):
                     f"request may cost {self._cost(most):.4g}; raise it to go on, all answers so far are kept"
                 )
             self._add(most, requests=1)
-            row = (limited, now, sum(most))
+            row = (self._model, now, sum(most))
             return self._db.execute("INSERT INTO recent (model, at, tokens) VALUES (?, ?, ?)", row).lastrowid, 0.0
 
     def correct(self, number: int, most: Tokens, used: Tokens) -> None:
