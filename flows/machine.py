@@ -10,8 +10,8 @@ from typing import NamedTuple
 import psutil
 
 from flows.model_folders import Encoder, LanguageModel
-from pipelines.lsr import speed, workload
 from pipelines.params import Compute, Ways
+from pipelines.plan import amounts, speeds
 
 GIB = 1 << 30
 TOKENS = 128  # of a document
@@ -29,13 +29,13 @@ def this_machine() -> Machine:
     import torch
 
     gpu = torch.cuda.is_available()
-    operations = speed.matrix_products(1, "cuda" if gpu else "cpu", False)
+    operations = speeds.matrix_products(1, "cuda" if gpu else "cpu", False)
     return Machine(os.cpu_count() or 1, psutil.virtual_memory().total, gpu, operations)
 
 
-def answers(parts: dict, retrievers: Sequence[str], answer: dict, top_k: int) -> workload.Reading:
+def answers(parts: dict, retrievers: Sequence[str], answer: dict, top_k: int) -> amounts.Reading:
     """What all methods ask a language model, at most; `answer` is the profile's section, `top_k` REPLUG's documents."""
-    return workload.answers(
+    return amounts.answers(
         SimpleNamespace(
             parts=SimpleNamespace(**parts),
             ways=Ways(
@@ -50,23 +50,22 @@ def answers(parts: dict, retrievers: Sequence[str], answer: dict, top_k: int) ->
     )
 
 
-def answer_hours(asked: workload.Reading, lms: Sequence[LanguageModel], compute: dict, machine: Machine) -> float:
+def answer_hours(asked: amounts.Reading, lms: Sequence[LanguageModel], compute: dict, machine: Machine) -> float:
     """Hours on the clock for all language models' answers, as `longtail plan` counts them; `compute` is the section."""
     settings = _compute(compute)
-    of_process = speed.SHARE * machine.operations * (1 if machine.gpu else settings.threads)
+    of_process = speeds.SHARE * machine.operations * (1 if machine.gpu else settings.threads)
     seconds = [2.0 * tokens * lm.parameters / of_process for lm in lms for tokens in asked.stages]
-    return speed.together(seconds, speed.side_by_side(settings, machine.gpu, machine.cores)) / 3600
+    return speeds.together(seconds, speeds.side_by_side(settings, machine.gpu, machine.cores)) / 3600
 
 
 def embedding_hours(
     corpora: Sequence[str], files: dict, encoder: Encoder, compute: dict, machine: Machine
 ) -> tuple[int, float]:
     """How many documents the corpora have, and the hours to embed them, as `longtail plan` counts them."""
-    documents = sum(workload.documents_in(files[corpus])[0] for corpus in corpora)
-    shape = speed.read_shape(encoder.folder / "config.json")
-    operations = shape.operations(TOKENS) if shape else 2.0 * encoder.parameters
-    processes = speed.embedding_processes(_compute(compute), machine.gpu, machine.cores)
-    return documents, documents * TOKENS * operations / (speed.SHARE * machine.operations * processes) / 3600
+    documents = sum(amounts.documents_in(files[corpus])[0] for corpus in corpora)
+    processes = speeds.embedding_processes(_compute(compute), machine.gpu, machine.cores)
+    operations = 2.0 * encoder.parameters * documents * TOKENS
+    return documents, operations / (speeds.SHARE * machine.operations * processes) / 3600
 
 
 def _compute(section: dict) -> Compute:

@@ -166,29 +166,15 @@ def init(
 
 def plan(
     profile: Annotated[str | None, typer.Option(help="Plan for this profile; params.yaml stays as it is.")] = None,
-    device: Annotated[str | None, typer.Option(help="Plan for a cluster of this GPU, such as a100-80.")] = None,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="Plan for a cluster of processes as fast as here.")
-    ] = False,
-    price: Annotated[float | None, typer.Option(min=0, help="Of an hour of one worker, with either of these.")] = None,
 ) -> None:
-    """Say what a run will take. By params.yaml: weights to download, tokens, hours here, memory, disk, cost.
-
-    With --device or --measure: hours and money by the number of workers, what takes longest, and a worker's memory.
-    """
+    """Say what a run will take. By params.yaml: weights to download, tokens, hours here, memory, disk, cost."""
     import yaml
 
     from flows import profiles
-    from pipelines.lsr import cluster_plan, plan
+    from pipelines.plan import forecast
 
-    if device and measure:
-        raise LongtailError("--measure: times this machine, expected no --device beside it; name one of them")
-    if price is not None and not (device or measure):
-        raise LongtailError("--price: is that of a worker's hour, expected --device or --measure with it")
-    gpu = cluster_plan.device(device) if device else None
     values = yaml.safe_load(profiles.compose(profile)) if profile else params_file.read()
-    params = plan.read(values)
-    for line in cluster_plan.forecast(params, gpu, price) if gpu or measure else plan.forecast(params):
+    for line in forecast.forecast(values):
         terminal.show(line)
 
 

@@ -54,7 +54,7 @@ def test_the_popqa_papers_set_up(composed):
 
 
 def test_the_replug_papers_set_up(composed):
-    """REPLUG, sections 3.1, 5, 6.1 and 7.2; LSR's numbers are in tests/lsr/test_plan.py."""
+    """REPLUG, sections 3.1, 5, 6.1 and 7.2; LSR's numbers are in tests/plan/test_forecast.py."""
     params = composed["paper-replug"]
     assert params.parts.question_sets == params.parts.knowledge == params.parts.rules == []
     assert params.parts.scored == ["pile", "wikitext"]
