@@ -17,7 +17,7 @@ RUNS = shards.SCRATCH / "landed"  # <profile>-<number>.lock, the dvc.lock of eac
 KEPT = 20  # of a profile
 LAST = "landed"  # the name of the last one that is not of the data at hand
 REPORT = "data/report"
-WANTED = (REPORT, "data/predictions", "data/questions")
+WANTED = (REPORT, "data/analyses", "data/predictions", "data/questions", "data/metrics/adaptive.json")
 HASH = re.compile(r"([0-9a-f]{2})([0-9a-f]{30}(?:\.dir)?)")
 
 
@@ -34,10 +34,10 @@ def keep(profile: str, lock: Path = Path("dvc.lock")) -> None:
 
 
 def restore(old: str, profile: str, into: Path) -> str:
-    """Lay the report, the answers and the questions of an earlier run into a folder, as links; returns the run's name.
+    """Lay an earlier run's report, tables, answers and questions into a folder, as links; returns the run's name.
 
     `old` is a release's folder, a run that landed, LAST, or a commit. Raises LongtailError where it is none of them, or
-    where DVC's cache lacks its report. Answers and questions that the cache lacks are left out.
+    where DVC's cache lacks its report. Others that the cache lacks are left out.
     """
     from dvc.repo import Repo
 

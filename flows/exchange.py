@@ -17,9 +17,9 @@ DIFFERENCE = Path(".longtail/difference")
 def diff(
     old: Annotated[Path, typer.Argument(help="popqa.parquet, a file in the published format, or its folder.")],
     new: Annotated[Path, typer.Argument(help="The later release, in the same forms.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for both files, in place of .longtail/difference.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the tables, in place of .longtail/difference.")] = None,
 ) -> None:
-    """Compare two releases of PopQA. Questions added and gone, other answers, popularity moved; as table and page."""
+    """Compare two releases of PopQA. Questions added and gone, other answers, popularity moved; as tables."""
     from pipelines.release.difference import write_difference
 
     params = params_file.load("compute", "ingest")
@@ -27,7 +27,7 @@ def diff(
     terminal.check_folder(out)
     for line in write_difference(old, new, out, ingest=params.ingest, threads=params.compute.threads):
         terminal.show(line)
-    terminal.show(f"the page: {out / 'index.html'}; the tables: difference.parquet and changed.parquet beside it")
+    terminal.show(f"each question: {out / 'difference.parquet'}; answers with nothing in common: changed.parquet")
 
 
 def release(

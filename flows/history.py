@@ -56,7 +56,7 @@ def write() -> Iterator[str]:
     from pipelines.report import history_page
 
     chosen = params_file.load("profile")
-    yield from history_page.write(runs(), chosen.profile, terminal.HISTORY.parent)
+    yield from history_page.write_history(runs(), chosen.profile, terminal.HISTORY.parent)
 
 
 def _bytes(stages: Collection[graph.Stage]) -> Counter[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import tempfile
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,7 +19,8 @@ from pipelines.errors import LongtailError
 
 REPRODUCTION = Path("data/reproduction/reproduction.md")  # of the run at hand; git and DVC leave it alone
 PUBLISHED_REPRODUCTION = Path("docs/reproduction.md")
-MOVED = Path(".longtail/moved")
+MOVED = Path(".longtail/moved.csv")
+SHOWN = 20  # figures that moved, on the terminal
 ATTRIBUTION = Path(".longtail/attribution.html")
 RETRIEVERS = (
     "bm25, dense (the main retriever untuned), lsr (tuned, the default if it is), hybrid (bm25 and dense), reranked; "
@@ -179,16 +181,31 @@ def report(
         raise LongtailError(f"{terminal.REPORT}: no such file; `longtail run` writes it")
     file = terminal.REPORT
     if compare:
-        from flows import earlier
-        from pipelines.params import Params
-        from pipelines.report import moved
-
-        chosen, file = params_file.load(*Params.model_fields), MOVED / "index.html"
-        with tempfile.TemporaryDirectory() as folder:
-            name = earlier.restore(compare, chosen.profile, Path(folder))
-            for line in moved.compare(Path(folder), name, Path("data"), MOVED, chosen):
-                terminal.show(line)
+        file = MOVED
+        for line in _compared(compare):
+            terminal.show(line)
     _made(file, show)
+
+
+def _compared(earlier_run: str) -> Iterator[str]:
+    """Write what moved since an earlier run to MOVED; yields lines for a terminal."""
+    from flows import earlier
+    from pipelines import shards
+    from pipelines.params import Params
+    from pipelines.report import compare_runs, csv_files
+
+    chosen = params_file.load(*Params.model_fields)
+    with tempfile.TemporaryDirectory() as folder:
+        name = earlier.restore(earlier_run, chosen.profile, Path(folder))
+        lines, changes = compare_runs.compare_runs(Path(folder), Path("data"), chosen)
+    with shards.atomic(MOVED) as file:
+        file.write_text(csv_files.to_csv(csv_files.inert(compare_runs.as_table(changes))), encoding="utf-8")
+    yield from lines
+    if moved := [change for change in changes if change.moved]:
+        yield f"before is {name}; {compare_runs.ORDER}"
+        yield from csv_files.to_lines(compare_runs.as_table(moved[:SHOWN]))
+    if moved[SHOWN:]:
+        yield f"and {len(moved) - SHOWN:,} more"
 
 
 def _made(page: Path, show: bool) -> None:

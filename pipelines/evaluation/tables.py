@@ -1,4 +1,4 @@
-"""The tables that the stage `analyse` writes: the columns of each, and how rows (dicts) are written and read.
+"""The tables that the stage `analyse` writes: the columns of each, how these are shown, and how rows are kept.
 
 A column of `Interval`s takes three in the Parquet file: <name>, <name>_low and <name>_high, null if there was nothing
 to measure.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -88,6 +89,45 @@ TABLES: dict[str, dict[str, type]] = {
     | {f"{dataset}_{what}": Interval for dataset in catalogue.names("answered") for what in ("recall_at_1", "word")}
     | {"real_recall_at_1": Interval, "real_recall_at_10": Interval},
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Column:
+    """How a column is shown: what it is called, what its values are, and the rule of being right that they follow."""
+
+    label: str
+    unit: str = ""  # share: of questions, in per cent; points: a difference of shares; name: of a method, corpus, ...
+    rule: str = ""
+
+
+COLUMNS = {  # of these tables and others; a column that is not here is called by its name
+    "dataset": Column("questions of", "name"),
+    "lm": Column("language model"),
+    "method": Column("answered", "name"),
+    "against": Column("less", "name"),
+    "corpus": Column("corpus", "name"),
+    "retriever": Column("documents", "name"),
+    "relation": Column("relation", "relation"),
+    "substring": Column("substring", "share", "substring"),
+    "word": Column("word", "share", "word"),
+    "gain": Column("change", "points", "substring"),
+    "gain_word": Column("change, word", "points", "word"),
+    "recall": Column("recall", "share"),
+    "recall_gain": Column("recall", "points"),
+    "closed_book": Column("closed-book", "share", "substring"),
+    "closed_book_word": Column("closed-book, word", "share", "word"),
+    "augmented": Column("augmented", "share", "substring"),
+    "augmented_word": Column("augmented, word", "share", "word"),
+    "tail_gain": Column("gain in the tail", "points"),
+    "accuracy": Column("accuracy", "share"),
+    "retrieved": Column("retrieves", "share"),
+}
+NUMBERED = {"k", "decile", "bin", "least", "most"}  # columns of numbers that name a row, as texts do
+
+
+def column(name: str) -> Column:
+    """How a column is shown."""
+    return COLUMNS.get(name) or Column(name.replace("_", " "))
 
 
 def write(folder: Path, name: str, rows: Iterable[dict]) -> None:

@@ -1,4 +1,4 @@
-"""Compare two releases of PopQA: questions, answers and popularity that changed, as a table and as a page.
+"""Compare two releases of PopQA: questions, answers and popularity that changed, as tables.
 
 Popularity depends on time (PopQA, limitations), so a release for a new month is compared with the one before. The same
 triple (subject, relation, object) is the same question.
@@ -15,7 +15,8 @@ from pipelines import database, params, parquet, shards
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.relations import BY_NAME
-from pipelines.release import difference_page
+from pipelines.report import csv_files
+from pipelines.report.page import Table, named
 from pipelines.sources.rejects import Rejects
 
 FILES = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # the first of them that a release's folder has is read
@@ -39,6 +40,7 @@ SELECT *, change = 'kept' AND len(answers_added) + len(answers_gone) > 0 AS othe
     change = 'kept' AND old_question != new_question AS reworded,
     change = 'kept' AND old_s_pop IS DISTINCT FROM new_s_pop AS moved
 FROM compared"""
+HEAD = ("relation", "old", "new", "added", "gone", "other answers", "reworded", "popularity moved", "median ratio")
 CONCERNED = "change != 'kept' OR other_answers OR reworded OR moved"
 # A subject's answers by relation, of however many questions: when its object changes, so does the triple.
 CHANGED = """WITH {}
@@ -56,7 +58,7 @@ WHERE NOT list_has_any(old.answers, new.answers)""".format(
 
 
 def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, threads: int) -> list[str]:
-    """Write difference.parquet, changed.parquet and index.html into the folder `out`; returns a summary's lines.
+    """Write difference.parquet and changed.parquet into the folder `out`; returns a summary's lines.
 
     changed.parquet has the subjects and relations that both ask about without an answer in common: what was right is
     wrong now.
@@ -68,15 +70,10 @@ def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, 
         heads = [_load(db, name, path, ingest) for name, path in (("old", old), ("new", new))]
         db.execute(f"CREATE TEMP TABLE compared AS {COMPARED}")
         counts = count(db)
-        with (
-            shards.atomic(out / "difference.parquet") as table,
-            shards.atomic(out / "changed.parquet") as changed,
-            shards.atomic(out / "index.html") as page,
-        ):
+        with shards.atomic(out / "difference.parquet") as table, shards.atomic(out / "changed.parquet") as changed:
             database.write(db, f"SELECT * FROM compared WHERE {CONCERNED} ORDER BY {KEY}", table)
             database.write(db, f"{CHANGED} ORDER BY relation, s_uri", changed)
             replaced = parquet.metadata(changed).num_rows
-            page.write_text(difference_page.page_of(db, heads, counts), encoding="utf-8")
     return [*(f"{name}: {head}" for name, head in zip(("old", "new"), heads, strict=True)), *_summary(counts, replaced)]
 
 
@@ -150,8 +147,6 @@ def _summary(counts: pa.Table, replaced: int) -> list[str]:
         lines.append(
             "popularity, new to old: median {median:.2f}, 90 % from {low:.2f} to {high:.2f}".format_map(everything)
         )
-    changed = [row for row in relations if row["added"] or row["gone"] or row["answers"]]
-    return lines + [
-        "  {relation:6} {added:,} added, {gone:,} gone, {answers:,} with other answers".format_map(row)
-        for row in changed
-    ]
+    names = ("old", "new", "added", "gone", "answers", "reworded", "moved", "median")
+    rows = [[named(row["relation"]), *(row[name] for name in names)] for row in relations]
+    return [*lines, *csv_files.to_lines(Table("relations", "", HEAD, rows))] if rows else lines

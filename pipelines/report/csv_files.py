@@ -1,16 +1,17 @@
-"""Tables as CSV files, with plain numbers, and harmless to spreadsheets."""
+"""Tables as CSV files, with plain numbers, and harmless to spreadsheets; and as lines for a terminal."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 from pipelines.intervals import Interval
-from pipelines.report.page import Percent, Table
+from pipelines.report.page import Percent, Table, show
 
 FORMULA = tuple("=+-@\t\r")  # what a formula begins with
 
@@ -42,6 +43,16 @@ def inert(table: Table) -> Table:
         return f"'{cell}" if isinstance(cell, str) and cell[:1] in FORMULA and cell else cell
 
     return replace(table, head=[*map(text, table.head)], rows=[[*map(text, row)] for row in table.rows])
+
+
+def to_lines(table: Table) -> Iterator[str]:
+    """The table for a terminal: its head and a line for each row, with numbers to the right."""
+    digits, numeric = table.digits, table.numeric
+    rows = [[show(cell, digits=n) for cell, n in zip(row, digits, strict=True)] for row in table.rows]
+    widths = [max(map(len, column)) for column in zip(table.head, *rows, strict=True)]
+    for row in (table.head, *rows):
+        cells = (f"{cell:{'>' if right else '<'}{n}}" for cell, right, n in zip(row, numeric, widths, strict=True))
+        yield "  ".join(cells).rstrip()
 
 
 def _three(value: Any) -> tuple[str, str, str]:

@@ -14,7 +14,6 @@ from html import escape
 from types import MappingProxyType
 
 from pipelines import neutral
-from pipelines.report.marks import Before
 
 WIDE, NARROW = 760, 350  # pixels; the page shows one of the two, at its own size
 SIZE = {WIDE: 13.0, NARROW: 12.0}  # of the letters, pixels
@@ -115,15 +114,10 @@ def _step(least: float) -> float:
 
 
 class Canvas:
-    """A drawing `width` pixels wide, whose parts become SVG; `slots` has the place of each series in PALETTE.
+    """A drawing `width` pixels wide, whose parts become SVG; `slots` has the place of each series in PALETTE."""
 
-    `before` are the values of an earlier run.
-    """
-
-    def __init__(
-        self, width: int, slots: Mapping[str, int] = MappingProxyType({}), before: Before = MappingProxyType({})
-    ) -> None:
-        self.width, self.size, self.slots, self.before = width, SIZE[width], slots, before
+    def __init__(self, width: int, slots: Mapping[str, int] = MappingProxyType({})) -> None:
+        self.width, self.size, self.slots = width, SIZE[width], slots
         self.parts: list[str] = []
 
     def length(self, text: str) -> float:
@@ -157,25 +151,12 @@ class Canvas:
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
         self.parts.append(f'<path d="{_d(points)}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>')
 
-    def faint(self, points: Sequence[tuple[float, float]], slot: int, tips: Sequence[Sequence[str]]) -> None:
-        """A thin pale line of an earlier run, with small points that say what they are."""
-        if points:
-            style = 'stroke-width="1.25" stroke-opacity=".55"'
-            self.parts.append(f'<path d="{_d(points)}" fill="none" stroke="{PALETTE[slot]}" {style}/>')
-        for (x, y), tip in zip(points, tips, strict=True):
-            self._mark(f"M{_n(x)} {_n(y)}m-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0-5 0", PALETTE[slot], tip)
-
     def area(self, points: Sequence[tuple[float, float]], colour: str, opacity: float) -> None:
         self.parts.append(f'<path d="{_d(points)}z" fill="{colour}" fill-opacity="{opacity:g}"/>')
 
     def marker(self, x: float, y: float, slot: int, tip: Sequence[str] = ()) -> None:
         """One of MARKERS; `tip` are lines that the page shows on hover: series, place and value."""
         self._mark(f"M{_n(x)} {_n(y)}{MARKERS[slot]}", PALETTE[slot], tip)
-
-    def ring(self, x: float, y: float, colour: str) -> None:
-        """A circle around a marker."""
-        d = f"M{_n(x - 7.5)} {_n(y)}a7.5 7.5 0 1 0 15 0a7.5 7.5 0 1 0-15 0"
-        self.parts.append(f'<path d="{d}" fill="none" stroke="{colour}" stroke-width="1.5"/>')
 
     def box(self, x: float, y: float, width: float, height: float, colour: str, tip: Sequence[str] = ()) -> None:
         if height < 0:
@@ -217,7 +198,7 @@ class Canvas:
 
 
 def y_axis(
-    canvas: Canvas, top: float, values: Sequence[float], y: str, height: float = 0, log: bool = False
+    canvas: Canvas, top: float, values: Sequence[float], y: str, height: float = 0
 ) -> tuple[float, float, float, Scale]:
     """The y axis with its name above: left, top and bottom of the plot, and the scale."""
     if y:
@@ -226,7 +207,7 @@ def y_axis(
             canvas.text(2, top, words, fill=SOFT)
     top += 0.9 * canvas.size
     bottom = top + (height or HEIGHT[canvas.width])
-    scale = (logarithmic if log else linear)(values, bottom, top)
+    scale = linear(values, bottom, top)
     return max(canvas.length(text) for _, text in scale.ticks) + 11, top, bottom, scale
 
 

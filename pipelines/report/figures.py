@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from dataclasses import replace
 
 import numpy as np
 
 from pipelines.intervals import Interval
-from pipelines.report import colours, marks
+from pipelines.report import colours
 from pipelines.report.drawing import (
     DASHES,
-    INK,
     NARROW,
     PALETTE,
     WIDE,
@@ -33,7 +32,6 @@ BINS = 30
 MARKS = 60  # of a curve at most: the points that say their numbers
 EDGE = 16  # pixels beside a plot for half of a tick's text
 LEAST = 7  # pixels of an upright bar; thinner bars lie down
-BEFORE = "before"  # ends the name of a series of an earlier run
 
 
 def lines(
@@ -45,35 +43,39 @@ def lines(
     caption: str,
     log_x: bool = False,
     zero: bool = False,
+    places: Sequence[str] = (),
 ) -> Figure:
     """Each series a line with its intervals as a band; `zero` draws the line of no difference.
 
-    The text for who can't see it (`alt`) has the first and the last value of each line.
+    Where `places` have names, such as months, an x value is the number of one. The text for who can't see it (`alt`)
+    has the first and the last value of each line.
     """
+
+    def said(place: float) -> str:
+        return places[int(place)] if places else show(place)
+
     known = {
         key: [(place, f) for place, f in zip(places, figures, strict=True) if math.isfinite(f.value)]
         for key, (places, figures) in series.items()
     }
     ends = "; ".join(
-        f"{label(key)}: {show(float(points[0][1].value))} at {show(points[0][0])} to "
-        f"{show(float(points[-1][1].value))} at {show(points[-1][0])}"
+        f"{label(key)}: {show(float(points[0][1].value))} at {said(points[0][0])} to "
+        f"{show(float(points[-1][1].value))} at {said(points[-1][0])}"
         for key, points in known.items()
         if points
     )
-    places = [place for points in known.values() for place, _ in points]
+    everywhere = [place for points in known.values() for place, _ in points]
     values = [value for points in known.values() for _, f in points for value in (f.value, f.low, f.high)]
 
     def draw(canvas: Canvas) -> float:
         top = canvas.legend([(label(key), canvas.slots[key]) for key in series], 0)
-        before = {key: marks.placed(canvas.before.get(label(key), {})) for key in series}
-        earlier = [f.value for points in before.values() for _, f in points]
-        left, top, bottom, up = y_axis(canvas, top, [*values, *earlier, *([0.0] if zero else [])], y)
-        ends, everywhere = (left + 8, canvas.width - 10), [*places, *(p for of in before.values() for p, _ in of)]
+        left, top, bottom, up = y_axis(canvas, top, [*values, *([0.0] if zero else [])], y)
+        ends = left + 8, canvas.width - 10
         across = logarithmic(everywhere, *ends) if log_x else linear(everywhere, *ends, tight=True)
+        if places:
+            every = math.ceil(len(places) * (canvas.length(places[0]) + 12) / (ends[1] - ends[0]))
+            across = replace(across, ticks=[(i, name) for i, name in enumerate(places) if i % every == 0])
         grid(canvas, across, up, left, zero)
-        for key, points in before.items():
-            tips = [(f"{label(key)}, {BEFORE}", show(place), show(f)) for place, f in points]
-            canvas.faint([(across(place), up(f.value)) for place, f in points], canvas.slots[key], tips)
         for key, points in known.items():
             band = [(across(place), up(f.low)) for place, f in points]
             band += [(across(place), up(f.high)) for place, f in reversed(points)]
@@ -86,10 +88,10 @@ def lines(
             for place, f in points:
                 if len(points) == 1:
                     canvas.line(across(place), up(f.low), across(place), up(f.high), PALETTE[canvas.slots[key]], 1.5)
-                canvas.marker(across(place), up(f.value), canvas.slots[key], (label(key), show(place), show(f)))
+                canvas.marker(across(place), up(f.value), canvas.slots[key], (label(key), said(place), show(f)))
         return x_name(canvas, x, bottom, left)
 
-    return draw_figure(name, series, draw, x, caption, f"Line chart of {y} by {x}. {ends}.", over=True)
+    return draw_figure(name, series, draw, x, caption, f"Line chart of {y} by {x}. {ends}.")
 
 
 def bars(
@@ -117,7 +119,7 @@ def bars(
         return (upright if fits else lying)(canvas, top)
 
     def upright(canvas: Canvas, top: float) -> float:
-        left, top, bottom, up = y_axis(canvas, top, [*values, *marks.values(canvas.before), 0.0], y)
+        left, top, bottom, up = y_axis(canvas, top, [*values, 0.0], y)
         across = Scale(0, len(groups), left, canvas.width - 4, [(i + 0.5, group) for i, group in enumerate(groups)])
         grid(canvas, across, up, left, True, rules=False)
         width = min(46, 0.84 * (across(1) - across(0)) / len(series))
@@ -128,16 +130,13 @@ def bars(
                     tip = (label(key), groups[i], show(f))
                     canvas.box(at + 1, up(0), width - 2, up(f.value) - up(0), PALETTE[canvas.slots[key]], tip)
                     error_bar(canvas, (at + width / 2, up(f.low)), (at + width / 2, up(f.high)))
-                if f := canvas.before.get(label(key), {}).get(groups[i]):
-                    tip = (f"{label(key)}, {BEFORE}", groups[i], show(f))
-                    canvas.box(at - 1, up(f.value) - 1.5, width + 2, 3, INK, tip)
         return bottom + 2 * canvas.size
 
     def lying(canvas: Canvas, top: float) -> float:
         longest = max(canvas.length(group) for group in groups)
         beside = longest < 0.3 * canvas.width
         left, height = (longest + 8 if beside else EDGE), 11
-        across = linear([*values, *marks.values(canvas.before), 0.0], left, canvas.width - 12, zero=True)
+        across = linear([*values, 0.0], left, canvas.width - 12, zero=True)
         head = 4 if beside else 1.6 * canvas.size
         bottom = top + 8 + len(groups) * (head + height * len(series) + 6)
         x_grid(canvas, across, top + 6, bottom)
@@ -152,12 +151,9 @@ def bars(
                     tip = (label(key), group, show(f))
                     canvas.box(across(0), at, across(f.value) - across(0), height - 2, PALETTE[canvas.slots[key]], tip)
                     error_bar(canvas, (across(f.low), at + 4.5), (across(f.high), at + 4.5))
-                if f := canvas.before.get(label(key), {}).get(group):
-                    tip = (f"{label(key)}, {BEFORE}", group, show(f))
-                    canvas.box(across(f.value) - 1.5, at - 1, 3, height, INK, tip)
         return x_name(canvas, y, bottom, left)
 
-    return draw_figure(name, series, draw, "", caption, f"Bar chart of {y}. {numbers}.", over=True)
+    return draw_figure(name, series, draw, "", caption, f"Bar chart of {y}. {numbers}.")
 
 
 def ranges(
@@ -293,19 +289,16 @@ def curves(
 
 
 def draw_figure(
-    name: str, keys: Iterable[str], draw: Callable[[Canvas], float], x: str, caption: str, alt: str, over: bool = False
+    name: str, keys: Iterable[str], draw: Callable[[Canvas], float], x: str, caption: str, alt: str
 ) -> Figure:
-    """The figure that `draw` makes on a wide and on a narrow canvas; `keys` name its series.
-
-    `over` says whether `draw` also draws what an earlier run had.
-    """
+    """The figure that `draw` makes on a wide and on a narrow canvas; `keys` name its series."""
     names = {key: label(key) for key in keys}
 
-    def drawn(chosen: Mapping[str, int], before: marks.Before = MappingProxyType({})) -> tuple[str, str]:
+    def drawn(chosen: Mapping[str, int]) -> tuple[str, str]:
         of_series = {key: chosen[shown] for key, shown in names.items()}
-        wide, narrow = (Canvas(width, of_series, before) for width in (WIDE, NARROW))
+        wide, narrow = (Canvas(width, of_series) for width in (WIDE, NARROW))
         return wide.svg(draw(wide), alt, x), narrow.svg(draw(narrow), alt, x)
 
     series = (*names.values(),)
     svg, narrow = drawn(colours.slots([series]))
-    return Figure(name, svg, caption, alt, narrow, series=series, drawn=drawn, over=over)
+    return Figure(name, svg, caption, alt, narrow, series=series, drawn=drawn)

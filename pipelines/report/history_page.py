@@ -1,141 +1,119 @@
-"""What landed runs made, month by month, as one page (`longtail report --history`), and all their figures as CSV."""
+"""What landed runs made, month by month, as one figure and one table (`longtail report --history`), and as CSV."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipelines import shards
-from pipelines.landings import PART, Landing
-from pipelines.report import by_month, colours, csv_files, history_sections, rendering
-from pipelines.report.by_month import History
-from pipelines.report.page import MATCH, RULES, Link, Percent, Section, Table, label
-from pipelines.report.timeline import changes
+from pipelines import methods, shards
+from pipelines.errors import LongtailError
+from pipelines.intervals import NOTHING, Interval, difference
+from pipelines.landings import PART, WHOLE, Landing
+from pipelines.report import colours, csv_files, figures, rendering
+from pipelines.report.page import RULES, Figure, Link, Percent, Section, Table, by_rule, label
 
-MINUTE = len("2026-10-31 03:00")  # of when a run landed
-MOST = 5  # changes that a sentence names
-TITLE = "Longtail, month by month"
 CSV = "history.csv"
 FOOTER = "Made by longtail report --history from what MLflow recorded of landed runs."
+KINDS = {f"accuracy/{rule}": f"accuracy, {rule}" for rule in RULES} | {  # start of a figure's name (landed.py) -> words
+    "adaptive": "accuracy by the rule",
+    "retrieves": "share that retrieves",
+}
+SIZES = ("questions", "triples", "passages", "bytes")
 HOW = (
-    "A share changed beyond its interval if the 95 % interval of its change from the month before does not touch zero. "
-    "That interval is made of both months' intervals. It is right for other questions each month, and too wide for the "
-    "same questions, so that some real changes are not named. longtail report --compare compares two runs question by "
-    "question."
+    "The last month's change from the month before has an interval, made of both months' intervals. It is right for "
+    "other questions each month, and too wide for the same questions. longtail report --compare compares two runs "
+    "question by question. Thresholds by relation, and the figures of all runs, are in history.csv."
 )
-MAIN = next(iter(RULES))
 
 
-def write(runs: Sequence[Landing], profile: str, out: Path) -> Iterator[str]:
-    """Write index.html and history.csv to `out`, this profile's runs first; yields lines for a terminal."""
-    names = sorted({run.profile for run in runs}, key=lambda name: (name != profile, name))
-    every = [by_month.of(name, runs, f"-{number}" * bool(number)) for number, name in enumerate(names)]
-    counted = [_counted(one) for one in every]
-    shown = colours.same_everywhere(section for one in every for section in _sections(one, len(names) > 1))
-    page = rendering.render(TITLE, " ".join(counted), [], shown, FOOTER)
+def write_history(runs: Sequence[Landing], profile: str, out: Path) -> Iterator[str]:
+    """Write index.html of this profile's runs and history.csv of all; yields lines for a terminal.
+
+    Raises LongtailError where no run of the profile landed.
+    """
+    mine = [run for run in runs if run.profile == profile]
+    if not mine:
+        others = ", ".join(sorted({run.profile for run in runs}))
+        raise LongtailError(f"no run of the profile {profile} has landed, expected one; there are runs of {others}")
+    months = by_month(mine)
+    first, last = next(iter(months)), next(reversed(months))
+    when = f"{len(months)} months, {first} to {last}" if first < last else f"all of one month, {first}"
+    counted = f"{len(mine):,} landed run{'s' * (len(mine) > 1)} of the profile {profile}: {when}."
+    blocks = [*_drawn(mine[-1], months), HOW, _table(months), Link("All figures of all landed runs, as CSV", CSV)]
+    sections = colours.same_everywhere([Section("history", "Month by month", blocks)])
+    page = rendering.render("Longtail, month by month", counted, [], sections, FOOTER)
     with shards.atomic(out) as folder:
         folder.mkdir(parents=True)
         (folder / "index.html").write_text(page, encoding="utf-8")
-        (folder / CSV).write_text(csv_files.to_csv(csv_files.inert(_figures(every))), encoding="utf-8")
-    for one, line in zip(every, counted, strict=True):
-        yield line
-        if len(one.months) > 1:
-            yield _says(one, MAIN)
+        (folder / CSV).write_text(csv_files.to_csv(csv_files.inert(_every_figure(runs))), encoding="utf-8")
+    yield counted
 
 
-def _counted(one: History) -> str:
-    first = next(iter(one.months))
-    if len(one.runs) == 1:
-        return f"One landed run so far of the profile {one.profile}: {first}. Later months will stand beside it."
-    months = f"{len(one.months)} months, {first} to {one.last}" if first < one.last else f"all of one month, {first}"
-    return f"{len(one.runs):,} landed runs of the profile {one.profile}: {months}."
+def by_month(runs: Sequence[Landing]) -> dict[str, Mapping[str, Interval]]:
+    """Month -> figures, in order. A month has its last run of everything, with the parts that landed after that."""
+    months: dict[str, Mapping[str, Interval]] = {}
+    for run in runs:
+        earlier = {} if run.params[PART] == WHOLE else months.get(run.month, {})
+        months[run.month] = earlier | run.figures
+    return dict(sorted(months.items()))
 
 
-def _sections(one: History, several: bool) -> list[Section]:
-    """The sections that a profile has something for; their titles name it if there are `several`."""
-    made = [getattr(history_sections, name)(one) for name in ("accuracy", "rule", "thresholds", "sizes")]
-    shown = [part for part in (_changed(one), *made, _runs(one)) if part.blocks]
-    of = f" ({one.profile})" if several else ""
-    return [replace(part, id=part.id + one.suffix, title=part.title + of) for part in shown]
+def _drawn(last: Landing, months: Mapping[str, Mapping[str, Interval]]) -> list[Figure]:
+    """Accuracy by method, of the last run's main question set and language model; nothing where there is none."""
+    dataset, lm = (last.params.get(name, "").split(",")[0] for name in ("parts.answered", "lms"))
+
+    def draw(rule: str) -> Figure:
+        start = f"accuracy/{rule}/{dataset}/{lm}/"
+        names = {name.removeprefix(start) for of in months.values() for name in of if name.startswith(start)}
+        lines = {
+            method: [(place, of[start + method]) for place, of in enumerate(months.values()) if start + method in of]
+            for method in methods.ordered(names)
+        }
+        return figures.lines(
+            "accuracy",
+            {m: ([p for p, _ in points], [f.times(100) for _, f in points]) for m, points in lines.items()},
+            x="month",
+            y="accuracy, %",
+            places=[*months],
+            caption=f"{label(dataset)}, {lm}: accuracy by method, with Wilson's 95 % intervals.",
+        )
+
+    start = f"accuracy/{next(iter(RULES))}/{dataset}/{lm}/"
+    return [by_rule(draw)] if any(name.startswith(start) for of in months.values() for name in of) else []
 
 
-def _says(one: History, rule: str) -> str:
-    """What changed beyond its interval in the last month."""
-    moved = [
-        f"{what} {by_month.points(change)}"
-        for month, what, *_, change in by_month.moved(one, rule)
-        if month == one.last
-    ]
-    compared = sum(one.last in changes(line) for _, line in by_month.shares(one, rule))
-    named = "; ".join([*moved[:MOST], *([f"and {len(moved) - MOST:,} more"] if moved[MOST:] else [])])
-    return (
-        f"From {one.newest[1]} to {one.last}, {len(moved):,} of {compared:,} shares changed beyond their interval"
-        f"{f': {named}' if moved else ''}. If nothing had changed but the draw of questions, at most about "
-        f"{math.ceil(0.05 * compared):,} would."
-    )
+def _table(months: Mapping[str, Mapping[str, Interval]]) -> Table:
+    """A row for each figure but thresholds, a column for each month, the last one first."""
+    names = sorted({name for of in months.values() for name in of})
+    newest = [*reversed(months)]
+    rows = []
+    for start, words in KINDS.items():
+        for name in (name for name in names if name.startswith(f"{start}/")):
+            dataset, lm, method = name.removeprefix(f"{start}/").split("/", 2)
+            known = [months[month].get(name, NOTHING) for month in newest]
+            change = difference(*known[:2]) if len(known) > 1 else NOTHING
+            of = f"{label(dataset)}, {lm}, {label(method)}"
+            rows.append([words, of, Percent(change, signed=True), *map(Percent, known)])
+    for kind in SIZES:
+        for name in (name for name in names if name.split("/")[0] == kind):
+            sizes = [int(months[month][name].value) if name in months[month] else None for month in newest]
+            rows.append([kind, label(name.partition("/")[2]), None, *sizes])
+    caption = "Shares in per cent and sizes by month, the last month first, and its change from the month before."
+    return Table("history", caption, ["figure", "of", "change", *newest], rows)
 
 
-def _changed(one: History) -> Section:
-    """What changed beyond its interval, in the last month and in those before."""
-    title = "What changed"
-    if len(one.months) == 1:
-        return Section("changed", title)
-    rows = [
-        [rule, month, what, Percent(before), Percent(now), Percent(change, signed=True)]
-        for rule in RULES
-        for month, what, before, now, change in by_month.moved(one, rule)
-    ]
-    caption = "What changed beyond its interval from the month before: shares in per cent, changes in points."
-    head = [MATCH, "month", "share", "month before", "this month", "change"]
-    blocks = [HOW, *([Table(f"changed{one.suffix}", caption, head, rows)] if rows else [])]
-    return Section("changed", title, blocks, says={rule: _says(one, rule) for rule in RULES})
-
-
-def _runs(one: History) -> Section:
-    """Every landed run, also those of a month that has a later one."""
-    start = f"accuracy/{MAIN}"
-    main = one.answered(start)[:1]
-    shown = {
-        f"{start}/{dataset}/{lm}/{method}": method
-        for dataset, lm in main
-        for method in one.lines(f"{start}/{dataset}/{lm}")
+def _every_figure(runs: Sequence[Landing]) -> Table:
+    """Every figure of every landed run, one in a row; `counts` says whether its month has it."""
+    head = ["profile", "month", "landed", "part", "commit", "counts", "figure", "value"]
+    counting = {
+        profile: by_month([run for run in runs if run.profile == profile]) for profile in {r.profile for r in runs}
     }
     rows = [
         [
-            run.landed,
-            run.month,
-            run.params[PART],
-            run.commit or None,
-            any(_counts(one, run, name) for name in run.figures),
+            *(run.profile, run.month, run.landed, run.params[PART], run.commit),
+            *(counting[run.profile][run.month].get(name) is figure, name, figure),
         ]
-        + [Percent(run.figures[name]) if name in run.figures else None for name in shown]
-        for run in reversed(one.runs)
-    ]
-    caption = (
-        "Every run that landed, the last one first; times are in UTC. Of a month, the last run of everything counts, "
-        "with the parts that landed after it."
-    )
-    for dataset, lm in main:
-        caption += f" Accuracies are in per cent (substring), of {lm} on {label(dataset)}."
-    head = ["landed", "month", "part", "commit", "counts", *map(label, shown.values())]
-    every = [] if one.suffix else [Link("All figures of all landed runs, as CSV", CSV)]
-    return Section("runs", "Runs", [*every, Table(f"runs{one.suffix}", caption, head, rows)])
-
-
-def _counts(one: History, run: Landing, name: str) -> bool:
-    """Whether a figure of a run is that of its month."""
-    return one.months[run.month].get(name) is run.figures[name]
-
-
-def _figures(every: Sequence[History]) -> Table:
-    """Every figure of every landed run, one in a row; `counts` says whether its month has it."""
-    head = ["profile", "month", "landed", "part", "commit", "counts", "figure", "value"]
-    rows = [
-        [one.profile, run.month, run.landed, run.params[PART], run.commit, _counts(one, run, name), name, figure]
-        for one in every
-        for run in one.runs
+        for run in runs
         for name, figure in run.figures.items()
     ]
     return Table("history", "", head, rows)

@@ -113,8 +113,8 @@ class Figure:
     """An SVG drawing; `alt` says in words what it shows, `narrow` is the same drawing for a phone.
 
     The reader can choose one of `choices` instead, the same figure of a part; `by` names the parts, such as "relation".
-    `drawn` makes both drawings again, with the place of each of its `series` in the palette, and, of a figure that
-    can be `over` an earlier one, what that had. `rules` has the same figure by the other RULES.
+    `drawn` makes both drawings again, with the place of each of its `series` in the palette. `rules` has the same
+    figure by the other RULES.
     """
 
     name: str
@@ -127,7 +127,6 @@ class Figure:
     series: tuple[str, ...] = ()
     drawn: Callable[..., tuple[str, str]] | None = None
     rules: dict[str, Figure] = field(default_factory=dict)
-    over: bool = False
 
     @property
     def by_rule(self) -> dict[str, Figure]:

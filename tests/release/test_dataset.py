@@ -192,7 +192,6 @@ def test_the_next_release_says_what_changed(made):
     assert "Since 1.0.0, a minor change:" in card_of(second)
     assert moved in card_of(second)
     assert moved in (second / "CHANGELOG.md").read_text(encoding="utf-8")
-    assert "5 questions of 2021-10 (1.0.0/popqa.parquet)" in (second / "difference/index.html").read_text()
     contents.check_sums(second)
 
 

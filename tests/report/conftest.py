@@ -4,16 +4,13 @@ import shutil
 from pathlib import Path
 
 import hostile
-import pyarrow.parquet as pq
 import pytest
-import releases
 import scored_texts
 import small_results
 import systems
 
 from flows import anywhere, terminal
 from pipelines.evaluation import analyse
-from pipelines.release.difference import write_difference
 from pipelines.replug import attribution
 from pipelines.report import attribution_page, write_report
 
@@ -61,12 +58,6 @@ def _pages(root: Path, written: Path, home: Path, spoilt: bool) -> dict[str, Pat
         closed, *others = _predictions(home, spoilt)
         anywhere.thresholds(closed, others, "popQA.tsv")
         anywhere.compare([closed, *others], "popQA.tsv")
-        facts, views = releases.FACTS[1:], releases.VIEWS | {2: 4000}
-        for name, rows in {"old": releases.questions(), "new": releases.questions(facts, views, "2022-10")}.items():
-            (home / "popqa" / name).mkdir(parents=True)
-            pq.write_table(releases.popqa(rows), home / f"popqa/{name}/popqa.parquet")
-        of_both = home / "popqa/old", home / "popqa/new", home / "difference"
-        write_difference(*of_both, ingest=releases.INGEST, threads=1)
         (home / "scored").mkdir()
         patch.chdir(home / "scored")
         params, _ = scored_texts.write(Path())
@@ -74,7 +65,7 @@ def _pages(root: Path, written: Path, home: Path, spoilt: bool) -> dict[str, Pat
             hostile.replace(Path(f"data/corpus/pile/{name}.parquet"), *columns)
         attribution.attribute(params, "pile")
         attribution_page.write(Path("data"), "pile", "tiny", home / "attribution.html")
-    names = ("report", "thresholds", "comparison", "difference")
+    names = ("report", "thresholds", "comparison")
     return {name: home / name / "index.html" for name in names} | {"attribution": home / "attribution.html"}
 
 

@@ -16,7 +16,7 @@ from flows import explorer
 from pipelines.explorer.looked_at import Run
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1440, "height": 900}
-PAGES = ("report", "attribution", "difference", "thresholds", "comparison")
+PAGES = ("report", "attribution", "thresholds", "comparison")
 ACCURACY = "#figure-accuracy-by-popularity-popqa"
 FIGURES = """() => [...document.querySelectorAll("figure svg")].filter((svg) => svg.checkVisibility()).map((svg) => {
     const box = svg.getBoundingClientRect(), figure = svg.closest("figure").id;
@@ -228,9 +228,8 @@ def test_tables_as_files_have_all_that_a_page_of_hostile_labels_cuts(spoilt_file
         ElementTree.parse(svg)
 
 
-@pytest.mark.parametrize("name", [name for name in PAGES if name != "difference"])
+@pytest.mark.parametrize("name", PAGES)
 def test_of_hostile_labels_nothing_runs_nothing_is_asked_for_and_nothing_is_covered(opened, spoilt_files, name):
-    """The page of a difference of hostile labels is in tests/test_hostile.py."""
     text = spoilt_files[name].read_text(encoding="utf-8")
     assert not re.search(hostile.STEERING, text)
     if name != "attribution":

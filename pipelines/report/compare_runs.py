@@ -1,0 +1,169 @@
+"""What moved since an earlier run, as a table: the figures of both, and the interval of each change.
+
+Accuracies are compared question by question, on the questions that both runs asked. Any other figure is compared by its
+two intervals, which is valid, though too careful, for figures of the same questions (`intervals.difference`).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+
+from pipelines import parquet
+from pipelines.answering import answer_files
+from pipelines.evaluation import accuracy, paired, tables
+from pipelines.intervals import Interval, difference, interval
+from pipelines.report.page import RULES, Percent, Table, label, named
+
+COSTS = ("costs", "savings")  # tables that come last
+ORDER = "accuracy over all questions first, costs last, and of each kind the clearest first"
+SAME = "Both runs are identical: every figure, answer and setting that both have is the same."
+SETTINGS = Path("report/tables/settings.csv")
+ADAPTIVE = Path("metrics/adaptive.json")
+
+
+@dataclass(frozen=True)
+class Change:
+    table: str
+    what: str  # the row's texts and the column
+    before: Interval
+    now: Interval
+    change: Interval
+    share: bool  # shown in per cent, the change in points
+    questions: int | None = None  # on which both were compared one by one; None: by their intervals
+
+    @property
+    def moved(self) -> bool:
+        return self.change.sign != 0
+
+    @property
+    def place(self) -> tuple[int, float]:
+        """Where it stands among what moved (ORDER); clear is a change of many half widths of its interval.
+
+        An interval without width is no certainty, but comes of too few questions or of figures without chance.
+        """
+        width = (self.change.high - self.change.low) / 2
+        clear = abs(self.change.value) / width if width > 0 else 0.0
+        return 0 if self.table == "accuracy" else 2 if self.table in COSTS else 1, -clear
+
+
+def compare_runs(old: Path, data: Path, params: SimpleNamespace) -> tuple[list[str], list[Change]]:
+    """(lines on settings and on how many figures moved, the changes); `old` is as `data`, as far as it could be had."""
+    of_answers = [change for dataset in params.parts.answered for change in _paired(dataset, old, data, params)]
+    known = {(change.table, change.what) for change in of_answers}
+    others = [*_of_tables(old, data), *_of_thresholds(old, data, params.thresholds.search)]
+    changes = of_answers + [change for change in others if (change.table, change.what) not in known]
+    changes.sort(key=lambda change: (not change.moved, change.place))
+    settings = [*_settings(old, data)]
+    if not settings and all(change.before == change.now for change in changes):
+        return [SAME], changes
+    moved, chance = sum(change.moved for change in changes), math.ceil(0.05 * len(changes))
+    counted = (
+        f"{moved:,} of {len(changes):,} figures moved beyond their interval. If nothing had changed but the draw of "
+        f"questions, at most about {chance:,} would."
+    )
+    return [*settings, counted], changes
+
+
+def as_table(changes: list[Change]) -> Table:
+    """A row for each change."""
+    head = ["figure", "table", "before", "now", "change", "compared on questions", "moved"]
+    rows = [
+        [one.what, one.table]
+        + [Percent(figure) if one.share else figure for figure in (one.before, one.now)]
+        + [Percent(one.change, signed=True) if one.share else one.change, one.questions, one.moved]
+        for one in changes
+    ]
+    return Table("moved", f"What moved: {ORDER}.", head, rows)
+
+
+def _paired(dataset: str, old: Path, data: Path, params: SimpleNamespace) -> Iterator[Change]:
+    """Accuracy of every method of this run's models that both runs answered by, over all questions and by relation."""
+    asked = [folder / "questions" / dataset / f"{dataset}.parquet" for folder in (data, old)]
+    by_lm = [answer_files.sets(dataset, params.lms, params.retrievers, folder) for folder in (data, old)]
+    for lm in params.lms if asked[1].is_file() else []:
+        mine, theirs = (of_run.get(lm, {}) for of_run in by_lm)
+        shared = [method for method in mine if method in theirs]
+        if not shared:
+            continue
+        read = (
+            accuracy.read(questions, {method: files[method] for method in shared})
+            for questions, files in zip(asked, (mine, theirs), strict=True)
+        )
+        now, before = paired.in_common([*read])
+        groups = {"": np.ones(len(now.ids), bool)} | accuracy.of_relations(now)
+        for relation, rows in groups.items() if len(now.ids) else ():
+            of_both, pairs = (now.take(rows), before.take(rows)), [(method, method) for method in shared]
+            for row in paired.compared(*of_both, pairs, params.seed, params.report.bootstrap):
+                of_row = {"dataset": dataset, "lm": lm, "method": row["method"]} | {"relation": relation}
+                table, everyone = f"accuracy{'_by_relation' * bool(relation)}", np.ones(row["questions"], bool)
+                for rule, column, gain in zip(RULES, ("correct", "word"), ("gain", "gain_word"), strict=True):
+                    shares = [accuracy.share(getattr(r.by_method[row["method"]], column), everyone) for r in of_both]
+                    yield Change(table, _what(of_row, rule), shares[1], shares[0], row[gain], True, row["questions"])
+
+
+def _of_tables(old: Path, data: Path) -> Iterator[Change]:
+    """The figures with an interval that both runs have in the tables of `analyse`."""
+    for name, columns in tables.TABLES.items():
+        figures = [column for column, kind in columns.items() if kind is Interval and "_splits" not in column]
+        files = [folder / f"analyses/{name}.parquet" for folder in (data, old)]
+        if not figures or name.startswith("common_") or not all(file.is_file() for file in files):
+            continue
+        if len({tuple(parquet.schema_of(file).names) for file in files}) > 1:
+            continue  # of another version of Longtail
+        keys = [column for column, kind in columns.items() if kind is str or column in tables.NUMBERED]
+        now, before = (
+            {tuple(row[key] for key in keys): row for row in tables.read(file.parent, name)} for file in files
+        )
+        for key in (key for key in now if key in before):
+            for column in figures:
+                one, two = now[key][column], before[key][column]
+                if math.isfinite(one.value) and math.isfinite(two.value):
+                    share = tables.column(column).unit in ("share", "points")
+                    what = _what(dict(zip(keys, key, strict=True)), column)
+                    yield Change(name, what, two, one, difference(one, two), share)
+
+
+def _of_thresholds(old: Path, data: Path, search: str) -> Iterator[Change]:
+    """What thresholds are worth held out, by the search in use."""
+    if not all((folder / ADAPTIVE).is_file() for folder in (old, data)):
+        return
+    now, before = (json.loads((folder / ADAPTIVE).read_text(encoding="utf-8")) for folder in (data, old))
+    for dataset, by_lm in now.items():
+        for lm, by_method in by_lm.items():
+            for method, found in by_method.items():
+                earlier = before.get(dataset, {}).get(lm, {}).get(method)
+                if not (isinstance(found, dict) and isinstance(earlier, dict) and search in found.keys() & earlier):
+                    continue
+                for figure in ("adaptive", "always", "never", "gain", "retrieved"):
+                    one, two = (interval(of_run[search].get(figure)) for of_run in (found, earlier))
+                    what = _what({"dataset": dataset, "lm": lm, "method": method}, figure)
+                    if math.isfinite(one.value) and math.isfinite(two.value):
+                        yield Change("adaptive", what, two, one, difference(one, two), True)
+
+
+def _what(row: dict, column: str) -> str:
+    """The texts of a row and a column's name."""
+    shown = {"dataset": label, "method": label, "against": label, "retriever": label, "relation": named}
+    texts = [shown.get(key, str)(value) for key, value in row.items() if value not in ("", None)]
+    return ", ".join([*texts, tables.column(column).label])
+
+
+def _settings(old: Path, data: Path) -> Iterator[str]:
+    """The settings that the two runs do not have in common, a line each."""
+    if not all((folder / SETTINGS).is_file() for folder in (old, data)):
+        return
+    now, before = (
+        {row["setting"]: row["value"] for row in csv.DictReader((folder / SETTINGS).open(encoding="utf-8"))}
+        for folder in (data, old)
+    )
+    for key in now | before:
+        if now.get(key) != before.get(key):
+            yield f"setting {key}: {before.get(key, 'none')} before, {now.get(key, 'none')} now"
