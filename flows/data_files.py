@@ -90,7 +90,11 @@ def _kind(file: Path) -> int:
 
 
 def _by_head(file: Path) -> Seen:
-    name, head = file.name, _head(file)
+    name, head = file.name, b""
+    for block in open_blocks(file):
+        head += block[: HEAD - len(head)]
+        if len(head) >= HEAD:
+            break
     first, *lines = head.split(b"\n", 40)
     columns = first.rstrip(b"\r").decode("utf-8", "replace").split("\t")
     if columns == published.COLUMNS:
@@ -110,33 +114,39 @@ def _by_head(file: Path) -> Seen:
     if any(text_documents.TITLE.fullmatch(line) for line in (first, *lines[:4])):
         return Seen("wikitext")
     if Path(name).suffix == ".csv":
-        return _mmlu_csv(file)
+        subject, _, split = file.stem.rpartition("_")
+        return _mmlu(split) if subject in CATEGORIES else Seen("", "a table of no data set")
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
-        return _by_record(file, _first_record(head.decode("utf-8", "ignore")))
+        record = _first_record(head.decode("utf-8", "ignore"))
+        return _by_names(file, [*record], isinstance(record.get("answer"), dict))
     return Seen("", "its beginning is in no layout that is read")
-
-
-def _head(file: Path) -> bytes:
-    head = b""
-    for block in open_blocks(file):
-        head += block[: HEAD - len(head)]
-        if len(head) >= HEAD:
-            break
-    return head
 
 
 def _first_record(text: str) -> dict:
     """The first object of JSON lines or of a list; where it is longer than the text, the keys that are there."""
-    begin = max(text.find("{"), 0)
     try:
-        record = json.JSONDecoder().raw_decode(text, begin)[0]
+        record = json.JSONDecoder().raw_decode(text, max(text.find("{"), 0))[0]
     except (ValueError, RecursionError):
         return dict.fromkeys(re.findall(r'"(\w+)"\s*:', text))
     return record if isinstance(record, dict) else {}
 
 
-def _by_record(file: Path, record: dict) -> Seen:
-    keys = record.keys()
+def _by_columns(file: Path) -> Seen:
+    import pyarrow as pa
+
+    from pipelines import parquet
+
+    try:
+        schema = parquet.schema_of(file)
+    except (LongtailError, OSError):
+        return Seen("", "not a Parquet file")
+    aliases = "answer" in schema.names and pa.types.is_struct(schema.field("answer").type)
+    return _by_names(file, schema.names, aliases)
+
+
+def _by_names(file: Path, names: list[str], aliases: bool) -> Seen:
+    """What a file of records is by their fields; `aliases` says that `answer` is an object, as TriviaQA has it."""
+    keys, words = set(names), f"{file.parent.name}/{file.name}".lower()
     if file.name == TEMPLATES:
         return Seen("entityquestions")
     if {"id", "type", "labels"} <= keys:
@@ -149,57 +159,22 @@ def _by_record(file: Path, record: dict) -> Seen:
         test = file.name.endswith(".test.json")
         return Seen("entityquestions") if test else Seen("", "of EntityQuestions, only P*.test.json is read")
     if "question" in keys and keys & {"answer", "golden_answers"}:
-        return _questions(file, record.get("answer"))
-    if "text" in keys:
-        return _text(file, set(keys))
-    return Seen("", f"JSON with {', '.join(sorted(keys)[:6]) or 'nothing'}, which is the layout of no data set")
-
-
-def _by_columns(file: Path) -> Seen:
-    import pyarrow as pa
-
-    from pipelines import parquet
-
-    try:
-        schema = parquet.schema_of(file)
-    except (LongtailError, OSError):
-        return Seen("", "not a Parquet file")
-    columns = set(schema.names)
-    if {"question", "subject", "choices", "answer"} <= columns:
-        return _mmlu(split_of(file))
-    if "question" in columns and columns & {"answer", "golden_answers"}:
-        with_aliases = "answer" in columns and pa.types.is_struct(schema.field("answer").type)
-        return _questions(file, {} if with_aliases else None)
-    if columns == {"text"}:  # a line in each row, as the Hub has WikiText
-        return Seen("wikitext" if "wikitext" in str(file).lower() else "pile")
-    if "text" in columns:
-        return _text(file, columns)
-    return Seen("", f"Parquet with {', '.join(schema.names[:6])}, which is the layout of no data set")
-
-
-def _text(file: Path, keys: set[str]) -> Seen:
-    """A title makes a text an article or a passage of Wikipedia, an address one of C4; others are The Pile's."""
-    if "title" in keys and not keys & {"meta", "subset"}:
-        return Seen("wikipedia")
-    plain = Path(file.name.removesuffix(file.suffix) if file.suffix in DECOMPRESSORS else file.name).suffix
-    return Seen("c4" if "url" in keys and plain == ".json" else "pile")
-
-
-def _questions(file: Path, answer: object) -> Seen:
-    if split_of(file) == "train":
-        return Seen("", "a train split, and benchmarks are made of test questions")
-    words = f"{file.parent.name}/{file.name}".lower()
-    if isinstance(answer, dict) or "trivia" in words:
-        return Seen("triviaqa")
-    if re.search(r"(?<![a-z])nq(?![a-z])|natural.?questions", words):
-        return Seen("nq")
-    return Seen("", "questions and answers; name the file or its folder nq or triviaqa to have them asked")
+        if split_of(file) == "train":
+            return Seen("", "a train split, and benchmarks are made of test questions")
+        if aliases or "trivia" in words:
+            return Seen("triviaqa")
+        if re.search(r"(?<![a-z])nq(?![a-z])|natural.?questions", words):
+            return Seen("nq")
+        return Seen("", "questions and answers; name the file or its folder nq or triviaqa to have them asked")
+    if keys == {"text"} and file.suffix == ".parquet" and "wikitext" in str(file).lower():
+        return Seen("wikitext")  # a line in each row, as the Hub has it
+    if "text" in keys:  # a title makes it an article or a passage of Wikipedia, an address a text of C4
+        if "title" in keys and not keys & {"meta", "subset"}:
+            return Seen("wikipedia")
+        plain = Path(file.name.removesuffix(file.suffix) if file.suffix in DECOMPRESSORS else file.name).suffix
+        return Seen("c4" if "url" in keys and plain == ".json" else "pile")
+    return Seen("", f"records with {', '.join(sorted(names)[:6]) or 'nothing'}, which is the layout of no data set")
 
 
 def _mmlu(split: str) -> Seen:
     return Seen(f"mmlu/{split}") if split in ("dev", "test") else Seen("", "of MMLU, only dev and test are read")
-
-
-def _mmlu_csv(file: Path) -> Seen:
-    subject, _, split = file.stem.rpartition("_")
-    return _mmlu(split) if subject in CATEGORIES else Seen("", "a table of no data set")

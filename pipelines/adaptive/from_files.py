@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from pipelines.questions.question_tables import Questions
 
 ODD = 0.1  # a share of questions from which on something is odd
 SURE = 5  # standard errors from which on a difference is no chance
-NEVER = -np.finfo(float).max  # the threshold of never, of a signal that can be negative
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def tune(
                 "questions, expected answers without retrieval and others with it; bring both"
             )
     rows = everywhere & np.isfinite(questions.signal)
-    chosen = tuning.DEFAULTS.model_copy(update={"search": search})
+    chosen, signal = tuning.DEFAULTS.model_copy(update={"search": search}), questions.signal[rows]
     groups, counts = np.unique(questions.groups[rows], return_counts=True)
     if not len(groups) or counts.max() < chosen.min_questions:
         group = questions.columns.get("group")
@@ -66,8 +65,11 @@ def tune(
             f"{questions.name}: {int(rows.sum()):,} questions of known {questions.signal_name} that all files answer, "
             f"expected {chosen.min_questions} at least{of_one}; bring more answers{coarser}"
         )
-    least = min(0.0, float(questions.signal[rows].min()))
-    signal = questions.signal[rows] - least  # thresholds are fitted to a signal that is not negative
+    if signal.min() < 0:
+        raise LongtailError(
+            f"{questions.name}: {questions.signal_name} is {signal.min():g} somewhere, expected 0 or more; add a "
+            "constant to it"
+        )
     results = []
     for other in others:
         tuned = tuning.tune(
@@ -82,8 +84,6 @@ def tune(
             searches=(search,),
             ids=np.array(questions.ids, dtype=object)[rows],
         )
-        if least < 0:
-            tuned = _moved(tuned, signal, questions.signal[rows])
         names = {group: questions.names[group] for group in tuned.rule.thresholds}
         about = {"signal": questions.signal_name, "names": names}
         file = rule.of_tuned(tuned, closed.name, other.name, search, questions.month, **about)
@@ -99,56 +99,29 @@ def odd(questions: Questions, closed: Answered, other: Answered) -> list[str]:
     """
     rows = in_all([closed, other]) & np.isfinite(questions.signal)
     third = _thirds(questions.groups[rows], questions.signal[rows])
-    subjects = np.unique(questions.subjects[rows].astype(str), return_inverse=True)[1]
 
-    def rises(values: np.ndarray) -> tuple[float, bool]:
-        """How much higher the mean is in the upper third of the signal than in the lower, and whether that is sure."""
+    def rise(values: np.ndarray) -> float:
+        """How much higher the mean is in the upper third of the signal than in the lower; 0 where it may be chance."""
         upper, lower = values[third == 2], values[third == 0]
-        apart = np.where(third == 2, (values - upper.mean()) / len(upper), 0.0)
-        apart -= np.where(third == 0, (values - lower.mean()) / len(lower), 0.0)
-        rise = float(upper.mean() - lower.mean())
-        return rise, abs(rise) > max(ODD, SURE * float(np.sqrt((np.bincount(subjects, apart) ** 2).sum())))
+        difference = float(upper.mean() - lower.mean())
+        sure = abs(difference) > max(ODD, SURE * np.sqrt(upper.var() / len(upper) + lower.var() / len(lower)))
+        return difference if sure else 0.0
 
-    right = closed.correct[rows] == 1
-    rise, sure = rises((other.correct[rows] == 1).astype(float) - right)
-    if not sure or rise < 0:
+    right = (closed.correct[rows] == 1).astype(float)
+    gain = rise((other.correct[rows] == 1) - right)
+    if gain <= 0:
         return []
     signal = questions.signal_name
-    falls, surely = rises(right.astype(float))
     asks = "are the two files the wrong way round? the first is that without retrieval"
-    if surely and falls < 0:
-        asks = f"{closed.name} is right less often there: does {signal} count down, as a rank does? give its negative"
-    return [f"odd: {other.name} gains {100 * rise:.0f} points more over {closed.name} where {signal} is high; {asks}"]
+    if rise(right) < 0:
+        asks = f"{closed.name} is right less often there: does {signal} count down, as a rank does? give its inverse"
+    return [f"odd: {other.name} gains {100 * gain:.0f} points more over {closed.name} where {signal} is high; {asks}"]
 
 
 def _thirds(groups: np.ndarray, signal: np.ndarray) -> np.ndarray:
     """The third of its group's questions that each question is in by its signal, (n,) 0 to 2; ties by position."""
-    order = np.lexsort((signal, groups.astype(str)))
-    starts, counts = np.unique(groups[order].astype(str), return_index=True, return_counts=True)[1:]
-    third = np.empty(len(order), np.int64)
-    third[order] = 3 * (np.arange(len(order)) - np.repeat(starts, counts)) // np.repeat(counts, counts)
+    third = np.empty(len(groups), np.int64)
+    for group in np.unique(groups.astype(str)):
+        members = np.flatnonzero(groups == group)
+        third[members[np.argsort(signal[members], kind="stable")]] = 3 * np.arange(len(members)) // len(members)
     return third
-
-
-def _moved(tuned: Tuned, fitted: np.ndarray, signal: np.ndarray) -> Tuned:
-    """The same with thresholds in the units of a signal that has negative values; `fitted` is the signal moved up."""
-    order = np.argsort(fitted, kind="stable")
-    ordered, back = fitted[order], np.append(signal[order], np.inf)
-
-    def cut(threshold: float) -> float:
-        if threshold == 0:
-            return NEVER
-        return float(back[np.searchsorted(ordered, threshold)]) if np.isfinite(threshold) else threshold
-
-    def value(number: float) -> float:
-        return float(back[np.searchsorted(ordered, number)])
-
-    moved = replace(
-        tuned.rule,
-        thresholds={relation: cut(threshold) for relation, threshold in tuned.rule.thresholds.items()},
-        together=cut(tuned.rule.together),
-        observed={relation: (value(low), value(high)) for relation, (low, high) in tuned.rule.observed.items()},
-    )
-    names = ("threshold", "threshold_low", "threshold_high")
-    relations = [row | {name: cut(row[name]) for name in names} for row in tuned.relations]
-    return replace(tuned, rule=moved, relations=relations, cuts={r: cut(c) for r, c in tuned.cuts.items()})

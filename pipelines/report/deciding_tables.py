@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from pipelines.adaptive.from_files import NEVER
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.verdict import THRESHOLDS
 from pipelines.intervals import Interval, interval
@@ -57,7 +56,7 @@ def thresholds(
 
 def cut(value: float) -> float | str:
     """A threshold as a cell: never and always in words."""
-    return "never" if value in (0.0, NEVER) else "always" if value == math.inf else value
+    return "never" if value == 0 else "always" if value == math.inf else value
 
 
 def verdicts(dataset: str, models: dict[str, dict[str, dict]], search: str) -> list[str]:

@@ -10,20 +10,11 @@ from typing import Any, NamedTuple
 from pipelines import parquet
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import DETAIL, Rejects
-from pipelines.sources.streams import (
-    check_start,
-    open_lines,
-    open_rows,
-    open_text,
-    parse_json,
-    read_whole,
-    visible_files,
-)
+from pipelines.sources.streams import check_start, open_lines, open_rows, parse_json, parse_whole, visible_files
 
 PARQUET_BATCH = 1 << 10  # rows
 LONGEST = 10_000  # characters of a question, all of which are held in memory
 SUFFIXES = (".jsonl", ".json", ".parquet")
-COLUMNS = ("question", "answer", "golden_answers")
 HIDDEN = "<unk>"  # stands for the answers in TriviaQA's test split on the Hub
 
 
@@ -58,16 +49,8 @@ def read_questions(folder: Path, rejects: Rejects) -> Iterator[Question]:
                 f"{path}: its questions would have the same ids as those of {files[name].name}; leave one of them out"
             )
         files[name] = path
-        for number, record in read_records(path, COLUMNS, rejects):
-            text, answers = record.get("question"), _answers(record.get("golden_answers") or record.get("answer"))
-            if not isinstance(text, str) or not text.strip():
-                rejects.add(path, number, "no question", shown(record))
-            elif len(text) > LONGEST:
-                rejects.add(path, number, "too long", text[:DETAIL])
-            elif not answers:
-                rejects.add(path, number, "no answers", shown(record))
-            else:
-                yield Question(f"{name}/{number}", text.strip(), answers)
+        for number, _, text, answers in _answered(path, rejects, ("golden_answers", "answer")):
+            yield Question(f"{name}/{number}", text, answers)
 
 
 def read_questions_with_passages(folder: Path, rejects: Rejects) -> Iterator[QuestionWithPassages]:
@@ -75,31 +58,15 @@ def read_questions_with_passages(folder: Path, rejects: Rejects) -> Iterator[Que
 
     A line has "question", "answers" (or "ground_truth") and "ctxs" (or "context"), a list of passages: objects with
     "text" and perhaps "title", or plain texts. "data_source" names the question's data set. Bad lines go to `rejects`
-    ("not JSON", "no question", "too long", "no answers", "no passages").
+    as those of `read_questions` do, and those with "no passages".
     """
     for path in record_files(folder, (".jsonl",)):
-        for number, line in enumerate(open_text(path), start=1):
-            rejects.read += 1
-            try:
-                row = parse_json(line)
-            except ValueError:
-                rejects.add(path, number, "not JSON", line)
-                continue
-            row = row if isinstance(row, dict) else {}
-            text, dataset = row.get("question"), row.get("data_source")
-            answers = _texts(row.get("answers", row.get("ground_truth")))
-            passages = list(_passages(row.get("ctxs", row.get("context"))))
-            if not isinstance(text, str) or not text.strip():
-                rejects.add(path, number, "no question", line)
-            elif len(text) > LONGEST:
-                rejects.add(path, number, "too long", text[:DETAIL])
-            elif not answers:
-                rejects.add(path, number, "no answers", line)
-            elif not passages:
-                rejects.add(path, number, "no passages", line)
+        for number, row, text, answers in _answered(path, rejects, ("answers", "ground_truth")):
+            if passages := list(_passages(row.get("ctxs", row.get("context")))):
+                dataset = row["data_source"] if isinstance(row.get("data_source"), str) else ""
+                yield QuestionWithPassages(f"{path.stem}/{number}", dataset, text, answers, passages)
             else:
-                dataset = dataset if isinstance(dataset, str) else ""
-                yield QuestionWithPassages(f"{path.stem}/{number}", dataset, text.strip(), answers, passages)
+                rejects.add(path, number, "no passages", shown(row))
 
 
 def record_files(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
@@ -132,39 +99,36 @@ def shown(record: Any) -> str:
     return json.dumps(record, ensure_ascii=False, default=str)
 
 
+def _answered(path: Path, rejects: Rejects, names: Sequence[str]) -> Iterator[tuple[int, dict, str, list[str]]]:
+    """Yield (line or row, record, question, answers) of a file's good records; the answers are in one of `names`."""
+    for number, record in read_records(path, ("question", *names), rejects):
+        text, answers = record.get("question"), _answers(next(filter(None, map(record.get, names)), None))
+        if not isinstance(text, str) or not text.strip():
+            rejects.add(path, number, "no question", shown(record))
+        elif len(text) > LONGEST:
+            rejects.add(path, number, "too long", text[:DETAIL])
+        elif not answers:
+            rejects.add(path, number, "no answers", shown(record))
+        else:
+            yield number, record, text.strip(), answers
+
+
 def _numbered(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterator[tuple[int, Any]]:
     if path.suffix == ".parquet":
-        records = _parquet(path, columns)
+        check_start(path)
+        records = parquet.foreign_rows(path, lambda schema: [n for n in columns if n in schema.names], PARQUET_BATCH)
     elif path.suffix == ".json" and next(open_lines(path)).lstrip().startswith(b"["):
-        records = _json_list(path)
+        records = parse_whole(path)
     else:
-        yield from _json_lines(path, rejects)
+        for number, line in open_rows(path, rejects):
+            try:
+                yield number, parse_json(line)
+            except ValueError:  # not JSON, or not UTF-8
+                rejects.add(path, number, "not JSON", line.decode("utf-8", "replace"))
         return
     for number, record in enumerate(records, start=1):
         rejects.read += 1
         yield number, record
-
-
-def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, Any]]:
-    for number, line in open_rows(path, rejects):
-        try:
-            record = parse_json(line)
-        except ValueError:  # not JSON, or not UTF-8
-            rejects.add(path, number, "not JSON", line.decode("utf-8", "replace"))
-        else:
-            yield number, record
-
-
-def _json_list(path: Path) -> list[Any]:
-    try:
-        return parse_json(read_whole(path, "a short list; write a record a line"))
-    except ValueError as error:
-        raise LongtailError(f"{path}: not JSON ({error}), expected a list of objects; fetch it again") from None
-
-
-def _parquet(path: Path, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    check_start(path)
-    return parquet.foreign_rows(path, lambda schema: [n for n in columns if n in schema.names], PARQUET_BATCH)
 
 
 def _answers(answer: Any) -> list[str]:
@@ -172,12 +136,9 @@ def _answers(answer: Any) -> list[str]:
     if isinstance(answer, dict):
         aliases = answer.get("aliases")
         answer = [answer.get("value"), *(aliases if isinstance(aliases, list) else [])]
-    texts = _texts([answer] if isinstance(answer, str) else answer)
-    return list(dict.fromkeys(text for text in texts if text.strip() != HIDDEN))
-
-
-def _texts(values: object) -> list[str]:
-    return [text for text in values if isinstance(text, str) and text.strip()] if isinstance(values, list) else []
+    answer = [answer] if isinstance(answer, str) else answer if isinstance(answer, list) else []
+    texts = [text for text in answer if isinstance(text, str) and text.strip() not in ("", HIDDEN)]
+    return list(dict.fromkeys(texts))
 
 
 def _passages(values: object) -> Iterator[tuple[str, str]]:

@@ -72,15 +72,15 @@ def test_files_the_wrong_way_round_and_a_signal_that_counts_down_are_odd(folder,
     rows = [[*(row[name] for name in QUESTION), place] for row, place in zip(made.rows, rank, strict=True)]
     (folder / "ranked.csv").write_text(systems.table(["id", "question", "answers", "rank"], rows), encoding="utf-8")
     (line,) = odd("closed.csv", "rag.csv", "-q", "ranked.csv", "--columns", "signal=rank")
-    assert line.endswith("closed is right less often there: does rank count down, as a rank does? give its negative")
+    assert line.endswith("closed is right less often there: does rank count down, as a rank does? give its inverse")
 
 
 QUESTION = ("id", "question", "possible_answers")
 
 
 def test_any_signal_and_any_group_stand_for_popularity_and_relation(folder, made, longtail):
-    """Also a signal with negative values: the thresholds are in its own units."""
-    logs = [np.log10(float(row["s_pop"])) - 3 for row in made.rows]
+    """The thresholds are in the signal's own units; one that is negative is refused."""
+    logs = [np.log10(float(row["s_pop"])) for row in made.rows]
     rows = [
         {"key": row["id"], "ask": row["question"], "gold": json.loads(row["possible_answers"]), "rarity": signal}
         | {"kind": f"kind {i % 2}"}
@@ -92,8 +92,10 @@ def test_any_signal_and_any_group_stand_for_popularity_and_relation(folder, made
     assert longtail(*words)[::2] == (0, "")
     rule = json.loads((folder / "thresholds/rule.json").read_text())
     assert (rule["signal"], rule["month"], rule["names"]) == ("rarity", None, {k: k for k in ("kind 0", "kind 1")})
-    assert all(-0.6 < cut < 0.6 and cut in logs for cut in rule["thresholds"].values()), "where the answers cross"
+    assert all(2.4 < cut < 3.6 and cut in logs for cut in rule["thresholds"].values()), "where the answers cross"
     assert rule["observed"]["kind 0"] == [min(logs[::2]), max(logs[::2])]
+    (folder / "questions.jsonl").write_text(systems.lines([*rows[1:], rows[0] | {"rarity": -1}]), encoding="utf-8")
+    assert "rarity is -1 somewhere, expected 0 or more; add a constant to it" in longtail(*words)[2]
 
 
 def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):

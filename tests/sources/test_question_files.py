@@ -83,11 +83,11 @@ def read_passages(folder: Path, rows: list) -> tuple[list, Rejects]:
 def test_passages_are_read_from_both_layouts_and_bad_lines_are_kept_with_their_reason(tmp_path):
     good = {"question": " Who? ", "answers": ["Mira", ""], "ctxs": [{"title": "T", "text": " a\n b "}, {"title": "x"}]}
     other = {"question": "What?", "data_source": "popqa", "ground_truth": ["x"], "context": ["plain", {"text": "c"}]}
-    bad = ["{", "[]", *(good | {"question": question} for question in (3, "Who? " * 2001)), good | {"answers": "Mira"}]
+    bad = ["{", "[]", *(good | {"question": question} for question in (3, "Who? " * 2001)), good | {"answers": [""]}]
     (first, second), rejects = read_passages(tmp_path, [*bad, good | {"ctxs": [{"title": "x"}]}, good, other])
     assert first == ("a/7", "", "Who?", ["Mira"], [("T", "a b")])
     assert second == ("a/8", "popqa", "What?", ["x"], [("", "plain"), ("", "c")])
-    reasons = ["not JSON", "no question", "no question", "too long", "no answers", "no passages"]
+    reasons = ["not JSON", "not an object", "no question", "too long", "no answers", "no passages"]
     assert [row[:3] for row in rejects.rows] == [("a.jsonl", n, reason) for n, reason in enumerate(reasons, 1)]
     assert rejects.read == 8
 
