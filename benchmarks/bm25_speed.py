@@ -1,9 +1,9 @@
 """BM25: building and searching the index beside a plain implementation, on generated passages.
 
 The plain way keeps a dictionary of counts for each document and computes the scores of all documents for every query,
-as rank_bm25 does. The plain way has Lucene's formula, so that all but rank_bm25 must find the same. bm25s by itself
-builds in memory, and chooses the best itself, by numba where that is installed. Words have the frequencies of text:
-Zipf's law, the most frequent being stop words.
+as rank_bm25 does, by Lucene's formula. bm25s by itself builds in memory, and chooses the best itself, by numba where
+that is installed. All must find the same. Words have the frequencies of text: Zipf's law, the most frequent being stop
+words.
 """
 
 from __future__ import annotations
@@ -74,13 +74,8 @@ def _searched(build: Run, search: Callable, queries: Sequence[str], at_once: boo
     """`search` takes a list of queries if `at_once`, which is timed with all of them, else one of the first FEW."""
     asked = [list(queries)] if at_once else queries[:FEW]
     run = measure.timed(lambda: [search(query) for query in asked])
-    found = run.result[0] if at_once else run.result
-    return Found(
-        build._replace(result=None),
-        run._replace(result=None),
-        len(queries if at_once else asked),
-        np.array(found[:FEW]),
-    )
+    found, n = (run.result[0], len(queries)) if at_once else (run.result, len(asked))
+    return Found(build._replace(result=None), run._replace(result=None), n, np.array(found[:FEW]))
 
 
 def plain(docs: Path, queries: Sequence[str]) -> Found:
@@ -105,17 +100,6 @@ def plain(docs: Path, queries: Sequence[str]) -> Found:
     return _searched(built, search, queries)
 
 
-def rank_bm25(docs: Path, queries: Sequence[str]) -> Found:
-    """The package; its formula for the frequencies of terms is another, so its scores aren't compared."""
-    from rank_bm25 import BM25Okapi
-
-    analyser = Analyser()
-    build = measure.timed(lambda: BM25Okapi([*analyser.terms(pq.read_table(docs)["text"].to_pylist())], k1=K1, b=B))
-    return _searched(
-        build, lambda query: np.sort(build.result.get_scores(next(analyser.terms([query]))))[: -K - 1 : -1], queries
-    )
-
-
 def bm25s(docs: Path, queries: Sequence[str]) -> Found:
     """The package by itself; numba's compiling is not counted."""
     import bm25s as package
@@ -136,27 +120,19 @@ def bm25s(docs: Path, queries: Sequence[str]) -> Found:
 
 def rows(quick: bool = False) -> list[Row]:
     count, rounds, found = 500 if quick else 100_000, 1 if quick else 2, []
-    ways = {"a loop with Lucene's formula": plain, "rank_bm25": rank_bm25}
-    ways |= {f"bm25s by itself, {'numba' if find_spec('numba') else 'NumPy'}": bm25s, "ours": longtail}
-    there = {name: way for name, way in ways.items() if name != "rank_bm25" or find_spec("rank_bm25")}
+    library = f"bm25s by itself, {'numba' if find_spec('numba') else 'NumPy'}"
+    ways = {"a loop with Lucene's formula": plain, library: bm25s, "ours": longtail}
     with measure.in_folder() as folder:
         docs = folder / "docs.parquet"
         queries = measure.alone(write_passages, docs, count).result
-        runs = [{name: measure.alone(way, docs, queries).result for name, way in there.items()} for _ in range(rounds)]
-    best = {name: _best([run[name] for run in runs]) for name in there}
+        runs = [{name: measure.alone(way, docs, queries).result for name, way in ways.items()} for _ in range(rounds)]
+    best = {name: _best([run[name] for run in runs]) for name in ways}
     ours = best.pop("ours")
     for name, one in best.items():
-        assert name == "rank_bm25" or np.allclose(ours.scores, one.scores, rtol=1e-4), f"{name} finds otherwise"
-    for what in ("building", "searching"):
-        work = f"BM25 of {count:,} passages, {what}"
-        for peer in (name for name in ways if name != "ours"):
-            if peer not in best:
-                found.append(Row(work, peer, missing="rank_bm25 is not installed"))
-            elif what == "building":
-                found.append(measure.row(work, peer, "passages", count, best[peer].build, ours.build))
-            else:
-                rates = (one.n / one.search.cpu for one in (best[peer], ours))
-                found.append(Row(work, peer, "queries", *rates))
+        assert np.allclose(ours.scores, one.scores, rtol=1e-4), f"{name} finds otherwise"
+        work, rates = f"BM25 of {count:,} passages", (each.n / each.search.cpu for each in (one, ours))
+        found.append(measure.row(f"{work}, building", name, "passages", count, one.build, ours.build))
+        found.append(Row(f"{work}, searching", name, "queries", *rates))
     return found
 
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m benchmarks.coverage
     .venv/bin/python -m benchmarks.coverage --popqa popQA.tsv --questions 14267 --worlds mixed --only thresholds
-    .venv/bin/python -m benchmarks.coverage --only searches    # which search of thresholds is best, held out
+    .venv/bin/python -m benchmarks.coverage --only thresholds --searches exact shrunk bins    # the mean tells the best
 
 The truth is the mean figure over all data sets: what such a figure is expected to be. Its own error is a tenth of what
 the figures vary. The truth of a relation's threshold is the best cut of 200,000 questions. With 200 data sets, a kind
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import product
@@ -31,7 +32,6 @@ import pandas as pd
 from pipelines import intervals
 from pipelines.adaptive import alternatives, carried, confidence, gate, held_out, tuning
 from pipelines.adaptive.pairs import Pairs
-from pipelines.adaptive.searches import SEARCHES
 from pipelines.evaluation import accuracy, paired, retrieval_effects, savings
 from pipelines.intervals import Interval
 
@@ -43,6 +43,10 @@ WORLDS = {  # level and slope of the closed-book and of the augmented answer, (m
 }
 CHOSEN = tuning.DEFAULTS.model_copy(update={"splits": SPLITS})
 Figures = dict[str, Interval]
+
+
+def bounded(row: dict, name: str) -> Interval:
+    return Interval(*(row[name + end] for end in ("", "_low", "_high")))
 
 
 class World:
@@ -72,17 +76,12 @@ class World:
             ids=np.array([f"q{i:06d}" for i in range(n)], dtype=object),
             subjects=np.array([f"Q{i}" for i in subjects], dtype=object),
             relations=np.array([f"P{i:02d}" for i in of], dtype=object),
-            signal=popularity,
-            popularity=popularity,
-            confidence=doubt,
             closed=rng.random(n) < 1 / (1 + np.exp(-closed)),
             augmented=rng.random(n) < 1 / (1 + np.exp(-augmented)),
             closed_cost=rng.gamma(4.0, 0.25, n),
             augmented_cost=rng.gamma(16.0, 0.25, n),
-            score=nothing,
-            margin=nothing,
-            excluded=0,
-        )
+            signal=popularity, popularity=popularity, confidence=doubt, score=nothing, margin=nothing, excluded=0,
+        )  # fmt: skip
         return pairs.take(np.lexsort((pairs.ids.astype(str), popularity, pairs.relations.astype(str))))
 
 
@@ -95,11 +94,9 @@ def thresholds(world: World, n: int, seed: int, *, search: str) -> Iterator[tupl
         yield f"{name}, {search}", intervals.interval(figures[name])
     for row in tuned.relations:
         for name in ("adaptive", "retrieved"):
-            values = (row[name + end] for end in ("", "_low", "_high"))
             if row[name] is not None:
-                yield f"{name} of a relation, {search}|{row['relation']}", Interval(*values)
-        values = (row[f"threshold{end}"] for end in ("", "_low", "_high"))
-        yield f"threshold of a relation, {search}|{row['relation']}", Interval(*values)
+                yield f"{name} of a relation, {search}|{row['relation']}", bounded(row, name)
+        yield f"threshold of a relation, {search}|{row['relation']}", bounded(row, "threshold")
 
 
 def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
@@ -110,7 +107,7 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     drawn = tuning.refits.resample(pairs.subjects, pairs.subjects, CHOSEN.train_share, seed, RESAMPLES)
     (row,) = [row for row in alternatives.cost_curve(pairs, train, drawn, CHOSEN) if row["price"] == 0.1]
     for name in ("adaptive", "retrieved", "cost"):
-        yield f"{name}, at a price", Interval(*(row[name + end] for end in ("", "_low", "_high")))
+        yield f"{name}, at a price", bounded(row, name)
     figures = alternatives.uncertainty(pairs, train, drawn, CHOSEN, seed, RESAMPLES)["uncertainty"]
     for name in ("uncertainty", "difference", "both_difference", "retrieved_uncertainty", "cost_uncertainty"):
         yield f"{name}, the model's doubt", intervals.interval(figures[name])
@@ -121,7 +118,7 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     brought = carried.fit(world.draw(n, seed, shift=1.0), CHOSEN, seed, RESAMPLES)
     row = carried.compare(pairs, fitted, brought, CHOSEN, seed, RESAMPLES)
     for name in ("carried", "difference", "retrieved_carried"):
-        yield f"{name}, thresholds carried over", Interval(*(row[name + end] for end in ("", "_low", "_high")))
+        yield f"{name}, thresholds carried over", bounded(row, name)
     figures = savings.saved(answers(pairs), "dense", fitted, ~train, drawn)
     yield "tokens saved", figures["tokens_saved"]
 
@@ -173,11 +170,9 @@ def trust(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     for name in ("ece", "ece_isotonic", "risk_area", "error"):
         yield f"{name}, confidence", intervals.interval(trusted.figures[name])
     for row in trusted.reliability:
-        name = f"accuracy in a bin of confidence|{row['calibration']} {row['bin']}"
-        yield name, Interval(row["accuracy"], row["accuracy_low"], row["accuracy_high"])
+        yield f"accuracy in a bin of confidence|{row['calibration']} {row['bin']}", bounded(row, "accuracy")
     for row in trusted.coverage[3:10:6]:
-        name = f"accuracy of the surest share|{row['coverage']:.1f}"
-        yield name, Interval(row["accuracy"], row["accuracy_low"], row["accuracy_high"])
+        yield f"accuracy of the surest share|{row['coverage']:.1f}", bounded(row, "accuracy")
 
 
 def texts(clusters: int, seed: int) -> Iterator[tuple[str, Interval]]:
@@ -200,19 +195,8 @@ def texts(clusters: int, seed: int) -> Iterator[tuple[str, Interval]]:
     yield f"bits saved, {clusters} source documents", saving
     memory = np.stack([n_bytes * rng.beta(6, 3, clusters)[documents], n_bytes], axis=1)
     of_documents = intervals.cluster_sums(memory, documents)
-    yield (
-        f"share that memory explains, {clusters} source documents",
-        intervals.bootstrap(of_documents, intervals.ratio, rng, RESAMPLES),
-    )
-
-
-def seconds(batches: int, seed: int) -> Iterator[tuple[str, Interval]]:
-    """Latency's quantiles over batches."""
-    values = np.random.default_rng(seed).lognormal(0, 0.5, batches)
-    yield f"median seconds, {batches} batches", intervals.quantile(values, 0.5)
-    yield f"90th percentile of seconds, {batches} batches", intervals.quantile(values, 0.9)
-    resampled = intervals.mean(values, np.random.default_rng(seed), RESAMPLES)
-    yield f"mean, {batches} values", resampled
+    share = intervals.bootstrap(of_documents, intervals.ratio, rng, RESAMPLES)
+    yield f"share that memory explains, {clusters} source documents", share
 
 
 def cover(make: Callable[[int], Iterator[tuple[str, Interval]]], repetitions: int, truths: Figures) -> list[list]:
@@ -220,26 +204,20 @@ def cover(make: Callable[[int], Iterator[tuple[str, Interval]]], repetitions: in
 
     A kind may have several intervals in a data set, KIND|WHICH. Intervals of figures that do not vary are left out.
     """
-    made: dict[str, list[Interval]] = {}
+    made: dict[str, list[Interval]] = defaultdict(list)
     for seed in range(repetitions):
         for name, interval in make(seed):
-            if math.isfinite(interval.value) or name in truths:
-                made.setdefault(name, []).append(interval)
-    kinds: dict[str, list[tuple]] = {}
+            if name in truths or (math.isfinite(interval.value) and not name.startswith("threshold of")):
+                made[name].append(interval)
+    kinds: dict[str, list[tuple]] = defaultdict(list)
     for name, drawn in made.items():
-        values = np.array([interval.value for interval in drawn])
+        values, lows, highs = np.array([(one.value, one.low, one.high) for one in drawn]).T
         truth = truths[name].value if name in truths else values.mean()
-        lows, highs = (np.array([getattr(interval, end) for interval in drawn]) for end in ("low", "high"))
-        if name.startswith("threshold of") and name not in truths:
-            continue
-        covered = (lows <= truth + 1e-12) & (truth <= highs + 1e-12)
+        covered = 100 * ((lows <= truth + 1e-12) & (truth <= highs + 1e-12)).mean()
         with np.errstate(invalid="ignore"):
-            kinds.setdefault(name.partition("|")[0], []).append(
-                (covered.mean(), truth, values.std(), (highs - lows).mean(), len(drawn))
-            )
+            kinds[name.partition("|")[0]].append((covered, truth, values.std(), (highs - lows).mean(), len(drawn)))
     return [
-        [kind, len(rows), min(row[4] for row in rows), 100 * float(np.mean([row[0] for row in rows]))]
-        + [float(np.mean([row[i] for row in rows])) for i in (1, 2, 3)]
+        [kind, len(rows), min(row[-1] for row in rows), *np.mean([row[:-1] for row in rows], axis=0)]
         for kind, rows in kinds.items()
     ]
 
@@ -249,23 +227,6 @@ def best_cuts(world: World, search: str) -> Figures:
     pairs = world.draw(200_000, 10_000_000)
     cuts = held_out.fit(pairs, np.ones((len(pairs.ids), 1), bool), "exact", CHOSEN)
     return {f"threshold of a relation, {search}|{r}": Interval(*[float(cut[0])] * 3) for r, cut in cuts.items()}
-
-
-def searches(name: str, n: int, views: np.ndarray | None, worlds: int = 20) -> None:
-    """Print each search's held-out accuracy in per cent, over worlds of a name, and what it wins over exact search."""
-    fixed = CHOSEN.model_copy(update={"pseudo_questions": 60.0})
-    ways = {search: (search, CHOSEN) for search in SEARCHES} | {"shrunk, 60 pseudo questions": ("shrunk", fixed)}
-    accuracies = np.empty((worlds, len(ways)))
-    for seed in range(worlds):
-        pairs = World(name, views, seed).draw(n, seed)
-        train = held_out.split_train(seed, pairs.subjects, SPLITS, CHOSEN.train_share)
-        for place, way in enumerate(ways.values()):
-            judged = held_out.judge(pairs, train, held_out.fit(pairs, train, *way))
-            accuracies[seed, place] = 100 * judged.table["adaptive"].mean()
-    won = accuracies - accuracies[:, [[*ways].index("exact")]]
-    errors = won.std(axis=0, ddof=1) / worlds**0.5
-    for way, mean, gain, error in zip(ways, accuracies.mean(axis=0), won.mean(axis=0), errors, strict=True):
-        print(f"{name:8}{n:>10}  {way:30}{mean:8.2f}, over exact {gain:+.3f}, standard error {error:.3f}", flush=True)
 
 
 def main() -> None:
@@ -295,11 +256,8 @@ def main() -> None:
             show(name, n, partial(thresholds, world, n, search=search), best_cuts(world, search))
         for kind in (kind for kind in kinds if kind in chosen.only):
             show(name, n, partial(kinds[kind], world, n))
-        if "searches" in chosen.only:
-            searches(name, n, views)
     for clusters in (30, 200) if "texts" in chosen.only else ():
         show("", "", partial(texts, clusters))
-        show("", "", partial(seconds, clusters))
 
 
 if __name__ == "__main__":

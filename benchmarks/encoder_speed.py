@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from torch.nn.functional import linear
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, PreTrainedTokenizerFast
 
 from benchmarks import measure
+from benchmarks.lm import peak
 from benchmarks.measure import Row
 from pipelines import params
-from pipelines.retrieval.encoder import CACHED, EXACT, Encoder
+from pipelines.retrieval.encoder import EXACT, Encoder
 
 SHAPE = BertConfig()  # Contriever-base is BERT-base
 SMALL = BertConfig(num_hidden_layers=2, hidden_size=64, num_attention_heads=2, intermediate_size=128)
@@ -80,24 +80,6 @@ def plain(tokenizer, model, texts: list[str], batch_size: int = 512) -> np.ndarr
     return np.concatenate(found)
 
 
-def peak(shape: BertConfig) -> dict[str, float]:
-    """Multiplications and additions a second of one core, in a layer's products over a batch of CACHED tokens."""
-    wide, narrow = shape.intermediate_size, shape.hidden_size
-    weights = [torch.randn(size) for size in [(narrow, narrow)] * 4 + [(wide, narrow), (narrow, wide)]]
-    states, found = {n: torch.randn(CACHED, n) for n in (narrow, wide)}, {}
-    for name, dtype, precision in (
-        ("fp32 highest", torch.float32, "highest"),
-        ("fp32 medium", torch.float32, "medium"),
-        ("bf16 highest", torch.bfloat16, "highest"),
-    ):
-        torch.set_float32_matmul_precision(precision)
-        pairs = [(states[weight.shape[1]].to(dtype), weight.to(dtype)) for weight in weights]
-        took = min(measure.timed(lambda pairs=pairs: [linear(*pair) for pair in pairs]).cpu for _ in range(8))
-        found[name] = 2.0 * CACHED * sum(weight.numel() for weight in weights) / took
-    torch.set_float32_matmul_precision("highest")
-    return found
-
-
 def operations(tokens: np.ndarray, shape: BertConfig) -> float:
     """Of a forward pass over the real tokens alone."""
     weights = shape.num_hidden_layers * (4 * shape.hidden_size**2 + 2 * shape.hidden_size * shape.intermediate_size)
@@ -110,21 +92,17 @@ def compare(
     tokens: np.ndarray, shape: BertConfig, rounds: int,
 ) -> list[Row]:  # fmt: skip
     """A row for each number format of the encoders; the limit is the core's rate of products of matrices in it."""
-    opened, most = {one.numerics.dtype: one for one in encoders}, peak(shape)
+    opened = {one.numerics.dtype: one for one in encoders}
     works = {"loop": loop} | {dtype: partial(one.embed, texts) for dtype, one in opened.items()}
     run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, rounds)
     found, expected = [], run["loop"].result / np.linalg.norm(run["loop"].result, axis=1, keepdims=True)
-    for dtype, encoder in opened.items():
+    for dtype in opened:
         vectors = run[dtype].result / np.linalg.norm(run[dtype].result, axis=1, keepdims=True)
         off = np.abs(vectors - expected).max() if dtype == "fp32" else (1 - (vectors * expected).sum(1)).max()
         assert off < 1e-4, f"{dtype}: other vectors"
-        limit = len(texts) / operations(tokens, shape) * most[" ".join(encoder.numerics)]
-        found.append(
-            measure.row(
-                f"{work}, {dtype}", peer, "texts", len(texts), run["loop"], run[dtype], limit=f"products in {dtype}",
-                most=limit, memory=False,
-            )
-        )  # fmt: skip
+        limit = {"limit": f"products in {dtype}", "most": len(texts) / operations(tokens, shape) * peak(dtype)}
+        both = run["loop"], run[dtype]
+        found.append(measure.row(f"{work}, {dtype}", peer, "texts", len(texts), *both, memory=False, **limit))
     return found
 
 

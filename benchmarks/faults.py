@@ -1,12 +1,12 @@
-"""Seeded damage to every file that a stage reads, and what the stage makes of it: the rows, a reject, or one line.
+"""Seeded damage to every raw file that a stage reads, and what the stage makes of it: the rows, a reject, or one line.
 
     .venv/bin/python -m benchmarks.faults run --folder /dev/shm/faults --inputs 10000 --workers 2
     .venv/bin/python -m benchmarks.faults table --folder /dev/shm/faults
 
 A project of the profile tiny with a file of every source is made in FOLDER. Its stages and what each reads are taken
-from dvc.yaml, and the sources from the catalogue: a new reader is covered without being named. The raw sources come in
-several layouts and compressions. Each input is one file, damaged in one way (benchmarks/mutations.py); one stage reads
-it, in a process of its own. FOLDER/inputs-*.jsonl has a line for each; a measurement that is stopped goes on there.
+from dvc.yaml, and the sources from the catalogue: a new reader is covered without being named. Each file also comes in
+other compressions. Each input is one file, damaged in one way (benchmarks/mutations.py); one stage reads it, in a
+process of its own. FOLDER/inputs-*.jsonl has a line for each; a measurement that is stopped goes on there.
 
 An input ends well as one of:
     same      the outputs are those of the undamaged file, byte for byte
@@ -19,24 +19,32 @@ and badly as a traceback, an unclear refusal, a silent loss, a hang, or more mem
 from __future__ import annotations
 
 import argparse
+import gzip
+import hashlib
+import importlib
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import sys
 import time
+import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import chdir
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
+import yaml
 
-from benchmarks import fault_world, mutations
-from benchmarks.fault_world import Stage
-from pipelines import draws
+from benchmarks import mutations
+from benchmarks.project_copy import ROOT, table
+from flows import profiles
+from pipelines import catalogue, code, draws
 
 GOOD, BAD = ("same", "rejected", "refused", "other"), ("traceback", "unclear", "silent", "hang", "memory", "died")
 PATIENCE = 30  # seconds of a stage's run, beyond ten times the undamaged one's
@@ -48,16 +56,181 @@ READ = {  # the metrics that count an input's rows
 }
 ALIKE = 3  # files with the same ending in one folder that are tried
 COUNTED = re.compile("reject|skip|duplicate|without|missing|unknown")  # in names of metrics of rows left out
-READERS = 2  # kinds of stages that a file which is no source is tried with
-INPUT_NAMED = ("/meta.json", "/sums.json")  # of an index: they have the hash of its whole corpus
 PROSE = ("chunk",)  # stages to which every line of a text is one
 UNNAMED = ("tokenizer", "base_lm", "attribute")  # the stages that keep or count the same texts name bad rows
 SLOWEST = 5.0  # seconds of a stage's run; slower ones are left out, since faster ones read the same files
-SLOW = 1.0  # seconds of a stage's run; of a slower one, every eighth input of a round is tried
+RAW = Path("data/raw")
+CODE = "data/code.json"
+LOADED = ("torch", "transformers", "faiss", "duckdb", "pandas")
+MEMORY = 14 << 30  # bytes of address space: a run without bounds does not take the machine's memory
+OVER = {
+    "compute": {"workers": 1, "threads": 1, "executor": "local"},
+    "ingest": {"max_reject_share": 1.0, "memory_gb": 1.0},  # so that a bad row is a reject, and never the end
+    "popqa": {"source": "both"},
+}
+
+
+class Stage(NamedTuple):
+    name: str  # of dvc.yaml, with the matrix item: chunk@pile
+    module: str
+    words: tuple[str, ...]
+    deps: tuple[Path, ...]
+    outs: tuple[Path, ...]
+
+    @property
+    def kind(self) -> str:
+        return self.name.partition("@")[0]
+
+    def files(self) -> list[Path]:
+        """The files that it may read."""
+        return [file for dep in self.deps for file in files(dep)]
+
+    def start(self, limit: float = 600) -> int:
+        """Run the stage in this folder as `python -m` does, in a forked process, whose id is returned.
+
+        It heads a group of processes, says all in said.log, and gets SIGALRM after `limit` seconds.
+        """
+        if process := os.fork():
+            return process
+        code = 0
+        try:
+            os.setsid()
+            said = os.open("said.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            os.dup2(said, 1)
+            os.dup2(said, 2)
+            sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
+            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(int(limit) + 1)
+            sys.argv = [self.module, *self.words]
+            sys.modules["__main__"] = importlib.import_module(self.module)
+            sys.modules["__main__"].main()
+        except SystemExit as end:
+            code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        except BaseException:
+            traceback.print_exc()
+            code = 70
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+    def hashes(self) -> dict[str, str]:
+        """The hash of each file of its outputs, by path."""
+        return {str(file): _hash(file) for out in self.outs for file in files(out)}
+
+    def bring_back(self, whole: Path) -> None:
+        """Make its outputs those of the project `whole`, and forget unfinished work."""
+        for out in self.outs:
+            remove(out)
+            (shutil.copytree if (whole / out).is_dir() else shutil.copyfile)(whole / out, out)
+        remove(Path(".longtail"))
+
+
+def make(folder: Path, ingest: bool = False) -> list[Stage]:
+    """The project in `folder` with the outputs of all its stages, unless it is there; returns the stages in order.
+
+    With `ingest` only the stages before the models.
+    """
+
+    def planned() -> list[Stage]:
+        listed = stages(folder)
+        first = next(i for i, stage in enumerate(listed) if stage.kind == "base_lm")
+        return listed[: first if ingest else None]
+
+    if not (folder / "made").is_file():  # which tells that the project is whole
+        remove(folder)
+        (folder / "data").mkdir(parents=True)
+        shutil.copy(ROOT / "dvc.yaml", folder)
+        write_params(folder, popqa={"source": "wikidata"})
+        (folder / CODE).write_text(json.dumps({"stage": code.of_stages(), "dataset": code.of_datasets()}))
+        run_all(folder, planned())
+        if not ingest:
+            complete_sources(folder)
+            write_params(folder)
+            run_all(folder, planned()[1:])
+        (folder / "made").touch()
+    return planned()[1:]
+
+
+def run_all(folder: Path, stages: list[Stage]) -> None:
+    """Run each stage in a process of its own."""
+    load(stages)
+    with chdir(folder):
+        for stage in stages:
+            if os.waitpid(stage.start(), 0)[1]:
+                raise SystemExit(f"{stage.name} failed: {Path('said.log').read_text()[-2000:]}")
+            print(stage.name, flush=True)
+
+
+def load(stages: list[Stage]) -> None:
+    """Load what the stages need, so that a forked process begins with its work."""
+    os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it when it is loaded
+    for module in sorted({stage.module for stage in stages} | set(LOADED)):
+        importlib.import_module(module)
+
+
+def remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
+
+
+def _hash(file: Path) -> str:
+    return hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+
+
+def files(path: Path) -> list[Path]:
+    """The files of a dependency or output, sorted."""
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path] * path.is_file()
+
+
+def stages(folder: Path) -> list[Stage]:
+    """The stages of dvc.yaml in the order data flows, as DVC expands them by params.yaml."""
+    from dvc.repo import Repo
+
+    with chdir(folder):  # DVC looks up params.yaml and data there
+        repo = Repo(".") if Path(".dvc").is_dir() else Repo.init(".", no_scm=True)
+        of_dvc = list(repo.index.stages)
+        repo.close()
+    order, listed = list(yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]), []
+    for stage in sorted(of_dvc, key=lambda stage: order.index(stage.name.partition("@")[0])):
+        words = stage.cmd.split()
+        if stage.name != "code":
+            deps = tuple(Path(dep.def_path) for dep in stage.deps if dep.def_path not in ("params.yaml", CODE))
+            outs = tuple(Path(out.def_path) for out in stage.outs)
+            listed.append(Stage(stage.name, words[2], tuple(words[3:]), deps, outs))
+    return listed
+
+
+def write_params(folder: Path, **changes: dict) -> None:
+    values = yaml.safe_load(profiles.compose("tiny", ROOT))
+    for section, change in (OVER | changes).items():
+        values[section] |= change
+    (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+
+
+def complete_sources(folder: Path) -> None:
+    """The raw files that the sample world lacks, from what was made of it: so every data set has one."""
+    raw, knowledge = folder / "data/raw", folder / "data/knowledge"
+    shutil.copy(folder / "data/questions/popqa/popqa.tsv", raw / "popqa/popQA.tsv")
+    asked = pq.read_table(folder / "data/questions/popqa/popqa.parquet").to_pylist()[:30]
+    passages = [{"id": "1", "title": "A title", "text": f"{row['obj']} is it."} for row in asked]
+    lines = (
+        {"question": row["question"], "answers": row["possible_answers"], "ctxs": passages[i : i + 3]}
+        for i, row in enumerate(asked)
+    )
+    (raw / "retrieval/contexts.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+    entities = pq.read_table(knowledge / "wikidata/entities.parquet").to_pylist()
+    titles = [row["wiki_title"].replace(" ", "_").replace("'", "\\'") for row in entities if row["wiki_title"]]
+    pages = ",".join(f"({i},0,'{title}',0,0,0.5,'2021',NULL,1,1,'wikitext',NULL)" for i, title in enumerate(titles, 1))
+    redirects = ",".join(f"({i},0,'{title}','','')" for i, title in enumerate(titles[1:], 1))
+    for name, rows in (("page", pages), ("redirect", redirects)):
+        text = f"-- MySQL dump\n\nDROP TABLE IF EXISTS `{name}`;\nINSERT INTO `{name}` VALUES {rows};\n/*!40000 x */;\n"
+        (raw / f"redirects/enwiki-{name}.sql.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+    for name in catalogue.DATASETS:
+        assert any(file.name != ".about.md" for file in (raw / name).iterdir()), f"{name}: no file to damage"
 
 
 class Target(NamedTuple):
-    """A file that a stage reads, or a raw source's content in another layout."""
+    """A file that a stage reads, or a raw source's content in another compression."""
 
     stage: Stage
     path: Path
@@ -66,10 +239,6 @@ class Target(NamedTuple):
     @property
     def key(self) -> str:
         return f"{self.stage.name} {self.path} {self.layout}".strip()
-
-    @property
-    def is_source(self) -> bool:
-        return Path("data/raw") in self.path.parents and self.path.name != "manifest.json"
 
 
 class Ended(NamedTuple):
@@ -87,52 +256,46 @@ class Bench:
 
     def __init__(self, whole: Path, folder: Path) -> None:
         self.whole, self.log = whole.resolve(), folder.with_suffix(".jsonl").resolve()
-        fault_world.remove(folder)  # in which a stopped measurement left a damaged file
+        remove(folder)  # in which a stopped measurement left a damaged file
         shutil.copytree(whole, folder, symlinks=True)
         os.chdir(folder)
         self.undamaged: dict[str, tuple[Ended, tuple[Counter, int | None]]] = {}  # by target: its run and counts
 
-    def targets(self, stages: list[Stage], number: int, workers: int, only: str) -> Iterator[Target]:
-        """One process's share of the files that stages read: sources with all, others with READERS kinds, the fastest.
+    def targets(self, stages: list[Stage], number: int, workers: int) -> Iterator[Target]:
+        """One process's share of the sources, each with all stages that read it.
 
-        A file without which a stage's outputs are the same is none that the stage reads. Without dvc.lock, which tells
-        what stages left, only sources are damaged.
+        A file without which a stage's outputs are the same is none that the stage reads.
         """
-        locked = Path("dvc.lock").is_file()
-        stages = [stage for stage in stages if only in stage.name]
-        whole = {stage: (self.run(Target(stage, stage.files()[0])), self.counts) for stage in stages if stage.files()}
-        if broken := [(stage.name, ended.said[-2000:]) for stage, (ended, _) in whole.items() if ended.code]:
-            raise SystemExit(f"does not run undamaged: {broken[0]}")
-        readers = defaultdict(set)
-        for stage in sorted(whole, key=lambda stage: whole[stage][0].seconds):
-            if whole[stage][0].seconds > SLOWEST:
-                print(f"{stage.name} is left out: it takes {whole[stage][0].seconds:.1f} s", flush=True)
-                continue
-            alike = Counter()
-            for path in stage.files():
+        of_stages = {stage: [path for path in stage.files() if RAW in path.parents] for stage in stages}
+        for stage, paths in of_stages.items():
+            whole = self.run(Target(stage, paths[0])) if paths else None
+            if whole and whole.code:
+                raise SystemExit(f"{stage.name} does not run undamaged: {whole.said[-2000:]}")
+            counts, alike = self.counts, Counter()
+            for path in paths if whole and whole.seconds <= SLOWEST else ():
                 alike[path.parent, path.suffix] += 1
-                mine = int(draws.uniform(0, "faults/share", str(path)) * workers) == number
-                target = Target(stage, path)
-                new = target.is_source or (locked and stage.kind not in readers[path] and len(readers[path]) < READERS)
-                if not (mine and new and alike[path.parent, path.suffix] <= ALIKE):
+                mine, target = int(draws.uniform(0, "share", str(path)) * workers) == number, Target(stage, path)
+                if not mine or path.name == "manifest.json" or alike[path.parent, path.suffix] > ALIKE:
                     continue
                 missing = self.run(target, data=None)
-                if missing.code or missing.files != whole[stage][0].files:
-                    readers[path].add(stage.kind)
-                    self.undamaged[target.key] = whole[stage]
+                if missing.code or missing.files != whole.files:
+                    self.undamaged[target.key] = whole, counts
                     yield target
 
     def seeds(self, target: Target) -> Iterator[tuple[Target, str, bytes]]:
-        """(target, file name, bytes): a file as it is, and a raw source in its other layouts that the stage reads."""
-        stored = (self.whole / target.path).read_bytes()
-        yield target, target.path.name, stored
+        """(target, file name, bytes): a file as it is, and compressed in each way that the stage reads."""
+        name, stored = target.path.name, (self.whole / target.path).read_bytes()
+        yield target, name, stored
         whole, counts = self.undamaged[target.key]
-        for name, data in fault_world.layouts(target.path.name, stored) if target.is_source else ():
-            other = target._replace(layout=name)
-            ended = self.run(other, name, data)
+        end, content = mutations.suffix(name), mutations.plain(name, stored)
+        packed = mutations.kind(content) != "parquet"
+        for other_end in sorted({"", *mutations.COMPRESSIONS} - {end}) if packed else ():
+            other = target._replace(layout=name.removesuffix(end) + other_end)
+            data = mutations.stored(other_end, content)
+            ended = self.run(other, other.layout, data)
             if ended.code == 0 and self.counts[1] == counts[1] and (counts[1] or ended.files == whole.files):
                 self.undamaged[other.key] = ended, self.counts
-                yield other, name, data
+                yield other, other.layout, data
 
     def run(self, target: Target, name: str = "", data: bytes | None = b"", limit: float = 300) -> Ended:
         """The stage's run with `data` in a file `name` in place of the target's; all is brought back afterwards.
@@ -140,8 +303,6 @@ class Bench:
         Without a name the file stays as it is; without data it is missing.
         """
         place = target.path.with_name(name or target.path.name)
-        if (self.whole / "dvc.lock").is_file():
-            shutil.copyfile(self.whole / ("no_fetch.lock" if target.is_source else "dvc.lock"), "dvc.lock")
         if name or data is None:
             target.path.unlink()
         if name:
@@ -161,7 +322,7 @@ class Bench:
     def _counts(self, stage: Stage) -> tuple[Counter, int | None]:
         """(rows that are named or counted as left out, by metric; rows read) of the outputs that lie there."""
         named, read = Counter(), None
-        for file in [file for out in stage.outs for file in fault_world.files(out)]:
+        for file in [file for out in stage.outs for file in files(out)]:
             if file.name == "rejects.parquet":
                 named[str(file)] = pq.read_metadata(file).num_rows
             elif file.parent == Path("data/metrics"):
@@ -173,26 +334,23 @@ class Bench:
 
     def judged(self, target: Target, name: str, data: bytes, entry: mutations.Mutation, damaged: bytes) -> dict:
         """Run the stage on a damaged file; how it ended, by the rules above."""
-        base, base_counts = self.undamaged[target.key]
+        base, (named, read) = self.undamaged[target.key]
         ended = self.run(target, name, damaged, PATIENCE + 10 * base.seconds)
-        named = (self.counts[0] - base_counts[0]).total()  # those that there are more of
-        read = self.counts[1] and self.counts[1] - (base_counts[1] or 0)
-        changed = None
-        kind = mutations.kind(mutations.plain(name, data))
+        named = (self.counts[0] - named).total()  # those that there are more of
+        read = self.counts[1] and self.counts[1] - (read or 0)
+        kind, changed = mutations.kind(mutations.plain(name, data)), None
         prose = target.stage.kind in PROSE and kind == "text"
-        if target.is_source and target.stage.kind in READ and entry.of not in ("stored", "packed") and not prose:
+        if target.stage.kind in READ and entry.of not in ("stored", "packed") and not prose:
             before, after = (mutations.records_of(name, content) for content in (data, damaged))
             changed = None if before is None or after is None else after - before
         noticed = entry.expect != mutations.OTHER and target.stage.kind not in UNNAMED
         noticed = noticed and not (prose and entry.of == "lines")
-        if not target.is_source:  # DVC knows what stages left; stages notice damaged bytes where there are checksums
-            noticed = entry.of in ("stored", "bare", "binary") and kind in ("parquet", "array", "binary")
         outcome = _outcome(ended, base, target, named, "silent" if noticed else "other")
-        if outcome == "other" and read is not None and changed is not None and changed != read:
+        if outcome == "other" and None not in (read, changed) and changed != read:
             outcome = "silent"
         lines = [line for line in ended.said.splitlines() if line.strip()]
-        about = {"outcome": outcome, "said": lines[-1][:300] if lines and ended.code else ""}
-        about |= {"seconds": round(ended.seconds, 2), "memory": ended.memory - base.memory, "code": ended.code}
+        about = {"outcome": outcome, "said": lines[-1][:300] if lines and ended.code else "", "code": ended.code}
+        about |= {"seconds": round(ended.seconds, 2), "memory": ended.memory - base.memory}
         return about | {"named": named, "read": read, "changed": changed}
 
 
@@ -209,7 +367,7 @@ def _outcome(ended: Ended, base: Ended, target: Target, named: int, otherwise: s
     if ended.code:
         parts = [target.path.name.partition(".")[0], *map(str, target.path.parents[:-2])]
         return "refused" if len(errors) == 1 and any(part in errors[0] for part in parts) else "unclear"
-    if all(name.endswith(INPUT_NAMED) for name, _ in ended.files.items() ^ base.files.items()):
+    if ended.files == base.files:
         return "same"
     if named > 0:
         return "rejected"
@@ -224,67 +382,62 @@ def _flat(value: dict, prefix: str = "") -> Iterator[tuple[str, float]]:
             yield prefix + key, inner
 
 
-def inputs(seeds: list[tuple[Target, str, bytes]], seconds: dict[str, float]) -> Iterator[tuple[int, str, int]]:
+def inputs(seeds: list[tuple[Target, str, bytes]]) -> Iterator[tuple[int, str, int]]:
     """(number of the seed, mutation, round): in each of many rounds every mutation of every seed, in hashed order."""
     for turn in range(1000):
         jobs = []
-        for i, (target, name, data) in enumerate(seeds):
-            for place, entry in enumerate(mutations.fitting(name, mutations.plain(name, data))):
-                slow = seconds[target.key] > SLOW and (place + turn) % 8
-                heavy = entry.name in mutations.HEAVY and (turn or not target.is_source)
-                if not slow and not heavy:
+        for i, (_, name, data) in enumerate(seeds):
+            for entry in mutations.fitting(name, mutations.plain(name, data)):
+                if entry.name not in mutations.HEAVY or not turn:
                     jobs.append((i, entry.name, turn))
         yield from sorted(jobs, key=lambda job: draws.uniform(0, "faults", f"{seeds[job[0]][0].key} {job[1]} {turn}"))
 
 
-def work(bench: Bench, stages: list[Stage], number: int, workers: int, most: int, only: str) -> None:
+def work(bench: Bench, targets: Iterator[Target], most: int) -> None:
     """One process's share of the inputs."""
-    seeds = [seed for target in bench.targets(stages, number, workers, only) for seed in bench.seeds(target)]
+    seeds = [seed for target in targets for seed in bench.seeds(target)]
     print(f"{len(seeds)} files and layouts to damage", flush=True)
     rows = [json.loads(line) for line in bench.log.read_text().splitlines()] if bench.log.is_file() else []
     done = {(row["target"], row["mutation"], row["round"]) for row in rows}
     count = len(done)
     with bench.log.open("a", buffering=1) as log:
-        for i, mutation, turn in inputs(seeds, {key: ended.seconds for key, (ended, _) in bench.undamaged.items()}):
+        for i, mutation, turn in inputs(seeds):
             target, name, data = seeds[i]
-            if count >= most // workers:
+            if count >= most:
                 return
             if (target.key, mutation, turn) in done:
                 continue
-            entry = mutations.MUTATIONS[mutation]
-            rng = np.random.default_rng(
-                int(draws.uniform(0, "faults/damage", f"{target.key} {mutation} {turn}") * 2**53)
-            )
+            entry, drawn = mutations.MUTATIONS[mutation], f"{target.key} {mutation} {turn}"
+            rng = np.random.default_rng(int(draws.uniform(0, "faults/damage", drawn) * 2**53))
             damaged = mutations.apply(entry, name, data, rng)
             if damaged is None:
                 continue
             row = bench.judged(target, name, data, entry, damaged)
             row |= {"target": target.key, "reader": target.stage.kind, "mutation": mutation, "round": turn}
-            log.write(json.dumps(row | {"source": target.is_source}) + "\n")
+            log.write(json.dumps(row) + "\n")
             count += 1
             if row["outcome"] in BAD:
                 print(row["outcome"], target.key, "|", mutation, turn, "|", row["said"], flush=True)
 
 
-def table(folder: Path) -> str:
+def report(folder: Path) -> str:
     """How the inputs ended, by reader, as a Markdown table; and the worst time and memory."""
-    rows = [
-        json.loads(line) for file in sorted(folder.glob("inputs-*.jsonl")) for line in file.read_text().splitlines()
-    ]
-    counts: dict[tuple[str, str], Counter] = defaultdict(Counter)
+    rows = [json.loads(line) for file in folder.glob("inputs-*.jsonl") for line in file.read_text().splitlines()]
+    counts: dict[str, Counter] = defaultdict(Counter)
     for row in rows:
-        what = "a source" if row["source"] else "another stage's output"
         for reader in (row["reader"], "~all"):
-            counts[what, reader][row["outcome"]] += 1
-    heads = [*GOOD, *BAD]
-    lines = [f"| damaged | stage | inputs | {' | '.join(heads)} |", "|" + "---|" * (len(heads) + 3)]
-    for (what, reader), count in sorted(counts.items()):
-        cells = " | ".join(f"{count[name]:,}" for name in heads)
-        lines.append(f"| {what} | {reader.removeprefix('~')} | {count.total():,} | {cells} |")
+            counts[reader][row["outcome"]] += 1
+    cells = [
+        [reader.removeprefix("~"), f"{count.total():,}", *(f"{count[name]:,}" for name in (*GOOD, *BAD))]
+        for reader, count in sorted(counts.items())
+    ]
     kinds, files = (len({row[key] for row in rows}) for key in ("mutation", "target"))
     memory, seconds = (max(row[key] for row in rows) for key in ("memory", "seconds"))
-    lines += ["", f"{len(rows):,} inputs: {kinds} kinds of damage to {files} files and layouts. At most"]
-    return "\n".join(lines) + f" {memory / 2**30:.2f} GiB beyond the undamaged run's memory, and {seconds:.1f} s."
+    said = (
+        f"{len(rows):,} inputs: {kinds} kinds of damage to {files} files. At most {memory / 2**30:.2f} GiB beyond the"
+    )
+    shown = table(["read by", "inputs", *GOOD, *BAD], cells)
+    return f"{shown}\n\n{said} the undamaged run, and {seconds:.1f} s."
 
 
 def main() -> None:
@@ -298,15 +451,16 @@ def main() -> None:
     words = parser.parse_args()
     folder = words.folder.resolve()
     if words.part == "table":
-        print(table(folder))
+        print(report(folder))
         return
-    stages = fault_world.make(folder / "whole", words.ingest)
-    fault_world.load(stages)
+    stages = make(folder / "whole", words.ingest)
+    load(stages)
+    stages = [stage for stage in stages if words.only in stage.name]
     children = []
     for number in range(words.workers):
         if not (child := os.fork()):
             bench = Bench(folder / "whole", folder / f"inputs-{number}")
-            work(bench, stages, number, words.workers, words.inputs, words.only)
+            work(bench, bench.targets(stages, number, words.workers), words.inputs // words.workers)
             os._exit(0)
         children.append(child)
     sys.exit(any([os.waitpid(child, 0)[1] for child in children]))

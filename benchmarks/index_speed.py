@@ -9,12 +9,10 @@ sum of its topic, its page and its own part, a quarter, 35 % and 40 % of the var
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import faiss
 import numpy as np
@@ -33,9 +31,7 @@ SIZES = {"at once": BATCH, "one by one": SINGLE}
 SETTINGS = {"kind": "ivf", "memory_gb": 24.0, "recall_target": 0.95, "bm25_k1": 1.5, "bm25_b": 0.75}
 
 
-class Speed(NamedTuple):
-    recall: float  # share of the exact top 10
-    runs: dict[tuple[str, int], Run]  # (at once or one by one, cores) -> a search of `SIZES` queries
+Speed = tuple[float, dict[str, Run]]  # recall: the share of the exact top 10; a search of SIZES queries by each way
 
 
 def embeddings(count: int, dim: int, n_queries: int, seed: int = 0) -> Iterator[np.ndarray]:
@@ -73,7 +69,7 @@ def write(folder: Path, count: int, dim: int) -> None:
         np.save(folder / f"embeddings/{number:06d}.npy", vectors.astype(np.float16))
 
 
-def flat(folder: Path, cores: int) -> Speed:
+def flat(folder: Path) -> Speed:
     """What a script would do: all embeddings in memory as fp32, in faiss.IndexFlatIP."""
     stored = dense.Index(folder, flat=True)
     index = faiss.IndexFlatIP(stored.dim)
@@ -81,15 +77,15 @@ def flat(folder: Path, cores: int) -> Speed:
         index.add(stored.embeddings.rows(start, start + SHARD))
     queries = np.load(folder / "queries.npy")[-BATCH:]
 
-    def search(rows: np.ndarray, threads: int) -> np.ndarray:
-        faiss.omp_set_num_threads(threads)
+    def search(rows: np.ndarray) -> np.ndarray:
         return index.search(rows, faiss_build.K)[1]
 
-    np.save(folder / "exact.npy", search(queries, cores))
-    return Speed(1.0, _runs(search, queries, cores))
+    faiss.omp_set_num_threads(1)
+    np.save(folder / "exact.npy", search(queries))
+    return 1.0, _runs(search, queries)
 
 
-def longtail(folder: Path, cores: int) -> Speed:
+def longtail(folder: Path) -> Speed:
     """The stage's own index: chosen, built on one core, tuned, opened."""
     queries = np.load(folder / "queries.npy")
     settings = params.Index(**SETTINGS)
@@ -97,39 +93,35 @@ def longtail(folder: Path, cores: int) -> Speed:
         where = Path(".")
         chosen = index_plan.choose(dense.Index(where, flat=True).count, queries.shape[1], settings)
         faiss_build.build_lists(chosen, where, 0, measure.compute(), 1, "benchmark")
-        index = dense.Index(where, threads=cores)
+        index = dense.Index(where, threads=1)
         faiss_build.tune(index, queries[: faiss_build.HELD_OUT], chosen, settings)
-        index = dense.Index(where, index.probe, index.refine)
+        index = dense.Index(where, index.probe, index.refine, threads=1)
 
-        def search(rows: np.ndarray, threads: int) -> np.ndarray:
-            index.threads = threads
+        def search(rows: np.ndarray) -> np.ndarray:
             return index.search(rows, faiss_build.K)[0]
 
-        found, exact = search(queries[-BATCH:], cores), np.load("exact.npy")
+        found, exact = search(queries[-BATCH:]), np.load("exact.npy")
         recall = float((found[:, :, None] == exact[:, None, :]).any(2).mean())
-        return Speed(recall, _runs(search, queries[-BATCH:], cores))
+        return recall, _runs(search, queries[-BATCH:])
 
 
-def _runs(search: Callable[[np.ndarray, int], object], queries: np.ndarray, cores: int) -> dict[tuple[str, int], Run]:
+def _runs(search: Callable[[np.ndarray], object], queries: np.ndarray) -> dict[str, Run]:
     """The best of three."""
     parts = {"at once": [queries], "one by one": [queries[i : i + 1] for i in range(SINGLE)]}
 
-    def work(some: list[np.ndarray], threads: int) -> Run:
-        return measure.timed(lambda: [search(part, threads) for part in some] and None)
+    def work(some: list[np.ndarray]) -> Run:
+        return measure.timed(lambda: [search(part) for part in some] and None)
 
-    ways = {(way, threads): partial(work, some, threads) for threads in (1, cores) for way, some in parts.items()}
-    return measure.best(ways, 3)
+    return measure.best({way: partial(work, some) for way, some in parts.items()}, 3)
 
 
 def rows(quick: bool = False) -> list[Row]:
-    count, dim, cores, made = 5000 if quick else 1_000_000, 32 if quick else 384, len(os.sched_getaffinity(0)), []
+    (count, dim), made = (5000, 32) if quick else (1_000_000, 384), []
     with measure.in_folder() as folder:
         measure.alone(write, folder, count, dim)
-        plain, ours = (measure.alone(way, folder, cores) for way in (flat, longtail))
-    for (way, threads), theirs in plain.result.runs.items():
-        what = f"searching {count:,} x {dim} embeddings {way}, recall@10 {ours.result.recall:.3f}"
-        what += f", {threads} cores" * (threads > 1)
-        mine, wall = ours.result.runs[way, threads], threads > 1
-        one = measure.row(what, "FAISS's flat index, in memory", "queries", SIZES[way], theirs, mine, wall=wall)
+        plain, ours = (measure.alone(way, folder) for way in (flat, longtail))
+    for way, theirs in plain.result[1].items():
+        what = f"searching {count:,} x {dim} embeddings {way}, recall@10 {ours.result[0]:.3f}"
+        one = measure.row(what, "FAISS's flat index, in memory", "queries", SIZES[way], theirs, ours.result[1][way])
         made.append(one._replace(memory=(plain.memory, ours.memory)))
     return made

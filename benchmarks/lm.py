@@ -1,4 +1,4 @@
-"""A local language model beside plain loops: scoring, short answers, prompts with a common beginning, and workers.
+"""A local language model beside plain loops: scoring and short answers.
 
 Every way scores the same (query, document) pairs on one core; that all give the same log-probs is checked. Weights are
 random, in two shapes, beside the published code's loop; and those of SmolLM2-135M ($LONGTAIL_REAL_MODELS) on real texts
@@ -7,8 +7,7 @@ passages before it. Answers are to prompts as an ensemble has them: three for ea
 demonstrations and another passage each.
 
 The limit is the product of two large squares in the same number format, by torch.matmul or by oneDNN, whichever is
-faster; its share is of the products that no way can do without. Scoring in shards stands beside itself by the clock:
-one process and two workers, without their start.
+faster; its share is of the products that no way can do without.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from __future__ import annotations
 import csv
 import gzip
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -36,17 +34,12 @@ from transformers import (
 
 from benchmarks import measure
 from benchmarks.measure import Row
-from pipelines import params, parquet, shards, workers
 from pipelines.answering.prompts import Questions, demonstrations, question_prompt
-from pipelines.lm import prefixes
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
-from pipelines.lm.open_lm import lm_at_work
-from pipelines.scoring import logprobs
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DOCUMENTS = 10  # of each query
-WORKERS = 2
 PASSAGES, SHOTS, NEW_TOKENS = 3, 4, 16
 NEVER = "\0"  # a stop string that the model does not say: both ways write as many tokens
 PUBLISHED = "one pair at a time, all logits, fp32"
@@ -243,78 +236,12 @@ def scores(lm: LocalModel, prompts: list[Prompt], continuations: list[str]) -> n
     return np.concatenate(lm.score(prompts, continuations).log_probs)
 
 
-def compare_prefix(shape: Shape, shared: int, count: int, rounds: int) -> list[Row]:
-    """Few-shot prompts with their common prefix read once, and as often as it stands there."""
-    rng = np.random.default_rng(1)
-    (shots,) = texts(rng, shape, 1, shared)
-    asked = [Prompt(question, shots) for question in texts(rng, shape, count, 30)]
-    answers = texts(rng, shape, count, 6)
-    works = {
-        "scoring": lambda: scores(lm, asked, answers),
-        "next token": lambda: lm.next_token(asked).max(1),
-        "six tokens generated": lambda: np.array([one.mean_log_prob for one in lm.generate(asked, 6)]),
-    }
-    lm, found, once = open_model(write_model(shape, Path("prefix"), 2048), "bf16"), [], prefixes.shared
-
-    def each_time(work: Callable[[], np.ndarray]) -> measure.Run:
-        prefixes.shared = lambda _, limits: np.zeros((2, len(limits)), np.int64)
-        try:
-            return measure.timed(work)
-        finally:
-            prefixes.shared = once
-
-    for what, work in works.items():
-        run = measure.best({"each": partial(each_time, work), "once": partial(measure.timed, work)}, rounds)
-        assert np.abs(run["once"].result - run["each"].result).mean() < 0.05, f"{what} differs"
-        what = f"{count} prompts with {shared:,} tokens in common, {what}, {shape.name} shape, bf16"
-        found.append(measure.row(what, "read each time", "prompts", count, run["each"], run["once"], memory=False))
-    return found
-
-
-def compare_workers(shape: Shape, n_shards: int, rounds: int) -> list[Row]:
-    """The same shards, by one process and by WORKERS in turns."""
-    workers.WORTH = {"cpu": 1.0}  # however little there is to do
-    folder = write_model(shape, Path("lm").absolute(), 1024)
-    prompts, continuations = make_pairs(shape, n_shards)
-    tasks = [slice(i, i + DOCUMENTS) for i in range(0, len(prompts), DOCUMENTS)]
-    settings = dict.fromkeys(("revision", "http", "training", "n_shots"))
-    chosen = params.LM(source="pretrained", path=str(folder), dtype="fp32", batch_tokens=4096, chat=False, **settings)
-    ids = np.full(DOCUMENTS, "", object)
-    steps = workers.Steps(
-        read=lambda task: logprobs.Asked(prompts[task], ids, continuations[task]),
-        work=logprobs.scored,
-        write=lambda _, table, path: parquet.write(table, path),
-        length=logprobs.Asked.length,
-    )
-
-    def run(model: workers.Workers, key: str, some: list[slice]) -> list[bytes]:
-        files = workers.map_texts(model, "benchmark", key, some, steps)
-        written = [file.read_bytes() for file in files]
-        shards.forget("benchmark", key)
-        return written
-
-    with ExitStack() as stack:
-        models = [stack.enter_context(lm_at_work(folder, chosen, measure.compute(count))) for count in (1, WORKERS)]
-        for model in models:
-            run(model, "start", tasks[:WORKERS])
-        ways = {str(n): partial(measure.timed, partial(run, model, str(n), tasks)) for n, model in enumerate(models)}
-        one, many = measure.best(ways, rounds).values()
-    assert one.result == many.result, "other bytes"
-    tokens, what = len(prompts) * sum(shape.tokens), f"scoring in shards, {shape.name} shape, fp32, {WORKERS} workers"
-    limits = {"limit": f"{WORKERS} times one", "most": WORKERS * tokens / one.wall}
-    return [measure.row(what, "one process", "tokens", tokens, one, many, wall=True, memory=False, **limits)]
-
-
 def rows(quick: bool = False) -> list[Row]:
-    large, sample = SHAPES
+    shapes, rounds = (SHAPES[1:], 1) if quick else (SHAPES, 2)
     weights, real = measure.real("smollm2-135m", "LONGTAIL_REAL_MODELS"), measure.real("passages")
     missing = (not weights and measure.NO_WEIGHTS) or (not real and measure.NO_FILES)
     with measure.in_folder():
-        if quick:
-            found = compare(sample, 1, 1) + compare_prefix(sample, 100, 4, 1) + compare_workers(sample, 2, 1)
-        else:
-            found = [row for shape in SHAPES for row in compare(shape, shape.queries, 2)]
-            found += compare_prefix(large, 1600, 16, 2) + compare_workers(large, 4, 2)
+        found = [row for shape in shapes for row in compare(shape, 1 if quick else shape.queries, rounds)]
         if missing:
             return found + [Row(what, peer, missing=missing) for what, peer in ((SCORING, LOOP), (ANSWERS, GENERATE))]
         return found + [row for dtype in DTYPES for row in compare_real(weights, real, dtype, quick)]

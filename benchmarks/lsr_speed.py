@@ -19,9 +19,11 @@ import torch
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertConfig, BertModel
 
 from benchmarks import measure
-from benchmarks.encoder_speed import operations, peak
+from benchmarks.encoder_speed import operations
+from benchmarks.lm import peak, plain_scores
 from benchmarks.measure import Row, Run
 from pipelines import methods, params_file
+from pipelines.lm.language_model import Prompt
 from pipelines.lm.open_lm import supervising_lm
 from pipelines.lsr import train_lsr, training_queries
 from pipelines.lsr.objective import GradientCache
@@ -68,18 +70,10 @@ class Plain:
         hidden, mask = self.model(input_ids=ids, attention_mask=mask).last_hidden_state, mask[..., None]
         return torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=1)
 
-    @torch.no_grad()
     def _mean_log_probs(self, prompts: list[str], continuation: str) -> torch.Tensor:
-        wanted = self.lm_tokenizer(continuation, add_special_tokens=False)["input_ids"]
-        read = [self.lm_tokenizer(prompt)["input_ids"] + wanted for prompt in prompts]
-        width = max(map(len, read))
-        ids = torch.tensor([tokens + [0] * (width - len(tokens)) for tokens in read])
-        mask = torch.tensor([[1] * len(tokens) + [0] * (width - len(tokens)) for tokens in read])
-        log_probs = torch.log_softmax(self.lm(input_ids=ids, attention_mask=mask).logits, dim=-1)
-        ends = [
-            row[len(tokens) - len(wanted) - 1 : len(tokens) - 1] for row, tokens in zip(log_probs, read, strict=True)
-        ]
-        return torch.stack([end[range(len(wanted)), wanted].mean() for end in ends])
+        asked, n = [Prompt("", prompt) for prompt in prompts], len(prompts)
+        found = plain_scores(self.lm, self.lm_tokenizer, n, asked, [continuation] * n)
+        return torch.from_numpy(found).reshape(n, -1).mean(1)
 
 
 def batch_of(trainer: Trainer, step: int) -> list[tuple[str, list[str], list[str], str]]:
@@ -151,14 +145,12 @@ def _in_turns(
     losses = {way: run.result for way, run in taken.items()}
     for way, close in {"fp32": 1e-3, "bf16": 1e-2}.items():
         assert way not in losses or np.allclose(losses[way], losses["plain"], rtol=close), f"other losses: {losses}"
-    shape, rates = plain.model.config, peak(plain.model.config)
-    forward = sum(operations(trainer.encoder.documents.tokens(_distinct(rows)).lengths, shape) for rows in batches)
+    forward = 0.0
+    for rows in batches:
+        distinct = sorted({text for query, documents, *_ in rows for text in (query, *documents)})
+        forward += operations(trainer.encoder.documents.tokens(distinct).lengths, plain.model.config)
     # going back takes two products for each of the way there
-    return taken, {dtype: steps * rates[f"{dtype} highest"] / (3 * forward) for dtype in taken if dtype != "plain"}
-
-
-def _distinct(rows: list[tuple[str, list[str], list[str], str]]) -> list[str]:
-    return sorted({text for query, documents, *_ in rows for text in (query, *documents)})
+    return taken, {dtype: steps * peak(dtype) / (3 * forward) for dtype in taken if dtype != "plain"}
 
 
 def _minilm(untuned: Path) -> Path:

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 NOTICE, SAME, OTHER = "notice", "same", "other"
-HEAVY = frozenset(("a line of 70 MB", "a gigabyte of one letter", "a dictionary of gigabytes", "a huge attribute"))
+HEAVY = frozenset(("a line of 70 MB", "a gigabyte of one letter", "a huge attribute"))
 HOLE = "@hole@"
 ODD = "\x00\x1b]0;x\x07\x1b[31m\u202e\u2066\ufeff\u0085\u2028"  # NUL, a terminal's escapes, bidi controls, line ends
 COMPRESSIONS: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
@@ -71,11 +71,9 @@ def stored(name: str, content: bytes) -> bytes:
 
 
 def kind(content: bytes) -> str:
-    """parquet, array, xml, sql, records (JSON a line), json, table (tabs or commas), text or binary."""
+    """parquet, xml, sql, records (JSON a line), json, table (tabs or commas), text or binary."""
     if content.startswith(b"PAR1"):
         return "parquet"
-    if content.startswith(b"\x93NUMPY"):
-        return "array"
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
@@ -107,7 +105,7 @@ def records_of(name: str, file: bytes) -> int | None:
             case "records" | "table" | "text":
                 return sum(not (line.isspace() or line in (b"", b"[", b"]")) for line in content.split(b"\n"))
     except (OSError, EOFError, ValueError, RecursionError, zstandard.ZstdError, pa.ArrowException):
-        pass
+        return None
     return None
 
 
@@ -148,23 +146,9 @@ def _packer(data: bytes) -> tuple:
     return COMPRESSIONS[marks[data[:2]]]
 
 
-def _members(data, damage: bytes = b"\0"):
-    """The content in two compressed members; a byte of the second one is changed."""
-    pack, unpack = _packer(data)
-    whole = unpack(data)
-    second = bytearray(pack(whole[len(whole) // 2 :]))
-    second[len(second) // 2] ^= damage[0]
-    return pack(whole[: len(whole) // 2]) + bytes(second)
-
-
 @cache
 def _bomb(pack: Callable[[bytes], bytes]) -> bytes:
     return pack(b"a" * (1 << 26)) * 16
-
-
-def _wrong_pack(data, i, rng):
-    other = [pack for pack, _ in COMPRESSIONS.values()]
-    return other[int(rng.integers(len(other)))](b"{}\n")[:-1] + data
 
 
 for _of, _expect, _what in (("packed", NOTICE, ""), ("bare", OTHER, " of plain bytes")):
@@ -180,11 +164,8 @@ _add("an empty file", "stored", NOTICE, lambda data, i, rng: b"")
 _add("a web page in its place", "stored", NOTICE, lambda data, i, rng: _PAGE)
 _add("a web page in its place, compressed", "packed", NOTICE, lambda data, i, rng: _packer(data)[0](_PAGE))
 _add("an API's error in its place", "stored", NOTICE, lambda data, i, rng: b'{"error": {"code": "ratelimited"}}\n')
-_add("another compression", "packed", NOTICE, _wrong_pack)
 _add("compressed without the suffix", "bare", NOTICE, lambda data, i, rng: gzip.compress(data))
 _add("not compressed in spite of the suffix", "packed", NOTICE, lambda data, i, rng: b"plain text\n" * 9)
-_add("two members", "packed", SAME, lambda data, i, rng: _members(data))
-_add("a damaged second member", "packed", NOTICE, lambda data, i, rng: _members(data, b"\xff"))
 _add("a gigabyte of one letter", "packed", OTHER, lambda data, i, rng: _bomb(_packer(data)[0]) + data)
 
 # Characters of any text.
@@ -301,15 +282,8 @@ def _renamed(record: Any, rng: np.random.Generator, keep: bool = True) -> str:
     return json.dumps(record, ensure_ascii=False)
 
 
-def _doubled(record: Any, rng: np.random.Generator) -> str:
-    text = json.dumps(record, ensure_ascii=False)
-    keys = list(record) if isinstance(record, dict) else []
-    return text.replace("{", f"{{{json.dumps(keys[rng.integers(len(keys))])}: null, ", 1) if keys else text
-
-
 _of_record("a missing field", OTHER, lambda record, rng: _renamed(record, rng, keep=False))
 _of_record("a renamed field", OTHER, _renamed)
-_of_record("a doubled key", OTHER, _doubled)
 _of_record(
     "an added field", SAME, lambda value, rng: json.dumps(value | {"z": 1} if isinstance(value, dict) else value)
 )
@@ -352,100 +326,26 @@ def _of_table(name: str, expect: str, change: Callable[[pa.Table, int, np.random
     _add(name, "parquet", expect, apply)
 
 
-def _retyped(t: pa.Table, i: int, rng: np.random.Generator) -> pa.Table:
-    kinds = (pa.string(), pa.int64(), pa.float64(), pa.bool_(), pa.list_(pa.int64()))
-    kind_ = kinds[int(rng.integers(len(kinds)))]
-    try:
-        column = t.column(i).cast(kind_)
-    except (pa.ArrowException, ValueError):
-        column = pa.nulls(len(t), kind_)
-    return t.set_column(i, t.column_names[i], column)
-
-
-def _of_cell(name: str, value: Any, of_text: bool = False) -> None:
-    """Another value in one row of a column, or of the first column of texts; None where its type has no such value."""
-
-    def change(t, i, rng):
-        i = _text_column(t, i) if of_text else i
-        if i is None or not len(t):
-            return None
-        values = t.column(i).to_pylist()
-        values[int(rng.integers(len(values)))] = value
-        field = t.schema.field(i).with_nullable(True)
-        try:
-            return t.set_column(i, field, pa.array(values, field.type))
-        except (pa.ArrowException, TypeError, ValueError):
-            return None
-
-    _of_table(name, OTHER, change)
-
-
-def _text_column(t: pa.Table, i: int) -> int | None:
-    """The first column of texts from the i-th on."""
-    return next((c for c in [*range(i, t.num_columns), *range(i)] if pa.types.is_string(t.schema.field(c).type)), None)
-
-
-def _not_utf8(t, i, rng):
-    place = _text_column(t, i)
-    if place is None or not len(t):
-        return None
-    texts = [text.encode() if text is not None else None for text in t.column(place).to_pylist()]
-    texts[int(rng.integers(len(texts)))] = b"\xff\xfe\xc3("
-    buffers = pa.array(texts, pa.binary()).buffers()
-    return t.set_column(place, t.column_names[place], pa.Array.from_buffers(pa.string(), len(texts), buffers))
-
-
-def _huge_dictionary(t, i, rng):
-    place = _text_column(t, i)
-    if place is None or not len(t):
-        return None
-    wide = pa.DictionaryArray.from_arrays(pa.array(np.zeros(3000, np.int32)), pa.array(["a" * 1_000_000]))
-    return t.take(np.zeros(3000, np.int64)).set_column(place, t.column_names[place], wide)
-
-
 def _names(t: pa.Table, i: int) -> list[str]:
     return [f"{name}_" if c == i else name for c, name in enumerate(t.column_names)]
 
 
-_of_table("a column of another type", OTHER, _retyped)
 _of_table("a lost column of Parquet", OTHER, lambda t, i, rng: t.remove_column(i))
 _of_table("a renamed column of Parquet", OTHER, lambda t, i, rng: t.rename_columns(_names(t, i)))
 _of_table("an added column of Parquet", SAME, lambda t, i, rng: t.append_column("zz", pa.nulls(len(t), pa.string())))
 _of_table("two columns of a name", NOTICE, lambda t, i, rng: t.append_column(t.column_names[i], t.column(i)))
 _of_table("columns in another order", SAME, lambda t, i, rng: t.select(t.column_names[::-1]) if i else None)
 _of_table("a column of nulls", OTHER, lambda t, i, rng: t.set_column(i, t.field(i), pa.nulls(len(t), t.column(i).type)))
-for _name, _value in {"a null": None, "not a number": float("nan"), "a negative number": -(2**40)}.items():
-    _of_cell(_name, _value)
-_of_cell("an empty list", [])
-for _name, _value in {"a huge text": "a" * 5_000_000, "an odd text": ODD, "an empty text": ""}.items():
-    _of_cell(_name, _value, of_text=True)
-_of_table("a text that is not UTF-8", OTHER, _not_utf8)
 _of_table("no rows", OTHER, lambda t, i, rng: t.slice(0, 0))
 _of_table("half of its rows", OTHER, lambda t, i, rng: t.slice(0, len(t) // 2))
 _of_table("a doubled row", OTHER, lambda t, i, rng: pa.concat_tables([t, t.slice(len(t) // 2, 1)]))
 _of_table("shuffled rows", OTHER, lambda t, i, rng: t.take(rng.permutation(len(t))))
 _of_table("another table", NOTICE, lambda t, i, rng: pa.table({"a": [1, 2], "b": ["x", "y"]}))
-_of_table("a dictionary of gigabytes", OTHER, _huge_dictionary)
 _add("a cut footer", "parquet", NOTICE, lambda data, i, rng: data[: -int(rng.integers(1, 300))])
 _add(
     "a flipped bit in the footer", "parquet", OTHER,
     lambda data, i, rng: _flipped(data, len(data) - 1 - int(rng.integers(min(len(data) - 4, 400))), rng),
 )  # fmt: skip
-
-
-# Arrays.
-def _of_array(name: str, expect: str, change: Callable[[np.ndarray], np.ndarray]) -> None:
-    def apply(data, _, rng):
-        np.save(out := io.BytesIO(), change(np.load(io.BytesIO(data))))
-        return out.getvalue()
-
-    _add(name, "array", expect, apply)
-
-
-_of_array("an array of another type", OTHER, lambda array: array.astype(np.float64))
-_of_array("an array of another shape", NOTICE, lambda array: array.reshape(-1)[: array.size // 2])
-_of_array("an array of half the rows", NOTICE, lambda array: array[: len(array) // 2])
-_of_array("an array of objects", NOTICE, lambda array: array.astype(object))
 
 
 # XML and SQL.
@@ -472,28 +372,18 @@ _EXTERNAL = b'<!DOCTYPE m [<!ENTITY x SYSTEM "file:///etc/hostname">]><mediawiki
 _of_xml("an external entity", NOTICE, rb"^<mediawiki", _EXTERNAL)
 _of_xml("an unclosed tag", NOTICE, rb"</(title|id|text|page|revision)>", b"")
 _of_xml("a huge attribute", OTHER, rb"<page>", b'<page x="' + b"a" * 100_000_000 + b'">')
-_of_xml("an attribute of 1 MB", SAME, rb"<page>", b'<page x="' + b"a" * 1_000_000 + b'">')
-_of_xml("another root", NOTICE, rb"^<mediawiki", b"<html")
 _of_xml("a namespace's prefix", NOTICE, rb"<page>", b'<m:page xmlns:m="x">')
 _of_xml("a page without its title", NOTICE, rb"<title>[^<]*</title>", b"")
-_of_xml("a page without its id", NOTICE, rb"</ns>\s*<id>[^<]*</id>", b"</ns>")
 _of_xml("a page without its text", OTHER, rb"<text[^>]*>[^<]*</text>", b"")
-_of_xml("a page without its revision", OTHER, rb"<revision>.*?</revision>", b"")
 _of_xml("an id that is no number", NOTICE, rb"</ns>\s*<id>[^<]*", b"</ns><id>x")
 _of_xml("an id of 5,000 digits", NOTICE, rb"</ns>\s*<id>[^<]*", b"</ns><id>" + b"9" * 5000)
-_of_xml("a namespace of 5,000 digits", NOTICE, rb"<ns>[^<]*", b"<ns>" + b"9" * 5000)
 _of_xml("elements nested 3,000 deep", NOTICE, rb"<page>", b"<a>" * 3000 + b"</a>" * 3000 + b"<page>")
 _of_xml("a page in a page", NOTICE, rb"<revision>", b"<page><title>x</title></page><revision>")
-_of_xml("a renamed element", NOTICE, rb"(?s)<page>(.*?)</page>", rb"<pages>\1</pages>")
 _of_xml("a lost end", NOTICE, rb"</mediawiki>\s*$", b"")
 _of_sql("a damaged INSERT", NOTICE, rb"INSERT INTO", b"INSRT INTO")
-_of_sql("an INSERT of another table", NOTICE, rb"INSERT INTO `\w+`", b"INSERT INTO `other`")
 _of_sql("a null namespace", NOTICE, rb"(\(\d+),\d+,", rb"\1,NULL,")
 _of_sql("a row without its namespace", NOTICE, rb"(\(\d+),\d+,", rb"\1,")
-_of_sql("a row without its quote", NOTICE, rb"(\(\d+,\d+,)'", rb"\1")
 _of_sql("a row without its end", NOTICE, rb"\),\(", b",(")
 _of_sql("a page id that is no number", NOTICE, rb"\((\d+),", b"(x,")
-_of_sql("a page id beyond 64 bits", NOTICE, rb"\((\d+),", b"(18446744073709551616,")
 _of_sql("no rows of SQL", NOTICE, rb"(?s)INSERT INTO.*", b"")
-_of_sql("a statement that is none of a dump", NOTICE, rb"INSERT INTO", b"DELETE FROM x;\nINSERT INTO")
 _of_sql("a statement without its end", NOTICE, rb"\);", b")")

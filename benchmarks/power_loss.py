@@ -24,12 +24,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import count
 from pathlib import Path
 
 import yaml
 
-from benchmarks.project_copy import table
+from benchmarks.project_copy import ROOT, table
+from flows import dvc_files
 from pipelines import draws, shards, web
 
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN; EXT4_GOING_FLAGS_NOLOGFLUSH
@@ -55,33 +57,27 @@ def unsealed(path: Path) -> int:
     return int(body.split()[0])
 
 
-def write_file(begin: int) -> None:
-    for number in count(begin):
-        with shards.atomic("data/one/file") as temporary:
-            temporary.write_text(sealed(number, 200_000))
-        say(number)
+def write_file(number: int) -> None:
+    with shards.atomic("data/one/file") as temporary:
+        temporary.write_text(sealed(number, 200_000))
 
 
-def write_without_sync(begin: int) -> None:
+def write_without_sync(number: int) -> None:
     """A control, which must be found damaged."""
     Path("data/one").mkdir(exist_ok=True)
-    for number in count(begin):
-        Path("data/one/new").write_text(sealed(number, 200_000))
-        os.replace("data/one/new", "data/one/file")
-        say(number)
+    Path("data/one/new").write_text(sealed(number, 200_000))
+    os.replace("data/one/new", "data/one/file")
 
 
 def file_there() -> int:
     return unsealed(Path("data/one/file"))
 
 
-def write_folder(begin: int) -> None:
-    for number in count(begin):
-        with shards.atomic("data/folder") as temporary:
-            (temporary / "below").mkdir(parents=True)
-            for name in ("a", "b", "below/c"):
-                (temporary / name).write_text(sealed(number, 50_000))
-        say(number)
+def write_folder(number: int) -> None:
+    with shards.atomic("data/folder") as temporary:
+        (temporary / "below").mkdir(parents=True)
+        for name in ("a", "b", "below/c"):
+            (temporary / name).write_text(sealed(number, 50_000))
 
 
 def folder_there() -> int:
@@ -107,36 +103,31 @@ def shards_there() -> int:
     return len(found) - 1
 
 
-def write_lock(begin: int) -> None:
+def write_lock(number: int) -> None:
     """dvc.lock as DVC writes it, without a sync, and the flow's copy after each stage."""
-    from flows import dvc_files
-
-    for number in count(begin):
-        stages = {f"stage{i}": {"cmd": f"run {i}", "outs": [{"path": f"out{i}", "md5": "0" * 32}]} for i in range(40)}
-        with Path("dvc.lock").open("w", encoding="utf-8") as file:
-            yaml.safe_dump({"schema": "2.0", "stages": stages | {"last": {"cmd": str(number)}}}, file)
-        dvc_files.keep(Path.cwd())
-        say(number)
+    stages = {f"stage{i}": {"cmd": f"run {i}", "outs": [{"path": f"out{i}", "md5": "0" * 32}]} for i in range(40)}
+    with Path("dvc.lock").open("w", encoding="utf-8") as file:
+        yaml.safe_dump({"schema": "2.0", "stages": stages | {"last": {"cmd": str(number)}}}, file)
+    dvc_files.keep(Path.cwd())
 
 
 def lock_there() -> int:
-    from flows import dvc_files
-
     dvc_files.mend(Path.cwd())
     return int(yaml.safe_load(Path("dvc.lock").read_text(encoding="utf-8"))["stages"]["last"]["cmd"])
 
 
-def write_answers(begin: int) -> None:
-    kept = web.Kept(Path(".longtail/answers"), math.inf)
-    for number in count(begin):
-        kept.put({f"{number}": sealed(number, 3000).encode()})
-        say(number)
+def write_answer(number: int) -> None:
+    _kept().put({f"{number}": sealed(number, 3000).encode()})
+
+
+@cache
+def _kept() -> web.Kept:
+    return web.Kept(Path(".longtail/answers"), math.inf)
 
 
 def answers_there() -> int:
-    kept = web.Kept(Path(".longtail/answers"), math.inf)
+    kept, number = _kept(), -1
     assert kept._db.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    number = -1
     while (found := kept.get(str(number + 1)))[0]:
         number += 1
         assert found[1] == sealed(number, 3000).encode()
@@ -144,13 +135,13 @@ def answers_there() -> int:
     return number
 
 
-PARTS: dict[str, tuple[Callable[[int], None], Callable[[], int]]] = {
-    "control: a file renamed without a sync": (write_without_sync, file_there),
-    "shards.atomic, a file": (write_file, file_there),
-    "shards.atomic, a folder": (write_folder, folder_there),
-    "shards.map_shards": (write_shards, shards_there),
-    "dvc.lock and its copy": (write_lock, lock_there),
-    "kept answers (web.Kept)": (write_answers, answers_there),
+PARTS: dict[str, tuple[Callable[[int], None], Callable[[], int]]] = {  # one more is written, and what is looked at
+    "a control: a file that is renamed without a sync": (write_without_sync, file_there),
+    "a file by shards.atomic": (write_file, file_there),
+    "a folder by shards.atomic": (write_folder, folder_there),
+    "shards by shards.map_shards": (write_shards, shards_there),
+    "dvc.lock as DVC writes it, and the flow's copy": (write_lock, lock_there),
+    "answers of a server (web.Kept)": (write_answer, answers_there),
 }
 
 
@@ -190,18 +181,12 @@ class Disk:
         os.close(handle)
 
 
-def here(part: str, what: str, *words: str) -> list[str]:
-    return [sys.executable, "-m", "benchmarks.power_loss", what, "--part", part, *words]
-
-
 def one_cut(disk: Disk, part: str, options: str, seconds: float, begin: int) -> tuple[str, int, int]:
     """What is found after a cut ("whole", "lost", or what is wrong), the last number reported, the number found."""
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+    here = {"cwd": disk.place, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "stdout": subprocess.PIPE}
+    words = [sys.executable, "-m", "benchmarks.power_loss", "--part", part, "--begin", str(begin)]
     disk.mount(options)
-    command = here(part, "write", "--begin", str(begin))
-    with subprocess.Popen(
-        command, cwd=disk.place, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    ) as writer:
+    with subprocess.Popen([*words, "write"], stderr=subprocess.DEVNULL, **here) as writer:
         reported, until = b"", math.inf
         while time.monotonic() < until:
             if select.select([writer.stdout], [], [], 0.01)[0]:
@@ -216,7 +201,7 @@ def one_cut(disk: Disk, part: str, options: str, seconds: float, begin: int) -> 
     disk.unmount()
     disk.mount(options)
     try:
-        done = subprocess.run(here(part, "look"), cwd=disk.place, env=environment, capture_output=True, text=True)
+        done = subprocess.run([*words, "look"], stderr=subprocess.PIPE, text=True, **here)
     finally:
         disk.unmount()
     if done.returncode:
@@ -256,7 +241,12 @@ def main() -> None:
             print(table(head, measure(words.cuts, Path(folder))))
         return
     write, look = PARTS[words.part]
-    write(words.begin) if words.what == "write" else say(look())
+    if words.what == "look":
+        say(look())
+        return
+    for number in count(words.begin):
+        write(number)
+        say(number)
 
 
 if __name__ == "__main__":

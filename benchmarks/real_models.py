@@ -15,14 +15,13 @@ import json
 import math
 import os
 import platform
+import resource
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-
-import psutil
 
 from benchmarks.project_copy import ROOT, clone, table
 from pipelines import params_file, shards
@@ -31,7 +30,7 @@ from pipelines.report import findings, inputs
 from pipelines.report.page import label, show
 
 PROFILE = Path(__file__).with_name("real_models.yaml")
-RUNS = "real_models.json"  # in WORK: seconds and peak memory of each call of `run`
+RUNS = "real_models.json"  # in WORK: seconds and the largest process's memory of each call of `run`
 SPLIT = {  # benchmark -> its one file of questions, of which every fifth is for demonstrations and never asked
     "nq": "qa/flashrag_nq_test_1000.jsonl",
     "triviaqa": "qa/flashrag_triviaqa_test_1000.jsonl",
@@ -69,16 +68,13 @@ def run(files: Path, models: Path, work: Path) -> None:
         text = PROFILE.read_text(encoding="utf-8").replace("FILES", str(work / "files")).replace("MODELS", str(models))
         (copy / "conf/profile/real_models.yaml").write_text(text, encoding="utf-8")
     command = [python, "-m", "flows.cli", "run", "--profile", "real_models"]
-    started, peak = time.monotonic(), 0
-    environment = os.environ | {"PYTHONPATH": str(copy)}
-    with subprocess.Popen(command, cwd=copy, stdout=sys.stderr, env=environment) as process:
-        while process.poll() is None:
-            peak = max(peak, _memory(process.pid))
-            time.sleep(1)
+    started = time.monotonic()
+    done = subprocess.run(command, cwd=copy, stdout=sys.stderr, env=os.environ | {"PYTHONPATH": str(copy)})
     calls = json.loads((work / RUNS).read_text()) if (work / RUNS).is_file() else []
-    calls.append({"seconds": time.monotonic() - started, "peak_bytes": peak, "ended_well": process.returncode == 0})
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+    calls.append({"seconds": time.monotonic() - started, "peak_bytes": peak, "ended_well": done.returncode == 0})
     (work / RUNS).write_text(json.dumps(calls), encoding="utf-8")
-    sys.exit(process.returncode)
+    sys.exit(done.returncode)
 
 
 def _sources(files: Path, target: Path) -> None:
@@ -94,17 +90,6 @@ def _sources(files: Path, target: Path) -> None:
             (folder / f"split/{name}_test.jsonl").write_text("".join(test), encoding="utf-8")
 
 
-def _memory(pid: int) -> int:
-    """Bytes of memory that a process and its children have to themselves, shared pages counted in part."""
-    total = 0
-    try:
-        for process in [(parent := psutil.Process(pid)), *parent.children(recursive=True)]:
-            total += getattr(process.memory_full_info(), "pss", 0)
-    except psutil.Error:  # a child that has ended
-        pass
-    return total
-
-
 def page(work: Path) -> Iterator[str]:
     """The page's lines: Markdown tables of what the copy of the project in `work` measured."""
     copy = work / "project"
@@ -113,13 +98,11 @@ def page(work: Path) -> Iterator[str]:
     calls = json.loads((work / RUNS).read_text(encoding="utf-8"))
     hours = sum(call["seconds"] for call in calls) / 3600
     peak = max(call["peak_bytes"] for call in calls) / 2**30
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=copy, check=True, capture_output=True, text=True
-    )
+    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=copy, text=True).strip()
     yield (
-        f"Measured at commit {commit.stdout.strip()} in {len(calls)} call{'s' * (len(calls) > 1)} of `run`, "
+        f"Measured at commit {commit} in {len(calls)} call{'s' * (len(calls) > 1)} of `run`, "
         f"{hours:.1f} hours in all, on {os.cpu_count()} cores ({platform.machine()}), "
-        f"with at most {peak:.1f} GiB of memory."
+        f"with at most {peak:.1f} GiB of memory in a process."
     )
     claims = findings.findings(read, chosen.thresholds, chosen.replug.top_k)
     yield "\n## The papers' claims\n"

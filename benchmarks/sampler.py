@@ -26,7 +26,7 @@ from pipelines.questions import published
 from pipelines.questions.popqa import build_popqa, number_of
 from pipelines.questions.published import ENTITY
 from pipelines.relations import RELATIONS
-from pipelines.world.facts import ALIASES, RELATION_IDS, make_world
+from pipelines.world.facts import ALIASES, RELATION_IDS, World, make_world
 
 MONTH, SEED = "2021-10", 0
 INGEST = params.Ingest(max_reject_share=0.0, memory_gb=1.0, record_mb=64.0)
@@ -36,14 +36,14 @@ POPQA = params.PopQA(
 )  # fmt: skip
 
 
+def world_of(entities: int) -> World:
+    sizes = params.World(entities=entities, lm_documents=1, lm_shards=1, pile_documents=1, questions=1)
+    return make_world(SEED, sizes)
+
+
 def make_tables(folder: Path, entities: int) -> None:
     """The sample world's facts as the stages before write them, and the same as CSV; a third have a second object."""
-    world = make_world(
-        SEED,
-        params.World(
-            entities=entities, lm_documents=1, lm_shards=1, pile_documents=1, questions=1,
-        ),
-    )  # fmt: skip
+    world = world_of(entities)
     rng, values = np.random.default_rng(SEED), len(world.value_labels)
     items = range(values + len(world.labels))
     labels = world.value_labels + world.labels
