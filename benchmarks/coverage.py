@@ -30,10 +30,11 @@ import numpy as np
 import pandas as pd
 
 from pipelines import intervals
-from pipelines.adaptive import alternatives, carried, confidence, gate, held_out, tuning
+from pipelines.adaptive import alternatives, held_out, tuning
 from pipelines.adaptive.pairs import Pairs
 from pipelines.evaluation import accuracy, paired, retrieval_effects, savings
 from pipelines.intervals import Interval
+from pipelines.studies import carried, confidence, gate
 
 RELATIONS, REPETITIONS, RESAMPLES, SPLITS = 16, 200, 1000, 50
 WORLDS = {  # level and slope of the closed-book and of the augmented answer, (mean, deviation) over relations

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import sys
 from pathlib import Path
 
 import typer
 
-from flows import anywhere, cache, exchange, imports, languages, results, running, terminal
-from pipelines import disks
+from flows import anywhere, cache, exchange, imports, results, running, terminal
+from pipelines import all_studies, disks
 from pipelines.errors import LongtailError
 
 app = typer.Typer(
@@ -28,9 +29,12 @@ for command in (results.explore, results.report, results.reproduce):
     app.command()(command)
 for command in (exchange.diff, exchange.release, imports.import_answers, imports.imports, cache.cache, running.ui):
     app.command()(command)
-for command in (anywhere.thresholds, anywhere.decide, anywhere.compare, languages.languages):
+for command in (anywhere.thresholds, anywhere.decide, anywhere.compare):
     app.command()(command)
-ANYWHERE = {"thresholds", "decide", "compare", "languages"}  # commands that need no project
+of_studies = [pkgutil.resolve_name(study.COMMAND) for study in all_studies.studies_offering("COMMAND")]
+for command in of_studies:
+    app.command()(command)
+ANYWHERE = {"thresholds", "decide", "compare"} | {command.__name__ for command in of_studies}  # they need no project
 
 
 def _go_to_root(needed: bool) -> None:

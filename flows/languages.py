@@ -18,8 +18,8 @@ def languages(
     out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path("languages"),
 ) -> None:
     """Compare runs in several languages on the same facts. Writes a page and tables."""
-    from pipelines.evaluation import across_languages
     from pipelines.report import csv_files, languages_page, leaderboard
+    from pipelines.studies.across_languages import read_runs
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
@@ -32,7 +32,7 @@ def languages(
         runs[name] = folder / "data"
     if len(runs) < 2:
         raise LongtailError(f"{projects[0]}: one project, expected two or more, each in another language")
-    found = across_languages.read(runs)
+    found = read_runs(runs)
     for line in languages_page.lines(found):
         terminal.show(line)
     parts = languages_page.sections(found)

@@ -17,7 +17,7 @@ import tokenize
 from functools import cache
 from pathlib import Path
 
-from pipelines import catalogue, shards, stage
+from pipelines import all_studies, catalogue, shards, stage
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT = Path("data/code.json")
@@ -81,13 +81,15 @@ def files(module: str, root: Path = ROOT) -> list[Path]:
 
 @cache
 def _reached_directly(file: Path, root: Path) -> list[Path]:
-    """The files that a module's own imports and strings name."""
+    """The files that a module's own imports and strings name, and the studies that it asks for."""
     reached = []
     for node in _running_nodes(ast.parse(file.read_text(encoding="utf-8"))):
         for name in {*_imported(node)} - TRANSPORT:
             reached += _files_of(name, root)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             reached += _data_files(file.parent, node.value)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("studies_offering"):
+            reached += all_studies.files_offering(ast.literal_eval(node.args[0]), root / "pipelines/studies")
     return reached
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tiny_models
 
-from pipelines import params, shards
+from pipelines import all_studies, params, shards
 from pipelines.adaptive import pairs, rule, tune_thresholds
 from pipelines.answering.answer import SCHEMA
 from pipelines.evaluation import analyse
@@ -262,8 +262,11 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
             answers = f"{folder.name}/closed_book", f"{folder.name}/{method}"
             rules[method] = rule.as_json(rule.of_tuned(found.tuned, *answers, TUNING.search, "2025-10"))
     known = {"thresholds": rows, "splits": splits, "costs": curve}
-    for name in ("thresholds", "splits", "costs", "reliability", "coverage", "carried"):
-        table = pa.Table.from_pylist(known.get(name, []), getattr(tune_thresholds, name.upper()))
+    schemas = {name: getattr(tune_thresholds, name.upper()) for name in known}
+    for study in all_studies.studies_offering("RULE_TABLES"):
+        schemas |= study.RULE_TABLES
+    for name, schema in schemas.items():
+        table = pa.Table.from_pylist(known.get(name, []), schema)
         write(data / f"adaptive/popularity/{name}.parquet", table)
     shards.write_json(data / "adaptive/popularity/thresholds.json", {"rules": {"popqa": {folder.name: rules}}})
     return {"popqa": {folder.name: by_method}, "entityquestions": {}}

@@ -62,3 +62,15 @@ def test_words_for_readers_of_the_report_change_no_result(monkeypatch):
     assert catalogue.facts("pile") == before
     monkeypatch.setitem(DATASETS, "pile", catalogue.replace(DATASETS["pile"], learn=False))
     assert catalogue.facts("pile") != before
+
+
+def test_a_study_counts_where_a_stage_asks_for_what_it_offers(tmp_path):
+    rooms = {"room/stage.py": 'def main():\n    return all_studies.studies_offering("of_answers")\n'}
+    rooms |= {
+        "studies/one.py": "def of_answers(of):\n    return 1\n",
+        "studies/two.py": "def of_bits(of):\n    return 1\n",
+    }
+    for file, content in rooms.items():
+        (tmp_path / "pipelines" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pipelines" / file).write_text(content)
+    assert [file.name for file in code.files("pipelines.room.stage", tmp_path)] == ["stage.py", "one.py"]

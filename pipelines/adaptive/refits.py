@@ -104,7 +104,7 @@ def resample(subjects: np.ndarray, units: np.ndarray, train_share: float, seed: 
     return Resamples(times, parts[numbers], n_parts)
 
 
-def decide(retrieved: np.ndarray, drawn: Resamples, decisions: Callable[[np.ndarray], np.ndarray]) -> Policy:
+def refit_policy(retrieved: np.ndarray, drawn: Resamples, decisions: Callable[[np.ndarray], np.ndarray]) -> Policy:
     """A policy fitted again to every resample; `decisions` takes (n, resamples) counts to (n, resamples) bool.
 
     `retrieved` is as in Policy.

@@ -5,9 +5,7 @@ of `thresholds.pairs` (data/README.md has the columns):
 - thresholds.parquet: each relation's threshold by each search, and what it was worth on questions held out;
 - splits.parquet: each policy's held-out accuracy on each split;
 - costs.parquet: accuracy, share that retrieves and cost if retrieving has a price;
-- reliability.parquet, coverage.parquet: whether closed-book answers are as often right as they are probable;
-- carried.parquet: what thresholds are worth that were fitted to another language model's answers or another month's
-  page views;
+- the tables of studies (their RULE_TABLES);
 - thresholds.json: the rules to use, by `thresholds.search` and the verdict: dataset -> lm -> method -> the rule as
   `rule.as_json` has it.
 """
@@ -16,14 +14,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 
-from pipelines import params, parquet, shards, stage
-from pipelines.adaptive import carried, confidence, gate, held_out, rule
+from pipelines import all_studies, params, parquet, shards, stage
+from pipelines.adaptive import held_out, rule
 from pipelines.adaptive.alternatives import cost_curve, uncertainty
-from pipelines.adaptive.held_out import POLICIES, Fitted
+from pipelines.adaptive.held_out import POLICIES
 from pipelines.adaptive.pairs import Choice, Pairs, choices, read_pairs
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.adaptive.tuning import Tuned, tune_pairs
@@ -35,23 +34,33 @@ from pipelines.errors import LongtailError
 class Evaluated:
     """The results for one method's answers; rows lack the key (dataset, lm, method)."""
 
-    figures: dict  # search, "uncertainty" or "gate" -> figures of metrics/adaptive.json
+    figures: dict  # search, "uncertainty" or a study's -> figures of metrics/adaptive.json
     relations: list[dict]  # rows of thresholds.parquet
     splits: dict[str, dict[str, np.ndarray]]  # search -> columns of splits.parquet
     curve: list[dict]  # rows of costs.parquet
     tuned: Tuned
 
 
+@dataclass(frozen=True)
+class AllRules:
+    """What studies of all thresholds have at hand: those tuned, with the answers between which they choose."""
+
+    tuned: dict[tuple[str, str, str], tuple[Pairs, Tuned]]  # (dataset, language model, method) -> its questions
+    params: SimpleNamespace
+    data: Path
+
+
 def evaluate(answered: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Evaluated:
     """Every search judged on the same splits, and its thresholds by relation, fitted on all questions.
 
-    Questions of unknown popularity count for the gate alone. Raises LongtailError if the splits hold no question out.
+    Questions of unknown popularity count for studies alone. Raises LongtailError if the splits hold no question out.
     """
     pairs = answered.known()
     tuned = tune_pairs(pairs, chosen, seed, resamples)
     train = held_out.split_train(seed, pairs.units(chosen.split_by), chosen.splits, chosen.train_share)
     figures = tuned.figures | uncertainty(pairs, train, tuned.drawn, chosen, seed, resamples)
-    figures["gate"] = gate.evaluate(answered, tuned.judged, chosen, seed, resamples)
+    for study in all_studies.studies_offering("of_pairs"):
+        figures |= study.of_pairs(answered, tuned, chosen, seed, resamples)
     curve = cost_curve(pairs, train, tuned.drawn, chosen)
     return Evaluated(figures, tuned.relations, tuned.splits, curve, tuned)
 
@@ -85,16 +94,6 @@ def read_all(
     return pairs
 
 
-def read_closed_book(datasets: list[str], lms: list[str], split: str) -> dict[tuple[str, str], confidence.Answers]:
-    """(dataset, lm) -> its closed-book answers of known probability, if it has any answers."""
-    return {
-        (dataset, lm): confidence.read(Path(f"data/questions/{dataset}/{dataset}.parquet"), files["closed_book"], split)
-        for dataset in datasets
-        for lm, files in answer_files.sets(dataset, lms, retrievers=(), split=split).items()
-        if "closed_book" in files
-    }
-
-
 def choice_of(lm: str, method: str) -> tuple[tuple[str, str], tuple[str, str]]:
     """The answers, (language model, method), that the tables call so: from the threshold on, and below it."""
     choice = Choice.named(lm, method)
@@ -119,8 +118,7 @@ def main() -> None:
         rules: dict = {}
         metrics: dict = {dataset: {} for dataset in chosen.parts.answered}
         logged: dict[str, float] = {}
-        tuned: dict[tuple[str, str, str], tuple[Pairs, Fitted]] = {}
-        reliability, coverage = [], []
+        tuned: dict[tuple[str, str, str], tuple[Pairs, Tuned]] = {}
         inputs = chosen.parts.answered, chosen.lms, chosen.retrievers
         for dataset in chosen.parts.answered:
             for sentence in answer_files.left_out(dataset, chosen.lms, chosen.retrievers, split=settings.imported):
@@ -140,31 +138,25 @@ def main() -> None:
             file = rule.of_tuned(evaluated.tuned, *answers, settings.search, month_of(dataset))
             rules.setdefault(dataset, {}).setdefault(lm, {})[method] = rule.as_json(file)
             figures[method] = evaluated.figures
-            tuned[dataset, lm, method] = known, evaluated.tuned.fitted
+            tuned[dataset, lm, method] = known, evaluated.tuned
             logged |= {
                 f"{dataset}.{lm}.{method}.{search}.{name}": evaluated.figures[search][name]["mean_over_splits"]
                 for search in SEARCHES
                 for name in (*POLICIES, "gain")
             }
-        for (dataset, lm), answers in read_closed_book(chosen.parts.answered, chosen.lms, settings.imported).items():
-            trusted = confidence.evaluate(answers, settings, chosen.seed, chosen.report.bootstrap)
-            key = {"dataset": dataset, "lm": lm}
-            reliability += [key | row for row in trusted.reliability]
-            coverage += [key | row for row in trusted.coverage]
-            if trusted.figures:
-                metrics[dataset].setdefault(lm, {})["confidence"] = trusted.figures
-        rows_carried = carried.between_models(tuned, settings, chosen.seed, chosen.report.bootstrap)
-        rows_carried += carried.between_months(tuned, Path("data"), settings, chosen.seed, chosen.report.bootstrap)
+        tables = {
+            "thresholds": pa.Table.from_pylist(relations, THRESHOLDS),
+            "splits": pa.concat_tables(splits),
+            "costs": pa.Table.from_pylist(curve, COSTS),
+        }
+        for study in all_studies.studies_offering("of_rules"):
+            rows, figures_of_study = study.of_rules(AllRules(tuned, chosen, Path("data")))
+            tables |= {name: pa.Table.from_pylist(rows[name], schema) for name, schema in study.RULE_TABLES.items()}
+            for (dataset, lm), figures in figures_of_study.items():
+                metrics[dataset].setdefault(lm, {}).update(figures)
         with shards.atomic(out) as folder:
             folder.mkdir()
-            for name, table in (
-                ("thresholds", pa.Table.from_pylist(relations, THRESHOLDS)),
-                ("splits", pa.concat_tables(splits)),
-                ("costs", pa.Table.from_pylist(curve, COSTS)),
-                ("reliability", pa.Table.from_pylist(reliability, RELIABILITY)),
-                ("coverage", pa.Table.from_pylist(coverage, COVERAGE)),
-                ("carried", pa.Table.from_pylist(rows_carried, CARRIED)),
-            ):
+            for name, table in tables.items():
                 parquet.write(table, folder / f"{name}.parquet")
             shards.write_json(folder / "thresholds.json", {"rules": rules})
         shards.write_json("data/metrics/adaptive.json", metrics)
@@ -173,7 +165,8 @@ def main() -> None:
     stage.run("tune_thresholds", ("seed", "lms", "retrievers", "thresholds", "report", "parts"), work, out=str(out))
 
 
-def _with_bounds(*names: str) -> dict[str, pa.DataType]:
+def with_bounds(*names: str) -> dict[str, pa.DataType]:
+    """The columns of figures with the bounds of their intervals."""
     return {name + end: pa.float64() for name in names for end in ("", "_low", "_high")}
 
 
@@ -184,7 +177,7 @@ THRESHOLDS = pa.schema(
     | {"popularity_least": pa.float64(), "popularity_most": pa.float64()}
     | {"policy": pa.string(), "deployed": pa.float64()}
     | {"closed_book": pa.float64(), "augmented": pa.float64()}
-    | _with_bounds("threshold", "threshold_splits", "adaptive", "adaptive_splits", "retrieved", "retrieved_splits")
+    | with_bounds("threshold", "threshold_splits", "adaptive", "adaptive_splits", "retrieved", "retrieved_splits")
 )
 SPLITS = pa.schema(
     _KEY
@@ -194,26 +187,7 @@ SPLITS = pa.schema(
 COSTS = pa.schema(
     _KEY
     | {"unit": pa.string(), "price": pa.float64(), "cost_weight": pa.float64()}
-    | _with_bounds("adaptive", "retrieved", "cost")
-)
-_OF_LM = {name: kind for name, kind in _KEY.items() if name != "method"}
-RELIABILITY = pa.schema(
-    _OF_LM
-    | {"calibration": pa.string(), "bin": pa.int32(), "questions": pa.int64(), "confidence": pa.float64()}
-    | _with_bounds("accuracy")
-)
-COVERAGE = pa.schema(
-    _OF_LM
-    | {"coverage": pa.float64(), "least_confidence": pa.float64(), "questions": pa.int64()}
-    | _with_bounds("accuracy")
-)
-CARRIED = pa.schema(
-    _KEY
-    | dict.fromkeys(("kind", "fitted", "judged", "scale"), pa.string())
-    | {"questions": pa.int64()}
-    | _with_bounds("own", "carried", "difference")
-    | {"difference_splits_low": pa.float64(), "difference_splits_high": pa.float64()}
-    | _with_bounds("retrieved_own", "retrieved_carried")
+    | with_bounds("adaptive", "retrieved", "cost")
 )
 
 

@@ -9,19 +9,18 @@ data/analyses.json: by question set, language model and method: accuracy by both
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import database, language, shards, stage
+from pipelines import all_studies, database, language, shards, stage
 from pipelines.answering import answer_files
 from pipelines.evaluation import (
     accuracy,
-    measures,
     paired,
     popularity_bins,
     retrieval_effects,
     savings,
-    seen,
     stage_metrics,
     tables,
 )
@@ -38,6 +37,31 @@ COMPARED = {  # tables of one language model's answers; of the questions that al
     "accuracy_by_log_popularity": popularity_bins.by_log_popularity,
     "accuracy_by_relation_and_popularity": popularity_bins.by_relation,
 }
+
+
+@dataclass(frozen=True)
+class AnswersOf:
+    """What studies of answers have at hand: one language model's answers to one question set."""
+
+    answers: accuracy.Answers
+    data: Path
+    dataset: str
+    lm: str
+    params: SimpleNamespace
+
+    @property
+    def draw(self) -> tuple[int, int]:
+        """The seed and the number of resamples."""
+        return self.params.seed, self.params.report.bootstrap
+
+    @property
+    def questions(self) -> Path:
+        return self.data / f"questions/{self.dataset}/{self.dataset}.parquet"
+
+    @property
+    def exposure(self) -> dict[str, Path]:
+        """Text -> the counts of its documents with each question's subject and answer."""
+        return {text: self.data / f"exposure/{text}/{self.dataset}.parquet" for text in self.params.parts.exposure}
 
 
 def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> stage.Metrics:
@@ -97,13 +121,12 @@ def _add_answers(found: dict[str, list[dict]], files: dict[str, dict], data: Pat
             for lm, answers in zip(answered, paired.in_common(list(answered.values())), strict=True):
                 _append(found, in_common(answers, *draw), {"dataset": dataset, "lm": lm})
         for lm, answers in answered.items():
-            rows = of_answers(answers, *draw) | _seen(answers, data, dataset, lm, params)
+            rows = of_answers(answers, *draw)
+            for study in all_studies.studies_offering("of_answers"):
+                rows |= study.of_answers(AnswersOf(answers, data, dataset, lm, params))
             if params.parts.rules:
                 rows["savings"] = savings.savings(answers, questions, by_lm[lm], params.thresholds, *draw)
             _append(found, rows, {"dataset": dataset, "lm": lm})
-            if dataset == params.parts.answered[0] and params.fetch.source == "world" and lm in params.lms:
-                halves = retrieval_effects.halves(answers, *draw)
-                _append(found, {"halves": halves}, {"lm": lm})
 
 
 def of_answers(answers: accuracy.Answers, seed: int, resamples: int) -> dict[str, list[dict]]:
@@ -116,26 +139,6 @@ def of_answers(answers: accuracy.Answers, seed: int, resamples: int) -> dict[str
         "recall": retrieval_effects.recall(answers),
         "costs": savings.costs(answers),
     }
-
-
-def _seen(
-    answers: accuracy.Answers, data: Path, dataset: str, lm: str, params: SimpleNamespace
-) -> dict[str, list[dict]]:
-    """The tables by what the language model could have seen."""
-    draw, cutoff = (params.seed, params.report.bootstrap), params.exposure.cutoffs.get(lm)
-    files = {text: data / f"exposure/{text}/{dataset}.parquet" for text in params.parts.exposure}
-    counts = {text: seen.read(file, answers.ids) for text, file in files.items()}
-    rows = {
-        "accuracy_by_documents": seen.by_documents(answers, counts, *draw),
-        "seen_correlations": seen.correlations(answers, counts, *draw),
-        "popularity_measures": measures.compare(answers, measures.read(answers, data, dataset, counts), *draw),
-    }
-    dates = data / "knowledge/wikidata/dates.parquet"
-    if cutoff and dates.is_file():
-        questions = data / "questions" / dataset / f"{dataset}.parquet"
-        latest = seen.latest_dates(questions, dates, answers.ids)
-        rows["accuracy_by_date"] = seen.by_date(answers, latest, cutoff, *draw)
-    return rows
 
 
 def in_common(answers: accuracy.Answers, seed: int, resamples: int) -> dict[str, list[dict]]:
@@ -155,15 +158,12 @@ def of_metrics(
         {d: [row for row in found[name] if (row["dataset"], row["lm"]) == (d, main)] for d in parts.answered}
         for name in ("recall", "accuracy")
     )
+    studied: dict[str, list[dict]] = {}
+    for study in all_studies.studies_offering("of_metrics"):
+        studied |= study.of_metrics(stage_metrics.StageMetrics(metrics, parts.scored, params.lms))
     main_bits = [row for row in bits if (row["lm"], row["corpus"]) == (main, main_corpus)]
-    return {
+    return studied | {
         "bits_per_byte": bits,
-        **{
-            f"lm_{name}": stage_metrics.rows_by_lm(language_modelling, parts.scored, params.lms, name)
-            for name in ("controls", "settings")
-        },
-        "rare_words": stage_metrics.rare_words(metrics.get("attribution", {}), parts.scored),
-        "copied": stage_metrics.copied(metrics.get("attribution", {}), parts.scored),
         "tasks": stage_metrics.tasks(metrics.get("tasks", {}), parts.benchmarks, params.lms),
         "retrievers": stage_metrics.retrievers(
             main_bits, recalls, accuracies, metrics.get(passages, {}), params.replug.top_k
@@ -229,9 +229,10 @@ def summary(found: dict[str, list[dict]]) -> dict:
 
 
 def _append(found: dict[str, list[dict]], rows: dict[str, list[dict]], key: dict[str, str]) -> None:
-    """Add rows, with the columns of `key`, to the tables of `found`."""
+    """Add rows, with those columns of `key` that a table has, to the tables of `found`."""
     for name, rows_of_table in rows.items():
-        found[name] += [key | row for row in rows_of_table]
+        own = {column: value for column, value in key.items() if column in tables.TABLES[name]}
+        found[name] += [own | row for row in rows_of_table]
 
 
 def main() -> None:

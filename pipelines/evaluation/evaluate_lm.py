@@ -15,8 +15,7 @@ replug.top_k:
   bpb_<retriever>_k<top>_t<temperature>    lambda sharpened
   subsets.<source>             the same two numbers, bpb and gain of none and each retriever at k = top, by subset
   datastore.<share>            bpb and gain at k = top with a share of the corpus, over the queries drawn for that
-  controls                     rows: the documents in one prompt, more of the text instead (see lm_controls.controls)
-  settings                     rows with temperature and weights chosen on other documents (see lm_controls.settings)
+and rows of studies (their of_bits).
 """
 
 from __future__ import annotations
@@ -31,8 +30,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pipelines import catalogue, database, draws, intervals, methods, shards, stage
-from pipelines.evaluation import lm_controls
+from pipelines import all_studies, catalogue, database, draws, intervals, methods, shards, stage
 from pipelines.replug import bits, ensemble
 
 LOGPROBS = Path("data/logprobs")
@@ -73,6 +71,11 @@ def evaluate(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                 for rows in per_query(corpus, lm, measured, texts, params.replug.temperature):
                     add(rows)
                 metrics[lm] = figures(measured, texts, params)
+                source_documents = texts.source_documents.astype(str)
+                intervals_of = partial(bootstrap_rows, source_documents, params)
+                for study in all_studies.studies_offering("of_bits"):
+                    tables = LOGPROBS / corpus / lm
+                    metrics[lm] |= study.of_bits(measured, tables, params, intervals_of, source_documents)
     shards.write_json(METRICS / f"language_modelling_{corpus}.json", metrics)
     return {
         f"{lm}.{name}": figure["value"]
@@ -161,8 +164,6 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
     drawn = np.isfinite(next(iter(shares.values()), none))
     curve = {"0": none} | {f"{share:g}": values for share, values in shares.items()}
     found["datastore"] = {"queries": int(drawn.sum())} | bits_and_gains(curve, drawn)
-    found["controls"] = lm_controls.controls(measured, texts.source_documents, params)
-    found["settings"] = lm_controls.settings(measured, texts.source_documents, params)
     return found
 
 
@@ -173,11 +174,20 @@ def _intervals(asked: dict[str, Figure], rows: np.ndarray, texts: Texts, params:
     """
     columns = {id(column): column[rows] for figure in asked.values() for column in figure[1:]}
     places = {column: place for place, column in enumerate(columns)}
-    sums = intervals.cluster_sums(np.stack([*columns.values()], axis=1), texts.source_documents[rows].astype(str))
     statistics = [partial(_of_columns, f, [places[id(a)], places[id(b)]]) for f, a, b in asked.values()]
+    source_documents = texts.source_documents[rows].astype(str)
+    found = bootstrap_rows(source_documents, params, np.stack([*columns.values()], axis=1), statistics)
+    return dict(zip(asked, found, strict=True))
+
+
+def bootstrap_rows(
+    source_documents: np.ndarray, params: SimpleNamespace, columns: np.ndarray, statistics: list[Callable]
+) -> list[dict]:
+    """Functions of the sums of columns (queries, m) with bootstrap intervals over source documents (queries,) str."""
+    sums = intervals.cluster_sums(columns, source_documents)
     generator = draws.generator(params.seed, "language modelling")
     found = intervals.bootstraps(sums, statistics, generator, params.report.bootstrap)
-    return {name: interval.as_json() for name, interval in zip(asked, found, strict=True)}
+    return [interval.as_json() for interval in found]
 
 
 def _of_columns(statistic: Callable, places: list[int], sums: np.ndarray) -> np.ndarray:

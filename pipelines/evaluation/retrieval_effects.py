@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 
 from pipelines import database, draws, intervals
-from pipelines.evaluation import accuracy
 from pipelines.evaluation.accuracy import HEAD, TAIL, Answers, gain, mean_columns, share
 from pipelines.intervals import NOTHING
 from pipelines.language import ENGLISH, Language
@@ -92,27 +91,6 @@ def recall(answers: Answers) -> list[dict]:
             for name, cell in cells.items()
         ]
     return rows
-
-
-def halves(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """Closed-book accuracy on two halves of the offline world's subjects, to tell knowledge from memorised questions.
-
-    The language model's training text asks about one half in the evaluation's wording, about the other never. The draw
-    is that of world.facts.World.asked_as_evaluated.
-    """
-    if not {"closed_book", "dense"} <= set(answers.by_method):
-        return []
-    qids = [str(subject).rsplit("/", 1)[-1] for subject in answers.subjects]
-    asked = draws.uniforms(seed, "world/wording", qids) < 0.5
-    groups = {"asked there in the evaluation's wording": asked, "never asked in it": ~asked}
-    correlation = accuracy.correlations(answers, "closed_book", groups, seed, resamples)
-    tail = {name: (gain(answers, "dense"), half & (answers.ranks < TAIL)) for name, half in groups.items()}
-    gains = answers.means(tail, seed, resamples)
-    return [
-        {"subjects": name, **accuracy.both(answers.by_method["closed_book"], half)}
-        | {"correlation": correlation[name], "tail_gain": gains[name]}
-        for name, half in groups.items()
-    ]
 
 
 def examples(

@@ -1,7 +1,4 @@
-"""The figures that stages left in data/metrics: how they are read, and tables made of them (REPLUG's Tables 1 to 3).
-
-Each function but `read` takes the content of those files and returns rows (dicts) of a table of `tables`.
-"""
+"""The figures that stages left in data/metrics: how they are read, and rows of tables made of them (REPLUG, §6)."""
 
 from __future__ import annotations
 
@@ -9,10 +6,11 @@ import json
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipelines import catalogue, methods
-from pipelines.evaluation.tables import TABLES
 from pipelines.intervals import NOTHING, Interval, interval
 
 FAMILIES = ("language_modelling", "attribution", "tasks", "lsr")  # metrics with several files
@@ -68,47 +66,48 @@ def bits_per_byte(language_modelling: dict[str, dict], corpora: list[str], lms: 
     return rows
 
 
-def rows_by_lm(language_modelling: dict[str, dict], corpora: list[str], lms: list[str], name: str) -> list[dict]:
-    """The table lm_<name> of the rows that `evaluate_lm` wrote under that name (see lm_controls)."""
-    columns = {column: kind for column, kind in TABLES[f"lm_{name}"].items() if column not in ("corpus", "lm")}
-    return [
-        {"corpus": corpus, "lm": lm}
-        | {column: interval(row[column]) if kind is Interval else row[column] for column, kind in columns.items()}
-        for corpus in corpora
-        for lm in lms
-        for row in language_modelling.get(corpus, {}).get(lm, {}).get(name, [])
-    ]
+@dataclass(frozen=True)
+class StageMetrics:
+    """The rows of studies in other stages' metrics, of this run's corpora and language models."""
+
+    metrics: dict[str, dict]  # as `read` returns them
+    corpora: list[str]
+    lms: list[str]
+
+    def by_lm(self, name: str, columns: Iterable[str]) -> list[dict]:
+        """Rows with these columns, of those that `evaluate_lm` wrote under a name."""
+        measured = self.metrics.get("language_modelling", {})
+        return [
+            {"corpus": corpus, "lm": lm}
+            | {column: _value(row[column]) for column in columns if column not in ("corpus", "lm")}
+            for corpus in self.corpora
+            for lm in self.lms
+            for row in measured.get(corpus, {}).get(lm, {}).get(name, [])
+        ]
+
+    def by_tokens(self, by: str, fact: str | None = None) -> list[dict]:
+        """The rows that `attribute` wrote under a name, by corpus and retriever, with what it says of them all."""
+        found = []
+        for corpus in self.corpora:
+            by_retriever = self.metrics.get("attribution", {}).get(corpus, {})
+            for retriever in retrievers_of(by_retriever):
+                rows = by_retriever[retriever].get(by, [])
+                tokens = sum(row["tokens"] for row in rows)
+                key = {"corpus": corpus, "retriever": retriever}
+                key |= {fact: by_retriever[retriever][fact]} if fact else {}
+                found += [
+                    key
+                    | {name: row[name] for name in ("least", "most", "tokens")}
+                    | {"share": row["tokens"] / tokens, "bits_without": interval(row["none"])}
+                    | {"bits_saved": interval(row["gain"]), "share_of_saved": interval(row["share_of_gain"])}
+                    | {"memory": interval(row["memory"])}
+                    for row in rows
+                ]
+        return found
 
 
-def rare_words(attribution: dict[str, dict], corpora: list[str]) -> list[dict]:
-    """What documents save by how often C4, or the corpus, has a token's word (section 6, Figure 6)."""
-    return [
-        row | {"counted_in": attribution[row["corpus"]][row["retriever"]]["counted_in"]}
-        for row in _by_tokens(attribution, corpora, "by_frequency")
-    ]
-
-
-def copied(attribution: dict[str, dict], corpora: list[str]) -> list[dict]:
-    """What documents save by how long an n-gram around a token stands in them."""
-    return _by_tokens(attribution, corpora, "by_shared")
-
-
-def _by_tokens(attribution: dict[str, dict], corpora: list[str], by: str) -> list[dict]:
-    """The rows that the stage `attribute` wrote under that name, by corpus and retriever."""
-    found = []
-    for corpus in corpora:
-        by_retriever = attribution.get(corpus, {})
-        for retriever in retrievers_of(by_retriever):
-            rows = by_retriever[retriever][by]
-            tokens = sum(row["tokens"] for row in rows)
-            found += [
-                {"corpus": corpus, "retriever": retriever, "least": row["least"], "most": row["most"]}
-                | {"tokens": row["tokens"], "share": row["tokens"] / tokens}
-                | {"bits_without": interval(row["none"]), "bits_saved": interval(row["gain"])}
-                | {"share_of_saved": interval(row["share_of_gain"]), "memory": interval(row["memory"])}
-                for row in rows
-            ]
-    return found
+def _value(value: Any) -> Any:
+    return interval(value) if isinstance(value, dict) else value
 
 
 def tasks(metrics: dict[str, dict[str, dict]], benchmarks: list[str], lms: list[str]) -> list[dict]:

@@ -1,7 +1,7 @@
 """The tables that the stage `analyse` writes: the columns of each, how these are shown, and how rows are kept.
 
 A column of `Interval`s takes three in the Parquet file: <name>, <name>_low and <name>_high, null if there was nothing
-to measure.
+to measure. Studies bring tables of their own.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines import catalogue, parquet
+from pipelines import all_studies, catalogue, parquet
 from pipelines.intervals import NOTHING, Interval
 
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
@@ -37,16 +37,6 @@ TABLES: dict[str, dict[str, type]] = {
     "accuracy_by_log_popularity": _BY_LOG_POPULARITY,
     "accuracy_by_relation_and_popularity": _BY_RELATION_AND_POPULARITY,
     "accuracy_by_relative_popularity": _ANSWERS | {"bin": int, "relative_popularity": float} | _BOTH,
-    "accuracy_by_documents": _ANSWERS
-    | {"text": str, "least": int, "most": int, "popularity": float}
-    | _BOTH
-    | {"gain": Interval},
-    "accuracy_by_date": _ANSWERS | {"cutoff": str, "group": str} | _BOTH | {"gain": Interval},
-    "seen_correlations": _ANSWERS
-    | {"text": str, "what": str, "questions": int}
-    | {name: Interval for name in ("popularity", "subject", "answer", "together")},
-    "popularity_measures": {"dataset": str, "lm": str, "measure": str, "text": str, "known": int, "questions": int}
-    | {name: Interval for name in ("correlation", "auc", "auc_gain")},
     "common_accuracy": _ACCURACY,
     "common_accuracy_by_group": _BY_GROUP,
     "common_accuracy_by_relation": _BY_RELATION,
@@ -59,7 +49,6 @@ TABLES: dict[str, dict[str, type]] = {
     | {"against_lm": str, "against": str, "questions": int, "only_this": int, "only_that": int, "p": float}
     | {"gain": Interval, "gain_word": Interval, "recall_gain": Interval},
     "recall": _ANSWERS | {"answers": str, "share": float, "questions": int, "recall": Interval},
-    "halves": {"lm": str, "subjects": str} | _BOTH | {"correlation": Interval, "tail_gain": Interval},
     "costs": _ANSWERS
     | {"questions": int, "calls": float, "prompt_tokens": float, "new_tokens": float, "cost_per_1000": float},
     "savings": _ANSWERS
@@ -72,23 +61,15 @@ TABLES: dict[str, dict[str, type]] = {
     "bits_per_byte": {"corpus": str, "lm": str, "retriever": str, "k": int, "bits_per_byte": Interval}
     | {f"saved{against}": Interval for against in ("", "_over_random", "_over_dense")}
     | {"perplexity": Interval, "word_perplexity": Interval},
-    "lm_controls": {"corpus": str, "lm": str, "control": str, "retriever": str, "k": int}
-    | {name: float for name in ("documents", "added_bytes")}
-    | {name: Interval for name in ("bits_per_byte", "saved", "saved_over_same", "saved_over_ensemble")},
-    "lm_settings": {"corpus": str, "lm": str, "retriever": str, "k": int, "chosen": str}
-    | {f"{name}_{half}": float for name in ("temperature", "weight") for half in (1, 2)}
-    | {name: Interval for name in ("bits_per_byte", "saved", "saved_over_fixed")},
-    **{
-        name: {"corpus": str, "retriever": str, **counted, "least": int, "most": int, "tokens": int, "share": float}
-        | {figure: Interval for figure in ("bits_without", "bits_saved", "share_of_saved", "memory")}
-        for name, counted in (("rare_words", {"counted_in": str}), ("copied", {}))
-    },
     "tasks": {"task": str, "lm": str, "method": str, "answered_by": str, "category": str, "questions": int}
     | {"accuracy": Interval, "gain": Interval},
     "retrievers": {"retriever": str, "bits_per_byte": Interval, "saved": Interval}
     | {f"{dataset}_{what}": Interval for dataset in catalogue.names("answered") for what in ("recall_at_1", "word")}
     | {"real_recall_at_1": Interval, "real_recall_at_10": Interval},
 }  # fmt: skip
+for _study in all_studies.studies_offering("TABLES"):
+    for _name, _columns in _study.TABLES.items():
+        TABLES[_name] = {column: Interval if kind == "Interval" else kind for column, kind in _columns.items()}
 
 
 @dataclass(frozen=True)

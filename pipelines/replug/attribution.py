@@ -1,21 +1,21 @@
 """Stage `attribute`: what each token and text of the test queries owes to memory and to each document (REPLUG §9, B).
 
 It writes data/attribution/<corpus>/, by the main language model with the ensemble of the params' section `replug`:
-  tokens.parquet  lm, retriever, query_id, token (from 0), text, frequency (of its word in C4, or in the corpus if the
-                  run has no C4; null: no word), shared (the longest n-gram of tokens that it is part of and a document
-                  has too, 9 for longer ones; null: the model's tokenizer is not known),
+  tokens.parquet  lm, retriever, query_id, token (from 0), text, a number from each study of tokens (frequency, shared),
                   log_prob_none and log_prob (without documents and under the ensemble, nats), memory (share of the
                   probability), documents and responsibilities (an entry per rank; see responsibility.Attribution)
   texts.parquet   lm, retriever, query_id, tokens, nats_none, nats, memory and documents (mean shares over the tokens),
                   weights (lambda) and doc_ids, by rank ("" if there was no document)
-and data/metrics/attribution_<corpus>.json, by retriever: memory, the mean share over all tokens; counted_in, c4 or the
-corpus; by_frequency, a row per power of ten of the word's frequency, and by_shared, a row per length of the shared
-n-gram: tokens, bits per token without documents, bits saved, memory, and the row's share of all bits saved (null unless
-documents clearly save bits). Intervals are 95 % bootstrap intervals over source documents.
+and data/metrics/attribution_<corpus>.json, by retriever: memory, the mean share over all tokens; by_<column> of each
+study, rows of tokens with like numbers: tokens, bits per token without documents, bits saved, memory, and the row's
+share of all bits saved (null unless documents clearly save bits). Intervals are 95 % bootstrap intervals over source
+documents.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,31 +24,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import catalogue, database, draws, intervals, parquet, progress, shards, stage
+from pipelines import all_studies, catalogue, database, draws, intervals, parquet, progress, shards, stage
 from pipelines.intervals import NOTHING
-from pipelines.lm.token_prompts import open_tokenizer
-from pipelines.replug import copying, rarity, responsibility
-from pipelines.replug.rarity import UNKNOWN
+from pipelines.replug import responsibility
 from pipelines.replug.responsibility import Attribution, Texts
-from pipelines.sources.streams import visible_files
 
-C4 = Path("data/raw/c4")
 CORPORA = Path("data/corpus")
-MODELS = Path("data/models/lm")
 LOGPROBS = Path("data/logprobs")
 OUT = Path("data/attribution")
 METRICS = Path("data/metrics")
 SECTIONS = ("seed", "compute", "ingest", "c4", "lms", "replug", "report")
 BLOCK = 512  # texts in memory at once
-EDGES = {  # where each row of the figures begins, but the first
-    "by_frequency": 10 ** np.arange(18),  # never, then powers of ten
-    "by_shared": np.array([3, 5, 9]),  # up to 2, 3 and 4, 5 to 8, and more
-}
+UNKNOWN = -1  # a study's number of a token of which it knows none
+STUDIES = sorted(all_studies.studies_offering("of_tokens"), key=lambda study: study.COLUMN.name)
+EDGES = {f"by_{study.COLUMN.name}": study.EDGES for study in STUDIES}  # where each row of figures begins, but the first
+OfTokens = Callable[[slice, slice, np.ndarray], np.ndarray]  # queries, their tokens, ids of documents -> (tokens,)
 _KEY = dict.fromkeys(("lm", "retriever", "query_id"), pa.string())
 _SHARES = pa.list_(pa.float32())
 TOKENS = pa.schema(
     _KEY
-    | {"token": pa.int32(), "text": pa.string(), "frequency": pa.int64(), "shared": pa.int32()}
+    | {"token": pa.int32(), "text": pa.string()}
+    | {study.COLUMN.name: study.COLUMN.type for study in STUDIES}
     | dict.fromkeys(("log_prob_none", "log_prob", "memory"), pa.float32())
     | {"documents": _SHARES, "responsibilities": _SHARES}
 )
@@ -59,11 +55,24 @@ TEXTS = pa.schema(
 )
 
 
+@dataclass(frozen=True)
+class Attributing:
+    """What a study of tokens has at hand."""
+
+    params: SimpleNamespace
+    corpus: str
+    docs: Path
+    tables: Path  # the folder of logprobs.parquet
+    db: duckdb.DuckDBPyConnection
+    queries: pa.Table  # context, continuation and bytes of each token, ordered by id
+    block: int  # queries in memory at once
+    scratch: Path
+
+
 def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
     """Attribute every scored continuation of a corpus, for every retriever; write the tables and the metrics."""
     lm, tables, replug = params.lms[0], LOGPROBS / corpus / params.lms[0], params.replug
-    docs, counted_in, figures = CORPORA / corpus / "docs.parquet", corpus, {}
-    tokenizer = open_tokenizer(MODELS / lm)
+    docs, figures, of_study, facts = CORPORA / corpus / "docs.parquet", {}, {}, {}
     with shards.atomic(OUT / corpus) as folder:
         folder.mkdir()
         with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
@@ -75,12 +84,10 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
             database.view(db, "queries", CORPORA / corpus / "queries.parquet")
             queries = _queries(db, folder.parent)
             bounds = np.append(0, np.cumsum(pc.list_value_length(queries["bytes"]).to_numpy(), dtype=np.int64))
-            if files := visible_files(C4):
-                texts, counted_in = rarity.of_c4(files, params.c4.sample_mb, params.seed), "c4"
-            else:
-                texts = rarity.of_documents(docs)
-            frequency = rarity.token_frequencies(db, texts, queries, BLOCK, folder.parent)
-            documents = copying.Documents(db, tables, docs, tokenizer, folder.parent) if tokenizer else None
+            for study in STUDIES:
+                at_hand = Attributing(params, corpus, docs, tables, db, queries, BLOCK, folder.parent)
+                of_study[study.COLUMN.name], of_all = study.of_tokens(at_hand)
+                facts |= of_all
         clusters = np.unique(queries["source_document"].to_numpy().astype(object), return_inverse=True)[1]
         with (
             parquet.writer(folder / "tokens.parquet", TOKENS) as token_rows,
@@ -94,17 +101,17 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                     assert queries["query_id"][start:stop].to_pylist() == list(block.ids), "data/logprobs is of others"
                     shares = responsibility.attribute(block, replug.temperature, replug.mixture)
                     continuations = queries["continuation"][start:stop].to_numpy()
-                    frequencies = frequency[bounds[start] : bounds[stop]].to_numpy()
-                    shared = documents.shared(continuations, block.doc_ids) if documents else None
-                    token_rows.write_table(_tokens(lm, name, block, shares, continuations, frequencies, shared))
+                    asked = slice(start, stop), slice(bounds[start], bounds[stop]), block.doc_ids
+                    numbers = {column: of_block and of_block(*asked) for column, of_block in of_study.items()}
+                    token_rows.write_table(_tokens(lm, name, block, shares, continuations, numbers))
                     add_text_rows(_texts(lm, name, block, shares))
                     real = block.real
                     none, nats, memory = -block.closed[real], -shares.mixed[real], shares.memory[real]
-                    places = {"by_frequency": frequencies} | ({"by_shared": shared} if documents else {})
+                    places = {f"by_{column}": known for column, known in numbers.items() if known is not None}
                     sums.add(none, nats, memory, places, np.repeat(clusters[start:stop], block.lengths))
                     start = stop
                     bar.update(len(block.ids))
-                figures[name] = sums.figures(params) | {"counted_in": counted_in}
+                figures[name] = sums.figures(params) | facts
     shards.write_json(METRICS / f"attribution_{corpus}.json", figures)
     return {f"{name}.memory": figure["memory"]["value"] for name, figure in figures.items()}
 
@@ -125,10 +132,9 @@ def _tokens(
     texts: Texts,
     shares: Attribution,
     continuations: np.ndarray,
-    frequency: np.ndarray,
-    shared: np.ndarray | None,
+    numbers: Mapping[str, np.ndarray | None],
 ) -> pa.Table:
-    """The rows of tokens.parquet for a block; `frequency` (tokens,) is that of each token's word."""
+    """The rows of tokens.parquet for a block; `numbers` are those of studies, (tokens,), None where not known."""
     real = texts.real
     rows = zip(continuations, texts.bytes, texts.lengths.tolist(), strict=True)
     tokens = [
@@ -140,8 +146,10 @@ def _tokens(
         np.repeat(texts.ids, texts.lengths),
         np.broadcast_to(np.arange(real.shape[1], dtype=np.int32), real.shape)[real],
         tokens,
-        pa.array(frequency, pa.int64(), mask=frequency == UNKNOWN),
-        pa.nulls(len(tokens), pa.int32()) if shared is None else pa.array(shared, pa.int32()),
+        *(
+            pa.nulls(len(tokens), kind) if of is None else pa.array(of, kind, mask=of == UNKNOWN)
+            for of, kind in ((numbers[study.COLUMN.name], study.COLUMN.type) for study in STUDIES)
+        ),
         *(array[real].astype(np.float32) for array in (texts.closed, shares.mixed, shares.memory)),
         *(_lists(np.moveaxis(array, 1, 2)[real]) for array in (shares.documents, shares.responsibilities)),
     ]

@@ -17,23 +17,12 @@ import pyarrow as pa
 
 from pipelines import params, parquet
 from pipelines.replug import ensemble
-from pipelines.scoring.logprobs import padded, sums
+from pipelines.scoring.logprobs import padded
 
 TEMPERATURES = (1.0, 0.3, 0.1)
 GRID = (1.0, 0.3, 0.1, 0.03, 0.01)  # temperatures to choose from, and replug.temperature
 ALONE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # weights of the model without documents to choose from
 Setting = tuple[str, int, float]  # retriever, k, temperature; without documents "none" and k = 0
-
-
-@dataclass(frozen=True)
-class Control:
-    """A control of scoring.controls; arrays (queries,)."""
-
-    control: str
-    retriever: str
-    nats: np.ndarray
-    documents: np.ndarray
-    added_bytes: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -44,7 +33,6 @@ class Bits:
     nats: dict[Setting, np.ndarray]
     bytes: np.ndarray
     tokens: np.ndarray
-    controls: list[Control]
     grid: dict[str, np.ndarray]  # by retriever with replug.top_k documents, (queries, settings of `grid_settings`)
 
 
@@ -82,30 +70,8 @@ def measure(tables: Path, replug: params.Replug) -> Bits:
         whole[setting] = np.full(count, np.nan)
         whole[setting][rows] = values
     ids, n_bytes, tokens = (np.concatenate(column) for column in zip(*queries, strict=True))
-    controls = _controls(tables, ids)
-    return Bits(
-        ids.astype(object),
-        whole,
-        n_bytes,
-        tokens,
-        controls,
-        {name: np.concatenate(rows) for name, rows in grid.items()},
-    )
-
-
-def _controls(tables: Path, ids: np.ndarray) -> list[Control]:
-    """The controls that were scored of the queries `ids`; none where the params asked for none."""
-    if not (tables / "controls.parquet").is_file():
-        return []
-    order = [(name, "ascending") for name in ("control", "retriever", "query_id")]
-    scored, controls = parquet.read(tables / "controls.parquet").sort_by(order), []
-    nats, documents, added = -sums(scored)[0], *(scored[name].to_numpy() for name in ("documents", "added_bytes"))
-    for start in range(0, len(scored), len(ids)):
-        part = slice(start, start + len(ids))
-        assert scored["query_id"][part].to_pylist() == list(ids), "controls.parquet is of other queries"
-        name, retriever = (scored[column][start].as_py() for column in ("control", "retriever"))
-        controls.append(Control(name, retriever, nats[part], documents[part], added[part]))
-    return controls
+    grids = {name: np.concatenate(rows) for name, rows in grid.items()}
+    return Bits(ids.astype(object), whole, n_bytes, tokens, grids)
 
 
 def _parts(tables: Path) -> Iterator[tuple[pa.Table, pa.Table]]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from pipelines.evaluation.measures import ALL, LINKS, MEAN, TERMS, VIEWS
 from pipelines.intervals import NOTHING
 from pipelines.report import figures
 from pipelines.report.by_popularity import drawn_methods
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Block, Figure, Percent, Section, Table, label, show
+from pipelines.studies.measures import ALL, LINKS, MEAN, TERMS, VIEWS
 
 DRAWN = 3  # bins of a text that is drawn, at least
 MOST = 6  # language models in the figure of measures

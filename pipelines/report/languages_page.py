@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import itemgetter
 
-from pipelines.evaluation import across_languages as across
-from pipelines.evaluation.across_languages import Facts
 from pipelines.report import colours, page, rendering
 from pipelines.report.by_popularity import WILSON, chart
 from pipelines.report.page import Percent, Section, Table, label
+from pipelines.studies import across_languages as across
+from pipelines.studies.across_languages import Facts
 
 FOOTER = "Made by `longtail languages`. An answer is right if it contains a gold answer in its language."
 
@@ -29,7 +29,10 @@ def lines(found: Sequence[Facts]) -> list[str]:
     said = []
     for facts in found:
         said.append(f"{_title(facts)}: {len(facts):,} facts that all languages ask about; accuracy in %")
-        said += [f"  {row['language']:10}  {page.show(Percent(row['accuracy']))}" for row in across.accuracy(facts)]
+        said += [
+            f"  {row['language']:10}  {page.show(Percent(row['accuracy']))}"
+            for row in across.accuracy_by_language(facts)
+        ]
     return said
 
 
@@ -48,7 +51,7 @@ def _blocks(facts: Facts) -> list:
             ["language", "accuracy", "only here", "median views", f"correlation with {first}"],
             [
                 [row["language"], Percent(row["accuracy"]), row["only"], row["popularity"], row["correlation"]]
-                for row in across.accuracy(facts)
+                for row in across.accuracy_by_language(facts)
             ],
         )
     ]

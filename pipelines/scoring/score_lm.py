@@ -1,6 +1,6 @@
 """Stage `score_lm`: score a corpus's test queries with a language model, alone and with each candidate (REPLUG §3).
 
-It writes data/logprobs/<corpus>/<lm>/ (see logprobs.py; with `logprobs.controls` also controls.py). Ensembles,
+It writes data/logprobs/<corpus>/<lm>/ (see logprobs.py; studies may add files of their own). Ensembles,
 bits per byte and attribution are computed from it.
 """
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pipelines import catalogue, shards, stage, workers
+from pipelines import all_studies, catalogue, parquet, shards, stage, workers
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +47,7 @@ def _score(
     import numpy as np
 
     from pipelines.lm.open_lm import MODELS
-    from pipelines.scoring import candidates, controls, logprobs
+    from pipelines.scoring import candidates, logprobs
 
     name, folder = lm.name, Path("data/corpus", corpus)
     retrieved = candidates.find(corpus, queries, sources, params)
@@ -56,22 +56,16 @@ def _score(
     stage_name = f"score_lm@{corpus}-{name}"
     key = shards.key_of(MODELS / name, params.lm[name], folder, QUERIES, hashlib.blake2b(pairs).digest())
     files = logprobs.score_parts(stage_name, key, lm, queries, folder / "docs.parquet", parts)
-    others: dict[str, list[Path]] = {}
-    if params.logprobs.controls:
-        compared, k, of_controls = controls.compared(retrieved), params.replug.top_k, f"{stage_name}-controls"
-        ranked = hashlib.blake2b(b"".join(candidates.positions[:, :k].tobytes() for candidates in compared)).digest()
-        before, docs = controls.read_before(folder, queries.ids), folder / "docs.parquet"
-        key_of_controls = shards.key_of(key, ranked)
-        others["controls"] = controls.score(
-            of_controls, key_of_controls, lm, queries, before, docs, compared, k, QUERIES
-        )
-    made_on = workers.metadata(stage_name, key)
+    more: dict[str, tuple[list[Path], str, str]] = {}  # table -> its files, and under which stage and key they stay
+    for study in all_studies.studies_offering("score_more"):
+        more |= study.score_more(stage_name, key, lm, queries, folder, retrieved, params, QUERIES)
+    made_on, others = workers.metadata(stage_name, key), {table: parts for table, (parts, *_) in more.items()}
     logprobs.write(OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES, others, made_on)
     shards.forget(stage_name, key)
-    if others:
-        shards.forget(of_controls, key_of_controls)
-    n_controls = len(queries) * (1 + len(compared)) if others else 0
-    return {"queries": len(queries), "pairs": len(pairs), "controls": n_controls} | lm.usage
+    for _, *kept in more.values():
+        shards.forget(*kept)
+    rows = {table: parquet.metadata(OUT / corpus / name / f"{table}.parquet").num_rows for table in more}
+    return {"queries": len(queries), "pairs": len(pairs)} | rows | lm.usage
 
 
 def main() -> None:

@@ -160,19 +160,3 @@ def test_what_is_saved_is_over_no_documents_and_retrievers_are_compared_at_one_k
         (row,) = stage_metrics.retrievers(bits, {}, {}, {}, k)
         assert row["saved"].value == saved[k][0]
     assert stage_metrics.retrievers([], {}, {}, {}, 10) == [], "nothing was measured"
-
-
-def test_rare_words_have_a_row_for_each_retriever_and_frequency():
-    row = {"least": 1, "most": 9, "tokens": 4, "none": figure(3.0), "gain": figure(0.5), "memory": figure(0.2)}
-    row |= {"share_of_gain": figure(0.3)}
-    shown = [
-        {"by_frequency": [row] * n, "by_shared": [row] * n, "counted_in": name} for n, name in ((1, "c4"), (2, "pile"))
-    ]
-    attribution = {"pile": dict(zip(("dense", "lsr"), shown, strict=True)), "wikitext": {"bm25": shown[0]}}
-    found = stage_metrics.rare_words(attribution, ["pile", "wikitext"])
-    assert [(one["corpus"], one["retriever"], one["counted_in"], one["share"]) for one in found] == [
-        *(("pile", "dense", "c4", 1.0), *[("pile", "lsr", "pile", 0.5)] * 2, ("wikitext", "bm25", "c4", 1.0)),
-    ]
-    assert (found[0]["bits_without"].value, found[0]["bits_saved"].value) == (3.0, 0.5)
-    copied = stage_metrics.copied(attribution, ["pile"])
-    assert copied == [{name: one[name] for name in one if name != "counted_in"} for one in found[:3]]

@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import answer_tables
 import numpy as np
@@ -12,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.evaluation import paired, retrieval_effects
-from pipelines.world.facts import World
 
 N = 20
 NUMBER = np.arange(N)
@@ -113,13 +111,3 @@ def test_examples_show_the_beginning_of_the_best_document_and_the_answer_in_it(f
     assert {row["passage"] for row in examples(files)} == {None}, "an import's document may have another one's id"
     answer_tables.write_answers(files["dense"], NUMBER < 7, passage=["made up"] * N)
     assert {row["passage"] for row in examples(files)} == {"made up"}
-
-
-def test_halves_are_the_worlds_own(answers):
-    """The report's halves are those that the offline world drew when it wrote the language model's text."""
-    world = SimpleNamespace(seed=3, item=lambda entity: entity, qid=lambda item: f"Q{item}")
-    drawn = np.array([World.asked_as_evaluated(world, i) for i in range(N)])
-    asked, never = retrieval_effects.halves(answers, 3, 20)
-    assert 0 < drawn.sum() < N
-    assert (asked["questions"], never["questions"]) == (drawn.sum(), (~drawn).sum())
-    assert asked["substring"].value == pytest.approx((NUMBER >= 10)[drawn].mean())

@@ -8,10 +8,11 @@ import pytest
 import small_results
 from adaptive_pairs import CHOSEN, made_pairs
 
-from pipelines.adaptive import carried, confidence, tune_thresholds
+from pipelines.adaptive import tune_thresholds
 from pipelines.intervals import Interval
 from pipelines.report import adaptive_section, findings
 from pipelines.report.page import Figure, Table, label
+from pipelines.studies import carried, confidence
 
 
 def evaluate(chosen=CHOSEN, **columns):
@@ -45,8 +46,9 @@ def section(found, folder, excluded=0, trusted=None, brought=(), also=None, chos
         metrics[lm]["confidence"] = one.figures
         for name in ("reliability", "coverage"):
             of_tables[name] += [{"dataset": "popqa", "lm": lm} | row for row in getattr(one, name)]
+    schemas = {"costs": tune_thresholds.COSTS} | confidence.RULE_TABLES | carried.RULE_TABLES
     for name, of_table in of_tables.items():
-        table = pa.Table.from_pylist(of_table, getattr(tune_thresholds, name.upper()))
+        table = pa.Table.from_pylist(of_table, schemas[name])
         small_results.write(folder / f"adaptive/popularity/{name}.parquet", table)
     inputs = SimpleNamespace(
         data=folder,

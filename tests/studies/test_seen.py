@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.evaluation import seen
+from pipelines.studies import seen
 
 N = 60
 NUMBER = np.arange(N)
@@ -58,7 +58,7 @@ def test_what_predicts_an_answer_is_correlated_on_the_questions_of_known_popular
 def test_counts_are_joined_by_the_questions_id(tmp_path):
     ids, counts = ["b", "a", "c"], {"subject": [2, 1, 3], "answer": [0, 0, 0], "together": [20, 10, 30]}
     pq.write_table(pa.table({"question_id": ids} | counts), tmp_path / "popqa.parquet")
-    found = seen.read(tmp_path / "popqa.parquet", np.array(["a", "c", "d"], object))
+    found = seen.read_counts(tmp_path / "popqa.parquet", np.array(["a", "c", "d"], object))
     np.testing.assert_array_equal(found["together"], [10, 30, np.nan])
     np.testing.assert_array_equal(found["subject"], [1, 3, np.nan])
 

@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from adaptive_pairs import CHOSEN, made_pairs, splits
 
-from pipelines.adaptive import carried, held_out
+from pipelines.adaptive import held_out
 from pipelines.errors import LongtailError
+from pipelines.studies import carried
 
 
 @pytest.fixture(scope="module")

@@ -1,22 +1,54 @@
 """How much of each token the documents spell out: the longest n-gram that it is part of and that a document has too.
 
-It tells copying from other ways in which a document helps. N-grams are of the language model's tokens.
+It tells copying from other ways in which a document helps. N-grams are of the language model's tokens. It writes, in
+tokens.parquet, shared (the length of that n-gram, 9 for longer ones; null: the model's tokenizer is not known), and in
+the metrics by_shared, a row per length.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
 from pipelines import database
+from pipelines.intervals import Interval
 from pipelines.lm.ragged import Ragged
-from pipelines.lm.token_prompts import PromptTokenizer
+from pipelines.lm.token_prompts import PromptTokenizer, open_tokenizer
+
+if TYPE_CHECKING:
+    from pipelines.evaluation.stage_metrics import StageMetrics
+    from pipelines.replug.attribution import Attributing, OfTokens
 
 LONGEST = 9  # longer n-grams count as this long
+COLUMN = pa.field("shared", pa.int32())
+EDGES = np.array([3, 5, 9])  # up to 2, 3 and 4, 5 to 8, and more
+MODELS = Path("data/models/lm")
+TABLES = {
+    "copied": {"corpus": str, "retriever": str, "least": int, "most": int, "tokens": int, "share": float}
+    | dict.fromkeys(("bits_without", "bits_saved", "share_of_saved", "memory"), Interval)
+}
+
+
+def of_tokens(of: Attributing) -> tuple[OfTokens | None, dict[str, str]]:
+    """The longest n-gram that each token shares with the documents; None where the model's tokenizer is not known."""
+    if not (tokenizer := open_tokenizer(MODELS / of.params.lms[0])):
+        return None, {}
+    documents, continuations = Documents(of.db, of.tables, of.docs, tokenizer, of.scratch), of.queries["continuation"]
+
+    def of_block(queries: slice, tokens: slice, doc_ids: np.ndarray) -> np.ndarray:
+        return documents.shared(continuations[queries].to_numpy(), doc_ids)
+
+    return of_block, {}
+
+
+def of_metrics(of: StageMetrics) -> dict[str, list[dict]]:
+    """What documents save by how long an n-gram around a token stands in them."""
+    return {"copied": of.by_tokens("by_shared")}
 
 
 def shared(texts: Ragged, documents: Ragged, of_text: np.ndarray) -> np.ndarray:

@@ -8,52 +8,65 @@ above wrong ones, as ROC AUC and as Spearman's rank correlation, on the same que
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipelines import database, draws, intervals, parquet
-from pipelines.adaptive import gate
+from pipelines.adaptive import regression
 from pipelines.evaluation.accuracy import Answers
-from pipelines.evaluation.seen import COUNTS, FEWEST, Seen
 from pipelines.intervals import NOTHING, Interval
 from pipelines.questions.subject_articles import view_subjects
+
+if TYPE_CHECKING:
+    from pipelines.evaluation.analyse import AnswersOf
 
 VIEWS = "views"
 MEAN = "mean_views"
 TERMS = "term_frequency"
 LINKS = "links"
 ALL = "all"
+COUNTS = ("subject", "answer", "together")  # columns of data/exposure
+FEWEST = 10  # questions that measures are compared on
 LEAST_KNOWN = 0.5  # share of the questions that a measure must be known of to be compared
 _BLOCK = 4_000_000  # numbers held at a time
 
 Measure = tuple[str, str]  # its name, and the text that it is counted in or ""
+TABLES = {
+    "popularity_measures": {"dataset": str, "lm": str, "measure": str, "text": str, "known": int, "questions": int}
+    | dict.fromkeys(("correlation", "auc", "auc_gain"), Interval),
+}
 
 
-def read(answers: Answers, data: Path, dataset: str, seen: Mapping[str, Seen]) -> dict[Measure, np.ndarray]:
-    """Measure -> its value of each question, (questions,) float, NaN where not known; only measures that a run has.
+def of_answers(of: AnswersOf) -> dict[str, list[dict]]:
+    """The table of measures."""
+    return {"popularity_measures": compare(of.answers, read_measures(of), *of.draw)}
 
-    `seen` are the counts of each text, as `seen.read` returns them.
-    """
-    found: dict[Measure, np.ndarray] = {(VIEWS, ""): answers.popularity}
-    questions, knowledge = data / f"questions/{dataset}/{dataset}.parquet", data / "knowledge"
+
+def read_measures(of: AnswersOf) -> dict[Measure, np.ndarray]:
+    """Measure -> its value of each question, (questions,) float, NaN where not known; only measures that a run has."""
+    found: dict[Measure, np.ndarray] = {(VIEWS, ""): of.answers.popularity}
+    knowledge = of.data / "knowledge"
     columns = {  # measure -> file, column, what joins it to the subject
         (MEAN, ""): (knowledge / "popularity/views.parquet", "mean", "title"),
         (TERMS, ""): (knowledge / "term_frequency/term_frequency.parquet", "term_frequency", "qid"),
     }
-    columns |= {(LINKS, text): (data / f"exposure/{text}/{dataset}.parquet", "links", "question_id") for text in seen}
+    for names in ((LINKS,), COUNTS):
+        columns |= {(name, text): (file, name, "question_id") for text, file in of.exposure.items() for name in names}
     for measure, (file, column, key) in columns.items():
         if not file.is_file() or column not in parquet.schema_of(file).names:
             continue
         with database.connect(1.0, 1) as db:
-            view_subjects(db, "asked", questions, knowledge / "wikidata/entities.parquet")
             database.view(db, "measured", file, columns=[key, column])
-            rows = db.execute(f"SELECT question_id, {column} FROM asked JOIN measured USING ({key})").fetchall()
+            if key != "question_id":
+                view_subjects(db, "asked", of.questions, knowledge / "wikidata/entities.parquet")
+            of_questions = "measured" if key == "question_id" else f"asked JOIN measured USING ({key})"
+            rows = db.execute(f"SELECT question_id, {column} FROM {of_questions}").fetchall()
         values = dict(rows)
-        numbers = np.array([values.get(id_) for id_ in answers.ids.tolist()], float)  # None becomes NaN
+        numbers = np.array([values.get(id_) for id_ in of.answers.ids.tolist()], float)  # None becomes NaN
         if np.isfinite(numbers).any():
             found[measure] = numbers
-    return found | {(name, text): counts[name] for text, counts in seen.items() for name in COUNTS}
+    return found
 
 
 def compare(answers: Answers, measures: Mapping[Measure, np.ndarray], seed: int, resamples: int) -> list[dict]:
@@ -148,7 +161,7 @@ def _together(
     logs = {f"{name} {text}": np.log1p(values) for (name, text), values in scores.items()}
     together = np.empty(len(right))
     for side, _ in sides:
-        numbers = gate.standardised(logs, side)
-        weights = gate.fit(numbers[side], right[side] == 1, np.ones(side.sum()))
+        numbers = regression.standardised(logs, side)
+        weights = regression.fit_logistic(numbers[side], right[side] == 1, np.ones(side.sum()))
         together[~side] = numbers[~side] @ weights
     return together

@@ -6,18 +6,25 @@ It predicts whether the augmented answer gains, and learns from questions on whi
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from pipelines import draws, params
-from pipelines.adaptive import held_out, refits
+from pipelines.adaptive import held_out, refits, regression
 from pipelines.adaptive.held_out import HeldOut
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.refits import Column
-from pipelines.adaptive.searches import PENALTY
 
-STEPS = 100  # of Newton, at most
+if TYPE_CHECKING:
+    from pipelines.adaptive.tuning import Tuned
+
 MOST = 50_000  # questions that a gate is fitted to and judged on; more are drawn from
-PRECISION = 1e-9  # change of the weights that ends the steps
+
+
+def of_pairs(pairs: Pairs, tuned: Tuned, chosen: params.Thresholds, seed: int, resamples: int) -> dict[str, dict]:
+    """The figures "gate" of metrics/adaptive.json."""
+    return {"gate": evaluate(pairs, tuned.judged, chosen, seed, resamples)}
 
 
 def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, resamples: int) -> dict:
@@ -43,16 +50,16 @@ def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, 
     always = np.full(chosen.splits, np.inf)
     cuts = np.stack([rule.cuts.get(relation, always) for relation in pairs.relations])
     on_splits = {
-        "gate": decide(pairs, train, chosen.cost_weight),
+        "gate": gate_retrieves(pairs, train, chosen.cost_weight),
         "popularity": np.isnan(pairs.popularity)[:, None] | (pairs.popularity[:, None] < cuts),
     }
-    again = {"gate": lambda counts: decide(pairs, counts, chosen.cost_weight), "popularity": by_thresholds}
+    again = {"gate": lambda counts: gate_retrieves(pairs, counts, chosen.cost_weight), "popularity": by_thresholds}
     test, gains = ~train, pairs.gains(0.0)
     policies, over_splits, columns = {}, {}, {}
     with np.errstate(invalid="ignore"):
         for name, retrieves in on_splits.items():
             retrieved = (retrieves & test).sum(axis=1) / test.sum(axis=1)
-            policies[name] = refits.decide(retrieved, drawn, again[name])
+            policies[name] = refits.refit_policy(retrieved, drawn, again[name])
             columns[name] = Column(pairs.closed, {name: gains})
             columns[f"retrieved_{name}"] = Column(0.0, {name: 1.0}, apart=True)
             right = pairs.closed[:, None] + retrieves * gains[:, None]
@@ -64,7 +71,7 @@ def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, 
     return {"questions": len(pairs.ids)} | figures
 
 
-def decide(pairs: Pairs, train: np.ndarray, cost_weight: float = 0.0) -> np.ndarray:
+def gate_retrieves(pairs: Pairs, train: np.ndarray, cost_weight: float = 0.0) -> np.ndarray:
     """Whether each question retrieves by the gate of each split, (n, splits) bool.
 
     A gate is fitted to the columns of `train` (n, splits), bool, or counts of resamples. A question weighs by what the
@@ -80,9 +87,9 @@ def decide(pairs: Pairs, train: np.ndarray, cost_weight: float = 0.0) -> np.ndar
         if gained.all() or not gained.any():
             retrieves[:, split] = bool(len(gained) and gained[0])
             continue
-        numbers = standardised(x, side)
+        numbers = regression.standardised(x, side)
         weights = np.abs(gains[learns]) * counts[learns]
-        retrieves[:, split] = numbers @ fit(numbers[learns], gained, weights) > 0
+        retrieves[:, split] = numbers @ regression.fit_logistic(numbers[learns], gained, weights) > 0
     return retrieves
 
 
@@ -98,52 +105,3 @@ def features(pairs: Pairs) -> dict[str, np.ndarray]:
     doubt = np.where(np.isneginf(doubt), some.min() if len(some) else np.nan, doubt)
     numbers = {"popularity": popularity, "score": pairs.score, "margin": pairs.margin, "log_prob": doubt}
     return numbers | {relation: pairs.relations == relation for relation in np.unique(pairs.relations)}
-
-
-def standardised(columns: dict[str, np.ndarray], side: np.ndarray) -> np.ndarray:
-    """The regression's matrix, (n, weights): an intercept, then the columns.
-
-    Numbers have mean 0 and deviation 1 over the known ones of the training `side`. One that is not known is 0 and has a
-    1 in a column of its own. Columns that are constant there are left out.
-    """
-    made = [np.ones(len(side))]
-    for values in columns.values():
-        known = np.isfinite(values)
-        if values.dtype != bool:
-            of_side = values[side & known]
-            deviation = of_side.std() if len(of_side) else 0.0
-            if deviation > 0:
-                made.append(np.where(known, (values - of_side.mean()) / deviation, 0.0))
-            values = ~known
-        if values[side].any() and not values[side].all():
-            made.append(values.astype(float))
-    return np.stack(made, axis=1)
-
-
-def fit(x: np.ndarray, y: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Weights of the logistic regression of `y` (n,) bool on `x` (n, weights), by Newton's method.
-
-    They minimise the sum of counts x log(1 + exp(-+ x w)) + PENALTY / 2 x the squared weights, where the first weight,
-    the intercept, is free. `counts` (n,) are positive.
-    """
-    penalty = np.full(x.shape[1], PENALTY)
-    penalty[0] = 0.0
-    weights = np.zeros(x.shape[1])
-
-    def loss(w: np.ndarray) -> float:
-        wrong = np.logaddexp(0.0, np.where(y, -1.0, 1.0) * (x @ w))
-        return float((counts * wrong).sum() + 0.5 * (penalty * w * w).sum())
-
-    least = loss(weights)
-    for _ in range(STEPS):
-        p = 1 / (1 + np.exp(-np.clip(x @ weights, -500, 500)))
-        slope = x.T @ (counts * (p - y)) + penalty * weights
-        curvature = (x * (counts * p * (1 - p))[:, None]).T @ x + np.diag(penalty)
-        step = np.linalg.solve(curvature + 1e-12 * np.eye(len(weights)), slope)
-        share = 1.0
-        while (reached := loss(weights - share * step)) > least and share > 1e-6:
-            share /= 2
-        weights, least = weights - share * step, reached
-        if np.abs(share * step).max() < PRECISION:
-            break
-    return weights

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import answer_tables
 import numpy as np
@@ -10,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from pipelines.evaluation import measures
-from pipelines.evaluation.measures import ALL, LINKS, MEAN, TERMS, VIEWS
+from pipelines.evaluation.analyse import AnswersOf
+from pipelines.studies import measures
+from pipelines.studies.measures import ALL, LINKS, MEAN, TERMS, VIEWS
 
 N = 200
 GENERATOR = np.random.default_rng(3)
@@ -104,19 +106,22 @@ def test_measures_are_joined_by_article_item_and_question(answers, tmp_path):
         knowledge / "popularity/views.parquet": {"title": ["A", "C"], "views": [5, 6], "mean": [2.5, 9.0]},
         knowledge / "term_frequency/term_frequency.parquet": {"qid": [1, 5], "term_frequency": [7, 8]},
         tmp_path / "exposure/wikipedia/popqa.parquet": {"question_id": ["q002", "q003"], "links": [4, None]},
-        tmp_path / "exposure/c4/popqa.parquet": {"question_id": ["q000"]},
+        tmp_path / "exposure/c4/popqa.parquet": {"question_id": ["q000"], "together": [3]},
     }
     for file, columns in tables.items():
         file.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(pa.table(columns), file)
-    nothing = dict.fromkeys(("subject", "answer", "together"), np.zeros(N))
-    found = measures.read(answers, tmp_path, "popqa", {"c4": nothing, "wikipedia": nothing})
+    params = SimpleNamespace(parts=SimpleNamespace(exposure=["c4", "wikipedia"]))
+    found = measures.read_measures(AnswersOf(answers, tmp_path, "popqa", "tiny", params))
     known = {m: {i: v for i, v in enumerate(values.tolist()) if not math.isnan(v)} for m, values in found.items()}
     assert known[MEAN, ""] == {0: 2.5}
     assert known[TERMS, ""] == {1: 7.0, 5: 8.0}
     assert known[LINKS, "wikipedia"] == {2: 4.0}
     assert (LINKS, "c4") not in found
-    assert len(known[VIEWS, ""]) == len(known["together", "c4"]) == N
+    assert known["together", "c4"] == {0: 3.0}
+    assert len(known[VIEWS, ""]) == N
     for file in tables:
         file.unlink()
-    assert {name for name, _ in measures.read(answers, tmp_path, "popqa", {})} == {VIEWS}
+    assert {name for name, _ in measures.read_measures(AnswersOf(answers, tmp_path, "popqa", "tiny", params))} == {
+        VIEWS
+    }

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
 from pipelines import database, params
 from pipelines.adaptive import held_out, refits
@@ -20,9 +22,28 @@ from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.refits import Column
 from pipelines.errors import LongtailError
 
+if TYPE_CHECKING:
+    from pipelines.adaptive.tune_thresholds import AllRules
+
 Key = tuple[str, str, str]  # dataset, language model, method
 RUN = "this run"  # the month of the question set
 SCALES = ("views", "rank")  # a threshold keeps its page views, or its place among the relation's questions
+_NAMES = ("dataset", "lm", "method", "kind", "fitted", "judged", "scale")
+_FIGURES = ("own", "carried", "difference", "retrieved_own", "retrieved_carried")
+_BOUNDS = [f"{name}{end}" for name in _FIGURES for end in ("", "_low", "_high")]
+_BOUNDS[9:9] = ["difference_splits_low", "difference_splits_high"]
+RULE_TABLES = {
+    "carried": pa.schema(
+        dict.fromkeys(_NAMES, pa.string()) | {"questions": pa.int64()} | dict.fromkeys(_BOUNDS, pa.float64())
+    )
+}
+
+
+def of_rules(of: AllRules) -> tuple[dict[str, list[dict]], dict]:
+    """The rows of carried.parquet: what thresholds are worth on another model's answers or another month's views."""
+    tuned = {key: (pairs, made.fitted) for key, (pairs, made) in of.tuned.items()}
+    settings = of.params.thresholds, of.params.seed, of.params.report.bootstrap
+    return {"carried": between_models(tuned, *settings) + between_months(tuned, of.data, *settings)}, {}
 
 
 def between_models(

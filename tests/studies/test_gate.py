@@ -7,7 +7,8 @@ import pytest
 from adaptive_pairs import CHOSEN, judged, made_pairs, resampled, splits, summary
 from scipy.optimize import minimize
 
-from pipelines.adaptive import alternatives, gate, refits
+from pipelines.adaptive import alternatives, refits, regression
+from pipelines.studies import gate
 
 
 def evaluate(pairs, resamples):
@@ -21,9 +22,9 @@ def test_the_weights_are_the_minimum():
 
     def loss(w):
         signs = np.where(y, -1, 1)
-        return (counts * np.log1p(np.exp(signs * (x @ w)))).sum() + 0.5 * gate.PENALTY * (w[1:] ** 2).sum()
+        return (counts * np.log1p(np.exp(signs * (x @ w)))).sum() + 0.5 * regression.PENALTY * (w[1:] ** 2).sum()
 
-    assert gate.fit(x, y, counts) == pytest.approx(minimize(loss, np.zeros(5), tol=1e-12).x, abs=1e-4)
+    assert regression.fit_logistic(x, y, counts) == pytest.approx(minimize(loss, np.zeros(5), tol=1e-12).x, abs=1e-4)
 
 
 def test_the_gate_reads_the_margin_where_popularity_says_nothing_of_some_of_very_many_questions(monkeypatch):
@@ -45,7 +46,7 @@ def test_the_rule_is_judged_as_it_is_alone_and_the_difference_is_of_the_same_que
     assert figures["popularity"] == pytest.approx({end: alone["adaptive"][end] for end in ("value", "low", "high")})
     assert figures["retrieved_popularity"]["value"] == pytest.approx(alone["retrieved"]["value"])
     train = splits(pairs)
-    right = np.where(gate.decide(pairs, train), pairs.augmented[:, None], pairs.closed[:, None])
+    right = np.where(gate.gate_retrieves(pairs, train), pairs.augmented[:, None], pairs.closed[:, None])
     held = [right[i, ~train[i]].mean() for i in range(600) if not train[i].all()]
     assert figures["gate"]["value"] == pytest.approx(np.mean(held))
     assert figures["difference"]["value"] == pytest.approx(np.mean(held) - figures["popularity"]["value"])
@@ -55,16 +56,18 @@ def test_the_rule_is_judged_as_it_is_alone_and_the_difference_is_of_the_same_que
 def test_the_gate_of_a_split_does_not_see_what_it_is_judged_on():
     pairs = made_pairs(300)
     train = splits(pairs)
-    decisions = gate.decide(pairs, train)
+    decisions = gate.gate_retrieves(pairs, train)
     for split in range(3):
         held = ~train[:, split]
         closed = np.where(held, pairs.augmented, pairs.closed)
         augmented = np.where(held, pairs.closed, pairs.augmented)
-        swapped = gate.decide(replace(pairs, closed=closed, augmented=augmented), train)
+        swapped = gate.gate_retrieves(replace(pairs, closed=closed, augmented=augmented), train)
         assert (swapped[:, split] == decisions[:, split]).all()
-    assert (gate.decide(replace(pairs, closed=pairs.augmented, augmented=pairs.closed), train) != decisions).any()
+    assert (
+        gate.gate_retrieves(replace(pairs, closed=pairs.augmented, augmented=pairs.closed), train) != decisions
+    ).any()
     unseen = replace(pairs, closed=np.zeros(300, bool), augmented=~train[:, 0])
-    assert not gate.decide(unseen, train)[:, 0].any(), "only questions that are held out gain"
+    assert not gate.gate_retrieves(unseen, train)[:, 0].any(), "only questions that are held out gain"
 
 
 def test_questions_of_unknown_popularity_retrieve_by_the_rule_and_are_learnt_from():
@@ -81,7 +84,7 @@ def test_questions_of_unknown_popularity_retrieve_by_the_rule_and_are_learnt_fro
 
 def test_numbers_are_standardised_over_the_known_ones_of_the_training_side():
     numbers = {"score": np.array([1.0, 3.0, np.nan, 100.0]), "P1": np.array([True, False, True, True])}
-    made = gate.standardised(numbers | {"margin": np.full(4, np.nan)}, np.array([True, True, True, False]))
+    made = regression.standardised(numbers | {"margin": np.full(4, np.nan)}, np.array([True, True, True, False]))
     assert made.tolist() == [[1, -1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 1], [1, 98, 0, 1]]
 
 
@@ -93,11 +96,11 @@ def test_an_empty_answer_is_as_doubtful_as_the_most_doubtful():
 
 def test_a_price_makes_the_gate_retrieve_less_and_where_one_answer_is_always_the_better_one_it_is_taken():
     pairs = made_pairs()
-    free, dear = (gate.decide(pairs, splits(pairs), weight).mean() for weight in (0.0, 0.3))
+    free, dear = (gate.gate_retrieves(pairs, splits(pairs), weight).mean() for weight in (0.0, 0.3))
     assert dear < free
     for closed in (True, False):
         pairs = made_pairs(60, closed=np.full(60, closed), augmented=np.full(60, not closed))
-        assert (gate.decide(pairs, splits(pairs)) != closed).all()
+        assert (gate.gate_retrieves(pairs, splits(pairs)) != closed).all()
 
 
 ENDS = ("value", "low", "high")

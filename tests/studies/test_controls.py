@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.replug import bits
-from pipelines.scoring import controls, score_lm
+from pipelines.scoring import score_lm
+from pipelines.studies import controls
 
 OUT = score_lm.OUT / "pile/tiny"
 CORPUS = Path("data/corpus/pile")
@@ -49,21 +50,22 @@ def test_controls_are_the_models_own_scores_of_their_prompts(scored):
             counts.add((n, len(documents)))
     assert {n for n, _ in counts} >= {2, 3}
     assert any(n < retrieved for n, retrieved in counts)
-    measured, expected = bits.measure(OUT, scored.params.replug), {}
+    ids, expected = bits.measure(OUT, scored.params.replug).ids, {}
+    found = controls.read_controls(OUT, ids)
     for row in table:
         own = -sum(row["log_probs"]), row["documents"], row["added_bytes"]
         expected[row["control"], row["retriever"], row["query_id"]] = own
-    assert tuple((control.control, control.retriever) for control in measured.controls) == named
-    for of in measured.controls:
-        own = np.array([expected[of.control, of.retriever, query] for query in measured.ids])
+    assert tuple((control.control, control.retriever) for control in found) == named
+    for of in found:
+        own = np.array([expected[of.control, of.retriever, query] for query in ids])
         np.testing.assert_allclose(np.stack([of.nats, of.documents, of.added_bytes], axis=1), own, rtol=1e-5)
 
 
 def test_a_run_without_controls_has_none(project):
     project.params.logprobs = project.params.logprobs.model_copy(update={"controls": False, "max_queries": 2})
-    assert score_lm.score(project.params, "pile", "tiny")["controls"] == 0
+    assert "controls" not in score_lm.score(project.params, "pile", "tiny")
     assert {path.name for path in OUT.iterdir()} == {"logprobs.parquet", "retrieved.parquet"}
-    assert bits.measure(OUT, project.params.replug).controls == []
+    assert controls.read_controls(OUT, np.array(["q"])) == []
 
 
 def test_without_an_encoder_the_documents_of_bm25_are_concatenated():

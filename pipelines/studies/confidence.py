@@ -7,17 +7,32 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+import pyarrow as pa
 
 from pipelines import draws, intervals, params
 from pipelines.adaptive import held_out
 from pipelines.answering import answer_files
 
+if TYPE_CHECKING:
+    from pipelines.adaptive.tune_thresholds import AllRules
+
 BINS = 10  # of equal counts
 COVERAGES = tuple(share / 20 for share in range(1, 21))  # shares of the questions that are answered
-BLOCK = 100  # resamples at a time: bounds memory
+_OF_LM = {"dataset": pa.string(), "lm": pa.string()}
+_ACCURACY = dict.fromkeys(("accuracy", "accuracy_low", "accuracy_high"), pa.float64())
+RULE_TABLES = {
+    "reliability": pa.schema(
+        _OF_LM
+        | {"calibration": pa.string(), "bin": pa.int32(), "questions": pa.int64(), "confidence": pa.float64()}
+        | _ACCURACY
+    ),
+    "coverage": pa.schema(
+        _OF_LM | {"coverage": pa.float64(), "least_confidence": pa.float64(), "questions": pa.int64()} | _ACCURACY
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -39,7 +54,25 @@ class Trusted:
     coverage: list[dict]  # rows of coverage.parquet
 
 
-def read(questions: Path, closed_book: Path, split: str = "all") -> Answers:
+def of_rules(of: AllRules) -> tuple[dict[str, list[dict]], dict]:
+    """Rows of both tables, and figures "confidence", of each language model's closed-book answers."""
+    rows, figures = {name: [] for name in RULE_TABLES}, {}
+    settings = of.params.thresholds
+    for dataset in of.params.parts.answered:
+        questions = of.data / f"questions/{dataset}/{dataset}.parquet"
+        by_lm = answer_files.sets(dataset, of.params.lms, retrievers=(), split=settings.imported)
+        for lm, files in by_lm.items():
+            if "closed_book" not in files:
+                continue
+            answers = read_confidence(questions, files["closed_book"], settings.imported)
+            trusted = evaluate(answers, settings, of.params.seed, of.params.report.bootstrap)
+            for name in RULE_TABLES:
+                rows[name] += [{"dataset": dataset, "lm": lm} | row for row in getattr(trusted, name)]
+            figures |= {(dataset, lm): {"confidence": trusted.figures}} if trusted.figures else {}
+    return rows, figures
+
+
+def read_confidence(questions: Path, closed_book: Path, split: str = "all") -> Answers:
     """The answers of a file that show a probability; `split` is params.thresholds.imported.
 
     Raises LongtailError as `answer_files.join` does.
@@ -139,6 +172,8 @@ def isotonic(confidence: np.ndarray, right: np.ndarray, asked: np.ndarray) -> np
     """The non-decreasing function of least squares through (confidence, right), linear between them, at `asked`."""
     if not len(confidence):
         return asked
+    from scipy.optimize import isotonic_regression
+
     distinct, places, counts = np.unique(confidence, return_inverse=True, return_counts=True)
     means = np.bincount(places, weights=right) / counts
     return np.interp(asked, distinct, isotonic_regression(means, weights=counts).x)
@@ -168,12 +203,10 @@ def risk_area(answers: Answers, seed: int, resamples: int) -> intervals.Interval
         return intervals.NOTHING
     names, numbers = np.unique(answers.subjects, return_inverse=True)
     value = float(area(answers.confidence, answers.right, np.ones((len(answers.ids), 1)))[0])
-    generator, n, drawn = draws.generator(seed, "risk area"), len(names), []
-    for start in range(0, resamples, BLOCK):
-        size = min(BLOCK, resamples - start)
-        picks = generator.integers(0, n, (size, n)) + np.arange(size)[:, None] * n
-        times = np.bincount(picks.ravel(), minlength=size * n).reshape(size, n).T[numbers]
-        drawn.append(area(answers.confidence, answers.right, times))
+    drawn = [
+        area(answers.confidence, answers.right, times.T[numbers])
+        for times in intervals.resampled(len(names), draws.generator(seed, "risk area"), resamples)
+    ]
     low, high = np.quantile(np.concatenate(drawn), [0.025, 0.975])
     return intervals.Interval(value, float(low), float(high))
 

@@ -6,29 +6,42 @@ controls.parquet beside logprobs.parquet:
 
 query_id, control (concatenated or longer_context), retriever ("" for longer_context), documents (read whole, or as the
 only one), added_bytes (in front of the context), log_probs (per token of the continuation)
+
+Scoring takes long, so nothing is imported here that it does not use: a change there would score all texts again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import math
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pipelines import database, parquet, workers
+from pipelines import database, parquet, shards, workers
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
-from pipelines.scoring.logprobs import Candidates
+from pipelines.scoring.logprobs import Candidates, sums
 from pipelines.scoring.queries import Queries
 
 if TYPE_CHECKING:
+    from pipelines.evaluation.stage_metrics import StageMetrics
     from pipelines.lm.open_lm import LMWorkers
+    from pipelines.replug.bits import Bits
 
 CONCATENATED, LONGER_CONTEXT = "concatenated", "longer_context"
 RETRIEVERS = ("dense", "lsr")  # whose documents are concatenated
+AGAINST = ("bits_per_byte", "saved", "saved_over_same", "saved_over_ensemble")
+TABLES = {
+    "lm_controls": {"corpus": str, "lm": str, "control": str, "retriever": str, "k": int}
+    | dict.fromkeys(("documents", "added_bytes"), float)
+    | dict.fromkeys(AGAINST, "Interval"),
+}
 SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("query_id", "control", "retriever")),
@@ -43,26 +56,32 @@ def compared(retrieved: Sequence[Candidates]) -> list[Candidates]:
     return [candidates for candidates in retrieved if candidates.retriever in RETRIEVERS] or list(retrieved[:1])
 
 
-def score(
+def score_more(
     stage: str,
     key: str,
     lm: LanguageModel | LMWorkers,
     queries: Queries,
-    before: np.ndarray,
-    docs: Path,
+    corpus: Path,
     retrieved: Sequence[Candidates],
-    k: int,
+    params: SimpleNamespace,
     size: int,
-) -> list[Path]:
+) -> dict[str, tuple[list[Path], str, str]]:
     """Score the controls of `size` queries at a time: a Parquet file of SCHEMA for each part, in the queries' order.
 
-    `before` (queries,) is the text in front of each context. The first k documents of each of `retrieved`, which have
-    candidates for all queries, are put into one prompt. The files stay under (stage, key), as in logprobs.score_parts.
+    The first replug.top_k documents of each compared retriever, which has candidates for all queries, are put into one
+    prompt. The result is the table's name -> its files, and under which stage and key they stay, as in
+    logprobs.score_parts; nothing where params ask for no controls.
     """
+    if not params.logprobs.controls:
+        return {}
+    asked, k, docs = compared(retrieved), params.replug.top_k, corpus / "docs.parquet"
+    before = read_before(corpus, queries.ids)
+    ranked = hashlib.blake2b(b"".join(candidates.positions[:, :k].tobytes() for candidates in asked)).digest()
+    kept = f"{stage}-controls", shards.key_of(key, ranked)
 
     def read(rows: np.ndarray) -> Part:
-        texts = [documents.read(docs, c.positions[rows, :k]).filled(queries.document) for c in retrieved]
-        return Part(queries.take(rows), before[rows], dict(zip((c.retriever for c in retrieved), texts, strict=True)))
+        texts = {c.retriever: documents.read(docs, c.positions[rows, :k]).filled(queries.document) for c in asked}
+        return Part(queries.take(rows), before[rows], texts)
 
     def write(_: np.ndarray, table: pa.Table, path: Path) -> None:
         parquet.write(table, path)
@@ -70,7 +89,7 @@ def score(
     every = np.arange(len(queries))
     parts = np.split(every, every[size::size])
     steps, sizes = workers.Steps(read, _scored, write, Part.length), [len(part) for part in parts]
-    return workers.map_texts(lm, stage, key, parts, steps, sizes=sizes, unit="query")
+    return {"controls": (workers.map_texts(lm, *kept, parts, steps, sizes=sizes, unit="query"), *kept)}
 
 
 class Part(NamedTuple):
@@ -147,3 +166,78 @@ def read_before(corpus: Path, ids: np.ndarray) -> np.ndarray:
         database.view(db, "queries", corpus / "queries.parquet")
         rows = db.sql("SELECT before FROM queries SEMI JOIN asked USING (id) ORDER BY id").to_arrow_table()
     return rows["before"].to_numpy(zero_copy_only=False).astype(object)
+
+
+class Control(NamedTuple):
+    """What was scored of a control; arrays (queries,)."""
+
+    control: str
+    retriever: str
+    nats: np.ndarray
+    documents: np.ndarray
+    added_bytes: np.ndarray
+
+
+def of_bits(
+    measured: Bits, tables: Path, params: SimpleNamespace, intervals_of: Callable, _: np.ndarray
+) -> dict[str, list[dict]]:
+    """The rows "controls" of a language model's metrics on a corpus, whose scores are in the folder `tables`."""
+    return {"controls": compare_controls(measured, read_controls(tables, measured.ids), params, intervals_of)}
+
+
+def read_controls(tables: Path, ids: np.ndarray) -> list[Control]:
+    """The controls that were scored of the queries `ids`; none where the params asked for none."""
+    if not (tables / "controls.parquet").is_file():
+        return []
+    order = [(name, "ascending") for name in ("control", "retriever", "query_id")]
+    scored, controls = parquet.read(tables / "controls.parquet").sort_by(order), []
+    nats, documents, added = -sums(scored)[0], *(scored[name].to_numpy() for name in ("documents", "added_bytes"))
+    for start in range(0, len(scored), len(ids)):
+        part = slice(start, start + len(ids))
+        assert scored["query_id"][part].to_pylist() == list(ids), "controls.parquet is of other queries"
+        name, retriever = (scored[column][start].as_py() for column in ("control", "retriever"))
+        controls.append(Control(name, retriever, nats[part], documents[part], added[part]))
+    return controls
+
+
+def compare_controls(
+    measured: Bits, controls: Sequence[Control], params: SimpleNamespace, intervals_of: Callable
+) -> list[dict]:
+    """Bits per byte of each control, and the % saved against no documents, the same documents and the whole ensemble.
+
+    The same documents are, for `concatenated`, an ensemble of as many as each prompt has room for; for
+    `longer_context`, which has none, the retriever's best one. `documents` is the mean over the queries that have any,
+    `added_bytes` the mean over all. `intervals_of` takes columns (queries, m) and functions of their sums.
+    """
+    rows = []
+    retrievers = [control.retriever for control in controls if control.control == CONCATENATED]
+    for control in controls:
+        for retriever in [control.retriever] if control.control == CONCATENATED else retrievers:
+            k, *ensembles = _ensembles(measured, control, retriever, params.replug)
+            columns = np.column_stack([control.nats, measured.bytes, *ensembles])
+            statistics = [lambda sums: sums[:, 0] / (math.log(2) * sums[:, 1])]
+            statistics += [lambda sums, i=i: 100 * (1 - sums[:, 0] / sums[:, i]) for i in (2, 3, 4)]
+            has = control.documents[control.documents > 0]
+            row = {"control": control.control, "retriever": retriever, "k": k}
+            row |= {
+                "documents": float(has.mean()) if len(has) else 0.0,
+                "added_bytes": float(control.added_bytes.mean()),
+            }
+            rows.append(row | dict(zip(AGAINST, intervals_of(columns, statistics), strict=True)))
+    return rows
+
+
+def _ensembles(
+    measured: Bits, control: Control, retriever: str, replug: SimpleNamespace
+) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
+    """The whole ensemble's number of documents; nats (queries,) with no document, the control's, and all of them."""
+    nats = {k: values for (name, k, t), values in measured.nats.items() if (name, t) == (retriever, replug.temperature)}
+    k, none = min(replug.top_k, max(nats)), measured.nats["none", 0, replug.temperature]
+    counts = control.documents if control.control == CONCATENATED else np.ones(len(none), np.int64)
+    of_counts = np.stack([none, *(nats[size] for size in range(1, k + 1))])
+    return k, none, of_counts[counts, np.arange(len(counts))], nats[k]
+
+
+def of_metrics(of: StageMetrics) -> dict[str, list[dict]]:
+    """The table lm_controls."""
+    return {"lm_controls": of.by_lm("controls", TABLES["lm_controls"])}

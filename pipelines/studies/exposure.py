@@ -37,7 +37,7 @@ LINKS = "links.parquet"  # of a part
 STREAMS = 200  # of a multistream dump, in a part: about 20 MB
 
 
-class Asked(NamedTuple):
+class NamesAsked(NamedTuple):
     """The questions' subjects and answers as sets of names; a set counts where one of its names stands."""
 
     ids: np.ndarray  # of the questions, (questions,) str
@@ -53,12 +53,12 @@ class Asked(NamedTuple):
 class Counts:
     """Documents that have each set (`sets`), and each question's two sets together (`both`); documents and bytes."""
 
-    def __init__(self, asked: Asked) -> None:
+    def __init__(self, asked: NamesAsked) -> None:
         self.sets = np.zeros(asked.n_sets, np.int64)
         self.both = np.zeros(len(asked.ids), np.int64)
         self.read = np.zeros(2, np.int64)  # documents, bytes
 
-    def add(self, asked: Asked, texts: Iterable[str]) -> None:
+    def add(self, asked: NamesAsked, texts: Iterable[str]) -> None:
         """Count the documents `texts`, which are read once."""
         for text, name in asked.names.find(self._measured(texts)):
             n_names = len(asked.sets.bounds) - 1
@@ -77,7 +77,7 @@ class Counts:
             yield text
 
 
-def load(files: Sequence[Path], longest: bool) -> Asked:
+def load(files: Sequence[Path], longest: bool) -> NamesAsked:
     """The questions of these question sets' tables: their subjects by all names at hand, answers by any right one."""
     with database.connect(1.0, 1) as db:
         rows = []
@@ -113,7 +113,7 @@ def load(files: Sequence[Path], longest: bool) -> Asked:
         ).fetchnumpy()
         (n_sets,) = database.row(db, "SELECT count(*) FROM sets")
     subject = asked["subject"]
-    return Asked(
+    return NamesAsked(
         *(asked["question_id"], asked["file"], subject, asked["answer"], Names(names, longest=longest)),
         Ragged(members["set"], _bounds(members["number"], len(names))),
         Ragged(np.argsort(subject, kind="stable"), _bounds(subject, n_sets)),
@@ -176,7 +176,7 @@ def count_exposure(
     files = tuple(questions / dataset / f"{dataset}.parquet" for dataset in params.parts.answered)
     sources = source_files(raw / name)
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sources]
-    running = code.fingerprint("pipelines.evaluation.exposure")
+    running = code.fingerprint("pipelines.studies.exposure")
     media = language.read(params.language).media
     key = shards.key_of(running, catalogue.facts(name), name, longest, media, stats, *files)
     pieces = [part for file in sources for part in parts(file, STREAMS)]

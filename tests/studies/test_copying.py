@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 from collections import defaultdict
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,10 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines.evaluation.stage_metrics import StageMetrics
 from pipelines.lm.ragged import Ragged
 from pipelines.lm.token_prompts import open_tokenizer
-from pipelines.replug import attribution, copying, rarity
+from pipelines.replug import attribution
 from pipelines.scoring import score_lm
+from pipelines.studies import copying, rarity
 
 TOKENS = st.lists(st.integers(0, 2), max_size=14)
 
@@ -122,3 +125,24 @@ def test_the_tokens_are_the_language_models_and_the_documents_those_of_the_ensem
             assert token["frequency"] == expected[token["text"]] != in_docs["frequency"]
     assert len(seen) > 1
     assert [(row["least"], row["most"]) for row in in_c4["dense"]["by_frequency"]] == [(0, 0), (1, 9)]
+
+
+def figure(value: float) -> dict:
+    return {"value": value, "low": value - 0.1, "high": value + 0.1}
+
+
+def test_rare_words_have_a_row_for_each_retriever_and_frequency():
+    row = {"least": 1, "most": 9, "tokens": 4, "none": figure(3.0), "gain": figure(0.5), "memory": figure(0.2)}
+    row |= {"share_of_gain": figure(0.3)}
+    shown = [
+        {"by_frequency": [row] * n, "by_shared": [row] * n, "counted_in": name} for n, name in ((1, "c4"), (2, "pile"))
+    ]
+    attribution = {"pile": dict(zip(("dense", "lsr"), shown, strict=True)), "wikitext": {"bm25": shown[0]}}
+    metrics = partial(StageMetrics, {"attribution": attribution}, lms=["tiny"])
+    found = rarity.of_metrics(metrics(["pile", "wikitext"]))["rare_words"]
+    assert [(one["corpus"], one["retriever"], one["counted_in"], one["share"]) for one in found] == [
+        *(("pile", "dense", "c4", 1.0), *[("pile", "lsr", "pile", 0.5)] * 2, ("wikitext", "bm25", "c4", 1.0)),
+    ]
+    assert (found[0]["bits_without"].value, found[0]["bits_saved"].value) == (3.0, 0.5)
+    copied = copying.of_metrics(metrics(["pile"]))["copied"]
+    assert copied == [{name: one[name] for name in one if name != "counted_in"} for one in found[:3]]

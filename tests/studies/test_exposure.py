@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import params
-from pipelines.evaluation import exposure
 from pipelines.sources import mentions
+from pipelines.studies import exposure
 
 pytestmark = pytest.mark.usefixtures("workplace")
 

@@ -17,6 +17,7 @@ from pipelines.errors import LongtailError
 
 SET = "popqa"
 BINS = 5  # of popularity, of equal size
+COMMAND = "flows.languages:languages"
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Facts:
         return len(next(iter(self.right.values())))
 
 
-def read(runs: Mapping[str, Path]) -> list[Facts]:
+def read_runs(runs: Mapping[str, Path]) -> list[Facts]:
     """The facts of each model and method that all runs have; `runs` are language -> the run's folder of data.
 
     Raises LongtailError where the runs have no model and method, or no question, in common.
@@ -50,7 +51,7 @@ def read(runs: Mapping[str, Path]) -> list[Facts]:
     return [facts for facts in found if len(facts)]
 
 
-def accuracy(facts: Facts) -> list[dict]:
+def accuracy_by_language(facts: Facts) -> list[dict]:
     """A row for each language: accuracy, facts that are right there alone, and popularity beside the first language's.
 
     `correlation` is Spearman's, over subjects whose popularity both languages know; NaN for fewer than three.

@@ -1,6 +1,8 @@
 """How often texts have the word that a token is part of: the axis of the rare-entity analysis (REPLUG, B).
 
-The texts are a sample of C4, as for PopQA's term frequencies, or the corpus that is searched.
+The texts are a sample of C4, as for PopQA's term frequencies, or the corpus that is searched. It writes frequency (of
+the token's word; null: no word) in tokens.parquet, and in the metrics by_frequency, a row per power of ten of it, and
+counted_in, c4 or the corpus.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import duckdb
 import numpy as np
@@ -16,13 +19,46 @@ import pyarrow as pa
 from tqdm import tqdm
 
 from pipelines import database, parquet
+from pipelines.intervals import Interval
 from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import visible_files
+
+if TYPE_CHECKING:
+    from pipelines.evaluation.stage_metrics import StageMetrics
+    from pipelines.replug.attribution import Attributing, OfTokens
 
 WORD = r"[\pL\pN\pM]+"  # letters, digits and marks on them
 TEXT = pa.schema([("text", pa.string())])
 BATCH = 4096  # texts in memory at once
-UNKNOWN = -1  # frequency of a token without a word
+UNKNOWN = -1  # frequency of a token without a word, as in replug/attribution.py
+COLUMN = pa.field("frequency", pa.int64())
+EDGES = 10 ** np.arange(18)  # never, then powers of ten
+C4 = Path("data/raw/c4")
+TABLES = {
+    "rare_words": {"corpus": str, "retriever": str, "counted_in": str}
+    | {"least": int, "most": int, "tokens": int, "share": float}
+    | dict.fromkeys(("bits_without", "bits_saved", "share_of_saved", "memory"), Interval)
+}
+
+
+def of_tokens(of: Attributing) -> tuple[OfTokens, dict[str, str]]:
+    """How often a token's word stands in C4, or in the corpus if the run has no C4."""
+    if files := visible_files(C4):
+        texts, counted_in = of_c4(files, of.params.c4.sample_mb, of.params.seed), "c4"
+    else:
+        texts, counted_in = of_documents(of.docs), of.corpus
+    frequency = token_frequencies(of.db, texts, of.queries, of.block, of.scratch)
+
+    def of_block(queries: slice, tokens: slice, doc_ids: np.ndarray) -> np.ndarray:
+        return frequency[tokens].to_numpy()
+
+    return of_block, {"counted_in": counted_in}
+
+
+def of_metrics(of: StageMetrics) -> dict[str, list[dict]]:
+    """What documents save by how often C4, or the corpus, has a token's word (REPLUG, section 6, Figure 6)."""
+    return {"rare_words": of.by_tokens("by_frequency", "counted_in")}
 
 
 def token_frequencies(

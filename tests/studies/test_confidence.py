@@ -6,7 +6,8 @@ from adaptive_pairs import CHOSEN, write_answers, write_questions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.adaptive import confidence, held_out
+from pipelines.adaptive import held_out
+from pipelines.studies import confidence
 
 
 def made(n=400, seed=0, overconfident=0.0, levels=None):
@@ -105,7 +106,7 @@ def test_answers_are_read_with_their_probability_and_those_without_are_left_out(
     file = write_answers(
         tmp_path / "c.parquet", ids[::-1], [True, False, True, False], mean_log_prob=[None, -np.inf, -1.0, 0.0]
     )
-    answers = confidence.read(questions, file)
+    answers = confidence.read_confidence(questions, file)
     assert answers.ids.tolist() == ["q0", "q1", "q2"]  # of any popularity
     assert answers.confidence.tolist() == pytest.approx([1.0, np.exp(-1), 0.0])
     assert answers.right.tolist() == [False, True, False]

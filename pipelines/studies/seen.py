@@ -1,7 +1,6 @@
 """Accuracy by what a language model could have seen: documents with subject and answer, and when a fact began to hold.
 
-The functions return rows (dicts) of tables of `tables`, as those of `accuracy` do. Counts are the stage `exposure`'s,
-dates those of data/knowledge/wikidata/dates.parquet.
+Counts are the stage `exposure`'s, dates those of data/knowledge/wikidata/dates.parquet.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from pipelines.evaluation.accuracy import Answers, both
 from pipelines.evaluation.popularity_bins import least_of, merged
 from pipelines.intervals import NOTHING, Interval
 
+if TYPE_CHECKING:
+    from pipelines.evaluation.analyse import AnswersOf
+
 BOUNDS = np.concatenate([[1.0], 10.0 ** (np.arange(1, 30) / 2)])  # between bins: no document, 1 to 3, 4 to 9 and so on
 COUNTS = ("subject", "answer", "together")
 FEWEST = 10  # questions of a correlation
@@ -26,9 +29,32 @@ BEFORE = "dated before"
 UNDATED = "undated"
 
 Seen = Mapping[str, np.ndarray]  # of COUNTS: documents that have it, (questions,) float, NaN where not counted
+_BOTH = {"questions": int, "substring": Interval, "word": Interval, "gain": Interval}
+_OF_METHOD = {"dataset": str, "lm": str, "method": str}
+TABLES = {
+    "accuracy_by_documents": _OF_METHOD | {"text": str, "least": int, "most": int, "popularity": float} | _BOTH,
+    "accuracy_by_date": _OF_METHOD | {"cutoff": str, "group": str} | _BOTH,
+    "seen_correlations": _OF_METHOD
+    | {"text": str, "what": str, "questions": int}
+    | dict.fromkeys(("popularity", *COUNTS), Interval),
+}
 
 
-def read(file: Path, ids: np.ndarray) -> Seen:
+def of_answers(of: AnswersOf) -> dict[str, list[dict]]:
+    """The tables by what the language model could have seen."""
+    counts = {text: read_counts(file, of.answers.ids) for text, file in of.exposure.items()}
+    rows = {
+        "accuracy_by_documents": by_documents(of.answers, counts, *of.draw),
+        "seen_correlations": correlations(of.answers, counts, *of.draw),
+    }
+    dates, cutoff = of.data / "knowledge/wikidata/dates.parquet", of.params.exposure.cutoffs.get(of.lm)
+    if cutoff and dates.is_file():
+        latest = latest_dates(of.questions, dates, of.answers.ids)
+        rows["accuracy_by_date"] = by_date(of.answers, latest, cutoff, *of.draw)
+    return rows
+
+
+def read_counts(file: Path, ids: np.ndarray) -> Seen:
     """The counts of these questions, which the stage `exposure` wrote."""
     found = {
         row[0]: row[1:]
