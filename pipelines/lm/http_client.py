@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,7 +20,6 @@ from pipelines.lm.http_ledger import Ledger, Tokens
 TIMEOUT = (30, 600)  # seconds to connect and to answer
 ATTEMPTS = 8  # of one request; pauses double, to four minutes in all
 PROBE_ATTEMPTS = 3  # of a request that tries out the server
-POLL = 0.5  # seconds between two looks for an answer that another process asked for
 TEMPLATE = 64  # tokens that a chat's template may add to a message
 UNABLE = (400, 422, 501)  # status codes for what a server can't do
 
@@ -77,9 +75,9 @@ class CompletionsClient(web.Client):
         """`read(i, choice)` of the server's answer to each prompt, in order. Prompts are texts or token ids.
 
         `fields` are the request's other fields. An answer is kept once `read` accepts it, and is never asked for again.
-        If another process is asking for the same, its answer is waited for. `read` raises Unable for an answer to
-        something else. Raises LongtailError before a request that may pass `max_cost`, and with the server's own words
-        where it refuses; that is Unable where the server can't do this, or where a `probe` fails each time.
+        `read` raises Unable for an answer to something else. Raises LongtailError before a request that may pass
+        `max_cost`, and with the server's own words where it refuses; that is Unable where the server can't do this, or
+        where a `probe` fails each time.
         """
         rows_of_key: dict[str, list[int]] = {}
         for i, prompt in enumerate(prompts):
@@ -93,41 +91,28 @@ class CompletionsClient(web.Client):
             except Unable as error:
                 raise Unable(f"{self.url}: {error}") from None
 
-        def read_kept(keys: Iterable[str]) -> list[str]:
-            """Read the answers that are kept; returns the keys without one."""
-            missing = []
-            for key in keys:
+        def request(keys: list[str]) -> None:
+            texts, good = {key: prompts[rows_of_key[key][0]] for key in keys}, {}
+            raws = self._request(list(texts.values()), probe, fields)
+            try:
+                for key, raw in zip(keys, raws, strict=True):
+                    accept(key, raw)
+                    good[key] = raw
+            finally:  # answers before a bad one are paid for
+                paid = {key: texts[key] for key in good}
+                self._ledger.note({k: t if isinstance(t, str) else self._decode(t) for k, t in paid.items()})
+                self._ledger.put(good)
+
+        try:
+            missing, size = [], 1 if self.chat else self._settings.batch_size
+            for key in rows_of_key:
                 is_kept, raw = self._ledger.get(key)
                 if is_kept:
                     accept(key, raw)
                 else:
                     missing.append(key)
-            return missing
-
-        def request(keys: list[str]) -> list[str]:
-            """Ask for the answers, but for those that another process asks for; returns their keys."""
-            with self._ledger.claimed(keys) as claimed:
-                if asking := read_kept(claimed):  # an answer may have come in the meantime
-                    raws = self._request([prompts[rows_of_key[key][0]] for key in asking], probe, fields)
-                    good = {}
-                    try:
-                        for key, raw in zip(asking, raws, strict=True):
-                            accept(key, raw)
-                            good[key] = raw
-                    finally:  # answers before a bad one are paid for
-                        texts = {key: prompts[rows_of_key[key][0]] for key in good}
-                        self._ledger.note({k: t if isinstance(t, str) else self._decode(t) for k, t in texts.items()})
-                        self._ledger.put(good)
-                return [key for key in keys if key not in claimed]
-
-        try:
-            missing, size = read_kept(rows_of_key), 1 if self.chat else self._settings.batch_size
-            while missing:
-                batches = [missing[start : start + size] for start in range(0, len(missing), size)]
-                elsewhere = self.map(request, batches, self._name if len(batches) > 1 else None)
-                if missing := list(chain.from_iterable(elsewhere)):
-                    self.pause(POLL)
-                    missing = read_kept(missing)
+            batches = [missing[start : start + size] for start in range(0, len(missing), size)]
+            list(self.map(request, batches, self._name if len(batches) > 1 else None))
         except LongtailError as error:  # a server may repeat the key in what it says
             self.restart()
             raise type(error)(str(error).replace(self._key or "\0", "...")) from None

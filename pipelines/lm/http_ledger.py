@@ -6,12 +6,10 @@ server says what it used. A request that was lost, or whose stage was killed, st
 
 from __future__ import annotations
 
-import fcntl
 import math
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +37,6 @@ class Ledger(Kept):
     def __init__(self, folder: Path, name: str, model: str, server: params.LMServer) -> None:
         super().__init__(folder, math.inf)
         self._name, self._model, self._server = name, f"{server.url} {model}", server
-        self._claims = (folder / "claims").open("wb")
         for table in TABLES:
             self._db.execute(table)
         self._db.execute("INSERT OR IGNORE INTO spent VALUES (?, 0, 0, 0.0)", (self._model,))
@@ -84,32 +81,6 @@ class Ledger(Kept):
         with self._writing():
             self._add(Tokens(used.prompt - most.prompt, used.completion - most.completion), requests=0)
             self._db.execute("UPDATE recent SET tokens = ? WHERE id = ?", (sum(used), number))
-
-    @contextmanager
-    def claimed(self, keys: Sequence[str]) -> Iterator[list[str]]:
-        """Claim keys, so that of two processes with the same request one sends it; yields those that no other claimed.
-
-        A claim is a locked byte of a file. The claims of a killed process end with it.
-        """
-        offsets = {key: int(key[:15], 16) for key in keys}
-        claimed = [key for key in keys if self._lock_byte(offsets[key])]
-        try:
-            yield claimed
-        finally:
-            for key in claimed:
-                fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, offsets[key])
-
-    def close(self) -> None:
-        super().close()
-        self._claims.close()
-
-    def _lock_byte(self, offset: int) -> bool:
-        """Lock the byte at `offset`; False where another process holds it."""
-        try:
-            fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, offset)
-        except (BlockingIOError, PermissionError):  # systems raise one or the other
-            return False
-        return True
 
     def _add(self, tokens: Tokens, requests: int) -> None:
         added = (*tokens, self._cost(tokens))

@@ -99,12 +99,11 @@ from pipelines import params
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 lm = HttpModel(Path("served"), params.LM.model_validate_json(sys.argv[1]), None, Path(sys.argv[2]))
-generations = lm.generate([Prompt(text) for text in sys.argv[3:]], 3)
-sys.stdout.write("|".join(made.text for made in generations))
+lm.generate([Prompt(text) for text in sys.argv[3:]], 3)
 """
 
 
-def test_killed_and_restarted_twice_at_once_no_request_is_paid_twice(server, local, tmp_path, root):
+def test_killed_and_restarted_no_request_is_paid_twice(server, local, tmp_path, root):
     served, texts = settings(server.url, batch_size=2, concurrency=3), [p.context for p in SHORT]
     command = [sys.executable, "-c", SCRIPT, served.model_dump_json(), str(tmp_path / "cache"), *texts]
     probes = 2  # of prompts, two of them, and of scoring
@@ -116,12 +115,8 @@ def test_killed_and_restarted_twice_at_once_no_request_is_paid_twice(server, loc
     server.stalls_after = None
     assert len(server.paid) == 3 + 14
 
-    server.together = server.now + 4  # so that both ask at once
-    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as other:
-        here = HttpModel(Path("served"), served, None, tmp_path / "cache").generate(SHORT, 3)
-        said, _ = other.communicate()
-    expected = [made.text for made in local.generate(SHORT, 3)]
-    assert said.split("|") == [made.text for made in here] == expected
+    here = HttpModel(Path("served"), served, None, tmp_path / "cache").generate(SHORT, 3)
+    assert [made.text for made in here] == [made.text for made in local.generate(SHORT, 3)]
     assert len(server.paid) == 3 + len(set(texts))
     assert set(server.paid.values()) == {1}
 
