@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 OUT = Path("data/code.json")
 _MODULES = """code catalogue stage tracking registry outputs errors disks
 params params_data params_file params_models params_types pool progress sending workers shards checkpoint web
-sources.download sources.wikimedia lm.http_model lm.http_abilities lm.http_client lm.http_ledger"""
+sources.download sources.wikimedia lm.http_model lm.http_client lm.http_ledger"""
 LANGUAGES = "languages"  # a folder: English counts wherever it is named, another language by its own fingerprint
 TRANSPORT = frozenset(f"pipelines.{name}" for name in _MODULES.split())
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -11,7 +11,7 @@ local             LocalModel: a folder of weights, run by transformers
 
 http_model        HttpModel: a server with OpenAI's completions or chat interface
   http_client     sends requests; every answer is paid for once and kept
-  http_choice     reads a server's answer to one prompt
+  http_choice     reads a server's answer to one prompt, and finds out what the server can do
   http_ledger     kept answers, costs and rate limits
 
 token_prompts     prompts and continuations as token ids, for both

@@ -14,9 +14,9 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 
 from pipelines import progress
 from pipelines.lm import prefixes
-from pipelines.lm.decoding_cache import KeysAndValues, OwnCache
+from pipelines.lm.prefixes import KeysAndValues, OwnCache
 from pipelines.lm.ragged import Ragged, padded
-from pipelines.lm.trials import Trials
+from pipelines.lm.weights import Trials
 
 MAX_LOGITS = 1 << 23  # logits in memory at once: 32 MiB
 CACHED_PER_NEW = 8  # so many cached tokens count as one new token when a batch is sized

@@ -10,8 +10,7 @@ import numpy as np
 
 from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.lm.http_abilities import Abilities
-from pipelines.lm.http_choice import Choice
+from pipelines.lm.http_choice import Abilities, Choice
 from pipelines.lm.http_client import CompletionsClient, max_tokens_of
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import Ragged, joined

@@ -22,8 +22,7 @@ from pipelines.lm.model_files import CACHE_BYTES, max_tokens
 from pipelines.lm.ragged import joined, spans
 from pipelines.lm.shortcuts import ShortcutCheck
 from pipelines.lm.token_prompts import PromptTokenizer
-from pipelines.lm.trials import Trials
-from pipelines.lm.weights import load
+from pipelines.lm.weights import Trials, load
 
 logging.disable_progress_bar()  # loading weights takes no time
 

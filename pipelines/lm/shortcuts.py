@@ -20,8 +20,7 @@ from pipelines.lm import prefixes
 from pipelines.lm.decode import Decoder
 from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.ragged import Ragged, padded
-from pipelines.lm.trials import Trials
-from pipelines.lm.weights import TEXT, TOLERANCE
+from pipelines.lm.weights import TEXT, TOLERANCE, Trials
 
 TOKENS = 45  # of TEXT, at most
 SHORT = 5  # of these, a second text: in so short a text the effect of padding on a state has not worn off

@@ -1,7 +1,18 @@
-"""Load a causal language model into memory in fp32, bf16 or int8, with faster layers of the same formulas."""
+"""Load a causal language model into memory in fp32, bf16 or int8, with faster layers of the same formulas.
+
+What a model's trials found when it was first opened (see `load`, shortcuts.py and local.py) is kept for later openings.
+A trial compares a model with itself. So it ends alike where all of these are the same: the model's files, its number
+format, the device and its threads, the libraries, and the code of this folder. Results are kept by the hash of these,
+in the project's scratch. A process outside of a project keeps none.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,11 +24,13 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
-from pipelines import sums
+from pipelines import shards, sums
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import check_complete, count_parameters
-from pipelines.lm.trials import Trials
 
+KEPT = shards.SCRATCH / "trials"
+LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "bitsandbytes")
+SETTINGS = ("ATEN_", "DNNL_", "ONEDNN_", "MKL_", "CUBLAS_", "NVIDIA_", "TORCH_")  # begin variables that choose kernels
 TOLERANCE = 0.05  # nats: largest mean absolute difference of a token's log-prob from fp32's
 DIFFERENCE = "nats from fp32"  # the trial's name
 MIN_ROWS = 64  # torch's default multiplies fewer rows faster than oneDNN, as in decoding
@@ -25,6 +38,50 @@ TOKENS = 64  # of TEXT at most
 TEXT = """The harbour master wrote down 14 ships on the first of May 1887, three of them from the south with salt and
 cork. Nobody in the town had seen so many at once. "Where will they all lie?" asked Anna, who kept the inn by the
 bridge. A year later the new pier was built of granite, 120 metres long, and the old one was left to the gulls."""
+
+
+Found = bool | int | float
+
+
+class Trials:
+    """The results of the trials of the model in `folder`, by name."""
+
+    def __init__(self, folder: Path, dtype: str, device: str) -> None:
+        gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if device == "cuda" else []
+        machine = torch.cpu.get_capabilities(), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+        chosen = sorted(item for item in os.environ.items() if item[0].startswith(SETTINGS))
+        libraries = [_version(name) for name in LIBRARIES]
+        code = sorted(Path(__file__).parent.glob("*.py"))
+        self._file = KEPT / (
+            f"{shards.key_of(sums.of(folder), dtype, device, gpus, machine, chosen, libraries, *code)}.json"
+        )
+        self.known = self._kept = _read_trials(self._file)
+
+    def found(self, name: str, trial: Callable[[], Found]) -> Found:
+        """What the trial of this name found, in this process or an earlier one; without a result, it is done now."""
+        if name not in self.known:
+            self.known = self.known | {name: trial()}
+        return self.known[name]
+
+    def keep(self) -> None:
+        """Keep the results, if some are new. Call this when the model can be used: a refusal is not kept."""
+        if self.known != self._kept and shards.SCRATCH.is_dir():
+            shards.write_json(self._file, self.known)
+
+
+def _read_trials(file: Path) -> dict[str, Found]:
+    """The results in a file; none where it is missing or damaged."""
+    with suppress(OSError, ValueError):
+        results = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(results, dict) and all(isinstance(found, Found) for found in results.values()):
+            return results
+    return {}
+
+
+def _version(library: str) -> str | None:
+    with suppress(PackageNotFoundError):
+        return version(library)
+    return None
 
 
 def load(folder: Path, tokenizer, dtype: str, device: str, trials: Trials) -> PreTrainedModel:

@@ -12,7 +12,7 @@ from local_models import open_model, pairs
 
 from pipelines import shards
 from pipelines.errors import LongtailError
-from pipelines.lm import shortcuts, trials, weights
+from pipelines.lm import shortcuts, weights
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def tried(monkeypatch) -> list[str]:
 
 
 def kept() -> list[dict]:
-    return [json.loads(file.read_text()) for file in sorted(trials.FOLDER.glob("*"))]
+    return [json.loads(file.read_text()) for file in sorted(weights.KEPT.glob("*"))]
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
@@ -68,7 +68,7 @@ def test_what_may_change_a_result_is_tried_again(project, tried, monkeypatch):
     capabilities = torch.cpu.get_capabilities() | {"cpu_name": "another"}
     for change in (
         lambda: monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities),
-        lambda: monkeypatch.setattr(trials, "version", lambda library: "another"),
+        lambda: monkeypatch.setattr(weights, "version", lambda library: "another"),
         lambda: monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default"),
         lambda: (project / "generation_config.json").write_text('{"max_length": 9}'),
         lambda: tiny_models.language_model(project, scale=0.03),
@@ -83,7 +83,7 @@ def test_what_may_change_a_result_is_tried_again(project, tried, monkeypatch):
 
 def test_a_damaged_file_is_ignored_and_written_again(project, tried):
     open_model(project)
-    (whole,), (file,) = kept(), trials.FOLDER.glob("*")
+    (whole,), (file,) = kept(), weights.KEPT.glob("*")
     for damage in (b"", b'{"padding": 0.0', b"\xff", b"[1]", b'{"padding": "no"}', b"null"):
         file.write_bytes(damage)
         tried.clear()
