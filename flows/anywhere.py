@@ -119,8 +119,7 @@ def decide(
 
 def _doubts(file: RuleFile, asked: Questions) -> Iterator[str]:
     """What a rule and other questions than its own may not have in common."""
-    from pipelines.adaptive.rule import VIEWS
-    from pipelines.adaptive.verdict import NEVER
+    from pipelines.adaptive.rule import NEVER, VIEWS
 
     views = file.signal == VIEWS and asked.columns["signal"] in ("s_pop", "popularity")  # of a month not said
     if asked.signal_name != file.signal and not views:

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from pipelines import params, shards
 from pipelines.adaptive import rule
+from pipelines.adaptive.rule import Rule
 from pipelines.adaptive.tune_thresholds import THRESHOLDS
-from pipelines.adaptive.verdict import Rule
 from pipelines.questions.popqa import COLUMNS
 from pipelines.questions.published import SCHEMA
 from pipelines.relations import RELATIONS

@@ -17,8 +17,8 @@ from pipelines.adaptive import rule as rules
 from pipelines.adaptive import subjects
 from pipelines.adaptive.opened import Opened
 from pipelines.adaptive.pairs import BELOW, Choice
+from pipelines.adaptive.rule import THRESHOLDS, Rule
 from pipelines.adaptive.subjects import Reading, Template
-from pipelines.adaptive.verdict import THRESHOLDS, Rule
 from pipelines.answering import answer_files, passages, prompts
 from pipelines.errors import LongtailError
 
@@ -69,7 +69,7 @@ class Attribution:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AskedQuestion:
     question: str  # as the language model saw it
     lm: str  # that answered
     retriever: str
@@ -93,7 +93,7 @@ def ask(
     data: Path,
     tell: Callable[[Reading | None, Decision, Passage | None], None] = lambda *_: None,
     opened: Opened | None = None,
-) -> Asked:
+) -> AskedQuestion:
     """Answer a question by the threshold of its relation, tuned for this language model and retriever.
 
     `retriever` may be the name of two answers, as thresholds.json has it (`pairs.Choice.name`). Only the language model
@@ -123,7 +123,7 @@ def ask(
             raise LongtailError(f"{retriever}: expected closed_book, genread or a retriever, not {method}")
     spoken = language.read(chosen.language)
     reading = subjects.read(question, data, subject, spoken)
-    decision = decide(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
+    decision = decide_question(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
     tell(reading, decision, None)
     lm, method = choice.tail if decision.retrieve else choice.popular
     asked = " ".join(question.split())
@@ -131,7 +131,7 @@ def ask(
         name = reading.subject.name if reading.subject else reading.name
         asked = reading.template.asked.replace("{}", name)
     if lm in elsewhere:
-        return Asked(asked, lm, retriever, method, reading, decision, None, "", None, "", None)
+        return AskedQuestion(asked, lm, retriever, method, reading, decision, None, "", None, "", None)
     n_shots = chosen.answer.of(chosen.lm[lm]).n_shots
     shots = _shots(asked, reading, chosen, n_shots, data, common=method == "genread")
     retrieved: list[Passage] = []
@@ -150,8 +150,8 @@ def ask(
     attribution = None
     if retrieved and generation.text and model.scores:
         closed_book = prompts.question_prompt(asked, None, [(*shot, None) for shot in shots], spoken)
-        attribution = attribute(model, closed_book, prompt, generation.text)
-    return Asked(
+        attribution = attribute_answer(model, closed_book, prompt, generation.text)
+    return AskedQuestion(
         question=asked,
         lm=lm,
         retriever=retriever,
@@ -166,7 +166,7 @@ def ask(
     )
 
 
-def decide(reading: Reading | None, thresholds: Path, lm: str, retriever: str) -> Decision:
+def decide_question(reading: Reading | None, thresholds: Path, lm: str, retriever: str) -> Decision:
     """Retrieve if the subject has fewer page views than its relation's threshold, or if one of the two is not known.
 
     Of two answers (`pairs.Choice.name`), to retrieve is to take the one below the threshold.
@@ -226,7 +226,7 @@ def _too_few(metrics: Path, dataset: str, lm: str) -> str:
     return f", as no relation has thresholds.min_questions of the {questions:,} questions answered"
 
 
-def attribute(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str) -> Attribution:
+def attribute_answer(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str) -> Attribution:
     """What the answer owes to the model's memory and to the passage, from its probability after both prompts."""
     from scipy.special import expit
 
@@ -236,36 +236,21 @@ def attribute(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer:
     log_probs, n_bytes = scores.log_probs, scores.bytes[0]
     if len(log_probs[0]) != len(log_probs[1]):  # if a server cuts a text in two ways, the answer counts as one token
         log_probs, n_bytes = [values.sum(keepdims=True) for values in log_probs], n_bytes.sum(keepdims=True)
-    both = np.stack(log_probs).astype(np.float64)  # (2, tokens)
-
-    def share(log_probs: np.ndarray) -> responsibility.Attribution:
-        """Attribution to documents of equal weight with these log_probs (documents, tokens)."""
-        alike, ids = np.zeros((1, len(log_probs))), np.full((1, len(log_probs)), "", object)
-        lengths = np.array([len(n_bytes)])
-        texts = responsibility.Texts(ids[:, 0], n_bytes[None], lengths, both[:1], log_probs[None], alike, ids)
-        return responsibility.attribute(texts, 1.0, "token_mixture")
-
-    passage = share(both[1:])
-    columns = zip(
-        responsibility.token_texts(answer, n_bytes),
-        *np.exp(both).tolist(),
-        passage.memory[0].tolist(),
-        (passage.documents[0, 0] + 0.0).tolist(),  # no -0.0
-        share(both).responsibilities[0, 1].tolist(),
-        strict=True,
-    )
-    closed, with_passage = both.sum(axis=1).tolist()
+    alone, read = np.stack(log_probs).astype(np.float64)  # (tokens,) each
+    known = np.minimum(alone - read, 0.0)  # of one passage, memory's share is min(1, p_0 / p)
+    shares = np.exp(alone), np.exp(read), np.exp(known), -np.expm1(known) + 0.0, expit(read - alone)  # no -0.0
+    memory, passage = float(shares[2].mean()), float(shares[3].mean())
+    texts, totals = responsibility.token_texts(answer, n_bytes), (float(alone.sum()), float(read.sum()))
     return Attribution(
-        tokens=[Token(*column) for column in columns],
-        memory=float(passage.memory.mean()),
-        passage=float(passage.documents.mean()),
-        posterior=float(expit(with_passage - closed)),
-        log_prob_closed_book=closed,
-        log_prob_augmented=with_passage,
+        [Token(*column) for column in zip(texts, *(of.tolist() for of in shares), strict=True)],
+        memory,
+        passage,
+        float(expit(totals[1] - totals[0])),
+        *totals,
     )
 
 
-def lines(asked: Asked) -> Iterator[str]:
+def lines(asked: AskedQuestion) -> Iterator[str]:
     """What was asked, found and decided, in a line each. The answer comes last."""
     reading = asked.reading
     if reading:
@@ -293,13 +278,13 @@ def lines(asked: Asked) -> Iterator[str]:
         text = " ".join(passage.text.split())
         source = f"{passage.title} ({passage.id}, similarity {passage.similarity:.3f})" if passage.id else asked.lm
         yield f"passage: {source}: {text}"
-        yield from _table(asked.attribution)
+        yield from _token_lines(asked.attribution)
     else:
         yield "attribution: memory alone, nothing was read"
     yield f"answer: {asked.answer}"
 
 
-def _table(attribution: Attribution | None) -> Iterator[str]:
+def _token_lines(attribution: Attribution | None) -> Iterator[str]:
     if attribution is None:
         yield "attribution: not known, for an empty answer or a server that does not score texts"
         return

@@ -14,7 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from pipelines import draws, intervals, params
-from pipelines.adaptive import refits, searches, verdict
+from pipelines.adaptive import refits, rule, searches
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.refits import Column, Policy, Resamples
 
@@ -237,14 +237,14 @@ def summary(
             }
     made["train_adaptive"] = {"value": float(np.nanmean(per_split["train_adaptive"]))}
     gain = figures["net_gain" if cost_weight else "gain"]
-    made["policy"], made["verdict"] = verdict.choose(gain, better, figures["retrieved"].value)
+    made["policy"], made["verdict"] = rule.choose_policy(gain, better, figures["retrieved"].value)
     return made
 
 
 def better_of(always_less_never: np.ndarray) -> str:
-    return verdict.ALWAYS if np.nanmean(always_less_never) >= 0 else verdict.NEVER
+    return rule.ALWAYS if np.nanmean(always_less_never) >= 0 else rule.NEVER
 
 
 def _gain(gains: np.ndarray, better: str) -> Column:
     """What thresholds gain over the better of always and never; `gains` is what retrieving gains each question."""
-    return Column(-gains if better == verdict.ALWAYS else 0.0, {"": gains})
+    return Column(-gains if better == rule.ALWAYS else 0.0, {"": gains})

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines import params
-from pipelines.adaptive import held_out, refits, verdict
+from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.held_out import HeldOut
 from pipelines.adaptive.pairs import Pairs
+from pipelines.adaptive.rule import Rule, make_rule
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.errors import LongtailError
 
@@ -34,7 +35,7 @@ class Tuned:
     relations: list[dict]  # rows of thresholds.parquet, by search and relation
     splits: dict[str, dict[str, np.ndarray]]  # search -> columns of splits.parquet
     cuts: dict[str, float]  # relation -> threshold of the search in use, as fitted
-    rule: verdict.Rule  # what to put to use: the thresholds of the search in use, or always, or never
+    rule: Rule  # what to put to use: the thresholds of the search in use, or always, or never
     judged: HeldOut  # the splits' thresholds of the search in use
     fitted: held_out.Fitted  # thresholds of the search in use, fitted to splits and resamples
     drawn: refits.Resamples
@@ -121,10 +122,10 @@ def tune_pairs(
     return Tuned(len(pairs.signal), pairs.excluded, figures, relations, splits, *in_use, drawn)
 
 
-def rule_of(pairs: Pairs, figures: dict, cuts: dict[str, float], together: float, min_questions: int) -> verdict.Rule:
+def rule_of(pairs: Pairs, figures: dict, cuts: dict[str, float], together: float, min_questions: int) -> Rule:
     """The rule to use, by the verdict in a search's `figures` and its thresholds fitted to all questions."""
     members = pairs.members()
-    return verdict.make(
+    return make_rule(
         (figures["policy"], figures["verdict"]),
         cuts,
         together,
@@ -154,7 +155,7 @@ def resampled_thresholds(
 def relation_rows(
     pairs: Pairs,
     cuts: dict[str, float],
-    rule: verdict.Rule,
+    rule: Rule,
     judged: HeldOut,
     resampled: dict[str, np.ndarray],
     policy: refits.Policy,

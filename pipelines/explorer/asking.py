@@ -56,7 +56,7 @@ class Job:
     reading: Reading | None = None
     decision: ask.Decision | None = None
     passage: ask.Passage | None = None
-    result: ask.Asked | None = None
+    result: ask.AskedQuestion | None = None
     error: str = ""
 
     def tell(self, reading: Reading | None, decision: ask.Decision, passage: ask.Passage | None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from pipelines.adaptive.pairs import BELOW
-from pipelines.adaptive.verdict import THRESHOLDS
+from pipelines.adaptive.rule import THRESHOLDS
 from pipelines.intervals import Interval, interval
 from pipelines.report import figures
 from pipelines.report.inputs import bounded

@@ -146,7 +146,7 @@ def attributed(**after):
         own = [after[one.context] for one in asked]
         return Scores([np.log(one) for one in own], [np.array([2, 3] if len(one) == 2 else [5]) for one in own])
 
-    return ask.attribute(SimpleNamespace(score=score), prompts.Prompt("alone"), prompts.Prompt("read"), " Velm")
+    return ask.attribute_answer(SimpleNamespace(score=score), prompts.Prompt("alone"), prompts.Prompt("read"), " Velm")
 
 
 def test_the_answer_is_shared_out_to_memory_and_passage():

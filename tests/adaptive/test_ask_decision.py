@@ -103,7 +103,9 @@ def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(
     ],
 )
 def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(data, question, retrieve, cut, why):
-    found = ask.decide(subjects.read(question, data), data / "adaptive/popularity/thresholds.json", "tiny", "bm25")
+    found = ask.decide_question(
+        subjects.read(question, data), data / "adaptive/popularity/thresholds.json", "tiny", "bm25"
+    )
     assert (found.retrieve, found.threshold) == (retrieve, cut)
     assert why in found.why
 
@@ -114,21 +116,21 @@ def test_thresholds_that_lose_accuracy_are_not_asked(data, tmp_path, policy, cut
     in_use = rule(policy=policy, verdict=verdict, thresholds=dict.fromkeys(CUTS, cut), together=cut)
     (tmp_path / "thresholds.json").write_text(json.dumps({"rules": {"popqa": {"tiny": {"bm25": in_use}}}}))
     for question in ("Who was the director of Who's There?", QUESTION):
-        found = ask.decide(subjects.read(question, data), tmp_path / "thresholds.json", "tiny", "bm25")
+        found = ask.decide_question(subjects.read(question, data), tmp_path / "thresholds.json", "tiny", "bm25")
         assert (found.retrieve, found.threshold) == (policy == "always", None)
         assert found.why.endswith(f"views a month; {verdict}: {end}")
 
 
 def test_without_thresholds_it_retrieves_and_says_why(data, tmp_path):
     reading, thresholds = subjects.read(QUESTION, data), tmp_path / "adaptive/popularity/thresholds.json"
-    found = ask.decide(reading, data / "adaptive/popularity/thresholds.json", "other", "bm25")
+    found = ask.decide_question(reading, data / "adaptive/popularity/thresholds.json", "other", "bm25")
     assert found.retrieve
     assert "no threshold is tuned for other with bm25" in found.why
     thresholds.parent.mkdir(parents=True)
     (tmp_path / "metrics").mkdir()
     thresholds.write_text(json.dumps({"rules": {}}))
     (tmp_path / "metrics/adaptive.json").write_text(json.dumps({"popqa": {"tiny": {"questions": 60}}}))
-    found = ask.decide(reading, thresholds, "tiny", "bm25")
+    found = ask.decide_question(reading, thresholds, "tiny", "bm25")
     assert found.retrieve
     few = "as no relation has thresholds.min_questions of the 60 questions answered"
     assert f"tiny with bm25, {few}: plain" in found.why

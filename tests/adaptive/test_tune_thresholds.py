@@ -15,7 +15,7 @@ import yaml
 from adaptive_pairs import CHOSEN, made_pairs, splits, write_answers, write_questions
 
 from flows.profiles import compose
-from pipelines.adaptive import held_out, tune_thresholds, tuning, verdict
+from pipelines.adaptive import held_out, rule, tune_thresholds, tuning
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
 
@@ -136,12 +136,12 @@ def test_every_model_with_closed_book_answers_is_tuned_by_every_search(ran):
     for (lm, method), tail in tails.items():
         of_choice = [row for row in rows if (row["lm"], row["method"]) == (lm, method)]
         assert {row["search"] for row in of_choice} == {*tune_thresholds.SEARCHES}
-        rule = ran.rules[lm][method]
-        assert (rule["popular"], rule["tail"], rule["search"]) == (f"{lm}/closed_book", tail, "shrunk")
+        in_use = ran.rules[lm][method]
+        assert (in_use["popular"], in_use["tail"], in_use["search"]) == (f"{lm}/closed_book", tail, "shrunk")
         for row in (row for row in of_choice if row["search"] == "shrunk"):
-            cut = rule["thresholds"][row["relation"]]
-            assert ((math.inf if cut is None else cut), rule["policy"]) == (row["deployed"], row["policy"])
-            assert rule["observed"][row["relation"]] == [row["popularity_least"], row["popularity_most"]]
+            cut = in_use["thresholds"][row["relation"]]
+            assert ((math.inf if cut is None else cut), in_use["policy"]) == (row["deployed"], row["policy"])
+            assert in_use["observed"][row["relation"]] == [row["popularity_least"], row["popularity_most"]]
     assert (
         {(row["lm"], row["method"]) for row in rows}
         == {(lm, of) for lm, by in ran.rules.items() for of in by}
@@ -193,7 +193,7 @@ def test_what_lacks_stops_the_stage_before_any_work(world, tmp_path, monkeypatch
 
 
 CUTS, OBSERVED = {"P1": math.inf, "P2": 3.5}, {"P1": (1.0, 9.0), "P2": (2.0, 8.0)}
-RULE = verdict.Rule("thresholds", "why", CUTS, OBSERVED, ("P2",), 4.0)
+RULE = rule.Rule("thresholds", "why", CUTS, OBSERVED, ("P2",), 4.0)
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ RULE = verdict.Rule("thresholds", "why", CUTS, OBSERVED, ("P2",), 4.0)
     ],
 )
 def test_thresholds_give_way_where_they_lose(gain, better, policy):
-    chosen, words = verdict.choose(Interval(*gain), better, 0.4)
+    chosen, words = rule.choose_policy(Interval(*gain), better, 0.4)
     assert chosen == policy
     assert words.startswith("thresholds: " if policy == "thresholds" else f"{policy} retrieve: thresholds lose ")
     if policy == "always":
@@ -215,9 +215,9 @@ def test_thresholds_give_way_where_they_lose(gain, better, policy):
 
 
 def test_a_rule_comes_back_from_its_json():
-    always = verdict.make(("always", "why"), {"P1": 3.0}, 4.0, {"P1": (1.0, 9.0)}, ())
+    always = rule.make_rule(("always", "why"), {"P1": 3.0}, 4.0, {"P1": (1.0, 9.0)}, ())
     assert (always.thresholds, always.together) == ({"P1": math.inf}, math.inf)
-    assert [verdict.Rule.from_json(rule.as_json()) for rule in (RULE, always)] == [RULE, always]
+    assert [rule.Rule.from_json(one.as_json()) for one in (RULE, always)] == [RULE, always]
 
 
 @pytest.mark.parametrize(
