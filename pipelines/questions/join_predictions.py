@@ -173,7 +173,7 @@ def _disagreeing(predictions: Predictions, asked: Asked, places: Sequence[int | 
 
     A text that is none of the set's agrees if it has all of the question's words: it may be a whole prompt.
     """
-    texts, asks = predictions.questions, list(asked.questions)
+    texts, asks = predictions.questions, asked.questions
     answers = predictions.answers if texts is None else None
     for row, place in enumerate(places):
         if place is None:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,10 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.questions.join_predictions import Asked
-from pipelines.questions.packed_texts import BLOCK, Packed
 from pipelines.relations import BY_NAME, RELATIONS
 from pipelines.sources.cell_values import as_text, clean_id, gold_answers
 from pipelines.sources.prediction_layouts import ANSWERS, QUESTION, TELLING
-from pipelines.sources.record_files import listed, plain, read_any_records
+from pipelines.sources.record_files import columns_of, listed, plain, read_any_records
 
 ROLES = {  # what a column can be for -> the names by which it is known, the likeliest first
     "id": ("question_id", "id", "qid"),
@@ -82,14 +80,17 @@ class Questions:
         return {str(month): self._take(np.flatnonzero(self.months == month)) for month in np.unique(self.months)}
 
     def _take(self, rows: np.ndarray) -> Questions:
+        def taken(values: Sequence) -> list:
+            return [values[row] for row in rows]
+
         asked = Asked(
-            self.asked.questions.only(rows),
-            self.asked.answers.only(rows),
-            {name: [values[row] for row in rows] for name, values in self.asked.ids.items()},
-            {name: values.only(rows) for name, values in self.asked.columns.items()},
+            taken(self.asked.questions),
+            taken(self.asked.answers),
+            {name: taken(values) for name, values in self.asked.ids.items()},
+            {name: taken(values) for name, values in self.asked.columns.items()},
         )
         arrays = {name: getattr(self, name)[rows] for name in ("groups", "subjects", "signal", "months")}
-        return replace(self, asked=asked, ids=[self.ids[row] for row in rows], **arrays)
+        return replace(self, asked=asked, ids=taken(self.ids), **arrays)
 
     def described(self) -> list[str]:
         """What the table is, in lines."""
@@ -123,70 +124,44 @@ def read_question_table(
         raise LongtailError(f"--columns {unknown}=…: expected {', '.join(ROLES)} before the =")
     known = {plain(name) for names in (*ROLES.values(), TELLING, chosen.values()) for name in names}
     expected = " and ".join(f"one with the {role} ({', '.join(ROLES[role])})" for role in needed)
-    expected += ", or --columns to name them"
-    layout, names, rows = read_any_records(path, lambda name: plain(name) in known, expected)
+    layout, names, rows = read_any_records(path, known, f"{expected}, or --columns to name them")
     roles = {role: _column(path, role, names, role in needed, chosen) for role in ROLES}
     columns = {role: name for role, name in roles.items() if name}
-    there = set(map(plain, names))
-    packed = {name: Packed() for name in {columns.get("question"), *TELLING} & there}
-    answers, marked, n = Packed(lists=True), Counter(), 0
-    signal: list[float] = []
-    texts = {role: [] for role in ("id", "group", "subject", "month") if role in columns}
-    ids = {name: [] for name in {"question_id", "id", columns.get("id")} & there}
-    once: dict[str, str] = {}  # the few texts of groups and months are held once each
-    for block in _blocks(path, rows, known):
-        for name, column in packed.items():
-            column.add(list(map(as_text, block[name])))
-        cells = block[columns["answers"]] if "answers" in columns else [None] * len(next(iter(block.values())))
-        answers.add([gold_answers(cell, separator, marked) for cell in cells])
-        if "signal" in columns:
-            signal += [_number(path, columns["signal"], *cell) for cell in enumerate(block[columns["signal"]], n + 1)]
-        for role, held in texts.items():
-            values = map(clean_id if role == "id" else as_text, block[columns[role]])
-            held += [once.setdefault(value, value) for value in values] if role in ("group", "month") else values
-        for name, held in ids.items():
-            held += block[name]
-        n += len(cells)
+    cells = columns_of(path, rows, known)
+    texts = {
+        role: list(map(as_text, cells[columns[role]])) for role in ("question", *LACKING, "month") if role in columns
+    }
+    n, marked = len(next(iter(cells.values()))), Counter()
+    answers = [gold_answers(cell, separator, marked) for cell in cells.get(columns.get("answers", ""), [None] * n)]
+    signal = _numbers(path, columns["signal"], cells[columns["signal"]]) if "signal" in columns else []
     if "signal" in needed and not any(map(math.isfinite, signal)):
         raise LongtailError(
             f"{path}: {columns['signal']} has no number in it, expected some; --columns signal=NAME names another"
         )
-    keys = texts.get("id") or [str(row) for row in range(1, n + 1)]
-    if len(set(keys)) < n:
-        twice, _ = Counter(keys).most_common(1)[0]
+    ids = list(map(clean_id, cells[columns["id"]] if "id" in columns else range(1, n + 1)))
+    if len(set(ids)) < n:
+        twice, _ = Counter(ids).most_common(1)[0]
         raise LongtailError(
             f"{path}: the {columns['id']} {twice} is of two rows, expected every id once; drop one, or name another "
             "column with --columns id=NAME"
         )
     groups = {text: BY_NAME.get(text, text) or NO_GROUP for text in set(texts.get("group", [EVERYTHING]))}
-    subjects = [subject or key for subject, key in zip(texts.get("subject", keys), keys, strict=True)]
-    telling = {name: packed[name] for name in TELLING if name in packed}
-    months = texts.get("month") or [_published_month(columns, ids, telling)] * n
+    subjects = [subject or id_ for subject, id_ in zip(texts.get("subject", ids), ids, strict=True)]
+    joined_by = {name: cells[name] for name in dict.fromkeys(("question_id", "id", columns.get("id"))) if name in cells}
+    telling = {name: list(map(as_text, cells[name])) for name in TELLING if name in cells}
     return Questions(
         name=path.name,
         layout=layout,
-        asked=Asked(packed.get(columns.get("question", ""), ()), answers, ids, telling),
-        ids=keys,
+        asked=Asked(texts.get("question", []), answers, joined_by, telling),
+        ids=ids,
         groups=np.array([groups[text] for text in texts.get("group", [EVERYTHING] * n)], dtype=object),
         names={key: RELATIONS[key].name if key in RELATIONS else key for key in sorted(set(groups.values()))},
         subjects=np.array(subjects, dtype=object),
         signal=np.array(signal),
         columns={role: name for role, name in columns.items() if role != "month"},
-        months=np.array(months, dtype=object),
+        months=np.array(texts.get("month") or [_published_month(columns, cells)] * n, dtype=object),
         answers_note=_answers_note(path, separator, marked, n),
     )
-
-
-def _blocks(path: Path, rows: Iterator[tuple[int, dict[str, Any]]], known: set[str]) -> Iterator[dict[str, list[Any]]]:
-    """Yield BLOCK rows at a time: column, plainly written -> values, of the first row's columns that are known."""
-    spelled: dict[str, str] = {}
-    while taken := list(islice(rows, BLOCK)):
-        spelled = spelled or {name: plain(name) for name in taken[0][1] if plain(name) in known}
-        for number, row in taken:
-            if not spelled.keys() <= row.keys():
-                lacking = next(name for name in spelled if name not in row)
-                raise LongtailError(f"{path}: row {number} has no {lacking}, expected the columns of the first row")
-        yield {key: [row[name] for _, row in taken] for name, key in spelled.items()}
 
 
 def _column(path: Path, role: str, names: Sequence[str], needed: bool, chosen: Mapping[str, str]) -> str | None:
@@ -221,21 +196,24 @@ def _answers_note(path: Path, separator: str, marked: Counter[str], n: int) -> s
     )
 
 
-def _number(path: Path, column: str, row: int, cell: Any) -> float:
-    """A cell's number, NaN where it is empty or infinite."""
-    try:
-        number = math.nan if cell in (None, "") or isinstance(cell, bool) else float(cell)
-    except (TypeError, ValueError):
-        raise LongtailError(
-            f"{path}: {column} of row {row} is {as_text(cell)[:80]!r}, expected a number, or nothing where it is not "
-            "known; --columns signal=NAME names another column"
-        ) from None
-    return number if math.isfinite(number) else math.nan
+def _numbers(path: Path, column: str, cells: Sequence[Any]) -> list[float]:
+    """A column's numbers, NaN where a cell is empty or infinite."""
+    numbers = []
+    for row, cell in enumerate(cells, start=1):
+        try:
+            number = math.nan if cell in (None, "") or isinstance(cell, bool) else float(cell)
+        except (TypeError, ValueError):
+            raise LongtailError(
+                f"{path}: {column} of row {row} is {as_text(cell)[:80]!r}, expected a number, or nothing where it is "
+                "not known; --columns signal=NAME names another column"
+            ) from None
+        numbers.append(number if math.isfinite(number) else math.nan)
+    return numbers
 
 
-def _published_month(columns: Mapping[str, str], ids: Mapping[str, list], told: Mapping[str, Packed]) -> str:
+def _published_month(columns: Mapping[str, str], cells: Mapping[str, list]) -> str:
     """The month of the page views in the authors' file, which is known by its ids; "" for another file."""
-    if columns.get("signal") != "s_pop" or not {"s_uri", "o_uri"} <= told.keys() or "id" not in ids:
+    if columns.get("signal") != "s_pop" or not {"s_uri", "o_uri", "id"} <= cells.keys():
         return ""
-    texts = map(as_text, ids["id"])
-    return PUBLISHED_MONTH if all(id_.isdecimal() and int(id_) < LARGEST_PUBLISHED for id_ in texts) else ""
+    ids = map(as_text, cells["id"])
+    return PUBLISHED_MONTH if all(id_.isdecimal() and int(id_) < LARGEST_PUBLISHED for id_ in ids) else ""

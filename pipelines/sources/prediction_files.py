@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, compress
@@ -24,11 +23,10 @@ from pipelines.sources.prediction_layouts import (
     PROMPT,
     QUESTION,
     SCORES,
-    Layout,
     flattened,
     layout_of,
 )
-from pipelines.sources.record_files import listed, plain, read_any_records
+from pipelines.sources.record_files import columns_of, listed, read_any_records
 
 REASONING = re.compile(r"</?(?:think|thinking|reasoning|answer|search|information)>|\\boxed\{", re.IGNORECASE)
 LONG = 1000  # characters from which on a text is no answer but says how it was found
@@ -79,12 +77,11 @@ def read_predictions(path: Path, more: Collection[str] = (), pattern: str | None
     text without it then is an empty prediction. Raises LongtailError, in one line, for a file that has neither
     predictions nor judgements, has a column twice or none below its header, or is damaged.
     """
-    wanted = {*KNOWN, *more}
-    kind, names, rows = read_any_records(path, lambda name: plain(name) in wanted | FIELDS, EXPECTED)
-    first = next(rows)
-    layout = layout_of(first[1])
-    cells = _columns(path, chain([first], rows), layout, wanted | ({FILTER} if layout else set()))
-    cells, notes = _of_one_filter(cells)
+    kind, names, rows = read_any_records(path, {*KNOWN, *FIELDS, *more}, EXPECTED)
+    number, first = next(rows)
+    layout = layout_of(first)
+    flat = ((number, flattened(row, layout)) for number, row in chain([(number, first)], rows))
+    cells, notes = _of_one_filter(columns_of(path, flat, {*KNOWN, *more, *([FILTER] if layout else ())}))
     size = len(next(iter(cells.values())))
     column = {
         "prediction": _prediction_column(cells),
@@ -142,35 +139,6 @@ def cut(texts: Sequence[str], pattern: str) -> list[str | None]:
             f"--answer-pattern {pattern}: {said}; expected a pattern with a group, as '<answer>(.*?)</answer>'"
         ) from None
     return [part if ok else None for part, ok in zip(parts, has, strict=True)]
-
-
-def _columns(
-    path: Path, rows: Iterator[tuple[int, dict[str, Any]]], layout: Layout | None, wanted: Collection[str]
-) -> dict[str, list[Any]]:
-    """Column -> values, of the columns that are wanted."""
-    columns: dict[str, list[Any]] = {}
-    spelled: dict[str, str] = {}  # as the first row spells them -> plain
-    names: Collection[str] = ()  # of the first row
-    for number, row in rows:
-        record = flattened(row, layout)
-        if not names:
-            names, spelled = record.keys(), {name: plain(name) for name in record if plain(name) in wanted}
-            columns = {name: [] for name in spelled.values()}
-            if len(columns) < len(spelled):
-                twice, _ = Counter(spelled.values()).most_common(1)[0]
-                raise LongtailError(
-                    f"{path}: two columns {twice!r} (capitals make no difference), expected one; drop one"
-                )
-        elif record.keys() != names and (
-            odd := spelled.keys() ^ {name for name in record if name in spelled or plain(name) in wanted}
-        ):
-            raise LongtailError(
-                f"{path}: row {number}: other columns than the first ({listed(sorted(odd))}), expected the same in "
-                "every row"
-            )
-        for name, key in spelled.items():
-            columns[key].append(record[name])
-    return columns
 
 
 def _of_one_filter(columns: dict[str, list[Any]]) -> tuple[dict[str, list[Any]], list[str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -22,7 +22,7 @@ TABLES = {",": "CSV", ";": "CSV with semicolons", "\t": "TSV", "|": "CSV with ba
 LISTED = 30  # columns in a message
 TEXTS, LINES = "JSON list of predictions", "text, a prediction a line"  # layouts without columns
 
-Known = Callable[[str], bool]  # whether anyone would read a column of this name
+Known = Collection[str]  # the plain names of columns that someone would read
 Records = Iterator[tuple[int, dict[str, Any]]]  # (line or row from 1, record)
 Opened = tuple[str, list[str], Records]  # the file's kind in words, its columns if it has a header, its records
 
@@ -36,14 +36,15 @@ def plain(name: str) -> str:
 def read_any_records(path: Path, known: Known, expected: str) -> Opened:
     """What a file is, in words, the names of its columns, and its records, of which there is one at least.
 
-    `expected` says in words which columns are `known`. A list of texts has records with the single key `prediction`.
-    Raises LongtailError where the file is damaged or empty, has no column that is known, or one of them twice.
+    `expected` says in words which columns are `known`, by their plain names. A list of texts has records with the
+    single key `prediction`. Raises LongtailError where the file is damaged or empty, has no column that is known, or
+    one of them twice.
     """
     kind, names, rows = _opened(path, known)
     first = None
     if not names and (first := next(rows, None)):
         names = list(first[1])
-    spelled = Counter(plain(name) for name in names if known(name))
+    spelled = Counter(name for name in map(plain, names) if name in known)
     if names and not spelled:
         raise LongtailError(f"{path}: its columns are {listed(names)}, expected {expected}; rename one")
     if twice := next((name for name, count in spelled.items() if count > 1), None):
@@ -52,6 +53,27 @@ def read_any_records(path: Path, known: Known, expected: str) -> Opened:
         has = "nothing in it but a header" if names else "no row in it"
         raise LongtailError(f"{path}: {has}, expected a row for each question; check how it was written")
     return kind, names, chain([first], rows)
+
+
+def columns_of(path: Path, rows: Records, wanted: Known) -> dict[str, list[Any]]:
+    """Plain name -> values, of the columns that are wanted. Raises LongtailError for a row with other ones."""
+    columns: dict[str, list[Any]] = {}
+    spelled: dict[str, str] = {}  # plain -> as the first row has it
+    names: Collection[str] = ()
+    for number, row in rows:
+        if not names:
+            names, spelled = row.keys(), {plain(name): name for name in row if plain(name) in wanted}
+            columns = {name: [] for name in spelled}
+        elif row.keys() != names:
+            there = {name for name in row if plain(name) in wanted}
+            if odd := there ^ {*spelled.values()}:
+                raise LongtailError(
+                    f"{path}: row {number}: other columns than the first ({listed(sorted(odd))}), expected the same in "
+                    "every row"
+                )
+        for name, values in columns.items():
+            values.append(row[spelled[name]])
+    return columns
 
 
 def listed(names: Iterable[str]) -> str:
@@ -85,7 +107,7 @@ def _parquet(path: Path, known: Known) -> Opened:
 
     def chosen(schema: pa.Schema) -> list[str]:
         names.extend(schema.names)
-        return list(filter(known, names))
+        return [name for name in names if plain(name) in known]
 
     rows = enumerate(parquet.foreign_rows(path, chosen, PARQUET_BATCH), start=1)
     first = next(rows, None)
@@ -95,7 +117,7 @@ def _parquet(path: Path, known: Known) -> Opened:
 def _table(path: Path, known: Known) -> Opened:
     header = next((line for line in open_text(path) if line.strip()), "")
     columns = {delimiter: csv_rows.one_row([header], delimiter) or [] for delimiter in TABLES}
-    best = max(TABLES, key=lambda delimiter: (sum(map(known, columns[delimiter])), len(columns[delimiter])))
+    best = max(TABLES, key=lambda mark: (sum(plain(name) in known for name in columns[mark]), len(columns[mark])))
     quoted = best != "\t" or _quotes_close(path)
     rows = csv_rows.strict_rows(path, best, quoted=quoted)
     names = next(rows, (0, []))[1]
@@ -135,8 +157,8 @@ def _json_objects(path: Path, known: Known) -> Opened:
     except ValueError:
         record = None  # an object on several lines, or a broken line, which its reader says
     broken = record is None and first.strip() != b"{" and second.lstrip()[:1] == b"{"
-    cells = [name for name, value in (record or {}).items() if not isinstance(value, list | dict)]
-    if broken or (record is not None and (second or any(map(known, cells)))):
+    cells = [plain(name) for name, value in (record or {}).items() if not isinstance(value, list | dict)]
+    if broken or (record is not None and (second or any(name in known for name in cells))):
         return "JSON lines", [], _objects(path, "line", _parsed_lines(path))
     return _whole_object(path, parse_whole(path) if record is None else record, known)
 
@@ -148,7 +170,7 @@ def _whole_object(path: Path, record: dict[str, Any], known: Known) -> Opened:
         return "JSON object with a list", [], _objects(path, "element", enumerate(inside, start=1))
     if lists:
         longest = max(map(len, lists.values()))
-        if fault := next((name for name in lists if known(name) and len(lists[name]) != longest), None):
+        if fault := next((name for name in lists if plain(name) in known and len(lists[name]) != longest), None):
             raise LongtailError(
                 f"{path}: {len(lists[fault])} values in {fault!r} and {longest} in others, expected as many"
             )

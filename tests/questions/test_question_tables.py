@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.questions import packed_texts, question_tables
+from pipelines.questions import question_tables
 
 pytestmark = pytest.mark.usefixtures("workplace")
 ROW = {"id": 7, "question": "Who is the author of X?", "possible_answers": ["A", " B "], "s_pop": 12, "relation": "P50"}
@@ -69,19 +69,12 @@ def test_a_release_has_its_months_and_questions_of_each():
     assert parts["2025-10"].asked.ids["question_id"] == ids["2025-10"]
 
 
-def test_a_table_longer_than_a_block_keeps_its_order(monkeypatch):
-    for module in (packed_texts, question_tables):
-        monkeypatch.setattr(module, "BLOCK", 100)
-    rows = [ROW | {"id": i, "question": f"Who is {i}?", "s_pop": i} for i in range(203)]
+def test_a_table_keeps_its_order_and_names_the_row_without_a_number():
+    rows = [ROW | {"id": i, "question": f"Who is {i}?", "s_pop": i} for i in range(3)]
     asked = read(rows)
-    texts = [f"Who is {i}?" for i in (1, 100, 202)]
-    assert (
-        [asked.asked.questions[place] for place in (1, 100, 202)]
-        == texts
-        == asked.asked.questions.take(np.array([1, 100, 202]))
-    )
-    assert asked.signal.tolist() == list(range(203))
-    with pytest.raises(LongtailError, match="s_pop of row 204 is 'many', expected a number"):
+    assert asked.asked.questions == ["Who is 0?", "Who is 1?", "Who is 2?"]
+    assert asked.signal.tolist() == [0, 1, 2]
+    with pytest.raises(LongtailError, match="s_pop of row 4 is 'many', expected a number"):
         read([*rows, ROW | {"id": 203, "s_pop": "many"}])
 
 
@@ -102,7 +95,10 @@ def test_what_is_no_question_set_is_refused_by_name():
         ([{"id": 1, "s_pop": 3, "Text": "?"}], "no column with the question, expected question or query or"),
         ([{"id": 1, "question": "?"}], "no column with the signal, expected s_pop or popularity or pop or pageviews"),
         ([ROW | {"s_pop": None}], "s_pop has no number in it, expected some"),
-        ([ROW, {"id": 8, "question": "?"}], "row 2 has no possible_answers, expected the columns of the first row"),
+        (
+            [ROW, {"id": 8, "question": "?"}],
+            "row 2: other columns than the first (possible_answers, relation, s_pop)",
+        ),
         ([ROW | {"Question": "?"}], "two columns 'question' (capitals make no difference), expected one"),
     ]:
         with pytest.raises(LongtailError) as refused:
