@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"  # what became of a stage
 WAITS, RUNS, AWAY, FAILED = "waits", "runs", "asks again", "failed"
@@ -22,6 +23,7 @@ class Work:
     pid: int | None = None  # of DVC, whose child does the work
     said: str = ""  # its last line, or its progress bar's
     said_at: float = 0.0
+    record: dict[str, Any] | None = None  # what the stage left to be logged, if it did its work or failed
 
     def begin(self) -> None:
         self.state, self.began, self.said = RUNS, time.monotonic(), ""

@@ -2,47 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Mapping
 
 from flows import graph
 from pipelines import params, tracking
 
-OF_FLOW = re.compile("prefect-(.+)")  # a run that is a flow's; others are of a `dvc repro` by hand
-PAGE = 200  # task runs of one answer, Prefect's most
 BAR = re.compile(r"(?:.*: +)? *(\d+)%\|[^|]*\| *(\S+/\S+) \[[\d:]+<(?:([\d:]+)|\?),.*")  # tqdm's
 
 
 def earlier(stages: list[graph.Stage], changed: Mapping[str, list[str]]) -> dict[str, float]:
-    """The seconds that stages took when they last did their work, by name, from Prefect's server.
+    """The seconds that stages took when they last did their work in a flow, by name.
 
-    A stage has none if Prefect did not run it then. Nor if its params, or those of a stage that it needs, are others
-    now: it may have more to do. `changed` is as `graph.read` gives it.
+    A stage has none if its params, or those of a stage that it needs, are others now: it may have more to do.
+    `changed` is as `graph.read` gives it.
     """
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas import filters, sorting
-
-    runs: dict[str, str] = {}  # stage -> id of the flow run
+    found: dict[str, float] = {}
     others: set[str] = set()
     for stage in stages:  # in topological order
         if others.intersection(stage.needs) or any(map(_is_of_params, changed.get(stage.name, []))):
             others.add(stage.name)
-            continue
-        mark = tracking.RAN / stage.name
-        if mark.is_file() and (run := OF_FLOW.fullmatch(json.loads(mark.read_text(encoding="utf-8")))):
-            runs[stage.name] = run[1]
-    if not runs:
-        return {}
-    of_runs = filters.FlowRunFilter(id=filters.FlowRunFilterId(any_=sorted(set(runs.values()))))
-    of_stages = filters.TaskRunFilter(name=filters.TaskRunFilterName(any_=sorted(runs)))
-    found: dict[str, float] = {}
-    with get_client(sync_client=True) as client:
-        for offset in range(0, len(runs) * len(set(runs.values())), PAGE):
-            asked = {"flow_run_filter": of_runs, "task_run_filter": of_stages, "sort": sorting.TaskRunSort.ID_DESC}
-            for task in client.read_task_runs(**asked, limit=PAGE, offset=offset):
-                if runs[task.name] == str(task.flow_run_id):
-                    found[task.name] = task.total_run_time.total_seconds()
+        elif (record := tracking.record_of(stage.name)) and not record["error"]:
+            found[stage.name] = record["ended"] - record["started"]
     return found
 
 

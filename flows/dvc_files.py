@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import yaml
 
-from pipelines import shards, tracking
+from pipelines import shards
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
 
 LOCK = Path("dvc.lock")
-COPY = tracking.LOCK_COPY
+COPY = shards.SCRATCH / "dvc.lock"
 RWLOCK = Path(".dvc/tmp/rwlock")  # which process reads and writes which outputs, as JSON
 
 

@@ -9,13 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import psutil
 
@@ -67,8 +63,7 @@ def read(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str,
                 graph.reverse(copy=True), key=lambda stage: places[stage.addressing]
             )
             stages = [_stage(root, graph, stage) for stage in order]
-            with _params_read_once():
-                status = _status_beside_a_run(repo) if beside_a_run else repo.status()
+            status = _status_beside_a_run(repo) if beside_a_run else repo.status()
     except DvcException as error:
         raise LongtailError(f"DVC: {' '.join(str(error).split())}") from None
     return stages, {name: _reasons(entries) for name, entries in status.items()}
@@ -174,27 +169,6 @@ def ready(stages: list[Stage], started: set[str], running: list[Stage], compute:
             chosen.append(stage)
             taken += workers[stage.workers]
     return chosen
-
-
-@contextmanager
-def _params_read_once() -> Iterator[None]:
-    """Have DVC parse each file of params once, and look for a param in its own section: a fifth of a status.
-
-    DVC parses the file for each stage, and walks through all of it for each param.
-    """
-    from dvc.dependency import param
-
-    load, dpath = param.load_path, param.dpath
-
-    def get(config: dict, key: str, **options: Any) -> Any:
-        section = key.partition(".")[0]
-        return dpath.get({section: config[section]}, key, **options)
-
-    param.load_path, param.dpath = cache(load), SimpleNamespace(get=get)
-    try:
-        yield
-    finally:
-        param.load_path, param.dpath = load, dpath
 
 
 def _status_beside_a_run(repo) -> dict[str, list]:

@@ -6,18 +6,14 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
 
 from flows import dvc_files, graph, terminal
 from pipelines import landings, params_file, tracking
 from pipelines.errors import LongtailError
 
 
-def keep(part: str, stages: Collection[graph.Stage], context: dict[str, Any]) -> None:
-    """Record in MLflow that a run of a part landed, with the figures of all its stages, whatever became of each.
-
-    The flow's recorder logs it; `context` is the run's `tracking.CONTEXT`.
-    """
+def keep(part: str, stages: Collection[graph.Stage], run: tracking.Run) -> None:
+    """Log in MLflow that a run of a part landed, with the figures of all its stages, whatever became of each."""
     from pipelines.report import landed
 
     chosen = params_file.load("profile", "popularity", "lms", "parts", "thresholds")
@@ -25,23 +21,19 @@ def keep(part: str, stages: Collection[graph.Stage], context: dict[str, Any]) ->
     params = {"profile": chosen.profile, landings.MONTH: chosen.popularity.month, landings.PART: part}
     params |= {"lms": ",".join(chosen.lms), "parts.answered": ",".join(chosen.parts.answered)}
     figures = landed.figures(outs, chosen) | landed.sizes(_bytes(stages))
-    tracking.log_landing(context, params, landings.flat(figures))
+    run.land(params, landings.flat(figures))
 
 
 def runs() -> list[landings.Landing]:
     """The runs that landed, by MLflow, the last one last. Raises LongtailError if there is none, or no MLflow."""
-    file = Path(tracking.STORE.removeprefix("sqlite:///")).resolve()
-    store = os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{file}")
+    store = tracking.store()
     none = f"MLflow ({store}) has no run that landed; `longtail run` records the next one that changes anything"
-    if store == f"sqlite:///{file}" and not file.is_file():  # to look makes no database
+    if "MLFLOW_TRACKING_URI" not in os.environ and not tracking.FILE.is_file():  # to look makes no database
         raise LongtailError(none)
-    from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    tracking.quiet()
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     try:
-        client = MlflowClient(tracking_uri=store)
+        client = tracking.open_client()
         experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
         found = landings.read(client, experiment.experiment_id) if experiment else []
     except MlflowException as error:

@@ -1,7 +1,7 @@
 """DVC's part of a flow as Prefect tasks: reproduce one stage, or push to the remote.
 
 DVC works in a process of its own. Each line that it prints, but for its hints, goes at once to the task's log and to a
-file in .longtail/logs. What became of a stage is not read from those lines: the stage itself marks that it ran, and
+file in .longtail/logs. What became of a stage is not read from those lines: a stage that ran leaves a record, and
 dvc.lock says whether its outputs have other hashes than before.
 """
 
@@ -12,19 +12,19 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from prefect import get_run_logger, task
 from prefect.artifacts import create_table_artifact
 from prefect.runtime import flow_run
 from prefect.states import Failed, State
 
-from flows import dvc_files, graph, verify, warm, workspace
+from flows import dvc_files, graph, verify, workspace
 from flows.board import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
 from pipelines import disks, neutral, tracking
 
@@ -42,7 +42,7 @@ HINT = re.compile(  # what DVC says after each stage to who runs it by hand
     "|Use `dvc push` to send your updates to remote storage."
 )
 
-_children: set[warm.Process | subprocess.Popen] = set()
+_children: set[subprocess.Popen] = set()
 
 
 def _can_help(_task, _run, state: State) -> bool:
@@ -70,20 +70,17 @@ def reproduce(stage: graph.Stage, spare: bool, force: bool, outputs_changed: boo
     before = dvc_files.kept(Path.cwd()).get(stage.name, {})
     log, work = graph.LOGS / f"{stage.name}.log", WORK[stage.name]
     work.begin()
+    began = time.time()
     done = _dvc("repro", "--single-item", *(["--force"] if force else []), stage.name, log=log, work=work)
+    work.record = tracking.record_of(stage.name, since=began)
     if done.code:
         problem = done.error or f"{stage.name}: {done.cause()}"
         kind = UNREACHABLE if done.unreachable else "Failed"
         work.state = AWAY if done.unreachable else work.state
         return Failed(name=kind, message=f"{problem} (all it said: {log})")
     after = dvc_files.keep(Path.cwd()).get(stage.name, {})
-    if tracking.ran(stage.name, context()["run"]):
-        kind = RAN
-        tracking.commit(stage.name)
-    else:
-        kind = RESTORED if outputs_changed or after != before else UNCHANGED
-        if after != before:  # the mark is of the run that made other outputs
-            (tracking.RAN / stage.name).unlink(missing_ok=True)
+    restored = RESTORED if outputs_changed or after != before else UNCHANGED
+    kind = RAN if work.record else restored
     if kind == RESTORED and (damaged := verify.drop_damaged(Path.cwd(), stage.outs)):
         files = f"{damaged[0]} and {len(damaged) - 1} more" if len(damaged) > 1 else damaged[0]
         return Failed(message=f"{stage.name}: .dvc/cache had {files} damaged; it is removed, run again to make it anew")
@@ -127,21 +124,22 @@ class Done:
         return next(of_disk, next(iter(of_dvc), self.last or f"DVC ended with exit code {self.code}"))
 
 
-def context() -> dict[str, Any]:
-    """What the stages of this flow run share in MLflow: its `tracking.CONTEXT`."""
-    key = flow_run.root_flow_run_id or flow_run.id
-    return {"run": f"prefect-{key}", "tags": {"prefect.flow_run_id": str(key)}}
-
-
 def _dvc(*words: str, log: Path, work: Work) -> Done:
     """Run DVC. Each line of its output, but for hints, goes to the task's log, to the file `log`, and to `work`."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    child = warm.dvc(["--wait-for-lock", *words], {**os.environ, tracking.CONTEXT: json.dumps(context())})
+    environment = os.environ | {tracking.FLOW: str(flow_run.id), "PYTHONUNBUFFERED": "1"}
+    child = subprocess.Popen(
+        [sys.executable, "-m", "dvc", "--wait-for-lock", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+    )
     _children.add(child)
     work.pid = child.pid
     logger, done = get_run_logger(), Done()
     try:
-        with log.open("w", encoding="utf-8") as file:
+        with child.stdout, log.open("w", encoding="utf-8") as file:
             for line in _lines(child.stdout, work.say):
                 if HINT.fullmatch(line):
                     continue

@@ -37,7 +37,7 @@ def run(
 
     A part that makes no report names none.
     """
-    from flows import graph, warm, workspace
+    from flows import graph, workspace
 
     if profile:
         _compose(profile)
@@ -53,7 +53,6 @@ def run(
             return
         from flows import server
 
-        warm.begin(settings.compute)
         terminal.show(f"{len(changed)} of {len(stages)} stages changed; starting Prefect's server")
         with server.running(HOME) as url:
             from flows import live, runs

@@ -8,19 +8,19 @@ result where it is asked to.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
 from prefect import Flow, flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 from prefect.futures import PrefectFuture, as_completed
-from prefect.runtime import deployment
+from prefect.runtime import deployment, flow_run
 from prefect.states import Completed, Failed, State
 
-from flows import board, dvc_files, graph, history, landing, months, regressions, warm, workspace
+from flows import board, dvc_files, graph, history, landing, months, regressions, workspace
 from flows.board import FAILED, RAN, RESTORED, UNCHANGED, WORK
-from flows.reproduce import context, push_outputs, reproduce, stopping_children
+from flows.reproduce import push_outputs, reproduce, stopping_children
 from pipelines import neutral, params, params_file, tracking
 from pipelines.errors import LongtailError
 
@@ -113,7 +113,6 @@ def _bring_up_to_date(
             if month:
                 month = months.begin(month, make_up, name, log.info)
             settings = params_file.load("profile", "compute")
-            warm.begin(settings.compute)
             stages, changed = graph.read_with_cache(root, log.info)
             stages = graph.part(stages, graph.PARTS[name])
             outcomes, failed = _reproduce_all(name, stages, changed, settings.compute, anew)
@@ -160,7 +159,7 @@ def _reproduce_all(
         return same or dvc_files.reads_same_params(Path.cwd(), stage.name, by_name[needed].outs)
 
     board.begin(by_name)
-    with _recording(failed), stopping_children():
+    with _tracked(failed) as run, stopping_children():
         while running or (not failed and len(futures) < len(stages)):
             for stage in [] if failed else graph.ready(stages, set(futures), list(running.values()), compute):
                 reasons = changed.get(stage.name, [])
@@ -179,9 +178,24 @@ def _reproduce_all(
                 failed.append(done.state.message or f"{stage.name}: {done.state.name}")
                 WORK[stage.name].say(failed[-1])
                 WORK[stage.name].end(FAILED)
+            if record := WORK[stage.name].record:
+                run.log(stage.name, record, dvc_files.kept(Path.cwd()).get(stage.name, {}))
         if not failed:
-            history.keep(part, stages, context())
+            history.keep(part, stages, run)
     return [] if failed else [future.result().kind for future in futures.values()], failed
+
+
+@contextmanager
+def _tracked(failed: list[str]) -> Iterator[tracking.Run]:
+    """Give this flow's run in MLflow, and end it with the block: as failed if the block leaves what `failed` there."""
+    log, key = get_run_logger(), str(flow_run.root_flow_run_id or flow_run.id)
+    run, state = tracking.Run(f"prefect-{key}", {"prefect.flow_run_id": key}, log.warning), "FAILED"
+    try:
+        yield run
+        state = "FAILED" if failed else "FINISHED"
+    finally:
+        for line in run.end(state, dvc_files.kept(Path.cwd())):
+            log.info(line)
 
 
 def _compare(root: Path, profile: str, stages: list[graph.Stage], tolerance: float) -> list[str]:
@@ -228,19 +242,6 @@ def _push(root: Path, stages: list[graph.Stage]) -> str:
     if not state.is_completed():
         raise LongtailError(state.message)
     return state.result()
-
-
-@contextmanager
-def _recording(failed: list[str]) -> Iterator[None]:
-    """Run MLflow's recorder beside the block, and wait at the end until it has logged everything."""
-    recorder = tracking.start_recorder()
-    state = "FAILED"
-    try:
-        yield
-        state = "FAILED" if failed else "FINISHED"
-    finally:
-        with suppress(BrokenPipeError):  # the recorder has ended: .longtail/tracking.log says why
-            recorder.communicate(state.encode())
 
 
 def run(name: str, **parameters) -> State:

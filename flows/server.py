@@ -120,8 +120,7 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
     """Serve MLflow's pages on this folder's store; yields their address at once, before they can be opened."""
     if not _is_free(port):
         raise LongtailError(f"port {port} is taken; end what listens there, or choose another with --mlflow-port")
-    store = os.environ.get("MLFLOW_TRACKING_URI", tracking.STORE)
-    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", store, "--host", "127.0.0.1"]
+    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", tracking.store(), "--host", "127.0.0.1"]
     with (home / "mlflow.log").open("wb") as log:
         process = subprocess.Popen(
             [*command, "--port", str(port), "--workers", "1"],

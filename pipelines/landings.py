@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pipelines.intervals import Interval
 
-RECORD = "landed"  # stands in a record where others have a stage's name
 TAG = "longtail.landed"  # of a parent run: when it landed, in UTC
 COMMIT = "mlflow.source.git.commit"  # a tag, as the next
 DIRTY = "git.dirty"

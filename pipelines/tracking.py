@@ -1,247 +1,194 @@
 """Log each run of the pipeline to MLflow: a parent run, with a child run for each stage that did its work.
 
-Loading MLflow takes seconds. So a stage only writes a record to .longtail/tracking, and one recorder process
-(`python -m pipelines.tracking`) logs the records while the stages go on. The flow starts the recorder; under plain
-`dvc repro` the first stage does. It ends with the run, after it has offered the tuned retriever to the model registry
-(registry.py). Where the server is down or the database locked, .longtail/tracking.log has a warning, and the next run
-logs the records. That is never an error, because the stages' work is done. No stage reads what is written here.
+A stage under plain `dvc repro` logs itself as it ends. Loading MLflow takes seconds, so a stage of a flow only leaves a
+record in RECORDS, and the flow logs it as soon as DVC has written the stage's hashes to dvc.lock. Where MLflow can't be
+reached, one line says so. That is no error, because the stages' work is done. No stage reads what is written here.
 
-A run that lands leaves a record as well: its figures are logged on the parent run (landings.py).
+Of a run that lands, the parent run has the figures as well (landings.py).
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import logging
 import os
 import posixpath
 import re
-import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import psutil
-import yaml
 
 from pipelines import landings, registry, shards
+from pipelines.errors import LongtailError
 
-CONTEXT = "MLFLOW_RUN_CONTEXT"  # JSON from the flow: run, a key that all its stages share, and tags
-STORE = "sqlite:///mlflow.db"  # unless MLFLOW_TRACKING_URI says otherwise
+FLOW = "LONGTAIL_FLOW_RUN"  # in the environment of a flow's stages: the flow logs what they leave in RECORDS
+FILE = Path("mlflow.db")  # the store, unless MLFLOW_TRACKING_URI names another
 EXPERIMENT = "longtail"
-LOCK_COPY = shards.SCRATCH / "dvc.lock"  # the flow's (flows/dvc_files.py): whole while DVC writes dvc.lock
-RECORDS = shards.SCRATCH / "tracking"
-RAN = shards.SCRATCH / "ran"  # a file for each stage: the run in which it last did its work
-REFUSED = shards.SCRATCH / "tracking.refused"
-LOG = shards.SCRATCH / "tracking.log"
-LOCK = shards.SCRATCH / "tracking.lock"  # held by the recorder
+RECORDS = shards.SCRATCH / "tracking"  # a file for each stage: the last time that it worked in a flow
 NAME = 250  # characters of a name in MLflow
-WRITE_SECONDS = 2  # DVC never pauses so long while it writes dvc.lock
+REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")  # MLflow is there, and does not take this
+ANOTHER_VERSION = "out-of-date database schema"  # what MLflow says of a database of a later version, too
 
 
 def log_stage(
-    sections: dict[str, Any], metrics: dict[str, float | list[float]], started: float, error: str | None = None
+    sections: Mapping[str, Any], metrics: Mapping[str, float | list[float]], started: float, error: str | None = None
 ) -> None:
-    """Record that a stage did its work under DVC, or failed with `error`. A stage run by hand leaves no record.
+    """Log that a stage did its work under DVC, or failed with `error`. A stage run by hand is not logged.
 
     A metric that is a list is a curve. `started` is in unix seconds.
     """
     if (stage := os.environ.get("DVC_STAGE")) is None:
         return
-    context = json.loads(os.environ.get(CONTEXT) or "null")
-    driver = None if context else _dvc_process()
-    record = {
-        "stage": stage,
-        "run": context["run"] if context else f"dvc-{driver.pid}-{driver.create_time():.2f}",
-        "tags": {**(context["tags"] if context else {}), **_git_tags()},
-        "params": dict(_flat(sections)),
-        "metrics": metrics,
-        "started": started,
-        "ended": time.time(),
-        "error": error,
-        "by_flow": context is not None,
-    }
-    shards.write_json(RECORDS / f"{record['ended']:.6f}-{stage}.json", record)
-    if error is None:
-        shards.write_json(RAN / stage, record["run"])
-    if driver:
-        start_recorder(driver.pid)
-
-
-def log_landing(context: dict[str, Any], params: dict[str, str], metrics: dict[str, float]) -> None:
-    """Record that the flow's run landed, with the figures of all that it landed; `context` is what CONTEXT has."""
-    now = time.time()
-    record = {
-        "stage": landings.RECORD,
-        "run": context["run"],
-        "tags": {**context["tags"], **_git_tags()},
-        "params": params,
-        "metrics": metrics,
-        "started": now,
-        "ended": now,
-        "error": None,
-        "by_flow": True,
-    }
-    shards.write_json(RECORDS / f"{now:.6f}-{landings.RECORD}.json", record)
-
-
-def start_recorder(watched: int | None = None) -> subprocess.Popen:
-    """Start a recorder, unless one works; it ends after the process `watched`, or when its standard input is closed.
-
-    What is written there before, FINISHED or FAILED, becomes the state of the parent run.
-    """
-    LOG.parent.mkdir(exist_ok=True)
-    with LOG.open("ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "pipelines.tracking", str(watched or "")],
-            stdin=subprocess.DEVNULL if watched else subprocess.PIPE,
-            stdout=log,
-            stderr=log,
+    record = {"params": dict(_flat(sections)), "metrics": metrics, "started": started, "ended": time.time()}
+    record["error"] = error
+    if os.environ.get(FLOW):
+        shards.write_json(RECORDS / f"{stage}.json", record)
+        return
+    driver = _dvc_process()
+    try:
+        run = Run(
+            f"dvc-{driver.pid}-{driver.create_time():.2f}", {}, lambda line: print(f"warning: {line}", file=sys.stderr)
         )
+    except LongtailError as wrong:
+        print(f"warning: {wrong}", file=sys.stderr)
+        return
+    run.log(stage, record, {})
+    run.end("FAILED" if error else "FINISHED")
 
 
-def record_until(watched: int | None) -> None:
-    """Log records as they come, until the watched process or the standard input has ended and no record is left.
+def record_of(stage: str, since: float = 0.0) -> dict[str, Any] | None:
+    """What a stage left when it last worked in a flow, or failed; None if it did not `since` then (unix seconds)."""
+    path = RECORDS / f"{stage}.json"
+    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return record if record and record["ended"] >= since else None
 
-    Then offer the tuned retrievers to the model registry.
-    """
+
+class Run:
+    """The parent run of stages that share the key `run`, in MLflow. Where MLflow is away, `say` is told so once."""
+
+    def __init__(self, run: str, tags: dict[str, str], say: Callable[[str], None]) -> None:
+        """Raises LongtailError for a database of another version of MLflow."""
+        self._say, self._tags, self._client = say, tags | _git_tags(), None
+        with self._never_an_error():
+            client = open_client()
+            if (experiment := client.get_experiment_by_name(EXPERIMENT)) is None:
+                self._experiment = client.create_experiment(EXPERIMENT)
+            else:
+                self._experiment = experiment.experiment_id
+            found = client.search_runs([self._experiment], f"tags.`longtail.run` = '{run}'", max_results=1)
+            if not found:
+                tags = {"longtail.run": run, **self._tags}
+                found = [client.create_run(self._experiment, tags=tags, run_name="pipeline")]
+            self._parent, self._client = found[0].info.run_id, client
+
+    def log(self, stage: str, record: Mapping[str, Any], locked: Mapping[str, Any]) -> None:
+        """Log what a stage did as a child run; `locked` is the stage's entry in dvc.lock, if it has one."""
+        if (client := self._client) is None:
+            return
+        tags = {"mlflow.parentRunId": self._parent, "dvc.stage": stage} | _hash_tags(locked) | self._tags
+        tags |= {"error": record["error"]} if record["error"] else {}
+        started, ended = int(record["started"] * 1000), int(record["ended"] * 1000)
+        with self._never_an_error():
+            child = client.create_run(self._experiment, started, tags, run_name=stage).info.run_id
+            try:
+                _log_values(client, child, record["params"], record["metrics"], ended)
+            finally:  # where MLflow refuses one of them, the run has ended all the same
+                client.set_terminated(child, "FAILED" if record["error"] else "FINISHED", ended)
+
+    def land(self, params: Mapping[str, str], metrics: Mapping[str, float]) -> None:
+        """Log on the parent run that it landed, with the figures of all that it landed."""
+        if (client := self._client) is None:
+            return
+        now = datetime.now(UTC)
+        with self._never_an_error():
+            _log_values(client, self._parent, params, metrics, int(now.timestamp() * 1000))
+            client.set_tag(self._parent, landings.TAG, f"{now:%Y-%m-%d %H:%M:%S.%f}")
+
+    def end(self, state: str, locked: Mapping[str, Any] | None = None) -> list[str]:
+        """End the parent run as FINISHED or FAILED; offer tuned retrievers of dvc.lock's stages to the model registry.
+
+        Returns a line for each retriever that became a version.
+        """
+        lines: list[str | None] = []
+        if client := self._client:
+            with self._never_an_error():
+                client.set_terminated(self._parent, state)
+                for stage, entry in (locked or {}).items():
+                    if stage.startswith(registry.STAGE):
+                        name = stage.removeprefix(registry.STAGE)
+                        lines.append(registry.register(client, self._experiment, name, entry))
+        return [line for line in lines if line]
+
+    @contextmanager
+    def _never_an_error(self) -> Iterator[None]:
+        """Tell of an error in the block, and ask MLflow no more unless it only refused a value.
+
+        Each backend raises errors of its own.
+        """
+        try:
+            yield
+        except LongtailError:
+            raise
+        except Exception as error:
+            if getattr(error, "error_code", None) not in REFUSED:
+                self._client = None
+            self._say(f"MLflow ({store()}): {str(error).splitlines()[0]}; the run goes on, and this is not logged")
+
+
+def store() -> str:
+    """The address of MLflow's store."""
+    return os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{FILE.resolve()}")
+
+
+def open_client():
+    """MLflow's client for the store. Raises LongtailError for a database of another version of MLflow."""
+    for name in ("mlflow", "mlflow.store.db.utils", "alembic"):  # say on standard error what they do with a database
+        logging.getLogger(name).setLevel(logging.WARNING)
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
-    parents: dict[str, str] = {}  # key of a run -> state of its stages
-    client = _client()
-    over = False
-    while True:
-        over = over or (not shards.lives(watched) if watched else bool(select.select([sys.stdin], [], [], 0)[0]))
-        for path in sorted(RECORDS.glob("*.json")):
-            record = json.loads(path.read_text(encoding="utf-8"))
-            if not (over or record["error"] or _committed(record)):
-                continue
-            try:
-                stages = {} if record["error"] else _lock_file(record["by_flow"])
-                _log(client, record, stages.get(record["stage"], {}))
-            except MlflowException as error:  # a record that MLflow refuses must not keep the others waiting
-                if error.error_code not in ("INVALID_PARAMETER_VALUE", "BAD_REQUEST"):
-                    raise
-                print(f"warning: MLflow refuses {path}: {str(error).splitlines()[0]}", file=sys.stderr)
-                REFUSED.mkdir(exist_ok=True)
-                path.rename(REFUSED / path.name)
-                continue
-            path.unlink()
-            (RECORDS / f"{record['stage']}.committed").unlink(missing_ok=True)
-            if record["error"] or record["run"] not in parents:
-                parents[record["run"]] = "FAILED" if record["error"] else "FINISHED"
-        if over:
-            break
-        time.sleep(0.3)
-    flows_state = "" if watched else sys.stdin.read().strip()
-    for run, state in parents.items():
-        client.set_terminated(_find(client, run)[0].info.run_id, flows_state or state)
-    experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
-    for stage, locked in _lock_file(by_flow=not watched).items():
-        name = stage.removeprefix(registry.STAGE)
-        if name != stage and (line := registry.register(client, experiment, name, locked)):
-            print(line)
-
-
-def ran(stage: str, run: str) -> bool:
-    """Whether a stage did its work in this run, rather than DVC finding the result in its cache."""
-    mark = RAN / stage
-    return mark.exists() and json.loads(mark.read_text(encoding="utf-8")) == run
-
-
-def commit(stage: str) -> None:
-    """Say that LOCK_COPY has what a stage of the flow did, so that the recorder can log it."""
-    (RECORDS / f"{stage}.committed").touch()
-
-
-def _committed(record: dict) -> bool:
-    """Whether dvc.lock has the hashes of this very work. Without a flow, DVC must have ended writing it as well."""
-    if record["by_flow"]:
-        return (RECORDS / f"{record['stage']}.committed").exists()
-    lock = Path("dvc.lock")
-    return lock.is_file() and record["ended"] < lock.stat().st_mtime < time.time() - WRITE_SECONDS
-
-
-def _client():
-    """MLflow's client, with the experiment in place."""
-    from mlflow import MlflowClient
-
-    quiet()
-    client = MlflowClient(tracking_uri=os.environ.get("MLFLOW_TRACKING_URI", STORE))
-    if client.get_experiment_by_name(EXPERIMENT) is None:
-        client.create_experiment(EXPERIMENT)
-    return client
-
-
-def quiet() -> None:
-    """Have MLflow say nothing of its database on standard error."""
-    for name in ("mlflow", "mlflow.store.db.utils", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-
-
-def _find(client, run: str) -> list:
-    experiment = client.get_experiment_by_name(EXPERIMENT).experiment_id
-    return client.search_runs([experiment], f"tags.`longtail.run` = '{run}'", max_results=1)
-
-
-def _log(client, record: dict, locked: dict) -> None:
-    """One record as a child run, below the parent that its run shares; that of a run that landed on the parent."""
-    experiment, parents = client.get_experiment_by_name(EXPERIMENT).experiment_id, _find(client, record["run"])
-    started, ended = int(record["started"] * 1000), int(record["ended"] * 1000)
-    if not parents:
-        tags = {"longtail.run": record["run"], **record["tags"]}
-        parents = [client.create_run(experiment, started, tags, run_name="pipeline")]
-    if record["stage"] == landings.RECORD:
-        run = parents[0].info.run_id
-        _log_values(client, run, record)
-        client.set_tag(run, landings.TAG, f"{datetime.fromtimestamp(record['ended'], UTC):%Y-%m-%d %H:%M:%S.%f}")
-        return
-    tags = {"mlflow.parentRunId": parents[0].info.run_id, "dvc.stage": record["stage"]}
-    tags |= {"error": record["error"]} if record["error"] else {}
-    tags |= _hash_tags(locked) | record["tags"]
-    child = client.create_run(experiment, started, tags, run_name=record["stage"]).info.run_id
     try:
-        _log_values(client, child, record)
-    finally:  # where MLflow refuses one of them, the run has ended all the same
-        client.set_terminated(child, "FAILED" if record["error"] else "FINISHED", ended)
+        return MlflowClient(tracking_uri=store())
+    except MlflowException as error:
+        if ANOTHER_VERSION not in str(error):
+            raise
+        raise LongtailError(
+            f"MLflow ({store()}): written by another version of MLflow; copy it, then "
+            f"`.venv/bin/mlflow db upgrade {store()}`, or move it away, and the next run begins another"
+        ) from None
 
 
-def _log_values(client, run: str, record: dict) -> None:
-    """The params and metrics of a record on a run."""
+def _log_values(client, run: str, params: Mapping[str, Any], metrics: Mapping[str, Any], ended: int) -> None:
+    """Log params and metrics on a run, in batches of the sizes that MLflow allows."""
     from mlflow.entities import Metric, Param
 
-    metrics, ended = [], int(record["ended"] * 1000)
-    for key, value in record["metrics"].items():
+    points = []
+    for key, value in metrics.items():
         curve = value if isinstance(value, list) else [value]
-        metrics += [Metric(_name(key), float(v), ended, step) for step, v in enumerate(curve) if v is not None]
-    params = [Param(_name(key), str(value)) for key, value in record["params"].items()]
-    for first in range(0, len(params), 100):  # MLflow's limits of one batch
-        client.log_batch(run, params=params[first : first + 100])
-    for first in range(0, len(metrics), 1000):
-        client.log_batch(run, metrics=metrics[first : first + 1000])
+        points += [Metric(_name(key), float(v), ended, step) for step, v in enumerate(curve) if v is not None]
+    named = [Param(_name(key), str(value)) for key, value in params.items()]
+    for first in range(0, len(named), 100):
+        client.log_batch(run, params=named[first : first + 100])
+    for first in range(0, len(points), 1000):
+        client.log_batch(run, metrics=points[first : first + 1000])
 
 
-def _hash_tags(locked: dict) -> dict[str, str]:
+def _hash_tags(locked: Mapping[str, Any]) -> dict[str, str]:
     """Tags from a stage's entry in dvc.lock: one MD5 over the paths and MD5s of all inputs, and each output's MD5."""
     inputs, outputs = ({e["path"]: e["md5"] for e in locked.get(part, []) if "md5" in e} for part in ("deps", "outs"))
     tags = {f"dvc.output.{_name(path)}": md5 for path, md5 in outputs.items()}
     if inputs:
         tags["dvc.inputs.md5"] = hashlib.md5(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     return tags
-
-
-def _lock_file(by_flow: bool) -> dict:
-    """dvc.lock's stages by name, of the flow's copy where there is a flow; none where the file can't be read."""
-    try:
-        return yaml.load((LOCK_COPY if by_flow else Path("dvc.lock")).read_bytes(), yaml.CSafeLoader)["stages"]
-    except (OSError, yaml.YAMLError, TypeError, KeyError):
-        return {}
 
 
 def _name(key: str) -> str:
@@ -273,21 +220,3 @@ def _dvc_process() -> psutil.Process:
     parents = psutil.Process().parents()
     above = [p for p in parents if any(Path(part).name == "dvc" for part in p.cmdline()[:3])]
     return (above or parents)[0]
-
-
-def main() -> None:
-    """Record for this checkout, unless another recorder does so already."""
-    with LOCK.open("a") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return
-        try:
-            record_until(int(sys.argv[1]) if sys.argv[1] else None)
-        except Exception as error:  # each backend raises errors of its own, and none may fail a run
-            reason = str(error).splitlines()[0]
-            print(f"warning: MLflow: {reason}; what is in {RECORDS} waits for the next run", file=sys.stderr)
-
-
-if __name__ == "__main__":
-    main()

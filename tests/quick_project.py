@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, chdir, closing, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from types import SimpleNamespace
 from typing import NamedTuple
 from unittest import mock
 from uuid import uuid4
@@ -142,6 +141,13 @@ def make(folder: Path, root: Path) -> Path:
     return folder
 
 
+class Untracked(tracking.Run):
+    """A run without MLflow, which takes seconds to load."""
+
+    def __init__(self, *_) -> None:
+        self._client = None
+
+
 class Project:
     """The project's folder, and commands in it. With a `prefect`, no run starts a server of its own."""
 
@@ -152,7 +158,6 @@ class Project:
         self.environment |= {"PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS": "0"}
         if prefect:
             self.environment["PREFECT_API_URL"] = prefect.url
-        self.told: str | None = None  # the state of the last run in this process, as MLflow's recorder is told it
 
     def start(self, *words: str) -> subprocess.Popen:
         """The command in a process of its own."""
@@ -182,17 +187,15 @@ class Project:
         out, err = child.communicate(timeout=PATIENCE)
         return subprocess.CompletedProcess(words, child.returncode, out, err)
 
-    def longtail(self, *words: str) -> subprocess.CompletedProcess:
-        """The command in this process. What a flow records for MLflow stays until `record`."""
+    def longtail(self, *words: str, tracked: bool = False) -> subprocess.CompletedProcess:
+        """The command in this process. Only a run that is `tracked` is logged to MLflow."""
         from flows import cli, terminal
-
-        def say(state: bytes) -> None:
-            self.told = state.decode()
 
         with self._said(words) as done, self.here(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "argv", ["longtail", *words])
             patch.setattr(terminal, "CALLED_FROM", self.folder)
-            patch.setattr(tracking, "start_recorder", lambda: SimpleNamespace(communicate=say))
+            if not tracked:
+                patch.setattr(tracking, "Run", Untracked)
             if words[0] == "run" and self.prefect:
                 _prefect_says_on_standard_error(patch)
             try:
@@ -202,18 +205,12 @@ class Project:
         return done
 
     def dvc(self, *words: str) -> subprocess.CompletedProcess:
-        """`dvc WORDS` in this process. Stages take it for a flow's, so that none starts MLflow's recorder."""
+        """`dvc WORDS` in this process. Stages take it for a flow's, so that none logs itself to MLflow."""
         from dvc.cli import main
 
-        context = {tracking.CONTEXT: '{"run": "by hand", "tags": {}}'}
-        with self._said(words) as done, self.here(), mock.patch.dict(os.environ, context):
+        with self._said(words) as done, self.here(), mock.patch.dict(os.environ, {tracking.FLOW: "none"}):
             done.returncode = main([*words])
         return done
-
-    def record(self) -> None:
-        """Have MLflow's recorder log what runs in this process have left."""
-        with self.here():
-            tracking.start_recorder().communicate(b"FINISHED")
 
     @contextmanager
     def here(self) -> Iterator[None]:

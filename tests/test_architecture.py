@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 ROOMS = re.findall(r"^\| `(\w+)/` \|", PAGE, re.MULTILINE)
 FILES = sorted(file for top in ("pipelines", "flows") for file in (ROOT / top).rglob("*.py"))
+LIBRARIES = ("dvc", "prefect", "mlflow", "transformers", "dask", "distributed")
 TREES = {file: ast.parse(file.read_text(encoding="utf-8")) for file in FILES}
 
 
@@ -58,6 +59,33 @@ def test_the_rooms_are_all_on_the_map_and_a_room_imports_only_rooms_above_it():
             if name.startswith(("flows", "pipelines.")) and of in ROOMS and ROOMS.index(of) > room:
                 back.append((str(file), name))
     assert back == []
+
+
+def assigned(tree: ast.AST) -> Iterator[str]:
+    """The attributes that code sets on modules of LIBRARIES, or on what it imports from them."""
+    names = {
+        (alias.asname or alias.name).partition(".")[0]
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+        if (getattr(node, "module", None) or alias.name).partition(".")[0] in LIBRARIES
+    }
+    for node in ast.walk(tree):
+        changed = isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
+        called = (
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("setattr", "delattr")
+        )
+        target = node.value if changed else node.args[0] if called else None
+        while isinstance(target, ast.Attribute):
+            target = target.value
+        if isinstance(target, ast.Name) and target.id in names:
+            yield ast.unparse(node)
+
+
+def test_nothing_is_assigned_into_a_library():
+    swapped = "import dvc.dvcfile\nfrom dvc.stage import run\nrun._run = f\nsetattr(dvc.dvcfile, 'modify_yaml', f)"
+    assert [*assigned(ast.parse(swapped))] == ["run._run", "setattr(dvc.dvcfile, 'modify_yaml', f)"]
+    assert {str(file): found for file, tree in TREES.items() if (found := [*assigned(tree)])} == {}
 
 
 def test_no_two_modules_have_one_name():

@@ -1,9 +1,7 @@
 """The tuned retriever becomes a version in MLflow's registry, and champion only where it beats the one that is."""
 
 import copy
-import json
 import shutil
-import sys
 from pathlib import Path
 
 import mlflow
@@ -40,15 +38,12 @@ def here(databases, tuned, tmp_path, monkeypatch):
     deps = [{"path": path, "md5": path} for path in ("data/corpus", "data/models/lm/tiny")]
     outs = [{"path": str(path), "md5": outputs.md5(path)} for path in (FOLDER, METRICS)]
     locked = {"deps": deps, "params": {"params.yaml": READ}, "outs": outs}
-    shards.write_json(tracking.LOCK_COPY, {"stages": {f"{registry.STAGE}dense": locked}})
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{Path.cwd()}/mlflow.db")
-    monkeypatch.setenv("DVC_STAGE", f"{registry.STAGE}dense")
-    monkeypatch.setenv(tracking.CONTEXT, json.dumps({"run": "a run", "tags": {}}))
-    tracking.log_stage({}, figures, 0.0)
-    Path("stdin").write_text("FINISHED")
-    with Path("stdin").open() as said:
-        monkeypatch.setattr(sys, "stdin", said)
-        tracking.record_until(None)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    record = {"params": {}, "metrics": figures, "started": 0.0, "ended": 1.0, "error": None}
+    run = tracking.Run("a run", {}, pytest.fail)
+    run.log(f"{registry.STAGE}dense", record, locked)
+    (said,) = run.end("FINISHED", {f"{registry.STAGE}dense": locked})
+    assert "version 1: champion, as the first" in said
     client = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
     return client, client.get_experiment_by_name(tracking.EXPERIMENT).experiment_id, locked
 

@@ -1,12 +1,12 @@
-"""Under plain `dvc repro` MLflow gets the same runs, gives landed ones back, and never stands in the way of work."""
+"""Each stage that did its work is a run in MLflow, which gives landed ones back and never stands in the way of work."""
 
-import fcntl
-import json
 import math
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import landed_runs
@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import yaml
 from quick_project import dvc_init
-from waiting import recorders_end
 
 from flows import history
 from pipelines import QUIET, landings, stage, tracking
@@ -36,7 +35,7 @@ stage.run("x", ("seed", "index"), work, out=sys.argv[1])
 
 @pytest.fixture(scope="module")
 def finished(root, databases, tmp_path_factory) -> Path:
-    """A project of two stages that `dvc repro` ran, and whose recorder has ended. Tests work on copies."""
+    """A project of two stages that `dvc repro` ran. Tests work on copies."""
     folder = shutil.copytree(databases, tmp_path_factory.mktemp("tracked") / "project")
     (folder / "params.yaml").write_bytes((root / "params.yaml").read_bytes())
     (folder / "stage.py").write_text(STAGE)
@@ -47,7 +46,6 @@ def finished(root, databases, tmp_path_factory) -> Path:
     environment |= QUIET | {"PYTHONPATH": str(root)}
     dvc_init(folder, scm=False)
     subprocess.run([sys.executable, "-m", "dvc", "repro", "-q"], cwd=folder, env=environment, check=True)
-    recorders_end(folder)
     return folder
 
 
@@ -56,10 +54,10 @@ def project(finished, tmp_path, monkeypatch) -> Path:
     """A copy, as the working folder of this process, which is that of a stage."""
     folder = shutil.copytree(finished, tmp_path / "project")
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{folder}/mlflow.db")  # it keeps open what a relative one is
-    monkeypatch.delenv(tracking.CONTEXT, raising=False)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv(tracking.FLOW, raising=False)
     monkeypatch.setenv("DVC_STAGE", "one")
-    monkeypatch.setattr(tracking, "start_recorder", lambda watched: None)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     return folder
 
 
@@ -74,16 +72,11 @@ def runs(folder: Path, where: str = "") -> list:
     return client.search_runs([client.get_experiment_by_name("longtail").experiment_id], where)
 
 
-@pytest.fixture
-def record(monkeypatch):
-    """Records in this process, as a recorder whose `dvc repro` has ended."""
-    ended = subprocess.Popen([sys.executable, "-Sc", ""])
-    ended.wait()
-    monkeypatch.setattr(sys, "argv", ["tracking", str(ended.pid)])
-    return tracking.main
+def record(**changed) -> dict:
+    return {"params": {}, "metrics": {}, "started": 0.0, "ended": 1.0, "error": None} | changed
 
 
-def test_stages_of_one_dvc_process_share_a_parent_and_have_params_metrics_curves_and_the_hashes_of_dvc_lock(finished):
+def test_stages_of_one_dvc_process_share_a_parent_and_have_params_metrics_and_curves(finished):
     logged = {run.info.run_name: run for run in runs(finished)}
     assert sorted(logged) == ["one", "pipeline", "two"]
     assert {run.info.status for run in logged.values()} == {"FINISHED"}
@@ -93,51 +86,72 @@ def test_stages_of_one_dvc_process_share_a_parent_and_have_params_metrics_curves
     assert one.data.metrics == {"recall_10": 0.5, "loss": 1.0}
     curve = client_of(finished).get_metric_history(one.info.run_id, "loss")
     assert [(m.step, m.value) for m in curve] == [(0, 2.0), (1, 1.0)]
-    locked = yaml.safe_load((finished / "dvc.lock").read_text())["stages"]["two"]
+    assert not (finished / tracking.RECORDS).exists()
+
+
+def test_a_run_of_a_flow_has_the_hashes_of_dvc_lock(project):
+    locked = yaml.safe_load(Path("dvc.lock").read_text())["stages"]["two"]
+    run = tracking.Run("a flow", {"prefect.flow_run_id": "1"}, pytest.fail)
+    run.log("two", record(), locked)
+    run.end("FINISHED")
+    (two,) = runs(project, "tags.`prefect.flow_run_id` = '1' AND tags.`dvc.stage` = 'two'")
     assert two.data.tags["dvc.output.two"] == locked["outs"][0]["md5"]
-    assert two.data.tags["dvc.inputs.md5"] == tracking._hash_tags(locked)["dvc.inputs.md5"]
-    assert not any((finished / tracking.RECORDS).glob("*.json"))
+    assert len(two.data.tags["dvc.inputs.md5"]) == 32
 
 
-def test_an_unreachable_server_loses_no_record_and_the_next_run_logs_it(project, record, monkeypatch, capsys):
+def test_a_server_that_is_away_is_told_of_once_and_stops_no_stage(project, monkeypatch, capsys):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", UNREACHABLE)
     stage.run("x", ("seed",), lambda params: {"recall": 0.25}, out="x")
-    (kept,) = tracking.RECORDS.glob("*.json")
-    with monkeypatch.context() as patch:
-        patch.setenv("MLFLOW_TRACKING_URI", UNREACHABLE)
-        patch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-        record()
-    said = capsys.readouterr().err
-    assert said.startswith("warning: MLflow: ")
-    assert said.endswith("what is in .longtail/tracking waits for the next run\n")
-    with tracking.LOCK.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        record()
-    assert kept.exists()
-    record()
-    assert not kept.exists()
-    assert sorted(run.info.run_name for run in runs(project)) == ["one", "one", "pipeline", "pipeline", "two"]
-    (again,) = runs(project, "metrics.recall = 0.25")
-    assert again.info.status == "FINISHED"
+    out, err = capsys.readouterr()
+    assert out == "x: done, see x\n"
+    assert err.startswith(f"warning: MLflow ({UNREACHABLE}): ")
+    assert err.endswith("; the run goes on, and this is not logged\n")
+    assert err.count("\n") == 1
+    said: list[str] = []
+    run = tracking.Run("a flow", {}, said.append)
+    run.log("one", record(), {})
+    run.land({}, {"accuracy": 0.5})
+    assert run.end("FINISHED", {"one": {}}) == []
+    assert len(said) == 1
 
 
-def test_a_stage_that_fails_on_its_params_is_logged_and_a_refused_record_stands_in_nobodys_way(project, record):
-    refused = {"stage": "one", "run": "x", "tags": {}, "params": {"a!": 1, "a?": 2}, "metrics": {}, "error": "x"}
-    (tracking.RECORDS / "0-one.json").write_text(json.dumps(refused | {"started": 0, "ended": 0, "by_flow": False}))
+def test_what_mlflow_refuses_is_said_and_the_next_stage_is_logged(project):
+    said: list[str] = []
+    run = tracking.Run("a flow", {}, said.append)
+    run.log("one", record(params={"a!": 1, "a?": 2}, error="refused"), {})
+    run.log("two", record(error="logged"), {})
+    run.end("FAILED")
+    assert len(said) == 1
+    assert "a_" in said[0]
+    assert [run.info.status for run in runs(project, "tags.error = 'refused'")] == ["FAILED"]
+    assert [run.info.status for run in runs(project, "tags.error = 'logged'")] == ["FAILED"]
+
+
+def test_a_stage_that_fails_on_its_params_is_logged(project):
     Path("params.yaml").write_text("seed: x\n")
     with pytest.raises(SystemExit):
         stage.run("x", ("seed",), lambda params: {}, out="x")
-    record()
     assert [run.info.status for run in runs(project, "tags.error LIKE 'params.yaml%'")] == ["FAILED"]
-    assert [path.name for path in tracking.REFUSED.iterdir()] == ["0-one.json"]
-    assert [run.info.status for run in runs(project, "tags.error = 'x'")] == ["FAILED"]
 
 
-def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_landed(project, record, monkeypatch):
+def test_a_database_of_another_version_is_said_with_what_to_do_and_a_stage_by_hand_goes_on(project, capsys):
+    with closing(sqlite3.connect("mlflow.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = '0123456789ab'")
+    with pytest.raises(
+        LongtailError, match=r"another version of MLflow; copy it, then `\.venv/bin/mlflow db upgrade sqli"
+    ):
+        tracking.Run("a flow", {}, pytest.fail)
+    stage.run("x", ("seed",), lambda params: {}, out="x")
+    out, err = capsys.readouterr()
+    assert out == "x: done, see x\n"
+    assert err.startswith("warning: MLflow (sqlite:///")
+    assert err.count("\n") == 1
+
+
+def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_landed(project, monkeypatch):
     """Two runs that landed, the later one first; the project's own did not."""
     for name, month, figures in (("one", "2026-02", FIGURES), ("two", "2026-01", {})):
-        params = landed_runs.landing(month, {}).params
-        tracking.log_landing({"run": name, "tags": {}}, params, landings.flat(figures))
-    record()
+        tracking.Run(name, {}, pytest.fail).land(landed_runs.landing(month, {}).params, landings.flat(figures))
     monkeypatch.setattr(landings, "RUNS", 1)
     first, second = history.runs()
     assert (first.month, second.month, first.profile) == ("2026-02", "2026-01", "sample")

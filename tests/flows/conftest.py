@@ -36,54 +36,36 @@ def fresh(root, databases, tmp_path_factory) -> Path:
     return quick_project.make(shutil.copytree(databases, tmp_path_factory.mktemp("fresh") / "project"), root)
 
 
-@pytest.fixture(scope="session")
-def place(tmp_path_factory) -> Iterator[Path]:
-    """The one folder of all runs in this process, because the process that forks DVC and stages stays in it."""
-    from flows import warm
-
-    folder = tmp_path_factory.mktemp("runs") / "a project"
-    folder.mkdir()
-    yield folder
-    if warm._server:
-        process, requests = warm._server
-        requests.close()
-        process.wait()
-        warm._server = None
-
-
-def refill(place: Path, template: Path) -> Path:
-    for path in place.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    return shutil.copytree(template, place, symlinks=True, dirs_exist_ok=True)
-
-
 @pytest.fixture
-def unserved(root, place, fresh) -> Project:
+def unserved(root, tmp_path, fresh) -> Project:
     """The quick project, with nothing run yet. A run in a process of its own starts a server of its own."""
-    return Project(refill(place, fresh), root)
+    return Project(_copy(fresh, tmp_path), root)
 
 
 @pytest.fixture
-def project(root, place, fresh, prefect) -> Project:
+def project(root, tmp_path, fresh, prefect) -> Project:
     """The quick project, with nothing run yet."""
-    return Project(refill(place, fresh), root, prefect)
+    return Project(_copy(fresh, tmp_path), root, prefect)
 
 
 @pytest.fixture(scope="session")
-def first(root, place, fresh, prefect, tmp_path_factory) -> Project:
+def first(root, fresh, prefect, tmp_path_factory) -> Project:
     """The quick project after its first run, which said `done`, and `logged` to Prefect. Tests work on copies."""
-    project = Project(refill(place, fresh), root, prefect)
-    done = project.longtail("run")
+    project = Project(_copy(fresh, tmp_path_factory.mktemp("first")), root, prefect)
+    done = project.longtail("run", tracked=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    project.folder = shutil.copytree(place, tmp_path_factory.mktemp("ran") / "project", symlinks=True)
     project.done, project.logged = done, prefect.ask(f"SELECT message FROM log WHERE flow_run_id = {LAST}")
     return project
 
 
 @pytest.fixture
-def ran(root, place, first, prefect) -> Project:
+def ran(root, tmp_path, first, prefect) -> Project:
     """The quick project after its first run."""
-    return Project(refill(place, first.folder), root, prefect)
+    return Project(_copy(first.folder, tmp_path), root, prefect)
+
+
+def _copy(template: Path, folder: Path) -> Path:
+    return shutil.copytree(template, folder / "a project", symlinks=True)
 
 
 @pytest.fixture

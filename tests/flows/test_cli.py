@@ -150,7 +150,7 @@ def test_ui_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_star
 def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(unserved):
     (unserved.folder / "input.txt").write_text("sleep b1")
     command = [sys.executable, "-m", "dvc", "repro"]
-    environment = unserved.environment | {tracking.CONTEXT: '{"run": "by hand", "tags": {}}'}  # no recorder
+    environment = unserved.environment | {tracking.FLOW: "none"}  # which would log it
     child = subprocess.Popen(command, cwd=unserved.folder, env=environment, start_new_session=True)
     try:
         until(lambda: (unserved.folder / "asleep").exists() or child.poll() is not None)

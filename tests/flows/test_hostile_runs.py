@@ -49,7 +49,7 @@ def test_a_run_with_hostile_labels_steers_no_terminal_no_page_of_prefect_and_no_
     for how in ("", "fails", "breaks"):
         text = DVC.format(python=sys.executable, how=how, desc="<img src=x onerror=alert(1)> [a](javascript:alert(1))")
         (project.folder / "dvc.yaml").write_text(text)
-        done = project.longtail("run")
+        done = project.longtail("run", tracked=True)
         assert done.returncode == (1 if how else 0), done.stderr
         texts.append(done.stdout + done.stderr)
         if not how:
@@ -65,7 +65,6 @@ def test_a_run_with_hostile_labels_steers_no_terminal_no_page_of_prefect_and_no_
     for table in ("log", "flow_run_state", "task_run_state"):
         texts += [text or "" for (text,) in project.prefect.ask(f"SELECT message FROM {table}")]
     assert any("over written" in text for text in texts)
-    project.record()
     _, parents, children = project.runs()
     by_state = [children[parent.info.run_id]["a"] for parent in parents]
     assert [run.info.status for run in by_state] == ["FINISHED", "FAILED", "FAILED"]

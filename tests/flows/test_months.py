@@ -53,7 +53,6 @@ def test_before_any_has_landed_the_last_month_is_due_and_needs_the_page_views_of
     assert begin() == "2026-09"
     assert yaml.safe_load(Path("params.yaml").read_text())["popularity"]["month"] == "2026-09"
     monkeypatch.setattr(runs, "get_run_logger", logging.getLogger)
-    monkeypatch.setattr(runs.warm, "begin", lambda compute: None)
     monkeypatch.setattr(runs.graph, "read_with_cache", lambda root, say: ([], {}))
     monkeypatch.setattr(runs.graph, "part", lambda stages, part: stages)
     monkeypatch.setattr(runs, "_reproduce_all", lambda *_: ([], []))

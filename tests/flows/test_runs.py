@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections import Counter
+from contextlib import closing
 
 import psutil
 from quick_project import LAST
@@ -51,28 +53,25 @@ def test_a_run_goes_on_from_files_that_a_killed_dvc_left_half_written(ran):
     assert (ran.folder / "dvc.lock").read_text() == whole
 
 
-def test_only_what_changed_runs_or_comes_from_the_cache_and_the_run_that_made_it_is_known(ran):
+def test_only_what_changed_runs_or_comes_from_the_cache_and_all_of_it_is_in_mlflow(ran):
     begun(ran), logs(ran)
     params = ran.folder / "params.yaml"
     text = params.read_text()
     params.write_text(re.sub(r"(?m)^seed: 0$", "seed: 1", text))
-    done = ran.longtail("run")
+    done = ran.longtail("run", tracked=True)
     assert "1 ran, 0 restored from the cache, 3 unchanged" in done.stdout, done.stdout + done.stderr
     assert (begun(ran), logs(ran)) == ({"a": 1}, ["a"]), "after a stage with the same outputs no other needs DVC"
-    assert (ran.folder / tracking.RAN / "a").exists()
     with ran.here():
         stages, _ = graph.read(ran.folder)
         assert durations.earlier(stages, {"a": ["modified input.txt"]})["a"] > 0
         assert durations.earlier(stages, {"a": ["changed params.yaml: seed"]}) == {}
     params.write_text(text)
     (ran.folder / "data/c").unlink()
-    done = ran.longtail("run")
+    done = ran.longtail("run", tracked=True)
     assert "0 ran, 2 restored from the cache, 2 unchanged" in done.stdout, done.stdout + done.stderr
     assert (begun(ran), logs(ran)) == ({}, ["a", "c"])
-    assert not (ran.folder / tracking.RAN / "a").exists()
     assert (ran.folder / "data/c").read_text() == "c"
     assert "up to date" in ran.dvc("status").stdout
-    ran.record()
     _landed_runs_have_the_figures_of_stages_that_did_not_run_as_well(ran)
 
 
@@ -123,15 +122,22 @@ def test_a_failing_stage_is_one_line_and_stops_what_waits_for_it(ran):
     assert (names["b1"], names["c"]) == (1, 0), "what can't get better is not tried again"
     assert "Traceback" not in done.stdout + done.stderr
     assert not (ran.folder / "data/b1").exists()
-    record = max((ran.folder / tracking.RECORDS).glob("*-b@1.json"))
-    assert json.loads(record.read_text())["error"].startswith("input.txt: says fail")
-    assert (ran.told, ran.prefect.ask(f"SELECT state_type FROM flow_run WHERE id = {LAST}")) == (
-        "FAILED",
-        [("FAILED",)],
-    )
+    record = json.loads((ran.folder / tracking.RECORDS / "b@1.json").read_text())
+    assert record["error"].startswith("input.txt: says fail")
+    assert ran.prefect.ask(f"SELECT state_type FROM flow_run WHERE id = {LAST}") == [("FAILED",)]
     for how, why in (("crash a", "ZeroDivisionError: a bug"), ("kill a", "killed by signal 9, as a system")):
         (ran.folder / "input.txt").write_text(how)
         assert ran.longtail("run").stderr.splitlines()[-1].startswith(f"error: a: {why}")
+
+
+def test_a_database_of_another_mlflow_is_said_before_the_first_stage(project):
+    with closing(sqlite3.connect(project.folder / "mlflow.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = '0123456789ab'")
+    done = project.longtail("run", tracked=True)
+    assert done.returncode == 1
+    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert "written by another version of MLflow; copy it, then `.venv/bin/mlflow db upgrade sqlite:///" in line
+    assert begun(project) == {}
 
 
 def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(ran):
