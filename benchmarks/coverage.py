@@ -120,7 +120,7 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     row = carried.compare(pairs, fitted, brought, CHOSEN, seed, RESAMPLES)
     for name in ("carried", "difference", "retrieved_carried"):
         yield f"{name}, thresholds carried over", bounded(row, name)
-    figures = savings.saved(answers(pairs), "dense", fitted, ~train, drawn)
+    figures = savings.saved(pairs, savings.spent(answers(pairs), "dense"), fitted, ~train, drawn)
     yield "tokens saved", figures["tokens_saved"]
 
 

@@ -31,7 +31,7 @@ for command in (exchange.diff, exchange.release, imports.import_answers, imports
     app.command()(command)
 for command in (anywhere.thresholds, anywhere.decide, anywhere.compare):
     app.command()(command)
-of_studies = [pkgutil.resolve_name(study.COMMAND) for study in all_studies.studies_offering("COMMAND")]
+of_studies = [pkgutil.resolve_name(command) for command in all_studies.study_commands()]
 for command in of_studies:
     app.command()(command)
 ANYWHERE = {"thresholds", "decide", "compare"} | {command.__name__ for command in of_studies}  # they need no project

@@ -22,3 +22,9 @@ def studies_offering(name: str) -> list[ModuleType]:
     `name` is written as a literal where this is called: a stage's fingerprint (code.py) counts the same studies.
     """
     return [import_module(f"pipelines.studies.{file.stem}") for file in files_offering(name)]
+
+
+def study_commands() -> list[str]:
+    """The commands of studies, as MODULE:FUNCTION, without importing a study, which would make each command wait."""
+    texts = (file.read_text(encoding="utf-8") for file in files_offering("COMMAND"))
+    return [command for text in texts for command in re.findall(r'^COMMAND = "(.+)"$', text, re.MULTILINE)]

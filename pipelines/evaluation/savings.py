@@ -14,12 +14,10 @@ import numpy as np
 from pipelines import params
 from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.held_out import Fitted
-from pipelines.adaptive.pairs import read_pairs
+from pipelines.adaptive.pairs import Pairs, read_pairs
 from pipelines.adaptive.refits import Column, Policy, Resamples
-from pipelines.evaluation.accuracy import Answers, Method, of_relations
+from pipelines.evaluation.accuracy import Answers
 from pipelines.intervals import NOTHING, Interval
-
-SPENT = ("calls", "tokens", "cost")
 
 
 def costs(answers: Answers) -> list[dict]:
@@ -55,72 +53,56 @@ def savings(
         pairs = read_pairs(questions, files["closed_book"], files[method], chosen.cost, split=chosen.imported).known()
         if pairs.usable(chosen.min_questions):
             at = np.array([places[id_] for id_ in pairs.ids])
-            fitted = held_out.fit_all(pairs, train[at], drawn.take(at), chosen.search, chosen)
-            rows.append({"method": method} | saved(answers, method, fitted, ~train, drawn))
+            own, again = train[at], drawn.take(at)
+            fitted = held_out.fit_all(pairs, own, again, chosen.search, chosen)
+            rows.append({"method": method} | saved(pairs, spent(answers.take(at), method), fitted, ~own, again))
     return rows
 
 
-def saved(answers: Answers, method: str, fitted: Fitted, test: np.ndarray, drawn: Resamples) -> dict:
-    """What a method's thresholds save on the questions that splits hold out, (n, splits) bool.
+def saved(pairs: Pairs, spent: Mapping[str, np.ndarray], fitted: Fitted, test: np.ndarray, drawn: Resamples) -> dict:
+    """What thresholds save on the questions that splits hold out, (n, splits) bool, of what is `spent`.
 
-    Judged are the questions with a known popularity and a relation that has thresholds. A figure is over all questions,
-    each with the mean of the splits that hold it out. Its interval refits the thresholds to resampled subjects, `drawn`
-    of `answers`. The same figure `_splits` is the mean over splits and the middle 95 % of them.
+    A figure is over all questions, each with the mean of the splits that hold it out. Its interval refits the
+    thresholds to resampled subjects, `drawn`. The same figure `_splits` is the mean over splits and the middle 95 % of
+    them.
     """
-    n, splits = test.shape
-    retrieved, held = np.zeros(n), np.zeros(n)  # in how many of the splits that hold a question out it retrieves
-    asked, retrieving = np.zeros(splits), np.zeros(splits)  # questions of each split
-    spent = _spent(answers.by_method[method], answers.by_method["closed_book"])
-    adaptive, always = {name: np.zeros(splits) for name in spent}, {name: np.zeros(splits) for name in spent}
-    fitted_to, counted = np.zeros(drawn.times.shape, bool), np.zeros(drawn.times.shape, bool)
-    for relation, of_relation in of_relations(answers).items():
-        rows = np.flatnonzero(of_relation & np.isfinite(answers.popularity))
-        if relation not in fitted.splits:
-            continue
-        popularity = answers.popularity[rows, None]
-        retrieves = (popularity < fitted.splits[relation]) & test[rows]
-        retrieved[rows], held[rows] = retrieves.sum(axis=1), test[rows].sum(axis=1)
-        asked += test[rows].sum(axis=0)
-        retrieving += retrieves.sum(axis=0)
-        fitted_to[rows] = popularity < fitted.whole[relation]
-        for part, cuts in enumerate(fitted.parts):
-            counted[rows] |= (drawn.parts[rows] == part) & (popularity < cuts[relation])
-        for name, (with_text, without) in spent.items():
-            known = np.isfinite(with_text[rows]) & np.isfinite(without[rows])
-            paid, spared = (np.where(known, values[rows], 0.0) for values in (with_text, without))
-            adaptive[name] += paid @ retrieves + spared @ (test[rows] & ~retrieves)
-            always[name] += paid @ test[rows]
-    judged = held > 0
-    share = np.divide(retrieved, held, out=np.full(n, np.nan), where=judged)
-    policies = {"": Policy(share, fitted_to, counted).take(judged)}
-    figures = {"retrieved": refits.means({"": Column(0.0, {"": 1.0}, apart=True)}, policies, drawn.take(judged))[""]}
-    for name, (with_text, without) in spent.items():
-        figures[f"{name}_saved"] = _saved(with_text[judged], without[judged], policies, drawn.take(judged))
+    below = held_out.below(pairs, fitted.splits)
+    retrieves = below & test
     with np.errstate(invalid="ignore", divide="ignore"):
-        per_split = {name: 100 * (1 - adaptive[name] / always[name]) for name in spent}
-        shares = retrieving / asked
-    return (
-        {"questions": int(judged.sum())}
-        | figures
-        | {"retrieved_splits": _over_splits(shares)}
-        | {f"{name}_saved_splits": _over_splits(values) for name, values in per_split.items()}
-    )
+        retrieved, shares = (retrieves.sum(axis=i) / test.sum(axis=i) for i in (1, 0))
+    policy, order = held_out.policy(pairs, retrieved, drawn, fitted), np.argsort(pairs.ids.astype(str))
+    policies, drawn = {"": policy.take(order)}, drawn.take(order)
+    row = {"questions": int(np.isfinite(retrieved).sum()), "retrieved_splits": _over_splits(shares)}
+    row["retrieved"] = refits.means({"": Column(0.0, {"": 1.0}, apart=True)}, policies, drawn)[""]
+    for name, both in spent.items():
+        known = np.isfinite(both).all(axis=0)
+        row[f"{name}_saved"] = _saved(both[:, order], policies, drawn)
+        paid, spared = both[:, known]
+        adaptive = paid @ retrieves[known] + spared @ (test & ~below)[known]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            row[f"{name}_saved_splits"] = _over_splits(100 * (1 - adaptive / (paid @ test[known])))
+    return row
 
 
-def _spent(augmented: Method, closed: Method) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """What is spent on each question with retrieval (n,), and without (n,)."""
-    tokens = [method.prompt_tokens + method.new_tokens for method in (augmented, closed)]
-    spent = (augmented.calls, closed.calls), (tokens[0], tokens[1]), (augmented.cost, closed.cost)
-    return dict(zip(SPENT, spent, strict=True))
+def spent(answers: Answers, method: str) -> dict[str, np.ndarray]:
+    """What is spent on each question with retrieval by a method, and without, (2, n)."""
+    both = answers.by_method[method], answers.by_method["closed_book"]
+    of_kind = {
+        "calls": [of.calls for of in both],
+        "tokens": [of.prompt_tokens + of.new_tokens for of in both],
+        "cost": [of.cost for of in both],
+    }
+    return {name: np.stack(of) for name, of in of_kind.items()}
 
 
-def _saved(with_text: np.ndarray, without: np.ndarray, policies: Mapping[str, Policy], drawn: Resamples) -> Interval:
-    """What the policy "" saves of always retrieving, in per cent; questions of unknown costs (n,) are left out."""
-    known = np.isfinite(with_text) & np.isfinite(without)
+def _saved(both: np.ndarray, policies: Mapping[str, Policy], drawn: Resamples) -> Interval:
+    """What the policy "" saves of always retrieving, in per cent; questions of unknown costs (2, n) are left out."""
+    known = np.isfinite(both).all(axis=0) & np.isfinite(policies[""].retrieved)
     policies, drawn = {"": policies[""].take(known)}, drawn.take(known)
+    with_text, without = both[:, known]
     columns = {
-        "adaptive": Column(without[known], {"": (with_text - without)[known]}, apart=True),
-        "always": Column(with_text[known], apart=True),
+        "adaptive": Column(without, {"": with_text - without}, apart=True),
+        "always": Column(with_text, apart=True),
     }
     with np.errstate(invalid="ignore", divide="ignore"):
         spent = [refits.values(column, policies).sum() for column in columns.values()]

@@ -35,9 +35,16 @@ def priced(tmp_path) -> accuracy.Answers:
 def saved(answers: accuracy.Answers, cuts: dict[str, list[float]], test: np.ndarray = EVERY, method: str = "genread"):
     """By thresholds that are the same whatever they are fitted to."""
     splits = {relation: np.array(of) for relation, of in cuts.items()}
-    drawn = refits.resample(answers.subjects.astype(str), answers.subjects.astype(str), 0.75, 0, 100)
     whole = {relation: np.full(100, of[0]) for relation, of in cuts.items()}
-    return savings.saved(answers, method, Fitted(splits, whole, (whole,) * 4), test, drawn)
+    rows = np.flatnonzero(np.isfinite(answers.popularity) & np.isin(answers.relations, [*cuts]))
+    rows = rows[np.lexsort((answers.popularity[rows], answers.relations[rows].astype(str)))]
+    answers, nothing = answers.take(rows), np.full(len(rows), np.nan)
+    columns = answers.ids, answers.subjects, answers.relations, answers.popularity, answers.popularity, nothing
+    right = [answers.by_method[name].correct == 1 for name in ("closed_book", method)]
+    asked = pairs.Pairs(*columns, *right, *[nothing] * 4, excluded=0)
+    drawn = refits.resample(answers.subjects.astype(str), answers.subjects.astype(str), 0.75, 0, 100)
+    spent = savings.spent(answers, method)
+    return savings.saved(asked, spent, Fitted(splits, whole, (whole,) * 4), test[rows], drawn)
 
 
 def test_costs_are_means_of_a_question_and_unknown_where_not_said(priced):
