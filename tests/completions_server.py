@@ -44,8 +44,6 @@ class Completions(Server):
         self.at_once: int | None = None  # prompts in a request: more make it fail
         self.least = 0  # tokens to make: fewer make it fail
         self.endless = 0  # tokens that are made where none are asked for
-        self.hides_made = False  # no log-probabilities of what follows a prompt, where the prompt's are shown
-        self.hides_first = False  # a text begins with <s>, which is not shown
         self.shifted = False  # log-probabilities of prompts are those of the place after
         self.penalty = 0.0  # nats, of a token that the text has already, when one is chosen
         self.quiet = False  # pieces of characters are shown as no text
@@ -106,13 +104,10 @@ class Completions(Server):
         values = [None, *rows[places[1:] if self.shifted else places[:-1], ids[1:]].tolist()][: len(ids) - self.lost]
         own = {"tokens": self._texts(ids), "token_logprobs": values, "text_offset": self._offsets(ids)}
         own["top_logprobs"] = [None] * len(values)
-        if self.hides_first:
-            own = {name: some[1:] for name, some in own.items()}
-            own["token_logprobs"][:1] = [None]
         text, after = self.tokenizer.decode(ids), choice["logprobs"]
         width = len(self.tokenizer.decode(ids, skip_special_tokens=True))
         after["text_offset"] = [width + offset for offset in after["text_offset"]]
-        shown = {name: own[name] + ([] if self.hides_made else after[name]) for name in own}
+        shown = {name: own[name] + after[name] for name in own}
         return choice | {"text": text + choice["text"], "logprobs": shown}
 
     def _continued(self, ids: list[int], body: dict, *, ends: bool = False) -> dict:

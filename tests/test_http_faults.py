@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from http_faults import NOTHING, Fault, lagged, moved
-from http_laboratory import CLIENTS, CONTINUATIONS, PROMPTS, Client, Laboratory, laboratory, model, prepare
+from http_laboratory import CLIENTS, Client, Laboratory, laboratory, prepare
 
 from pipelines.errors import LongtailError
 
@@ -277,7 +277,6 @@ def test_every_function_that_asks_a_server_is_in_the_table(lab: Laboratory, tmp_
         for name, client in CLIENTS.items():
             (tmp_path / name).mkdir()
             client.ask(lab, tmp_path / name)
-        model(lab, tmp_path / "scores", False).score(PROMPTS, CONTINUATIONS)
     finally:
         sys.setprofile(None)
         threading.setprofile(None)

@@ -30,7 +30,6 @@ PROBE, SHORTER_PROBE = "one two three", "one two"
 ABILITIES = {"score": "score texts", "choose": "choose between options", "generate": "generate answers", "vote": "vote"}
 ECHO = {"max_tokens": 0, "echo": True, "logprobs": 1}
 ECHO_AND_ONE = ECHO | {"max_tokens": 1}  # for servers that refuse 0, or take it as no limit
-COMMON = [" ", "\n", "e", "."]  # soon in any text: where 0 is no limit, they end it before the context is full
 
 
 class Unable(LongtailError):
@@ -92,19 +91,12 @@ class Choice(msgspec.Struct):
     message: Message | None = None
     logprobs: LogProbs | None = None
     usage: Usage | None = None
-    finish_reason: str | None = None  # "stop" where the text ended before its limit
 
     def __post_init__(self) -> None:
         if self.text is None and self.message is None:
             raise ValueError("a choice without text or message")
         self.text = self.text or (self.message.content if self.message else "") or ""
         self.logprobs = self.logprobs or LogProbs()
-
-    def count_prompt_tokens(self, prompt: str, generated: int) -> int:
-        """How many of the tokens shown are those of `prompt`, where `generated` tokens after it were asked for."""
-        offsets = self.logprobs.text_offset
-        nothing_generated = offsets and offsets[-1] < len(prompt)
-        return max(0, len(self.logprobs.tokens) - (0 if nothing_generated else generated))
 
     def prompt_log_probs(self, count: int, positions: np.ndarray, generated: int) -> np.ndarray:
         """Log-probabilities, float32, of the tokens at `positions` of a prompt of `count` tokens.
@@ -116,32 +108,11 @@ class Choice(msgspec.Struct):
         complete = len(values) > 0 and len(values) == tokens_shown and tokens_shown in (count, count + generated)
         complete = complete and positions.max(initial=0) < count
         values = values[:count]
-        if complete and 0 in positions and not np.isfinite(values[0]):
-            raise Unable(
-                "gives no log-probability of a text's first token; set the tokenizer in http to the model's own"
-            )
         if not complete or not np.isfinite(values[positions]).all():
             known = np.count_nonzero(np.isfinite(values[1:]))
             expected = f"{known} log-probabilities where a prompt's tokens have {count - 1}"
             raise Unable(f"gives {expected if known else 'no log-probabilities'} (echo with logprobs)")
         return values[positions]
-
-    def token_starts(self, text: str, count: int) -> np.ndarray:
-        """The character of `text` at which each of its `count` tokens begins.
-
-        The first token may be one that the server puts before the text. Raises Unable where the answer does not show
-        the starts.
-        """
-        tokens, offsets = self.logprobs.tokens[:count], self.logprobs.text_offset[:count]
-        ends = np.cumsum([0, *map(len, tokens)])
-        if text in ("".join(tokens), "".join(tokens[1:])):
-            return ends[:-1] - (ends[-1] - len(text))
-        widths = np.diff(offsets, append=len(text))  # 0: the token has no text, or begins inside a character
-        if len(offsets) == len(tokens) and (widths >= 0).all():
-            placed = zip(tokens, offsets, widths, strict=True)
-            if all(not width or is_piece(token) or text.startswith(token, start) for token, start, width in placed):
-                return np.array(offsets, np.int64)
-        raise Unable("does not show which tokens are the continuation's; set http.tokenizer to the model's own")
 
     def likeliest(self) -> dict[str, float]:
         """Text and log-probability of the tokens shown for the first position."""
@@ -220,8 +191,7 @@ class Abilities:
         except Unable as error:
             others = {
                 f"one prompt in a request; set {key}.batch_size to 1": [self._prompt(PROBE)],
-                f"texts, but no token ids; set {key}.tokenizer to null": texts,
-                f"one text in a request; set {key}.batch_size to 1 and {key}.tokenizer to null": [PROBE],
+                f"texts, but no token ids; set {key}.tokenizer to null and {key}.batch_size to 1": [PROBE],
             }
             for advice, other in others.items():
                 if other != prompts:
@@ -245,28 +215,27 @@ class Abilities:
         """Score PROBE with `first`, the token generated after it: both ways must give it the same log-probability."""
         if self._client.chat:
             raise Unable(f"{self._client.url}: a chat interface shows no log-probabilities of prompts")
+        if not self._tokenizer:
+            raise Unable(f"params.yaml: lm.{self._name}.http.tokenizer is null")
         shown = first.logprobs
         after = shown.tokens[0] if shown.tokens and not is_piece(shown.tokens[0]) else ""
         expected = (shown.token_logprobs or [None])[0] if after else None
         prompt = self._prompt(PROBE + after)
-        if self._tokenizer and len(token := self._tokenizer.tokens([after])[0].values) == 1:
+        if len(token := self._tokenizer.tokens([after])[0].values) == 1:
             prompt = [*self._prompt(PROBE), *token.tolist()]  # together, the texts may be other tokens
 
         def ask() -> None:
-            stop = {} if self.echo["max_tokens"] else {"stop": COMMON}
-            self._client.ask([prompt], read, probe=True, **self.echo, **stop)
+            self._client.ask([prompt], read, probe=True, **self.echo)
 
         def read(_: int, choice: Choice) -> None:
-            generated = self.echo["max_tokens"]
-            if not generated and choice.finish_reason == "stop":
-                raise Unable("takes max_tokens 0 as no limit")
-            count = len(prompt) if self._tokenizer else choice.count_prompt_tokens(prompt, generated)
-            values = choice.prompt_log_probs(count, np.arange(1, max(count, 2)), generated)
-            if self._tokenizer:
-                self._check_tokenizer(choice.logprobs.tokens, count)
-            else:
-                choice.token_starts(prompt, count)
-            scored_after = choice.logprobs.tokens[:count][-1:] == [after]
+            count, tokens = len(prompt), choice.logprobs.tokens
+            values = choice.prompt_log_probs(count, np.arange(1, max(count, 2)), self.echo["max_tokens"])
+            if PROBE.replace(" ", "") not in "".join(filter(str.isalpha, "".join(tokens[:count]))):
+                raise LongtailError(
+                    f"params.yaml: lm.{self._name}.http.tokenizer is {self._settings.tokenizer}, whose {PROBE!r} is "
+                    f"{''.join(tokens)!r} to {self._client.url}; expected the tokenizer of the model there"
+                )
+            scored_after = tokens[:count][-1:] == [after]
             if expected is not None and scored_after and abs(values[-1] - expected) > TOLERANCE:
                 raise Unable(
                     f"gives {after!r} after {PROBE!r} the log-probability {values[-1]:.2f} as a "
@@ -278,14 +247,6 @@ class Abilities:
         except Unable:
             self.echo = ECHO_AND_ONE
             ask()
-
-    def _check_tokenizer(self, tokens: list[str], count: int) -> None:
-        letters = "".join(filter(str.isalpha, "".join(tokens[:count])))
-        if PROBE.replace(" ", "") not in letters:
-            raise LongtailError(
-                f"params.yaml: lm.{self._name}.http.tokenizer is {self._settings.tokenizer}, whose {PROBE!r} is "
-                f"{''.join(tokens)!r} to {self._client.url}; expected the tokenizer of the model there"
-            )
 
     def _try_choosing(self) -> None:
         wanted = self._settings.logprobs

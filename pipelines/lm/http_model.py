@@ -11,18 +11,18 @@ import numpy as np
 from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.lm.http_choice import Abilities, Choice
-from pipelines.lm.http_client import CompletionsClient, max_tokens_of
+from pipelines.lm.http_client import CompletionsClient
 from pipelines.lm.language_model import Generation, Prompt, Scores
-from pipelines.lm.ragged import Ragged, joined
-from pipelines.lm.token_prompts import PromptTokenizer, byte_counts
+from pipelines.lm.ragged import joined
+from pipelines.lm.token_prompts import PromptTokenizer
 
 
 class HttpModel:
     """The LanguageModel `lm.path` of the server `lm.http.url`. Answers and costs are kept in the folder `cache`.
 
     With `http.tokenizer`, saved in `folder`, prompts are sent as token ids: they are cut as Prompt says, and scores are
-    those of a local model. Without it, prompts are sent as texts: the server tokenises them, and refuses long ones.
-    With `lm.chat`, they are sent as texts to the chat interface.
+    those of a local model. Without it, prompts are sent as texts: the server tokenises them, refuses long ones, and
+    can't score or choose. With `lm.chat`, they are sent as texts to the chat interface.
     """
 
     def __init__(self, folder: Path, lm: params.LM, key: str | None, cache: Path) -> None:
@@ -46,14 +46,8 @@ class HttpModel:
         return dict(self._client.usage)
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
-        """Without a tokenizer, a token across the prompt's end counts whole, with its bytes behind the prompt.
-
-        So a continuation's bits per byte are too high, by what that token says of the prompt, and never too low.
-        Raises LongtailError where the server shows no log-probabilities of prompts.
-        """
+        """Raises LongtailError where the server shows no log-probabilities of prompts, or there is no tokenizer."""
         self.abilities.require("score")
-        if self._tokenizer is None:
-            return self._score_texts(prompts, continuations)
         tokens, counts = self._tokenizer.continuations(continuations)
         pairs = joined([self._tokenizer.prompts(prompts, tokens.lengths), tokens])
         nonempty = np.flatnonzero(tokens.lengths)
@@ -68,34 +62,11 @@ class HttpModel:
             log_probs[row] = scored
         return Scores(log_probs, counts.split(counts.values.astype(np.int32)))
 
-    def _score_texts(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
-        before = [prompt.document + prompt.context for prompt in prompts]
-        sent = [text + continuation for text, continuation in zip(before, continuations, strict=True)]
-        generated = self.abilities.echo["max_tokens"]
-
-        def read(i: int, choice: Choice) -> tuple[np.ndarray, np.ndarray]:
-            starts = choice.token_starts(sent[i], choice.count_prompt_tokens(sent[i], generated))
-            # The pieces of a character end where the character ends.
-            next_token = np.searchsorted(starts, starts, side="right")
-            ends = np.append(starts, len(sent[i]))[next_token] - len(before[i])
-            scored = np.flatnonzero(ends > 0) if continuations[i] else np.empty(0, np.int64)
-            return choice.prompt_log_probs(len(starts), scored, generated), ends[scored]
-
-        results = self._client.ask(sent, read, **self.abilities.echo)
-        ends = Ragged.of([ends for _, ends in results])
-        return Scores([log_probs for log_probs, _ in results], ends.split(byte_counts(continuations, ends)))
-
     def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
-        if self._tokenizer:
-            return self._tokenizer.fit(prompts, continuations)
-        texts = (prompt.document + prompt.context + text for prompt, text in zip(prompts, continuations, strict=True))
-        return np.array([max_tokens_of(text) <= self.max_tokens for text in texts], bool)
+        return self._tokenizer.fit(prompts, continuations)
 
     def count_tokens(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> int:
-        """How many tokens `score` would send; at most so many where there is no tokenizer. Nothing is sent."""
-        if self._tokenizer is None:
-            texts = zip(prompts, continuations, strict=True)
-            return sum(max_tokens_of(prompt.document + prompt.context + text) for prompt, text in texts)
+        """How many tokens `score` would send. Nothing is sent."""
         lengths = self._tokenizer.continuations(continuations)[0].lengths
         return int((self._tokenizer.prompts(prompts, lengths).lengths + lengths).sum())
 

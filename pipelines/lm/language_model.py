@@ -63,7 +63,7 @@ class LanguageModel(Protocol):
         """log p(token | prompt, tokens before it) for every token of every continuation."""
 
     def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
-        """Whether `score` reads each prompt whole, (prompts,) bool. Without a tokenizer, false in doubt."""
+        """Whether `score` reads each prompt whole, (prompts,) bool."""
 
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """Log-probabilities of the token after each prompt, (prompts, vocabulary) float32; -inf where not shown."""

@@ -106,18 +106,18 @@ lm.generate([Prompt(text) for text in sys.argv[3:]], 3)
 def test_killed_and_restarted_no_request_is_paid_twice(server, local, tmp_path, root):
     served, texts = settings(server.url, batch_size=2, concurrency=3), [p.context for p in SHORT]
     command = [sys.executable, "-c", SCRIPT, served.model_dump_json(), str(tmp_path / "cache"), *texts]
-    probes = 2  # of prompts, two of them, and of scoring
+    probes = 1  # of prompts, two of them
     server.stalls_after = probes + 7  # then so many batches
     with subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         # once all three wait, the answers before are kept
         until(lambda: len(server.requests) == probes + 7 + 3 or process.poll() is not None)
         os.kill(process.pid, signal.SIGKILL)
     server.stalls_after = None
-    assert len(server.paid) == 3 + 14
+    assert len(server.paid) == 2 + 14
 
     here = HttpModel(Path("served"), served, None, tmp_path / "cache").generate(SHORT, 3)
     assert [made.text for made in here] == [made.text for made in local.generate(SHORT, 3)]
-    assert len(server.paid) == 3 + len(set(texts))
+    assert len(server.paid) == 2 + len(set(texts))
     assert set(server.paid.values()) == {1}
 
 

@@ -5,7 +5,6 @@ import re
 import numpy as np
 import pytest
 import tiny_models
-import torch
 import yaml
 from completions_server import settings
 from http_faults import Fault
@@ -23,39 +22,29 @@ SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]
 CONTINUATIONS = [f" {text}" for text in tiny_models.words(28, 6, at_most=10)] + [" 東京 façade🙂", ""]
 
 
-LLAMA_CPP_PYTHON = {"texts_only": True, "at_once": 1, "least": 1, "hides_first": True, "quiet": True}
-BY = ["token ids", "token ids, with 0 as no limit", "texts", "texts, as llama-cpp-python"]
-
-
-@pytest.mark.parametrize("by", BY)
+@pytest.mark.parametrize("by", ["token ids", "token ids, with 0 as no limit", "texts"])
 def test_scores_and_answers_are_the_local_models(opened, server, local, tiny, by):
-    odd, by_ids = "llama" in by, by.startswith("token ids")
-    vars(server).update(LLAMA_CPP_PYTHON if odd else {"endless": 3 if "no limit" in by else 0})
+    by_ids, server.endless = by != "texts", 3 * ("no limit" in by)
     prompts = [Prompt(c, f"{d}\n" if i % 2 else "") for i, (c, d) in enumerate(zip(CONTEXTS, DOCUMENTS, strict=True))]
-    prompts[5] = Prompt("a" if odd else "")
-    lm = opened(tiny if by_ids else None, **{"batch_size": 1} if odd else {})
+    prompts[5] = Prompt("")
+    lm = opened(tiny if by_ids else None)
     prompts = prompts if by_ids else [Prompt(p.context, p.document[:60]) for p in prompts]
-    expected, scores = local.score(prompts, CONTINUATIONS), lm.score(prompts, CONTINUATIONS)
-    assert server.requests[-1]["max_tokens"] == (1 if odd or "no limit" in by else 0)
-    for mine, theirs in zip(expected.log_probs, scores.log_probs, strict=True):
-        np.testing.assert_allclose(theirs, mine, atol=1e-4)
-        assert theirs.dtype == np.float32
-    assert [counts.tolist() for counts in scores.bytes] == [counts.tolist() for counts in expected.bytes]
+    assert lm.scores == by_ids
+    if by_ids:
+        expected, scores = local.score(prompts, CONTINUATIONS), lm.score(prompts, CONTINUATIONS)
+        assert server.requests[-1]["max_tokens"] == int("no limit" in by)
+        for mine, theirs in zip(expected.log_probs, scores.log_probs, strict=True):
+            np.testing.assert_allclose(theirs, mine, atol=1e-4)
+            assert theirs.dtype == np.float32
+        assert [counts.tolist() for counts in scores.bytes] == [counts.tolist() for counts in expected.bytes]
+    else:
+        with pytest.raises(LongtailError, match=r"http\.tokenizer is null, so tiny can't score texts"):
+            lm.score(prompts, CONTINUATIONS)
 
     for mine, theirs in zip(local.generate(prompts, 12, "e"), lm.generate(prompts, 12, "e"), strict=True):
         assert theirs.text == mine.text
         assert theirs.mean_log_prob == pytest.approx(mine.mean_log_prob, abs=1e-4)
         assert theirs.prompt_tokens == (mine.prompt_tokens if by_ids else 0)
-
-
-def test_a_server_that_takes_0_as_no_limit_is_stopped_soon(opened, server):
-    """llama-cpp-python writes until its context is full, and may show nothing of that."""
-    server.endless, server.hides_made = 100, True
-    lm = opened(None)
-    assert lm.scores
-    assert lm.usage["lm_completion_tokens"] < 20
-    lm.score([Prompt("a b")], [" c"])
-    assert server.requests[-1]["max_tokens"] == 1
 
 
 def test_an_answer_that_begins_with_the_stop_string_is_asked_for_again(opened, server, local, cost):
@@ -129,27 +118,9 @@ def test_a_server_that_takes_prompts_in_another_form_says_so_when_opened(opened,
         opened()
 
 
-def test_a_token_across_the_cut_counts_with_its_nats_wherever_the_cut_is(opened, server, local):
-    """Without a tokenizer, a text's bits are never those of fewer tokens than its bytes are."""
-    text = "The capital of Norland is Velm."
-    encoding = server.tokenizer(text, return_offsets_mapping=True)
-    ids, ends = encoding["input_ids"], np.array([end for _, end in encoding["offset_mapping"]])
-    rows = torch.log_softmax(server.model(input_ids=torch.tensor([ids])).logits[0], -1).detach().numpy()
-    of_token = np.array([0.0, *(rows[i - 1, ids[i]] for i in range(1, len(ids)))])
-    cuts = range(int(ends[1]), len(text))
-    scores = opened(None).score([Prompt(text[:cut]) for cut in cuts], [text[cut:] for cut in cuts])
-    expected = [of_token[ends > cut].sum() for cut in cuts]
-    np.testing.assert_allclose([row.sum() for row in scores.log_probs], expected, atol=1e-4)
-    assert [int(row.sum()) for row in scores.bytes] == [len(text) - cut for cut in cuts]
-    assert any(cut not in ends for cut in cuts), "some cuts are inside of a token"
-
-
-def test_texts_that_would_be_read_wrongly_are_refused(opened, server):
+def test_texts_that_are_too_long_are_refused(opened):
     with pytest.raises(LongtailError, match=r"\d+ tokens in 1 prompts, where lm\.tiny\.http\.max_tokens is 128; with"):
         opened(None).generate([Prompt("a b " * 50)], 1)
-    server.hides_first = True
-    with pytest.raises(LongtailError, match="no log-probability of a text's first token; set the tokenizer in http"):
-        opened(None, extra={"another": 1}).score([Prompt("")], ["The"])
 
 
 def test_answers_that_are_not_the_likeliest_are_refused(opened, server, local):
