@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from itertools import combinations, compress
@@ -138,13 +138,11 @@ def _doubts(file: RuleFile, asked: Questions) -> Iterator[str]:
 
 def _decided(relations: Sequence[str], retrieves: Sequence[bool]) -> Iterator[str]:
     """How many questions of each relation retrieve."""
-    counts, sums = Counter(relations), Counter(compress(relations, retrieves))
+    counts, retrieved = Counter(relations), Counter(compress(relations, retrieves))
     width = max(map(len, (*counts, "all questions")))
-    for name, count, retrieved in (
-        ("all questions", len(relations), sum(retrieves)),
-        *((name, counts[name], sums[name]) for name in sorted(counts)),
-    ):
-        yield f"{name:{width}}  {retrieved:9,} of {count:9,} retrieve ({100 * retrieved / count:.1f} %)"
+    rows = [("all questions", len(relations), sum(retrieves))]
+    for name, count, chosen in rows + [(name, counts[name], retrieved[name]) for name in sorted(counts)]:
+        yield f"{name:{width}}  {chosen:9,} of {count:9,} retrieve ({100 * chosen / count:.1f} %)"
 
 
 def compare(
@@ -190,71 +188,55 @@ def _given(
     questions: str | None, columns: str | None, pattern: str | None, separator: str, files: list[str], *, texts: bool
 ) -> tuple[Questions, list[Answered]]:
     """The question set and the answers of files."""
-    from pipelines.answering import answers_elsewhere
-    from pipelines.sources import prediction_files
+    from pipelines.answering.answers_elsewhere import named_files, read_answers
 
-    paths = answers_elsewhere.named_files(files, terminal.CALLED_FROM)
-    if pattern:
-        prediction_files.cut([], pattern)  # a fault in it is said before any file is read
+    paths = named_files(files, terminal.CALLED_FROM)
     asked = _questions(questions, columns, separator)
-    return asked, answers_elsewhere.read_answers(paths, asked, pattern, texts=texts)
+    return asked, read_answers(paths, asked, pattern, texts=texts)
 
 
 def _imported(data: Path) -> Iterator[tuple[Questions, list[Answered]]]:
     """Each question set of the project, by month, with the answers that were imported for it."""
-    from pipelines.evaluation import systems
-    from pipelines.questions import question_tables
+    from pipelines.answering.answer_files import imports
+    from pipelines.answering.answers_elsewhere import read_answers
+    from pipelines.questions.question_tables import read_question_table
 
-    folders = sorted(folder for folder in (data / "imported").glob("*") if folder.name != "popularity")
-    files = {folder: sorted(folder.glob("*/*.parquet")) for folder in folders}
-    if not any(len(of_set) > 1 for of_set in files.values()):
+    sets: dict[str, dict[str, Path]] = {}
+    for file in imports(data):
+        sets.setdefault(file.parts[-3], {})[f"{file.parts[-2]}/{file.stem}"] = file
+    if not any(len(files) > 1 for files in sets.values()):
         raise LongtailError(
             "no two imported files of one question set here, expected files: longtail compare A B --questions popQA.tsv"
         )
-    for folder, of_set in files.items():
-        if len(of_set) > 1:
-            asked = question_tables.read_question_table(data / "questions" / folder.name / f"{folder.name}.parquet")
-            names = {f"{file.parent.name}/{file.stem}": file for file in of_set}
-            for part in asked.by_month().values():
-                yield part, [systems.stored(part, name, file) for name, file in names.items()]
+    for name, files in sets.items():
+        if len(files) > 1:
+            asked = read_question_table(data / "questions" / name / f"{name}.parquet")
+            yield from ((part, read_answers(files, part, texts=True)) for part in asked.by_month().values())
 
 
 def _questions(
     place: str | None, columns: str | None, separator: str = "", needed: Sequence[str] = ("question", "signal")
 ) -> Questions:
-    from pipelines.questions import question_tables
+    from pipelines.questions.question_tables import read_question_table
 
     if place is None:
         raise LongtailError("--questions is missing, expected popQA.tsv, a release's folder, or a table of questions")
-    chosen = {}
-    for part in columns.split(",") if columns else ():
-        role, equals, name = part.partition("=")
-        if not equals:
-            raise LongtailError(f"--columns {part}: expected ROLE=NAME, as signal=popularity")
-        chosen[role.strip()] = name.strip()
-    with _local(place, terminal.CALLED_FROM) as path:
-        return question_tables.read_question_table(path, chosen, separator, needed)
-
-
-@contextmanager
-def _local(place: str, folder: Path) -> Iterator[Path]:
-    """The file of a path relative to `folder`, or of an address, which is downloaded to a temporary file.
-
-    A release's folder stands for its questions. Raises LongtailError if there is nothing at that place.
-    """
+    chosen = dict(part.split("=", 1) if "=" in part else (part, "") for part in columns.split(",")) if columns else {}
+    if nameless := next((role for role, name in chosen.items() if not name), None):
+        raise LongtailError(f"--columns {nameless}: expected ROLE=NAME, as signal=popularity")
+    chosen = {role.strip(): name.strip() for role, name in chosen.items()}
     if urlsplit(place).scheme in ("http", "https"):
-        with tempfile.TemporaryDirectory() as holder:
-            from pipelines.sources.download import download_alone  # requests, which a file on the disk does without
+        from pipelines.sources.download import download_alone  # requests, which a file on the disk does without
 
-            yield download_alone(place, Path(holder))
-        return
-    path = (folder / place).resolve()
+        with tempfile.TemporaryDirectory() as holder:
+            return read_question_table(download_alone(place, Path(holder)), chosen, separator, needed)
+    path = (terminal.CALLED_FROM / place).resolve()
     if path.is_dir():
         path = next((path / name for name in RELEASED if (path / name).is_file()), path)
     if not path.is_file():
         expected = "a table of questions, such as popQA.tsv, a release's folder, or an address"
         raise LongtailError(f"--questions {place}: no such file, expected {expected}")
-    yield path
+    return read_question_table(path, chosen, separator, needed)
 
 
 def write_page(out: Path, texts: Mapping[str, str]) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 
-from pipelines import draws, parquet
-from pipelines.answering.answers_elsewhere import NO_ANSWER, Answered, in_all
+from pipelines import draws
+from pipelines.answering.answers_elsewhere import Answered, in_all
 from pipelines.evaluation import accuracy, paired, popularity_bins
 from pipelines.evaluation.accuracy import Answers, Method
 from pipelines.questions.question_tables import Questions
@@ -63,18 +62,6 @@ def by_popularity(questions: Questions, answered: Sequence[Answered]) -> list[di
 def _deciles(answers: Answers) -> list[dict]:
     enough = np.isfinite(answers.popularity).sum() >= 3 * popularity_bins.FEWEST
     return popularity_bins.by_decile(answers, 0, 1) if enough else []
-
-
-def stored(questions: Questions, name: str, file: Path) -> Answered:
-    """The answers to these questions in a file that an import or a stage wrote (answer.SCHEMA)."""
-    table = parquet.read(file, ["question_id", "correct", "prediction"])
-    places = {id_: place for place, id_ in enumerate(questions.ids)}
-    correct = np.full(len(questions.ids), NO_ANSWER, np.int8)
-    texts = [""] * len(questions.ids)
-    for id_, right, text in zip(*(table[column].to_pylist() for column in table.column_names), strict=True):
-        if right is not None and id_ in places:
-            correct[places[id_]], texts[places[id_]] = right, text or ""
-    return Answered(name, correct, texts, [])
 
 
 def _answers(questions: Questions, answered: Sequence[Answered], rows: np.ndarray) -> Answers:
