@@ -37,7 +37,7 @@ from pipelines.corpus.tokenizer import open_tokenizer, train
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import Raw, read_raw
 from pipelines.sources.streams import open_blocks
-from pipelines.sources.wikipedia import parts
+from pipelines.sources.wikipedia import wikipedia_parts
 
 ROOT = Path(__file__).resolve().parents[1]
 TOKENS, LEAST = 128, 16
@@ -92,7 +92,7 @@ def _documents(name: str, file: Path) -> Iterator[Raw]:
 
 
 def _raw(name: str, file: Path) -> Iterator[Raw]:
-    for part in parts(file):
+    for part in wikipedia_parts(file):
         yield from read_raw(name, part, Rejects(1.0))
 
 

@@ -79,8 +79,8 @@ def statements(lab: Laboratory, folder: Path) -> object:
     settings = params.Wikidata(source="query_service", **at)
     few = mock.patch.object(query_service, "STATEMENTS", 3)
     with opened(folder) as client, tempfile.TemporaryDirectory() as pages, few:
-        query_service.write_pages(client, Path(pages), settings, ["P106"])
-        tables = query_service.read_pages(sorted(Path(pages).iterdir()), rejects := Rejects(0.0))
+        query_service.write_statement_pages(client, Path(pages), settings, ["P106"])
+        tables = query_service.read_statement_pages(sorted(Path(pages).iterdir()), rejects := Rejects(0.0))
         rows = [sorted(map(str, table.to_pylist())) for pair in tables for table in pair]
         rejects.check()
         return rows
@@ -113,7 +113,7 @@ def pages(lab: Laboratory, folder: Path, **more) -> object:
     published.write_text("s_uri\ts_wiki_title\n" + "".join(rows), encoding="utf-8")
     settings = params.Pages(api=f"{lab.address()}/api", max_subjects=None, **{"namesakes": False, "others": 0} | more)
     with opened(folder) as client:
-        pages_api.write_pages(client, settings, 0, published, *written)
+        pages_api.write_api_pages(client, settings, 0, published, *written)
     return [path.read_bytes() for path in written]
 
 

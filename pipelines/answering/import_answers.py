@@ -17,7 +17,7 @@ from pipelines.answering.answers_elsewhere import check_pattern, judge_file
 from pipelines.errors import LongtailError
 from pipelines.language import ENGLISH, Language
 from pipelines.questions import matching
-from pipelines.questions.join_predictions import shown
+from pipelines.questions.join_predictions import shown_rows
 from pipelines.questions.question_tables import read_question_table
 from pipelines.sources.cell_values import judgement
 from pipelines.sources.prediction_files import Predictions
@@ -71,7 +71,7 @@ def import_answers(
     match, predictions = judged.match, judged.predictions
     splits = parquet.read(source, ["split"])["split"].to_pylist()
     missing = [questions.asked.questions[place] for place in match.missing if splits[place] == "test"]
-    faults = [f"{len(rows):,} rows {why}: {shown(predictions, rows)}" for why, rows in match.rejected.items()]
+    faults = [f"{len(rows):,} rows {why}: {shown_rows(predictions, rows)}" for why, rows in match.rejected.items()]
     if missing:
         faults.append(
             f"{len(missing):,} test questions have no row: {', '.join(missing[:5])}{' …' * (len(missing) > 5)}"
@@ -144,7 +144,7 @@ def _measures(predictions: Predictions, name: str, rows: Sequence[int]) -> list:
         except (ValueError, OverflowError):
             value = None
         if texts[row] and value is None:
-            what, where = "true or false" if name == "doc_has_answer" else "a number", shown(predictions, [row])
+            what, where = "true or false" if name == "doc_has_answer" else "a number", shown_rows(predictions, [row])
             raise LongtailError(f"{predictions.path}: {name} of {where} is {texts[row]!r}, expected {what}; correct it")
         values.append(value)
     return values

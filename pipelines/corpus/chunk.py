@@ -24,7 +24,7 @@ from pipelines.errors import LongtailError
 from pipelines.pool import processes
 from pipelines.sources.streams import source_files
 from pipelines.sources.text_documents import is_psgs
-from pipelines.sources.wikipedia import Part, parts
+from pipelines.sources.wikipedia import Part, wikipedia_parts
 
 TOKENIZER = Path("data/models/tokenizer")
 FOR_A_PROCESS = 1_000_000  # bytes of source files; with less than that to read, starting a process takes longer
@@ -66,7 +66,7 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
     with database.connect(chosen.ingest.memory_gb, chosen.compute.threads) as db:
         db.execute("SET preserve_insertion_order = false")  # saves memory; every result has an ORDER BY
         with processes(chosen.compute, 1 + sum(file.stat().st_size for file in files) // FOR_A_PROCESS) as executor:
-            steps = _Steps(name, key, [part for file in files for part in parts(file)], executor)
+            steps = _Steps(name, key, [part for file in files for part in wikipedia_parts(file)], executor)
             rounds = _read_and_cut(steps, settings, chosen.ingest.max_reject_share, db)
         metrics = assemble.write(db, out, settings, rounds, chosen.ingest.max_reject_share)
     steps.forget()

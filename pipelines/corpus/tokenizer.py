@@ -165,7 +165,7 @@ def stretches(text: str) -> Iterator[tuple[int, str]]:
 
 def _texts(raw: Path, name: str) -> Iterator[str]:
     rejects = Rejects(1.0)  # the stages that keep the documents check the share of bad rows
-    for part in (part for file in source_files(raw / name) for part in wikipedia.parts(file)):
+    for part in (part for file in source_files(raw / name) for part in wikipedia.wikipedia_parts(file)):
         for document in read_raw(name, part, rejects):
             with suppress(BadWikitext):
                 yield wikitext_to_text(document.text) if document.wikitext else document.text

@@ -41,7 +41,7 @@ def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) ->
     """
     compute, ingest, spoken = params.compute, params.ingest, language.read(params.language)
     files = visible_files(raw / "wikidata")
-    pages = [file for file in files if query_service.is_page(file)]
+    pages = [file for file in files if query_service.is_statement_page(file)]
     dumps = [file for file in files if file not in pages]
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
     key = shards.key_of(
@@ -58,7 +58,7 @@ def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) ->
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
         bad_pages = Rejects(ingest.max_reject_share)
-        counts |= _load(db, blocks, query_service.read_pages(pages, bad_pages, spoken))
+        counts |= _load(db, blocks, query_service.read_statement_pages(pages, bad_pages, spoken))
         rejects.take(bad_pages)
         if params.entities.missing_objects:
             counts |= _fetch_missing(db, params.wikidata.api, params.contact, rejects, spoken)

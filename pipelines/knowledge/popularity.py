@@ -90,7 +90,7 @@ def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
     key = shards.key_of(
         code.fingerprint("pipelines.knowledge.popularity"), rejects.max_share, project, [*map(fingerprint, files)]
     )
-    cut = [(file, *part) for file in files for part in bz2_blocks.parts(file, pageviews.PART)]
+    cut = [(file, *part) for file in files for part in bz2_blocks.bz2_parts(file, pageviews.PART)]
     with pool.processes(params.compute, len(cut)) as executor:
         parts = shards.map_shards("popularity", key, partial(_read_part, rejects.max_share, project), cut, executor)
     lines = 0
@@ -146,7 +146,7 @@ def _from_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[st
 
 def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[str, int]:
     """Create tables redirects(page_id, target) and pages(page_id, title); return the numbers of their rows."""
-    tables = {"redirects": (pageviews.read_redirects, "target"), "pages": (pageviews.read_pages, "title")}
+    tables = {"redirects": (pageviews.read_redirects, "target"), "pages": (pageviews.read_page_table, "title")}
     for name, (_, column) in tables.items():
         db.execute(f"CREATE TEMP TABLE {name} (page_id BIGINT, {column} VARCHAR)")
     for file in files:

@@ -53,7 +53,7 @@ def build_term_frequency(
             f"c4.match: longest needs {names:,} names in memory at once, about {names / NAMES_PER_GB:.1f} GB, and "
             f"ingest.memory_gb is {ingest.memory_gb}; raise it, or set c4.match: all"
         )
-    sample = c4.draw_sample(files if names else (), params.c4.sample_mb, params.seed, rejects)
+    sample = c4.draw_c4_sample(files if names else (), params.c4.sample_mb, params.seed, rejects)
     rejects.check()
     passes = 1 if longest else max(1, ceil(names * compute.workers / (ingest.memory_gb * NAMES_PER_GB)))
     workers = min(compute.workers, passes)
@@ -107,7 +107,7 @@ def _count(
     with database.connect(memory_gb / 2, 1) as db:
         _load_names(db, wikidata, relations, share)
         names = database.read(db, "SELECT DISTINCT name FROM names ORDER BY name")
-        found = mentions.frequencies(names["name"].to_pylist(), c4.read_sample(files, sample), longest=longest)
+        found = mentions.frequencies(names["name"].to_pylist(), c4.read_c4_sample(files, sample), longest=longest)
         db.register("counted", names.append_column("n", pa.array(found)))
         database.write(
             db,

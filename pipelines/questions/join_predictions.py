@@ -63,7 +63,7 @@ class Match:
     def described(self, predictions: Predictions) -> list[str]:
         """How the rows were joined and which were left out, in lines."""
         lines = [f"{len(self.rows):,} of {predictions.rows:,} rows joined by {self.by}"]
-        lines += [f"{len(rows):,} rows {why}: {shown(predictions, rows)}" for why, rows in self.rejected.items()]
+        lines += [f"{len(rows):,} rows {why}: {shown_rows(predictions, rows)}" for why, rows in self.rejected.items()]
         return lines + [self.doubt] * bool(self.doubt)
 
 
@@ -100,7 +100,7 @@ def judge_predictions(predictions: Predictions, asked: Asked, match: Match) -> l
     return [matching.substring(texts[row], asked.answers[place]) for row, place in pairs]
 
 
-def shown(predictions: Predictions, rows: Sequence[int]) -> str:
+def shown_rows(predictions: Predictions, rows: Sequence[int]) -> str:
     """The first few rows, each by its number and its id or question."""
     keys = next(iter(predictions.ids.values()), predictions.questions)
     names = [f"row {row + 1}" + (f" ({keys[row][:80]})" if keys else "") for row in rows[:SHOWN]]
@@ -130,8 +130,9 @@ def _joined(predictions: Predictions, asked: Asked) -> Match:
             what, theirs, ours = "answers", predictions.answers, asked.answers
         raise LongtailError(
             f"{predictions.path}: {len(by_chance):,} rows have the id of one question and the {what} of another, as "
-            f"{shown(predictions, [row])}: {str(theirs[row])[:80]}, in the set {str(ours[place])[:80]}; expected the "
-            f"same; drop the column {ids} if it only numbers rows, or {predictions.names[what]} if the ids are right"
+            f"{shown_rows(predictions, [row])}: {str(theirs[row])[:80]}, in the set {str(ours[place])[:80]}; expected "
+            f"the same; drop the column {ids} if it only numbers rows, or {predictions.names[what]} if the ids are "
+            "right"
         )
     return by_id or _by_position(predictions, asked)
 

@@ -23,7 +23,7 @@ PART = 1 << 24  # compressed bytes in a part: about 70 MB of XML, a few seconds
 OPEN, PAGE, CLOSE = b"<mediawiki>", b"<page>", b"</mediawiki>"  # never in a page's text, where "<" is "&lt;"
 
 
-def parts(path: Path, size: int | None = None) -> list[tuple[int, int | None]]:
+def bz2_parts(path: Path, size: int | None = None) -> list[tuple[int, int | None]]:
     """(begin, end) of parts of at most `size` bytes (PART) for `open_pages` or `open_lines`; one if it is not .bz2."""
     starts = range(0, (path.stat().st_size or 1) if path.suffix == ".bz2" else 1, size or PART)
     return list(zip(starts, [*starts[1:], None], strict=True))

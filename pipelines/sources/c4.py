@@ -35,7 +35,7 @@ class Sample(NamedTuple):
         return self.below == 1 or _draw(self.seed, text) < self.below
 
 
-def draw_sample(paths: Iterable[Path], megabytes: int, seed: int, rejects: Rejects) -> Sample:
+def draw_c4_sample(paths: Iterable[Path], megabytes: int, seed: int, rejects: Rejects) -> Sample:
     """A sample of `megabytes` * 10^6 bytes or little more, of the texts of all files; all texts where they have less.
 
     A text is in it or not by itself, whatever the files and their order. Bad lines go to `rejects` (bad_json,
@@ -44,7 +44,7 @@ def draw_sample(paths: Iterable[Path], megabytes: int, seed: int, rejects: Rejec
     texts, sizes = np.zeros((2, STEPS), np.int64)
     digest = hashlib.blake2b(digest_size=8)
     files = tqdm(list(paths), desc="sample of C4", unit="file", mininterval=2)
-    for text in read_texts(files, rejects):
+    for text in read_c4(files, rejects):
         draw = _draw(seed, text)
         step = int(draw * STEPS)
         texts[step] += 1
@@ -54,12 +54,12 @@ def draw_sample(paths: Iterable[Path], megabytes: int, seed: int, rejects: Rejec
     return Sample(seed, steps / STEPS, int(texts[:steps].sum()), int(sizes[:steps].sum()), digest.hexdigest())
 
 
-def read_sample(paths: Iterable[Path], sample: Sample) -> Iterator[str]:
-    """Yield the sample's texts, in the files' order; bad lines, which `draw_sample` named, are left out."""
-    return filter(sample.has, read_texts(paths, Rejects(1.0)))
+def read_c4_sample(paths: Iterable[Path], sample: Sample) -> Iterator[str]:
+    """Yield the sample's texts, in the files' order; bad lines, which `draw_c4_sample` named, are left out."""
+    return filter(sample.has, read_c4(paths, Rejects(1.0)))
 
 
-def read_texts(paths: Iterable[Path], rejects: Rejects) -> Iterator[str]:
+def read_c4(paths: Iterable[Path], rejects: Rejects) -> Iterator[str]:
     """Yield all texts; bad lines go to `rejects`."""
     decoder = msgspec.json.Decoder(_Document)
     for path in paths:

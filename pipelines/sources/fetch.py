@@ -17,7 +17,7 @@ from pipelines.errors import LongtailError
 from pipelines.relations import property_ids
 from pipelines.sources import query_service, snapshots
 from pipelines.sources.download import download, name_of, note_of
-from pipelines.sources.pages_api import write_pages
+from pipelines.sources.pages_api import write_api_pages
 from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia import open_client
 
@@ -156,7 +156,9 @@ def _collect(
         if queried:
             (folder / "wikidata").mkdir()
             templates, _ = files.get(TEMPLATES, (folder / TEMPLATES, ""))
-            pages = query_service.write_pages(client, folder / "wikidata", wikidata, property_ids(templates), spoken)
+            pages = query_service.write_statement_pages(
+                client, folder / "wikidata", wikidata, property_ids(templates), spoken
+            )
             sources |= {Path("wikidata", name): source for name, source in pages.items()}
         if settings.pages:
             published, origin = files.pop(POPQA, (None, ""))
@@ -165,7 +167,7 @@ def _collect(
             written = [folder / target for target in (PAGES, POPQA, REJECTS)]
             for file in written:
                 file.parent.mkdir(exist_ok=True)
-            counts = write_pages(client, settings.pages, seed, published, *written)
+            counts = write_api_pages(client, settings.pages, seed, published, *written)
             sources[PAGES] = settings.pages.api
             sources[POPQA] = f"{origin}: questions whose subject's page was fetched"
         if queried or settings.pages:
@@ -236,7 +238,7 @@ def _describe(folder: Path, sources: dict[Path, str], generated: str, asked: str
                 "bytes": file.stat().st_size,
                 "sha256": digest,
             }
-            of_server = query_service.is_page(path) if name == "wikidata" else path == PAGES
+            of_server = query_service.is_statement_page(path) if name == "wikidata" else path == PAGES
             day = asked if asked and of_server else snapshots.day_of(entry["source"])
             if name in snapshots.DATED and path in sources and day:
                 entry["date"] = day

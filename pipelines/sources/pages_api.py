@@ -45,7 +45,7 @@ class Target(NamedTuple):
     item: str | None  # its Wikidata item, as "Q42", if it has one
 
 
-def write_pages(
+def write_api_pages(
     client: Client, settings: params.Pages, seed: int, published: Path, pages: Path, questions: Path, rejected: Path
 ) -> dict[str, float]:
     """Write the pages of subjects of the file `published` (popQA.tsv) to `pages`, a dump (.xml.bz2); return counts.

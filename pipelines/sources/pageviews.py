@@ -85,7 +85,7 @@ def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> d
 def write_views(
     path: Path, rejects: Rejects, out: Path, project: str = ENGLISH.project, begin: int = 0, end: int | None = None
 ) -> None:
-    """Write one file's views, or those of a part (`bz2_blocks.parts`), to the Parquet file `out`.
+    """Write one file's views, or those of a part (`bz2_blocks.bz2_parts`), to the Parquet file `out`.
 
     A page has several rows if its lines lie far apart.
     """
@@ -212,7 +212,7 @@ def _parse(path: Path, lines: pa.BinaryArray, rows: np.ndarray, rejects: Rejects
     return pa.table(columns, schema=SCHEMA).filter(titles.is_valid())
 
 
-def read_pages(path: Path) -> Iterator[pa.Table]:
+def read_page_table(path: Path) -> Iterator[pa.Table]:
     """Yield tables (page_id int64, title string, with spaces) of the articles and redirects of the table `page`.
 
     Raises LongtailError naming the line if the file is damaged, cut, or another table's dump.

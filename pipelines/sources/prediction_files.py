@@ -117,7 +117,7 @@ def read_predictions(path: Path, more: Collection[str] = (), pattern: str | None
     )
 
 
-def cut(texts: Sequence[str], pattern: str) -> list[str | None]:
+def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:
     """What the first group of `pattern` holds in each text, at the match that begins last; None where a text has none.
 
     The pattern is of RE2's kind, which takes time in proportion to the text, whatever the pattern; `.` matches line
@@ -174,9 +174,9 @@ def _texts(path: Path, cells: Sequence[Any], pattern: str | None) -> tuple[list[
         lists += several
     texts, is_cut = [text.strip() for text in whole], False
     if pattern:
-        parts = cut(whole, pattern)
+        parts = cut_answers(whole, pattern)
         if None in parts:  # for a pattern that ends with $, say, a line end after the answer makes no difference
-            parts = [a if a is not None else b for a, b in zip(parts, cut(texts, pattern), strict=True)]
+            parts = [a if a is not None else b for a, b in zip(parts, cut_answers(texts, pattern), strict=True)]
         if is_cut := any(part is not None for part in parts):
             texts = [(part or "").strip() for part in parts]
     reasoning = sum(len(text) > LONG or bool(REASONING.search(text)) for text in texts)

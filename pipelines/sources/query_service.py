@@ -62,7 +62,7 @@ class TooSlow(LongtailError):
     """The service ran out of time; a smaller page may succeed."""
 
 
-def write_pages(
+def write_statement_pages(
     client: Client, folder: Path, settings: params.Wikidata, pids: Sequence[str], language: Language = ENGLISH
 ) -> dict[str, str]:
     """Write the statements of relations `pids` whose subject has an article in the language, and all items' names.
@@ -97,15 +97,15 @@ def write_pages(
     return sources
 
 
-def is_page(path: Path) -> bool:
-    """Whether a file of data/raw/wikidata was written by `write_pages`, by its name; otherwise it is a dump."""
+def is_statement_page(path: Path) -> bool:
+    """Whether a file of data/raw/wikidata is of `write_statement_pages`, by its name; otherwise it is a dump."""
     return path.name.endswith((".srj.gz", ".jsonl.gz"))
 
 
-def read_pages(
+def read_statement_pages(
     paths: Sequence[Path], rejects: Rejects, language: Language = ENGLISH
 ) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield the entities (wikidata.NAMES) and the claims (wikidata.CLAIMS) of each file of `write_pages`.
+    """Yield the entities (wikidata.NAMES) and the claims (wikidata.CLAIMS) of each file of `write_statement_pages`.
 
     A claim may come twice, an entity doesn't. `rejects` counts statements whose subject or object isn't an item, by
     reason. Raises LongtailError if a file is damaged.

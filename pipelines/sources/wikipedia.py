@@ -45,7 +45,7 @@ class Page(NamedTuple):
     text: str  # wikitext
 
 
-def parts(file: Path, streams: int = STREAMS) -> list[Part]:
+def wikipedia_parts(file: Path, streams: int = STREAMS) -> list[Part]:
     """The parts of a source file, in its order: dumps (.xml….bz2) are cut by bytes, other files are one part.
 
     A multistream dump is cut after every `streams` streams if its index is there (…-multistream-index.txt.bz2, or
@@ -126,7 +126,7 @@ def _articles(
 
 
 def _cut_by_bytes(file: Path) -> list[Part]:
-    return [Part(file, *part) for part in bz2_blocks.parts(file)] if ".xml" in file.name else [Part(file)]
+    return [Part(file, *part) for part in bz2_blocks.bz2_parts(file)] if ".xml" in file.name else [Part(file)]
 
 
 def _xml(part: Part) -> Iterable[bytes] | None:

@@ -28,7 +28,7 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
 from pipelines.sources.wikilinks import Links, count_incoming
-from pipelines.sources.wikipedia import Part, parts
+from pipelines.sources.wikipedia import Part, wikipedia_parts
 
 RAW = Path("data/raw")
 QUESTIONS = Path("data/questions")
@@ -179,7 +179,7 @@ def count_exposure(
     running = code.fingerprint("pipelines.studies.exposure")
     media = language.read(params.language).media
     key = shards.key_of(running, catalogue.facts(name), name, longest, media, stats, *files)
-    pieces = [part for file in sources for part in parts(file, STREAMS)]
+    pieces = [part for file in sources for part in wikipedia_parts(file, STREAMS)]
     work = partial(count_part, name, key, files, longest, media)
     with pool.processes(params.compute, len(pieces)) as executor:
         done = shards.map_shards(f"exposure-{name}", key, work, pieces, executor)

@@ -133,8 +133,8 @@ def of_documents(docs: Path) -> pa.RecordBatchReader:
 
 def of_c4(files: Sequence[Path], sample_mb: int, seed: int) -> pa.RecordBatchReader:
     """The texts of the sample of C4 in which term frequencies are counted, in the column `text`."""
-    sample = c4.draw_sample(files, sample_mb, seed, Rejects(1.0))  # bad rows stop the stage `term_frequency`
-    texts = c4.read_sample(tqdm(files, desc="words of C4", unit="file", mininterval=2), sample)
+    sample = c4.draw_c4_sample(files, sample_mb, seed, Rejects(1.0))  # bad rows stop the stage `term_frequency`
+    texts = c4.read_c4_sample(tqdm(files, desc="words of C4", unit="file", mininterval=2), sample)
     parts = iter(lambda: list(islice(texts, BATCH)), [])
     return pa.RecordBatchReader.from_batches(TEXT, (pa.record_batch([pa.array(part)], schema=TEXT) for part in parts))
 

@@ -124,7 +124,7 @@ def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(raw, wi
     settings = params.Wikidata(source="query_service", **server)
     monkeypatch.setattr(query_service, "STATEMENTS", 2)
     with open_client("someone@example.org", Path("kept")) as client:
-        query_service.write_pages(client, raw / "wikidata", settings, ["P106"])
+        query_service.write_statement_pages(client, raw / "wikidata", settings, ["P106"])
     names, claims, counts = build(raw)
     assert (names, claims, counts["entities"]) == (NAMED, CLAIMED, 4)
 

@@ -11,7 +11,7 @@ from fetching import reasons, saved
 from pipelines.errors import LongtailError
 from pipelines.sources import pageviews
 from pipelines.sources.pageviews import PAGES as TABLE_OF_PAGES
-from pipelines.sources.pageviews import choose_files, read_pages, read_redirects, sum_views, write_views
+from pipelines.sources.pageviews import choose_files, read_page_table, read_redirects, sum_views, write_views
 from pipelines.sources.rejects import Rejects
 
 LINES = """en.wikipedia Ada_Lovelace 123 desktop 10 A1B9
@@ -206,7 +206,7 @@ TITLES += ["Sets ((a),(b))", "AC\\DC", "Comma, Texas", "NULL"]
 
 def table(path, text: str | bytes) -> dict[int, str]:
     """Page id -> the title of a page or of what it redirects to."""
-    read = read_pages if TABLE_OF_PAGES.search(path.name) else read_redirects
+    read = read_page_table if TABLE_OF_PAGES.search(path.name) else read_redirects
     return dict(tuple(row.values()) for part in read(saved(path, text)) for row in part.to_pylist())
 
 

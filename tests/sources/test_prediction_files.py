@@ -10,7 +10,7 @@ import pytest
 from fetching import saved
 
 from pipelines.errors import LongtailError
-from pipelines.sources.prediction_files import cut, read_predictions
+from pipelines.sources.prediction_files import cut_answers, read_predictions
 
 IDS = ["4222362", "4725190", "4382392"]
 ASKED = ["What is George Rankin's occupation?", 'Who wrote "Heroes"?', "What is Ho the capital of?"]
@@ -182,7 +182,7 @@ def test_a_pattern_cuts_the_last_answer_out_of_a_text(tmp_path):
 
 def test_no_pattern_takes_more_than_time_in_proportion_to_the_text():
     """By backtracking, this one would take longer than the universe is old."""
-    assert cut(["a" * 5000 + "!"] * 3, "((?:a+)+)$") == [None] * 3
+    assert cut_answers(["a" * 5000 + "!"] * 3, "((?:a+)+)$") == [None] * 3
 
 
 def test_a_pattern_that_cannot_cut_is_refused():
@@ -196,7 +196,7 @@ def test_a_pattern_that_cannot_cut_is_refused():
         ("no group", "0 parenthesized subexpressions"),
     ]:
         with pytest.raises(LongtailError) as error:
-            cut([], pattern)
+            cut_answers([], pattern)
         assert str(error.value).startswith(f"--answer-pattern {pattern}: ")
         assert fault in str(error.value)
         assert str(error.value).endswith("; expected a pattern with a group, as '<answer>(.*?)</answer>'")

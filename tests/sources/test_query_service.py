@@ -16,7 +16,7 @@ from pipelines import language, params
 from pipelines.errors import LongtailError
 from pipelines.sources import query_service
 from pipelines.sources.entity_api import fetch_names
-from pipelines.sources.query_service import is_page, read_pages, write_pages
+from pipelines.sources.query_service import is_statement_page, read_statement_pages, write_statement_pages
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikimedia import Client, open_client
 
@@ -47,16 +47,16 @@ def fetched(client: Client, wikimedia: Wikimedia, folder: Path, page: int = 8) -
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     with mock.patch.object(query_service, "STATEMENTS", page):
-        sources = write_pages(client, folder, settings, ["P19", "P106"])
+        sources = write_statement_pages(client, folder, settings, ["P19", "P106"])
     files = {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
     assert sources == {name: settings.query_service if name.startswith("P") else settings.api for name in files}
-    assert all(is_page(Path(name)) for name in files)
+    assert all(is_statement_page(Path(name)) for name in files)
     return files
 
 
 def read(folder: Path, code: str = "en") -> tuple[pa.Table, pa.Table, dict[str, int]]:
     rejects = Rejects(0.0)
-    entities, claims = zip(*read_pages(sorted(folder.iterdir()), rejects, language.read(code)), strict=True)
+    entities, claims = zip(*read_statement_pages(sorted(folder.iterdir()), rejects, language.read(code)), strict=True)
     rejects.check()
     return pa.concat_tables(entities), pa.concat_tables(claims), dict(rejects.skipped)
 
@@ -155,7 +155,7 @@ def test_statements_and_names_are_those_of_the_language(client, wikimedia, tmp_p
     # The service itself knows which items have an article in the language
     wikimedia.pages |= {"/sparql": Wikidata(statements, {"Q1": ""}).sparql, "/api": Wikidata({}, {}, labels).api}
     (tmp_path / "raw").mkdir()
-    write_pages(client, tmp_path / "raw", chosen(wikimedia), ["P17"], language.read(code))
+    write_statement_pages(client, tmp_path / "raw", chosen(wikimedia), ["P17"], language.read(code))
     (query,) = [asked["query"] for asked in wikimedia.asked("/sparql") if "slice" in asked["query"]]
     assert f"schema:isPartOf <https://{code}.wikipedia.org/>" in query
     (asked,) = wikimedia.asked("/api")
@@ -172,12 +172,12 @@ def test_a_damaged_file_is_named_and_rows_of_another_query_are_rejected_with_a_r
         ("entities-000000000.jsonl.gz", b'{"entities": 1}\n', r"entities-.*: not the entity API's JSON"),
     ):
         with pytest.raises(LongtailError, match=message):
-            list(read_pages([saved(tmp_path / name, body)], Rejects(0.0)))
+            list(read_statement_pages([saved(tmp_path / name, body)], Rejects(0.0)))
     one = {"type": "uri", "value": "http://www.wikidata.org/entity/Q1"}
     no_item = {"type": "uri", "value": "http://www.wikidata.org/entity/P1"}
     rows = [{"s": one, "o": one}, {"s": one}, {"s": no_item, "o": one}]
     path = saved(tmp_path / "P19-000000000.srj.gz", json.dumps({"results": {"bindings": rows}}))
-    ((_, claims),) = read_pages([path], rejects := Rejects(1.0))
+    ((_, claims),) = read_statement_pages([path], rejects := Rejects(1.0))
     assert claims.to_pylist() == [{"s": 1, "p": 19, "o": 1}]
     assert rejects.rows == [(path.name, 2, "unexpected_layout", "no ?s or no ?o")]
     assert (rejects.read, rejects.skipped["subject_not_an_item"]) == (3, 1)

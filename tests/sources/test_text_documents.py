@@ -186,8 +186,8 @@ def shard(path: Path, *texts: str) -> Path:
 def test_a_sample_is_drawn_from_all_files_text_by_text(tmp_path):
     texts = [f"{number} " + "é" * 500 for number in range(4000)]  # 4 MB
     paths = [shard(tmp_path / f"{i}.json.gz", *texts[i::4]) for i in range(4)]
-    sample = c4.draw_sample(paths, 1, 0, Rejects(0.0))
-    drawn = list(c4.read_sample(paths, sample))
+    sample = c4.draw_c4_sample(paths, 1, 0, Rejects(0.0))
+    drawn = list(c4.read_c4_sample(paths, sample))
     assert len(drawn) == sample.texts
     assert sum(len(text.encode()) for text in drawn) == sample.size
     assert 1_000_000 <= sample.size < 1_003_000
@@ -195,6 +195,6 @@ def test_a_sample_is_drawn_from_all_files_text_by_text(tmp_path):
     assert min(of_files) > 200  # of some 250 each
     by_hash = sorted(texts, key=lambda text: draws.uniform(0, "c4", text))
     assert set(drawn) == set(by_hash[: len(drawn)])
-    again = c4.draw_sample(paths[::-1], 1, 0, Rejects(0.0))
-    assert set(c4.read_sample(paths[::-1], again)) == set(drawn)
-    assert set(c4.read_sample(paths, c4.draw_sample(paths, 1, 1, Rejects(0.0)))) != set(drawn)
+    again = c4.draw_c4_sample(paths[::-1], 1, 0, Rejects(0.0))
+    assert set(c4.read_c4_sample(paths[::-1], again)) == set(drawn)
+    assert set(c4.read_c4_sample(paths, c4.draw_c4_sample(paths, 1, 1, Rejects(0.0)))) != set(drawn)

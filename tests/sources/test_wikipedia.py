@@ -12,7 +12,7 @@ from fetching import saved
 from pipelines.errors import LongtailError
 from pipelines.sources import bz2_blocks
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikipedia import Page, Part, parts, read_articles, read_pages
+from pipelines.sources.wikipedia import Page, Part, read_articles, read_pages, wikipedia_parts
 
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">'
 SITEINFO = "<siteinfo><sitename>W</sitename><namespaces><namespace key='0'/></namespaces></siteinfo>"
@@ -107,8 +107,8 @@ def test_the_real_excerpts_as_a_whole_and_in_parts(tmp_path: Path, real: Path, m
     monkeypatch.setattr(bz2_blocks, "PART", 400_000)
     ordinary = tmp_path / "enwiki-pages-articles.xml.bz2"
     ordinary.symlink_to(long)
-    assert len(parts(ordinary)) == 5
-    assert read(parts(ordinary))[0] == pages
+    assert len(wikipedia_parts(ordinary)) == 5
+    assert read(wikipedia_parts(ordinary))[0] == pages
 
 
 # A multistream dump, in parts by its index
@@ -131,21 +131,21 @@ def multistream(folder: Path, suffix: str = "") -> tuple[Path, Path]:
 @pytest.mark.parametrize("suffix", ["", "-p1p30303"])
 def test_parts_by_an_index_give_what_the_whole_gives(tmp_path: Path, streams: int, suffix: str) -> None:
     dump, index = multistream(tmp_path, suffix)
-    dump_parts = parts(dump, streams)
+    dump_parts = wikipedia_parts(dump, streams)
     assert len(dump_parts) == max(1, -(-4 // streams))
     assert (dump_parts[0].begin, dump_parts[-1].end, sum(part.pages for part in dump_parts)) == (0, None, PAGES)
     assert all(part.end == following.begin for part, following in pairwise(dump_parts))
     check_parts(dump, dump_parts)
-    assert parts(index) == []
+    assert wikipedia_parts(index) == []
     index.unlink()
-    assert parts(dump) == [Part(dump)]
-    check_parts(dump, parts(dump))
+    assert wikipedia_parts(dump) == [Part(dump)]
+    check_parts(dump, wikipedia_parts(dump))
     dump.rename(tmp_path / "elsewhere")
     index.touch()
     with pytest.raises(LongtailError, match=rf"{index.name}: the index of a dump, expected {dump.name} beside it"):
-        parts(index)
+        wikipedia_parts(index)
     for name in ("enwiki-pages-articles.xml", "psgs_w100.tsv"):
-        assert parts(tmp_path / name) == [Part(tmp_path / name)], "small and other files are one part"
+        assert wikipedia_parts(tmp_path / name) == [Part(tmp_path / name)], "small and other files are one part"
 
 
 A_BYTE, ANOTHERS = r"line \d+: .*, expected a byte of", r"(of its index; fetch both|copy it again, and its index)"
@@ -166,7 +166,7 @@ def test_an_index_that_is_bad_or_of_another_dump_is_an_error(tmp_path: Path, how
     lines, (change, said) = bz2.decompress(index.read_bytes()).splitlines(), WRONG[how]
     saved(index, b"\n".join(change(lines, lines[PER_STREAM].split(b":")[0], lines[-1].split(b":")[0])))
     with pytest.raises(LongtailError, match=rf"{dump.name if said == ANOTHERS else index.name}: .*{said}"):
-        read(parts(dump, 1))
+        read(wikipedia_parts(dump, 1))
 
 
 # An ordinary dump, in parts by any of its bytes
@@ -195,8 +195,8 @@ def test_parts_by_bytes_give_what_the_whole_gives(tmp_path, monkeypatch, plain, 
     third = -(-len(plain) // streams)
     pieces = [piece for at in range(0, len(plain), third) for piece in (plain[at : at + third], b"")]
     dump = ordinary(tmp_path, *pieces[:-1])
-    assert len(parts(dump)) == -(-dump.stat().st_size // split)
-    check_parts(dump, parts(dump))
+    assert len(wikipedia_parts(dump)) == -(-dump.stat().st_size // split)
+    check_parts(dump, wikipedia_parts(dump))
 
 
 def blocks(text: bytes, size: int, begin: int, end: int) -> Iterator[tuple[bytes, bool]]:
@@ -237,4 +237,4 @@ def test_damage_anywhere_is_named(tmp_path, monkeypatch, plain, how) -> None:
         }
         dump.write_bytes(bad[how])
         with pytest.raises(LongtailError, match=rf"{dump.name}: (corrupt|cut in the middle)"):
-            read(parts(dump))
+            read(wikipedia_parts(dump))
