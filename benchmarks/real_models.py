@@ -122,7 +122,7 @@ def _cell(column: str, value: object) -> str:
         return show(shown, digits=1 if column in POINTS else None) if math.isfinite(value.value) else ""
     if isinstance(value, float):
         return f"{value:.4g}"
-    return label(value) if column in ("corpus", "method", "task") else str(value or "")
+    return label(value) if column in ("corpus", "method", "task") else "" if value is None else str(value)
 
 
 def _adaptive(read: inputs.Inputs, search: str) -> Iterator[list[str]]:

@@ -37,7 +37,7 @@ def release(
     out: Annotated[Path | None, typer.Option(help="Folder for releases, in place of release/.")] = None,
     to: Annotated[
         str | None,
-        typer.Option(help="Publish it: hub:OWNER/NAME, s3://BUCKET/FOLDER or a folder. Says what it would send."),
+        typer.Option(help="Publish it: hub:OWNER/NAME. Says what it would send."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="With --to, send it.")] = False,
     check: Annotated[Path | None, typer.Option(help="Check this release's files and rows, and write none.")] = None,
@@ -52,7 +52,5 @@ def release(
         raise LongtailError("--yes: sends a release, expected --to with it, which says where")
     out = (terminal.CALLED_FROM / out).resolve() if out else landing.OUT
     terminal.check_folder(out)
-    if to and "://" not in to and not to.startswith("hub:"):
-        to = str((terminal.CALLED_FROM / to).resolve())
     for line in landing.publish(to, version, out, yes, waiting=None):
         terminal.show(line)

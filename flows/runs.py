@@ -44,7 +44,7 @@ def refresh(
     `month` becomes the month of the dumps and page views: YYYY-MM, `last` for the last that is over, or `next` for the
     one after the month that landed last, of the last and the `make_up` before it. Where none is due, or its dumps are
     late, the state says so and nothing is done. `anew` fetches the sources again though nothing here changed. `release`
-    makes a release of the result, which is published at `to` (hub:OWNER/NAME, a URL or a folder) if that is named.
+    makes a release of the result, which is published at `to` (hub:OWNER/NAME) if that is named.
     `push` sends the result to DVC's default remote. A figure is reported when it is worse than the last landed run's by
     more than the share `tolerance` of it.
     """
@@ -81,7 +81,7 @@ def thresholds(anew: bool = False, push: bool = False, tolerance: float = TOLERA
 def release(version: str | None = None, to: str | None = None) -> State:
     """Write the next release, named `version` or by what changed; the state says where it is, or why there is none.
 
-    With `to` (hub:OWNER/NAME, a URL or a folder) the last release is published there, if it isn't yet.
+    With `to` (hub:OWNER/NAME) the last release is published there, if it isn't yet.
     """
     log, said = get_run_logger(), []
     try:

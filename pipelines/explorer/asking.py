@@ -39,10 +39,8 @@ class Asked:
         chosen = run.params
         tuned = bool(chosen.retrievers) and chosen.retrievers[0] in chosen.parts.tuned
         best = next((name for name in ("lsr" if tuned else "dense", "bm25") if name in known[lm]), known[lm][0])
-        method = asked.get("method") or best
-        return cls(
-            asked.get("question", "")[:2000], lm, method if method in known[lm] else best, asked.get("subject", "")
-        )
+        method = asked.get("method") if asked.get("method") in known[lm] else best
+        return cls(asked.get("question", "")[:2000], lm, method, asked.get("subject", ""))
 
     def to(self) -> str:
         return address("/ask", asdict(self), {})
@@ -95,16 +93,9 @@ class Jobs:
         with self._one_at_a_time:
             job.working = "Reading the question"
             try:
-                job.result = ask.ask(
-                    asked.question,
-                    asked.lm,
-                    asked.method,
-                    run.params,
-                    subject=asked.subject or None,
-                    data=run.data,
-                    tell=job.tell,
-                    opened=self._opened,
-                )
+                said = asked.question, asked.lm, asked.method, run.params
+                more = {"data": run.data, "tell": job.tell, "opened": self._opened}
+                job.result = ask.ask(*said, subject=asked.subject or None, **more)
                 job.passage = job.result.passage
             except Exception as error:  # the page says so; its reader can't see this process
                 job.error = str(error) if isinstance(error, LongtailError) else f"{type(error).__name__}: {error}"

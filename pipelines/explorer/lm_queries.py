@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -70,25 +71,11 @@ class Texts:
         return address(path, chosen | {"id": id}, {"order": "gain", "page": 1})
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     text: str
     bits: float  # without documents
     saved: float  # by the ensemble
     by_document: list[float]  # bits that each document saves alone
-
-
-@dataclass(frozen=True)
-class Document:
-    """A document of the ensemble."""
-
-    id: str
-    rank: int
-    similarity: float
-    weight: float  # lambda
-    saved: float  # bits that it saves alone, over the whole continuation
-    title: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -100,7 +87,7 @@ class Text:
     context: str
     continuation: str
     tokens: list[Token]
-    documents: list[Document]
+    documents: list[dict]  # id, rank, similarity, title, text, weight (lambda), and the bits saved by it alone
     attributed: bool  # whether there is a page that attributes each token to memory and documents
 
     @property
@@ -143,11 +130,8 @@ def listed(run: Run, chosen: Texts) -> tuple[list[dict], dict[str, int]]:
 def read(run: Run, chosen: Texts, query_id: str) -> Text:
     """A text with its documents and tokens. Raises LongtailError if it was not scored, or a file is missing."""
     corpus, scores = run.data / "corpus" / chosen.corpus, run.data / "logprobs" / chosen.corpus / chosen.lm
-    retrieved = [
-        row
-        for row in lookup(scores / "retrieved.parquet", "query_id", [query_id])
-        if row["retriever"] == chosen.retriever and row["rank"] <= chosen.k
-    ]
+    retrieved = lookup(scores / "retrieved.parquet", "query_id", [query_id])
+    retrieved = [row for row in retrieved if row["retriever"] == chosen.retriever and row["rank"] <= chosen.k]
     if not retrieved:
         raise LongtailError(
             f"id: no text {query_id!r} of {chosen.corpus} was scored with documents by {chosen.retriever}"
@@ -165,34 +149,13 @@ def read(run: Run, chosen: Texts, query_id: str) -> Text:
     gains = (log_probs - alone) / LN2
     pieces = responsibility.token_texts(query["continuation"], np.array(scored[""]["bytes"]))
     tokens = zip(pieces, (-alone / LN2).tolist(), ((mixed - alone) / LN2).tolist(), gains.T.tolist(), strict=True)
-    return Text(
-        query_id,
-        query["source"],
-        query["context"],
-        query["continuation"],
-        [Token(*token) for token in tokens],
-        [
-            Document(
-                row["doc_id"],
-                row["rank"],
-                row["similarity"],
-                weight,
-                saved,
-                known[row["doc_id"]]["title"],
-                known[row["doc_id"]]["text"],
-            )
-            for row, weight, saved in zip(
-                retrieved, np.exp(weights[0]).tolist(), gains.sum(axis=1).tolist(), strict=True
-            )
-            if row["doc_id"]
-        ],
-        attributed=_attributed(run, chosen, query_id),
-    )
-
-
-def _attributed(run: Run, chosen: Texts, query_id: str) -> bool:
-    file = run.data / "attribution" / chosen.corpus / "texts.parquet"
-    if not file.is_file():
-        return False
-    query = "SELECT count(*) FROM texts WHERE lm = ? AND retriever = ? AND query_id = ?"
-    return database.ask(query, [chosen.lm, chosen.retriever, query_id], texts=file).fetchall()[0][0] > 0
+    found = zip(retrieved, np.exp(weights[0]).tolist(), gains.sum(axis=1).tolist(), strict=True)
+    documents = [
+        row | known[row["doc_id"]] | {"weight": weight, "saved": saved} for row, weight, saved in found if row["doc_id"]
+    ]
+    attributed, file = [], run.data / "attribution" / chosen.corpus / "texts.parquet"
+    if file.is_file():
+        asked = "SELECT 1 FROM texts WHERE lm = ? AND retriever = ? AND query_id = ?"
+        attributed = database.ask(asked, [chosen.lm, chosen.retriever, query_id], texts=file).fetchall()
+    shown = query["source"], query["context"], query["continuation"]
+    return Text(query_id, *shown, [Token(*token) for token in tokens], documents, attributed=bool(attributed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ SECTIONS += ("language", "thresholds")
 RUN = "`longtail run` makes it"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """A run's outputs, below `data`, and its params."""
 
@@ -49,21 +49,7 @@ class Run:
         """Language model -> method -> its file of answers; this run's models first, then the imported ones."""
         folders = [self.data / kind / dataset for kind in ("predictions", "imported", "questions")]
         files = sorted(file for folder in folders for file in folder.rglob("*.parquet"))
-        states = tuple((str(file), file.stat().st_mtime_ns) for file in files)
-        return self._answers(dataset, states)
-
-    @cached_property
-    def _answers(self):
-        """`answers`, which reads every imported file, once for each state of the files."""
-
-        @lru_cache(maxsize=16)
-        def read(dataset: str, states: tuple) -> dict[str, dict[str, Path]]:
-            chosen = self.params
-            return answer_files.sets(
-                dataset, chosen.lms, chosen.retrievers, self.data, split=chosen.thresholds.imported
-            )
-
-        return read
+        return _answers(self, dataset, tuple((str(file), file.stat().st_mtime_ns) for file in files))
 
     def rules(self, dataset: str, lm: str) -> dict[str, RuleFile]:
         """Method, or name of two answers -> its rule for when to retrieve."""
@@ -78,17 +64,20 @@ class Run:
         metas = [file for file in passages.inputs(method, self.params, self.data) if file.name == "meta.json"]
         if missing := [meta.parent for meta in metas if not meta.is_file()]:
             raise LongtailError(f"{missing[0]}: no such index; {RUN}")
-        return self._source(method, tuple(meta.stat().st_mtime_ns for meta in metas))
+        return _open_source(self, method, tuple(meta.stat().st_mtime_ns for meta in metas))
 
-    @cached_property
-    def _source(self):
-        """`source`, once for each state of its indexes; the last ones stay open."""
 
-        @lru_cache(maxsize=4)
-        def open_source(method: str, states: tuple) -> Source | None:
-            return passages.open_source(method, None, self.params, self.data)
+@lru_cache(maxsize=16)
+def _answers(run: Run, dataset: str, states: tuple) -> dict[str, dict[str, Path]]:
+    """Run.answers, which reads every imported file, once for each state of the files."""
+    chosen = run.params
+    return answer_files.sets(dataset, chosen.lms, chosen.retrievers, run.data, split=chosen.thresholds.imported)
 
-        return open_source
+
+@lru_cache(maxsize=4)
+def _open_source(run: Run, method: str, states: tuple) -> Source | None:
+    """Run.source, once for each state of its indexes; the last ones stay open."""
+    return passages.open_source(method, None, run.params, run.data)
 
 
 def open_run(data: Path = Path("data"), params: Path = Path("params.yaml")) -> Run:

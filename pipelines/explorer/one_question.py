@@ -79,20 +79,13 @@ def read(run: Run, dataset: str, question_ids: Sequence[str]) -> list[Question]:
     found = lookup(docs, "id", sorted(known), "title", "text") if known and docs.is_file() else []
     documents = {document["id"]: document for document in found}
     of_models = {lm: run.rules(dataset, lm) for lm in run.answers(dataset)}
-    return [
-        Question(
-            asked[id_],
-            answers[id_],
-            {lm: _decisions(by_name, asked[id_], answers[id_]) for lm, by_name in of_models.items() if by_name},
-            {
-                answer["doc_id"]: documents[answer["doc_id"]]
-                for by in answers[id_].values()
-                for answer in by.values()
-                if answer["doc_id"] in documents
-            },
-        )
-        for id_ in question_ids
-    ]
+    read = []
+    for id_ in question_ids:
+        decisions = {lm: _decisions(by_name, asked[id_], answers[id_]) for lm, by_name in of_models.items() if by_name}
+        best = [answer["doc_id"] for by in answers[id_].values() for answer in by.values()]
+        own = {doc_id: documents[doc_id] for doc_id in best if doc_id in documents}
+        read.append(Question(asked[id_], answers[id_], decisions, own))
+    return read
 
 
 def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, dict[str, dict[str, dict]]]:
@@ -102,14 +95,11 @@ def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, d
     with duckdb.connect() as db:
         for place, (_, _, file) in enumerate(places):
             database.view(db, f"answers{place}", file)
-        queries = [
-            f"SELECT {place} AS place, * FROM answers{place} WHERE question_id IN (SELECT unnest($ids::VARCHAR[]))"
-            for place in range(len(places))
-        ]
-        empty = "SELECT NULL::FLOAT AS margin, NULL AS place WHERE false"  # a column that older imports do not have
-        result = db.sql(
-            f"FROM ({' UNION ALL BY NAME '.join([*queries, empty])}) ORDER BY place", params={"ids": list(question_ids)}
-        )
+        chosen = "WHERE question_id IN (SELECT unnest($ids::VARCHAR[]))"
+        queries = [f"SELECT {place} AS place, * FROM answers{place} {chosen}" for place in range(len(places))]
+        queries.append("SELECT NULL::FLOAT AS margin, NULL AS place WHERE false")  # older imports lack the column
+        union = " UNION ALL BY NAME ".join(queries)
+        result = db.sql(f"FROM ({union}) ORDER BY place", params={"ids": list(question_ids)})
         for values in result.fetchall():
             row = dict(zip(result.columns, values, strict=True))
             lm, method, _ = places[row["place"]]
@@ -122,15 +112,9 @@ def _decisions(by_name: dict[str, RuleFile], asked: dict, answers: dict[str, dic
     for name, file in by_name.items():
         decided = rules.decide(file, asked["relation"], asked["s_pop"])
         lm, _, method = (file.tail if decided.retrieve else file.popular).partition("/")
-        decisions.append(
-            Decision(
-                name,
-                decided.retrieve,
-                decided.threshold if math.isfinite(decided.threshold) else None,
-                rules.why(file, asked["relation"], asked["s_pop"]),
-                answers.get(lm, {}).get(method),
-            )
-        )
+        threshold = decided.threshold if math.isfinite(decided.threshold) else None
+        why, answer = rules.why(file, asked["relation"], asked["s_pop"]), answers.get(lm, {}).get(method)
+        decisions.append(Decision(name, decided.retrieve, threshold, why, answer))
     return decisions
 
 

@@ -18,7 +18,7 @@ from pipelines.explorer.addresses import PAGE
 from pipelines.explorer.asking import Asked, Job
 from pipelines.explorer.lm_queries import Texts
 from pipelines.explorer.looked_at import RUN, Run
-from pipelines.explorer.one_question import Question, Sent
+from pipelines.explorer.one_question import Question
 from pipelines.explorer.slices import UNKNOWN, Slice
 from pipelines.report import page, rendering
 
@@ -50,7 +50,7 @@ def _templates() -> jinja2.Environment:
         "wrong": wrong_answers,
         "subject": lambda row: (row.get("s_uri") or "").rpartition("/")[2],
         "long": lambda text: text if len(text) <= LONG else f"{text[:LONG]}…",
-        "prompts": sent_prompts,
+        "prompts": lambda sent: [f"{prompt.document}{prompt.context}" for prompt in sent.prompts],
         "share": lambda value: f"{100 * value:.0f} %",
         "weight": lambda value: f"{100 * value:.1f} %",
         "signed": lambda value: f"{value:+.2f}".replace("-", "\N{MINUS SIGN}"),
@@ -96,27 +96,20 @@ def wrong_answers(question: Question) -> dict[str, bool]:
     return {name: any(len(marked(text, [name])) > 1 for text in texts) for name in names}
 
 
-def who_is_right(chosen: Slice) -> dict[str, str]:
-    """Cell of the 2x2 -> what it is called."""
-    base, method = page.label(chosen.base), page.label(chosen.method)
-    names = "right by both", f"right only by {base}", f"right only by {method}", "wrong by both"
-    return dict(zip(slices.CELLS, names, strict=True))
-
-
 def questions(run: Run, asked: Mapping[str, str]) -> str:
     """The list of a slice's questions, with the counts of the 2x2 and of the bands of popularity."""
-    chosen = Slice.of(run, asked)
-    return render("questions", here="questions", **of_slice(run, chosen))
+    return render("questions", here="questions", **of_slice(run, Slice.of(run, asked)))
 
 
 def of_slice(run: Run, chosen: Slice) -> dict[str, Any]:
     """What the list of a slice shows."""
     listed, answers = slices.listed(run, chosen), run.answers(chosen.set)
+    only = [f"right only by {page.label(method)}" for method in (chosen.base, chosen.method)]
     relations = dict.fromkeys([*listed.relations, *([chosen.relation] if chosen.relation else [])])
     return {
         "chosen": chosen,
         "listed": listed,
-        "cells": who_is_right(chosen),
+        "cells": dict(zip(slices.CELLS, ("right by both", *only, "wrong by both"), strict=True)),
         "sets": run.sets,
         "set_names": {name: page.label(name) for name in run.sets},
         "models": list(answers),
@@ -180,12 +173,8 @@ def question(run: Run, asked: Mapping[str, str]) -> str:
     except LongtailError as error:
         unsent = str(error)
     more = {"before": before, "after": after, "sent": sent, "unsent": unsent, "sent_to": (lm, method)}
-    return render("question", here="questions", chosen=chosen, **more, **of_question(run, read))
-
-
-def of_question(run: Run, read: Question) -> dict[str, Any]:
-    """What is shown of a question."""
-    return {"question": read, "own": run.params.lms, "gold": read.row["possible_answers"]}
+    shown = {"question": read, "own": run.params.lms, "gold": read.row["possible_answers"]}
+    return render("question", here="questions", chosen=chosen, **more, **shown)
 
 
 def texts(run: Run, asked: Mapping[str, str]) -> str:
@@ -214,8 +203,3 @@ def text(run: Run, asked: Mapping[str, str]) -> str:
     """A scored text with its tokens and documents."""
     chosen = Texts.of(run, asked)
     return render("text", here="texts", chosen=chosen, text=lm_queries.read(run, chosen, asked.get("id", "")))
-
-
-def sent_prompts(sent: Sent) -> list[str]:
-    """Each prompt as one text."""
-    return [f"{prompt.document}{prompt.context}" for prompt in sent.prompts]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
 from pipelines import database
@@ -119,18 +119,21 @@ def listed(run: Run, chosen: Slice) -> Listed:
     """The questions of a slice: one page of them, and the counts of all."""
     rows, counted = _ask(run, chosen, _PAGE_OF, PAGE, PAGE * (chosen.page - 1)), _counts(run, chosen)
     here = [row for row in counted if row["inside"] and chosen.relation in ("", row["relation"])]
-    cells = _sums((row["cell"], row["n"]) for row in here)
+    cells, relations = Counter(), Counter()
+    for row in here:
+        cells[row["cell"]] += row["n"]
+    for row in counted:
+        relations[row["relation"]] += row["n"] * row["inside"]
     bands: dict[str, Counter] = {}
     for row in sorted(counted, key=lambda row: (row["band"] is None, row["band"] or 0)):
         if chosen.relation in ("", row["relation"]):
             bands.setdefault(band(row["band"]), Counter())[row["cell"]] += row["n"]
-    relations = _sums((row["relation"], row["n"]) for row in counted if row["inside"])
     return Listed(
         rows=rows,
         cells={cell: cells[cell] for cell in CELLS},
         unjudged=cells[None],
         bands=bands,
-        relations=dict(sorted(relations.items())),
+        relations=dict(sorted((+relations).items())),
         total=cells[chosen.cell] if chosen.cell else cells.total(),
     )
 
@@ -199,10 +202,3 @@ def _ask(
         method=files[chosen.method],
     )
     return [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]
-
-
-def _sums(pairs: Iterable[tuple[str | None, int]]) -> Counter:
-    sums: Counter = Counter()
-    for key, n in pairs:
-        sums[key] += n
-    return sums

@@ -27,13 +27,8 @@ CITATION = """@inproceedings{mallen2023trust,
   booktitle = {Proceedings of the 61st Annual Meeting of the Association for Computational Linguistics},
   year = {2023}
 }"""
-TYPES = {
-    contents.INTEGER: "int64",
-    contents.FLOAT: "double",
-    contents.BOOLEAN: "bool",
-    contents.TEXT: "string",
-    contents.TEXTS: "list of string",
-}
+KINDS = (contents.INTEGER, contents.FLOAT, contents.BOOLEAN, contents.TEXT, contents.TEXTS)
+TYPES = dict(zip(KINDS, ("int64", "double", "bool", "string", "list of string"), strict=True))
 SIZES = [(10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")]
 LARGEST = "10M<n<100M"
 
@@ -60,10 +55,7 @@ def licences(db: duckdb.DuckDBPyConnection) -> list[Licence]:
     ours = Licence(*CC0, "all tables")
     if not _published(db):
         return [ours]
-    return [
-        Licence(*MIT, "rows of PopQA with `origin` published"),
-        Licence(*CC0, "all other rows and tables"),
-    ]
+    return [Licence(*MIT, "rows of PopQA with `origin` published"), Licence(*CC0, "all other rows and tables")]
 
 
 def write_texts(
@@ -80,11 +72,10 @@ def write_texts(
     `changes` are those of `versions.changes` and `newest` their entry in the changelog, `made_by` has commit and
     params, `manifest` the raw files.
     """
-    tables, search = contents.present(folder), made_by["params"]["thresholds"]["search"]
-    names = {table.name for table in tables}
-    popqa, settings = _popqa(db), made_by["params"]
-    code = settings.get("language", "en")
-    dates = snapshots.dates(manifest, popqa["months"])
+    tables, settings, popqa = contents.present(folder), made_by["params"], _popqa(db)
+    names, search = {table.name for table in tables}, settings["thresholds"]["search"]
+    code, dates = settings.get("language", "en"), snapshots.dates(manifest, popqa["months"])
+    links = "SELECT count(*) AS questions, count(s_uri) AS linked FROM entityquestions_links"
     facts = {
         "title": TITLE,
         "code": code,
@@ -106,7 +97,7 @@ def write_texts(
         "published": _published(db),
         "published_month": published.MONTH,
         "relations": _relations(db),
-        "links": _links(db) if contents.LINKS.name in names else None,
+        "links": database.read(db, links).to_pylist()[0] if contents.LINKS.name in names else None,
         "thresholds": _thresholds(db, search) if contents.THRESHOLDS.name in names else None,
         "search": search,
         "rules": bool(contents.rules(folder)),
@@ -184,11 +175,6 @@ def _relations(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
         for pid, relation in RELATIONS.items()
         if pid in measured
     ]
-
-
-def _links(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
-    questions, linked = database.row(db, "SELECT count(*), count(s_uri) FROM entityquestions_links")
-    return {"questions": questions, "linked": linked}
 
 
 def _thresholds(db: duckdb.DuckDBPyConnection, search: str) -> list[dict[str, Any]]:

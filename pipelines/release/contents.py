@@ -217,12 +217,10 @@ def check_sums(folder: Path) -> int:
         if len(digest) != 64 or not name:
             raise LongtailError(f"{folder / SUMS}: line {number} is {line[:80]!r}, expected a sum and a file")
         listed[name] = digest
-    present_files = set(files(folder))
-    faults = [f"{name} is missing" for name in listed if name not in present_files]
-    faults += [
-        f"{name} is changed" for name in listed if name in present_files and sha256(folder / name) != listed[name]
-    ]
-    faults += [f"{name} is not listed" for name in sorted(present_files - listed.keys())]
+    there = set(files(folder))
+    faults = [f"{name} is missing" for name in listed if name not in there]
+    faults += [f"{name} is changed" for name in listed if name in there and sha256(folder / name) != listed[name]]
+    faults += [f"{name} is not listed" for name in sorted(there - listed.keys())]
     if faults:
         raise LongtailError(f"{folder}: not as it was released: {', '.join(faults)}; get it again")
     return len(listed)

@@ -11,17 +11,10 @@ import duckdb
 from pipelines import shards
 from pipelines.release import card, contents
 
-TYPES = {
-    contents.INTEGER: "sc:Integer",
-    contents.FLOAT: "sc:Float",
-    contents.BOOLEAN: "sc:Boolean",
-    contents.TEXT: "sc:Text",
-    contents.TEXTS: "sc:Text",  # in a field marked as repeated
-}
+# A list of texts is a field of texts that is marked as repeated.
+TYPES = dict(zip(card.KINDS, ("sc:Integer", "sc:Float", "sc:Boolean", "sc:Text", "sc:Text"), strict=True))
 FORMATS = {".json": "application/json", ".parquet": "application/x-parquet", ".tsv": "text/tab-separated-values"}
-CONTEXT = (
-    Path(__file__).with_name("templates") / "croissant_context.json"
-)  # the standard one, without which readers warn
+CONTEXT = Path(__file__).with_name("templates") / "croissant_context.json"  # the standard one; readers warn without
 
 
 def write(db: duckdb.DuckDBPyConnection, folder: Path, date: str, language: str = "en") -> None:

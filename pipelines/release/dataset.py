@@ -36,15 +36,9 @@ MANIFEST = Path("raw/manifest.json")
 
 
 def write_release(
-    data: Path,
-    out: Path,
-    made_by: Mapping[str, Any],
-    *,
-    version: str | None,
-    machine: Mapping[str, str],
-    ingest: params.Ingest,
-    threads: int,
-) -> Path | None:
+    data: Path, out: Path, made_by: Mapping[str, Any], *, version: str | None, machine: Mapping[str, str],
+    ingest: params.Ingest, threads: int,
+) -> Path | None:  # fmt: skip
     """Write `out`/<version> from `data`, the folder of datasets; None where nothing changed since the last release.
 
     `made_by` has commit, commit_date (YYYY-MM-DD), params, dvc, the hashes of the stages' outputs, and citation, as
@@ -53,7 +47,10 @@ def write_release(
     """
     if version:
         versions.numbers(version)
-    manifest, spoken = _manifest(data / MANIFEST), language.read(made_by["params"].get("language", "en"))
+    if not (data / MANIFEST).is_file():
+        raise LongtailError(f"{data / MANIFEST}: no such file, expected the list of sources; `longtail run` makes it")
+    manifest = json.loads((data / MANIFEST).read_text(encoding="utf-8"))  # the raw files that the data were made from
+    spoken = language.read(made_by["params"].get("language", "en"))
     shards.sweep()
     scratch = shards.SCRATCH / "tmp"
     scratch.mkdir(parents=True, exist_ok=True)
@@ -99,13 +96,6 @@ def check_release(folder: Path, *, ingest: params.Ingest, threads: int) -> int:
     with database.connect(ingest.memory_gb, threads) as db:
         validate.check_tables(db, folder)
     return count
-
-
-def _manifest(file: Path) -> list[dict[str, Any]]:
-    """The raw files that the data were made from."""
-    if not file.is_file():
-        raise LongtailError(f"{file}: no such file, expected the list of sources; `longtail run` makes it")
-    return json.loads(file.read_text(encoding="utf-8"))
 
 
 def _land(folder: Path, out: Path) -> Path:

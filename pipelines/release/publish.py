@@ -1,7 +1,6 @@
-"""Publish a release on the Hugging Face Hub, in an object store or in a folder, each version once and for good.
+"""Publish a release on the Hugging Face Hub, each version once and for good, as a tag of a dataset repository.
 
-On the Hub a version is a tag of a dataset repository; elsewhere it is a folder. Tokens and keys are those of the Hub's
-and the store's own tools, from the environment or their login; none is stored or shown.
+The token is that of the Hub's own tools, from the environment or their login; it is neither stored nor shown.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pipelines import neutral
 from pipelines.errors import LongtailError
@@ -21,24 +20,6 @@ from pipelines.release import contents, private, versions
 
 HUB = "hub:"
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
-
-
-class Target(Protocol):
-    """A place with published versions."""
-
-    where: str  # in words
-
-    def versions(self) -> list[str]: ...
-
-    def sums(self, version: str) -> str:
-        """The text of a version's SHA256SUMS; "" if it has none."""
-
-    def fetch(self, version: str, folder: Path) -> None: ...
-
-    def others(self, version: str, names: set[str]) -> list[str]:
-        """Files that sending a version takes away, because it has none of their names."""
-
-    def send(self, folder: Path, names: list[str], others: list[str]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -56,7 +37,7 @@ class Plan:
         yield from (f"  {'taken away':>13}  {name}" for name in self.others)
 
 
-def plan(target: Target, folder: Path) -> Plan | None:
+def plan(target: Hub, folder: Path) -> Plan | None:
     """What sending the release in `folder` does; None where that version is there with the same bytes.
 
     Raises LongtailError where the folder is not as it was released, or the version is there with other bytes.
@@ -71,10 +52,10 @@ def plan(target: Target, folder: Path) -> Plan | None:
         return None
     names = [*contents.files(folder), contents.SUMS]
     sizes = {name: (folder / name).stat().st_size for name in names}
-    return Plan(folder, sizes, target.others(folder.name, set(names)))
+    return Plan(folder, sizes, target.others(set(names)))
 
 
-def bring_last(target: Target, out: Path) -> None:
+def bring_last(target: Hub, out: Path) -> None:
     """Get the target's highest version into `out`, where it lacks it: the next release is compared with it.
 
     Raises LongtailError where `out` has that version with other bytes.
@@ -94,16 +75,16 @@ def bring_last(target: Target, out: Path) -> None:
 
 
 @contextmanager
-def opened(to: str) -> Iterator[Target]:
-    """The target `to`: hub:OWNER/NAME, a URL that fsspec knows, as s3://bucket/folder, or a folder.
+def opened(to: str) -> Iterator[Hub]:
+    """The dataset repository `to`, hub:OWNER/NAME.
 
     Raises LongtailError, in which no secret is shown, for whatever fails there.
     """
     try:
-        yield Hub(to.removeprefix(HUB)) if to.startswith(HUB) else Store(to)
+        yield Hub(to)
     except LongtailError:
         raise
-    except Exception as error:  # the Hub's library and each kind of store have errors of their own
+    except Exception as error:  # the Hub's library has many errors of its own
         said = " ".join(f"{type(error).__name__}: {error}".split())
         for pattern in private.of_machine(os.environ | _hub_token(), ()).values():
             said = re.sub(pattern, "(secret)", said)
@@ -113,11 +94,12 @@ def opened(to: str) -> Iterator[Target]:
 class Hub:
     """A dataset repository of the Hugging Face Hub, or of the server in HF_ENDPOINT."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, to: str) -> None:
         from huggingface_hub import HfApi
 
-        if not REPOSITORY.fullmatch(name):
-            raise LongtailError(f"--to {HUB}{name}: no dataset repository, expected {HUB}OWNER/NAME")
+        name = to.removeprefix(HUB)
+        if not (to.startswith(HUB) and REPOSITORY.fullmatch(name)):
+            raise LongtailError(f"--to {to}: no dataset repository, expected {HUB}OWNER/NAME")
         self.api = HfApi(endpoint=os.environ.get("HF_ENDPOINT"), library_name="longtail")
         self.of = {"repo_id": name, "repo_type": "dataset"}
         self.where = f"the dataset {name} at {self.api.endpoint}"
@@ -127,21 +109,22 @@ class Hub:
         return [tag.name for tag in refs.tags if versions.VERSION.fullmatch(tag.name)] if refs else []
 
     def sums(self, version: str) -> str:
+        """The text of a version's SHA256SUMS; "" if it has none."""
         from huggingface_hub.errors import EntryNotFoundError
 
         try:
-            return Path(self.api.hf_hub_download(**self.of, filename=contents.SUMS, revision=version)).read_text(
-                "utf-8"
-            )
+            file = self.api.hf_hub_download(**self.of, filename=contents.SUMS, revision=version)
         except EntryNotFoundError:
             return ""
+        return Path(file).read_text(encoding="utf-8")
 
     def fetch(self, version: str, folder: Path) -> None:
         self.api.snapshot_download(**self.of, revision=version, local_dir=folder)
         shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's own, and the Hub's file of settings
         (folder / ".gitattributes").unlink(missing_ok=True)
 
-    def others(self, version: str, names: set[str]) -> list[str]:
+    def others(self, names: set[str]) -> list[str]:
+        """Files that sending a version takes away, because it has none of their names."""
         there = self.api.list_repo_files(**self.of) if self._refs() else []
         return sorted({*there} - names - {".gitattributes"})
 
@@ -165,45 +148,6 @@ class Hub:
             return self.api.list_repo_refs(**self.of)
         except RepositoryNotFoundError:
             return None
-
-
-class Store:
-    """A folder, here or in an object store, with a folder for each version. SHA256SUMS comes last: then it is whole."""
-
-    def __init__(self, url: str) -> None:
-        import fsspec
-
-        self.system, self.root = fsspec.url_to_fs(url)
-        self.where = url
-
-    def versions(self) -> list[str]:
-        self.system.invalidate_cache()
-        found = self.system.glob(f"{self.root}/*/{contents.SUMS}")
-        names = [str(path).split("/")[-2] for path in found]
-        return [name for name in names if versions.VERSION.fullmatch(name)]
-
-    def sums(self, version: str) -> str:
-        return self.system.cat_file(f"{self.root}/{version}/{contents.SUMS}").decode()
-
-    def fetch(self, version: str, folder: Path) -> None:
-        for name in self._files(version):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            self.system.get_file(f"{self.root}/{version}/{name}", str(folder / name))
-
-    def others(self, version: str, names: set[str]) -> list[str]:
-        return sorted({*self._files(version)} - names)
-
-    def send(self, folder: Path, names: list[str], others: list[str]) -> None:
-        there = f"{self.root}/{folder.name}"
-        for name in names:
-            self.system.makedirs(f"{there}/{name}".rpartition("/")[0], exist_ok=True)
-            self.system.put_file(str(folder / name), f"{there}/{name}")
-        for name in others:
-            self.system.rm_file(f"{there}/{name}")
-
-    def _files(self, version: str) -> list[str]:
-        there = f"{self.root}/{version}"
-        return [path.removeprefix(f"{there}/") for path in self.system.find(there)] if self.system.exists(there) else []
 
 
 def _hub_token() -> dict[str, str]:

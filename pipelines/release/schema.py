@@ -48,13 +48,10 @@ class Schema(msgspec.Struct):
 
 def current(language: Language = ENGLISH) -> Schema:
     """The schema of a release that is made now, with questions in a language."""
-    tables = {
-        table.name: Table(
-            table.key,
-            [Column(name, kind, name in NULLABLE[table.name]) for name, (kind, _) in table.columns.items()],
-        )
-        for table in contents.TABLES
-    }
+    tables = {}
+    for table in contents.TABLES:
+        columns = [Column(name, kind, name in NULLABLE[table.name]) for name, (kind, _) in table.columns.items()]
+        tables[table.name] = Table(table.key, columns)
     relations = RELATIONS if language == ENGLISH else read_relations(language=language)
     return Schema(tables, {pid: Relation(relation.name, relation.template) for pid, relation in relations.items()})
 

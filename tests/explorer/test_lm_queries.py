@@ -35,8 +35,8 @@ def test_a_document_alone_saves_its_own_bits_and_empty_places_are_no_documents(s
     table = pq.read_table(scored.data / "logprobs/pile/tiny/logprobs.parquet").to_pylist()
     log_probs = {row["doc_id"]: np.array(row["log_probs"]) for row in table if row["query_id"] == "q1"}
     saved = (log_probs["d0"] - log_probs[""]) / math.log(2)
-    assert (document.id, document.text) == ("d0", "The </script> Oslo the in")
-    assert (document.saved, document.weight) == pytest.approx((saved.sum(), 1))
+    assert (document["id"], document["text"]) == ("d0", "The </script> Oslo the in")
+    assert (document["saved"], document["weight"]) == pytest.approx((saved.sum(), 1))
     assert [token.by_document[0] for token in text.tokens] == pytest.approx(saved)
 
 

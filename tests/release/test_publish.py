@@ -1,14 +1,12 @@
-"""A release is published on the Hub, in a store and in a folder: whole, once and for good, and no token is shown."""
+"""A release is published on the Hub: whole, once and for good, and no token is shown."""
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import fsspec
 import played_hub
 import pytest
 from releases import files_of
@@ -23,16 +21,12 @@ pytestmark = pytest.mark.usefixtures("workplace")
 class Place:
     to: str
     where: str
-    hub: played_hub.Hub | None = None
+    hub: played_hub.Hub
 
     def files(self, version: str) -> dict[str, bytes]:
         """What another program finds there of a version."""
-        if self.hub:
-            found = self.hub.files("ada/popqa", version) or {}
-            return {name: body for name, body in found.items() if name != ".gitattributes"}
-        system, root = fsspec.url_to_fs(self.to, use_listings_cache=False)
-        names = [path.removeprefix(f"{root}/{version}/") for path in system.find(f"{root}/{version}")]
-        return {name: system.cat_file(f"{root}/{version}/{name}") for name in sorted(names)}
+        found = self.hub.files("ada/popqa", version) or {}
+        return {name: body for name, body in found.items() if name != ".gitattributes"}
 
 
 @pytest.fixture
@@ -45,28 +39,6 @@ def hub(monkeypatch, tmp_path) -> Iterator[Place]:
         yield Place("hub:ada/popqa", f"the dataset ada/popqa at {server.address}", server)
 
 
-@pytest.fixture
-def s3(monkeypatch, tmp_path) -> Iterator[Place]:
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://{}:{}".format(*server.get_host_and_port()))
-    access = {"ACCESS_KEY_ID": "a", "SECRET_ACCESS_KEY": "a secret of S3", "DEFAULT_REGION": "us-east-1"}
-    for name, value in access.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    fsspec.get_filesystem_class("s3").clear_instance_cache()  # they hold the environment of their time
-    bucket = "b" + hashlib.md5(str(tmp_path).encode()).hexdigest()
-    fsspec.filesystem("s3").mkdir(bucket)
-    yield Place(f"s3://{bucket}/popqa", f"s3://{bucket}/popqa")
-    server.stop()
-
-
-@pytest.fixture
-def folder(tmp_path) -> Place:
-    return Place(str(tmp_path / "there"), str(tmp_path / "there"))
-
-
 def send(to: str, folder: Path) -> list[str] | None:
     """Send a release; what the plan said, None where it is there."""
     with publish.opened(to) as target:
@@ -76,25 +48,19 @@ def send(to: str, folder: Path) -> list[str] | None:
         return plan and list(plan.lines(target.where))
 
 
-@pytest.mark.parametrize("kind", ["hub", "s3", "folder"])
-def test_each_version_is_sent_whole_and_stays_as_it_was(kind, request, made, monkeypatch):
+def test_each_version_is_sent_whole_and_stays_as_it_was(hub, made, monkeypatch):
     """Planning sends nothing, and what was cut short is no version and is sent again."""
-    place, newest = request.getfixturevalue(kind), made / "1.1.0"
+    place, newest = hub, made / "1.1.0"
     files = files_of(newest)
     with publish.opened(place.to) as target, monkeypatch.context() as patch:
         plan = publish.plan(target, newest)
         assert (target.versions(), place.files("1.1.0")) == ([], {})
-        assert not place.hub or {method for method, _ in place.hub.requests} == {"GET"}
-        owner, cut, at = (target.api, "create_tag", 1) if place.hub else (target.system, "put_file", 5)
-        real, calls = getattr(owner, cut), []
+        assert {method for method, _ in place.hub.requests} == {"GET"}
 
         def fail(*args, **words):
-            calls.append(args)
-            if len(calls) == at:
-                raise OSError("the line is cut")
-            return real(*args, **words)
+            raise OSError("the line is cut")
 
-        patch.setattr(owner, cut, fail)
+        patch.setattr(target.api, "create_tag", fail)
         with pytest.raises(OSError, match="the line is cut"):
             target.send(plan.folder, [*plan.files], plan.others)
         assert target.versions() == []
@@ -111,12 +77,11 @@ def test_each_version_is_sent_whole_and_stays_as_it_was(kind, request, made, mon
     assert place.files("1.1.0") == files
     with publish.opened(place.to) as target:
         assert target.versions() == ["1.1.0", "1.2.0"]
-    assert not place.hub or place.hub.messages[-1] == "1.2.0"
+    assert place.hub.messages[-1] == "1.2.0"
 
 
-@pytest.mark.parametrize("kind", ["hub", "folder"])
-def test_other_bytes_are_refused_and_the_last_version_is_brought_here(kind, request, made):
-    place, newest, out = request.getfixturevalue(kind), made / "1.1.0", Path("here").resolve()
+def test_other_bytes_are_refused_and_the_last_version_is_brought_here(hub, made):
+    place, newest, out = hub, made / "1.1.0", Path("here").resolve()
     send(place.to, newest)
     other = Path(shutil.copytree(made / "1.0.0", "1.1.0"))
     with pytest.raises(LongtailError, match=r"^1\.1\.0: .* has another 1\.1\.0, expected the same bytes"):
@@ -153,7 +118,7 @@ def test_a_place_that_is_none_is_named():
     for to, why in (
         ("hub:popqa", "no dataset repository, expected hub:OWNER/NAME"),
         ("hub:https://example.org/a", "no dataset repository"),
-        ("nosuch://place", "ValueError: Protocol not known: nosuch"),
+        ("s3://bucket/a", "no dataset repository"),
     ):
         with pytest.raises(LongtailError, match=f"^--to {to}: {why}"), publish.opened(to):
             pass
