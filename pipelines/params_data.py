@@ -92,7 +92,6 @@ class PopQA(Section):
 
 class C4(Section):
     sample_mb: PositiveInt  # megabytes of C4's text that names are counted in, drawn by hash
-    match: Literal["all", "longest"]  # names that count: all, as in the paper, or none inside a longer one ("York")
 
 
 class Tokenizer(Section):

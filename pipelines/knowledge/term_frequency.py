@@ -2,7 +2,6 @@
 
 Writes data/knowledge/term_frequency/{term_frequency,rejects}.parquet. If not all names fit into memory at once, the
 sample is read in several passes, each for a share of the subjects. The passes are mapped over `compute.workers`.
-With `c4.match: longest` a name does not count inside a longer name of any subject, so one pass needs all names.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import duckdb
 import pyarrow as pa
 
 from pipelines import code, database, pool, shards, stage
-from pipelines.errors import LongtailError
 from pipelines.relations import RELATIONS
 from pipelines.sources import c4, mentions
 from pipelines.sources.rejects import Rejects
@@ -39,29 +37,23 @@ def build_term_frequency(
 ) -> dict[str, int]:
     """Write the stage's folder `out` for the subjects of `relations` in the tables of `wikidata`; return counts.
 
-    Without subjects the texts are not read. Raises LongtailError on damaged texts, or where longest names need more
-    than `ingest.memory_gb`.
+    Without subjects the texts are not read. Raises LongtailError on damaged texts.
     """
-    ingest, compute, longest = params.ingest, params.compute, params.c4.match == "longest"
+    ingest, compute = params.ingest, params.compute
     files = visible_files(texts)
     rejects = Rejects(ingest.max_reject_share)
     with database.connect(ingest.memory_gb, compute.threads) as db:
         _load_names(db, wikidata, relations)
         subjects, names = database.row(db, "SELECT count(DISTINCT qid), count(DISTINCT name) FROM names")
-    if longest and names > ingest.memory_gb * NAMES_PER_GB:
-        raise LongtailError(
-            f"c4.match: longest needs {names:,} names in memory at once, about {names / NAMES_PER_GB:.1f} GB, and "
-            f"ingest.memory_gb is {ingest.memory_gb}; raise it, or set c4.match: all"
-        )
     sample = c4.draw_c4_sample(files if names else (), params.c4.sample_mb, params.seed, rejects)
     rejects.check()
-    passes = 1 if longest else max(1, ceil(names * compute.workers / (ingest.memory_gb * NAMES_PER_GB)))
+    passes = max(1, ceil(names * compute.workers / (ingest.memory_gb * NAMES_PER_GB)))
     workers = min(compute.workers, passes)
     tables = [wikidata / "entities.parquet", wikidata / "claims.parquet"]
     key = shards.key_of(
-        code.fingerprint("pipelines.knowledge.term_frequency"), sample, longest, passes, sorted(relations), *tables
+        code.fingerprint("pipelines.knowledge.term_frequency"), sample, passes, sorted(relations), *tables
     )
-    count = partial(_count, wikidata, files, sorted(relations), sample, longest, ingest.memory_gb / workers)
+    count = partial(_count, wikidata, files, sorted(relations), sample, ingest.memory_gb / workers)
     shares = [f"qid % {passes} = {remainder}" for remainder in range(passes)]
     with pool.processes(compute, passes) as executor:
         parts = shards.map_shards("term_frequency", key, count, shares, executor)
@@ -98,7 +90,6 @@ def _count(
     files: list[Path],
     relations: list[str],
     sample: c4.Sample,
-    longest: bool,
     memory_gb: float,
     share: str,
     path: Path,
@@ -107,7 +98,7 @@ def _count(
     with database.connect(memory_gb / 2, 1) as db:
         _load_names(db, wikidata, relations, share)
         names = database.read(db, "SELECT DISTINCT name FROM names ORDER BY name")
-        found = mentions.frequencies(names["name"].to_pylist(), c4.read_c4_sample(files, sample), longest=longest)
+        found = mentions.frequencies(names["name"].to_pylist(), c4.read_c4_sample(files, sample))
         db.register("counted", names.append_column("n", pa.array(found)))
         database.write(
             db,

@@ -20,12 +20,10 @@ class Names:
     """Names to look for. Needs about 0.5 kB of memory for each.
 
     The edges of words are marked in names and texts, so that the search finds whole words only; matches within words
-    ("A" in "And") would be ten times as many. Overlapping names count too ("York" in "New York"), as in the paper. With
-    `longest` a name that stands inside a longer one of the names does not count there.
+    ("A" in "And") would be ten times as many. Overlapping names count too ("York" in "New York"), as in the paper.
     """
 
-    def __init__(self, names: Sequence[str], *, longest: bool = False) -> None:
-        self._longest = longest
+    def __init__(self, names: Sequence[str]) -> None:
         self._automaton = ahocorasick_rs.BytesAhoCorasick(_marked(names)) if names else None
 
     def find(self, texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -38,27 +36,15 @@ class Names:
             marked = _marked(batch)
             joined = b"\n".join(marked)  # no match spans two texts
             found = self._automaton.find_matches_as_indexes(joined, overlapping=True)
-            names, begin, end = np.array(found, np.int64).reshape(-1, 3).T
-            if self._longest:
-                kept = ~inside(begin, end)
-                names, begin = names[kept], begin[kept]
+            names, begin, _ = np.array(found, np.int64).reshape(-1, 3).T
             yield first + np.searchsorted(np.cumsum([len(text) + 1 for text in marked]), begin, "right"), names
             first += len(batch)
 
 
-def inside(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Whether each span, bytes `begin` to `end`, lies inside a longer one of the spans: (spans,) bool."""
-    order = np.lexsort((-end, begin))
-    ends = end[order]
-    within = np.zeros(len(order), bool)
-    within[order[1:]] = np.maximum.accumulate(ends)[:-1] >= ends[1:]  # of the spans that begin before or there
-    return within
-
-
-def frequencies(names: Sequence[str], texts: Iterable[str], *, longest: bool = False) -> np.ndarray:
+def frequencies(names: Sequence[str], texts: Iterable[str]) -> np.ndarray:
     """How often each name occurs in the texts, which are read once: (names,) int64."""
     counts = np.zeros(len(names), np.int64)
-    for _, found in Names(names, longest=longest).find(texts):
+    for _, found in Names(names).find(texts):
         counts += np.bincount(found, minlength=len(names))
     return counts
 

@@ -1,7 +1,7 @@
 """Stage `exposure`: in how many documents of a text each question's subject and answer occur, alone and together.
 
 What a language model could have learnt from that text: an answer's accuracy grows with the documents that have both
-(Kandpal et al., 2023). Names count as whole words, exactly as written, by `c4.match`. All files at hand are read once
+(Kandpal et al., 2023). Names count as whole words, exactly as written. All files at hand are read once
 and all names are looked for at once, in parts that are mapped over `compute.workers`. Of a dump of Wikipedia the same
 pass counts the articles that link to the subject's (see `wikilinks`).
 Writes data/exposure/<text>/<question set>.parquet and rejects.parquet.
@@ -77,7 +77,7 @@ class Counts:
             yield text
 
 
-def load(files: Sequence[Path], longest: bool) -> NamesAsked:
+def load(files: Sequence[Path]) -> NamesAsked:
     """The questions of these question sets' tables: their subjects by all names at hand, answers by any right one."""
     with database.connect(1.0, 1) as db:
         rows = []
@@ -114,7 +114,7 @@ def load(files: Sequence[Path], longest: bool) -> NamesAsked:
         (n_sets,) = database.row(db, "SELECT count(*) FROM sets")
     subject = asked["subject"]
     return NamesAsked(
-        *(asked["question_id"], asked["file"], subject, asked["answer"], Names(names, longest=longest)),
+        *(asked["question_id"], asked["file"], subject, asked["answer"], Names(names)),
         Ragged(members["set"], _bounds(members["number"], len(names))),
         Ragged(np.argsort(subject, kind="stable"), _bounds(subject, n_sets)),
         n_sets,
@@ -132,12 +132,12 @@ def _distinct(values: np.ndarray) -> np.ndarray:
     return values[np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]]
 
 
-_loaded = lru_cache(maxsize=1)(lambda key, files, longest: load(files, longest))  # a process has many parts
+_loaded = lru_cache(maxsize=1)(lambda key, files: load(files))  # a process has many parts
 
 
-def count_part(name: str, key: str, files: tuple[Path, ...], longest: bool, media: str, part: Part, out: Path) -> None:
+def count_part(name: str, key: str, files: tuple[Path, ...], media: str, part: Part, out: Path) -> None:
     """Count in the documents of one part of a text's file; write what was counted to the folder `out`."""
-    asked, rejects = _loaded(key, files, longest), Rejects(1.0)  # bad rows are judged over all parts
+    asked, rejects = _loaded(key, files), Rejects(1.0)  # bad rows are judged over all parts
     counts = Counts(asked)
     out.mkdir()
     with closing(Links(out / LINKS)) if catalogue.DATASETS[name].links else nullcontext() as links:
@@ -172,18 +172,18 @@ def count_exposure(
     entities: Path = subject_articles.ENTITIES,
 ) -> dict[str, int]:
     """Write the folder `out`/<name> for the text `name`; return counts. Raises LongtailError on damaged files."""
-    ingest, longest = params.ingest, params.c4.match == "longest"
+    ingest = params.ingest
     files = tuple(questions / dataset / f"{dataset}.parquet" for dataset in params.parts.answered)
     sources = source_files(raw / name)
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sources]
     running = code.fingerprint("pipelines.studies.exposure")
     media = language.read(params.language).media
-    key = shards.key_of(running, catalogue.facts(name), name, longest, media, stats, *files)
+    key = shards.key_of(running, catalogue.facts(name), name, media, stats, *files)
     pieces = [part for file in sources for part in wikipedia_parts(file, STREAMS)]
-    work = partial(count_part, name, key, files, longest, media)
+    work = partial(count_part, name, key, files, media)
     with pool.processes(params.compute, len(pieces)) as executor:
         done = shards.map_shards(f"exposure-{name}", key, work, pieces, executor)
-    asked, rejects = load(files, longest), Rejects(ingest.max_reject_share)
+    asked, rejects = load(files), Rejects(ingest.max_reject_share)
     total = np.zeros(2 + asked.n_sets + len(asked.ids), np.int64)
     for folder in done:
         total += np.load(folder / "sums.npy")

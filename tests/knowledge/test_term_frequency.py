@@ -42,8 +42,8 @@ def write_tables(entities=WORLD, claims=CLAIMED, lines=LINES) -> None:
         (c4 / f"{number}.json.gz").write_bytes(gzip.compress(f'{{"text": {line}}}'.encode(), mtime=0))
 
 
-def build(relations=("P19", "P106"), match: str = "all", **compute):
-    settings = chosen(c4=params.C4(sample_mb=1, match=match), **compute)
+def build(relations=("P19", "P106"), **compute):
+    settings = chosen(c4=params.C4(sample_mb=1), **compute)
     counts = term_frequency.build_term_frequency(settings, Path("wikidata"), Path("c4"), OUT.parent, relations)
     return {row["qid"]: row["term_frequency"] for row in pq.read_table(OUT).to_pylist()}, counts
 
@@ -60,14 +60,6 @@ def test_mentions_of_label_and_aliases_add_up():
     write_tables(entities=(), claims=(), lines=("broken",))
     found, counts = build()
     assert (found, counts["subjects"], counts["sample_texts"]) == ({}, 0, 0)
-
-
-def test_the_longest_name_alone_counts_where_asked_for_in_one_pass(monkeypatch):
-    monkeypatch.setattr(term_frequency, "NAMES_PER_GB", 3)
-    with pytest.raises(LongtailError, match=r"longest needs 4 names .*memory_gb is 1\.0; raise it"):
-        build(workers=2, match="longest")
-    monkeypatch.setattr(term_frequency, "NAMES_PER_GB", 4)
-    assert build(match="longest")[0] == {10: 2, 11: 2, 13: 0, 15: 1}  # "Ada" in "Ada L." is none
 
 
 @pytest.mark.parametrize("workers", [1, 2])

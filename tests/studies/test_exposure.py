@@ -48,10 +48,10 @@ def texts_of_c4(folder: Path, files: int = 2) -> None:
         (folder / f"raw/c4/{i}.json.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
 
 
-def count(folder: Path, name="c4", answered=ANSWERED, workers=1, match="all", above=None):
+def count(folder: Path, name="c4", answered=ANSWERED, workers=1, above=None):
     settings = SimpleNamespace(
         language="en",
-        c4=params.C4(sample_mb=1, match=match),
+        c4=params.C4(sample_mb=1),
         ingest=params.Ingest(max_reject_share=0.5, memory_gb=1.0, record_mb=64.0),
         compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
         parts=SimpleNamespace(answered=list(answered)),
@@ -84,14 +84,6 @@ def test_documents_with_the_subject_the_answer_and_both_are_counted_once_each_wh
     [row] = pq.read_table(tmp_path / "out/c4/rejects.parquet").to_pylist()
     assert (row["file"], row["row"]) == ("1.json.gz", 1)
     assert list(Path(".longtail/shards").glob("*")) == []
-
-
-def test_a_name_inside_a_longer_one_does_not_count_where_the_longest_match(tmp_path):
-    question_sets(tmp_path, entityquestions=[("P19-1", "Ada L.", ["York"]), ("P19-2", "Ada", ["New York"])])
-    texts_of_c4(tmp_path)
-    for match, york, new_york in (("all", (1, 1, 1), (2, 1, 1)), ("longest", (1, 0, 0), (1, 1, 0))):
-        found, _ = count(tmp_path, match=match)
-        assert (found["P19-1"], found["P19-2"]) == (york, new_york)
 
 
 def write_pages(folder: Path, pages: list[tuple[str, str]], number: int = 0) -> None:
