@@ -196,7 +196,7 @@ def _given(
 
 
 def _imported(data: Path) -> Iterator[tuple[Questions, list[Answered]]]:
-    """Each question set of the project, by month, with the answers that were imported for it."""
+    """Each question set of the project with the answers that were imported for it."""
     from pipelines.answering.answer_files import imports
     from pipelines.answering.answers_elsewhere import read_answers
     from pipelines.questions.question_tables import read_question_table
@@ -211,7 +211,7 @@ def _imported(data: Path) -> Iterator[tuple[Questions, list[Answered]]]:
     for name, files in sets.items():
         if len(files) > 1:
             asked = read_question_table(data / "questions" / name / f"{name}.parquet")
-            yield from ((part, read_answers(files, part, texts=True)) for part in asked.by_month().values())
+            yield asked, read_answers(files, asked, texts=True)
 
 
 def _questions(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ class Questions:
     subjects: np.ndarray  # str: questions of one subject belong together
     signal: np.ndarray  # float64, NaN if not known
     columns: dict[str, str]  # role -> the column's name
-    months: np.ndarray  # str: of the page views; "" where the table does not say it
+    month: str | None  # of the page views, or the first and the last one; None if the table does not say it
     answers_note: str = ""  # how answer cells were read that may hold several answers in one text
 
     @property
@@ -68,29 +68,6 @@ class Questions:
         """What the signal is, in words."""
         column = self.columns["signal"]
         return VIEWS if column in ("s_pop", "popularity") and self.month else column
-
-    @property
-    def month(self) -> str | None:
-        """The month of the page views, or the first and the last one; None if the table does not say it."""
-        months = sorted({str(month) for month in np.unique(self.months)} - {""})
-        return f"{months[0]} to {months[-1]}" if len(months) > 1 else next(iter(months), None)
-
-    def by_month(self) -> dict[str, Questions]:
-        """Month -> its questions."""
-        return {str(month): self._take(np.flatnonzero(self.months == month)) for month in np.unique(self.months)}
-
-    def _take(self, rows: np.ndarray) -> Questions:
-        def taken(values: Sequence) -> list:
-            return [values[row] for row in rows]
-
-        asked = Asked(
-            taken(self.asked.questions),
-            taken(self.asked.answers),
-            {name: taken(values) for name, values in self.asked.ids.items()},
-            {name: taken(values) for name, values in self.asked.columns.items()},
-        )
-        arrays = {name: getattr(self, name)[rows] for name in ("groups", "subjects", "signal", "months")}
-        return replace(self, asked=asked, ids=taken(self.ids), **arrays)
 
     def described(self) -> list[str]:
         """What the table is, in lines."""
@@ -132,7 +109,7 @@ def read_question_table(
         role: list(map(as_text, cells[columns[role]])) for role in ("question", *LACKING, "month") if role in columns
     }
     n, marked = len(next(iter(cells.values()))), Counter()
-    answers = [gold_answers(cell, separator, marked) for cell in cells.get(columns.get("answers", ""), [None] * n)]
+    answers = [gold_answers(cell, separator, marked) for cell in cells.pop(columns.get("answers", ""), [None] * n)]
     signal = _numbers(path, columns["signal"], cells[columns["signal"]]) if "signal" in columns else []
     if "signal" in needed and not any(map(math.isfinite, signal)):
         raise LongtailError(
@@ -148,6 +125,7 @@ def read_question_table(
     groups = {text: BY_NAME.get(text, text) or NO_GROUP for text in set(texts.get("group", [EVERYTHING]))}
     subjects = [subject or id_ for subject, id_ in zip(texts.get("subject", ids), ids, strict=True)]
     joined_by = {name: cells[name] for name in dict.fromkeys(("question_id", "id", columns.get("id"))) if name in cells}
+    months = sorted({*texts.get("month", [_published_month(columns, cells)])} - {""})
     telling = {name: list(map(as_text, cells[name])) for name in TELLING if name in cells}
     return Questions(
         name=path.name,
@@ -159,7 +137,7 @@ def read_question_table(
         subjects=np.array(subjects, dtype=object),
         signal=np.array(signal),
         columns={role: name for role, name in columns.items() if role != "month"},
-        months=np.array(texts.get("month") or [_published_month(columns, cells)] * n, dtype=object),
+        month=f"{months[0]} to {months[-1]}" if len(months) > 1 else next(iter(months), None),
         answers_note=_answers_note(path, separator, marked, n),
     )
 

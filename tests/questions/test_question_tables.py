@@ -56,17 +56,12 @@ def test_a_separator_splits_texts_and_no_lists():
         assert asked.described()[-1].startswith(f"{count + 1} of 2 cells of answers hold '|', and each is read as one")
 
 
-def test_a_release_has_its_months_and_questions_of_each():
-    of_month = ["2021-10", "2025-10", "2021-10", "2025-10", "2021-10"]
-    own = [{"question_id": f"Q{i}-P50-Q1", "s_uri": f"u{i}", "month": month} for i, month in enumerate(of_month)]
+def test_a_release_has_its_ids_and_months():
+    own = [{"question_id": f"Q{i}-P50-Q1", "month": month} for i, month in enumerate(["2025-10", "2021-10", "2025-10"])]
     pq.write_table(pa.Table.from_pylist([ROW | columns for columns in own]), "popqa.parquet")
     asked = question_tables.read_question_table(Path("popqa.parquet"))
-    assert (asked.ids[0], asked.month) == ("Q0-P50-Q1", "2021-10 to 2025-10")
-    parts = asked.by_month()
-    ids = {"2021-10": [f"Q{i}-P50-Q1" for i in (0, 2, 4)], "2025-10": [f"Q{i}-P50-Q1" for i in (1, 3)]}
-    assert {month: part.ids for month, part in parts.items()} == ids
-    assert list(parts["2025-10"].asked.columns["s_uri"]) == ["u1", "u3"]
-    assert parts["2025-10"].asked.ids["question_id"] == ids["2025-10"]
+    assert (asked.ids, asked.month) == ([f"Q{i}-P50-Q1" for i in range(3)], "2021-10 to 2025-10")
+    assert list(asked.asked.ids) == ["question_id", "id"]
 
 
 def test_a_table_keeps_its_order_and_names_the_row_without_a_number():
