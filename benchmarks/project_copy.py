@@ -17,7 +17,7 @@ def clone(folder: Path, profile: str, **changes: object) -> Path:
     if not folder.is_dir():
         subprocess.run(["git", "clone", "-q", str(ROOT), str(folder)], check=True)
         (folder / ".venv").symlink_to((ROOT / ".venv").resolve())
-        subprocess.run([*RUN[:-1], "profile", profile], cwd=folder, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*RUN[:-1], "init", "--profile", profile], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     set_params(folder, **changes)
     return folder
 

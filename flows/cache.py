@@ -1,4 +1,4 @@
-"""`longtail cache`: what is kept of servers' answers, and how to drop those that are wrong.
+"""`longtail status cache`: what is kept of servers' answers, and how to drop those that are wrong.
 
 Language-model servers' answers are kept for good, Wikimedia's until the stage that asked has its output.
 """
@@ -67,7 +67,7 @@ def cache(
     if action is None:
         return
     if server is prompt is before is since is None:
-        raise LongtailError("longtail cache drop: expected --server, --prompt, --before or --since")
+        raise LongtailError("longtail status cache drop: expected --server, --prompt, --before or --since")
     if not yes:
         print(f"{len(everything):,} answers would be dropped; --yes drops them")
         return

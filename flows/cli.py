@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pkgutil
 import sys
 from pathlib import Path
 
+import click
 import typer
 
 from flows import anywhere, cache, exchange, imports, results, running, terminal
 from pipelines import all_studies, disks
 from pipelines.errors import LongtailError
 
+OF_STUDIES = tuple(pkgutil.resolve_name(command) for command in all_studies.study_commands())
+GROUPS = {  # what one wants -> the commands for it
+    "Run": (running.run, running.schedule, running.plan, running.init),
+    "Look": (running.status, results.report, results.explore, results.reproduce, *OF_STUDIES),
+    "Ask": (results.search, results.ask),
+    "Your own files": (anywhere.thresholds, anywhere.decide, anywhere.compare, imports.imports),
+    "Publish": (exchange.release,),
+}
+BELOW = {running.status: cache.cache, exchange.release: exchange.diff}  # command -> the command below it
+ANYWHERE = {"thresholds", "decide", "compare", *(command.__name__ for command in OF_STUDIES)}  # need no project
+
+
+class Grouped(typer.core.TyperGroup):
+    """Lists the commands by what one wants."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, commands in GROUPS.items():
+            names = [command.__name__ for command in commands]
+            with formatter.section(title):
+                formatter.write_dl([(name, self.commands[name].get_short_help_str(80)) for name in names])
+
+
 app = typer.Typer(
+    cls=Grouped,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -21,20 +46,13 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="From raw Wikidata, Wikipedia and Pile dumps to PopQA, a tuned retriever, and a rule for when to retrieve.",
 )
-for command in (running.run, running.schedule, running.status, running.verify, running.profile, running.init):
-    app.command()(command)
-for command in (running.plan, results.search, results.ask, results.attribute):
-    app.command()(command)
-for command in (results.explore, results.report, results.reproduce):
-    app.command()(command)
-for command in (exchange.diff, exchange.release, imports.import_answers, imports.imports, cache.cache, running.ui):
-    app.command()(command)
-for command in (anywhere.thresholds, anywhere.decide, anywhere.compare):
-    app.command()(command)
-of_studies = [pkgutil.resolve_name(command) for command in all_studies.study_commands()]
-for command in of_studies:
-    app.command()(command)
-ANYWHERE = {"thresholds", "decide", "compare"} | {command.__name__ for command in of_studies}  # they need no project
+for command in itertools.chain(*GROUPS.values()):
+    if command in BELOW:
+        group = typer.Typer(callback=command, invoke_without_command=True, rich_markup_mode=None)
+        group.command()(BELOW[command])
+        app.add_typer(group, name=command.__name__)
+    else:
+        app.command()(command)
 
 
 def _go_to_root(needed: bool) -> None:

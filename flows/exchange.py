@@ -31,6 +31,7 @@ def diff(
 
 
 def release(
+    context: typer.Context,
     version: Annotated[
         str | None, typer.Option(help="Such as 2.0.0, in place of the one that the changes call for.")
     ] = None,
@@ -45,6 +46,8 @@ def release(
     """Write a release, publish or check one. PopQA with card, licences, citation, provenance and checksums."""
     from flows import landing
 
+    if context.invoked_subcommand:
+        return
     if check:
         terminal.show(landing.check((terminal.CALLED_FROM / check).resolve()))
         return

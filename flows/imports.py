@@ -1,4 +1,4 @@
-"""`longtail import-answers` and `longtail imports`: bring in answers made elsewhere, list them, remove them."""
+"""`longtail imports`: bring in answers made elsewhere, list them, remove them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,33 @@ Kind = StrEnum("Kind", list(methods.KINDS))
 DATA = Path("data")
 
 
-def import_answers(
-    file: Annotated[Path, typer.Argument(help="A table, JSON, JSON lines or Parquet; published systems' results too.")],
-    dataset: Annotated[QuestionSet, typer.Option(help="Whose questions they answer.")],
-    lm: Annotated[str, typer.Option(help="A name for the model that made them, such as Qwen2.5-7B.")],
-    method: Annotated[str, typer.Option(help="A name for how it answered, such as closed_book, bm25 or web-search.")],
+def imports(
+    file: Annotated[
+        Path | None, typer.Argument(help="A table, JSON, JSON lines or Parquet; published systems' results too.")
+    ] = None,
+    dataset: Annotated[QuestionSet | None, typer.Option(help="Whose questions they answer.")] = None,
+    lm: Annotated[str, typer.Option(help="A name for the model that made them, such as Qwen2.5-7B.")] = "",
+    method: Annotated[str, typer.Option(help="A name for how it answered: closed_book, bm25 or web-search, say.")] = "",
     kind: Annotated[Kind | None, typer.Option(help="What the method is, where its name does not tell.")] = None,
     answer_pattern: Annotated[
         str,
         typer.Option(help="Cuts the answer out of a text, such as '<answer>(.*?)</answer>': the group's last match."),
     ] = "",
     partial: Annotated[bool, typer.Option("--partial", help="Take the answers whose question both have.")] = False,
+    remove: Annotated[Path | None, typer.Option(help="Remove this import, as MODEL/METHOD or its file.")] = None,
 ) -> None:
-    """Bring in answers that were made elsewhere. Thresholds are then tuned for a model that can't run here."""
+    """Bring in answers that were made elsewhere; without a file, list them. Says which no stage uses.
+
+    Thresholds are then tuned for a model that can't run here.
+    """
+    if file is None:
+        _list_or_remove(remove)
+        return
     from pipelines.answering import import_answers
 
     path = (terminal.CALLED_FROM / file).resolve()
+    if not (dataset and lm and method):
+        raise LongtailError(f"imports {file}: expected --dataset, --lm and --method with it, which say whose answers")
     if not path.is_file():
         raise LongtailError(f"{path}: no such file, expected predictions: a table, JSON, JSON lines or Parquet")
     called = import_answers.Import(dataset.value, lm, method, kind.value if kind else "")
@@ -42,10 +53,8 @@ def import_answers(
         terminal.show(line)
 
 
-def imports(
-    remove: Annotated[Path | None, typer.Option(help="Remove this import, as MODEL/METHOD or its file.")] = None,
-) -> None:
-    """List imported answers, or remove one. Says which no stage uses."""
+def _list_or_remove(remove: Path | None) -> None:
+    """List imported answers, or remove one."""
     from pipelines import parquet
     from pipelines.answering import answer_files
 
@@ -73,4 +82,4 @@ def imports(
         for sentence in answer_files.left_out(dataset, *of_run):
             terminal.show(terminal.as_called(sentence))
     if not files:
-        terminal.show(terminal.as_called("no imports; `longtail import-answers` brings answers in"))
+        terminal.show(terminal.as_called("no imports; `longtail imports FILE` brings answers in"))

@@ -40,7 +40,7 @@ class Choices:
         """What to run next."""
         if self.uses_lms or not self.parts["answered"]:
             return [f"longtail plan --profile {name}", f"longtail run --profile {name}"]
-        imported = f"longtail import-answers FILE --dataset {self.parts['answered'][0]} --lm NAME --method METHOD"
+        imported = f"longtail imports FILE --dataset {self.parts['answered'][0]} --lm NAME --method METHOD"
         return [
             f"longtail run popqa --profile {name}",
             f"{imported}   # closed_book, and one with retrieval",

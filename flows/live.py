@@ -1,4 +1,4 @@
-"""The live table of `longtail run` on a terminal: what runs and how far it is, what failed, how much is left.
+"""What each stage of the run at hand does now, and the live table of that which `longtail run` shows on a terminal.
 
 Above the table a line stays for each stage that has ended, and for each warning. All that stages say is in
 .longtail/logs. Where there is no terminal, as in a pipe, Prefect's plain lines are the log.
@@ -7,29 +7,69 @@ Above the table a line stays for each stage that has ended, and for each warning
 from __future__ import annotations
 
 import logging
+import re
 import signal
 import sys
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import psutil
-
-from flows import board, durations, graph
-from pipelines import neutral, params
+from flows import graph
+from pipelines import neutral, params, tracking
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
 
-REDRAW_SECONDS = 0.5
-MEMORY_SECONDS = 5  # reading it takes the system milliseconds for each GiB
-WIDE = 60  # columns; a narrower table has no times and memory
+UNCHANGED, RESTORED, RAN = "unchanged", "restored from the cache", "ran"  # what became of a stage
+WAITS, RUNS, AWAY, FAILED = "waits", "runs", "asks again", "failed"
+STYLES = {RAN: "green", RESTORED: "green", FAILED: "red", AWAY: "yellow", RUNS: "cyan"}
+OF_DVC = re.compile("Running stage '|> |(Generating|Updating) lock file |ERROR: ")
 SAID_AGAIN = ("Finished in state ", "Crash detected!")  # what Prefect logs, and a command's last line has too
-STYLES = {board.RAN: "green", board.RESTORED: "green", board.FAILED: "red", board.AWAY: "yellow"}
 
+
+@dataclass
+class Work:
+    """What one stage does."""
+
+    state: str = WAITS
+    began: float = 0.0  # in seconds of time.monotonic, as `ended`
+    ended: float = 0.0
+    said: str = ""  # its last line, or its progress bar
+    record: dict[str, Any] | None = None  # what the stage left to be logged, if it did its work or failed
+
+    def begin(self) -> None:
+        self.state, self.began, self.said = RUNS, time.monotonic(), ""
+
+    def say(self, line: str) -> None:
+        if not OF_DVC.match(line):
+            self.said = line
+
+    def end(self, state: str) -> None:
+        self.state, self.ended = state, time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long it works, or did; 0 if it never began."""
+        return (self.ended or time.monotonic()) - self.began if self.began else 0.0
+
+
+WORK: dict[str, Work] = {}  # by the stage's name; a push is the work `push`
 _shown: Table | None = None
+
+
+def begin(stages: Iterable[str]) -> None:
+    """A run of these stages begins."""
+    WORK.clear()
+    WORK.update({stage: Work() for stage in stages})
+
+
+def end(stage: str, state: str) -> None:
+    """A stage has ended in this state; on a terminal a line says so, which stays."""
+    WORK[stage].end(state)
+    if _shown and state != UNCHANGED:
+        _shown.tell(stage, state, STYLES[state])
 
 
 @contextmanager
@@ -43,11 +83,12 @@ def showing(
     global _shown
     from rich.console import Console
 
+    begin(stage.name for stage in stages)
     console = Console(highlight=False)
     if not (sys.stdout.isatty() and sys.stderr.isatty()) or console.is_dumb_terminal:
         yield
         return
-    table = _shown = Table(console, stages, changed, compute, page)
+    _shown = Table(console, stages, changed, compute, page)
     loggers = [logging.getLogger(name) for name in ("", "prefect")]
     handlers = [logger.handlers for logger in loggers]
     for logger in loggers:
@@ -55,7 +96,8 @@ def showing(
     # Prefect ends the flow on SIGTERM and then sends it again, which without this would end the process at once
     on_termination = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        table.begin()
+        _shown.live.start()
+        sys.stderr.isatty = lambda: False  # else DVC draws bars
         yield
     finally:
         signal.signal(signal.SIGTERM, on_termination)
@@ -69,7 +111,10 @@ def stop() -> None:
     global _shown
     table, _shown = _shown, None
     if table:
-        table.end()
+        for stage, work in WORK.items():
+            if work.state in (RUNS, AWAY):
+                table.tell(stage, "interrupted", "yellow")
+        table.live.stop()
 
 
 class _Above(logging.Handler):
@@ -86,7 +131,7 @@ class _Above(logging.Handler):
 
 
 class Table:
-    """Draws itself again and again in a thread."""
+    """A row for each stage that runs or failed, and a line with the counts."""
 
     def __init__(
         self,
@@ -98,155 +143,71 @@ class Table:
     ) -> None:
         from rich.live import Live
 
-        self.stages, self.changed, self.compute, self.page = stages, changed, compute, page
-        self.live = Live(console=console, auto_refresh=False, transient=True, redirect_stderr=False)
-        self.stderr = sys.stderr
-        self.earlier: dict[str, float] = {}
-        self.told: set[str] = set()
-        self.memory: dict[str, int] = {}
-        self.states: dict[str, str] = {}  # those that `forecast` was made for
-        self.forecast: float | None = None
-        self.forecast_at = 0.0
-        self.measured = 0.0
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self._follow, daemon=True)
+        self.console, self.page, self.width = console, page, max(len(stage.name) for stage in stages)
+        self.behind, self.earlier = graph.behind(stages, changed), earlier(stages, changed)
+        self.workers = compute.workers if compute.device == "cpu" else 1
+        self.live = Live(console=console, get_renderable=self.drawn, refresh_per_second=2, transient=True)
 
-    def begin(self) -> None:
-        from rich.file_proxy import FileProxy
-
-        self.live.start()
-        sys.stderr = FileProxy(self.live.console, self.stderr)  # what is written there appears above the table
-        sys.stderr.isatty = lambda: False  # DVC's bars do not
-        self.earlier = durations.earlier(self.stages, self.changed)
-        self.thread.start()
-
-    def end(self) -> None:
-        self.over.set()
-        if self.thread.is_alive():
-            self.thread.join()
-        self._tell(self._ended())
-        self._tell(self._in(board.RUNS, board.AWAY), "interrupted")
-        self.live.stop()
-        sys.stderr = self.stderr
-
-    def _follow(self) -> None:
-        while not self.over.wait(REDRAW_SECONDS):
-            if time.monotonic() > self.measured + MEMORY_SECONDS:
-                self.memory = {stage: memory(work.pid) for stage, work in self._in(board.RUNS) if work.pid}
-                self.measured = time.monotonic()
-            ended = self._ended()
-            self.live.update(self.drawn())
-            self._tell(ended)
-            self.live.refresh()
-
-    def _in(self, *states: str) -> list[tuple[str, board.Work]]:
-        works = [(name, work) for name, work in (self._works() | board.WORK).items() if work.state in states]
-        return sorted(works, key=lambda each: each[1].began)
-
-    def _works(self) -> dict[str, board.Work]:
-        return {stage.name: board.WORK.get(stage.name) or board.Work() for stage in self.stages}
-
-    def _ended(self) -> list[tuple[str, board.Work]]:
-        """The stages that have done their work, or failed, and have no line yet."""
-        ended = self._in(board.RAN, board.RESTORED, board.FAILED)
-        return sorted((each for each in ended if each[0] not in self.told), key=lambda each: each[1].ended)
-
-    def _tell(self, stages: list[tuple[str, board.Work]], word: str = "") -> None:
-        """Print a line for each of these stages, which stays; `word` is what became of them."""
+    def tell(self, stage: str, word: str, style: str) -> None:
+        """Print a line on what became of a stage, which stays."""
         from rich.text import Text
 
-        width = max(len(stage.name) for stage in self.stages)
-        for stage, work in stages:
-            self.told.add(stage)
-            kind = (word or work.state, STYLES.get(work.state, "yellow"))
-            said = f": {work.said}" if work.state == board.FAILED else ""
-            self.live.console.print(Text.assemble(f"{stage:{width}} ", kind, f" {durations.clock(work.seconds)}{said}"))
+        work = WORK[stage]
+        said = f": {work.said}" if work.state == FAILED else ""
+        self.console.print(Text.assemble(f"{stage:{self.width}} ", (word, style), f" {clock(work.seconds)}{said}"))
 
     def drawn(self) -> Group:
-        """The table as it is now, and a line with the counts."""
+        """The table as it is now."""
         from rich.console import Group
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
         narrow = {"no_wrap": True, "overflow": "ellipsis"}
-        table.add_column("stage", max_width=max(16, self.live.console.width * 2 // 5), **narrow)
+        table = Table(box=None, expand=True, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+        table.add_column("stage", max_width=max(16, self.console.width * 2 // 5), **narrow)
         table.add_column("state", min_width=10, **narrow)
         table.add_column("progress", ratio=1, min_width=8, **narrow)
-        if self.live.console.width >= WIDE:
-            table.add_column("time left", justify="right", min_width=9, **narrow)
-            table.add_column("memory", justify="right", min_width=8, **narrow)
-        for stage, work in self._in(board.RUNS, board.AWAY):
-            size = self.memory.get(stage)
-            memory = f"{size / (1 << 30):.1f} GiB" if size and work.state == board.RUNS else ""
-            state = Text(f"{work.state} {durations.clock(work.seconds)}", STYLES.get(work.state, "cyan"))
-            cells = [Text(stage), state, _progress(work.said), self._left(stage, work), memory]
-            table.add_row(*cells[: len(table.columns)])
-        for stage, work in self._in(board.FAILED):
-            table.add_row(Text(stage), Text(work.state, "red"), Text(work.said))
+        table.add_column("last time", justify="right", **narrow)
+        works = [(stage, work) for stage, work in WORK.items() if work.state in (RUNS, AWAY, FAILED)]
+        for stage, work in sorted(works, key=lambda each: each[1].began):
+            state = Text(f"{work.state} {clock(work.seconds)}", STYLES[work.state])
+            before = clock(self.earlier[stage]) if stage in self.earlier else ""
+            table.add_row(Text(stage), state, Text(work.said), before)
         where = Text(f"logs: {graph.LOGS}; in a browser: {self.page}", "dim", **narrow)
         return Group(table, Text(self._counts()), where)
 
-    def _left(self, stage: str, work: board.Work) -> str:
-        """By the stage's earlier time; without it, or after it, by its bar, which may not be its last one."""
-        if work.seconds < self.earlier.get(stage, 0.0):
-            return durations.clock(self.earlier[stage] - work.seconds)
-        bar = durations.of_bar(work.said)
-        seconds = bar[2] - (time.monotonic() - work.said_at) if bar and bar[2] else 0.0
-        return f"bar {durations.clock(seconds)}" if seconds > 0 else ""
-
     def _counts(self) -> str:
-        states = [work.state for work in self._works().values()]
-        done = [(kind, states.count(kind)) for kind in (board.RAN, board.RESTORED, board.UNCHANGED)]
-        line = f"{sum(count for _, count in done)} of {len(states)} stages done"
-        if parts := ", ".join(f"{count} {kind}" for kind, count in done if count):
-            line += f" ({parts})"
-        if waiting := states.count(board.WAITS):
+        states = [work.state for work in WORK.values()]
+        done = {kind: states.count(kind) for kind in (RAN, RESTORED, UNCHANGED) if kind in states}
+        kinds = ", ".join(f"{count} {kind}" for kind, count in done.items())
+        line = f"{sum(done.values())} of {len(states)} stages done" + f" ({kinds})" * bool(kinds)
+        if waiting := states.count(WAITS):
             line += f", {waiting} {'wait' if waiting > 1 else 'waits'}"
-        if (seconds := self._seconds_left()) and seconds > 0:
-            line += f"; up to {durations.clock(seconds)} left by earlier runs"
+        todo = [stage for stage in self.behind if WORK[stage].state in (WAITS, RUNS)]
+        if todo and self.earlier.keys() >= {*todo}:
+            seconds = [max(0.0, self.earlier[stage] - WORK[stage].seconds) for stage in todo]
+            line += f"; about {clock(max(sum(seconds) / self.workers, max(seconds)))} left by earlier runs"
         return line
 
-    def _seconds_left(self) -> float | None:
-        """Of the whole run, if each stage that is not up to date has an earlier time."""
-        states = {name: work.state for name, work in self._works().items()}
-        if states != self.states:
-            self.states, self.forecast_at = states, time.monotonic()
-            self.forecast = self._forecast(states)
-        return self.forecast and self.forecast - (time.monotonic() - self.forecast_at)
 
-    def _forecast(self, states: Mapping[str, str]) -> float | None:
-        """As `_seconds_left`, from now on. With 50 stages it takes 20 milliseconds."""
-        if {board.AWAY, board.FAILED} & set(states.values()):
-            return None
-        behind, works = graph.behind(self.stages, self.changed), self._works()
-        remaining = [stage for stage in self.stages if states[stage.name] in (board.WAITS, board.RUNS)]
-        times = {stage.name: 0.0 for stage in remaining if stage.name not in behind} | {
-            stage.name: max(0.0, self.earlier[stage.name] - works[stage.name].seconds)
-            for stage in remaining
-            if stage.name in behind and stage.name in self.earlier
-        }
-        running = [stage.name for stage in remaining if states[stage.name] == board.RUNS]
-        return durations.left(remaining, times, running, self.compute)
+def earlier(stages: list[graph.Stage], changed: Mapping[str, list[str]]) -> dict[str, float]:
+    """The seconds that stages took when they last did their work in a flow, by name.
+
+    A stage has none if its params, or those of a stage that it needs, are others now: it may have more to do.
+    """
+    found: dict[str, float] = {}
+    others: set[str] = set()
+    for stage in stages:  # in topological order
+        of_params = any(re.search(r" params\.yaml(:|$)", reason) for reason in changed.get(stage.name, []))
+        if of_params or others.intersection(stage.needs):
+            others.add(stage.name)
+        elif (record := tracking.record_of(stage.name)) and not record["error"]:
+            found[stage.name] = record["ended"] - record["started"]
+    return found
 
 
-def _progress(said: str):
-    from rich.text import Text
-
-    if not (bar := durations.of_bar(said)):
-        return Text(said, "dim")
-    percent, count, _ = bar
-    full = percent // 10
-    return Text.assemble(f"{percent:2} % {count} ", ("━" * full, "cyan"), ("━" * (10 - full), "dim"))
-
-
-def memory(pid: int) -> int:
-    """The bytes of a process and its children; what forked processes share counts once, where the system says so."""
-    total = 0
-    with suppress(psutil.Error):
-        process = psutil.Process(pid)
-        for each in (process, *process.children(recursive=True)):
-            with suppress(psutil.Error):
-                info = each.memory_full_info()
-                total += getattr(info, "pss", info.rss)
-    return total
+def clock(seconds: float) -> str:
+    """As 0:07, 12:30 or 1:02:03."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -24,8 +24,8 @@ from prefect.artifacts import create_table_artifact
 from prefect.runtime import flow_run
 from prefect.states import Failed, State
 
-from flows import dvc_files, graph, verify, workspace
-from flows.board import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
+from flows import dvc_files, graph, live, verify, workspace
+from flows.live import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
 from pipelines import disks, neutral, tracking
 
 UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: the one failure that a retry can help
@@ -94,7 +94,7 @@ def push_outputs(names: list[str]) -> str | State:
     log, work = graph.LOGS / "push.log", WORK.setdefault("push", Work())
     work.begin()
     done = _dvc("push", "--run-cache", *names, log=log, work=work)
-    work.end(FAILED if done.code else RAN)
+    live.end("push", FAILED if done.code else RAN)
     if done.code:
         problem = done.errors[0] if done.errors else done.last or f"DVC ended with exit code {done.code}"
         more = f" (and {len(done.errors) - 1} more)" if len(done.errors) > 1 else ""
@@ -136,7 +136,6 @@ def _dvc(*words: str, log: Path, work: Work) -> Done:
         env=environment,
     )
     _children.add(child)
-    work.pid = child.pid
     logger, done = get_run_logger(), Done()
     try:
         with child.stdout, log.open("w", encoding="utf-8") as file:

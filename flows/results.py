@@ -1,11 +1,13 @@
-"""Commands that show what a run made: search, ask, attribute, report, reproduce."""
+"""Commands that show what a run made: search, ask, explore, report, reproduce."""
 
 from __future__ import annotations
 
 import gc
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,6 +63,9 @@ def ask(
     pair: Annotated[str | None, typer.Option(help="Two answers of thresholds.pairs: TAIL_below_POPULAR.")] = None,
     subject: Annotated[str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all that was found, as a JSON object.")] = False,
+    attribute: Annotated[
+        str | None, typer.Option(help="Show what this scored text, a test query's id, owes to memory and documents.")
+    ] = None,
 ) -> None:
     """Answer a question, and say why. Retrieves only where the subject is below its relation's popularity threshold.
 
@@ -74,6 +79,11 @@ def ask(
     from pipelines.adaptive.opened import Opened
     from pipelines.answering import answer_files
 
+    if attribute:
+        best = retriever or _best(params_file.load("retrievers", "parts"))
+        for line in searching.attribute(attribute, best, ATTRIBUTION):
+            terminal.show(line)
+        return
     if subject and question is None:
         raise LongtailError("--subject: is that of one question, expected the question beside it")
     sections = ("seed", "language", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
@@ -104,17 +114,6 @@ def ask(
         raise SystemExit(1)
 
 
-def attribute(
-    query: Annotated[str, typer.Argument(help="Id of a language-modelling query of the test split.")],
-    retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
-) -> None:
-    """Show what a text owes to memory and to each document. Token by token, with a page."""
-    from flows import searching
-
-    for line in searching.attribute(query, retriever or _best(params_file.load("retrievers", "parts")), ATTRIBUTION):
-        terminal.show(line)
-
-
 def explore(
     export: Annotated[Path | None, typer.Option(help="Write the questions as one page, and serve nothing.")] = None,
     most: Annotated[int, typer.Option(min=1, help="Questions of that page, the first of the order.")] = 50,
@@ -129,6 +128,7 @@ def explore(
     words: Annotated[str, typer.Option(help="Words that the question has.")] = "",
     order: Annotated[str, typer.Option(help="popular, rare (least viewed first) or id.")] = "",
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="On 127.0.0.1; by default 4300, or free.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Serve Prefect's and MLflow's pages beside it.")] = False,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
     """Look at questions, answers and scored texts in a browser. Until Ctrl-C; or write questions as one page.
@@ -151,13 +151,37 @@ def explore(
             file.write_text(page, encoding="utf-8")
         terminal.show(f"the page: {path}")
     else:
-        from flows import explorer
-
         start = Slice.of(looked_at.open_run(), asked).to() if any(asked.values()) else "/"
-        with explorer.serving(port) as address:
-            terminal.until_interrupted([("explorer", f"{address}{start}")], show=show)
+        _serve(port, start, everything=everything, show=show)
     if export and show:
         typer.launch(path.as_uri())
+
+
+def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> None:
+    """Serve the explorer until Ctrl-C, and with `everything` Prefect and MLflow, on 127.0.0.1; print where they open.
+
+    Where a usual port is taken, another one that is free will do.
+    """
+    from flows import explorer, server
+    from flows.running import HOME
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what this starts ends with it
+    places: list[tuple[str, str, str]] = []
+    with ExitStack() as stack:
+        pages = stack.enter_context(explorer.serving(port, places))
+        if everything:
+            server.prepare(HOME)
+            mlflow = stack.enter_context(server.mlflow_pages(HOME, server.port_for(5000)))
+            url = server.already_up(HOME)  # a schedule's server has the same pages
+            url = url or stack.enter_context(server.start(HOME.resolve(), server.port_for(4200)))
+            places += [
+                ("Prefect", server.last_run(url), "the stages of the last run, as they ran"),
+                ("MLflow", server.experiment(mlflow), "params, metrics and curves of all runs"),
+            ]
+        made = {"report": terminal.REPORT, "history": terminal.HISTORY}
+        written = [(name, f"{pages}/{name}/") for name, page in made.items() if page.is_file()]
+        beside = [(title, address) for title, address, _ in places]
+        terminal.until_interrupted([("explorer", f"{pages}{start}"), *written, *beside], show=show)
 
 
 def report(

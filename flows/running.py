@@ -1,12 +1,10 @@
-"""Commands that run the project: run, schedule, status, verify, profile, init, plan and ui."""
+"""Commands that run the project: run, schedule, status, init and plan."""
 
 from __future__ import annotations
 
-import signal
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import urlsplit
 
 import typer
 
@@ -65,7 +63,7 @@ def run(
                 server.flush()
         if not state.is_completed():
             raise LongtailError(state.message)
-        closed = f"{page} is closed; `longtail ui` opens it again"
+        closed = f"{page} is closed; `longtail explore --all` opens it again"
         terminal.show(f"{state.message} ({terminal.as_called(closed)})")
         if _reports(part):
             terminal.show(f"the report: {terminal.REPORT.resolve()}")
@@ -89,11 +87,21 @@ def schedule(
         print("closed")
 
 
-def status() -> None:
+def status(
+    context: typer.Context,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Hash all outputs anew, and name those that differ from dvc.lock.")
+    ] = False,
+) -> None:
     """Show which stages are up to date, and which run. Of the others, what changed, or what they wait for.
 
     With compute.executor dask a last line has the cluster's workers and its dashboard.
     """
+    if context.invoked_subcommand:
+        return
+    if verify:
+        _verify()
+        return
     from flows import graph, workspace
 
     compute = params_file.load("compute").compute  # dvc.yaml takes names from the params; DVC's own error does not help
@@ -128,8 +136,8 @@ def status() -> None:
             terminal.show(str(error))
 
 
-def verify() -> None:
-    """Hash all outputs anew. Names those that differ from dvc.lock, as after damage to a disk."""
+def _verify() -> None:
+    """Hash all outputs; a line for each that is not as in dvc.lock, as after damage to a disk."""
     from flows import dvc_files
     from flows.verify import faults
 
@@ -142,21 +150,27 @@ def verify() -> None:
     terminal.show(f"{count:,} files are those of dvc.lock")
 
 
-def profile(
-    name: Annotated[str, typer.Argument(help="Name of a file of conf/profile, without its suffix.")],
-) -> None:
-    """Compose params.yaml from a profile. That is conf/config.yaml with what conf/profile/NAME.yaml changes."""
-    _compose(name)
-    terminal.show(terminal.as_called(f"wrote params.yaml, profile {name}; `longtail run` works with it"))
-
-
 def init(
-    folder: Annotated[Path, typer.Argument(help="Folder with data sets and folders of models, wherever below it.")],
+    folder: Annotated[
+        Path | None, typer.Argument(help="Folder with data sets and folders of models, wherever below it.")
+    ] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="Write params.yaml from this profile of conf/profile, and look at no folder.")
+    ] = None,
     name: Annotated[str | None, typer.Option(help="The profile's name, in place of the folder's.")] = None,
     lsr: Annotated[bool, typer.Option("--lsr", help="Tune the retriever to the language model too.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write over a profile of that name.")] = False,
 ) -> None:
-    """Write a profile for the data and models in a folder. Says what was found, what is missing, and what to run."""
+    """Write a profile for the data and models in a folder. Says what was found, what is missing, and what to run.
+
+    With --profile it composes params.yaml: conf/config.yaml with what conf/profile/NAME.yaml changes.
+    """
+    if profile and folder is None:
+        _compose(profile)
+        terminal.show(terminal.as_called(f"wrote params.yaml, profile {profile}; `longtail run` works with it"))
+        return
+    if profile or folder is None:
+        raise LongtailError("init: expected a folder, or --profile NAME and no folder")
     from flows import init_profile
 
     for line in init_profile.init(terminal.CALLED_FROM / folder, name, lsr=lsr, force=force):
@@ -175,42 +189,6 @@ def plan(
     values = yaml.safe_load(profiles.compose(profile)) if profile else params_file.read()
     for line in forecast.forecast(values):
         terminal.show(line)
-
-
-def ui(
-    port: Annotated[int | None, typer.Option(help="Port of Prefect's pages; by default 4200.", **PORTS)] = None,
-    mlflow_port: Annotated[int | None, typer.Option(help="Port of MLflow's pages; by default 5000.", **PORTS)] = None,
-    explorer_port: Annotated[int | None, typer.Option(help="The explorer's; by default 4300.", **PORTS)] = None,
-    show: Annotated[bool, typer.Option("--open", help="Open the explorer, which leads to the others.")] = False,
-) -> None:
-    """Serve the explorer, Prefect and MLflow, until Ctrl-C. Prints where each of them opens.
-
-    They listen on 127.0.0.1. Where a usual port is taken, another one that is free will do.
-    """
-    from contextlib import nullcontext
-
-    from flows import explorer, server
-
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what this starts ends with it
-    server.prepare(HOME)
-    up = server.already_up(HOME)  # a schedule's server has the same pages
-    prefect = nullcontext(up) if up and port in (None, urlsplit(up).port) else None
-    prefect = prefect or server.start(HOME.resolve(), server.port_for(port, 4200))
-    places: list[tuple[str, str, str]] = []
-    with (
-        explorer.serving(explorer_port, places) as pages,
-        server.mlflow_pages(HOME, server.port_for(mlflow_port, 5000)) as mlflow,
-        prefect as url,
-    ):
-        places += [
-            ("Prefect", server.last_run(url), "the stages of the last run, as they ran"),
-            ("MLflow", server.experiment(mlflow), "params, metrics and curves of all runs"),
-        ]
-        made = {"report": terminal.REPORT, "history": terminal.HISTORY}
-        written = [(name, f"{pages}/{name}/") for name, page in made.items() if page.is_file()]
-        terminal.until_interrupted(
-            [("explorer", f"{pages}/"), *written, *((title, address) for title, address, _ in places)], show=show
-        )
 
 
 def _compose(name: str) -> None:

@@ -18,8 +18,8 @@ from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import deployment, flow_run
 from prefect.states import Completed, Failed, State
 
-from flows import board, dvc_files, graph, history, landing, months, regressions, workspace
-from flows.board import FAILED, RAN, RESTORED, UNCHANGED, WORK
+from flows import dvc_files, graph, history, landing, live, months, regressions, workspace
+from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
 from flows.reproduce import push_outputs, reproduce, stopping_children
 from pipelines import neutral, params, params_file, tracking
 from pipelines.errors import LongtailError
@@ -158,7 +158,7 @@ def _reproduce_all(
         same = futures[needed].result().same_outputs
         return same or dvc_files.reads_same_params(Path.cwd(), stage.name, by_name[needed].outs)
 
-    board.begin(by_name)
+    live.begin(by_name)
     with _tracked(failed) as run, stopping_children():
         while running or (not failed and len(futures) < len(stages)):
             for stage in [] if failed else graph.ready(stages, set(futures), list(running.values()), compute):
@@ -173,11 +173,11 @@ def _reproduce_all(
             stage = running.pop(done)
             done.wait()  # until its state has arrived as well
             if done.state.is_completed():
-                WORK[stage.name].end(done.result().kind)
+                live.end(stage.name, done.result().kind)
             else:
                 failed.append(done.state.message or f"{stage.name}: {done.state.name}")
                 WORK[stage.name].say(failed[-1])
-                WORK[stage.name].end(FAILED)
+                live.end(stage.name, FAILED)
             if record := WORK[stage.name].record:
                 run.log(stage.name, record, dvc_files.kept(Path.cwd()).get(stage.name, {}))
         if not failed:

@@ -118,8 +118,6 @@ def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Ev
 @contextmanager
 def mlflow_pages(home: Path, port: int) -> Iterator[str]:
     """Serve MLflow's pages on this folder's store; yields their address at once, before they can be opened."""
-    if not _is_free(port):
-        raise LongtailError(f"port {port} is taken; end what listens there, or choose another with --mlflow-port")
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", tracking.store(), "--host", "127.0.0.1"]
     with (home / "mlflow.log").open("wb") as log:
         process = subprocess.Popen(
@@ -135,9 +133,9 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
         process.wait()
 
 
-def port_for(asked: int | None, usual: int) -> int:
-    """The port asked for, else the usual one, or a free one where that is taken."""
-    return asked or (usual if _is_free(usual) else _free_port())
+def port_for(usual: int) -> int:
+    """The usual port, or a free one where that is taken."""
+    return usual if _is_free(usual) else _free_port()
 
 
 def last_run(url: str) -> str:

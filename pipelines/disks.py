@@ -27,7 +27,7 @@ MEANING = {  # the system's words -> what to do
     r"Disk quota exceeded": "free some of it, then run again, which goes on",
     r"Read-only file system|attempt to write a readonly database": "make it writable, or use another",
     r"Permission denied|Operation not permitted": "give this user the right to write there, and to read what is there",
-    r"Input/output error": "the disk may be failing: look at the system's log, then `longtail verify`",
+    r"Input/output error": "the disk may be failing: look at the system's log, then `longtail status --verify`",
     r"Too many open files": "raise the limit (ulimit -n)",
 }
 

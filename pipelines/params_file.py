@@ -69,7 +69,7 @@ def read(path: str | Path = "params.yaml") -> dict:
     """The values of params.yaml, unchecked. Raises LongtailError on a missing file, bad YAML, or no mapping."""
     path = Path(path)
     if not path.is_file():
-        raise LongtailError(f"{path}: no such file; `longtail profile sample` writes one")
+        raise LongtailError(f"{path}: no such file; `longtail init --profile sample` writes one")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

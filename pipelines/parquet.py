@@ -22,7 +22,7 @@ from pipelines import bounds
 from pipelines.errors import LongtailError
 
 WRITTEN = {"compression": "zstd", "write_page_checksum": True}
-AGAIN = "remove it, and `longtail run` brings it back; `longtail verify` looks at all outputs"
+AGAIN = "remove it, and `longtail run` brings it back; `longtail status --verify` looks at all outputs"
 BATCH = 1 << 16  # rows
 USUAL = 1 << 21  # bytes of a page, which writers end at 1 MB unless a single value is longer
 SHOWN = 200  # characters of what a library says

@@ -75,7 +75,9 @@ def run(
             _fail(name, used, started, said)
         if changed := outputs.changed_input():
             said = neutral.message(f"{changed}: not what its stage left ({type(error).__name__}: {error})")
-            _fail(name, used, started, f"{said}; `longtail verify` names the file, `longtail run` brings it back")
+            _fail(
+                name, used, started, f"{said}; `longtail status --verify` names the file, `longtail run` brings it back"
+            )
         tracking.log_stage(used, {}, started, neutral.message(f"{type(error).__name__}: {error}"))
         raise
     tracking.log_stage(used, found, started)

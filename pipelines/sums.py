@@ -1,7 +1,7 @@
 """Checksums of the files in a folder, beside them: of models, tokenizers and indexes, compared when they are opened.
 
 A check takes a tenth of a second for a GB that is in the system's cache. Of files beyond WHOLE bytes, which may be
-memory-mapped and never read as a whole, it compares the size and both ends; `longtail verify` compares everything.
+memory-mapped and never read as a whole, it compares the size and both ends; `longtail status --verify` compares all.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Run(Checkout):
         return done.stdout
 
     def set_params(self, profile: str, sources: Path) -> None:
-        self.longtail("profile", profile)
+        self.longtail("init", "--profile", profile)
         path = self.folder / "params.yaml"
         tiny = yaml.safe_load((self.folder / "conf/profile/tiny.yaml").read_text())
         small = {name: tiny[name] for name in tiny.keys() - {"profile", "parts", "world", "c4"}}
@@ -104,7 +104,7 @@ def test_predictions_alone_give_thresholds(run, sources):
     for method, right in (("closed_book", MADE.closed), ("bm25", MADE.augmented)):
         answers = run.folder / f"{method}.csv"
         answers.write_text(systems.plain(MADE, right), encoding="utf-8")
-        run.longtail("import-answers", str(answers), "--dataset", "popqa", "--lm", "elsewhere", "--method", method)
+        run.longtail("imports", str(answers), "--dataset", "popqa", "--lm", "elsewhere", "--method", method)
     run.longtail("run")
     expected = {"code", "fetch", "questions@popqa", "tune_thresholds@popularity", "analyse", "report"}
     assert set(run.hashes()) == expected

@@ -26,7 +26,9 @@ def composed(texts):
 
 def test_every_profile_is_valid_and_params_yaml_is_the_sample_to_the_byte(root, texts, composed):
     assert {"sample", "excerpt", "paper-popqa", "paper-replug", "tiny"} <= set(composed)
-    assert (root / "params.yaml").read_text(encoding="utf-8") == texts["sample"], "`longtail profile sample` writes it"
+    assert (root / "params.yaml").read_text(encoding="utf-8") == texts["sample"], (
+        "`longtail init --profile sample` writes it"
+    )
     for name, params in composed.items():
         assert params.profile == name
         learns = params.parts.tuned and params.lsr.queries != "lm"
@@ -109,7 +111,7 @@ def test_dvc_composes_the_same_bytes_as_the_command(root, texts, tmp_path, monke
     shutil.copy(root / "dvc.yaml", tmp_path)
     (tmp_path / "below").mkdir()
     monkeypatch.chdir(tmp_path / "below")
-    assert not call("profile", "excerpt")[0]
+    assert not call("init", "--profile", "excerpt")[0]
     assert (tmp_path / "params.yaml").read_text(encoding="utf-8") == texts["excerpt"]
 
 

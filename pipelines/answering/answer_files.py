@@ -42,7 +42,7 @@ def sets(
     named and ordered as methods.py says, those of `retrievers` (params.retrievers) in their order; names that it does
     not know come last. What has no file is left out, and so are this run's models' answers with another retriever, and
     imports that do not fit (`left_out`). Raises LongtailError for an imported file that is not called as
-    `longtail import-answers` calls it.
+    `longtail imports` calls it.
     """
     found = {lm: _files(root / "predictions" / dataset / lm, retrievers) for lm in lms}
     found |= _imports(dataset, lms, retrievers, root, split)[0]

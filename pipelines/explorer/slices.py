@@ -60,7 +60,7 @@ class Slice:
         asked = {name: value for name, value in asked.items() if value}
         sets = run.sets
         if not sets:
-            raise LongtailError(f"{run.data}/predictions: no answers; {RUN}, or `longtail import-answers` brings some")
+            raise LongtailError(f"{run.data}/predictions: no answers; {RUN}, or `longtail imports` brings some")
         name = one_of("set", asked.get("set", sets[0]), sets)
         answers = run.answers(name)
         lm = one_of("lm", asked.get("lm", next(iter(answers))), answers)

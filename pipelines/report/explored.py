@@ -1,4 +1,4 @@
-"""What leads from the report to the explorer: links where `longtail ui` serves the page, else a command in words."""
+"""What leads from the report to the explorer: links where it serves the page, else a command."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 
 class Explorable(str):
-    """A text in a table that `longtail ui` makes a link to `at`, an address of the explorer."""
+    """A text in a table that `longtail explore` makes a link to `at`, an address of the explorer."""
 
     def __new__(cls, text: str, path: str, **values: str) -> Explorable:
         made = super().__new__(cls, text)
@@ -18,7 +18,7 @@ class Explorable(str):
 
 @dataclass(frozen=True)
 class Explored:
-    """Questions to look at: rule -> links of the explorer, for where `longtail ui` serves the page; else a sentence."""
+    """Questions to look at: rule -> links, for where `longtail explore` serves the page; else a sentence."""
 
     links: Mapping[str, Sequence[Explorable]]
     without: str

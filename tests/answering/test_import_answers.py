@@ -209,7 +209,7 @@ def test_the_commands_bring_answers_list_them_and_remove_them(data, root, monkey
     assert "no imports" in longtail("imports").output
     write(data, ROWS)
     named = ("--dataset", "popqa", "--lm", "gpt-4.1", "--method", "cot", "--kind", "other")
-    done = longtail("import-answers", "answers.csv", *named)
+    done = longtail("imports", "answers.csv", *named)
     assert done.exit_code == 0, done.output
     files = [f"data/imported/popqa/gpt-4.1/{name}.parquet" for name in ("closed_book", "cot")]
     assert files[1] in done.output

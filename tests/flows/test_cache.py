@@ -1,4 +1,4 @@
-"""`longtail cache` lists what is kept of servers' answers, and drops what was named, and nothing else."""
+"""`longtail status cache` lists what is kept of servers' answers, and drops what was named, and nothing else."""
 
 import re
 from pathlib import Path
@@ -43,7 +43,7 @@ def longtail(tmp_path, monkeypatch, root, call):
         Path(name).touch()
 
     def lines(*words):
-        _, out, err = call("cache", *words)
+        _, out, err = call("status", "cache", *words)
         return out.splitlines() or [err]
 
     return lines

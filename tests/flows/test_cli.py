@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 import yaml
 from waiting import PATIENCE, until
 
-from flows import graph, running, server, workspace
+from flows import cli, graph, running, workspace
 from pipelines import pool, tracking
 from pipelines.errors import LongtailError
 from pipelines.plan import forecast
@@ -61,6 +62,15 @@ def test_status_ends_with_the_cluster_or_with_why_there_is_none(longtail, tmp_pa
         assert (code, lines.splitlines()[-1]) == (0, said)
 
 
+def test_help_lists_every_command_once_under_what_one_wants(longtail):
+    code, said, _ = longtail("--help")
+    assert code == 0
+    named = [name for commands in cli.GROUPS.values() for command in commands for name in [command.__name__]]
+    listed = re.findall(r"^  (\w+)  ", said.partition("\nRun:\n")[2], re.M)
+    assert listed == named
+    assert [f"\n{title}:\n" in said for title in cli.GROUPS] == [True] * 5
+
+
 def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, tmp_path, monkeypatch):
     monkeypatch.setattr(forecast, "forecast", lambda given: [f"{given['profile']}: {given['chunk']['tokens']}"])
     before = (tmp_path / "params.yaml").read_bytes()
@@ -73,12 +83,17 @@ def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, tmp_path, monkeyp
     ("words", "named"),
     [
         (("release", "--out", "params.yaml"), "--out {here}/params.yaml: {here}/params.yaml is a file"),
-        (("diff", "a", "b", "--out", "params.yaml/page"), "--out {here}/params.yaml/page: {here}/params.yaml is"),
-        (("import-answers", "none.csv", "--dataset=popqa", "--lm=x", "--method=bm25"), "{here}/none.csv: no such file"),
+        (
+            ("release", "diff", "a", "b", "--out", "params.yaml/page"),
+            "--out {here}/params.yaml/page: {here}/params.yaml is",
+        ),
+        (("imports", "none.csv", "--dataset=popqa", "--lm=x", "--method=bm25"), "{here}/none.csv: no such file"),
         (("report",), "data/report/index.html: no such file; `longtail run` writes it"),
         (("search", "Velm", "--retriever", "bm25"), "data/index/bm25/wikipedia: no such index; `longtail run`"),
-        (("profile", "mine"), "no profile 'mine' in conf/profile"),
+        (("init", "--profile", "mine"), "no profile 'mine' in conf/profile"),
         (("init", "mine"), "{here}/mine: no such folder"),
+        (("init", "mine", "--profile", "sample"), "init: expected a folder, or --profile NAME and no folder"),
+        (("imports", "params.yaml"), "imports params.yaml: expected --dataset, --lm and --method with it"),
     ],
 )
 def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, named):
@@ -95,7 +110,11 @@ def test_without_a_tuned_retriever_the_untuned_one_is_the_default(longtail, tmp_
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
     assert "data/index/dense/dense/wikipedia: no such index" in longtail("search", "Velm")[2]
     (tmp_path / "params.yaml").unlink()
-    assert longtail("status") == (1, "", "error: params.yaml: no such file; `longtail profile sample` writes one\n")
+    assert longtail("status") == (
+        1,
+        "",
+        "error: params.yaml: no such file; `longtail init --profile sample` writes one\n",
+    )
 
 
 def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(longtail, tmp_path, monkeypatch):
@@ -114,10 +133,10 @@ def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(l
         assert (code, error) == (0, "")
         assert said.splitlines()[-1] == f"  {printed} run --profile mine"
         assert longtail("report", command=typed)[2].endswith(f"; `{printed} run` writes it\n")
-    assert longtail("profile", "mine")[0] == 0
+    assert longtail("init", "--profile", "mine")[0] == 0
 
 
-def test_ui_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_started(longtail, tmp_path, root):
+def test_explore_all_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_started(longtail, tmp_path, root):
     """MLflow and Prefect are played: they say by a file that they are well. SIGTERM ends the command as Ctrl-C does."""
     for file, text in (("played/mlflow.py", MLFLOW), ("health", ""), ("api/health", "")):
         (tmp_path / file).parent.mkdir(exist_ok=True)
@@ -128,9 +147,9 @@ def test_ui_shows_the_pages_of_a_schedule_that_has_the_port_and_ends_all_it_star
         note = tmp_path / running.HOME / "server.json"
         note.parent.mkdir(parents=True)
         note.write_text(json.dumps({"url": f"http://127.0.0.1:{prefect.server_port}/api"}))
-        command = [sys.executable, "-m", "flows.cli", "ui", "--port", str(prefect.server_port)]
+        command = [sys.executable, "-m", "flows.cli", "explore", "--all"]
         child = subprocess.Popen(
-            [*command, "--mlflow-port", str(server._free_port())],
+            command,
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": f"{tmp_path / 'played'}:{root}"},
             stdout=subprocess.PIPE,

@@ -131,7 +131,7 @@ def test_without_passages_answers_come_from_elsewhere_and_the_pile_alone_is_scor
     said = "\n".join(init_profile.init(checkout, None))
     params = composed()
     assert (params.lms, params.parts.corpora, params.parts.answered) == ([], [], ["popqa"])
-    assert "longtail import-answers" in said
+    assert "longtail imports" in said
     assert "not used: nq: needs passages to answer from (wikipedia or pile)" in said
     write(Path("texts"), FILES["pile"])
     init_profile.init(Path("texts"), None)

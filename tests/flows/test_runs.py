@@ -12,7 +12,7 @@ import psutil
 from quick_project import LAST
 from waiting import PATIENCE
 
-from flows import durations, graph, terminal
+from flows import graph, live, terminal
 from pipelines import landings, tracking
 
 
@@ -63,8 +63,8 @@ def test_only_what_changed_runs_or_comes_from_the_cache_and_all_of_it_is_in_mlfl
     assert (begun(ran), logs(ran)) == ({"a": 1}, ["a"]), "after a stage with the same outputs no other needs DVC"
     with ran.here():
         stages, _ = graph.read(ran.folder)
-        assert durations.earlier(stages, {"a": ["modified input.txt"]})["a"] > 0
-        assert durations.earlier(stages, {"a": ["changed params.yaml: seed"]}) == {}
+        assert live.earlier(stages, {"a": ["modified input.txt"]})["a"] > 0
+        assert live.earlier(stages, {"a": ["changed params.yaml: seed"]}) == {}
     params.write_text(text)
     (ran.folder / "data/c").unlink()
     done = ran.longtail("run", tracked=True)

@@ -137,7 +137,7 @@ def test_what_is_no_release_is_named():
 def test_the_command_writes_the_tables_and_names_what_is_no_release(tmp_path, root, monkeypatch, call):
     old, new, out = popqa("old", **OLD).resolve(), popqa("new", **NEW).resolve(), tmp_path / "here"
     monkeypatch.chdir(root)
-    assert call("diff", old, new, "--out", out)[::2] == (0, "")
+    assert call("release", "diff", old, new, "--out", out)[::2] == (0, "")
     assert (out / "difference.parquet").exists()
     gone = f"error: {tmp_path}/gone: no release, expected popqa.parquet, a file in the published format, or its folder"
-    assert call("diff", tmp_path / "gone", new, "--out", out) == (1, "", f"{gone}\n")
+    assert call("release", "diff", tmp_path / "gone", new, "--out", out) == (1, "", f"{gone}\n")

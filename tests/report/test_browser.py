@@ -196,7 +196,7 @@ def test_figures_and_tables_are_saved_from_the_page(opened, files):
 
 
 def test_a_report_from_disk_names_the_command_and_a_served_one_leads_to_the_questions(opened, written, files, tmp_path):
-    """Links are there where `longtail ui` serves the report."""
+    """Links are there where `longtail explore` serves the report."""
     page = opened(files["report"])
     examples_link = "#table-examples-popqa tbody a[href]"
     assert "longtail explore --method dense --cell base" in page.locator("#effect .without").inner_text()
