@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, NamedTuple
-from urllib.parse import unquote_plus, urlsplit
+from urllib.parse import urlsplit
 
 import typer
 import yaml
@@ -25,9 +23,9 @@ from pipelines.errors import LongtailError
 
 COMPLETIONS = shards.SCRATCH / "completions"
 WIKIMEDIA = shards.SCRATCH / "wikimedia"
-UNNAMED = "(kept by an earlier version)"  # its server and prompt are not known
-ANSWERS = "SELECT answers.key, at, length(body), server, model, prompt FROM answers LEFT JOIN asked USING (key)"
-ADDRESSES = "SELECT key, at, length(body), NULL, NULL, NULL FROM answers"  # Wikimedia's, whose keys are addresses
+UNNAMED = "(kept by an earlier version)"  # its server is not known
+ANSWERS = "SELECT answers.key, at, length(body), server, model FROM answers LEFT JOIN asked USING (key)"
+ADDRESSES = "SELECT key, at, length(body), NULL, NULL FROM answers"  # Wikimedia's, whose keys are addresses
 
 
 class Answer(NamedTuple):
@@ -36,40 +34,23 @@ class Answer(NamedTuple):
     size: int  # bytes on disk
     server: str
     model: str
-    prompt: str
-
-
-class Action(StrEnum):
-    drop = "drop"
 
 
 def cache(
-    action: Annotated[Action | None, typer.Argument(help="`drop` drops answers; without it they are listed.")] = None,
-    server: Annotated[str | None, typer.Option(help="Only answers of this server, as it is listed.")] = None,
-    prompt: Annotated[str | None, typer.Option(help="Only answers to prompts with this text in them.")] = None,
-    before: Annotated[datetime | None, typer.Option(help="Only answers that came before this time.")] = None,
-    since: Annotated[datetime | None, typer.Option(help="Only answers that came at this time or later.")] = None,
+    drop: Annotated[str | None, typer.Option(help="Drop the answers of this server, as it is listed.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Drop them; without it their number is said.")] = False,
 ) -> None:
-    """List kept answers of servers, or drop some. Says which stages then have to run again, and how."""
+    """List kept answers of servers, or drop one's. Says which stages then have to run again, and how."""
     chosen = {
-        path: [
-            answer._replace(prompt="")
-            for answer in _answers(path, with_prompts=prompt is not None)
-            if _matches(answer, server, prompt, before, since)
-        ]
+        path: [answer for answer in _answers(path) if drop is None or answer.server == drop.rstrip("/")]
         for path in sorted([*COMPLETIONS.glob("answers.sqlite"), *WIKIMEDIA.glob("*/answers.sqlite")])
     }
     everything = [answer for answers in chosen.values() for answer in answers]
-    if action is None or not yes:
+    if drop is None or not yes:
         for line in _table(everything):
             print(line)
-    if action is None:
-        return
-    if server is prompt is before is since is None:
-        raise LongtailError("longtail status cache drop: expected --server, --prompt, --before or --since")
-    if not yes:
-        print(f"{len(everything):,} answers would be dropped; --yes drops them")
+        if drop:
+            print(f"{len(everything):,} answers would be dropped; --yes drops them")
         return
     from flows import workspace
 
@@ -82,30 +63,17 @@ def cache(
         print(line)
 
 
-def _answers(path: Path, *, with_prompts: bool) -> Iterator[Answer]:
-    """The answers of a file, oldest first; the prompts are empty where nobody asks for them."""
+def _answers(path: Path) -> Iterator[Answer]:
+    """The answers of a file, oldest first."""
     try:
         with closing(sqlite3.connect(path, timeout=60)) as db:
             named = db.execute("SELECT 1 FROM sqlite_master WHERE name = 'asked'").fetchone()
-            for key, at, size, server, model, prompt in db.execute(f"{ANSWERS if named else ADDRESSES} ORDER BY at"):
-                if path.parent == COMPLETIONS:
-                    text = zlib.decompress(prompt).decode() if prompt and with_prompts else ""
-                    yield Answer(key, at, size or 0, server or UNNAMED, model or "", text)
-                else:
-                    yield Answer(key, at, size or 0, urlsplit(key).netloc, path.parent.name, unquote_plus(key))
-    except (sqlite3.DatabaseError, zlib.error) as error:
+            for key, at, size, server, model in db.execute(f"{ANSWERS if named else ADDRESSES} ORDER BY at"):
+                of_wikimedia = urlsplit(key).netloc, path.parent.name
+                names = (server or UNNAMED, model or "") if path.parent == COMPLETIONS else of_wikimedia
+                yield Answer(key, at, size or 0, *names)
+    except sqlite3.DatabaseError as error:
         raise LongtailError(f"{path}: damaged ({error}), expected kept answers; remove the file") from None
-
-
-def _matches(
-    answer: Answer, server: str | None, prompt: str | None, before: datetime | None, since: datetime | None
-) -> bool:
-    return (
-        (server is None or answer.server == server.rstrip("/"))
-        and (prompt is None or prompt in answer.prompt)
-        and (before is None or answer.at < before.timestamp())
-        and (since is None or answer.at >= since.timestamp())
-    )
 
 
 def _table(answers: list[Answer]) -> Iterator[str]:

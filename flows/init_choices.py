@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.machine import GIB, NEW_TOKENS, TOKENS, Machine, answer_hours, answers, embedding_hours, shown
+from flows.machine import GIB, NEW_TOKENS, TOKENS, Machine, answer_hours, answers, shown
 from flows.model_folders import Encoder, LanguageModel
 from pipelines.sources import pageviews
 from pipelines.sources.text_documents import is_psgs
@@ -220,11 +220,6 @@ def _corpora(choices: Choices, files: dict, encoders: Sequence[Encoder], machine
         }  # fmt: skip
         sections["retriever"] = {encoder.name: of_encoder}
         notes["retriever"] = [reason for reason in encoder.reasons if reason]
-        documents, hours = embedding_hours(choices.parts["corpora"], files, encoder, sections["compute"], machine)
-        said = f"To embed about {documents:,} documents takes about {shown(hours)} here"
-        fewer = f"; corpus.{choices.parts['corpora'][0]}.documents: 100000 would draw fewer"
-        notes["retriever"].append(said + fewer * (documents > 100_000) + ".")
-        choices.advice.append(notes["retriever"][-1])
     if choices.parts["tuned"]:
         parts = choices.parts
         learnt = "mixed" if parts["answered"] and parts["scored"] else "qa" if parts["answered"] else "lm"
@@ -238,7 +233,7 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
     sections, notes = choices.sections, choices.notes
     top_k = ENSEMBLE if machine.gpu else ENSEMBLE_ON_A_CPU
     sections["replug"] = {"top_k": top_k}
-    notes["replug"] = ["REPLUG reads so many documents with each question, each in a prompt of its own."]
+    notes["replug"] = ["REPLUG reads so many documents with each question, each in its own prompt; fewer save time."]
     if not lms:
         training = {"positions": 384, "phases": [{"until": 1.0, "weights": {}}]}
         sections["lm"], sections["lm_text"] = {"tiny": {"training": training}}, "corpus"
@@ -279,12 +274,6 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
     questions = next((n for n in QUESTIONS if hours(n) <= HOURS), QUESTIONS[-1])
     sections["answer"] = {"max_questions": questions} | answer
     if choices.parts["answered"]:
-        each = answers(choices.parts, sections["retrievers"], {"max_questions": 1} | answer, top_k)
-        of_each = each.prompts // len(choices.parts["answered"])
-        replugs = top_k * (len(sections["retrievers"]) + len(choices.parts["tuned"]))
-        notes["replug"].append(
-            f"These are {replugs} of the {of_each} prompts that a question makes, so fewer save the most time."
-        )
         sets = " of each set" * (len(choices.parts["answered"]) > 1)
         said = f"Answers to {questions:,} questions{sets} by all methods take about {shown(hours(questions))} here"
         said += ", by the speed of its matrix products."

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import psutil
 
-from flows.model_folders import Encoder, LanguageModel
+from flows.model_folders import LanguageModel
 from pipelines.params import Compute, Ways
 from pipelines.plan import amounts, speeds
 
@@ -56,16 +56,6 @@ def answer_hours(asked: amounts.Reading, lms: Sequence[LanguageModel], compute: 
     of_process = speeds.SHARE * machine.operations * (1 if machine.gpu else settings.threads)
     seconds = [2.0 * tokens * lm.parameters / of_process for lm in lms for tokens in asked.stages]
     return speeds.together(seconds, speeds.side_by_side(settings, machine.gpu, machine.cores)) / 3600
-
-
-def embedding_hours(
-    corpora: Sequence[str], files: dict, encoder: Encoder, compute: dict, machine: Machine
-) -> tuple[int, float]:
-    """How many documents the corpora have, and the hours to embed them, as `longtail plan` counts them."""
-    documents = sum(amounts.documents_in(files[corpus])[0] for corpus in corpora)
-    processes = speeds.embedding_processes(_compute(compute), machine.gpu, machine.cores)
-    operations = 2.0 * encoder.parameters * documents * TOKENS
-    return documents, operations / (speeds.SHARE * machine.operations * processes) / 3600
 
 
 def _compute(section: dict) -> Compute:

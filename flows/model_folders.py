@@ -33,7 +33,6 @@ class LanguageModel:
 class Encoder:
     folder: Path
     name: str  # under retriever
-    parameters: int  # without the embeddings of its vocabulary
     pooling: str
     similarity: str
     query_prefix: str
@@ -110,11 +109,9 @@ def _encoder(folder: Path, config: dict, kinds: list[str]) -> Encoder:
     padding = 2 if config.get("model_type") in ("roberta", "xlm-roberta", "mpnet", "camembert") else 0
     positions = next((config[key] for key in POSITIONS if config.get(key)), LONGEST) - padding
     longest = _json(folder / "sentence_bert_config.json").get("max_seq_length") or positions
-    embeddings = config.get("vocab_size", 0) * config.get("hidden_size", 0)  # are looked up, not multiplied
     return Encoder(
         folder=folder,
         name=retriever_name(published_name(folder)),
-        parameters=max(0, _parameters(folder, config) - embeddings),
         pooling=pooling,
         similarity=similarity,
         query_prefix=query_prefix,

@@ -102,7 +102,7 @@ def test_what_is_wrong_with_a_profile_of_ones_own_is_one_line_that_names_it(root
 
 
 def test_dvc_composes_the_same_bytes_as_the_command(root, texts, tmp_path, monkeypatch, call):
-    """`dvc exp run -S profile=…` and `longtail profile` must not fight over params.yaml."""
+    """`dvc exp run -S profile=…` and `longtail init --profile` must not fight over params.yaml."""
     from dvc.utils.hydra import compose_and_dump
 
     compose_and_dump(tmp_path / "of_dvc.yaml", str(root / "conf"), None, "config", str(tmp_path), ["profile=excerpt"])

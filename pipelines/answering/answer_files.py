@@ -82,7 +82,7 @@ def imports(root: Path = Path("data")) -> list[Path]:
 
 
 def about(file: Path) -> dict[str, str]:
-    """What `longtail import-answers` wrote of an import: its kind, the layout and name of its file; else nothing."""
+    """What `longtail imports` wrote of an import: its kind, the layout and name of its file; else nothing."""
     return json.loads((parquet.schema_of(file).metadata or {}).get(ABOUT, b"{}"))
 
 
@@ -106,7 +106,7 @@ def _imports(
         for file in sorted(folder.glob("*.parquet")):
             if not re.fullmatch(NAME, folder.name) or not re.fullmatch(NAME, file.stem):
                 raise LongtailError(
-                    f"{file}: expected <model>/<method>.parquet, as opt-13b/bm25.parquet; bring it in by import-answers"
+                    f"{file}: expected <model>/<method>.parquet, as opt-13b/bm25.parquet; use `longtail imports`"
                 )
         if folder.name not in lms and (by_method := _files(folder, retrievers, others=True)):
             splits = _splits(root / "questions" / dataset / f"{dataset}.parquet") if splits is None else splits
