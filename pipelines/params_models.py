@@ -153,9 +153,6 @@ class LSR(Section):
     # where the device has it in hardware and the untuned encoder's vectors agree
     micro_batch: PositiveInt | None  # texts of a step that are embedded with gradients at once; null: all of them
     keep_scores: bool  # keep the language model's scores for later trainings; their last digits may then differ
-    max_cost: (
-        PositiveFloat | None
-    )  # limit on an estimate, made before training, of what a server's scores cost; null: none
 
     @field_validator("lm_queries", "qa_queries")
     @classmethod

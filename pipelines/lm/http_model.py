@@ -65,11 +65,6 @@ class HttpModel:
     def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
         return self._tokenizer.fit(prompts, continuations)
 
-    def count_tokens(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> int:
-        """How many tokens `score` would send. Nothing is sent."""
-        lengths = self._tokenizer.continuations(continuations)[0].lengths
-        return int((self._tokenizer.prompts(prompts, lengths).lengths + lengths).sum())
-
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """All but the `http.logprobs` likeliest tokens are -inf.
 

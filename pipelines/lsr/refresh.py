@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 
 from pipelines import methods, shards
-from pipelines.errors import LongtailError
 from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr.objective import likelihood
 from pipelines.lsr.rounds import ScoredCandidates, TrainingFiles
@@ -41,9 +39,9 @@ class Refresher:
         """Start with the untuned encoder. Raises LongtailError if a model or an index can't be opened."""
         make_deterministic()
         self._params, self.corpora, self.schedule, self._files = params, corpora, schedule, files
-        folder, self._lm_params = supervising_lm(params)
+        folder, lm = supervising_lm(params)
         self._stack = ExitStack()
-        self.lm = self._stack.enter_context(lm_at_work(folder, self._lm_params, params.compute, scoring=True))
+        self.lm = self._stack.enter_context(lm_at_work(folder, lm, params.compute, scoring=True))
         untuned = methods.encoder("dense", params.retrieves)
         self.encoder = Encoder.open(untuned, params.retriever, params.compute)
         key = key_of_scores(params)
@@ -66,14 +64,12 @@ class Refresher:
     def make_round(self, number: int) -> dict[str, float]:
         """Validate a round's encoder, find and score its candidates, and keep them, unless that was done before.
 
-        Returns how much the language model scored so far. Raises LongtailError where `check_cost` does.
+        Returns how much the language model scored so far.
         """
         if not self._files.round(number).exists():
             step = self.schedule.encoder_step(number)
             if step:
                 self._open(step)
-            elif number == 0 and self._lm_params.source == "http":
-                self.check_cost(self._lm_params.http.prompt_price)
             validation = {"step": step, **self.validate()}
             self._files.write_round(number, validation, self.score(self.search(number)))
         scored = {f"scored_{c.name}": scores.computed for c, scores in zip(self.corpora, self.scores, strict=True)}
@@ -117,34 +113,6 @@ class Refresher:
             targets = likelihood(sums, tokens, self._params.lsr.likelihood)[:, :-1]
             candidates.append(ScoredCandidates(rows, positions, targets, means[:, :-1] - means[:, -1:]))
         return candidates
-
-    def check_cost(self, price: float) -> None:
-        """Print the most that a server's scores may cost, at the price of 1,000 tokens; kept scores cost nothing.
-
-        Later rounds are counted as if they only found new documents. LongtailError for more than `lsr.max_cost`.
-        """
-        schedule, max_cost = self.schedule, self._params.lsr.max_cost
-        validations = len({schedule.encoder_step(number) for number in range(schedule.rounds)})
-        later = [schedule.rows(number) for number in range(1, schedule.rounds)]
-        pairs = tokens = 0.0
-        for i, (rows, positions) in enumerate(self.search(0)):
-            corpus, scores = self.corpora[i], self.scores[i]
-            known = logprobs.unique_pairs(rows, _and_none(positions))
-            to_come = sum(len(rows_of_round[i]) for rows_of_round in later) * (self.k + 1)
-            if corpus.pages is None and len(corpus.validation):
-                shown, _ = self._retrieve(i, corpus.validation, SHOWN)
-                known = np.concatenate([known, logprobs.unique_pairs(corpus.validation, shown)])
-                to_come += (validations - 1) * shown.size
-            new = len(scores.missing(known)) + to_come
-            pairs += new
-            tokens += new * scores.mean_tokens(known)
-        cost, amount = tokens * price / 1000, f"{pairs:,.0f} pairs of {tokens:,.0f} tokens"
-        print(f"train_lsr@{self._params.retrieves}: {self.lm.name} will score at most {amount}, for {cost:.2f}")
-        if cost > (math.inf if max_cost is None else max_cost):
-            raise LongtailError(
-                f"lsr.max_cost is {max_cost:g}, but {amount} may cost {cost:.2f}; "
-                "raise it, or lower lsr.steps, lsr.lm_queries, lsr.qa_queries or lsr.top_k"
-            )
 
     def _retrieve(self, corpus: int, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Positions and similarities (n, k) for a corpus's queries."""

@@ -35,8 +35,8 @@ def train(params: SimpleNamespace) -> stage.Metrics:
     """Tune a retriever; write data/models/lsr/<name> and data/metrics/lsr_<name>.json.
 
     `params` are those of this retriever (methods.with_retriever), with SECTIONS. A killed run resumes to the same
-    result. Raises LongtailError if there are no queries to learn from, the language model's distribution over the
-    documents is uniform, or a server's scores may cost more than `lsr.max_cost`.
+    result. Raises LongtailError if there are no queries to learn from, or the language model's distribution over the
+    documents is uniform.
     """
     from pipelines import checkpoint
     from pipelines.lsr import refresh, training_queries

@@ -24,7 +24,6 @@ from pipelines.scoring.queries import Queries
 FOLDER = shards.SCRATCH / "lm_scores"
 LOCAL = {"dtype", "batch_tokens"}  # params of a model that change its scores
 SERVED = {"url", "tokenizer", "max_tokens"}  # params of a server that change its scores
-SAMPLE = 1000  # pairs whose tokens are counted to estimate those of all
 
 
 def key_of_lm(folder: Path, lm: params.LM, compute: params.Compute) -> str:
@@ -52,14 +51,6 @@ class Scores:
     def missing(self, pairs: np.ndarray) -> np.ndarray:
         """Those of `pairs` (n, 2), of query and position or logprobs.NONE, that have no score yet."""
         return pairs[~np.isin(logprobs.pair_keys(*pairs.T), self._keys)]
-
-    def mean_tokens(self, pairs: np.ndarray) -> float:
-        """Mean tokens, prompt and continuation, that a server is sent for a pair; counted for an even sample."""
-        if not len(pairs):
-            return 0.0
-        sample = pairs[np.linspace(0, len(pairs) - 1, min(SAMPLE, len(pairs))).astype(np.int64)]
-        prompts, _ = logprobs.prompts(self._queries, self._docs, sample)
-        return self._lm.count_tokens(prompts, list(self._queries.continuations[sample[:, 0]])) / len(sample)
 
     def score(self, pairs: np.ndarray) -> None:
         """Have the language model score those of `pairs` that are missing."""
