@@ -40,7 +40,7 @@ def scored_once(built, settings, tmp_path_factory):
     pq.write_table(pa.Table.from_pylist(queries, schema), path)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        metrics = {lm: score_lm.score(params, "pile", lm) for lm in params.lms}
+        metrics = {lm: score_lm.score_corpus(params, "pile", lm) for lm in params.lms}
     return SimpleNamespace(folder=folder, params=params, metrics=metrics, bare=queries[-1]["id"])
 
 

@@ -53,7 +53,7 @@ def find(texts):
 def score(project, compute) -> dict[str, bytes]:
     """The files of score_lm."""
     project.params.compute = compute
-    score_lm.score(project.params, "pile", "tiny")
+    score_lm.score_corpus(project.params, "pile", "tiny")
     return {path.name: path.read_bytes() for path in (score_lm.OUT / "pile/tiny").iterdir()}
 
 
@@ -69,7 +69,7 @@ def answers(project, compute) -> dict[str, bytes]:
         for method in METHODS:
             setup = answer.Setup("popqa", method, lm, sources.get(method), chosen, REPLUG, 0, "k")
             pq.write_table(answer.answer(questions, setup)[0], "answers.parquet")
-            answer.forget("popqa", "tiny", method, "k")
+            answer.forget_answers("popqa", "tiny", method, "k")
             found[method] = Path("answers.parquet").read_bytes()
         for options in (True, False):
             items = [Item(f"i{i:02}", "", text, f"{text}\nAnswer:", ["A"]) for i, text in enumerate(WORDS[:20])]

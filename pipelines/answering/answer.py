@@ -88,8 +88,8 @@ class Setup:
 def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     """Answers (SCHEMA) to the test questions, at most `max_questions` drawn by hash, ordered by question_id.
 
-    A second call goes on from the shards that a first one finished, until `forget` removes them. Also returns how long
-    all shards took, in whichever call.
+    A second call goes on from the shards that a first one finished, until `forget_answers` removes them. Also returns
+    how long all shards took, in whichever call.
     """
     columns = questions.sort_by("question_id").to_pydict()
     ids, relations = columns["question_id"], np.array(columns["relation"], dtype=object)
@@ -123,7 +123,7 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     return table, latency.Taken(batches, lookup.batches)
 
 
-def forget(dataset: str, lm: str, method: str, key: str) -> None:
+def forget_answers(dataset: str, lm: str, method: str, key: str) -> None:
     """Remove the finished shards of answers that are written."""
     for name in _names(dataset, lm, method):
         shards.forget(name, key)
@@ -288,9 +288,9 @@ def main() -> None:
             table, taken = answer(parquet.read(questions), setup)
             with shards.atomic(out) as temporary:
                 parquet.write(table, temporary)
-            on_server = settings.http is not None
-            latency.write(Path("data"), args.dataset, args.lm, args.method, taken, chosen.compute.threads, on_server)
-            forget(args.dataset, args.lm, args.method, key)
+            of_answers, on_server = (args.dataset, args.lm, args.method), settings.http is not None
+            latency.write_latency(Path("data"), *of_answers, taken, chosen.compute.threads, on_server)
+            forget_answers(*of_answers, key)
             return _metrics(table, taken.seconds) | lm.usage
 
     sections = ("seed", "language", "compute", "lm", "retriever", "retrievers", "reranker", "replug", "answer", "parts")

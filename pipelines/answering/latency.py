@@ -63,7 +63,7 @@ class Taken:
         }
 
 
-def write(data: Path, dataset: str, lm: str, method: str, taken: Taken, threads: int, server: bool) -> None:
+def write_latency(data: Path, dataset: str, lm: str, method: str, taken: Taken, threads: int, server: bool) -> None:
     """Write data/latency/<dataset>/<lm>/<method>.json; `server` says that the language model runs elsewhere."""
     content = taken.figures() | {"threads": threads, "server": server}
     shards.write_json(data / FOLDER / dataset / lm / f"{method}.json", content)

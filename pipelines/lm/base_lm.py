@@ -84,7 +84,7 @@ def name_served(lm: params.LM, out: Path) -> stage.Metrics:
     return {}
 
 
-def make(chosen: SimpleNamespace, name: str) -> stage.Metrics:
+def make_lm(chosen: SimpleNamespace, name: str) -> stage.Metrics:
     """Make the folder of the language model called `name` in the params."""
     lm, out = chosen.lm[name], OUT / name
     if lm.source == "train":
@@ -102,7 +102,7 @@ def main() -> None:
     name = stage.arguments(__doc__, name="a name from lms in params.yaml").name
     out, metrics = OUT / name, Path(f"data/metrics/base_lm_{name}.json")
     sections = ("seed", "lm", "lm_text", "parts")
-    stage.run(f"base_lm@{name}", sections, lambda chosen: make(chosen, name), out=str(out), metrics=metrics)
+    stage.run(f"base_lm@{name}", sections, lambda chosen: make_lm(chosen, name), out=str(out), metrics=metrics)
 
 
 if __name__ == "__main__":

@@ -173,4 +173,4 @@ def forget(params: SimpleNamespace, corpora: Sequence[CorpusQueries]) -> None:
     for corpus in corpora:
         forget_shards(corpus.stage)
         if not params.lsr.keep_scores:
-            score_cache.forget(params.lsr.lm, key_of_scores(params), corpus.docs)
+            score_cache.forget_scores(params.lsr.lm, key_of_scores(params), corpus.docs)

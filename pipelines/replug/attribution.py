@@ -69,7 +69,7 @@ class Attributing:
     scratch: Path
 
 
-def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
+def attribute_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
     """Attribute every scored continuation of a corpus, for every retriever; write the tables and the metrics."""
     lm, tables, replug = params.lms[0], LOGPROBS / corpus / params.lms[0], params.replug
     docs, figures, of_study, facts = CORPORA / corpus / "docs.parquet", {}, {}, {}
@@ -96,10 +96,10 @@ def attribute(params: SimpleNamespace, corpus: str) -> stage.Metrics:
         ):
             for (name,) in retrievers:
                 sums, start = _Sums(clusters.max(initial=-1) + 1), 0
-                for block in responsibility.read(tables, name, replug.top_k, BLOCK):
+                for block in responsibility.read_scored_texts(tables, name, replug.top_k, BLOCK):
                     stop = start + len(block.ids)
                     assert queries["query_id"][start:stop].to_pylist() == list(block.ids), "data/logprobs is of others"
-                    shares = responsibility.attribute(block, replug.temperature, replug.mixture)
+                    shares = responsibility.attribute_tokens(block, replug.temperature, replug.mixture)
                     continuations = queries["continuation"][start:stop].to_numpy()
                     asked = slice(start, stop), slice(bounds[start], bounds[stop]), block.doc_ids
                     numbers = {column: of_block and of_block(*asked) for column, of_block in of_study.items()}
@@ -248,7 +248,7 @@ class _Sums:
 
 def main() -> None:
     corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
-    stage.run(f"attribute@{corpus}", SECTIONS, lambda params: attribute(params, corpus), out=str(OUT / corpus))
+    stage.run(f"attribute@{corpus}", SECTIONS, lambda params: attribute_corpus(params, corpus), out=str(OUT / corpus))
 
 
 if __name__ == "__main__":

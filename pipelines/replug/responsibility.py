@@ -49,7 +49,7 @@ class Attribution:
     memory: np.ndarray  # (n, tokens) what the model gives without documents; adds up to 1 with `documents`
 
 
-def read(tables: Path, retriever: str, k: int, size: int) -> Iterator[Texts]:
+def read_scored_texts(tables: Path, retriever: str, k: int, size: int) -> Iterator[Texts]:
     """The texts with their best k documents, from `tables`/logprobs.parquet and retrieved.parquet, block by block.
 
     A block is as many row groups as hold `size` texts. Each row group is read once.
@@ -94,7 +94,7 @@ def _texts(db: duckdb.DuckDBPyConnection, scored: pa.Table, candidates: pa.Table
     return Texts(ids, n_bytes, lengths, closed, log_probs, similarities, doc_ids)
 
 
-def attribute(texts: Texts, temperature: float, mixture: str) -> Attribution:
+def attribute_tokens(texts: Texts, temperature: float, mixture: str) -> Attribution:
     """Attribute each token's probability under the ensemble to memory and documents.
 
     Each term of p = sum_d lambda_d p_d is split at p_0. The model gives lambda_d min(p_d, p_0) without documents too,

@@ -26,7 +26,7 @@ PLACES = 2**33  # more than a corpus has documents
 EMPTY = np.iinfo(np.int64).min
 
 
-def find(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNamespace) -> list[Candidates]:
+def find_all(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNamespace) -> list[Candidates]:
     """Each retriever's candidates; no query gets a document of its own source document, `sources` (n,).
 
     A query without a context, at the beginning of a text, has no candidate.

@@ -159,7 +159,7 @@ def padded(lists: pa.ChunkedArray, dtype: type) -> np.ndarray:
     return rows
 
 
-def write(
+def write_logprobs(
     out: Path,
     lm: str,
     ids: np.ndarray,

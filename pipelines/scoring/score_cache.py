@@ -104,7 +104,7 @@ def hashes(queries: Queries) -> np.ndarray:
     return np.frombuffer(digests, ">i8").astype(np.int64)
 
 
-def forget(lm: str, key: str, docs: Path) -> None:
+def forget_scores(lm: str, key: str, docs: Path) -> None:
     """Remove the scores of a language model, by its name, with a corpus's documents."""
     shutil.rmtree(_folder(lm, key, docs), ignore_errors=True)
 

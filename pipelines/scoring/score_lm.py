@@ -25,7 +25,7 @@ SECTIONS = ("seed", "compute", "lm", "retriever", "retrievers", "logprobs", "rep
 QUERIES = 64  # in memory at once; a killed run loses the scores of this many at most
 
 
-def score(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
+def score_corpus(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
     """Score the union of all retrievers' candidates; write the tables. LongtailError if there are no test queries."""
     from pipelines.errors import LongtailError
     from pipelines.lm.open_lm import MODELS, lm_at_work
@@ -50,7 +50,7 @@ def _score(
     from pipelines.scoring import candidates, logprobs
 
     name, folder = lm.name, Path("data/corpus", corpus)
-    retrieved = candidates.find(corpus, queries, sources, params)
+    retrieved = candidates.find_all(corpus, queries, sources, params)
     pairs = candidates.union(len(queries), retrieved)
     parts = np.split(pairs, np.searchsorted(pairs[:, 0], np.arange(QUERIES, len(queries), QUERIES)))
     stage_name = f"score_lm@{corpus}-{name}"
@@ -60,7 +60,7 @@ def _score(
     for study in all_studies.studies_offering("score_more"):
         more |= study.score_more(stage_name, key, lm, queries, folder, retrieved, params, QUERIES)
     made_on, others = workers.metadata(stage_name, key), {table: parts for table, (parts, *_) in more.items()}
-    logprobs.write(OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES, others, made_on)
+    logprobs.write_logprobs(OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES, others, made_on)
     shards.forget(stage_name, key)
     for _, *kept in more.values():
         shards.forget(*kept)
@@ -70,9 +70,9 @@ def _score(
 
 def main() -> None:
     arguments = stage.arguments(__doc__, corpus=catalogue.names("documents"), lm="one of params.yaml's lms")
-
     item = arguments.corpus, arguments.lm
-    stage.run(f"score_lm@{'-'.join(item)}", SECTIONS, lambda params: score(params, *item), out=str(OUT.joinpath(*item)))
+    out = str(OUT.joinpath(*item))
+    stage.run(f"score_lm@{'-'.join(item)}", SECTIONS, lambda params: score_corpus(params, *item), out=out)
 
 
 if __name__ == "__main__":

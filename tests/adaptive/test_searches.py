@@ -7,7 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipelines.adaptive import gate, searches
+from pipelines.adaptive import searches
+from pipelines.adaptive.regression import fit_logistic
 
 ONCE = np.ones((6, 1), dtype=bool)
 IN_ORDER = np.array([1.0, 2, 3, 4, 5, 6])
@@ -130,7 +131,7 @@ def test_logistic_is_the_ridge_regression_with_a_level_and_a_slope_of_each_relat
     cuts = searches.logistic(relations)
     for split in range(3):
         learns = train[:, split] & (gains != 0)
-        weights = gate.fit(matrix[learns], gains[learns] > 0, np.ones(learns.sum()))
+        weights = fit_logistic(matrix[learns], gains[learns] > 0, np.ones(learns.sum()))
         for relation in range(3):
             level, slope = weights[0] + weights[2 + relation], weights[1] + weights[5 + relation]
             crossing = np.exp(logs.mean() - logs.std() * level / slope)

@@ -94,7 +94,7 @@ def test_a_killed_run_goes_on_where_it_stopped_and_seconds_are_those_of_all_shar
         assert (len(lm.asked), taken_resumed) == (asked, taken)
         assert resumed.equals(table, check_metadata=True)
     for key in ("whole", "cut"):
-        answer.forget("popqa", "echo", "dense", key)
+        answer.forget_answers("popqa", "echo", "dense", key)
     assert not list(Path(".longtail/shards").iterdir())
 
 
@@ -171,7 +171,7 @@ def test_a_small_last_batch_counts_by_question_and_batches_of_several_machines_n
 
 def test_the_file_says_how_and_where(tmp_path):
     for method, taken in (("dense", Taken(BATCHES)), ("bm25", Taken([]))):
-        latency.write(tmp_path, "popqa", "tiny", method, taken, 4, True)
+        latency.write_latency(tmp_path, "popqa", "tiny", method, taken, 4, True)
     written, empty = (json.loads((tmp_path / f"latency/popqa/tiny/{m}.json").read_text()) for m in ("dense", "bm25"))
     assert (written["threads"], written["server"], written["search"]) == (4, True, 0)
     assert (empty["questions"], empty["median"]["value"]) == (0, None)

@@ -56,7 +56,7 @@ def scored(tmp_path_factory) -> Run:
         texts = evaluate_lm.describe(home / "data/corpus/pile/queries.parquet", measured.ids)
         tables = evaluate_lm.per_query("pile", "tiny", measured, texts, chosen.replug.temperature)
         small_results.write(home / "data/language_modelling/pile/bpb.parquet", pa.concat_tables(tables))
-        attribution.attribute(chosen, "pile")
+        attribution.attribute_corpus(chosen, "pile")
     return Run(home / "data", chosen)
 
 

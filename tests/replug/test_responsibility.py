@@ -37,7 +37,7 @@ def texts(draw):
 
 @given(made=texts(), mixture=st.sampled_from(list(ensemble.MIXTURES)), temperature=st.sampled_from([1.0, 0.1]))
 def test_responsibility_is_its_definition_in_plain_probabilities_and_shares_add_up(made, mixture, temperature):
-    found = responsibility.attribute(made, temperature, mixture)
+    found = responsibility.attribute_tokens(made, temperature, mixture)
     log_weights = ensemble.log_weights(made.similarities, temperature)
     np.testing.assert_allclose(found.mixed, ensemble.MIXTURES[mixture](made.log_probs, log_weights), atol=1e-9)
     np.testing.assert_allclose(found.weights, np.exp(log_weights))
@@ -75,7 +75,7 @@ def project(tmp_path, monkeypatch):
             for query in scored_texts.CONTINUATIONS:
                 writer.write_table(rows.filter(pa.compute.equal(rows["query_id"], query)))
     log_probs = {(row["query_id"], row["doc_id"]): row["log_probs"].tolist() for row in scored}
-    return SimpleNamespace(params=params, log_probs=log_probs, returned=attribution.attribute(params, "pile"))
+    return SimpleNamespace(params=params, log_probs=log_probs, returned=attribution.attribute_corpus(params, "pile"))
 
 
 def table(name):
@@ -88,7 +88,7 @@ def test_every_token_is_written_with_its_shares_whatever_the_blocks(
 ):
     monkeypatch.setattr(attribution, "BLOCK", block)
     project.params.replug = SimpleNamespace(top_k=2, temperature=temperature, mixture=mixture)
-    attribution.attribute(project.params, "pile")
+    attribution.attribute_corpus(project.params, "pile")
     assert "attribute@pile: 100%|██████████| 6/6 " in capsys.readouterr().err
     tokens, texts = table("tokens"), table("texts")
     keys = [(text["retriever"], text["query_id"]) for text in texts]
@@ -136,7 +136,7 @@ def test_gains_are_told_by_how_rare_the_tokens_word_is_with_resamples_of_source_
     assert project.returned["lsr.memory"] == found["memory"]["value"]
     path = "data/corpus/pile/queries.parquet"
     pq.write_table(pq.read_table(path).drop("source_document").append_column("source_document", [["s"] * 3]), path)
-    attribution.attribute(project.params, "pile")
+    attribution.attribute_corpus(project.params, "pile")
     memory = json.loads(METRICS.read_text())["lsr"]["memory"]
     assert found["memory"]["low"] < memory["low"] < found["memory"]["high"]
     assert memory["low"] == memory["high"] == pytest.approx(memory["value"]), "every resample is the one document"

@@ -63,7 +63,7 @@ def _pages(root: Path, written: Path, home: Path, spoilt: bool) -> dict[str, Pat
         params, _ = scored_texts.write(Path())
         for name, columns in {"docs": ("title", "text"), "queries": ("context",)}.items() if spoilt else ():
             hostile.replace(Path(f"data/corpus/pile/{name}.parquet"), *columns)
-        attribution.attribute(params, "pile")
+        attribution.attribute_corpus(params, "pile")
         attribution_page.write(Path("data"), "pile", "tiny", home / "attribution.html")
     names = ("report", "thresholds", "comparison")
     return {name: home / name / "index.html" for name in names} | {"attribution": home / "attribution.html"}

@@ -27,7 +27,7 @@ def project(root, tmp_path_factory):
         patch.chdir(home)
         params, _ = scored_texts.write(home)
         shutil.copy(root / "params.yaml", home)
-        attribution.attribute(params, "pile")
+        attribution.attribute_corpus(params, "pile")
         attribution_page.write(home / "data", "pile", "tiny", home / "page.html")
     figures = json.loads((home / attribution.METRICS / "attribution_pile.json").read_text())
     return SimpleNamespace(html=(home / "page.html").read_text(), folder=home, data=home / "data", figures=figures)

@@ -130,8 +130,8 @@ def test_the_same_tables_give_the_same_bytes_and_times_are_on_a_page_of_their_ow
     batches = [Batch(64, 64.0 * seconds, "Some processor, 2 cores") for seconds in range(1, 11)]
     for method, seconds in (("dense", 120.0), ("closed_book", 0.0)):
         searches = [Batch(60, seconds, "Some processor, 2 cores")] * bool(seconds)
-        latency.write(data, "popqa", "tiny", method, latency.Taken(batches, searches), 1, method == "dense")
-    latency.write(data, "popqa", "tiny", "elsewhere", latency.Taken(batches), 1, False)
+        latency.write_latency(data, "popqa", "tiny", method, latency.Taken(batches, searches), 1, method == "dense")
+    latency.write_latency(data, "popqa", "tiny", "elsewhere", latency.Taken(batches), 1, False)
     write_report.write_report(data, tmp_path / "report", SETTINGS)
     files = sorted(path.relative_to(made[0]) for path in made[0].rglob("*") if path.is_file())
     assert len(files) > 10

@@ -111,12 +111,12 @@ def test_each_pair_is_scored_once_whatever_the_parts_and_a_killed_run_goes_on(sc
         limits.append(most)
         monkeypatch.setattr(candidates, "union", lambda n, retrieved, less=left_out: union(n, retrieved)[less:])
         with pytest.raises(KeyboardInterrupt):
-            score_lm.score(scored.params, "pile", "tiny")
+            score_lm.score_corpus(scored.params, "pile", "tiny")
         if left_out:
             seen.clear()
     assert not OUT.exists()
     limits.append(np.inf)
-    assert (metrics := score_lm.score(scored.params, "pile", "tiny")) == scored.metrics["tiny"]
+    assert (metrics := score_lm.score_corpus(scored.params, "pile", "tiny")) == scored.metrics["tiny"]
     assert len(seen) == metrics["pairs"] + metrics["controls"]
     assert len(list(Path(shards.SCRATCH / "shards").iterdir())) == 1, "what the run with other pairs left"
     whole = scored.folder / OUT
@@ -135,4 +135,4 @@ def test_no_test_queries_is_an_error(project):
     queries = Path("data/corpus/pile/queries.parquet")
     pq.write_table(pq.read_table(queries).slice(0, 12), queries)
     with pytest.raises(LongtailError, match=r"no queries in the split 'test'; raise corpus\.pile\.query_share"):
-        score_lm.score(project.params, "pile", "tiny")
+        score_lm.score_corpus(project.params, "pile", "tiny")

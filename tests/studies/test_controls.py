@@ -63,7 +63,7 @@ def test_controls_are_the_models_own_scores_of_their_prompts(scored):
 
 def test_a_run_without_controls_has_none(project):
     project.params.logprobs = project.params.logprobs.model_copy(update={"controls": False, "max_queries": 2})
-    assert "controls" not in score_lm.score(project.params, "pile", "tiny")
+    assert "controls" not in score_lm.score_corpus(project.params, "pile", "tiny")
     assert {path.name for path in OUT.iterdir()} == {"logprobs.parquet", "retrieved.parquet"}
     assert controls.read_controls(OUT, np.array(["q"])) == []
 

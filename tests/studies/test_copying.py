@@ -70,7 +70,7 @@ def test_a_tokens_frequency_is_its_words_in_the_corpus(tmp_path):
 
 
 def attributed(params) -> tuple[dict, list[dict]]:
-    attribution.attribute(params, "pile")
+    attribution.attribute_corpus(params, "pile")
     figures = json.loads((attribution.METRICS / "attribution_pile.json").read_text())
     return figures, pq.read_table(attribution.OUT / "pile/tokens.parquet").to_pylist()
 
@@ -83,7 +83,7 @@ def test_the_tokens_are_the_language_models_and_the_documents_those_of_the_ensem
         words = text.split(" ")
         row["context"], row["continuation"] = " ".join(words[:6]), " " + " ".join(words[6:12])
     pq.write_table(pa.Table.from_pylist(rows, schema), path)
-    score_lm.score(project.params, "pile", "tiny")
+    score_lm.score_corpus(project.params, "pile", "tiny")
     project.params.ingest, project.params.c4 = SimpleNamespace(memory_gb=1.0), SimpleNamespace(sample_mb=1)
     figures, tokens = attributed(project.params)
     tokenizer, queries = open_tokenizer(Path("data/models/lm/tiny")), {query["id"]: query for query in rows}
