@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import pickle
@@ -18,7 +17,6 @@ WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.b
 NO_LIMIT = 1 << 30  # tokenizers without a limit report this number, or a larger one
 WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiBi): what BLOOM was trained on
 CACHE_BYTES = 1 << 29  # keys and values of texts that are continued at once, or those of `batch_tokens` tokens if more
-SOURCE = "source.json"  # in a pretrained model's folder: the SHA-256 of each file that its weights come from
 
 
 def save_pretrained(kind, section: str, path: str | None, revision: str | None, out: Path) -> dict[str, float]:
@@ -44,7 +42,6 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
     with shards.atomic(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        write_source(folder, path, revision)
         sums.write(folder)
     return {"parameters": float(model.num_parameters())}
 
@@ -63,15 +60,6 @@ def weights_at(path: str | Path, revision: str | None) -> tuple[str, dict[str, o
     for name in ("config.json", "generation_config.json"):
         _fetched(path, name, revision)
     return str(files[0].parent), {"use_safetensors": False}
-
-
-def write_source(folder: Path, path: str | Path, revision: str | None) -> None:
-    """Write which weights the model in `folder` was made from. A local folder is not pinned by anything else."""
-    digests = {}
-    for file in _weight_files(path, revision):
-        with file.open("rb") as stream:
-            digests[file.name] = hashlib.file_digest(stream, "sha256").hexdigest()
-    shards.write_json(folder / SOURCE, {"sha256": digests})
 
 
 def _weight_files(path: str | Path, revision: str | None) -> list[Path]:

@@ -47,8 +47,8 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
 
     Raises LongtailError if `path` or a Hub model's revision isn't set, or nothing can be loaded.
     """
-    from pipelines.lm.model_files import check_pinned, write_source
-    from pipelines.retrieval.encoder import QUERIES, Encoder
+    from pipelines.lm.model_files import check_pinned
+    from pipelines.retrieval.encoder import Encoder
     from pipelines.retrieval.tower import Tower
 
     sources = {f"retriever.{out.name}.path": (retriever.path, retriever.revision)}
@@ -60,8 +60,6 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
     encoder = Encoder(towers[0], towers[-1], retriever)
     with shards.atomic(out) as folder:
         encoder.save(folder)
-        for side, source in zip((folder, folder / QUERIES), sources.values(), strict=False):
-            write_source(side, *source)
         sums.write(folder)
     return {"parameters": float(sum(weight.numel() for weight in encoder.parameters()))}
 

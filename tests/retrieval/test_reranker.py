@@ -92,7 +92,6 @@ def test_the_order_is_that_of_the_scores_over_the_retrievers_candidates_alone(tm
 def test_the_stage_brings_in_a_cross_encoder_and_what_is_none_is_named():
     folder, out = tiny_models.cross_encoder(Path("some"), labels=2), Path("data") / methods.RERANKER
     figures = reranker.work(SimpleNamespace(reranker=settings(path=str(folder))))
-    assert (out / "source.json").is_file()
     assert figures["parameters"] > 1000
     scores = cross_encoder(out).scores(QUERIES, TEXTS)
     np.testing.assert_allclose(scores, one_by_one(folder, QUERIES, TEXTS), atol=2e-5)
