@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -100,15 +100,49 @@ COLUMNS = {  # of these tables and others; a column that is not here is called b
     "augmented": Column("augmented", "share", "substring"),
     "augmented_word": Column("augmented, word", "share", "word"),
     "tail_gain": Column("gain in the tail", "points"),
+    "popularity": Column("median page views"),
+    "text": Column("text", "name"),
+    "task": Column("task", "name"),
+    "counted_in": Column("counted in", "name"),
+    "answered_by": Column("answered by"),
+    "against_lm": Column("less"),
+    "share": Column("share", "share"),
+    "linked_share": Column("linked", "share"),
     "accuracy": Column("accuracy", "share"),
     "retrieved": Column("retrieves", "share"),
+    "adaptive": Column("adaptive", "share"),
+    "always": Column("always", "share"),
+    "never": Column("never", "share"),
+    "oracle": Column("oracle", "share"),
+    "train_adaptive": Column("training", "share"),
+    "price": Column("must earn", "share"),
+    "gate": Column("gate", "share"),
+    "difference": Column("difference", "points"),
+    "both_difference": Column("both less the better", "points"),
+    "own": Column("own", "share"),
+    "carried": Column("carried", "share"),
+    "confidence": Column("confidence", "share"),
+    "ece": Column("ECE", "share"),
+    "ece_isotonic": Column("ECE, isotonic", "share"),
+    "risk_area": Column("area of risk", "share"),
+    "error": Column("error", "share"),
+    "share_of_saved": Column("share of saved", "share"),
+    "saved": Column("saved against none, %"),
+    "saved_over_dense": Column("saved against dense, %"),
+    "saved_over_random": Column("saved against random, %"),
 }
+_SHARES = ("accuracy", "retrieved")
 NUMBERED = {"k", "decile", "bin", "least", "most"}  # columns of numbers that name a row, as texts do
 
 
 def column(name: str) -> Column:
-    """How a column is shown."""
-    return COLUMNS.get(name) or Column(name.replace("_", " "))
+    """How a column is shown; <name>_splits is over splits, and accuracy_<what> and retrieved_<what> are shares."""
+    if name in COLUMNS:
+        return COLUMNS[name]
+    if (base := name.removesuffix("_splits")) != name:
+        return replace(column(base), label=f"{column(base).label}, over splits")
+    kind, _, what = name.partition("_")
+    return Column(f"{COLUMNS[kind].label}, {what}", "share") if kind in _SHARES else Column(name.replace("_", " "))
 
 
 def write(folder: Path, name: str, rows: Iterable[dict]) -> None:

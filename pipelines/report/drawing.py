@@ -197,16 +197,13 @@ class Canvas:
         return f"{head} {labels}>{''.join(self.parts)}</svg>"
 
 
-def y_axis(
-    canvas: Canvas, top: float, values: Sequence[float], y: str, height: float = 0
-) -> tuple[float, float, float, Scale]:
+def y_axis(canvas: Canvas, top: float, values: Sequence[float], y: str) -> tuple[float, float, float, Scale]:
     """The y axis with its name above: left, top and bottom of the plot, and the scale."""
-    if y:
-        for words in canvas.lines(y, canvas.width):
-            top += 1.35 * canvas.size
-            canvas.text(2, top, words, fill=SOFT)
+    for words in canvas.lines(y, canvas.width):
+        top += 1.35 * canvas.size
+        canvas.text(2, top, words, fill=SOFT)
     top += 0.9 * canvas.size
-    bottom = top + (height or HEIGHT[canvas.width])
+    bottom = top + HEIGHT[canvas.width]
     scale = linear(values, bottom, top)
     return max(canvas.length(text) for _, text in scale.ticks) + 11, top, bottom, scale
 

@@ -1,12 +1,10 @@
-"""The report's figures: lines, bars, ranges, histograms and curves, each drawn for a wide and for a narrow screen."""
+"""The report's figures: lines, bars and ranges, each drawn for a wide and for a narrow screen."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-
-import numpy as np
 
 from pipelines.intervals import Interval
 from pipelines.report import colours
@@ -27,9 +25,6 @@ from pipelines.report.drawing import (
 )
 from pipelines.report.page import Figure, label, show
 
-OUTLINES = ("", "6 3", "2 2", "8 3 2 3", "4 4", "1 3", "10 2", "3 1")  # of histograms, in their order
-BINS = 30
-MARKS = 60  # of a curve at most: the points that say their numbers
 EDGE = 16  # pixels beside a plot for half of a tick's text
 LEAST = 7  # pixels of an upright bar; thinner bars lie down
 
@@ -201,91 +196,6 @@ def ranges(
         return x_name(canvas, x, bottom, left)
 
     return draw_figure(name, series, draw, "", caption, alt)
-
-
-def histogram(name: str, values: dict[str, np.ndarray], *, x: str, caption: str, alt: str) -> Figure:
-    """Up to eight histograms over each other, as shares over common log-spaced bins, so that any sizes compare."""
-    everything = np.maximum(np.concatenate(list(values.values())), 1)
-    edges = np.geomspace(everything.min(), max(everything.max(), everything.min() * 10) * 1.0001, BINS + 1)
-    shares = {key: 100 * np.histogram(np.maximum(views, 1), edges)[0] / len(views) for key, views in values.items()}
-
-    def draw(canvas: Canvas) -> float:
-        top = canvas.legend([(label(key), canvas.slots[key]) for key in values], 0, swatch=True)
-        y = "share of the questions, %"
-        left, top, bottom, up = y_axis(canvas, top, [0.0, *(share for row in shares.values() for share in row)], y)
-        across = logarithmic(edges, left + 4, canvas.width - 10)
-        grid(canvas, across, up, left)
-        for (key, row), dash in zip(shares.items(), OUTLINES, strict=False):
-            outline = [(across(edges[0]), up(0.0))]
-            for i, share in enumerate(row):
-                outline += [(across(edges[i]), up(share)), (across(edges[i + 1]), up(share))]
-            outline.append((across(edges[-1]), up(0.0)))
-            canvas.area(outline, PALETTE[canvas.slots[key]], 0.15)
-            canvas.path(outline, PALETTE[canvas.slots[key]], dash)
-        for key, row in shares.items():
-            for i in np.flatnonzero(row):
-                tip = (label(key), f"{edges[i]:,.0f} to {edges[i + 1]:,.0f}", f"{row[i]:.1f} %")
-                canvas.box(across(edges[i]), up(row[i]) - 1.5, across(edges[i + 1]) - across(edges[i]), 3, "none", tip)
-        return x_name(canvas, x, bottom, left)
-
-    return draw_figure(name, values, draw, x, caption, alt)
-
-
-def curves(
-    name: str,
-    panels: Sequence[tuple[str, Sequence[float], dict[str, Sequence[float]]]],
-    *,
-    x: str,
-    caption: str,
-    alt: str,
-    log_x: bool = False,
-    same: bool = False,
-) -> Figure:
-    """Small panels, each (title, x values, named series), two beside each other if there is room.
-
-    With `same`, all panels have the same scales.
-    """
-    every_place = [place for _, places, _ in panels for place in places]
-    every_value = [value for _, _, series in panels for row in series.values() for value in row]
-
-    def panel(
-        slots: Mapping[str, int], title: str, places: Sequence[float], series: dict[str, Sequence[float]]
-    ) -> tuple[list[str], float]:
-        canvas = Canvas(NARROW, slots)
-        canvas.text(2, canvas.size, title, weight="600")
-        top = 1.5 * canvas.size
-        if len(series) > 1:
-            top = canvas.legend([(key, canvas.slots[key]) for key in series], top, swatch=True)
-        values = every_value if same else [value for row in series.values() for value in row]
-        left, top, bottom, up = y_axis(canvas, top, values, "", 170)
-        over, ends = every_place if same else places, (left + 8, canvas.width - 12)
-        across = logarithmic(over, *ends) if log_x else linear(over, *ends, tight=True)
-        grid(canvas, across, up, left)
-        for key, row in series.items():
-            points = [(place, value) for place, value in zip(places, row, strict=True) if math.isfinite(value)]
-            slot = canvas.slots[key]
-            if points:
-                canvas.path([(across(place), up(value)) for place, value in points], PALETTE[slot], DASHES[slot])
-            for place, value in points[:: max(1, math.ceil(len(points) / MARKS))]:
-                tip = (key, f"{x} {show(place)}", show(float(value)))
-                if len(points) > 12:  # too close for markers: seen only when pointed at
-                    canvas.box(across(place) - 1.5, up(value) - 1.5, 3, 3, "none", tip)
-                else:
-                    canvas.marker(across(place), up(value), slot, tip)
-        end = x_name(canvas, x, bottom, left)
-        return canvas.parts, end
-
-    def draw(canvas: Canvas) -> float:
-        columns, y = (1 if canvas.width == NARROW or len(panels) == 1 else 2), 0.0
-        drawn = [panel(canvas.slots, *content) for content in panels]
-        for start in range(0, len(drawn), columns):
-            row = drawn[start : start + columns]
-            for column, (parts, _) in enumerate(row):
-                canvas.parts += [f'<g transform="translate({column * (WIDE - NARROW)} {y:.0f})">', *parts, "</g>"]
-            y += max(end for _, end in row) + 10
-        return y
-
-    return draw_figure(name, [key for _, _, series in panels for key in series], draw, "", caption, alt)
 
 
 def draw_figure(

@@ -5,14 +5,23 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
 from pipelines import database, params, parquet
 from pipelines.errors import LongtailError
 from pipelines.evaluation import stage_metrics, tables
-from pipelines.intervals import Interval, interval
+from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.report.page import label
+
+ADAPTIVE = {  # name -> file of adaptive/popularity
+    "thresholds": "thresholds",
+    "prices": "costs",
+    "reliability": "reliability",
+    "coverage": "coverage",
+    "carried": "carried",
+}
 
 
 @dataclass(frozen=True)
@@ -28,8 +37,8 @@ class Inputs:
     rejects: list[dict]  # a row for each (stage's folder, reason): rows
     models: list[str]  # language models of this run, the main one first
     parts: params.Parts  # what the run is made of
-    thresholds: list[dict]  # rows of adaptive/popularity/thresholds.parquet
-    tables: dict[str, list[dict]]  # name -> rows of analyses/<name>.parquet
+    tables: dict[str, list[dict]]  # name -> rows of analyses/<name>.parquet, and of adaptive/popularity (ADAPTIVE)
+    chosen: SimpleNamespace | None = None  # the run's params
 
     @property
     def sizes(self) -> dict[str, int | None]:
@@ -94,12 +103,11 @@ class Inputs:
         return [row["method"] for row in self.rows("accuracy", lm, dataset=dataset)]
 
 
-def read(data: Path, models: list[str], parts: params.Parts) -> Inputs:
+def read(data: Path, models: list[str], parts: params.Parts, chosen: SimpleNamespace | None = None) -> Inputs:
     """Read data/ of a run with these language models and parts. Raises LongtailError naming a file that is missing."""
     for name in tables.TABLES:
         _file(data / f"analyses/{name}.parquet")
     files = {name: _file(data / "questions" / name / f"{name}.parquet") for name in parts.answered}
-    thresholds = data / "adaptive/popularity/thresholds.parquet"
     return Inputs(
         data=data,
         manifest=json.loads(_file(data / "raw/manifest.json").read_text(encoding="utf-8")),
@@ -114,9 +122,22 @@ def read(data: Path, models: list[str], parts: params.Parts) -> Inputs:
         rejects=_rejects(data, next(iter(models), "")),
         models=models,
         parts=parts,
-        thresholds=parquet.read(_file(thresholds)).to_pylist() if parts.rules else [],
-        tables={name: tables.read(data / "analyses", name) for name in tables.TABLES},
+        tables={name: tables.read(data / "analyses", name) for name in tables.TABLES}
+        | {name: read_fitted(data, file) if parts.rules else [] for name, file in ADAPTIVE.items()},
+        chosen=chosen,
     )
+
+
+def read_fitted(data: Path, name: str) -> list[dict]:
+    """The rows of a table of the thresholds, with a figure and its bounds as one; thresholds may be infinite."""
+    rows = parquet.read(_file(data / f"adaptive/popularity/{name}.parquet")).to_pylist()
+    bounds = [name.removesuffix("_low") for name in (rows[0] if rows else ()) if name.endswith("_low")]
+    for row in rows:
+        for column in (column for column in bounds if not column.startswith("threshold")):
+            ends = [row.pop(f"{column}_{end}") for end in ("low", "high")]
+            middle = row[column] if column in row else row[column.removesuffix("_splits")].value
+            row[column] = NOTHING if middle is None or None in ends else Interval(middle, *ends)
+    return rows
 
 
 def bounded(row: dict, name: str) -> Interval:
@@ -130,7 +151,8 @@ def _questions(path: Path, name: str) -> dict:
                   count(*) FILTER (split = 'train'), count(s_pop) FROM questions""",
         questions=path,
     ).fetchall()[0]
-    return dict(zip(("dataset", "questions", "relations", "test", "train", "popularity"), (name, *counts), strict=True))
+    columns = ("dataset", "questions", "relations", "test", "train", "popularity_known")
+    return dict(zip(columns, (name, *counts), strict=True))
 
 
 def _popularity(data: Path, parts: params.Parts) -> dict[str, np.ndarray]:

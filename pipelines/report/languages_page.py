@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
 
 from pipelines.report import colours, page, rendering
-from pipelines.report.by_popularity import WILSON, chart
-from pipelines.report.page import Percent, Section, Table, label
+from pipelines.report.entries import chart, table_of
+from pipelines.report.entries import lines as lines_of
+from pipelines.report.page import Percent, Section, label
+from pipelines.report.questions_sections import WILSON
 from pipelines.studies import across_languages as across
 from pipelines.studies.across_languages import Facts
 
@@ -44,15 +45,13 @@ def _blocks(facts: Facts) -> list:
     first, of = next(iter(facts.right)), f"{facts.lm}-{facts.method}"
     bins = across.by_popularity(facts)
     blocks = [
-        Table(
+        table_of(
             f"languages-{of}",
             f"Accuracy in per cent on {len(facts):,} facts that all languages ask about. Only here: right in no other "
             f"language. Correlation: of the views of subjects with those in {first} (Spearman).",
-            ["language", "accuracy", "only here", "median views", f"correlation with {first}"],
-            [
-                [row["language"], Percent(row["accuracy"]), row["only"], row["popularity"], row["correlation"]]
-                for row in across.accuracy_by_language(facts)
-            ],
+            across.accuracy_by_language(facts),
+            ["language", "accuracy", "only", "popularity", "correlation"],
+            {"only": "only here", "popularity": "median views", "correlation": f"correlation with {first}"},
         )
     ]
     if bins:
@@ -60,22 +59,21 @@ def _blocks(facts: Facts) -> list:
         caption = (
             f"Accuracy by the subject's popularity in the same language, in {across.BINS} bins of equal size. {WILSON}"
         )
-        x = f"median views of the bin{' (log scale)' * log_x}"
-        languages = dict.fromkeys(row["method"] for row in bins)
-        place = itemgetter("popularity")
+        axes = {"x": f"median views of the bin{' (log scale)' * log_x}", "y": "accuracy, %", "log_x": log_x}
+        languages = [*dict.fromkeys(row["method"] for row in bins)]
         name = f"languages-by-popularity-{of}"
-        blocks.append(chart(name, bins, languages, place=place, x=x, log_x=log_x, caption=caption))
+        blocks.append(chart(lines_of, name, caption, bins, languages, "popularity", "substring", "method", **axes))
+    rows = [
+        row | {f"accuracy_{place}": row[place] for place in ("here", "there")} for row in across.here_and_there(facts)
+    ]
     return [
         *blocks,
-        Table(
+        table_of(
             f"here-and-there-{of}",
             f"Accuracy in per cent where a subject's views are above the median in {first} (here), in another language "
             "(there), in both or in neither.",
-            ["language", "popular here", "popular there", "facts", "accuracy here", "accuracy there"],
-            [
-                [*(row[key] for key in ("language", "popular_here", "popular_there", "questions"))]
-                + [Percent(row[key]) for key in ("here", "there")]
-                for row in across.here_and_there(facts)
-            ],
+            rows,
+            ["language", "popular_here", "popular_there", "questions", "accuracy_here", "accuracy_there"],
+            {"questions": "facts", "accuracy_here": "accuracy here", "accuracy_there": "accuracy there"},
         ),
     ]

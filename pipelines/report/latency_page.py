@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from pipelines import shards
 from pipelines.answering import answer_files, latency
-from pipelines.intervals import interval
-from pipelines.report import csv_files, figures, rendering
+from pipelines.report import csv_files, rendering
+from pipelines.report.entries import Drawn, bars, measured, table_of
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Figure, Section, Table, label
+from pipelines.report.page import Section, label
 
 QUANTILES = {"median": "median", "p90": "90 % within"}
 
@@ -23,22 +24,23 @@ def write(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str], workers
     rows = _read(inputs, lms, retrievers)
     if not rows:
         return
-    table = Table(
+    columns = ["dataset", "lm", "method", "questions", "batches", *QUANTILES, "search", "machine", "threads", "server"]
+    table = table_of(
         "latency",
         "Seconds of a question by language model and method, over batches of questions. A question's seconds are its "
         "share of its batch's, and of the search's (for GenRead, of writing the passage), without opening models and "
         "indexes. Intervals hold whatever the law of the batches' times.",
-        [
-            *("questions of", "language model", "answered", "questions", "batches", *QUANTILES.values()),
-            *("of it search", "machine", "threads", "language model runs"),
-        ],
-        [
-            [label(dataset), lm, label(method), row["questions"], len(row["batches"])]
-            + [interval(row[name]) for name in QUANTILES]
-            + [row["search"], row["machine"], row["threads"], "on a server" if row["server"] else "here"]
-            for (dataset, lm, method), row in rows.items()
-        ],
+        rows,
+        columns,
+        QUANTILES | {"search": "of it search", "server": "language model runs"},
     )
+    of_each = [
+        row | {"of": f"{label(row['dataset'])}, {row['lm']}", "series": words, "seconds": row[name]}
+        for row in rows
+        for name, words in QUANTILES.items()
+    ]
+    axes, caption = {"y": "seconds of a question"}, "seconds of a question by method."
+    drawn = Drawn(bars, "latency", lambda inputs: of_each, "method", "seconds", caption, axes, each="of")
     shared = (
         f" Stages ran side by side (compute.workers: {workers}), so these seconds are those of a shared machine; "
         "compute.workers: 1 measures them alone."
@@ -48,7 +50,7 @@ def write(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str], workers
         "These times were measured as the answers of this run were made. They are no part of the report, which has no "
         f"times, so that the same inputs give the same report.{shared if workers > 1 else ''}",
         [],
-        [Section("latency", "Seconds of a question", [*_drawn(rows), table])],
+        [Section("latency", "Seconds of a question", [*drawn.blocks(inputs), table])],
         "Made by Longtail from data/latency/<question set>/<language model>/<method>.json.",
     )
     folder = inputs.data / latency.FOLDER
@@ -57,29 +59,18 @@ def write(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str], workers
             temporary.write_text(text, encoding="utf-8")
 
 
-def _read(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str]) -> dict[tuple[str, str, str], dict]:
-    """(question set, language model, method) -> what its file says. It is called as the file of the answers is."""
+def _read(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str]) -> list[dict[str, Any]]:
+    """A row for each file of seconds, which is called as the file of the answers is."""
     files = {
         (dataset, lm, method): inputs.data / latency.FOLDER / dataset / lm / f"{answers.stem}.json"
         for dataset in inputs.asked
         for lm, by_method in answer_files.sets(dataset, lms, retrievers, inputs.data).items()
         for method, answers in by_method.items()
     }
-    return {key: json.loads(file.read_text(encoding="utf-8")) for key, file in files.items() if file.is_file()}
-
-
-def _drawn(rows: dict[tuple[str, str, str], dict]) -> list[Figure]:
-    """The two quantiles by method, a figure for each question set and language model."""
+    read = {key: json.loads(file.read_text(encoding="utf-8")) for key, file in files.items() if file.is_file()}
     return [
-        figures.bars(
-            f"latency-{dataset}-{lm}",
-            [label(method) for of, by, method in rows if (of, by) == (dataset, lm)],
-            {
-                words: [interval(row[name]) for (of, by, _), row in rows.items() if (of, by) == (dataset, lm)]
-                for name, words in QUANTILES.items()
-            },
-            y="seconds of a question",
-            caption=f"{label(dataset)}, {lm}: seconds of a question by method.",
-        )
-        for dataset, lm in dict.fromkeys((dataset, lm) for dataset, lm, _ in rows)
+        {"dataset": dataset, "lm": lm, "method": method}
+        | measured(found)
+        | {"batches": len(found["batches"]), "server": "on a server" if found["server"] else "here"}
+        for (dataset, lm, method), found in read.items()
     ]

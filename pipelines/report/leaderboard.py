@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
-from operator import itemgetter
 
 from pipelines.evaluation.systems import EXAMPLES, PAIRS, Compared
 from pipelines.report import colours, rendering
-from pipelines.report.by_popularity import WILSON, chart, crossed, of_relation
-from pipelines.report.page import Block, Percent, Section, Table, label, named, show
+from pipelines.report.entries import chart, table_of
+from pipelines.report.entries import lines as lines_of
+from pipelines.report.page import Block, Percent, Section, Table, label, show
+from pipelines.report.questions_sections import COMPARED_HEADS, WILSON
 
 DRAWN = 8  # systems in the figures
 FOOTER = (
@@ -68,93 +68,76 @@ def tables(parts: list[Section]) -> Iterator[Table]:
     return (block for section in parts for block in section.blocks if isinstance(block, Table))
 
 
+SYSTEM = {"method": "system", "against": "less", "substring": "accuracy"}
+
+
 def _board(prefix: str, of: str, compared: Compared) -> Table:
-    return Table(
-        f"leaderboard-{prefix}",
+    rows = [
+        row | {"place": place, "answers": compared.counts[row["method"]]}
+        for place, row in enumerate(compared.accuracy, start=1)
+    ]
+    caption = (
         f"Accuracy in per cent on {of}, and its correlation with log popularity. Answers: how many of the set's "
-        "questions a system answers at all.",
-        ["system", "place", "answers", "accuracy", "correlation"],
-        [
-            [row["method"], place, compared.counts[row["method"]], Percent(row["substring"]), row["correlation"]]
-            for place, row in enumerate(compared.accuracy, start=1)
-        ],
+        "questions a system answers at all."
     )
+    columns = ["method", "place", "answers", "substring", "correlation"]
+    return table_of(f"leaderboard-{prefix}", caption, rows, columns, SYSTEM)
 
 
 def _pairs(prefix: str, of: str, compared: Compared) -> Table:
-    return Table(
-        f"pairs-{prefix}",
+    caption = (
         f"One system less another in points, on {of}, with 95 % intervals over subjects. Only this and only that: "
         "questions on which only the first or only the second is right, with McNemar's exact test, which takes "
-        "questions as independent.",
-        ["system", "less", "accuracy", "only this right", "only that right", "McNemar's p"],
-        [
-            [*(row[key] for key in ("method", "against")), Percent(row["gain"], signed=True)]
-            + [row[key] for key in ("only_this", "only_that", "p")]
-            for row in compared.pairs
-        ],
+        "questions as independent."
     )
+    heads = COMPARED_HEADS | SYSTEM | {"gain": "accuracy"}
+    columns = ["method", "against", "gain", "only_this", "only_that", "p"]
+    return table_of(f"pairs-{prefix}", caption, compared.pairs, columns, heads)
 
 
 def _by_popularity(prefix: str, signal: str, rows: list[dict]) -> list[Block]:
-    name, columns = f"by-popularity-{prefix}", {row["method"]: row["method"] for row in rows}
+    name, systems = f"by-popularity-{prefix}", [*dict.fromkeys(row["method"] for row in rows)]
     numbers = {decile: number for number, decile in enumerate(dict.fromkeys(row["decile"] for row in rows), start=1)}
+    rows = [{key: row[key] for key in ("method", "popularity", "questions", "substring")}
+            | {"number": numbers[row["decile"]]} for row in rows]  # fmt: skip
     log_x = min(row["popularity"] for row in rows) > 0
+    axes = {"x": f"median {signal} of the bin{' (log scale)' * log_x}", "y": "accuracy, %", "log_x": log_x}
+    caption, drawn = f"Accuracy by {signal}, in {len(numbers)} bins of equal size. {WILSON}", systems[:DRAWN]
     return [
-        chart(
-            name,
-            rows,
-            list(columns)[:DRAWN],
-            place=itemgetter("popularity"),
-            x=f"median {signal} of the bin{' (log scale)' * log_x}",
-            log_x=log_x,
-            caption=f"Accuracy by {signal}, in {len(numbers)} bins of equal size. {WILSON}",
-        ),
-        crossed(
+        chart(lines_of, name, caption, rows, drawn, "popularity", "substring", "method", **axes),
+        table_of(
             name,
             f"Accuracy in per cent by {signal}, in bins of equal size.",
-            ["bin", "questions", f"median {signal}"],
-            lambda row: [numbers[row["decile"]], row["questions"], row["popularity"]],
             rows,
-            "decile",
-            columns,
-            values=["substring"],
+            ["number", "questions", "popularity", "method", "substring"],
+            SYSTEM | {"number": "bin", "popularity": f"median {signal}"},
         ),
     ]
 
 
 def _by_relation(prefix: str, compared: Compared) -> Table:
-    name, caption, head = f"by-relation-{prefix}", "Accuracy in per cent by relation.", ["relation", "questions"]
-    columns = {system: system for system in compared.counts}
-    return crossed(name, caption, head, of_relation, compared.by_relation, "relation", columns, values=["substring"])
+    columns = ["relation", "questions", "method", "substring"]
+    caption = "Accuracy in per cent by relation."
+    return table_of(f"by-relation-{prefix}", caption, compared.by_relation, columns, SYSTEM)
 
 
 def _agreement(prefix: str, compared: Compared) -> Table:
-    kinds = ("both", "only_this", "only_that", "neither")
-    return Table(
-        f"agreement-{prefix}",
+    caption = (
         f"How many questions both, one or neither of two systems are right on, by relation; {PAIRS} pairs at most, "
-        "those of the best system first.",
-        ["system", "and", "relation", "questions", "both right", "only the first", "only the second", "neither"],
-        [
-            [row["method"], row["against"], named(row["relation"]) or "all", row["questions"]]
-            + [row[kind] for kind in kinds]
-            for row in compared.agreement
-        ],
+        "those of the best system first."
     )
+    heads = {"method": "system", "against": "and", "both": "both right", "only_this": "only the first"}
+    heads |= {"only_that": "only the second"}
+    rows = [row | {"relation": row["relation"] or "all"} for row in compared.agreement]
+    columns = ["method", "against", "relation", "questions", "both", "only_this", "only_that", "neither"]
+    return table_of(f"agreement-{prefix}", caption, rows, columns, heads)
 
 
 def _examples(prefix: str, compared: Compared) -> Table:
-    return Table(
-        f"disagreements-{prefix}",
-        f"Questions on which only one of two systems is right, drawn by hash: {EXAMPLES} at most of each kind.",
-        ["right", "wrong", "question", "a gold answer", "right answer", "wrong answer", "popularity", "relation"],
-        [
-            [row[key] for key in ("right", "wrong", "question", "answer", "said", "instead")]
-            + [None if math.isnan(row["popularity"]) else row["popularity"], named(row["relation"])]
-            for row in compared.examples
-        ],
-    )
+    caption = f"Questions on which only one of two systems is right, drawn by hash: {EXAMPLES} at most of each kind."
+    heads = {"answer": "a gold answer", "said": "right answer", "instead": "wrong answer", "popularity": "popularity"}
+    columns = ["right", "wrong", "question", "answer", "said", "instead", "popularity", "relation"]
+    return table_of(f"disagreements-{prefix}", caption, compared.examples, columns, heads)
 
 
 def _id(kind: str, prefix: str) -> str:

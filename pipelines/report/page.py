@@ -17,7 +17,6 @@ from pipelines.report.explored import Explored
 
 NONE = "\N{EN DASH}"
 CELL = 2000  # characters that the page shows of a text in a table; its CSV file has all
-MATCH = "match"  # the head of a column that says by which of RULES a row's answers are right
 RULES = {  # of being right, the first is the default -> what they ask of an answer
     "substring": "An answer is right if it contains a gold answer (substring, the published rule).",
     "word": "An answer is right if it holds a gold answer as whole words (word).",
@@ -72,8 +71,7 @@ class Marked:
 class Table:
     """`rows` hold text (some Marked), numbers, Shares, Intervals and Percents; `name` is the CSV file's.
 
-    The page shows one of RULES at a time: of the columns in `rules`, head -> rule, and of rows with a cell under MATCH,
-    those of that rule. The CSV file has all.
+    Of the columns in `rules`, head -> rule, the page shows those of one of RULES at a time; the CSV file has all.
     """
 
     name: str
@@ -83,17 +81,9 @@ class Table:
     rules: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def columns(self) -> list[tuple[int, str]]:
-        """The place of each column that the page shows, and its rule, "" for all."""
-        return [(i, self.rules.get(name, "")) for i, name in enumerate(self.head) if name != MATCH]
-
-    @property
-    def bodies(self) -> dict[str, list[Sequence[Any]]]:
-        """Rule -> its rows; "" -> all, where the rows are of no rule."""
-        if MATCH not in self.head:
-            return {"": [*self.rows]}
-        place = [*self.head].index(MATCH)
-        return {rule: [row for row in self.rows if row[place] == rule] for rule in RULES}
+    def rule_of(self) -> list[str]:
+        """The rule of each column, "" for all."""
+        return [self.rules.get(name, "") for name in self.head]
 
     @property
     def numeric(self) -> list[bool]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.adaptive.from_files import Result
 from pipelines.intervals import Interval, interval, plainly, wilson
-from pipelines.report import deciding_tables, leaderboard, page
-from pipelines.report.deciding_tables import CUTS, POLICIES, cut
+from pipelines.report import adaptive_section, leaderboard, page
+from pipelines.report.adaptive_section import CUTS, POLICIES, cut
 from pipelines.report.inputs import bounded
 from pipelines.report.page import Percent, Section, Table, show
 
@@ -93,7 +93,7 @@ def html(
                 for result in results
             ],
         ),
-        deciding_tables.policies(
+        adaptive_section.draw_policies(
             "policies",
             [result.tail for result in results],
             [result.figures for result in results],
@@ -102,7 +102,7 @@ def html(
     ]
     fitted = {result.tail: {row["relation"]: row for row in result.relations} for result in results}
     shown = {row["relation"]: names[row["relation"]] for row in best.relations}
-    drawn = deciding_tables.thresholds("thresholds", fitted, shown, file.signal, set_name)
+    drawn = adaptive_section.draw_thresholds("thresholds", fitted, shown, file.signal, set_name)
     sections = [
         Section("verdict", "Is a threshold worth it?", verdict),
         Section("thresholds", "Thresholds", [drawn, thresholds]),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from types import SimpleNamespace
 
-from pipelines import database, methods, params
+from pipelines import methods, params, parquet
+from pipelines.report.entries import Entry, Row, Shown, table_of
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Section, Table, label
+from pipelines.report.page import Block, Link, Table, label
+from pipelines.sources import snapshots
 
+PREFECT, MLFLOW = "http://127.0.0.1:4200", "http://127.0.0.1:5000"
 READ = {  # metrics of the stage `chunk` -> column
     "rows": "read",
     "skipped_redirect": "redirects",
@@ -18,15 +20,6 @@ READ = {  # metrics of the stage `chunk` -> column
     "skipped_no_weight": "subsets without weight",
     "rejected": "rejected",
     "duplicates": "exact duplicates",
-}
-ROWS = {  # data set -> metrics of the stage that reads all of it, and which of them add up to its rows
-    "wikidata": ("entities", ["dump_lines"]),
-    "pageviews": ("popularity", ["lines"]),
-    "redirects": ("popularity", ["redirects", "pages"]),
-    "c4": ("term_frequency", ["sample_texts", "rejected"]),
-    "popqa": ("popqa", ["origin.published", "rejected"]),
-    "entityquestions": ("entityquestions", ["questions", "rejected"]),
-    "nq": ("nq", ["questions", "rejected"]),
 }
 KEPT = {"source_documents": "source documents", "documents": "documents", "tokens": "tokens", "bytes": "bytes of text"}
 QUERIES = {
@@ -38,40 +31,14 @@ QUERIES = {
 }
 
 
-def what_was_run(inputs: Inputs, chosen: SimpleNamespace, made: Section) -> Section:
-    """Settings, source files, corpora, question sets and rejected rows, after the blocks on how the page was `made`."""
+def _says(inputs: Inputs, rule: str) -> str:
     sets, rejected = Counter(row["dataset"] for row in inputs.manifest), sum(row["rows"] for row in inputs.rejects)
     files, folders = sets.total(), len(sets)
-    says = (
-        f"The profile {chosen.profile} was run on {files:,} source file{'s' * (files != 1)} of {folders} data "
+    return (
+        f"The profile {inputs.chosen.profile} was run on {files:,} source file{'s' * (files != 1)} of {folders} data "
         f"set{'s' * (folders != 1)}; {rejected:,} input row{'s were' if rejected != 1 else ' was'} rejected, each with "
         "its reason."
     )
-    blocks: list = [
-        *made.blocks,
-        Table(
-            "settings",
-            "Settings that the figures depend on. All of them are in params.yaml.",
-            ["setting", "value"],
-            _settings(inputs, chosen),
-        ),
-        _sources(inputs),
-        *(_corpora(inputs) if inputs.documents else []),
-    ]
-    if inputs.questions:
-        blocks.append(
-            Table(
-                "questions",
-                "Questions. Those with split train are set apart for training the retriever and never evaluated.",
-                ["data set", "questions", "relations", "test", "train", "popularity known"],
-                [
-                    [label(row["dataset"])]
-                    + [row[key] for key in ("questions", "relations", "test", "train", "popularity")]
-                    for row in inputs.questions
-                ],
-            )
-        )
-    return replace(made, blocks=blocks + _rejected(inputs.rejects), says=says)
 
 
 def encoders(chosen: SimpleNamespace) -> list[tuple[str, str]]:
@@ -95,16 +62,17 @@ def _weights(model: params.LM | params.Retriever | params.Reranker) -> str:
     return model.path if model.revision else model.path.rstrip("/").rsplit("/", 1)[-1]
 
 
-def _settings(inputs: Inputs, chosen: SimpleNamespace) -> list[tuple[str, object]]:
-    """(setting, value) of those that this run's figures depend on."""
-    parts, ways, answer, replug, thresholds = inputs.parts, chosen.ways, chosen.answer, chosen.replug, chosen.thresholds
+def _settings(inputs: Inputs) -> list[Row]:
+    """The settings that this run's figures depend on."""
+    parts, chosen, ways = inputs.parts, inputs.chosen, inputs.chosen.ways
+    answer, replug, thresholds = chosen.answer, chosen.replug, chosen.thresholds
     lms = {name: chosen.lm[name] for name in chosen.lms}
     retrievers = {name: chosen.retriever[name] for name in chosen.retrievers}
     answers = bool(lms and parts.answered)
     prompts = bool(lms and (parts.answered or parts.benchmarks))
     answered_so = parts.answered and (ways.replug or ways.replug_lsr)
     ensembles = bool(lms and (parts.scored or parts.benchmarks or answered_so))
-    fitted = bool(inputs.thresholds)
+    fitted = bool(inputs.tables["thresholds"])
     settings = [
         (True, "profile", chosen.profile),
         (True, "seed", str(chosen.seed)),
@@ -130,7 +98,7 @@ def _settings(inputs: Inputs, chosen: SimpleNamespace) -> list[tuple[str, object
         (fitted, "questions of a relation that a threshold of its own needs", thresholds.min_questions),
         (True, "bootstrap resamples", chosen.report.bootstrap),
     ]
-    return [(name, value) for applies, name, value in settings if applies and value != ""]
+    return [{"setting": name, "value": value} for applies, name, value in settings if applies and value != ""]
 
 
 def _each(values: Mapping[str, object]) -> object:
@@ -140,81 +108,87 @@ def _each(values: Mapping[str, object]) -> object:
     return next(iter(values.values()), None)
 
 
-def _sources(inputs: Inputs) -> Table:
-    manifest = inputs.manifest
-    files = Counter(row["dataset"] for row in manifest)
-    rows = [
-        [
-            name,
-            files[name],
-            sum(row["bytes"] for row in manifest if row["dataset"] == name),
-            _rows_read(inputs, name),
-            ", ".join(sorted({str(row["licence"]) for row in manifest if row["dataset"] == name})),
-        ]
-        for name in sorted(files)
+def _sources(inputs: Inputs) -> list[Row]:
+    by_set: dict[str, list[dict]] = {}
+    for row in sorted(inputs.manifest, key=lambda row: row["dataset"]):
+        by_set.setdefault(row["dataset"], []).append(row)
+    return [
+        {"data set": name, "files": len(rows), "bytes": sum(row["bytes"] for row in rows)}
+        | {"licence": ", ".join(sorted({str(row["licence"]) for row in rows}))}
+        for name, rows in by_set.items()
     ]
-    caption = "Source files, and their rows (lines, pages, questions) as far as a stage read and counted them."
-    return Table("sources", caption, ["data set", "files", "bytes", "rows read", "licence"], rows)
 
 
-def _rows_read(inputs: Inputs, dataset: str) -> int | None:
-    """The rows of a data set's files that were read, bad ones among them; None where no stage counts them."""
-    stage, names = ROWS.get(dataset, (f"corpus_{dataset}", ["rows"]))
-    counts = inputs.metrics.get(stage, {})
-    return int(sum(counts.get(name, 0) for name in names)) if names[0] in counts else None
+def dates(inputs: Inputs) -> list[Block]:
+    """A table of what the sources are of, and a warning where their dates are too far apart; nothing without dates."""
+    files = [file for file in inputs.data.glob("questions/*/*.parquet") if "month" in parquet.schema_of(file).names]
+    months = {month for file in files for month in parquet.read(file, ["month"])["month"].unique().to_pylist()}
+    found = snapshots.dates(inputs.manifest, sorted(months))
+    rows = [[name, ", ".join(days)] for name, days in found.items()]
+    table = Table("dates", "What the facts, the pages and the page views are of.", ["source", "of"], rows)
+    warning = snapshots.warning(found, inputs.chosen.fetch.days_apart) if found else ""
+    return [table, warning] if warning else [table]
 
 
-def _corpora(inputs: Inputs) -> list[Table]:
-    """Documents, language-modelling queries and subsets of each corpus (REPLUG, section 5)."""
-    subsets = [
-        [label(corpus), *row]
-        for corpus in inputs.documents
-        for row in database.ask(
-            "SELECT source, count(DISTINCT source_document), count(*) FROM docs GROUP BY source ORDER BY source",
-            docs=inputs.data / f"corpus/{corpus}/docs.parquet",
-        ).fetchall()
-    ]
-    made = [
-        _of_corpora(
-            inputs,
-            "documents",
-            "Documents to retrieve from, cut from source documents. Rows, pages or articles that were read but are not "
-            "counted in a later column became queries, or were not drawn for a corpus of limited size.",
-            READ | KEPT,
-        )
-    ]
-    if any(inputs.metrics.get(f"corpus_{corpus}", {}).get(key) for corpus in inputs.documents for key in QUERIES):
-        made.append(
-            _of_corpora(
-                inputs,
-                "queries",
-                "Language-modelling queries. They come from source documents that the corpus does not contain. "
-                "Near-duplicates are source documents of queries that resemble one in the corpus, or one of a split "
-                "that models are judged on. The test queries are rolling windows, so that each byte of a test document "
-                "is predicted once.",
-                QUERIES,
-            )
-        )
-    if len(subsets) > len(inputs.documents):
-        head = ["corpus", "subset", "source documents", "documents"]
-        made.append(Table("subsets", "Documents by the subset that they are from.", head, subsets))
-    return made
+def _corpora(inputs: Inputs) -> list[Block]:
+    """Documents and language-modelling queries of each corpus (REPLUG, section 5)."""
+    made = {
+        "documents": "Documents to retrieve from, cut from source documents. Rows, pages or articles that were read "
+        "but are not counted in a later column became queries, or were not drawn for a corpus of limited size.",
+        "queries": "Language-modelling queries. They come from source documents that the corpus does not contain. "
+        "Near-duplicates are source documents of queries that resemble one in the corpus, or one of a split that "
+        "models are judged on. The test queries are rolling windows, so that each byte of a test document is predicted "
+        "once.",
+    }
+    counts = {corpus: inputs.metrics.get(f"corpus_{corpus}", {}) for corpus in inputs.documents}
+    tables = []
+    for (name, caption), columns in zip(made.items(), (READ | KEPT, QUERIES), strict=True):
+        shown = [key for key in columns if any(key in of for of in counts.values())]
+        rows = [{"corpus": of} | {key: int(found.get(key, 0)) for key in shown} for of, found in counts.items()]
+        if shown and any(row[key] for row in rows for key in shown):
+            tables.append(table_of(name, caption, rows, ["corpus", *shown], columns))
+    return tables
 
 
-def _of_corpora(inputs: Inputs, name: str, caption: str, columns: dict[str, str]) -> Table:
-    """A row for each corpus, and those of the `columns` that any corpus has metrics for."""
-    metrics = {corpus: inputs.metrics.get(f"corpus_{corpus}", {}) for corpus in inputs.documents}
-    shown = [key for key in columns if any(key in counts for counts in metrics.values())]
-    rows = [[label(corpus), *(int(counts.get(key, 0)) for key in shown)] for corpus, counts in metrics.items()]
-    return Table(name, caption, ["corpus", *(columns[key] for key in shown)], rows)
-
-
-def _rejected(rejects: list[dict]) -> list[str | Table]:
-    total = sum(row["rows"] for row in rejects)
+def _rejected(inputs: Inputs) -> list[str]:
+    total = sum(row["rows"] for row in inputs.rejects)
     if not total:
         return ["No input row was rejected."]
-    rows = [[row["folder"], row["reason"], row["rows"], row["first"]] for row in rejects]
-    return [
-        f"{total:,} input rows were rejected. Each is kept with its file, row and reason in a rejects.parquet.",
-        Table("rejects", "Rejected rows by reason.", ["where", "reason", "rows", "first"], rows),
-    ]
+    return [f"{total:,} input rows were rejected. Each is kept with its file, row and reason in a rejects.parquet."]
+
+
+RUN = Entry(
+    "provenance",
+    "What was run, and how this page was made",
+    [
+        "DVC makes this page last, when all stages before it are up to date. A stage whose code, inputs or parameters "
+        "changed has run again; the others were kept. So all figures here are of one state of the code, the parameters "
+        "(params.yaml) and the sources; dvc.lock has the hash of each, and data/raw/manifest.json those of the source "
+        "files.",
+        Shown(
+            "settings", _settings, ["setting", "value"],
+            "Settings that the figures depend on. All of them are in params.yaml.",
+        ),
+        dates,
+        Shown("sources", _sources, ["data set", "files", "bytes", "licence"], "Source files by data set."),
+        _corpora,
+        Shown(
+            "questions", lambda inputs: inputs.questions,
+            ["dataset", "questions", "relations", "test", "train", "popularity_known"],
+            "Questions. Those with split train are set apart for training the retriever and never evaluated.",
+            {"dataset": "data set"},
+        ),
+        _rejected,
+        Shown(
+            "rejects", lambda inputs: inputs.rejects, ["folder", "reason", "rows", "first"], "Rejected rows by reason.",
+            {"folder": "where"},
+        ),
+        "Times and logs of runs are not on this page, because the same inputs must give the same page. Prefect and "
+        "MLflow on the machine that made it have them; the command longtail ui opens both there:",
+        lambda inputs: [
+            Link(f"Prefect, runs and logs ({PREFECT})", PREFECT),
+            Link(f"MLflow, parameters, metrics and the registry of retrievers ({MLFLOW})", MLFLOW),
+        ],
+    ],
+    _says,
+)  # fmt: skip

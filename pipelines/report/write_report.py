@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -51,9 +50,9 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     from pipelines.report.findings import findings
     from pipelines.report.inputs import read
 
-    inputs = read(data, params.lms, params.parts)
+    inputs = read(data, params.lms, params.parts, params)
     found = findings(inputs, params.thresholds, params.replug.top_k)
-    shown = sections(inputs, params)
+    shown = sections(inputs)
     with shards.atomic(out) as folder:
         for name in ("figures", "tables"):
             (folder / name).mkdir(parents=True)
@@ -72,48 +71,12 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
 
 
-def sections(inputs: Inputs, params: SimpleNamespace) -> list[Section]:
-    """The sections that this run has something to show for, without empty tables."""
-    from pipelines.report import (
-        accuracy_section,
-        adaptive_section,
-        attribution_page,
-        colours,
-        costs_section,
-        effect_section,
-        exposure_section,
-        lm_section,
-        models_section,
-        page,
-        popularity_section,
-        provenance_section,
-        retrievers_section,
-        run_section,
-        tasks_section,
-    )
+def sections(inputs: Inputs) -> list[Section]:
+    """The sections that this run has something to show for."""
+    from pipelines.report import colours, sections_listed
 
-    top_k = params.replug.top_k
-    made = provenance_section.provenance(inputs.data, inputs.manifest, vars(params), params.fetch.days_apart)
-    made_of = [
-        popularity_section.popularity(inputs),
-        accuracy_section.accuracy(inputs),
-        accuracy_section.halves(inputs),
-        effect_section.retrieval_effect(inputs),
-        exposure_section.exposure(inputs),
-        retrievers_section.retrievers(inputs, top_k),
-        adaptive_section.adaptive(inputs, params.thresholds),
-        costs_section.costs(inputs),
-        models_section.language_models(inputs),
-        lm_section.language_modelling(inputs, top_k),
-        attribution_page.rarity(inputs),
-        retrievers_section.training(inputs),
-        tasks_section.tasks(inputs),
-        run_section.what_was_run(inputs, params, made),
-    ]
-    full = [[block for block in s.blocks if not isinstance(block, page.Table) or block.rows] for s in made_of]
-    with_blocks = (replace(section, blocks=blocks) for section, blocks in zip(made_of, full, strict=True))
-    shown = [section for section in with_blocks if any(not isinstance(block, str) for block in section.blocks)]
-    return colours.same_everywhere(shown)
+    made = (entry.section(inputs) for entry in sections_listed.ENTRIES)
+    return colours.same_everywhere(filter(None, made))
 
 
 def _intro(inputs: Inputs, params: SimpleNamespace) -> str:

@@ -10,7 +10,9 @@ from adaptive_pairs import CHOSEN, made_pairs
 
 from pipelines.adaptive import tune_thresholds
 from pipelines.intervals import Interval
-from pipelines.report import adaptive_section, findings
+from pipelines.report import adaptive_section, findings, studies
+from pipelines.report.inputs import ADAPTIVE as FITTED
+from pipelines.report.inputs import read_fitted
 from pipelines.report.page import Figure, Table, label
 from pipelines.studies import carried, confidence
 
@@ -34,13 +36,15 @@ def found():
 
 
 def section(found, folder, excluded=0, trusted=None, brought=(), also=None, chosen=CHOSEN):
-    """The section of these models' results on PopQA, its tables and figures; `also` are figures of other sets."""
-    metrics, of_tables = {}, {"costs": [], "reliability": [], "coverage": [], "carried": brought}
-    rows = []
+    """The blocks of the section and its studies on these models' results on PopQA, its tables and figures.
+
+    `also` are figures of other sets.
+    """
+    metrics, of_tables = {}, {"costs": [], "reliability": [], "coverage": [], "carried": brought, "thresholds": []}
     for (lm, method), one in found.items():
         key = {"dataset": "popqa", "lm": lm, "method": method}
         metrics.setdefault(lm, {"questions": 600, "excluded_without_popularity": excluded})[method] = one.figures
-        rows += [key | row for row in one.relations]
+        of_tables["thresholds"] += [key | row for row in one.relations]
         of_tables["costs"] += [key | row for row in one.curve]
     for lm, one in (trusted or {}).items():
         metrics[lm]["confidence"] = one.figures
@@ -54,26 +58,32 @@ def section(found, folder, excluded=0, trusted=None, brought=(), also=None, chos
         data=folder,
         metrics={"adaptive": {"popqa": metrics} | (also or {})},
         models=["small", "large"],
+        main="small",
         parts=small_results.PARTS,
         sizes={"small": 1_000_000, "large": 50_000_000, "elsewhere": None},
-        thresholds=pa.Table.from_pylist(rows, tune_thresholds.THRESHOLDS).to_pylist(),
+        tables={name: read_fitted(folder, file) for name, file in FITTED.items()},
+        chosen=SimpleNamespace(thresholds=chosen),
     )
-    made = adaptive_section.adaptive(inputs, chosen)
-    tables = {block.name: block for block in made.blocks if isinstance(block, Table)}
-    return made, tables, {block.name: block for block in made.blocks if isinstance(block, Figure)}
+    listed = (adaptive_section.ADAPTIVE, studies.GATE, studies.CONFIDENCE, studies.CARRIED)
+    made = [section for entry in listed if (section := entry.section(inputs))]
+    blocks = [block for section in made for block in section.blocks]
+    tables = {block.name: block for block in blocks if isinstance(block, Table)}
+    drawn = {block.name: block for block in blocks if isinstance(block, Figure)}
+    return SimpleNamespace(blocks=blocks, missing=made[0].missing if made else ""), tables, drawn
 
 
 def rows_of(table, **wanted):
     """The table's rows as dicts, those with the wanted cells."""
     rows = [dict(zip(table.head, row, strict=True)) for row in table.rows]
+    wanted = {name: label(value) if name == "retriever" else value for name, value in wanted.items()}
     return [row for row in rows if all(row[name.replace("_", " ")] == value for name, value in wanted.items())]
 
 
 def test_every_search_of_every_model_is_shown_with_its_policies_and_thresholds(found, tmp_path):
     made, tables, drawn = section(found, tmp_path)
     assert len(tables) + len(drawn) == sum(not isinstance(block, str) for block in made.blocks), "a name is there twice"
-    assert len(tables["adaptive-popqa"].rows) == 4 * 4
-    (row,) = rows_of(tables["adaptive-popqa"], language_model="large", search="exact")
+    assert len(tables["adaptive"].rows) == 4 * 4
+    (row,) = rows_of(tables["adaptive"], language_model="large", search="exact")
     figures = found["large", "dense"].figures["exact"]
     for name in ("adaptive", "always", "never", "oracle", "gain"):
         assert row[name].interval.value == figures[name]["value"]
@@ -84,13 +94,12 @@ def test_every_search_of_every_model_is_shown_with_its_policies_and_thresholds(f
     assert f"; adaptive: dense {adaptive:.3g}, " in alt
     assert "BM25, elsewhere " in alt
     assert ", large" not in alt, "the run's other models stand in the table"
-    row = rows_of(tables["thresholds-popqa"], language_model="small", retriever="dense", relation="P1")[0]
+    row = rows_of(tables["thresholds"], language_model="small", retriever="dense", relation="P1")[0]
     (own,) = [r for r in found["small", "dense"].relations if (r["search"], r["relation"]) == ("shrunk", "P1")]
-    for name, key in {"threshold": "", "from": "_low", "to": "_high", "splits from": "_splits_low"}.items():
+    for name, key in {"threshold": "", "from": "_low", "to": "_high"}.items():
         assert row[name] == own[f"threshold{key}"]
     assert row["retrieves"].interval.high == own["retrieved_high"]
-    assert row["adaptive, over splits"].interval.value == own["adaptive_splits"]
-    assert {row["own threshold"] for row in rows_of(tables["thresholds-popqa"], relation="rare")} == {False}
+    assert {row["own threshold"] for row in rows_of(tables["thresholds"], relation="rare")} == {False}
     assert section({}, tmp_path)[0].blocks == []
 
 
@@ -102,8 +111,8 @@ def test_thresholds_that_lose_accuracy_are_named_with_what_is_used_instead(found
     assert f"small, dense: {lost.figures['exact']['verdict']}" in said
     assert lost.figures["exact"]["verdict"].startswith("always retrieve: thresholds lose ")
     of_main = {"language_model": "small", "retriever": "dense"}
-    assert [row["use"] for row in rows_of(tables["adaptive-popqa"], **of_main, search="exact")] == ["always"]
-    assert {row["in use"] for row in rows_of(tables["thresholds-popqa"], **of_main)} == {np.inf}
+    assert [row["use"] for row in rows_of(tables["adaptive"], **of_main, search="exact")] == ["always"]
+    assert {row["in use"] for row in rows_of(tables["thresholds"], **of_main)} == {np.inf}
 
 
 def test_unknown_popularity_pooled_thresholds_and_sets_without_any_are_told_with_their_questions(tmp_path):
@@ -138,8 +147,8 @@ def test_each_imported_models_thresholds_are_a_finding_whatever_its_methods_are_
 
 def test_costs_doubt_and_the_gate_are_shown_where_they_are_known(found, tmp_path):
     _, tables, drawn = section(found, tmp_path)
-    prices, deciding, gate = (tables[f"{name}-popqa"] for name in ("prices", "deciding", "gate"))
-    assert {row[0] for row in prices.rows} == {row[0] for row in deciding.rows} == {"small", "large"}
+    prices, deciding, gate = (tables[name] for name in ("prices", "deciding", "gate"))
+    assert {row[1] for row in prices.rows} == {row[1] for row in deciding.rows} == {"small", "large"}
     last = rows_of(prices, language_model="small", retriever="dense")[-1]
     assert (last["must earn"], last["retrieves"].interval.value, last["cost"].value) == (1, 0, pytest.approx(1))
     figures = found["large", "dense"].figures["uncertainty"]
@@ -148,13 +157,13 @@ def test_costs_doubt_and_the_gate_are_shown_where_they_are_known(found, tmp_path
     assert row["uncertainty less popularity"].interval.low == figures["difference"]["low"]
     assert row["cost, both"].value == figures["cost_both"]["value"]
     pairs = [("small", "dense"), ("small", "GenRead"), ("large", "dense"), ("elsewhere", "BM25")]
-    assert [tuple(row[:2]) for row in gate.rows] == pairs
+    assert [tuple(row[1:3]) for row in gate.rows] == pairs
     figures = found["large", "dense"].figures["gate"]
     (row,) = rows_of(gate, language_model="large")
     assert row["gate"].interval.value == figures["gate"]["value"]
     assert row["popularity rule"].interval.high == figures["popularity"]["high"]
     assert row["gate less rule"].interval.low == figures["difference"]["low"]
-    assert row["splits to"] == 100 * figures["difference"]["splits_high"]
+    assert row["difference, over splits"].interval.high == figures["difference"]["splits_high"]
     assert "deciding-popqa" in drawn
     silent = {("small", "bm25"): found["elsewhere", "bm25"], ("large", "dense"): found["large", "dense"]}
     assert "deciding-popqa" not in section(silent, tmp_path)[2], "the main model gave no probabilities"
@@ -171,32 +180,27 @@ def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_
     brought = carried.between_models(tuned, CHOSEN, 0, 30)
     alone = {key: one for key, one in found.items() if key[1] == "dense"}
     _, tables, drawn = section(alone, tmp_path, trusted=trusted, brought=brought)
-    (row,) = rows_of(tables["confidence-popqa"], language_model="large")
+    (row,) = rows_of(tables["confidence"], language_model="large")
     figures = trusted["large"].figures
     assert row["ECE"].interval.value == figures["ece"]["value"]
     assert row["ECE, isotonic"].interval.high == figures["ece_isotonic"]["high"]
-    assert row["ECE, a split"].interval.low == figures["ece"]["splits_low"]
+    assert row["ECE, over splits"].interval.low == figures["ece"]["splits_low"]
     assert row["area of risk"].interval.value == figures["risk_area"]["value"]
     assert row["accuracy, 20%"].interval.value == trusted["large"].coverage[3]["accuracy"]
-    assert len(tables["reliability-popqa"].rows) == 2 * 2 * 10
+    assert len(tables["reliability"].rows) == 2 * 2 * 10
     assert all(said in drawn["reliability-popqa"].alt for said in ("as the model says", "calibrated: "))
-    (row,) = rows_of(tables["carried-popqa"], fitted_to="large")
+    (row,) = rows_of(tables["carried"], fitted_to="large")
     assert (row["language model"], row["judged on"], row["by"]) == ("small", "small", "views")
     assert row["carried less own"].interval.value == brought[0]["difference"]
     assert row["carried"].interval.value == brought[0]["carried"]
 
 
 def test_models_are_compared_by_size_where_there_are_several_and_pairs_are_named_by_both(found, tmp_path):
-    _, tables, drawn = section(found, tmp_path)
-    table = tables["adaptive-by-lm-popqa"]
-    assert [row[0] for row in table.rows] == ["small", "small", "large", "elsewhere"]
-    (row,) = rows_of(table, language_model="large")
-    cuts = [r["threshold"] for r in found["large", "dense"].relations if r["search"] == "shrunk"]
-    assert row["median threshold"] == np.median(cuts)
+    _, _, drawn = section(found, tmp_path)
     assert "dense" in drawn["retrieves-by-lm-popqa"].alt
     assert "GenRead" not in drawn["retrieves-by-lm-popqa"].alt  # known of one size alone
     pair = {("small", "dense"): found["small", "dense"], ("small", "dense_below_genread"): found["small", "genread"]}
-    _, tables, _ = section(pair, tmp_path)
-    assert "adaptive-by-lm-popqa" not in tables
-    assert {row[1] for row in tables["adaptive-popqa"].rows} == {"dense", "dense below GenRead"}
+    _, tables, drawn = section(pair, tmp_path)
+    assert "retrieves-by-lm-popqa" not in drawn
+    assert {row[1] for row in tables["adaptive"].rows} == {"dense", "dense below GenRead"}
     assert label("other/dense_below_closed_book") == "dense of other below closed-book"

@@ -13,8 +13,9 @@ import scored_texts
 
 from flows import searching
 from pipelines.errors import LongtailError
+from pipelines.evaluation import stage_metrics
 from pipelines.replug import attribution
-from pipelines.report import attribution_page, page, rendering
+from pipelines.report import attribution_page, lm_sections, page, rendering, studies
 
 PARTS = SimpleNamespace(scored=["pile", "wikitext"])
 
@@ -34,12 +35,16 @@ def project(root, tmp_path_factory):
 
 
 def inputs(project, corpora, data=None) -> SimpleNamespace:
-    metrics = {"attribution": corpora}
-    return SimpleNamespace(metrics=metrics, main_corpus="pile", parts=PARTS, data=data or project.data)
+    rows = {name: getattr(stage_metrics, name)(corpora, PARTS.scored) for name in ("rare_words", "copied")}
+    return SimpleNamespace(tables=rows, main_corpus="pile", data=data or project.data)
 
 
-def tables_of(section) -> list[page.Table]:
-    return [block for block in section.blocks if isinstance(block, page.Table)]
+def tables_of(entry, of) -> dict[str, page.Table]:
+    return {block.name: block for block in entry.section(of).blocks if isinstance(block, page.Table)}
+
+
+def rows_of(table) -> list[dict]:
+    return [dict(zip(table.head, row, strict=True)) for row in table.rows]
 
 
 def test_texts_are_those_helped_most_the_median_and_those_helped_least(tmp_path, project):
@@ -62,9 +67,8 @@ def test_without_lsr_the_page_has_the_documents_of_the_untuned_retriever(project
     rows = [row for row in pq.read_table(file).to_pylist() if row["retriever"] != "lsr"]
     pq.write_table(pa.Table.from_pylist(rows, pq.read_schema(file)), file)
     figures = {name: of_name for name, of_name in project.figures.items() if name != "lsr"}
-    table, weights = tables_of(attribution_page.rarity(inputs(project, {"pile": figures}, data)))
-    assert table.head[3:-1] == ["saved, dense"]
-    assert "the similarity that dense gives it" in weights.caption
+    tables = tables_of(lm_sections.ATTRIBUTION, inputs(project, {"pile": figures}, data))
+    assert {row["documents"] for row in rows_of(tables["gain-by-frequency"])} == {"dense"}
 
 
 def shown_in(html: str) -> list[dict]:
@@ -113,29 +117,22 @@ def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere(pro
 
     rows = {"by_frequency": [row(1, 9, 5, 2.0)], "by_shared": [row(0, 2, 4, 0.5), row(9, None, 1, 0.3)]}
     corpora = {"pile": {"dense": rows | {"counted_in": "c4"}}, "wikitext": {"lsr": rows | {"counted_in": "wikitext"}}}
-    tables = {table.name: table for table in tables_of(attribution_page.rarity(inputs(project, corpora)))}
-    assert "how often C4 has their word" in tables["gain-by-frequency"].caption
-    copied = tables["gain-by-shared-ngram"].rows
-    assert [(row[0], row[1], row[2]) for row in copied] == [("dense", "0 to 2", 4), ("dense", "9 or more", 1)]
-    assert copied[1][-1].interval.value == 0.3
-    (elsewhere,) = tables["gain-by-frequency-elsewhere"].rows
-    assert elsewhere[:5] == ["WikiText", "LSR", "WikiText", "1 to 9", 5]
+    of = inputs(project, corpora)
+    (copied,) = tables_of(studies.COPYING, of).values()
+    found = [(row["documents"], row["longest n-gram"], row["tokens"]) for row in rows_of(copied)]
+    assert found == [("dense", "0 to 2", 4), ("dense", "9 or more", 1)]
+    assert rows_of(copied)[1]["share of saved"].interval.value == 0.3
+    here, elsewhere = rows_of(tables_of(lm_sections.ATTRIBUTION, of)["gain-by-frequency"])
+    assert (here["corpus"], here["documents"], here["counted in"]) == ("Pile", "dense", "C4")
+    assert [*elsewhere.values()][:5] == ["1 to 9", "WikiText", "LSR", "WikiText", 5]
 
 
 def test_the_section_shows_each_retriever_and_links_to_the_page(project):
-    section = attribution_page.rarity(inputs(project, {"pile": project.figures}))
+    of = inputs(project, {"pile": project.figures})
+    section = lm_sections.ATTRIBUTION.section(of)
     assert '<a href="attribution.html">' in rendering.render("Report", "", [], [section], "")
-    table, weights = tables_of(section)
-    assert [row[0] for row in table.rows] == ["never", "1 to 9"]
-    assert table.head[3:-1] == ["saved, dense", "saved, LSR"]
-    rows = pq.read_table(project.data / "attribution/pile/texts.parquet").to_pylist()
-    rows = {row["query_id"]: row for row in rows if row["retriever"] == "lsr"}
-    shown = [[*text] for text in attribution_page.chosen(project.data, "pile", "lsr")]
-    assert [row[:2] for row in weights.rows] == shown
-    for query_id, _, saved, *shares in weights.rows:
-        row = rows[query_id]
-        assert saved == pytest.approx((row["nats_none"] - row["nats"]) / math.log(2))
-        known = [weight if document else None for weight, document in zip(row["weights"], row["doc_ids"], strict=True)]
-        assert shares == known
-        assert page.show(shares[0]) == f"{100 * known[0]:.3g}"
-    assert not attribution_page.rarity(SimpleNamespace(metrics={}, main_corpus="pile")).blocks
+    tables = tables_of(lm_sections.ATTRIBUTION, of)
+    rows = rows_of(tables["gain-by-frequency"])
+    assert {row["word's frequency"] for row in rows} == {"never", "1 to 9"}
+    assert {"dense", "LSR"} <= {row["documents"] for row in rows}
+    assert lm_sections.ATTRIBUTION.section(inputs(project, {})) is None

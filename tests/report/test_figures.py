@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.intervals import NOTHING, Interval
-from pipelines.report import drawing, figures, page, rendering
+from pipelines.report import drawing, figures, rendering
 
 SVG = "{http://www.w3.org/2000/svg}"
 SCALES = st.sampled_from(["linear", "tight", "zero"])
@@ -62,35 +62,6 @@ def test_a_threshold_of_never_and_one_of_always_lie_on_the_two_edges():
     assert never < some < always
     assert some == pytest.approx((never + always) / 2, abs=0.2)  # in the middle on a log scale
     assert titles(figure.svg)[1] == ["dense", "always", "∞ [50, ∞]"]
-
-
-def test_histograms_are_shares_of_each_set_that_add_up():
-    values = {"popqa": np.array([0, 5, 5, 900]), "nq": np.array([7] * 10)}
-    figure = figures.histogram("histogram", values, x="", caption="", alt="")
-    for name, own in values.items():
-        shares = [float(share.split()[0]) for series, _, share in titles(figure.svg) if series == page.label(name)]
-        assert (len(shares), sum(shares)) == (len({*own.tolist()}), pytest.approx(100))
-
-
-def test_long_curves_have_a_limited_number_of_marks_and_gaps_are_left_out():
-    values = [math.nan, *np.linspace(1, 2, 5000)]
-    figure = figures.curves("curves", [("loss", range(5001), {"kl": values})], x="step", caption="", alt="")
-    assert 30 < len(titles(figure.svg)) <= figures.MARKS
-    assert titles(figure.svg)[0] == ["kl", "step 1", "1"]
-    assert "nan" not in figure.svg
-
-
-def test_panels_have_the_same_scales_where_they_are_compared():
-    panels = [("low", [10, 100], {"dense": [1, 2]}), ("high", [50, 5000], {"dense": [60, 90]})]
-
-    def ticks(**more):
-        figure = figures.curves("curves", panels, x="views", caption="", alt="", log_x=True, **more)
-        return [re.findall(r">([\d.,]+)</text>", panel) for panel in re.findall(r"<g .*?</g>", figure.svg, re.DOTALL)]
-
-    (low, high), (left, right) = ticks(), ticks(same=True)
-    assert low != high
-    assert left == right
-    assert {"0", "1,000"} <= {*left}
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=5), SCALES, ROOMS)

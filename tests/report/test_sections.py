@@ -1,4 +1,4 @@
-"""Sections of the report: benchmarks, language modelling, what a model could have seen, and how the page was made."""
+"""Sections of the report: benchmarks, language modelling, what a model could have seen, studies, and what was run."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,19 +9,20 @@ import pytest
 import small_results
 from report_files import table_of
 
-from pipelines.intervals import interval
+from pipelines.evaluation import stage_metrics
+from pipelines.intervals import Interval
 from pipelines.report import (
-    controls_section,
-    deciding_tables,
-    exposure_section,
-    lm_section,
-    perplexity_section,
-    popularity_section,
-    tasks_section,
+    adaptive_section,
+    entries,
+    lm_sections,
+    questions_sections,
+    run_section,
+    sections_listed,
+    studies,
 )
+from pipelines.report.entries import Entry, Shown
 from pipelines.report.inputs import read
-from pipelines.report.page import NONE, Figure, Table
-from pipelines.report.provenance_section import provenance
+from pipelines.report.page import Table
 
 
 def tables_of(section) -> dict[str, Table]:
@@ -30,55 +31,82 @@ def tables_of(section) -> dict[str, Table]:
 
 def test_what_is_best_is_said_in_a_sentence():
     """Which number of documents, and which method if it is always used."""
+
+    def saves(metrics: dict) -> str:
+        chosen = SimpleNamespace(replug=SimpleNamespace(top_k=10))
+        inputs = SimpleNamespace(main_corpus="pile", chosen=chosen, scored=lambda corpus: {"tiny": metrics})
+        return lm_sections._saves(inputs, "substring")
+
     metrics = small_results.language_modelling(1.0)
-    same = lm_section._says("pile", {"tiny": metrics}, 10)
+    same = saves(metrics)
     metrics["gain_lsr_k1"] = {"value": 19.0, "low": 16.0, "high": 21.0}
-    said = lm_section._says("pile", {"tiny": metrics}, 10)
-    assert said == f"{same} The best number is 1, which saves 19.0 [16.0, 21.0] %. More documents save less."
+    assert saves(metrics) == f"{same} The best number is 1, which saves 19.0 [16.0, 21.0] %. More documents save less."
 
     def figures(always: float, gain: float) -> dict:
-        gained = {"value": gain, "low": gain - 0.01, "high": gain + 0.01}
-        return {"splits": {"always": {"value": always}, "gain": gained}}
+        return {"always": Interval(always, always, always), "gain": Interval(gain, gain - 0.01, gain + 0.01)}
 
     by_method = {"bm25": figures(0.7, 0.003), "lsr": figures(0.6, 0.03), "bm25_below_dense": figures(0.9, 0.1)}
-    said = deciding_tables.of_best("lsr", by_method, "splits")
+    said = adaptive_section.of_best("lsr", by_method)
     assert said.startswith(" With BM25, the most often right if always used (70.0 %), choosing adds +0.3 [")
-    assert deciding_tables.of_best("bm25", by_method, "splits") == ""
-    assert deciding_tables.of_best("lsr", by_method | {"bm25": figures(0.6, 0.003)}, "splits") == "", "it is no better"
+    assert adaptive_section.of_best("bm25", by_method) == ""
+    assert adaptive_section.of_best("lsr", by_method | {"bm25": figures(0.6, 0.003)}) == "", "it is no better"
 
 
-def test_controls_and_chosen_settings_stand_beside_the_setting_in_use():
+def test_a_section_is_an_entry_a_study_stands_after_the_section_it_names_and_nothing_is_shown_of_nothing():
+    entry = Entry(
+        "one", "One", ["words", Shown("rows", lambda inputs: inputs, ["method", "substring", "word"], "Rows.")]
+    )
+    row = {"method": "bm25"} | dict.fromkeys(("substring", "word"), Interval(0.5, 0.4, 0.6))
+    section = entry.section([row])
+    assert section.blocks[0] == "words"
+    table = section.blocks[1]
+    assert (table.head, table.rules) == (["answered", *table.rules], {"substring": "substring", "word": "word"})
+    assert [str(cell) for cell in table.rows[0][:1]] == ["BM25"]
+    assert entry.section([]) is None
+    two, study, late = Entry("two", "", []), Entry("study", "", [], after="one"), Entry("late", "", [], after="gone")
+    ordered = entries.in_order([study, late, entry, two])
+    assert [one.id for one in ordered] == ["one", "study", "two", "late"]
+    ids = [one.id for one in sections_listed.ENTRIES]
+    assert len({*ids}) == len(ids)
+    assert {*ids} > {one.id for one in studies.ENTRIES}
+
+
+def test_controls_and_chosen_settings_stand_beside_the_setting_in_use(made):
     figures = small_results.language_modelling(1.0)
-    _, table = controls_section.settings("pile", {"tiny": figures})
-    rows = {(row[1], row[2]): row for row in table.rows}
-    assert len(rows) == len(table.rows) == 4 * 3
-    row = rows["LSR", "both"]
-    assert (row[0], row[3], row[4], row[5]) == ("tiny", "0.1, 0.3", "0, 0.2", interval(figures["bpb_lsr_k10"]))
+    rows = [row for row in table_of(made[0], "bits-per-byte-by-chosen-settings") if row["language model"] == "tiny"]
+    by_key = {(row["documents"], row["chosen"]): row for row in rows}
+    assert len(by_key) == len(rows) == 4 * 3
+    row = by_key["LSR", "both"]
+    assert (row["temperatures"], row["weights of no document"]) == ("0.1, 0.3", "0, 0.2")
+    assert float(row["bits per byte in use"]) == figures["bpb_lsr_k10"]["value"]
     written = next(w for w in figures["settings"] if (w["retriever"], w["chosen"]) == ("lsr", "both"))
-    assert row[6:] == [interval(written[name]) for name in ("bits_per_byte", "saved", "saved_over_fixed")]
-    one_prompt, longer = controls_section.controls("pile", {"tiny": figures})[1].rows
-    assert one_prompt[:6] == ["tiny", "all in one prompt", "dense", 10, 1.5, 200]
-    assert longer[:6] == ["tiny", "more of the text", "dense", 10, None, 200]
-    against = ("bits_per_byte", "saved", "saved_over_same", "saved_over_ensemble")
-    assert one_prompt[6:] == [interval(figures["controls"][0][name]) for name in against]
+    heads = {"bits_per_byte": "bits per byte, chosen", "saved": "saved against none, %"}
+    for name, head in (heads | {"saved_over_fixed": "saved against in use, %"}).items():
+        assert float(row[head]) == written[name]["value"]
+    one_prompt, longer = (r for r in table_of(made[0], "bits-per-byte-of-controls") if r["language model"] == "tiny")
+    names = ("control", "documents of", "k", "documents that fit", "bytes added")
+    assert [one_prompt[name] for name in names] == ["all in one prompt", "dense", "10", "1.5", "200"]
+    assert [longer[name] for name in names] == ["more of the text", "dense", "10", "", "200"]
+    assert float(one_prompt["against the ensemble of k, %"]) == figures["controls"][0]["saved_over_ensemble"]["value"]
 
 
 def test_perplexity_is_drawn_by_size_within_a_family_with_the_smaller_models_first():
-    """As in REPLUG's Figure 5. One family is not named, and one size is no curve."""
-
-    def drawn(families, sizes):
-        by_lm = {lm: small_results.language_modelling(1.0) for lm in families}
-        blocks = perplexity_section.perplexity("wikitext", by_lm, sizes, families, 10)
-        return {one.name: one for one in blocks if isinstance(one, Figure) and "by-size" in one.name}
-
+    """As in REPLUG's Figure 5. One size is no curve."""
     families = {"xl": "gpt2", "opt-1b": "opt", "small": "gpt2", "opt-125m": "opt", "ada": None, "bloom": "bloom"}
-    found = drawn(families, {"xl": 1500, "opt-1b": 1300, "small": 117, "opt-125m": 125, "ada": None, "bloom": 560})
-    assert list(found) == [f"wikitext-perplexity-by-size-{family}" for family in ("gpt2", "opt")]
-    figure = found["wikitext-perplexity-by-size-opt"]
-    assert "opt family" in figure.caption
-    assert "no document: 90 at 125 to 90 at 1,300; " in figure.alt
-    (figure,) = drawn({"a": "llama", "b": "llama"}, {"a": 10, "b": 20}).values()
-    assert "family" not in figure.caption
+    sizes = {"xl": 1500, "opt-1b": 1300, "small": 117, "opt-125m": 125, "ada": None, "bloom": 560}
+    metrics = {"wikitext": {lm: small_results.language_modelling(1.0) for lm in families}}
+    inputs = SimpleNamespace(
+        parts=small_results.PARTS,
+        main_corpus="pile",
+        tables={"bits_per_byte": stage_metrics.bits_per_byte(metrics, ["wikitext"], [*families])},
+        sizes=sizes,
+        families=families,
+        chosen=small_results.SETTINGS,
+    )
+    section = lm_sections.PERPLEXITY.section(inputs)
+    drawn = {block.name: block for block in section.blocks if "by-size" in getattr(block, "name", "")}
+    assert list(drawn) == [f"perplexity-by-size-WikiText-{family}-family" for family in ("gpt2", "opt")]
+    assert "no document: 90 at 125 to 90 at 1,300; " in drawn["perplexity-by-size-WikiText-opt-family"].alt
 
 
 def share(value: float, questions: int) -> dict:
@@ -94,19 +122,24 @@ def solved(value: float, by: str | None = None) -> dict:
 
 def tasks(metrics: dict, parts=small_results.PARTS, data: Path = Path("none")):
     """The section on these figures by benchmark and language model, of a run with two."""
-    inputs = SimpleNamespace(metrics={"tasks": metrics}, models=["tiny", "second"], parts=parts, data=data)
-    return tasks_section.tasks(inputs)
+    models = ["tiny", "second"]
+    rows = stage_metrics.tasks(metrics, parts.benchmarks, models)
+    inputs = SimpleNamespace(metrics={"tasks": metrics}, tables={"tasks": rows}, models=models, parts=parts, data=data)
+    return lm_sections.TASKS.section(inputs)
 
 
-def test_a_benchmark_with_categories_has_a_table_of_its_own_without_lsr_where_none_was_tuned():
+def test_a_benchmark_with_categories_has_a_row_for_each_and_none_of_lsr_where_none_was_tuned():
     section = tasks({"mmlu": {"tiny": {"closed_book": solved(0.4), "replug": solved(0.5, "mixture"), "rejects": {}}}})
-    everything, by_category = tables_of(section).values()
-    closed, replug = everything.rows
-    assert closed[:5] == ["MMLU", "tiny", "closed-book", NONE, 9]
-    assert (replug[2:5], replug[5].interval.value) == (["REPLUG", "mixture", 9], 0.5)
-    assert (by_category.name, by_category.head) == ("mmlu", ["language model", "method", "STEM", "Humanities", "mean"])
-    known = [(row[1], round(row[2].interval.value, 3), row[-1]) for row in by_category.rows]
-    assert known == [("closed-book", 0.2, 0.4), ("REPLUG", 0.3, 0.5)]
+    (table,) = tables_of(section).values()
+    rows = [dict(zip(table.head, row, strict=True)) for row in table.rows]
+    whole = [row for row in rows if row["category"] == "all"]
+    assert [(row["answered"], row["answered by"], row["questions"]) for row in whole] == [
+        ("closed-book", None, 9),
+        ("REPLUG", "mixture", 9),
+    ]
+    assert whole[1]["accuracy"].interval.value == 0.5
+    stem = [row["accuracy"].interval.value for row in rows if row["category"] == "STEM"]
+    assert stem == pytest.approx([0.2, 0.3])
     assert section.missing == "There were no questions of Natural Questions or TriviaQA."
 
 
@@ -114,15 +147,20 @@ def test_each_language_model_has_its_rows_and_what_is_odd_of_one_is_said(tmp_pat
     closed = {"accuracy": share(0.3, 9), "answered_by": None} | share(0.3, 9)
     of_tiny = {"closed_book": closed, "replug_random": closed | {"answered_by": "vote"}}
     blocks = tasks({"nq": {"second": {"closed_book": closed, "too_long": {"": 2}}, "tiny": of_tiny}}).blocks
-    rows = [["tiny", "closed-book", NONE], ["tiny", "REPLUG, random documents", "vote"]]
-    assert [row[1:4] for row in blocks[2].rows] == [*rows, ["second", "closed-book", NONE]]
-    assert blocks[3:] == [
+    (table,) = (block for block in blocks if isinstance(block, Table))
+    rows = [
+        ["tiny", "closed-book", None],
+        ["tiny", "REPLUG, random documents", "vote"],
+        ["second", "closed-book", None],
+    ]
+    assert [row[1:4] for row in table.rows] == rows
+    assert [block for block in blocks if isinstance(block, str)][1:] == [
         "second shows no log-probabilities of its answers to Natural Questions, so REPLUG was left out.",
         "Natural Questions, second: prompts too long for the language model are left out: questions (2).",
     ]
     of_tiny = {name: solved(0.4, "mixture") for name in ("closed_book", "replug", "replug_lsr")}
-    assert not tasks({"mmlu": {"tiny": of_tiny}}, small_results.PILE.parts).blocks
-    assert not tasks({"mmlu": {"gone": of_tiny}}).blocks
+    assert tasks({"mmlu": {"tiny": of_tiny}}, small_results.PILE.parts) is None
+    assert tasks({"mmlu": {"gone": of_tiny}}) is None
     answers = {"method": ["closed_book", "replug"], "prediction": ["A", "A"]}
     small_results.write(tmp_path / "tasks/mmlu/tiny/predictions.parquet", pa.table(answers))
     assert "tiny answers A to every question of MMLU" in tasks({"mmlu": {"tiny": of_tiny}}, data=tmp_path).says
@@ -130,93 +168,56 @@ def test_each_language_model_has_its_rows_and_what_is_odd_of_one_is_said(tmp_pat
 
 def test_accuracy_and_gain_by_documents_stand_beside_page_views(made):
     folder, right = made
-    rows = [row for row in table_of(folder, "accuracy-by-documents-popqa") if row["text"] == "C4"]
+    of_popqa = {"text": "C4", "questions of": "PopQA"}
+    rows = [row for row in table_of(folder, "accuracy-by-documents") if of_popqa.items() <= row.items()]
     closed = [row for row in rows if row["answered"] == "closed-book"]
     assert sum(int(row["questions"]) for row in closed) == small_results.QUESTIONS
-    assert (closed[0]["documents"], len(closed) > 3) == ("0", True)
+    assert (closed[0]["documents with both"], len(closed) > 3) == ("0", True)
     none = int(closed[0]["questions"])  # the least popular come first
     right = {method: of_method[:none].mean() for method, of_method in right.items()}
     assert float(closed[0]["substring"]) == pytest.approx(right["closed_book"])
     dense = next(row for row in rows if row["answered"] == "dense")
-    assert float(dense["gain"]) == pytest.approx(right["dense"] - right["closed_book"])
-    seen = table_of(folder, "seen-correlations-popqa")
+    assert float(dense["change"]) == pytest.approx(right["dense"] - right["closed_book"])
+    seen = [row for row in table_of(folder, "seen-correlations") if row["questions of"] == "PopQA"]
     seen = {(row["text"], row["of"], row["answered"]): row["both"] for row in seen}
-    assert float(seen["C4", "being right", "closed-book"]) > 0.2
-    assert seen["Pile", "being right", "closed-book"] == ""
-    dated = [row for row in table_of(folder, "accuracy-by-date-popqa") if row["answered"] == "closed-book"]
-    counts = {row["facts"]: row["questions"] for row in dated}
+    assert float(seen["C4", "right", "closed-book"]) > 0.2
+    assert seen["Pile", "right", "closed-book"] == ""
+    dated = [row for row in table_of(folder, "accuracy-by-date") if row["questions of"] == "PopQA"]
+    counts = {row["facts"]: row["questions"] for row in dated if row["answered"] == "closed-book"}
     assert counts == {"changed since": "40", "dated before": "40", "undated": "720"}
 
 
 def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_such_section(made, data):
-    table = table_of(made[0], "popularity-measures-popqa")
+    table = [row for row in table_of(made[0], "popularity-measures") if row["questions of"] == "PopQA"]
     rows = {row["measure"]: row for row in table if row["language model"] == "tiny"}
     views, both = rows["page views of the month"], rows["documents with both (C4)"]
     assert float(views["AUC"]) > 0.6 < float(both["AUC"]) < 1
     assert float(both["AUC over page views"]) == pytest.approx(float(both["AUC"]) - float(views["AUC"]))
     assert rows["documents with both (Pile)"]["AUC"] == "", "all have one"
-    inputs = read(data, ["tiny", "big"], small_results.PARTS)
+    inputs = read(data, ["tiny", "big"], small_results.PARTS, small_results.SETTINGS)
     without = "Without incoming links: parts.exposure has no dump of Wikipedia."
-    assert without in tables_of(exposure_section.exposure(inputs))["popularity-measures-popqa"].caption
+    (table,) = tables_of(studies.POPULARITY_MEASURES.section(inputs)).values()
+    assert without in table.caption
     for name in ("accuracy_by_documents", "seen_correlations", "accuracy_by_date", "popularity_measures"):
         inputs.tables[name].clear()
-    assert not any(getattr(block, "rows", ["text"]) for block in exposure_section.exposure(inputs).blocks)
+    for study in (studies.EXPOSURE, studies.POPULARITY_MEASURES, studies.DATES):
+        assert study.section(inputs) is None
     for redirects in (0, 2):
         inputs.metrics["popularity"] = {"files.pageviews": 1, "files.redirects": redirects}
-        blocks = [block for block in popularity_section.popularity(inputs).blocks if isinstance(block, str)]
+        blocks = [block for block in questions_sections.POPULARITY.section(inputs).blocks if isinstance(block, str)]
         assert any("Views of redirects are not counted" in block for block in blocks) == (not redirects)
-
-
-MANIFEST = [{"path": "pile/0.zst", "bytes": 7, "sha256": "f" * 64, "source": "https://example.org/0.zst"}]
-STAGES = """
-stages:
-  fetch: {desc: The sources, deps: [code.py], outs: [data/raw]}
-  chunk:
-    {matrix: {corpus: [wikipedia, pile]}, deps: ["data/raw/${item.corpus}"], outs: ["data/corpus/${item.corpus}"]}
-  base_lm: {matrix: {lm: "${lms}"}, deps: [data/corpus/pile], outs: ["data/lm/${item.lm}"]}
-  tune: {deps: ["data/lm/${lms[0]}"], outs: [data/tuned], metrics: [data/metrics/tune.json]}
-  spare: {deps: [data/raw], outs: [data/spare]}
-  report: {deps: [code.py, data/corpus, data/metrics], outs: [data/report]}
-"""
-LOCK = """
-stages:
-  chunk@pile: {outs: [{path: data/corpus/pile, md5: 0123456789abcdef.dir, size: 12, nfiles: 3}]}
-  base_lm@tiny: {outs: [{path: data/lm/tiny, md5: ee, size: 1}]}
-  base_lm: {outs: [{path: data/metrics/base_lm.json, md5: ff, size: 1}]}
-  tune: {outs: [{path: data/metrics/tune.json, md5: aaaaaaaaaaaaaaaa, size: 5}, {path: data/tuned, md5: bb, size: 1}]}
-  spare: {outs: [{path: data/spare, md5: cc, size: 1}]}
-  report: {outs: [{path: data/report, md5: dd, size: 1}]}
-"""
-
-
-def test_stages_and_runs_are_those_of_dvc_yaml_and_hashes_those_of_what_was_read(tmp_path):
-    (tmp_path / "dvc.yaml").write_text(STAGES)
-    (tmp_path / "dvc.lock").write_text(LOCK)
-    section = provenance(tmp_path / "data", MANIFEST, {"lms": ["tiny", "large"]})
-    stages = tables_of(section)["stages"]
-    runs = {"fetch": 1, "chunk": 2, "base_lm": 2, "tune": 1, "spare": 1, "report": 1}
-    after = ("", "fetch", "chunk", "base_lm", "fetch", "chunk, tune")
-    found = [(name, n, before) for name, _, n, before, _ in stages.rows]
-    assert found == [*zip(runs, runs.values(), after, strict=True)]
-    assert stages.rows[1][-1] == "data/corpus/<corpus>"
-    assert "the 4 stages before it (6 runs)" in section.blocks[0], "spare is not before the report"
-    state = [["data/corpus/pile", 3, 12, "0123456789ab"], ["data/metrics/tune.json", 1, 5, "aaaaaaaaaaaa"]]
-    assert tables_of(section)["state"].rows == state
-    alone = provenance(tmp_path / "elsewhere/data", MANIFEST, {"lms": ["tiny"]})
-    assert alone.missing
-    files = tables_of(alone)["source-files"].rows
-    assert files == [["pile/0.zst", 7, "f" * 12, "https://example.org/0.zst"]]
 
 
 def test_the_dates_of_the_sources_are_named_and_warned_about_when_they_are_far_apart(tmp_path):
     (tmp_path / "data/questions/popqa").mkdir(parents=True)
     pq.write_table(pa.table({"month": ["2026-09", "2026-09"]}), tmp_path / "data/questions/popqa/popqa.parquet")
     dates = {"wikidata": {"date": "2026-09-28"}, "pile": {}, "wikipedia": {"date": "2018-12-20"}}
-    dated = [{"dataset": name} | date | MANIFEST[0] for name, date in dates.items()]
-    section = provenance(tmp_path / "data", dated, {"lms": ["tiny"]}, 31)
+    file = {"path": "pile/0.zst", "bytes": 7, "sha256": "f" * 64, "source": "https://example.org/0.zst"}
+    manifest = [{"dataset": name} | date | file for name, date in dates.items()]
+    chosen = SimpleNamespace(fetch=SimpleNamespace(days_apart=31))
+    table, warning = run_section.dates(SimpleNamespace(data=tmp_path / "data", manifest=manifest, chosen=chosen))
     known = [["Wikidata", "2026-09-28"], ["Wikipedia", "2018-12-20"], ["page views", "2026-09"]]
-    assert tables_of(section)["dates"].rows == known
-    warning = "These dates are up to 2,839 days apart, more than fetch.days_apart allows (31)"
-    assert section.blocks[1].startswith(warning)
-    near = provenance(tmp_path / "data", dated[:1], {"lms": ["tiny"]}, 31)
-    assert [type(block) for block in near.blocks] == [Table, Table]
+    assert table.rows == known
+    assert warning.startswith("These dates are up to 2,839 days apart, more than fetch.days_apart allows (31)")
+    near = SimpleNamespace(data=tmp_path / "data", manifest=manifest[:1], chosen=chosen)
+    assert [type(block) for block in run_section.dates(near)] == [Table]

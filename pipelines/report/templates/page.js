@@ -65,8 +65,7 @@ const compare = (a, b) => {
 };
 for (const frame of all(".table")) {
   const table = frame.querySelector("table"), heads = [...table.tHead.rows[0].cells];
-  const bodies = [...table.tBodies].map((body) => [body, [...body.rows]]);  // one for each rule, of which one is seen
-  const rows = bodies.flatMap(([, own]) => own), length = bodies[0][1].length;
+  const [body] = table.tBodies, rows = [...body.rows], { length } = rows;
   if (length < 3 || table.classList.contains("stacked")) continue;
   heads.forEach((head, column) => {
     const button = make("button", { type: "button", title: "Sort" }, ...head.childNodes);
@@ -75,10 +74,8 @@ for (const frame of all(".table")) {
       const down = head.getAttribute("aria-sort") === "ascending";
       for (const other of heads) other.removeAttribute("aria-sort");
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
-      for (const [body, own] of bodies) {
-        const sorted = [...own].sort((a, b) => compare(a.cells[column], b.cells[column]));
-        body.append(...(down ? sorted.reverse() : sorted));
-      }
+      const sorted = [...rows].sort((a, b) => compare(a.cells[column], b.cells[column]));
+      body.append(...(down ? sorted.reverse() : sorted));
     });
   });
   if (length <= SHORT + 3) continue;
