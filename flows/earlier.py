@@ -1,11 +1,13 @@
-"""The outputs of an earlier run as files: of a commit, of a run that landed here, or of a release; from DVC's cache."""
+"""The outputs of an earlier run, from DVC's cache: of a commit, of a run that landed here, or of a release."""
 
 from __future__ import annotations
 
 import json
 import re
 import subprocess
+from collections.abc import Collection
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import yaml
 
@@ -39,13 +41,10 @@ def restore(old: str, profile: str, into: Path) -> str:
     `old` is a release's folder, a run that landed, LAST, or a commit. Raises LongtailError where it is none of them, or
     where DVC's cache lacks its report. Others that the cache lacks are left out.
     """
-    from dvc.repo import Repo
-
     name, outs = _outs(old, profile)
     if REPORT not in outs:
         raise LongtailError(f"{name}: has no {REPORT}, expected a run that made the report")
-    with Repo(".") as repo:
-        cache = Path(repo.cache.local.path)
+    cache = _cache()
     missing = [
         path
         for path, md5 in outs.items()
@@ -56,6 +55,35 @@ def restore(old: str, profile: str, into: Path) -> str:
             f"{REPORT} of {name}: not in DVC's cache, expected its files there; `dvc fetch` brings those of a commit"
         )
     return name
+
+
+def metrics(profile: str, files: Collection[Path]) -> dict[Path, Any] | None:
+    """The content of metrics files as the last run of a profile that landed here left them, or else the last commit.
+
+    None where there is neither. What DVC's cache lacks is left out.
+    """
+    if runs := _runs(profile):
+        outs = _locked(runs[-1].read_text(encoding="utf-8"))
+    elif (yaml.safe_load(_committed("HEAD", "params.yaml")) or {}).get("profile") == profile:
+        outs = _locked(_committed("HEAD", "dvc.lock"))
+    else:
+        return None
+    cache = _cache()
+    held = {file: _held(cache, outs[file.as_posix()]) for file in files if file.as_posix() in outs}
+    found = {file: json.loads(one.read_text(encoding="utf-8")) for file, one in held.items() if one}
+    return found or None
+
+
+def _committed(commit: str, file: str) -> str:
+    """A file of a commit, "" where there is none."""
+    return subprocess.run(["git", "show", f"{commit}:./{file}"], capture_output=True, text=True).stdout
+
+
+def _cache() -> Path:
+    from dvc.repo import Repo
+
+    with Repo(".") as repo:
+        return Path(repo.cache.local.path)
 
 
 def _outs(old: str, profile: str) -> tuple[str, dict[str, str]]:
@@ -74,14 +102,14 @@ def _outs(old: str, profile: str) -> tuple[str, dict[str, str]]:
         return run.stem, _locked(run.read_text(encoding="utf-8"))
     git = ["git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{old}^{{commit}}"]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
-    shown = subprocess.run(["git", "show", f"{commit}:./dvc.lock"], capture_output=True, text=True) if commit else None
-    if shown is None or shown.returncode:
+    shown = _committed(commit, "dvc.lock") if commit else ""
+    if not shown:
         landed = ", ".join(run.stem for run in _runs()) or "none yet"
         raise LongtailError(
             f"--compare {old}: no such release's folder, commit with a dvc.lock or run that landed here "
             f"({landed}); expected one of them, or {LAST} for the last landed run with another report"
         )
-    return f"commit {commit[:10]}", _locked(shown.stdout)
+    return f"commit {commit[:10]}", _locked(shown)
 
 
 def _runs(profile: str = "*") -> list[Path]:
@@ -104,9 +132,15 @@ def _locked(text: str) -> dict[str, str]:
     return {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", []) if "md5" in out}
 
 
+def _held(cache: Path, md5: str) -> Path | None:
+    """The file of the cache with that hash, if it is there."""
+    parts = HASH.fullmatch(md5)
+    return file if parts and (file := cache / parts[1] / parts[2]).is_file() else None
+
+
 def _lay(cache: Path, md5: str, target: Path) -> bool:
     """Link a file or a folder's files of the cache; False where the cache lacks one of them."""
-    if not (parts := HASH.fullmatch(md5)) or not (held := cache / parts[1] / parts[2]).is_file():
+    if not (held := _held(cache, md5)):
         return False
     if not md5.endswith(".dir"):
         target.parent.mkdir(parents=True, exist_ok=True)

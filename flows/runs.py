@@ -18,7 +18,7 @@ from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import deployment, flow_run
 from prefect.states import Completed, Failed, State
 
-from flows import dvc_files, graph, history, landing, live, months, regressions, workspace
+from flows import dvc_files, earlier, graph, history, landing, live, months, regressions, workspace
 from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
 from flows.reproduce import push_outputs, reproduce, stopping_children
 from pipelines import neutral, params, params_file, tracking
@@ -119,8 +119,8 @@ def _bring_up_to_date(
             if failed:
                 return Failed(message="; ".join(failed))
             message = [", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))]
-            message += _compare(root, settings.profile, stages, tolerance)
-            regressions.keep(settings.profile, stages)
+            message += _compare(settings.profile, stages, tolerance)
+            earlier.keep(settings.profile)
             if deployment.id:  # by hand, `longtail report --history` writes it
                 _write_history()
             if with_release:
@@ -198,10 +198,10 @@ def _tracked(failed: list[str]) -> Iterator[tracking.Run]:
             log.info(line)
 
 
-def _compare(root: Path, profile: str, stages: list[graph.Stage], tolerance: float) -> list[str]:
+def _compare(profile: str, stages: list[graph.Stage], tolerance: float) -> list[str]:
     """Report what got worse, in the log and as an artifact; returns what the flow's message says of it, if anything."""
     log = get_run_logger()
-    worse = regressions.find(root, profile, stages, tolerance)
+    worse = regressions.find(profile, stages, tolerance)
     if worse is None:
         log.info("this is the first run of this profile that ends here: there are no earlier figures to compare with")
         return []

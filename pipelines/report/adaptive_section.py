@@ -293,7 +293,8 @@ ADAPTIVE = Entry(
             lambda row: 100 * row["retrieved"].value, "adaptive",
             "thresholds fitted to accuracy less the cost of retrieving. On the right retrieving costs nothing; on the "
             "left each retrieval must earn a whole right answer.",
-            {"x": "share of the questions that retrieve, %", "y": "held-out accuracy, %"}, "method", "dataset",
+            {"x": "share of the questions that retrieve, %", "y": "held-out accuracy, %"},
+            series="method", each="dataset",
         ),
         Shown(
             "prices", _prices,
@@ -325,7 +326,8 @@ ADAPTIVE = Entry(
         Drawn(
             entries.lines, "retrieves-by-lm", _by_size, "size", "retrieved",
             "how much language models retrieve by their size, held out.",
-            {"x": "parameters", "y": "share of the questions that retrieve, %", "log_x": True}, "method", "dataset",
+            {"x": "parameters", "y": "share of the questions that retrieve, %", "log_x": True},
+            series="method", each="dataset",
         ),
     ],
     _says,

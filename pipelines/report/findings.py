@@ -6,8 +6,8 @@ import math
 
 from pipelines import params
 from pipelines.evaluation import accuracy, retrieval_effects
-from pipelines.intervals import Interval, interval
-from pipelines.report import adaptive_section
+from pipelines.intervals import NOTHING, Interval, interval
+from pipelines.report.adaptive_section import of_search, too_few
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Finding, label, percent, points, show
 
@@ -18,7 +18,6 @@ def findings(inputs: Inputs, thresholds: params.Thresholds, top_k: int) -> list[
     `thresholds` are the params of that name, `top_k` the number of REPLUG's documents.
     """
     of_questions = _memory(inputs) + _retrieval(inputs) + _adaptive(inputs, thresholds)
-    of_questions += _of_imported(inputs, thresholds)
     return of_questions + _bits(inputs, top_k) + _recall(inputs) + _benchmarks(inputs)
 
 
@@ -84,49 +83,41 @@ def _retrieval(inputs: Inputs) -> list[Finding]:
 
 
 def _adaptive(inputs: Inputs, thresholds: params.Thresholds) -> list[Finding]:
-    """Whether thresholds on popularity beat always and never retrieving."""
+    """Whether thresholds on popularity beat always and never retrieving, of the main model and of each imported one."""
     if not inputs.parts.rules:
         return []
+    rows = [row for row in of_search(thresholds.search)(inputs) if row["dataset"] == inputs.main_questions]
+    by_method = {row["method"]: row for row in rows if row["lm"] == inputs.main}
     answered, found = inputs.methods(inputs.main_questions), []
-    by_method = inputs.metrics.get("adaptive", {}).get(inputs.main_questions, {}).get(inputs.main, {})
     for method, words in (("dense", "the untuned retriever"), ("lsr", "the tuned retriever (LSR)")):
         if method not in answered:
             continue
-        figures = by_method.get(method, {}).get(thresholds.search)
-        gain = interval(figures and figures["gain"])
-        measured = adaptive_section.too_few(inputs.main_questions, by_method, thresholds.min_questions)
-        if figures:
-            numbers = {name: 100 * figures[name]["value"] for name in ("adaptive", "always", "never", "oracle")}
+        row = by_method.get(method, {"gain": NOTHING})
+        of_lm = inputs.metrics.get("adaptive", {}).get(inputs.main_questions, {}).get(inputs.main, {})
+        measured = too_few(inputs.main_questions, of_lm, thresholds.min_questions)
+        if method in by_method:
+            shares = {name: f"{100 * row[name].value:.1f} %" for name in ("adaptive", "always", "never", "oracle")}
             measured = (
-                f"Held out, adaptive retrieval is right on {numbers['adaptive']:.1f} % of the questions, always "
-                f"retrieving on {numbers['always']:.1f} %, never on {numbers['never']:.1f} %, and an oracle on "
-                f"{numbers['oracle']:.1f} %. Adaptive less the better of always and never is {points(gain)}."
+                f"Held out, adaptive retrieval is right on {shares['adaptive']} of the questions, always retrieving on "
+                f"{shares['always']}, never on {shares['never']}, and an oracle on {shares['oracle']}. Adaptive less "
+                f"the better of always and never is {points(row['gain'])}."
             )
         claim = f"With {words}, retrieving below a popularity threshold beats both always and never retrieving."
-        found.append(Finding(f"adaptive-{method}", claim, measured, gain, 1))
-    return found
+        found.append(Finding(f"adaptive-{method}", claim, measured, row["gain"], 1))
+    return found + [_of_imported(row) for lm in inputs.imported for row in rows if row["lm"] == lm]
 
 
-def _of_imported(inputs: Inputs, thresholds: params.Thresholds) -> list[Finding]:
-    """Whether thresholds are worth it for each imported model, whatever its methods are called."""
-    by_lm = inputs.metrics.get("adaptive", {}).get(inputs.main_questions, {})
-    found = []
-    for lm in inputs.imported:
-        for method, by_search in by_lm.get(lm, {}).items():
-            figures = by_search.get(thresholds.search) if isinstance(by_search, dict) else None
-            if not figures:
-                continue
-            gain = interval(figures["gain"])
-            measured = (
-                f"Held out, adaptive retrieval is right on {100 * figures['adaptive']['value']:.1f} % of the questions."
-                f" Adaptive less the better of always and never is {points(gain)}."
-            )
-            claim = (
-                f"For {lm}, whose answers were imported, choosing between its closed-book answer and that by "
-                f"{label(method)} at a popularity threshold beats both."
-            )
-            found.append(Finding(f"adaptive-{lm}-{method}", claim, measured, gain, 1))
-    return found
+def _of_imported(row: dict) -> Finding:
+    """Whether thresholds are worth it for an imported model, whatever its method is called."""
+    measured = (
+        f"Held out, adaptive retrieval is right on {100 * row['adaptive'].value:.1f} % of the questions."
+        f" Adaptive less the better of always and never is {points(row['gain'])}."
+    )
+    claim = (
+        f"For {row['lm']}, whose answers were imported, choosing between its closed-book answer and that by "
+        f"{label(row['method'])} at a popularity threshold beats both."
+    )
+    return Finding(f"adaptive-{row['lm']}-{row['method']}", claim, measured, row["gain"], 1)
 
 
 def _bits(inputs: Inputs, top_k: int) -> list[Finding]:

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
-
 from pipelines import database, params, parquet
 from pipelines.errors import LongtailError
 from pipelines.evaluation import stage_metrics, tables
@@ -31,8 +29,7 @@ class Inputs:
     metrics: dict[str, dict]  # as stage_metrics.read returns them
     documents: dict[str, int]  # corpus -> documents
     questions: list[dict]  # a row for each answered question set: counts
-    popularity: dict[str, np.ndarray]  # question set -> known popularities, (n,) int64; only sets with some
-    unknown: dict[str, int]  # question set -> questions of unknown popularity
+    popularity: dict[str, dict]  # question set -> how many popularities are known and not, quantiles; sets with some
     links: dict[str, list[tuple[str, str, int]]]  # question set with linked subjects -> (relation, link, questions)
     rejects: list[dict]  # a row for each (stage's folder, reason): rows
     models: list[str]  # language models of this run, the main one first
@@ -108,6 +105,7 @@ def read(data: Path, models: list[str], parts: params.Parts, chosen: SimpleNames
     for name in tables.TABLES:
         _file(data / f"analyses/{name}.parquet")
     files = {name: _file(data / "questions" / name / f"{name}.parquet") for name in parts.answered}
+    popularity = [_popularity(data, name) for name in parts.question_sets]
     return Inputs(
         data=data,
         manifest=json.loads(_file(data / "raw/manifest.json").read_text(encoding="utf-8")),
@@ -116,8 +114,7 @@ def read(data: Path, models: list[str], parts: params.Parts, chosen: SimpleNames
             name: parquet.metadata(_file(data / f"corpus/{name}/docs.parquet")).num_rows for name in parts.corpora
         },
         questions=[_questions(path, name) for name, path in files.items()],
-        popularity=_popularity(data, parts),
-        unknown={name: _unknown(data, name) for name in parts.question_sets},
+        popularity={row["dataset"]: row for row in popularity if row["known"]},
         links={name: _links(path) for name, path in files.items() if "link" in parquet.schema_of(path).names},
         rejects=_rejects(data, next(iter(models), "")),
         models=models,
@@ -155,19 +152,13 @@ def _questions(path: Path, name: str) -> dict:
     return dict(zip(columns, (name, *counts), strict=True))
 
 
-def _popularity(data: Path, parts: params.Parts) -> dict[str, np.ndarray]:
-    """The known popularities of what each question set asks about, sorted."""
-    known = {}
-    for name in parts.question_sets:
-        path, column = tables.popularity_of(data, name)
-        query = f"SELECT {column} AS views FROM questions WHERE views IS NOT NULL ORDER BY views"
-        known[name] = database.ask(query, questions=_file(path)).fetchnumpy()["views"]
-    return {name: views for name, views in known.items() if len(views)}
-
-
-def _unknown(data: Path, name: str) -> int:
+def _popularity(data: Path, name: str) -> dict:
+    """How many popularities of what a question set asks about are known and not, and their quantiles."""
     path, column = tables.popularity_of(data, name)
-    return database.ask(f"SELECT count(*) - count({column}) FROM questions", questions=path).fetchall()[0][0]
+    query = f"""SELECT count({column}), count(*) - count({column}),
+        quantile_cont({column}, 0.1), quantile_cont({column}, 0.5), quantile_cont({column}, 0.9) FROM questions"""
+    found = database.ask(query, questions=_file(path)).fetchall()[0]
+    return {"dataset": name} | dict(zip(("known", "unknown", "10 %", "median", "90 %"), found, strict=True))
 
 
 def _links(path: Path) -> list[tuple[str, str, int]]:

@@ -134,7 +134,7 @@ REPLUG = Entry(
             entries.lines, "bits-per-byte-by-k", _drawn_by_k, "k", "bits_per_byte",
             lambda inputs, rows: f"{rows[0]['lm']} on {label(inputs.main_corpus)}: bits per byte by the number of "
             "documents. Random documents show what the ensemble alone does.",
-            {"x": "documents in the ensemble, k", "y": "bits per byte"}, "retriever",
+            {"x": "documents in the ensemble, k", "y": "bits per byte"}, series="retriever",
         ),
         "Bits per byte of the held-out continuations; fewer are better. Each document is put in front of the context "
         "on its own, and the model's predictions are averaged, weighted by similarity. Intervals are bootstraps over "
@@ -149,7 +149,7 @@ REPLUG = Entry(
             entries.bars, "saved-by-lm", _saved_by_lm, "lm", "saved",
             lambda inputs, rows: f"{label(inputs.main_corpus)}: bits saved by {inputs.chosen.replug.top_k} documents, "
             "by language model. Smaller models come first; those of unknown size come last.",
-            {"y": "bits saved, %"}, "retriever",
+            {"y": "bits saved, %"}, series="retriever",
         ),
         Shown(
             "bits-per-byte-by-k", _by_k, ["k", "lm", "retriever", "bits_per_byte", "saved", "saved_over_random"],
@@ -165,7 +165,7 @@ REPLUG = Entry(
             entries.bars, "saved-by-subset", _drawn_subsets, "subset", "saved",
             lambda inputs, rows: f"{rows[0]['lm']}: bits per byte saved by {inputs.chosen.replug.top_k} documents, by "
             f"subset of {label(inputs.main_corpus)}, at most {MOST}, those with the most queries.",
-            {"y": "bits saved, %"}, "retriever",
+            {"y": "bits saved, %"}, series="retriever",
         ),
         Shown(
             "bits-per-byte-by-subset", _by_subset,
@@ -178,7 +178,7 @@ REPLUG = Entry(
             "bits_per_byte",
             lambda inputs, rows: f"{rows[0]['lm']} on {label(inputs.main_corpus)}: bits per byte by the size of the "
             "datastore, with documents of the dense retriever. Each share contains the smaller ones.",
-            {"x": "documents searched, % of the corpus", "y": "bits per byte", "log_x": True}, "retriever",
+            {"x": "documents searched, % of the corpus", "y": "bits per byte", "log_x": True}, series="retriever",
         ),
         Shown(
             "bits-per-byte-by-datastore", _by_datastore, ["share", "lm", "bits_per_byte", "saved"],
@@ -227,14 +227,15 @@ PERPLEXITY = Entry(
     [
         Drawn(
             entries.bars, "perplexity", _perplexity, "lm", "word_perplexity",
-            "perplexity by language model, without documents and with them.", {"y": "perplexity by word"}, "retriever",
-            "corpus",
+            "perplexity by language model, without documents and with them.", {"y": "perplexity by word"},
+            series="retriever", each="corpus",
         ),
         PERPLEXITY_NOTE,
         Drawn(
             entries.lines, "perplexity-by-size", _by_family, "parameters", "word_perplexity",
             "perplexity by the size of the language model, without documents and with them.",
-            {"x": "parameters of the language model", "y": "perplexity by word", "log_x": True}, "retriever", "of",
+            {"x": "parameters of the language model", "y": "perplexity by word", "log_x": True},
+            series="retriever", each="of",
         ),
         Shown(
             "perplexity", _perplexity,
@@ -284,7 +285,7 @@ ATTRIBUTION = Entry(
             where(_rarity, lambda row: math.isfinite(row["bits_saved"].value)), "frequency", "bits_saved",
             lambda inputs, rows: "bits that documents save per token, by how often "
             f"{label(rows[0]['counted_in'])} has the token's word.",
-            {"y": "bits saved per token"}, "retriever", "corpus",
+            {"y": "bits saved per token"}, series="retriever", each="corpus",
         ),
         "A token's probability with documents is shared out. Memory has the share that the model gives the token "
         "without documents; a document has what it adds to that. How often C4, or the corpus where a run has no C4, "
@@ -405,13 +406,13 @@ RECALL = Entry(
             entries.bars, "retrievers", _drawn_retrievers, "measure", "accuracy",
             lambda inputs, rows: "Recall, and accuracy with the top passage, by retriever; "
             f"{inputs.main} answers. {WHOLE}",
-            {"y": "share of the questions, %"}, "retriever",
+            {"y": "share of the questions, %"}, series="retriever",
         ),
         _retrievers,
         Drawn(
             entries.bars, "recall", _drawn_recalls, "k", "accuracy",
             "Recall of a gold passage among the first k, over all questions.", {"y": "answerable questions, %"},
-            "retriever",
+            series="retriever",
         ),
         Shown(
             "recall-of-passages", recalls,
@@ -589,7 +590,7 @@ TASKS = Entry(
             entries.bars, "tasks", _drawn_tasks, "task", "accuracy",
             lambda inputs, rows: f"{rows[0]['lm']}: accuracy by benchmark and method. Bars are Wilson's 95 % "
             "intervals.",
-            {"y": "accuracy, %"}, "method",
+            {"y": "accuracy, %"}, series="method",
         ),
         "A multiple-choice question is answered by the likeliest of its four letters; guessing is right on 25 %. Other "
         "questions are answered by generation; an answer is right if it equals a gold answer after normalisation. "

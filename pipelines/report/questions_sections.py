@@ -6,8 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-import numpy as np
-
 from pipelines import catalogue
 from pipelines.evaluation import popularity_bins
 from pipelines.evaluation.accuracy import HEAD, LEAST_POPULAR, OF_PUBLISHED, TAIL
@@ -53,18 +51,14 @@ LINKED = ("label", "alias")
 
 
 def _quantiles(inputs: Inputs) -> list[Row]:
-    return [
-        {"dataset": name, "known": len(views), "unknown": inputs.unknown[name]}
-        | dict(zip(("10 %", "median", "90 %"), np.quantile(views, (0.1, 0.5, 0.9)).tolist(), strict=True))
-        for name, views in inputs.popularity.items()
-    ]
+    return [*inputs.popularity.values()]
 
 
 def _histogram(inputs: Inputs) -> list[Row]:
     """Popularity by question set, in quarters of a power of ten (Figure 3)."""
     rows = inputs.tables["popularity"]
-    totals = {name: len(views) for name, views in inputs.popularity.items()}
-    return [row | {"share": row["questions"] / totals[row["dataset"]]} for row in rows if row["dataset"] in totals]
+    known = {name: row["known"] for name, row in inputs.popularity.items()}
+    return [row | {"share": row["questions"] / known[row["dataset"]]} for row in rows if row["dataset"] in known]
 
 
 def _shown(inputs: Inputs, rows: Sequence[Row]) -> str:
@@ -73,9 +67,9 @@ def _shown(inputs: Inputs, rows: Sequence[Row]) -> str:
     least_viewed = f" A question of {' or '.join(without_subject)} counts as its least viewed entity."
     asked = {name: rows[0]["questions"] for name in inputs.asked if (rows := inputs.rows("accuracy", dataset=name))}
     fewer = [
-        f" All {len(views):,} such questions of {label(name)} are shown; {inputs.main} was asked {asked[name]:,}."
-        for name, views in inputs.popularity.items()
-        if asked.get(name, len(views)) < len(views)
+        f" All {row['known']:,} such questions of {label(name)} are shown; {inputs.main} was asked {asked[name]:,}."
+        for name, row in inputs.popularity.items()
+        if asked.get(name, row["known"]) < row["known"]
     ]
     return (
         "Popularity of the questions' subjects, all splits, where it is known, in quarters of a power of ten."
@@ -148,7 +142,7 @@ POPULARITY = Entry(
         Drawn(
             entries.lines, "popularity", _histogram, lambda row: math.sqrt(row["least"] * row["below"]), "share",
             _shown, {"x": "monthly page views of the article", "y": "share of the questions, %", "log_x": True},
-            "dataset",
+            series="dataset",
         ),
         Shown(
             "popularity", _quantiles, ["dataset", "known", "unknown", "10 %", "median", "90 %"],
@@ -289,7 +283,7 @@ ACCURACY = Entry(
         ),
         Drawn(
             entries.bars, "accuracy", _by_method, "method", "substring",
-            "accuracy by method. Bars are Wilson's 95 % intervals.", {"y": "accuracy, %"}, "lm", "dataset",
+            "accuracy by method. Bars are Wilson's 95 % intervals.", {"y": "accuracy, %"}, series="lm", each="dataset",
         ),
         lambda inputs: [*_whose(inputs)],
         Shown(
@@ -326,7 +320,7 @@ ACCURACY = Entry(
         ),
         Drawn(
             entries.bars, "least-popular", _least_popular, "series", "substring", _of_least, {"y": "accuracy, %"},
-            "which", "dataset",
+            series="which", each="dataset",
         ),
         Drawn(
             entries.lines, "accuracy-by-relative-popularity",
@@ -637,7 +631,7 @@ MODELS = Entry(
     [
         Drawn(
             entries.bars, "models", every("common_accuracy"), "lm", "substring",
-            _in_common("accuracy by language model and method"), {"y": "accuracy, %"}, "method", "dataset",
+            _in_common("accuracy by language model and method"), {"y": "accuracy, %"}, series="method", each="dataset",
         ),
         Shown(
             "models", _by_size, ["lm", "parameters", "dataset", "method", "judged", *BOTH, "correlation"],
@@ -660,7 +654,7 @@ MODELS = Entry(
         Drawn(
             entries.lines, "models-by-popularity", _closed_book("accuracy_by_log_popularity"), views, "substring",
             _in_common(f"closed-book accuracy by half power of ten of popularity and language model. {WILSON} It is"),
-            LOG_VIEWS | {"y": "closed-book accuracy, %"}, "lm", "dataset",
+            LOG_VIEWS | {"y": "closed-book accuracy, %"}, series="lm", each="dataset",
             parts=_closed_book("accuracy_by_relation_and_popularity"),
         ),
         Shown(
@@ -673,7 +667,7 @@ MODELS = Entry(
             entries.bars, "models-correlation", _correlated, "name", "correlation",
             f"correlation of being right (substring, closed-book) with log popularity, {COMMON}; relations with "
             f"{LEAST} questions or more.",
-            {"y": "correlation with log popularity"}, "lm", "dataset",
+            {"y": "correlation with log popularity"}, series="lm", each="dataset",
         ),
         Shown(
             "models-by-relation", every("common_accuracy_by_relation"), ["relation", *KEY, *BOTH, "correlation"],

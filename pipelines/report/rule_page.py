@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pipelines.adaptive.from_files import Result
-from pipelines.intervals import Interval, interval, plainly, wilson
-from pipelines.report import adaptive_section, leaderboard, page
+from pipelines.intervals import Interval, interval, wilson
+from pipelines.report import adaptive_section, csv_files, leaderboard
 from pipelines.report.adaptive_section import CUTS, POLICIES, cut
+from pipelines.report.entries import table_of
 from pipelines.report.inputs import bounded
 from pipelines.report.page import Percent, Section, Table, show
 
@@ -15,6 +17,8 @@ FOOTER = (
     "Made by `longtail thresholds`. An answer is right if it contains a gold answer (the published rule). rule.json "
     "beside this page is the rule; thresholds.csv has the thresholds of all files."
 )
+HEADS = {"tail": "below", "popular": "from it on", "name": "relation", "cut": "threshold"}
+PLAIN = ("closed_book", "augmented", "adaptive", "retrieved")
 SEARCHES = {
     "shrunk": "each relation's accuracy curve, shrunk towards that of all relations together",
     "exact": "every distinct cut of the training questions",
@@ -38,33 +42,41 @@ def lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str]:
         yield f"  gain            {show(Percent(interval(result.figures['gain']), signed=True))} points over {better}"
         yield f"  retrieves       {show(held['retrieved'])} % of the questions; saves {100 * saved:.1f} % of retrievals"
         yield f"  verdict         {result.file.rule.verdict}"
-        yield from _rows(result, names)
+        rows = [
+            row | {"cut": f"{show(row['cut'])}{'*' * row['pooled']}"} | {name: row[f"plain_{name}"] for name in PLAIN}
+            for row in _rows([result], names)
+        ]
+        heads = HEADS | {"closed_book": "without", "augmented": "with"}
+        columns = ["name", "questions", "cut", "from", "to", *PLAIN]
+        yield from (f"  {line}" for line in csv_files.to_lines(table_of("", "", rows, columns, heads)))
+        if any(row["pooled"] for row in rows):
+            yield "  * too few questions: the threshold of all relations together"
 
 
 def table(results: Sequence[Result], names: dict[str, str]) -> Table:
     """A row for each pair of files and relation."""
-    signal = results[0].file.signal
-    return Table(
-        "thresholds",
-        f"Thresholds in {signal} (retrieve below), with the middle 95 % over resampled subjects; accuracies and the "
-        "share that retrieves in per cent, those of adaptive held out. Relations with few questions share the "
-        "threshold of all relations together.",
-        [
-            *("below", "from it on", "relation", "id", "questions", "own threshold"),
-            *("threshold", "from", "to", "without", "with", "adaptive", "retrieves"),
-        ],
-        [
-            [
-                *(result.tail, result.popular, names[row["relation"]], row["relation"], row["questions"]),
-                not row["pooled"],
-                *(cut(row[name]) for name in CUTS),
-                *(_wilson(row, name) for name in ("closed_book", "augmented")),
-                *(Percent(bounded(row, name)) for name in ("adaptive", "retrieved")),
-            ]
-            for result in results
-            for row in result.relations
-        ],
+    caption = (
+        f"Thresholds in {results[0].file.signal} (retrieve below), with the middle 95 % over resampled subjects; "
+        "accuracies and the share that retrieves in per cent, those of adaptive held out. Relations with few questions "
+        "share the threshold of all relations together."
     )
+    columns = ["tail", "popular", "name", "id", "questions", "own_threshold", "cut", "from", "to", *PLAIN]
+    heads = HEADS | {"closed_book": "without", "augmented": "with"}
+    return table_of("thresholds", caption, _rows(results, names), columns, heads)
+
+
+def _rows(results: Sequence[Result], names: dict[str, str]) -> list[dict[str, Any]]:
+    """A row for each pair of files and relation; plain_<column> is a share without its interval."""
+    return [
+        {"tail": result.tail, "popular": result.popular, "name": names[row["relation"]], "id": row["relation"]}
+        | {"questions": row["questions"], "pooled": row["pooled"], "own_threshold": not row["pooled"]}
+        | {name: cut(row[key]) for name, key in zip(("cut", "from", "to"), CUTS, strict=True)}
+        | {name: _wilson(row[name], row["questions"]) for name in ("closed_book", "augmented")}
+        | {name: bounded(row, name) for name in ("adaptive", "retrieved")}
+        | {f"plain_{name}": row[name] for name in PLAIN}
+        for result in results
+        for row in result.relations
+    ]
 
 
 def html(
@@ -77,21 +89,17 @@ def html(
     held = {name: Percent(interval(best.figures[name])) for name in (*POLICIES, "gain", "retrieved")}
     verdict = [
         f"{best.tail} below the threshold, {best.popular} from it on: {file.rule.verdict}.",
-        Table(
+        table_of(
             "policies",
             "Held-out accuracy in per cent, the gain over the better of always and never in points, and the share of "
             "questions that retrieve in per cent.",
-            ["below", "from it on", *POLICIES, "gain", "retrieves", "verdict"],
             [
-                [
-                    *(result.tail, result.popular),
-                    *(Percent(interval(result.figures[name])) for name in POLICIES),
-                    Percent(interval(result.figures["gain"]), signed=True),
-                    Percent(interval(result.figures["retrieved"])),
-                    result.file.rule.verdict,
-                ]
+                {"tail": result.tail, "popular": result.popular, "verdict": result.file.rule.verdict}
+                | {name: interval(result.figures[name]) for name in (*POLICIES, "gain", "retrieved")}
                 for result in results
             ],
+            ["tail", "popular", *POLICIES, "gain", "retrieved", "verdict"],
+            HEADS | {"gain": "gain"},
         ),
         adaptive_section.draw_policies(
             "policies",
@@ -118,32 +126,6 @@ def html(
     return leaderboard.html(f"Thresholds: {best.tail} and {best.popular}", intro, sections, FOOTER)
 
 
-def _rows(result: Result, names: dict[str, str]) -> Iterator[str]:
-    width = max(len(names[row["relation"]]) for row in result.relations)
-    width = max(min(width, 40), len("relation"))
-    head = f"{'relation':{width}}  questions  threshold  middle 95 %          without   with  adaptive  retrieves"
-    yield f"  {head}"
-    for row in result.relations:
-        bounds = f"{_shown(row['threshold_low'])} to {_shown(row['threshold_high'])}"
-        marks = "*" if row["pooled"] else " "
-        yield (
-            f"  {names[row['relation']][:width]:{width}}  {row['questions']:9,}  {_shown(row['threshold']):>9}{marks} "
-            f"{bounds:19}  {100 * row['closed_book']:7.1f} {100 * row['augmented']:6.1f} "
-            f"{_cell(row['adaptive'])} {_cell(row['retrieved'])}"
-        )
-    if any(row["pooled"] for row in result.relations):
-        yield "  * too few questions: the threshold of all relations together"
-
-
-def _shown(value: float) -> str:
-    number = cut(value)
-    return number if isinstance(number, str) else plainly(number, 3)
-
-
-def _wilson(row: dict, name: str) -> Percent:
-    low, high = wilson(row[name] * row["questions"], row["questions"])
-    return Percent(Interval(row[name], float(low), float(high)))
-
-
-def _cell(share: float | None) -> str:
-    return f"{page.NONE if share is None else f'{100 * share:.1f}':>9}"
+def _wilson(share: float, questions: int) -> Interval:
+    low, high = wilson(share * questions, questions)
+    return Interval(share, float(low), float(high))

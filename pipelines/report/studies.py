@@ -54,14 +54,15 @@ EXPOSURE = Entry(
             entries.lines, "accuracy-by-documents", _seen,
             lambda row: math.sqrt((1 + row["least"]) * (1 + row["most"])), "substring",
             "accuracy by the documents that have subject and answer. Bands are Wilson's 95 % intervals.",
-            BY_DOCUMENTS | {"y": "accuracy, %"}, "method", "of", least=3,
+            BY_DOCUMENTS | {"y": "accuracy, %"}, series="method", each="of", least=3,
         ),
         Drawn(
             entries.lines, "gain-by-documents", _seen,
             lambda row: math.sqrt((1 + row["least"]) * (1 + row["most"])), "gain",
             "what reading a passage changes (substring), by the documents that have subject and answer. Above zero it "
             "helps. Bands are 95 % bootstrap intervals over subjects.",
-            BY_DOCUMENTS | {"y": "augmented minus closed-book, points", "zero": True}, "method", "of", least=3,
+            BY_DOCUMENTS | {"y": "augmented minus closed-book, points", "zero": True},
+            series="method", each="of", least=3,
         ),
         "A model can only know what it has read. Counted are the documents that have a name of the question's subject, "
         "those that have an acceptable answer, and those that have both, as whole words, exactly as written. A "
@@ -157,7 +158,7 @@ POPULARITY_MEASURES = Entry(
             entries.ranges, "popularity-measures", _drawn_measures, "name", "auc",
             "how well each measure tells questions that a model answers right closed-book (substring) from others. 0.5 "
             "is chance, 1 is always. Lines are 95 % bootstrap intervals over subjects.",
-            {"x": "ROC AUC of being right closed-book"}, "lm", "dataset",
+            {"x": "ROC AUC of being right closed-book"}, series="lm", each="dataset",
         ),
         Shown(
             "popularity-measures", _measures,
@@ -275,7 +276,7 @@ CONFIDENCE = Entry(
             entries.lines, "coverage", every("coverage"), lambda row: 100 * row["coverage"], "accuracy",
             "accuracy of closed-book answers if only the most confident are given.",
             {"x": "share of the questions that are answered, the most confident first, %",
-             "y": "accuracy of the answers, %"}, "lm", "dataset",
+             "y": "accuracy of the answers, %"}, series="lm", each="dataset",
         ),
         "The closed-book answer's confidence is the geometric mean of its tokens' probabilities. The calibration error "
         "(ECE) is the mean distance of accuracy and confidence over ten bins of equal counts. The isotonic regression "
@@ -357,7 +358,7 @@ CONTROLS = Entry(
             entries.bars, "bits-saved-by-controls", _controls, "control", "saved_over_ensemble",
             "the bits that a control saves against the ensemble of the same retriever's documents. Below zero, the "
             "ensemble needs fewer bits.",
-            {"y": "saved against the ensemble, %"}, "lm", "corpus",
+            {"y": "saved against the ensemble, %"}, series="lm", each="corpus",
         ),
         "Two controls. All documents in one prompt, the best nearest the context; where they do not fit, the worst are "
         "left out. And, instead of documents, the text that stands before the context, up to a document's length. "
@@ -406,7 +407,7 @@ COPYING = Entry(
         Drawn(
             entries.bars, "gain-by-shared-ngram", _copied, "longest", "bits_saved",
             "bits that documents save per token, by the longest n-gram that one of them shares.",
-            {"y": "bits saved per token"}, "retriever", "corpus",
+            {"y": "bits saved per token"}, series="retriever", each="corpus",
         ),
         "How much of this is copying? A token is sorted by the longest n-gram of tokens that it is part of and that "
         "one of the documents has too.",

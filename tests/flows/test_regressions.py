@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
-from flows import regressions
+from flows import earlier, regressions
 from flows.graph import Stage
 
+CACHE = Path("cache")
 PATH = Path("data/metrics/a.json")
 STAGES = [Stage("a", "", (), None, (PATH,))]
 BEFORE = {
@@ -27,15 +31,29 @@ def write(figures: dict) -> None:
     PATH.write_text(json.dumps(figures))
 
 
+def land(**files: str) -> None:
+    """Land a run of the profile sample with these metrics in its dvc.lock and in DVC's cache."""
+    outs = []
+    for name, text in files.items():
+        md5 = hashlib.md5(text.encode()).hexdigest()
+        held = CACHE / md5[:2] / md5[2:]
+        held.parent.mkdir(parents=True, exist_ok=True)
+        held.write_text(text)
+        outs.append({"path": f"data/metrics/{name}.json", "md5": md5})
+    Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"a": {"outs": outs}}}))
+    earlier.keep("sample")
+
+
 @pytest.fixture(autouse=True)
 def before(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(earlier, "_cache", lambda: CACHE)
     write(BEFORE)
-    regressions.keep("sample", STAGES)
+    land(a=json.dumps(BEFORE))
 
 
 def worse(tolerance=0.05, profile="sample"):
-    return regressions.find(Path.cwd(), profile, STAGES, tolerance)
+    return regressions.find(profile, STAGES, tolerance)
 
 
 @pytest.mark.parametrize(
@@ -59,12 +77,12 @@ def test_worse_is_beyond_the_tolerance_and_the_interval(change, figures):
 
 
 def test_the_worst_comes_first_says_by_how_much_and_a_run_of_a_part_keeps_the_other_figures():
-    other = Path("data/metrics/b.json")
-    other.write_text('{"questions": 5}')
-    regressions.keep("sample", [Stage("b", "", (), None, (other,))])
+    land(a=json.dumps(BEFORE), b='{"questions": 5}')
     write(BEFORE | {"questions": 90, "loss": 3.0})
     first, second = worse()
     assert str(first) == "loss of data/metrics/a.json from 2 to 3 (+50.0%)"
     assert str(second) == "questions of data/metrics/a.json from 100 to 90 (-10.0%)"
     assert worse(tolerance=0.2) == [first]
     assert worse(profile="tiny") is None, "another profile is not compared with"
+    shutil.rmtree(CACHE)
+    assert worse() is None, "DVC's cache lacks the figures"

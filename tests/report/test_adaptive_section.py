@@ -9,6 +9,7 @@ import small_results
 from adaptive_pairs import CHOSEN, made_pairs
 
 from pipelines.adaptive import tune_thresholds
+from pipelines.adaptive.searches import SEARCHES
 from pipelines.intervals import Interval
 from pipelines.report import adaptive_section, findings, studies
 from pipelines.report.inputs import ADAPTIVE as FITTED
@@ -135,11 +136,13 @@ def test_unknown_popularity_pooled_thresholds_and_sets_without_any_are_told_with
 
 
 def test_each_imported_models_thresholds_are_a_finding_whatever_its_methods_are_called():
-    gain = {"gain": Interval(0.02, 0.01, 0.03).as_json(), "adaptive": {"value": 0.5}}
-    of_lm = {"questions": 60, "web-search": {CHOSEN.search: gain}}
+    figures = {"gain": Interval(0.02, 0.01, 0.03).as_json(), "adaptive": {"value": 0.5, "low": 0.4, "high": 0.6}}
+    of_lm = {"questions": 60, "web-search": dict.fromkeys(SEARCHES, figures)}
     metrics = {"adaptive": {"popqa": {"gpt-4.1": of_lm}}}
-    inputs = SimpleNamespace(main_questions="popqa", imported=["gpt-4.1", "none"], metrics=metrics)
-    (finding,) = findings._of_imported(inputs, CHOSEN)
+    of_run = {"main": "small", "main_questions": "popqa", "models": [], "methods": lambda dataset: []}
+    imported = ["gpt-4.1", "none"]
+    inputs = SimpleNamespace(parts=small_results.PARTS, imported=imported, metrics=metrics, **of_run)
+    (finding,) = findings._adaptive(inputs, CHOSEN)
     assert (finding.id, finding.verdict) == ("adaptive-gpt-4.1-web-search", "shown")
     assert "its closed-book answer and that by web-search" in finding.claim
     assert "right on 50.0 % of the questions. Adaptive less the better of always and never is +2.0" in finding.measured
