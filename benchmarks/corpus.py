@@ -101,8 +101,7 @@ def longtail(name: str, file: Path, tokenizer: Path, out: Path, workers: int) ->
     chunk.FOR_A_PROCESS = 1  # so that a small file shows what it takes to start them
     raw = Path(tempfile.mkdtemp(dir=".")) / name
     raw.mkdir()
-    for one in file.parent.glob(f"{file.name.split('.')[0]}*"):  # a dump, and its index
-        (raw / one.name).symlink_to(one.resolve())
+    (raw / file.name).symlink_to(file.resolve())
     chunk.build(raw, tokenizer, out, name, _chosen(workers))
 
 

@@ -103,8 +103,7 @@ def _by_head(file: Path) -> Seen:
         fault = "" if text_documents.is_psgs(file) else "DPR's passages are read from .tsv or .tsv.gz only"
         return Seen("" if fault else "wikipedia", fault)
     if wikipedia.INDEX in name:
-        dump = file.with_name(name.replace(wikipedia.INDEX, wikipedia.DUMP, 1).replace(".txt", ".xml", 1))
-        return Seen("wikipedia") if dump.is_file() else Seen("", f"the index of {dump.name}, which is not beside it")
+        return Seen("", "the index of a dump, which nothing needs")
     if b"<mediawiki" in head[:1000]:
         return Seen("wikipedia")
     if b"`redirect`" in head and ".sql" in name:

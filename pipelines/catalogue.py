@@ -36,7 +36,7 @@ class Dataset:
         return [name.partition(":")[0] for name in (self.documents, self.questions, self.benchmark) if name]
 
 
-_DUMP = "`*pages-articles*.xml*.bz2`, a multistream dump's index beside it; or DPR's `psgs_w100.tsv`, also `.gz`; "
+_DUMP = "`*pages-articles*.xml*.bz2`; or DPR's `psgs_w100.tsv`, also `.gz`; "
 _DUMP += "or `.jsonl` (also `.zst`, `.gz`, `.bz2`) or `.parquet` with `title` and `text`"
 _RECORDS = "`.jsonl`, `.json` or `.parquet` with a question and its answers; demonstrations come from files in `train/`"
 

@@ -7,19 +7,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 from tqdm import tqdm
 
 from pipelines import draws
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_lines
+from pipelines.sources.text_documents import read_json_lines
 
 STEPS = 1 << 20  # bounds of the draws that a sample can have: of all of C4's 800 GB, a step is 0.8 MB
-
-
-class _Document(msgspec.Struct):
-    text: str
 
 
 class Sample(NamedTuple):
@@ -38,8 +33,8 @@ class Sample(NamedTuple):
 def draw_c4_sample(paths: Iterable[Path], megabytes: int, seed: int, rejects: Rejects) -> Sample:
     """A sample of `megabytes` * 10^6 bytes or little more, of the texts of all files; all texts where they have less.
 
-    A text is in it or not by itself, whatever the files and their order. Bad lines go to `rejects` (bad_json,
-    unexpected_layout).
+    A text is in it or not by itself, whatever the files and their order. Bad lines go to `rejects` as in
+    `read_json_lines`.
     """
     texts, sizes = np.zeros((2, STEPS), np.int64)
     digest = hashlib.blake2b(digest_size=8)
@@ -61,17 +56,8 @@ def read_c4_sample(paths: Iterable[Path], sample: Sample) -> Iterator[str]:
 
 def read_c4(paths: Iterable[Path], rejects: Rejects) -> Iterator[str]:
     """Yield all texts; bad lines go to `rejects`."""
-    decoder = msgspec.json.Decoder(_Document)
     for path in paths:
-        for row, line in enumerate(open_lines(path), start=1):
-            rejects.read += 1
-            try:
-                text = decoder.decode(line).text
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                reason = "unexpected_layout" if isinstance(error, msgspec.ValidationError) else "bad_json"
-                rejects.add(path, row, reason, str(error))
-            else:
-                yield text
+        yield from (text for _, text, *_ in read_json_lines(path, rejects))
 
 
 def _draw(seed: int, text: str) -> float:

@@ -64,7 +64,7 @@ def read_documents(path: Path, rejects: Rejects) -> Iterator[Document]:
     (bad_json, unexpected_layout, not_utf8, no_text, too_long). Raises LongtailError naming the file if it is damaged
     (see `open_lines`).
     """
-    for number, text, subset, title in (_parquet if path.suffix == ".parquet" else _json_lines)(path, rejects):
+    for number, text, subset, title in (_parquet if path.suffix == ".parquet" else read_json_lines)(path, rejects):
         if text.strip():
             yield Document(text_id(text), text, subset, number, title)
         else:
@@ -76,7 +76,8 @@ def text_id(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8"), digest_size=16).hexdigest()
 
 
-def _json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str, str]]:
+def read_json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str, str]]:
+    """Yield (line, text, subset, title); bad lines go to `rejects` as in `read_documents`."""
     parse = msgspec.json.Decoder(_Row).decode
     for number, line in open_rows(path, rejects):
         try:

@@ -1,14 +1,12 @@
 """The articles of a Wikipedia pages-articles XML dump with their wikitext, in the dump's order.
 
-A dump is cut into parts that can be read independently: by its index if there is one, else by its bytes.
+A dump is cut into parts that can be read independently, by its bytes.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
@@ -16,12 +14,11 @@ from xml.parsers import expat
 from pipelines import bounds
 from pipelines.errors import LongtailError
 from pipelines.sources import bz2_blocks
-from pipelines.sources.bz2_blocks import CLOSE, OPEN, open_pages
+from pipelines.sources.bz2_blocks import open_pages
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_blocks, open_lines
+from pipelines.sources.streams import open_blocks
 
-DUMP, INDEX = "-multistream", "-multistream-index"
-STREAMS = 20  # in a part, of 100 pages each: about 2 MB, a second to decompress and parse
+INDEX = "-multistream-index"
 
 PAGE = ("mediawiki", "page")
 NUMBER = re.compile("[0-9]{1,18}")  # of 64 bits
@@ -31,12 +28,11 @@ DEEPEST = 20  # nesting; a page's elements are five deep
 
 
 class Part(NamedTuple):
-    """A source file or a part of it: bytes `begin` to `end`, or, if `pages` is None, the pages that begin there."""
+    """A source file, or the pages that begin in its bytes `begin` to `end`."""
 
     file: Path
     begin: int = 0
     end: int | None = None  # None: the end of the file
-    pages: int | None = None  # number of pages in these bytes, by the dump's index
 
 
 class Page(NamedTuple):
@@ -45,41 +41,20 @@ class Page(NamedTuple):
     text: str  # wikitext
 
 
-def wikipedia_parts(file: Path, streams: int = STREAMS) -> list[Part]:
+def wikipedia_parts(file: Path) -> list[Part]:
     """The parts of a source file, in its order: dumps (.xml….bz2) are cut by bytes, other files are one part.
 
-    A multistream dump is cut after every `streams` streams if its index is there (…-multistream-index.txt.bz2, or
-    -index1.txt-p1p9.bz2 of -multistream1.xml-p1p9.bz2). The index has a line `stream's first byte:page id:title` for
-    each page, and is no part itself. Raises LongtailError naming the index and line if it is malformed or has no dump.
+    The index of a multistream dump (…-multistream-index.txt.bz2) is no part of anything.
     """
-    if DUMP not in file.name:
-        return _cut_by_bytes(file)
     if INDEX in file.name:
-        dump = file.with_name(file.name.replace(INDEX, DUMP, 1).replace(".txt", ".xml", 1))
-        if not dump.is_file():
-            raise LongtailError(f"{file}: the index of a dump, expected {dump.name} beside it; fetch both")
         return []
-    index = file.with_name(file.name.replace(DUMP, INDEX, 1).replace(".xml", ".txt", 1))
-    if not index.is_file():
-        return _cut_by_bytes(file)
-    starts = _streams(index, file)
-    pages, bounds = list(starts.values()), [0, *list(starts)[streams::streams], None]
-    counts = (sum(pages[first : first + streams]) for first in range(0, len(pages), streams))
-    return [Part(file, begin, end, count) for begin, end, count in zip(bounds[:-1], bounds[1:], counts, strict=True)]
+    return [Part(file, *part) for part in bz2_blocks.bz2_parts(file)] if ".xml" in file.name else [Part(file)]
 
 
 def read_articles(part: Part, rejects: Rejects, redirects: list[Page] | None = None) -> Iterator[Page]:
-    """The part's articles, see `read_pages`. Raises LongtailError also if the number of pages isn't the index's."""
-    before = rejects.read
-    try:
-        yield from read_pages(part.file, rejects, _xml(part), redirects)
-    except LongtailError as error:
-        raise error if part.pages is None else LongtailError(f"{error}, and its index") from None
-    if part.pages not in (None, pages := rejects.read - before):
-        raise LongtailError(
-            f"{part.file}: {pages} pages from byte {part.begin} on, expected the {part.pages} of its index; "
-            "fetch both again"
-        )
+    """The part's articles, see `read_pages`."""
+    blocks = open_pages(part.file, part.begin, part.end) if part.begin or part.end else None
+    yield from read_pages(part.file, rejects, blocks, redirects)
 
 
 def read_pages(
@@ -123,35 +98,6 @@ def _articles(
             rejects.add(path, int(page["id"]), "too_long", f"{page['title']}: {bounds.too_long('an article')}")
         else:
             yield Page(page["id"], page["title"], text)
-
-
-def _cut_by_bytes(file: Path) -> list[Part]:
-    return [Part(file, *part) for part in bz2_blocks.bz2_parts(file)] if ".xml" in file.name else [Part(file)]
-
-
-def _xml(part: Part) -> Iterable[bytes] | None:
-    """A complete XML document of the part's pages; None for a whole file."""
-    begin, end = part.begin, part.end
-    if part.pages is not None:  # the first part has the dump's own head, the last one its foot
-        head, foot = [OPEN] if begin else [], [] if end is None else [CLOSE]
-        return chain(head, open_blocks(part.file, begin, end), foot)
-    return open_pages(part.file, begin, end) if begin or end else None
-
-
-def _streams(index: Path, dump: Path) -> Counter[int]:
-    """The first byte of each stream of pages -> its number of pages."""
-    size, last = dump.stat().st_size, 0
-    pages: Counter[int] = Counter()
-    for number, line in enumerate(open_lines(index), start=1):
-        start, _, rest = line.partition(b":")
-        if not (start.isdigit() and rest) or not 0 < int(start) < size or int(start) < last:
-            raise LongtailError(
-                f"{index}: line {number}: {line[:60]!r}, expected a byte of {dump.name} ({size} bytes) after "
-                "the previous line's, a page id and a title; fetch both again"
-            )
-        last = int(start)
-        pages[last] += 1
-    return pages
 
 
 class _Dump:

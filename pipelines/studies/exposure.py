@@ -34,7 +34,6 @@ RAW = Path("data/raw")
 QUESTIONS = Path("data/questions")
 OUT = Path("data/exposure")
 LINKS = "links.parquet"  # of a part
-STREAMS = 200  # of a multistream dump, in a part: about 20 MB
 
 
 class NamesAsked(NamedTuple):
@@ -179,7 +178,7 @@ def count_exposure(
     running = code.fingerprint("pipelines.studies.exposure")
     media = language.read(params.language).media
     key = shards.key_of(running, catalogue.facts(name), name, media, stats, *files)
-    pieces = [part for file in sources for part in wikipedia_parts(file, STREAMS)]
+    pieces = [part for file in sources for part in wikipedia_parts(file)]
     work = partial(count_part, name, key, files, media)
     with pool.processes(params.compute, len(pieces)) as executor:
         done = shards.map_shards(f"exposure-{name}", key, work, pieces, executor)

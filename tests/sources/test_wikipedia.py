@@ -1,4 +1,4 @@
-"""Articles come out of a dump, whole or in parts, and nothing else does; damage, and a wrong index, are named."""
+"""Articles come out of a dump, whole or in parts, and nothing else does; damage is named."""
 
 import bz2
 from collections.abc import Iterator
@@ -17,8 +17,6 @@ from pipelines.sources.wikipedia import Page, Part, read_articles, read_pages, w
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">'
 SITEINFO = "<siteinfo><sitename>W</sitename><namespaces><namespace key='0'/></namespaces></siteinfo>"
 END = "</mediawiki>"
-MULTISTREAM = "enwiki-20181220-pages-articles-multistream"
-PAGES, PER_STREAM = 10, 3
 
 
 def page(number: int, title: str, text: str, namespace: int = 0, redirect: str = "") -> str:
@@ -111,65 +109,13 @@ def test_the_real_excerpts_as_a_whole_and_in_parts(tmp_path: Path, real: Path, m
     assert read(wikipedia_parts(ordinary))[0] == pages
 
 
-# A multistream dump, in parts by its index
+# In parts, by any of its bytes
 
 
-def multistream(folder: Path, suffix: str = "") -> tuple[Path, Path]:
-    """A dump of streams of PER_STREAM pages, and its index, as MediaWiki writes them."""
-    data, lines = bz2.compress((HEAD + SITEINFO).encode()), []
-    for first in range(0, PAGES, PER_STREAM):
-        stream = range(first, min(first + PER_STREAM, PAGES))
-        lines += [f"{len(data)}:{n}:T:{n}" for n in stream]
-        made = (page(n, f"T:{n}", f"é {n}", int(n % 4 == 1), "x" if n % 5 == 2 else "") for n in stream)
-        data += bz2.compress("".join(made).encode())
-    dump = folder / f"{MULTISTREAM}{suffix and '1'}.xml{suffix}.bz2"
-    dump.write_bytes(data + bz2.compress(END.encode()))
-    return dump, saved(folder / f"{MULTISTREAM}-index{suffix and '1'}.txt{suffix}.bz2", "\n".join(lines) + "\n")
-
-
-@pytest.mark.parametrize("streams", [1, 2, 3, 100])
-@pytest.mark.parametrize("suffix", ["", "-p1p30303"])
-def test_parts_by_an_index_give_what_the_whole_gives(tmp_path: Path, streams: int, suffix: str) -> None:
-    dump, index = multistream(tmp_path, suffix)
-    dump_parts = wikipedia_parts(dump, streams)
-    assert len(dump_parts) == max(1, -(-4 // streams))
-    assert (dump_parts[0].begin, dump_parts[-1].end, sum(part.pages for part in dump_parts)) == (0, None, PAGES)
-    assert all(part.end == following.begin for part, following in pairwise(dump_parts))
-    check_parts(dump, dump_parts)
-    assert wikipedia_parts(index) == []
-    index.unlink()
-    assert wikipedia_parts(dump) == [Part(dump)]
-    check_parts(dump, wikipedia_parts(dump))
-    dump.rename(tmp_path / "elsewhere")
-    index.touch()
-    with pytest.raises(LongtailError, match=rf"{index.name}: the index of a dump, expected {dump.name} beside it"):
-        wikipedia_parts(index)
+def test_an_index_is_no_part_and_small_and_other_files_are_one(tmp_path: Path) -> None:
+    assert wikipedia_parts(tmp_path / "enwiki-pages-articles-multistream-index.txt.bz2") == []
     for name in ("enwiki-pages-articles.xml", "psgs_w100.tsv"):
-        assert wikipedia_parts(tmp_path / name) == [Part(tmp_path / name)], "small and other files are one part"
-
-
-A_BYTE, ANOTHERS = r"line \d+: .*, expected a byte of", r"(of its index; fetch both|copy it again, and its index)"
-WRONG = {  # what an index becomes, and what is said of it or of its dump
-    "no numbers": (lambda lines, at, last: [*lines, b"<a>:1:x"], A_BYTE),
-    "backwards": (lambda lines, at, last: [*lines, lines[0]], A_BYTE),
-    "beyond the dump": (lambda lines, at, last: [*lines, b"99999999:5:x"], A_BYTE),
-    "an HTML page": (lambda lines, at, last: [b"<!DOCTYPE html>"], "an HTML page"),
-    "cut": (lambda lines, at, last: lines[:-4], ANOTHERS),
-    "no place": (lambda lines, at, last: [a.replace(last, b"%d" % (int(last) - 5)) for a in lines], ANOTHERS),
-    "another's": (lambda lines, at, last: [a.replace(at, b"%d" % (int(at) + 1)) for a in lines], ANOTHERS),
-}
-
-
-@pytest.mark.parametrize("how", WRONG)
-def test_an_index_that_is_bad_or_of_another_dump_is_an_error(tmp_path: Path, how: str) -> None:
-    dump, index = multistream(tmp_path)
-    lines, (change, said) = bz2.decompress(index.read_bytes()).splitlines(), WRONG[how]
-    saved(index, b"\n".join(change(lines, lines[PER_STREAM].split(b":")[0], lines[-1].split(b":")[0])))
-    with pytest.raises(LongtailError, match=rf"{dump.name if said == ANOTHERS else index.name}: .*{said}"):
-        read(wikipedia_parts(dump, 1))
-
-
-# An ordinary dump, in parts by any of its bytes
+        assert wikipedia_parts(tmp_path / name) == [Part(tmp_path / name)]
 
 
 @pytest.fixture(scope="module")
