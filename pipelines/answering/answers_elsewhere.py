@@ -56,20 +56,20 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
     Without a name it is the file's `short_name`, with its folder where files of several folders are called
     alike. Raises LongtailError for a name that two files have, and a file that is not there.
     """
-    split = [_split(place, folder) for place in places]
-    stems = Counter(short_name(path) for name, path in split if not name)
     named: dict[str, Path] = {}
-    if twice := next((path for path, count in Counter(p.resolve() for _, p in split).items() if count > 1), None):
-        raise LongtailError(f"{twice}: given twice, expected a file for each system; leave one out")
+    split = [_split(place, folder) for place in places]
+    names = Counter(name or short_name(path) for name, path in split)
     for name, path in split:
+        if not path.is_file():
+            raise LongtailError(f"{path}: no such file, expected predictions: a table, JSON, JSON lines or Parquet")
+        if path.resolve() in map(Path.resolve, named.values()):
+            raise LongtailError(f"{path}: given twice, expected a file for each system; leave one out")
         stem = short_name(path)
-        name = name or (f"{path.parent.name}/{stem}" if stems[stem] > 1 else stem)
+        name = name or (f"{path.parent.name}/{stem}" if names[stem] > 1 else stem)
         if name in named:
             raise LongtailError(
                 f"{path}: a second file called {name!r}, expected names that differ; give it as NAME=FILE"
             )
-        if not path.is_file():
-            raise LongtailError(f"{path}: no such file, expected predictions: a table, JSON, JSON lines or Parquet")
         named[name] = path
     return named
 

@@ -21,7 +21,7 @@ from pipelines.errors import LongtailError
 from pipelines.questions.popqa import create_split_of
 from pipelines.questions.published import ENTITY
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import parse_json, read_whole, visible_files
+from pipelines.sources.streams import parse_whole, visible_files
 
 RAW = Path("data/raw/entityquestions")
 TEMPLATES = "relation_query_templates.json"
@@ -186,10 +186,7 @@ def _mention(entry: Any, before: str, after: str) -> tuple[str, str]:
 
 
 def _read_json(file: Path, kind: type) -> Any:
-    try:
-        value = parse_json(read_whole(file, "EntityQuestions' layout"))
-    except ValueError as error:
-        raise LongtailError(f"{file}: not JSON ({error}), expected EntityQuestions' layout; fetch it again") from None
+    value = parse_whole(file)
     if not isinstance(value, kind):
         raise LongtailError(f"{file}: a JSON {type(value).__name__}, expected a {kind.__name__}; fetch it again")
     return value

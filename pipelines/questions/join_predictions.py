@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 from pipelines.errors import LongtailError
@@ -212,22 +211,20 @@ def _by_text(predictions: Predictions, asked: Asked) -> Match:
     answers = list(map(_as_set, predictions.answers or ()))
     rejected: dict[str, list[int]] = {FOREIGN: [], OTHER_ANSWERS: [], AMBIGUOUS: []}
     places: list[int | None] = []
-    used: set[str] = set()
     for row, text in enumerate(predictions.questions or ()):
-        fits = {"": asked.places.get(folded(text), [])}
-        candidates = fits[""]
-        for name, (theirs, ours) in telling.items():
-            if ours[row]:
-                candidates = fits[name] = [place for place in candidates if theirs[place] in ("", ours[row])]
+        of_text = asked.places.get(folded(text), [])
+        fits = [
+            place
+            for place in of_text
+            if all(not ours[row] or theirs[place] in ("", ours[row]) for theirs, ours in telling.values())
+        ]
         if answers and answers[row]:
-            equal = [place for place in candidates if asked.answer_sets[place] == answers[row]]
-            some = [place for place in candidates if asked.answer_sets[place] & answers[row]]
-            candidates = fits["answers"] = equal or some
-        used |= {name for (_, of), (name, than) in pairwise(fits.items()) if len(than) < len(of)}
-        if len(candidates) != 1:
-            rejected[AMBIGUOUS if candidates else OTHER_ANSWERS if fits[""] else FOREIGN].append(row)
-        places.append(candidates[0] if len(candidates) == 1 else None)
-    by = ", ".join(["question", *(name for name in (*TELLING, "answers") if name in used)])
+            equal = [place for place in fits if asked.answer_sets[place] == answers[row]]
+            fits = equal or [place for place in fits if asked.answer_sets[place] & answers[row]]
+        if len(fits) != 1:
+            rejected[AMBIGUOUS if fits else OTHER_ANSWERS if of_text else FOREIGN].append(row)
+        places.append(fits[0] if len(fits) == 1 else None)
+    by = ", ".join(["question", *telling, *["answers"] * any(answers)])
     return _match(by, places, rejected, asked)
 
 
