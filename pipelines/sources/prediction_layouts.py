@@ -24,9 +24,9 @@ FILTER = "filter"  # of several responses to a question in rows of their own, th
 
 
 class Layout(NamedTuple):
-    """A known system's layout. A place is a field, or a path as `output.pred`; `a|b` is the first that has something.
+    """A known system's layout. A place is a field, or a path as `output.pred` or `output.0` (the first of a list).
 
-    Without `within` and `columns`, the record is flat already.
+    Of `a|b` the first counts that has something. Without `within`, all fields of the record are taken.
     """
 
     name: str
@@ -61,6 +61,8 @@ LAYOUTS = (
         within={"": (*IDS, "output", "gts", "score")},
         prompt=("input", r"(?s).*Question: *(.+?) *(?:\n|<\||$)"),
     ),
+    Layout("KILT's output", needs=("output.0.answer",), columns={"prediction": "output.0.answer", "question": "input"}),
+    Layout("messages of a chat", ("generated_text.-1.content",), columns={"prediction": "generated_text.-1.content"}),
     Layout("Search-R1's results", needs=("gt_answers", "final_answer|pred_answer", "qid|query")),
     Layout("the PopQA authors' results", needs=("subj", "prop", "pred", "is_correct")),
 )
@@ -99,9 +101,10 @@ def _values(record: Mapping[str, Any], place: str) -> list[Any]:
     values = []
     for path in place.split("|"):
         value: Any = record
-        *fields, last = path.split(".")
-        for field in fields:
-            value = value.get(field) if isinstance(value, dict) else None
-        if isinstance(value, dict) and last in value:
-            values.append(value[last])
+        try:
+            for field in path.split("."):
+                value = value[int(field)] if isinstance(value, list) else value[field]
+        except (KeyError, IndexError, TypeError, ValueError):
+            continue
+        values.append(value)
     return values

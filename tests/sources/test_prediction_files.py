@@ -100,6 +100,15 @@ SEARCH_R1 = [
     {"qid": id_, "query": question, "gt_answers": gold, "final_answer": said, "is_correct": n == 0}
     for n, id_, question, gold, said in ROWS
 ]
+KILT = [
+    {"id": id_, "input": question, "output": [{"answer": said, "provenance": [{"title": "x"}]}, {"answer": "no"}]}
+    for _, id_, question, _, said in ROWS
+]
+CHAT = [
+    {"id": id_, "question": question}
+    | {"generated_text": [{"role": "user", "content": question}, {"role": "assistant", "content": said}]}
+    for _, id_, question, _, said in ROWS
+]
 AUTHORS = [["", "id", "subj", "prop", "possible_answers", "question", "is_correct", "prompt", "pred", "generation"]]
 AUTHORS += [
     [str(n), f"{id_}.0", "x", "genre", json.dumps(gold), question, str(n == 0), "Q: x\n\nQ: y", said, "All"]
@@ -121,6 +130,12 @@ def test_the_layouts_of_published_systems(tmp_path):
         assert read.correct == [True, False, False]
         expected = None if layout.startswith("Self-RAG") else [tuple(answers) for answers in GOLD]
         assert read.answers == expected
+
+
+@pytest.mark.parametrize(("records", "layout"), [(KILT, "KILT's output"), (CHAT, "messages of a chat")])
+def test_of_objects_the_answer_alone_is_the_prediction(tmp_path, records, layout):
+    read = read_predictions(write(tmp_path, "a.jsonl", lines(records)))
+    assert (read.layout, read.texts, read.questions, read.ids) == (layout, SAID, ASKED, {"id": IDS})
 
 
 def test_of_the_harness_the_first_filters_responses_are_taken_and_log_likelihoods_refused(tmp_path):
