@@ -89,6 +89,7 @@ def read_answers(
             for row, place in zip(judged.match.rows, judged.match.questions, strict=True):
                 said[place] = judged.predictions.texts[row]
         answered.append(Answered(name, correct, said, judged.lines))
+        del judged  # one file at a time is in memory
     check_pattern(pattern, is_cut)
     return answered
 
