@@ -58,7 +58,7 @@ def run(
             page = url.removesuffix("/api")
             try:
                 with live.showing(stages, changed, settings.compute, page):
-                    state = runs.run(part, push=push)
+                    state = runs.run(part.value, push)
             finally:  # an interrupted run too: at its exit Prefect would wait for a server that is gone
                 server.flush()
         if not state.is_completed():

@@ -1,4 +1,4 @@
-"""The flows: each stage of DVC's graph, or of a part of it, is a task in which DVC reproduces the stage.
+"""The flow: each stage of DVC's graph, or of a part of it, is a task in which DVC reproduces the stage.
 
 Independent stages run side by side. DVC alone decides what is done again. A flow only starts no DVC process for stages
 that can't have changed. Then it compares the figures with those of the last landed run, and releases and pushes the
@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from prefect import Flow, flow, get_run_logger
+from prefect import flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import deployment, flow_run
@@ -29,8 +29,11 @@ MAKE_UP = 2  # months
 SHOWN = 10  # regressions in the log; the artifact lists all of them
 
 
-@flow(name="refresh", description="Bring every dataset, model, index and the report up to date.")
+@flow(
+    name="refresh", description="Bring every dataset, model, index and the report up to date.", flow_run_name="{part}"
+)
 def refresh(
+    part: str = "refresh",
     month: str | None = None,
     anew: bool = False,
     release: bool = False,
@@ -41,40 +44,42 @@ def refresh(
 ) -> State:
     """Reproduce what changed. The state's message counts the stages that ran, or says which failed, why, and its log.
 
-    `month` becomes the month of the dumps and page views: YYYY-MM, `last` for the last that is over, or `next` for the
-    one after the month that landed last, of the last and the `make_up` before it. Where none is due, or its dumps are
-    late, the state says so and nothing is done. `anew` fetches the sources again though nothing here changed. `release`
-    makes a release of the result, which is published at `to` (hub:OWNER/NAME) if that is named.
-    `push` sends the result to DVC's default remote. A figure is reported when it is worse than the last landed run's by
-    more than the share `tolerance` of it.
+    `part` is one of graph.PARTS; "refresh" is everything. `month` becomes the month of the dumps and page views:
+    YYYY-MM, `last` for the last that is over, or `next` for the one after the month that landed last, of the last and
+    the `make_up` before it. Where none is due, or its dumps are late, the state says so and nothing is done. `anew`
+    fetches the sources again though nothing here changed. `release` makes a release of the result, which is published
+    at `to` (hub:OWNER/NAME) if that is named. `push` sends the result to DVC's default remote. A figure is reported
+    when it is worse than the last landed run's by more than the share `tolerance` of it.
     """
-    return _bring_up_to_date("refresh", month, anew, release, push, tolerance, make_up, to)
-
-
-@flow(name="popqa", description="PopQA, EntityQuestions and the entities of NQ, with the triples they come from.")
-def popqa(
-    month: str | None = None,
-    anew: bool = False,
-    push: bool = False,
-    tolerance: float = TOLERANCE,
-    make_up: int = MAKE_UP,
-) -> State:
-    return _bring_up_to_date("popqa", month, anew, False, push, tolerance, make_up)
-
-
-@flow(name="corpus", description="The documents of every corpus, and the held-out queries.")
-def corpus(anew: bool = False, push: bool = False, tolerance: float = TOLERANCE) -> State:
-    return _bring_up_to_date("corpus", None, anew, False, push, tolerance)
-
-
-@flow(name="retriever", description="The tuned retriever, and every corpus's indexes.")
-def retriever(anew: bool = False, push: bool = False, tolerance: float = TOLERANCE) -> State:
-    return _bring_up_to_date("retriever", None, anew, False, push, tolerance)
-
-
-@flow(name="thresholds", description="The answers by every method, and from which popularity on not to retrieve.")
-def thresholds(anew: bool = False, push: bool = False, tolerance: float = TOLERANCE) -> State:
-    return _bring_up_to_date("thresholds", None, anew, False, push, tolerance)
+    log, root = get_run_logger(), Path.cwd()
+    try:
+        with workspace.alone(waiting=log.info):
+            if month:
+                month = months.begin(month, make_up, part, log.info)
+            settings = params_file.load("profile", "compute")
+            stages, changed = graph.read_with_cache(root, log.info)
+            stages = graph.part(stages, graph.PARTS[part])
+            outcomes, failed = _reproduce_all(part, stages, changed, settings.compute, anew)
+            if failed:
+                return Failed(message="; ".join(failed))
+            message = [", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))]
+            message += _compare(settings.profile, stages, tolerance)
+            earlier.keep(settings.profile)
+            if deployment.id:  # by hand, `longtail report --history` writes it
+                _write_history()
+            if release:
+                message.append(_release(to))
+            if push:
+                message.append(_push(root, stages))
+            if month:
+                months.landed(month, part)
+                message.append(f"{month} has landed")
+    except months.Nothing as nothing:
+        log.info(str(nothing))
+        return Completed(name="Waits", message=str(nothing))
+    except LongtailError as error:
+        return Failed(message=str(error))
+    return Completed(message="; ".join(message))
 
 
 @flow(name="release", description="Land what the last run made as release/<version>, where it differs from the last.")
@@ -91,51 +96,6 @@ def release(version: str | None = None, to: str | None = None) -> State:
     except LongtailError as error:
         return Failed(message=str(error))
     return Completed(message="; ".join(said))
-
-
-FLOWS: dict[str, Flow] = {part.name: part for part in (refresh, popqa, corpus, retriever, thresholds)}
-
-
-def _bring_up_to_date(
-    name: str,
-    month: str | None,
-    anew: bool,
-    with_release: bool,
-    push: bool,
-    tolerance: float,
-    make_up: int = MAKE_UP,
-    to: str | None = None,
-) -> State:
-    """Do what `refresh` does, for the part of the graph with this name."""
-    log, root = get_run_logger(), Path.cwd()
-    try:
-        with workspace.alone(waiting=log.info):
-            if month:
-                month = months.begin(month, make_up, name, log.info)
-            settings = params_file.load("profile", "compute")
-            stages, changed = graph.read_with_cache(root, log.info)
-            stages = graph.part(stages, graph.PARTS[name])
-            outcomes, failed = _reproduce_all(name, stages, changed, settings.compute, anew)
-            if failed:
-                return Failed(message="; ".join(failed))
-            message = [", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))]
-            message += _compare(settings.profile, stages, tolerance)
-            earlier.keep(settings.profile)
-            if deployment.id:  # by hand, `longtail report --history` writes it
-                _write_history()
-            if with_release:
-                message.append(_release(to))
-            if push:
-                message.append(_push(root, stages))
-            if month:
-                months.landed(month, name)
-                message.append(f"{month} has landed")
-    except months.Nothing as nothing:
-        log.info(str(nothing))
-        return Completed(name="Waits", message=str(nothing))
-    except LongtailError as error:
-        return Failed(message=str(error))
-    return Completed(message="; ".join(message))
 
 
 def _reproduce_all(
@@ -244,6 +204,6 @@ def _push(root: Path, stages: list[graph.Stage]) -> str:
     return state.result()
 
 
-def run(name: str, **parameters) -> State:
-    """Run a flow for the command line; returns its final state, so a failed stage gives no traceback."""
-    return FLOWS[name](**parameters, return_state=True)
+def run(part: str, push: bool) -> State:
+    """Run the flow for the command line; returns its final state, so a failed stage gives no traceback."""
+    return refresh(part=part, push=push, return_state=True)

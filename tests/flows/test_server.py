@@ -82,9 +82,6 @@ def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, databases, tmp_pat
         assert server.experiment(url) == url, "there is none yet"
         made = requests.post(f"{url}/api/2.0/mlflow/experiments/create", json={"name": tracking.EXPERIMENT}).json()
         assert server.experiment(url) == f"{url}/#/experiments/{made['experiment_id']}/runs?{server.TRAINING}"
-        assert server.port_for(None, port) not in (port, 0), "a usual port that is taken"
-        assert server.port_for(port, 1) == port, "one that was asked for is not changed"
-        with pytest.raises(LongtailError, match=f"port {port} is taken"), server.mlflow_pages(clean, port):
-            pass
+        assert server.port_for(port) not in (port, 0), "a usual port that is taken"
     with pytest.raises(requests.ConnectionError):
         requests.get(url)
