@@ -52,7 +52,7 @@ def forecast(values: dict[str, Any]) -> list[str]:
         "",
         f"{'':32} {'tokens':>9} {'tokens/s':>9} {'takes':>10}",
     ]
-    for row in [*rows, _together(params, rows)]:
+    for row in [*rows, *([_together(params, rows)] if rows else [])]:
         cells = f"{_number(row.tokens):>9} {_number(row.rate):>9} {_hours(row.seconds):>10}"
         lines.append(f"{row.label:32} {cells}  {row.note}")
     return [*lines, "", *_memory(params, counts, sizes), _disk(params, total, sizes), *_thresholds(params)]
@@ -77,7 +77,7 @@ def _of_retrievers(
         anew = None if None in counts else needed.refreshes * sum(counts) * length
         pairs = f"{_number(needed.pairs)} pairs for {_number(needed.queries)} queries, at most"
         trains = speeds.reads(sizes[name], compute, lsr.dtype, passes)
-        yield Row(f"{name}: embedding anew", anew, embeds, f"{needed.refreshes} times")
+        yield Row(f"{name}: embedding anew", anew, embeds, f"refreshes: {needed.refreshes}")
         yield Row(
             f"{name}: {lsr.lm} reads",
             needed.lm_tokens,
@@ -125,26 +125,27 @@ def _together(params: Params, rows: list[Row]) -> Row:
     processes = speeds.side_by_side(params.compute, gpu, os.cpu_count() or 1)
     stages = [tokens / row.rate for row in known for tokens in row.stages]
     took = sum(row.seconds for row in known if not row.stages) + speeds.together(stages, processes)
-    tokens = sum(row.tokens for row in known)
-    note = f"{processes} stages side by side, without reading dumps and searching"
-    note += " and what is unknown" * (len(known) < len(rows))
-    return Row("together", tokens, tokens / took if took else None, note)
+    tokens = sum(row.tokens for row in known) or None
+    note = "without reading dumps and searching" + " and what is unknown" * (len(known) < len(rows))
+    note = f"{processes} stages side by side, {note}" if processes > 1 else note
+    return Row("together", tokens, tokens and tokens / took, note)
 
 
 def _memory(params: Params, counts: list[int | None], sizes: dict[str, Size | None]) -> Iterator[str]:
     """Lines on what is to be downloaded, and on the memory of models, of training, and of the largest index."""
     unknown = [name for name, size in sizes.items() if size is None]
     download = sum(size.download for size in sizes.values() if size) / 1e9
-    yield f"download: {download:,.1f} GB of weights" + f"; unknown: {', '.join(unknown)}" * bool(unknown)
-    for name, size in sizes.items():
+    yield f"download: {download:,.1f} GB of weights"
+    if unknown:
+        yield f"unknown: the sizes of {', '.join(unknown)}, whose config.json is not at hand"
+    for name, size in ((name, size) for name, size in sizes.items() if size):
         dtype = params.lm[name].dtype if name in params.lm else "fp32"
-        weights = f"{speeds.BYTES[dtype] * size.parameters / GIB:.1f} GiB of weights in {dtype}" if size else ""
-        yield f"memory: {name} {weights or 'unknown: its config.json is not at hand'}"
-        if size and name in params.retrievers and any(counts):
+        yield f"memory: {name} {speeds.BYTES[dtype] * size.parameters / GIB:.1f} GiB of weights in {dtype}"
+        if name in params.retrievers and any(counts):
             plans = [choose(count, size.hidden, params.index) for count in counts if count]
             largest = max(plans, key=lambda plan: plan.memory)
             yield f"memory: {name}'s largest index {largest.memory / GIB:.1f} GiB ({largest.reason})"
-        if size and name in params.parts.tuned:
+        if name in params.parts.tuned:
             at_once, length = amounts.tuning(params).at_once, params.chunk.tokens
             activations = at_once * size.layers * (68 * size.hidden + 120 * length)  # fp32, after Korthikanti et al.
             # a weight takes 20 bytes: itself, its gradient, Adam's two moments, and the encoder that searches
