@@ -11,13 +11,13 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows import graph
-from pipelines import neutral, params, tracking
+from pipelines import neutral
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -73,22 +73,20 @@ def end(stage: str, state: str) -> None:
 
 
 @contextmanager
-def showing(
-    stages: list[graph.Stage], changed: Mapping[str, list[str]], compute: params.Compute, page: str
-) -> Iterator[None]:
+def showing(stages: list[str], page: str) -> Iterator[None]:
     """Show the table during the block, if there is a terminal; `page` is where Prefect shows the run.
 
-    Call this when Prefect is imported. `changed` is as `graph.read` gives it.
+    Call this when Prefect is imported.
     """
     global _shown
     from rich.console import Console
 
-    begin(stage.name for stage in stages)
+    begin(stages)
     console = Console(highlight=False)
     if not (sys.stdout.isatty() and sys.stderr.isatty()) or console.is_dumb_terminal:
         yield
         return
-    _shown = Table(console, stages, changed, compute, page)
+    _shown = Table(console, page)
     loggers = [logging.getLogger(name) for name in ("", "prefect")]
     handlers = [logger.handlers for logger in loggers]
     for logger in loggers:
@@ -133,19 +131,10 @@ class _Above(logging.Handler):
 class Table:
     """A row for each stage that runs or failed, and a line with the counts."""
 
-    def __init__(
-        self,
-        console: Console,
-        stages: list[graph.Stage],
-        changed: Mapping[str, list[str]],
-        compute: params.Compute,
-        page: str,
-    ) -> None:
+    def __init__(self, console: Console, page: str) -> None:
         from rich.live import Live
 
-        self.console, self.page, self.width = console, page, max(len(stage.name) for stage in stages)
-        self.behind, self.earlier = graph.behind(stages, changed), earlier(stages, changed)
-        self.workers = compute.workers if compute.device == "cpu" else 1
+        self.console, self.page, self.width = console, page, max(map(len, WORK))
         self.live = Live(console=console, get_renderable=self.drawn, refresh_per_second=2, transient=True)
 
     def tell(self, stage: str, word: str, style: str) -> None:
@@ -167,12 +156,10 @@ class Table:
         table.add_column("stage", max_width=max(16, self.console.width * 2 // 5), **narrow)
         table.add_column("state", min_width=10, **narrow)
         table.add_column("progress", ratio=1, min_width=8, **narrow)
-        table.add_column("last time", justify="right", **narrow)
         works = [(stage, work) for stage, work in WORK.items() if work.state in (RUNS, AWAY, FAILED)]
         for stage, work in sorted(works, key=lambda each: each[1].began):
             state = Text(f"{work.state} {clock(work.seconds)}", STYLES[work.state])
-            before = clock(self.earlier[stage]) if stage in self.earlier else ""
-            table.add_row(Text(stage), state, Text(work.said), before)
+            table.add_row(Text(stage), state, Text(work.said))
         where = Text(f"logs: {graph.LOGS}; in a browser: {self.page}", "dim", **narrow)
         return Group(table, Text(self._counts()), where)
 
@@ -183,27 +170,7 @@ class Table:
         line = f"{sum(done.values())} of {len(states)} stages done" + f" ({kinds})" * bool(kinds)
         if waiting := states.count(WAITS):
             line += f", {waiting} {'wait' if waiting > 1 else 'waits'}"
-        todo = [stage for stage in self.behind if WORK[stage].state in (WAITS, RUNS)]
-        if todo and self.earlier.keys() >= {*todo}:
-            seconds = [max(0.0, self.earlier[stage] - WORK[stage].seconds) for stage in todo]
-            line += f"; about {clock(max(sum(seconds) / self.workers, max(seconds)))} left by earlier runs"
         return line
-
-
-def earlier(stages: list[graph.Stage], changed: Mapping[str, list[str]]) -> dict[str, float]:
-    """The seconds that stages took when they last did their work in a flow, by name.
-
-    A stage has none if its params, or those of a stage that it needs, are others now: it may have more to do.
-    """
-    found: dict[str, float] = {}
-    others: set[str] = set()
-    for stage in stages:  # in topological order
-        of_params = any(re.search(r" params\.yaml(:|$)", reason) for reason in changed.get(stage.name, []))
-        if of_params or others.intersection(stage.needs):
-            others.add(stage.name)
-        elif (record := tracking.record_of(stage.name)) and not record["error"]:
-            found[stage.name] = record["ended"] - record["started"]
-    return found
 
 
 def clock(seconds: float) -> str:

@@ -39,7 +39,7 @@ def run(
 
     if profile:
         _compose(profile)
-    settings = params_file.load("compute")
+    params_file.load()  # DVC's own error about a bad param does not help
     disks.check()
     with workspace.alone():
         stages, changed = graph.read_with_cache(Path.cwd(), print)
@@ -57,7 +57,7 @@ def run(
 
             page = url.removesuffix("/api")
             try:
-                with live.showing(stages, changed, settings.compute, page):
+                with live.showing([stage.name for stage in stages], page):
                     state = runs.run(part.value, push)
             finally:  # an interrupted run too: at its exit Prefect would wait for a server that is gone
                 server.flush()

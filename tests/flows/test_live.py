@@ -17,14 +17,8 @@ from tqdm import tqdm
 from waiting import PATIENCE
 
 from flows import live
-from flows.graph import Stage
 
-COMPUTE = SimpleNamespace(workers=2, device="cpu")
 NAMES = [f"answer_replug_lsr@entityquestions-tiny-{i:02}" for i in range(47)]
-
-
-def stages(*names: str, needs: dict[str, tuple[str, ...]] | None = None, workers: str = "one") -> list[Stage]:
-    return [Stage(name, "", (needs or {}).get(name, ()), workers, ()) for name in names]
 
 
 @pytest.fixture
@@ -50,7 +44,7 @@ def table(clock, workplace) -> Callable[[int], live.Table]:
 
     def made(columns: int) -> live.Table:
         console = Console(file=io.StringIO(), width=columns, color_system=None)
-        return live.Table(console, stages(*NAMES), {}, COMPUTE, "http://127.0.0.1:4200")
+        return live.Table(console, "http://127.0.0.1:4200")
 
     return made
 
@@ -66,13 +60,12 @@ def test_a_table_of_47_stages_has_a_line_for_each_that_runs_or_failed_and_counts
     table, columns, monkeypatch
 ):
     made = table(columns)
-    made.earlier = {NAMES[30]: 30.0}
     lines = drawn(made)
     assert max(map(len, lines)) <= columns
     assert sum(line.startswith("answer_") for line in lines) == 3
     assert "30 of 47 stages done (20 ran, 10 unchanged), 14 wait" in " ".join(" ".join(lines).split())
     if columns == 80:
-        assert re.fullmatch(r"answer_rep\S+… +runs 0:00 +train:  46%.* +0:30", lines[1].rstrip())
+        assert re.fullmatch(r"answer_rep\S+… +runs 0:00 +train:  46%.*…", lines[1].rstrip())
         assert " 580 [bold]doc" in lines[2]
         assert re.search(r" failed 0:00 +the disk is", lines[3])
     if columns == 200:
@@ -85,17 +78,6 @@ def test_a_table_of_47_stages_has_a_line_for_each_that_runs_or_failed_and_counts
         assert lines[0] == f"{NAMES[33]} ran 0:00"
         assert lines[1] == f"{NAMES[32]} failed 0:00: the disk is full"
         assert lines[2:4] == [f"{name} interrupted 0:00" for name in NAMES[30:32]]
-
-
-def test_how_much_is_left_of_the_run_is_said_when_each_stage_to_run_has_an_earlier_time(table):
-    made = table(200)
-    live.WORK[NAMES[32]].end(live.RAN)
-    made.behind, made.earlier = set(NAMES), dict.fromkeys(NAMES, 60.0)
-    assert "about 8:00 left by earlier runs" in " ".join(drawn(made)), "16 stages on two workers"
-    made.earlier[NAMES[46]] = 1000.0
-    assert "about 16:40 left by earlier runs" in " ".join(drawn(made)), "one of them takes longer than its share"
-    del made.earlier[NAMES[46]]
-    assert "left by" not in "".join(drawn(made)[-3:])
 
 
 def test_warnings_appear_above_the_table_and_what_the_last_line_says_does_not():
