@@ -150,12 +150,12 @@ def store() -> str:
 
 def open_client():
     """MLflow's client for the store. Raises LongtailError for a database of another version of MLflow."""
-    for name in ("mlflow", "mlflow.store.db.utils", "alembic"):  # say on standard error what they do with a database
-        logging.getLogger(name).setLevel(logging.WARNING)
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     from mlflow import MlflowClient
     from mlflow.exceptions import MlflowException
 
+    for name in ("mlflow", "mlflow.store.db.utils", "alembic"):  # say on standard error what they do with a database
+        logging.getLogger(name).setLevel(logging.WARNING)
     try:
         return MlflowClient(tracking_uri=store())
     except MlflowException as error:
