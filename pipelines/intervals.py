@@ -45,6 +45,10 @@ class Interval:
         numbers = {"value": self.value, "low": self.low, "high": self.high}
         return {name: float(x) if math.isfinite(x) else None for name, x in numbers.items()}
 
+    def columns(self, name: str) -> dict[str, float | None]:
+        """Columns of a table: <name>, <name>_low and <name>_high, None for NaN."""
+        return {name if end == "value" else f"{name}_{end}": number for end, number in self.as_json().items()}
+
 
 NOTHING = Interval(math.nan, math.nan, math.nan)
 

@@ -37,7 +37,7 @@ def cost_curve(pairs: Pairs, train: np.ndarray, drawn: Resamples, chosen: params
         priced = chosen.model_copy(update={"cost_weight": price / mean_extra})
         row = {"unit": chosen.cost, "price": price, "cost_weight": price / mean_extra}
         for name, mean in means(columns, {"": _policy(pairs, train, drawn, priced)}, drawn).items():
-            row |= {name if key == "value" else f"{name}_{key}": value for key, value in mean.as_json().items()}
+            row |= mean.columns(name)
         rows.append(row)
     return rows
 

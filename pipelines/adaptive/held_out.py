@@ -17,6 +17,7 @@ from pipelines import draws, intervals, params
 from pipelines.adaptive import refits, rule, searches
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.refits import Column, Policy, Resamples
+from pipelines.errors import LongtailError
 
 Key = TypeVar("Key", bound=Hashable)
 POLICIES = ("adaptive", "always", "never", "oracle")
@@ -63,6 +64,17 @@ def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float
         for start in range(0, max(len(names), 1), NAMES)
     ]
     return np.concatenate(sides)[numbers]
+
+
+def sides(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> tuple[np.ndarray, Resamples]:
+    """What each split trains on, (n, splits) bool, and resamples. LongtailError if the splits hold no question out."""
+    units = pairs.units(chosen.split_by)
+    train = split_train(seed, units, chosen.splits, chosen.train_share)
+    if train.all():
+        raise LongtailError(
+            f"thresholds.splits: {chosen.splits} hold none of {len(train)} questions out, expected some; set more"
+        )
+    return train, refits.resample(pairs.subjects, units, chosen.train_share, seed, resamples)
 
 
 def fit(pairs: Pairs, train: np.ndarray, search: str, chosen: params.Thresholds) -> dict[str, np.ndarray]:

@@ -25,8 +25,8 @@ from pipelines import draws, intervals
 
 REFITS = 200  # resamples at most: a standard deviation needs no more
 FEWEST = 40  # resamples at least, if there are so many questions that REFITS take long
-CELLS = 40_000_000  # questions x resamples from which there are fewer
 BLOCK = 100  # resamples at a time: bounds memory
+CELLS = 40_000_000  # questions x resamples from which there are fewer
 Key = TypeVar("Key", bound=Hashable)
 ROWS = 65_536  # questions at a time: bounds memory
 

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import all_studies, params, parquet, shards, stage
-from pipelines.adaptive import held_out, rule
+from pipelines.adaptive import rule
 from pipelines.adaptive.alternatives import cost_curve, uncertainty
 from pipelines.adaptive.held_out import POLICIES
 from pipelines.adaptive.pairs import Choice, Pairs, choices, read_pairs
@@ -57,11 +57,10 @@ def evaluate(answered: Pairs, chosen: params.Thresholds, seed: int, resamples: i
     """
     pairs = answered.known()
     tuned = tune_pairs(pairs, chosen, seed, resamples)
-    train = held_out.split_train(seed, pairs.units(chosen.split_by), chosen.splits, chosen.train_share)
-    figures = tuned.figures | uncertainty(pairs, train, tuned.drawn, chosen, seed, resamples)
+    figures = tuned.figures | uncertainty(pairs, tuned.train, tuned.drawn, chosen, seed, resamples)
     for study in all_studies.studies_offering("of_pairs"):
         figures |= study.of_pairs(answered, tuned, chosen, seed, resamples)
-    curve = cost_curve(pairs, train, tuned.drawn, chosen)
+    curve = cost_curve(pairs, tuned.train, tuned.drawn, chosen)
     return Evaluated(figures, tuned.relations, tuned.splits, curve, tuned)
 
 

@@ -38,6 +38,7 @@ class Tuned:
     rule: Rule  # what to put to use: the thresholds of the search in use, or always, or never
     judged: HeldOut  # the splits' thresholds of the search in use
     fitted: held_out.Fitted  # thresholds of the search in use, fitted to splits and resamples
+    train: np.ndarray  # which questions each split trains on, (n, splits) bool
     drawn: refits.Resamples
 
 
@@ -98,13 +99,8 @@ def tune_pairs(
     Raises LongtailError if the splits hold no question out.
     """
     assert chosen.search in searches
-    train = held_out.split_train(seed, pairs.units(chosen.split_by), chosen.splits, chosen.train_share)
-    if train.all():
-        raise LongtailError(
-            f"thresholds.splits: {chosen.splits} hold none of {len(train)} questions out, expected some; set more"
-        )
+    train, drawn = held_out.sides(pairs, chosen, seed, resamples)
     pairs = pairs.numbered()
-    drawn = refits.resample(pairs.subjects, pairs.units(chosen.split_by), chosen.train_share, seed, resamples)
     resampled = resampled_thresholds(pairs, chosen, seed, resamples, searches)
     everything = np.ones((len(pairs.signal), 1), dtype=bool)
     figures, relations, splits, in_use = {}, [], {}, ()
@@ -119,7 +115,7 @@ def tune_pairs(
         relations += [{"search": search} | row for row in rows]
         splits[search] = judged.table
         in_use = (cuts, rule, judged, fitted) if search == chosen.search else in_use
-    return Tuned(len(pairs.signal), pairs.excluded, figures, relations, splits, *in_use, drawn)
+    return Tuned(len(pairs.signal), pairs.excluded, figures, relations, splits, *in_use, train, drawn)
 
 
 def rule_of(pairs: Pairs, figures: dict, cuts: dict[str, float], together: float, min_questions: int) -> Rule:
@@ -186,7 +182,7 @@ def relation_rows(
         row |= _quantiles("threshold", resampled[relation]) | _quantiles("threshold_splits", over_splits)
         row["threshold_splits"] = float(np.quantile(over_splits, 0.5, method="nearest"))
         for name, mean in means.items():
-            row |= {name if key == "value" else f"{name}_{key}": value for key, value in mean.as_json().items()}
+            row |= mean.columns(name)
             over_splits = judged.relations[relation][name]
             over_splits = over_splits[np.isfinite(over_splits)]
             row |= _quantiles(f"{name}_splits", over_splits)

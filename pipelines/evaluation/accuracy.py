@@ -20,6 +20,7 @@ from pipelines.answering import answer_files
 from pipelines.intervals import NOTHING, Interval
 
 TAIL, HEAD = 0.60, 0.15  # shares of the questions, least and most popular
+FEWEST = 10  # questions of a correlation
 ONCE = "each subject and relation once"
 LEAST_POPULAR, OF_PUBLISHED = 4_000, 14_267  # the paper shows its 4,000 least popular of 14,267 questions
 _COLUMNS = {
@@ -195,19 +196,28 @@ def correlations(
 ) -> dict[str, Interval]:
     """Pearson's correlation of being right with log10 popularity in each group of questions, (n,) bool each.
 
-    NOTHING if fewer than 10 questions have a known popularity, or if either is the same for all.
+    NOTHING if fewer than FEWEST questions have a known popularity, or if either is the same for all.
     """
     logs, right = np.log10(np.maximum(answers.popularity, 1)), answers.by_method[method].correct
 
     def asked() -> Iterator[tuple[str, Callable, list[np.ndarray]]]:
         for name, group in groups.items():
             known = group & np.isfinite(logs)
-            if known.sum() >= 10 and np.ptp(logs[known]) > 0 and np.ptp(right[known]) > 0:
-                x = np.where(known, logs - logs[known].mean(), 0.0)  # centred: keeps sums of squares well conditioned
-                y = np.where(known, right - right[known].mean(), 0.0)
-                yield name, intervals.pearson, [known.astype(float), x, y, x * x, y * y, x * y]
+            if can_correlate(known, logs, right):
+                yield name, intervals.pearson, pearson_columns(known, logs, right)
 
     return dict.fromkeys(groups, NOTHING) | answers.bootstraps(asked(), seed, resamples)
+
+
+def can_correlate(rows: np.ndarray, *columns: np.ndarray) -> bool:
+    """Whether some rows, (n,) bool, are FEWEST at least, and differ in each column."""
+    return bool(rows.sum() >= FEWEST and all(np.ptp(column[rows]) > 0 for column in columns))
+
+
+def pearson_columns(rows: np.ndarray, these: np.ndarray, those: np.ndarray) -> list[np.ndarray]:
+    """The columns that `intervals.pearson` needs, centred: keeps sums of squares well conditioned."""
+    x, y = (np.where(rows, values - values[rows].mean(), 0.0) for values in (these, those))
+    return [rows.astype(float), x, y, x * x, y * y, x * y]
 
 
 def gain(answers: Answers, method: str, rule: str = "correct") -> np.ndarray:
@@ -224,6 +234,21 @@ def share(values: np.ndarray, rows: np.ndarray) -> Interval:
 def both(method: Method, rows: np.ndarray) -> dict:
     """How many rows there are, and a method's accuracy over them by both rules."""
     return {"questions": int(rows.sum()), "substring": share(method.correct, rows), "word": share(method.word, rows)}
+
+
+def grouped(
+    answers: Answers, method: str, groups: Sequence[np.ndarray], seed: int, resamples: int, rules: dict[str, str]
+) -> list[dict]:
+    """Accuracy of a method in each group, (n,) bool, and its gain over closed-book answers by `rules`: name -> rule."""
+    gains: dict[tuple[str, int], Interval] = {}
+    if method != "closed_book" and "closed_book" in answers.by_method:
+        changes = {name: gain(answers, method, rule) for name, rule in rules.items()}
+        asked = {(name, i): (change, rows) for name, change in changes.items() for i, rows in enumerate(groups)}
+        gains = answers.means(asked, seed, resamples)
+    return [
+        both(answers.by_method[method], rows) | {name: gains.get((name, i), NOTHING) for name in rules}
+        for i, rows in enumerate(groups)
+    ]
 
 
 def of_relations(answers: Answers) -> dict[str, np.ndarray]:

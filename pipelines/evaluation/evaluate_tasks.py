@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 CONTROLS = ("replug_random", "replug_bm25")
 METHODS = ("closed_book", *CONTROLS, "replug", "replug_lsr")
+PARAMS = ("seed", "compute", "ingest", "lm", "retriever", "retrievers", "replug", "answer", "tasks", "report", "parts")
 SHARD = 64  # prompts that a killed run loses at most, or those of one question; no answer depends on it
 SEARCHED = 4096  # questions searched for at once, because reading documents passes over all of them
 SCHEMA = pa.schema(
@@ -202,86 +203,55 @@ def _inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
     return passages.inputs(method, chosen, data)
 
 
-def main() -> None:
-    arguments = stage.arguments(__doc__, task=catalogue.names("benchmark"), lm="one of params.yaml's lms")
-    name, lm_name = arguments.task, arguments.lm
-    data, out = Path("data"), Path("data/tasks") / name / lm_name
+def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: Path = Path("data")) -> stage.Metrics:
+    """Answer a benchmark's questions with a language model by every method; write the answers and the metrics."""
+    from pipelines.lm.open_lm import MODELS, lm_at_work
 
-    def work(chosen) -> stage.Metrics:
-        from pipelines.lm.open_lm import MODELS, lm_at_work
-
-        rejects = Rejects(chosen.ingest.max_reject_share)
-        task = catalogue.function(name, "benchmark")(data / "raw" / name, chosen.tasks, chosen.seed, rejects)
-        rejects.check()
-        lm_settings = chosen.lm[lm_name]
-        with lm_at_work(MODELS / lm_name, lm_settings, chosen.compute) as lm:
-            by = answered_by(task, lm, chosen.replug)
-            retriever = chosen.retrievers[0]  # of the retrievers, benchmarks take this one alone
-            methods = [method for method in METHODS if method != "replug_lsr" or retriever in chosen.parts.tuned]
-            if by is None:
-                print(f"{lm_name} shows no log-probabilities of its answers to {name}, so it answers closed-book alone")
-                methods = ["closed_book"]
-            replug = chosen.replug.model_copy(update={"vote": by == "vote"})
-            tables, keys = [SCHEMA.empty_table()], {}
-            for method in methods if task.items else ():
-                inputs = [MODELS / lm_name, data / "raw" / name, *_inputs(method, chosen, data)]
-                keys[method] = shards.key_of(
-                    *(
-                        chosen.seed,
-                        chosen.tasks,
-                        replug,
-                        chosen.retriever[retriever],
-                        chosen.answer.passage,
-                        lm_settings,
-                    ),
-                    *(SHARD, *inputs),
-                )
-                setup = Setup(
-                    method=method,
-                    lm=lm,
-                    search=open_search(method, chosen, data),
-                    new_tokens=chosen.tasks.new_tokens,
-                    replug=replug,
-                    key=keys[method],
-                )
-                tables.append(evaluate(task, setup))
-            table = pa.concat_tables(tables).sort_by([("method", "ascending"), ("question_id", "ascending")])
-            table, too_long = drop_too_long(table, task, lm)
-            with shards.atomic(out) as folder:
-                folder.mkdir()
-                parquet.write(table, folder / "predictions.parquet")
-                rejects.write(folder / "rejects.parquet")
-            figures = summarise(table, chosen.seed, chosen.report.bootstrap).get(name, {})
-            for method in figures:
-                figures[method]["answered_by"] = None if method == "closed_book" else by
-            shards.write_json(
-                f"data/metrics/tasks_{name}_{lm_name}.json",
-                figures | {"rejects": rejects.reasons(), "too_long": too_long},
-            )
-            for method, key in keys.items():
-                for shards_name in _names(task, lm.name, method):
-                    shards.forget(shards_name, key)
-            return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage
-
-    sections = (
-        "seed",
-        "compute",
-        "ingest",
-        "lm",
-        "retriever",
-        "retrievers",
-        "replug",
-        "answer",
-        "tasks",
-        "report",
-        "parts",
-    )
-    stage.run(f"evaluate_tasks@{name}-{lm_name}", sections, work, out=str(out))
+    rejects = Rejects(chosen.ingest.max_reject_share)
+    task = catalogue.function(name, "benchmark")(data / "raw" / name, chosen.tasks, chosen.seed, rejects)
+    rejects.check()
+    with lm_at_work(MODELS / lm_name, chosen.lm[lm_name], chosen.compute) as lm:
+        by = answered_by(task, lm, chosen.replug)
+        retriever = chosen.retrievers[0]  # of the retrievers, benchmarks take this one alone
+        methods = [method for method in METHODS if method != "replug_lsr" or retriever in chosen.parts.tuned]
+        if by is None:
+            print(f"{lm_name} shows no log-probabilities of its answers to {name}, so it answers closed-book alone")
+            methods = ["closed_book"]
+        replug = chosen.replug.model_copy(update={"vote": by == "vote"})
+        settings = chosen.retriever[retriever], chosen.answer.passage, chosen.lm[lm_name], SHARD
+        tables, keys = [SCHEMA.empty_table()], {}
+        for method in methods if task.items else ():
+            inputs = [MODELS / lm_name, data / "raw" / name, *_inputs(method, chosen, data)]
+            keys[method] = shards.key_of(chosen.seed, chosen.tasks, replug, *settings, *inputs)
+            search = open_search(method, chosen, data)
+            tables.append(evaluate(task, Setup(method, lm, search, chosen.tasks.new_tokens, replug, keys[method])))
+        table = pa.concat_tables(tables).sort_by([("method", "ascending"), ("question_id", "ascending")])
+        table, too_long = drop_too_long(table, task, lm)
+        with shards.atomic(data / "tasks" / name / lm_name) as folder:
+            folder.mkdir()
+            parquet.write(table, folder / "predictions.parquet")
+            rejects.write(folder / "rejects.parquet")
+        figures = summarise(table, chosen.seed, chosen.report.bootstrap).get(name, {})
+        for method in figures:
+            figures[method]["answered_by"] = None if method == "closed_book" else by
+        others = {"rejects": rejects.reasons(), "too_long": too_long}
+        shards.write_json(data / f"metrics/tasks_{name}_{lm_name}.json", figures | others)
+        for method, key in keys.items():
+            for shards_name in _names(task, lm.name, method):
+                shards.forget(shards_name, key)
+        return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage
 
 
 def _names(task: Task, lm: str, method: str) -> tuple[str, str]:
     """Under which names the shards of answers and of passages lie."""
     return f"evaluate_tasks@{task.name}-{lm}-{method}", f"evaluate_tasks_passages@{task.name}-{lm}-{method}"
+
+
+def main() -> None:
+    arguments = stage.arguments(__doc__, task=catalogue.names("benchmark"), lm="one of params.yaml's lms")
+    item = arguments.task, arguments.lm
+    out = str(Path("data/tasks").joinpath(*item))
+    stage.run(f"evaluate_tasks@{'-'.join(item)}", PARAMS, lambda params: evaluate_benchmark(params, *item), out=out)
 
 
 if __name__ == "__main__":

@@ -10,9 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.evaluation import accuracy
-from pipelines.evaluation.accuracy import Answers, both, of_relations
-from pipelines.intervals import NOTHING, Interval
+from pipelines.evaluation.accuracy import Answers, both, grouped, of_relations
 
 LEAST = 40  # questions of a bin, where three such bins can be made
 FEWEST = 10  # questions of a bin
@@ -36,38 +34,26 @@ def by_decile(answers: Answers, seed: int, resamples: int, least: int | None = N
     """
     known = int(np.isfinite(answers.ranks).sum())
     count = max(1, min(DECILES, known // (least or least_of(known))))
-    deciles = _bins(answers.ranks, np.arange(1, count) / count, least)
-    return [
-        {"method": method, "decile": DECILES * first // count + 1, **row}
-        for method in answers.by_method
-        for (first, _, _), row in zip(deciles, _rows(answers, method, deciles, seed, resamples), strict=True)
+    deciles = [
+        ({"decile": DECILES * first // count + 1}, rows)
+        for first, _, rows in _bins(answers.ranks, np.arange(1, count) / count, least)
     ]
+    return _rows(answers, deciles, seed, resamples)
 
 
 def by_log_popularity(answers: Answers, seed: int, resamples: int, least: int | None = None) -> list[dict]:
     """Accuracy by method and half power of ten of popularity, and the gain over closed-book answers (Figure 1)."""
-    bins = _bins(answers.popularity, HALF_DECADES, least)
-    return [
-        _bounds(bin_) | {"method": method, **row}
-        for method in answers.by_method
-        for bin_, row in zip(bins, _rows(answers, method, bins, seed, resamples), strict=True)
-    ]
+    return _rows(answers, _half_decades(answers.popularity, least), seed, resamples)
 
 
 def by_relation(answers: Answers, seed: int, resamples: int, least: int = LEAST) -> list[dict]:
     """`by_log_popularity` of each relation's questions, with bins of its own (Figures 6 and 20)."""
     bins = [
-        (relation, bin_)
+        (key | {"relation": relation}, of_bin)
         for relation, rows in of_relations(answers).items()
-        for bin_ in _bins(np.where(rows, answers.popularity, np.nan), HALF_DECADES, least)
+        for key, of_bin in _half_decades(np.where(rows, answers.popularity, np.nan), least)
     ]
-    return [
-        _bounds(bin_) | {"method": method, "relation": relation, **row}
-        for method in answers.by_method
-        for (relation, bin_), row in zip(
-            bins, _rows(answers, method, [bin_ for _, bin_ in bins], seed, resamples), strict=True
-        )
-    ]
+    return _rows(answers, bins, seed, resamples)
 
 
 def by_relative_popularity(answers: Answers, least: int | None = None) -> list[dict]:
@@ -114,21 +100,18 @@ def _bins(values: np.ndarray, edges: np.ndarray, least: int | None) -> list[Bin]
     ]
 
 
-def _bounds(bin_: Bin) -> dict:
-    first, last, _ = bin_
-    return {"bin": first + 1, "least": 10 ** (first / 2), "below": 10 ** ((last + 1) / 2)}
-
-
-def _rows(answers: Answers, method: str, bins: Sequence[Bin], seed: int, resamples: int) -> list[dict]:
-    """For each bin the median popularity, and by both rules accuracy and a method's gain over closed-book answers."""
-    gains: dict[tuple[str, int], Interval] = {}
-    if method != "closed_book" and "closed_book" in answers.by_method:
-        changes = {name: accuracy.gain(answers, method, column) for name, column in GAINS.items()}
-        asked = {(n, i): (change, rows) for n, change in changes.items() for i, (_, _, rows) in enumerate(bins)}
-        gains = answers.means(asked, seed, resamples)
+def _half_decades(popularity: np.ndarray, least: int | None) -> list[tuple[dict, np.ndarray]]:
     return [
-        {"popularity": float(np.median(answers.popularity[rows]))}
-        | both(answers.by_method[method], rows)
-        | {name: gains.get((name, i), NOTHING) for name in GAINS}
-        for i, (_, _, rows) in enumerate(bins)
+        ({"bin": first + 1, "least": 10 ** (first / 2), "below": 10 ** ((last + 1) / 2)}, rows)
+        for first, last, rows in _bins(popularity, HALF_DECADES, least)
+    ]
+
+
+def _rows(answers: Answers, bins: Sequence[tuple[dict, np.ndarray]], seed: int, resamples: int) -> list[dict]:
+    """For each method and bin, a key and its questions: the median popularity, accuracy and gain by both rules."""
+    groups = [rows for _, rows in bins]
+    return [
+        {"method": method, "popularity": float(np.median(answers.popularity[rows]))} | key | row
+        for method in answers.by_method
+        for (key, rows), row in zip(bins, grouped(answers, method, groups, seed, resamples, GAINS), strict=True)
     ]

@@ -19,14 +19,15 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
-from pipelines import catalogue, language, methods, parquet, progress, shards, stage
+import numpy as np
+import pyarrow as pa
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from pipelines.sources.question_files import QuestionWithPassages
+from pipelines import catalogue, intervals, language, methods, parquet, progress, shards, stage
+from pipelines.questions.matching import word
+from pipelines.retrieval import documents, fusion
+from pipelines.sources.question_files import QuestionWithPassages, read_questions_with_passages
+from pipelines.sources.rejects import Rejects
 
 RAW = Path("data/raw")
 CORPORA = Path("data/corpus")
@@ -40,12 +41,6 @@ BLOCK = 256  # queries compared with all passages at once
 
 def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     """Read, search and measure; without questions the tables are empty and the figures 0."""
-    import numpy as np
-    import pyarrow as pa
-
-    from pipelines.sources.question_files import read_questions_with_passages
-    from pipelines.sources.rejects import Rejects
-
     rejects = Rejects(params.ingest.max_reject_share)
     asked = list(read_questions_with_passages(RAW / name_of_set, rejects))
     rejects.check()
@@ -90,8 +85,6 @@ def gold_passages(
     spoken: language.Language = language.ENGLISH,
 ) -> list[set[int]]:
     """For each question, the positions of its own passages that hold an answer as whole words."""
-    from pipelines.questions.matching import word
-
     return [
         {positions[passage] for passage in question.passages if word(passage[1], question.answers, spoken)}
         for question in asked
@@ -100,10 +93,6 @@ def gold_passages(
 
 def distractors(docs: Path, taken: set[str]) -> list[tuple[str, str, str]]:
     """At most DISTRACTORS documents (id, title, text), evenly spread over docs.parquet, whose text is not `taken`."""
-    import numpy as np
-
-    from pipelines.retrieval import documents
-
     count = documents.count(docs)
     found = documents.read(docs, np.unique(np.linspace(0, count - 1, min(DISTRACTORS, count)).astype(np.int64)))
     return [row for row in zip(*found, strict=True) if row[2] not in taken]
@@ -111,7 +100,7 @@ def distractors(docs: Path, taken: set[str]) -> list[tuple[str, str, str]]:
 
 def search(docs: Path, index: Path, queries: list[str], params: SimpleNamespace) -> dict[str, np.ndarray]:
     """Positions (queries, max(AT)) of the best of `docs` by each retriever; BM25's index goes to `index`."""
-    from pipelines.retrieval import bm25_build, documents, fusion
+    from pipelines.retrieval import bm25_build
     from pipelines.retrieval.bm25 import BM25
     from pipelines.retrieval.encoder import Encoder
 
@@ -146,16 +135,12 @@ def search(docs: Path, index: Path, queries: list[str], params: SimpleNamespace)
 
 def nearest(documents: np.ndarray, queries: np.ndarray, k: int) -> np.ndarray:
     """Positions (queries, k) of the documents (documents, dim) with the largest inner product, ties by position."""
-    import numpy as np
-
     blocks = (queries[start : start + BLOCK] @ documents.T for start in range(0, len(queries), BLOCK))
     return np.concatenate([np.argsort(-block, axis=1, kind="stable")[:, :k] for block in blocks])
 
 
 def ranks_of(positions: np.ndarray, golds: list[set[int]]) -> np.ndarray:
     """The rank of each question's first gold passage in (questions, k) positions, from 1; 0 where there is none."""
-    import numpy as np
-
     hits = np.array([[place in gold for place in row] for row, gold in zip(positions.tolist(), golds, strict=True)])
     return np.where(hits.any(1), hits.argmax(1) + 1, 0)
 
@@ -164,10 +149,6 @@ def summarise(datasets: list[str], golds: list[set[int]], ranks: dict[str, np.nd
     """Recall@k with Wilson's intervals over the answerable questions, for "all" and each data set; {} without any."""
     if not datasets:
         return {}
-    import numpy as np
-
-    from pipelines import intervals
-
     names, answerable = np.array(datasets), np.array([bool(gold) for gold in golds])
     summary = {}
     for dataset in ["all", *sorted(set(datasets) - {""})]:

@@ -93,8 +93,7 @@ def between_months(
 
 def compare(pairs: Pairs, own: Fitted, brought: Fitted, chosen: params.Thresholds, seed: int, resamples: int) -> dict:
     """Held-out accuracy by thresholds of their own and by those `brought`, on the same splits, and the difference."""
-    train = _train(pairs, chosen, seed)
-    drawn = _drawn(pairs, chosen, seed, resamples)
+    train, drawn = held_out.sides(pairs, chosen, seed, resamples)
     n = min([drawn.n, *(len(cut) for fitted in (own, brought) for cut in fitted.whole.values())])
     drawn, own, brought = drawn.first(n), own.first(n), brought.first(n)  # of more questions there are fewer resamples
     everywhere = Fitted(
@@ -115,15 +114,14 @@ def compare(pairs: Pairs, own: Fitted, brought: Fitted, chosen: params.Threshold
         accuracies[name] = judged.table["adaptive"]
     row = {"questions": len(pairs.signal)}
     for name, mean in refits.means(columns, policies, drawn).items():
-        row |= {name if key == "value" else f"{name}_{key}": value for key, value in mean.as_json().items()}
+        row |= mean.columns(name)
     low, high = np.nanquantile(accuracies["carried"] - accuracies["own"], [0.025, 0.975])
     return row | {"difference_splits_low": float(low), "difference_splits_high": float(high)}
 
 
 def fit(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Fitted:
     """Thresholds by the search in use."""
-    drawn = _drawn(pairs, chosen, seed, resamples)
-    return held_out.fit_all(pairs, _train(pairs, chosen, seed), drawn, chosen.search, chosen)
+    return held_out.fit_all(pairs, *held_out.sides(pairs, chosen, seed, resamples), chosen.search, chosen)
 
 
 def read_views(file: Path) -> dict[str, float]:
@@ -156,14 +154,6 @@ def by_rank(cuts: Mapping[str, np.ndarray], here: Pairs, there: Pairs) -> dict[s
         below = others[np.searchsorted(signal, cuts[relation])]
         moved[relation] = np.where(np.isin(cuts[relation], (0.0, np.inf)), cuts[relation], below)
     return moved
-
-
-def _train(pairs: Pairs, chosen: params.Thresholds, seed: int) -> np.ndarray:
-    return held_out.split_train(seed, pairs.units(chosen.split_by), chosen.splits, chosen.train_share)
-
-
-def _drawn(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> refits.Resamples:
-    return refits.resample(pairs.subjects, pairs.units(chosen.split_by), chosen.train_share, seed, resamples)
 
 
 def _everywhere(brought: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

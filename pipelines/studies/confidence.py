@@ -143,7 +143,7 @@ def reliability_of(
     *accuracies, error = intervals.bootstraps(sums, [*statistics, calibration_error], generator, resamples)
     rows = [
         {"bin": i + 1, "questions": int(member[:, i].sum()), "confidence": float(confidence[member[:, i]].mean())}
-        | {"accuracy": accuracy.value, "accuracy_low": accuracy.low, "accuracy_high": accuracy.high}
+        | accuracy.columns("accuracy")
         for i, accuracy in enumerate(accuracies)
         if member[:, i].any()
     ]
@@ -239,6 +239,6 @@ def coverage(answers: Answers, seed: int, resamples: int) -> list[dict]:
     accuracies = intervals.bootstraps(sums, statistics, draws.generator(seed, "coverage"), resamples)
     return [
         {"coverage": float(mask.mean()), "least_confidence": float(cut), "questions": int(mask.sum())}
-        | {"accuracy": accuracy.value, "accuracy_low": accuracy.low, "accuracy_high": accuracy.high}
+        | accuracy.columns("accuracy")
         for mask, cut, accuracy in zip(answered.T, least, accuracies, strict=True)
     ]

@@ -36,8 +36,7 @@ def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, 
     if len(pairs.ids) > MOST:
         rows = draws.generator(seed, "gate questions").choice(len(pairs.ids), MOST, replace=False)
         pairs = pairs.take(np.sort(rows))
-    train = held_out.split_train(seed, pairs.units(chosen.split_by), chosen.splits, chosen.train_share)
-    drawn = refits.resample(pairs.subjects, pairs.units(chosen.split_by), chosen.train_share, seed, resamples)
+    train, drawn = held_out.sides(pairs, chosen, seed, resamples)
     drawn = drawn.first(refits.FEWEST)  # a gate takes longer to fit than thresholds
 
     def by_thresholds(counts: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ Counts are the stage `exposure`'s, dates those of data/knowledge/wikidata/dates.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelines import database, intervals
 from pipelines.evaluation import accuracy
-from pipelines.evaluation.accuracy import Answers, both
+from pipelines.evaluation.accuracy import Answers
 from pipelines.evaluation.popularity_bins import least_of, merged
 from pipelines.intervals import NOTHING, Interval
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 BOUNDS = np.concatenate([[1.0], 10.0 ** (np.arange(1, 30) / 2)])  # between bins: no document, 1 to 3, 4 to 9 and so on
 COUNTS = ("subject", "answer", "together")
-FEWEST = 10  # questions of a correlation
 CHANGED = "changed since"
 BEFORE = "dated before"
 UNDATED = "undated"
@@ -66,14 +65,14 @@ def read_counts(file: Path, ids: np.ndarray) -> Seen:
 
 def by_documents(answers: Answers, seen: Mapping[str, Seen], seed: int, resamples: int) -> list[dict]:
     """Accuracy and gain by the documents of each text that have the subject and an answer, in half powers of ten."""
-    return [
-        {"text": text, "least": int(counts["together"][rows].min()), "most": int(counts["together"][rows].max())}
-        | {"popularity": _median(answers.popularity[rows])}
-        | row
-        for text, counts in seen.items()
-        for rows, of_methods in _groups(answers, _bins(counts["together"]), seed, resamples)
-        for row in of_methods
-    ]
+    found = []
+    for text, counts in seen.items():
+        together, bins = counts["together"], []
+        for rows in _bins(together):
+            key = {"text": text, "least": int(together[rows].min()), "most": int(together[rows].max())}
+            bins.append((key | {"popularity": _median(answers.popularity[rows])}, rows))
+        found += _rows(answers, bins, seed, resamples)
+    return found
 
 
 def by_date(answers: Answers, latest: np.ndarray, cutoff: str, seed: int, resamples: int) -> list[dict]:
@@ -83,13 +82,18 @@ def by_date(answers: Answers, latest: np.ndarray, cutoff: str, seed: int, resamp
     """
     month = np.array([date[:7] for date in latest], str)  # a year alone, such as 2021, is not after 2021-10
     groups = {CHANGED: month > cutoff, BEFORE: (month != "") & (month <= cutoff), UNDATED: month == ""}
-    groups = {name: rows for name, rows in groups.items() if rows.any()}
-    found = _groups(answers, list(groups.values()), seed, resamples)
-    return [
-        {"cutoff": cutoff, "group": name} | row
-        for name, (_, of_methods) in zip(groups, found, strict=True)
-        for row in of_methods
-    ]
+    bins = [({"cutoff": cutoff, "group": name}, rows) for name, rows in groups.items() if rows.any()]
+    return _rows(answers, bins, seed, resamples)
+
+
+def _rows(answers: Answers, bins: Sequence[tuple[dict, np.ndarray]], seed: int, resamples: int) -> list[dict]:
+    """For each bin, a key and its questions, and each method: accuracy, and gain over closed-book answers."""
+    groups = [rows for _, rows in bins]
+    by_method = {
+        method: accuracy.grouped(answers, method, groups, seed, resamples, {"gain": "correct"})
+        for method in answers.by_method
+    }
+    return [key | {"method": method} | rows[i] for i, (key, _) in enumerate(bins) for method, rows in by_method.items()]
 
 
 def latest_dates(questions: Path, dates: Path, ids: np.ndarray) -> np.ndarray:
@@ -109,7 +113,7 @@ def correlations(answers: Answers, seen: Mapping[str, Seen], seed: int, resample
     """How well popularity and each text's counts predict being right, and what retrieving gains, as correlations.
 
     All are Pearson's, with the logarithm, on the same questions: those of known popularity. NOTHING where fewer than
-    FEWEST are, or where either is the same for all.
+    accuracy.FEWEST are, or where either is the same for all.
     """
     known = np.isfinite(answers.popularity)
     scales = {"popularity": np.log10(np.maximum(answers.popularity, 1))}
@@ -125,8 +129,8 @@ def correlations(answers: Answers, seen: Mapping[str, Seen], seed: int, resample
             for key, target in targets.items():
                 of_key = of_rows & np.isfinite(target)
                 for name, scale in of_text.items():
-                    if of_key.sum() >= FEWEST and np.ptp(scale[of_key]) > 0 and np.ptp(target[of_key]) > 0:
-                        yield (key, name), intervals.pearson, _centred(of_key, scale, target)
+                    if accuracy.can_correlate(of_key, scale, target):
+                        yield (key, name), intervals.pearson, accuracy.pearson_columns(of_key, scale, target)
 
         found = answers.bootstraps(asked(), seed, resamples)
         rows += [
@@ -135,12 +139,6 @@ def correlations(answers: Answers, seen: Mapping[str, Seen], seed: int, resample
             for method, what in targets
         ]
     return rows
-
-
-def _centred(rows: np.ndarray, scale: np.ndarray, target: np.ndarray) -> list[np.ndarray]:
-    """The columns that `intervals.pearson` needs, centred: keeps sums of squares well conditioned."""
-    x, y = (np.where(rows, values - values[rows].mean(), 0.0) for values in (scale, target))
-    return [rows.astype(float), x, y, x * x, y * y, x * y]
 
 
 def _median(values: np.ndarray) -> float:
@@ -153,26 +151,3 @@ def _bins(counts: np.ndarray) -> list[np.ndarray]:
     places = np.where(np.isfinite(counts), np.digitize(counts, BOUNDS), -1)
     sizes = np.bincount(places[places >= 0], minlength=1)
     return [(places >= s.start) & (places < s.stop) for s in merged(sizes.tolist(), least_of(int(sizes.sum())))]
-
-
-def _groups(
-    answers: Answers, groups: list[np.ndarray], seed: int, resamples: int
-) -> Iterator[tuple[np.ndarray, list[dict]]]:
-    """Yield each group of questions, with a row for each method: accuracy and gain over closed-book answers."""
-    gains: dict[tuple[str, int], Interval] = {}
-    if "closed_book" in answers.by_method:
-        asked = {
-            (method, number): (accuracy.gain(answers, method), rows)
-            for method in answers.by_method
-            if method != "closed_book"
-            for number, rows in enumerate(groups)
-        }
-        gains = answers.means(asked, seed, resamples)
-    for number, rows in enumerate(groups):
-        yield (
-            rows,
-            [
-                {"method": method, **both(answered, rows), "gain": gains.get((method, number), NOTHING)}
-                for method, answered in answers.by_method.items()
-            ],
-        )
