@@ -77,12 +77,17 @@ class World:
             ids=np.array([f"q{i:06d}" for i in range(n)], dtype=object),
             subjects=np.array([f"Q{i}" for i in subjects], dtype=object),
             relations=np.array([f"P{i:02d}" for i in of], dtype=object),
-            closed=rng.random(n) < 1 / (1 + np.exp(-closed)),
-            augmented=rng.random(n) < 1 / (1 + np.exp(-augmented)),
-            closed_cost=rng.gamma(4.0, 0.25, n),
-            augmented_cost=rng.gamma(16.0, 0.25, n),
-            signal=popularity, popularity=popularity, confidence=doubt, score=nothing, margin=nothing, excluded=0,
-        )  # fmt: skip
+            signal=popularity,
+            popularity=popularity,
+            confidence=doubt,
+            right_above=rng.random(n) < 1 / (1 + np.exp(-closed)),
+            right_below=rng.random(n) < 1 / (1 + np.exp(-augmented)),
+            cost_above=rng.gamma(4.0, 0.25, n),
+            cost_below=rng.gamma(16.0, 0.25, n),
+            score=nothing,
+            margin=nothing,
+            excluded=0,
+        )
         return pairs.take(np.lexsort((pairs.ids.astype(str), popularity, pairs.relations.astype(str))))
 
 
@@ -131,8 +136,8 @@ def answers(pairs: Pairs) -> accuracy.Answers:
         holds = 1.0 * (right | (pairs.confidence < 0.2))  # the text holds an answer that the model may overlook
         return accuracy.Method(right * 1.0, right * 1.0, holds, nothing, nothing, cost, cost, 0 * cost, cost)
 
-    methods = {"closed_book": method(pairs.closed, pairs.closed_cost)}
-    methods["dense"] = method(pairs.augmented, pairs.augmented_cost)
+    methods = {"closed_book": method(pairs.right_above, pairs.cost_above)}
+    methods["dense"] = method(pairs.right_below, pairs.cost_below)
     columns = pairs.ids, pairs.relations, pairs.subjects, pairs.popularity, pairs.popularity < 100
     return accuracy.Answers(*columns, by_method=methods)
 
@@ -159,14 +164,14 @@ def tables(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     cells = {row["answers"]: row for row in retrieval_effects.recall(asked)}
     yield "recall where both answers are wrong (Wilson)", cells["both wrong"]["recall"]
     rng = np.random.default_rng(seed)
-    change = pairs.augmented.astype(float) - pairs.closed
+    change = pairs.right_below.astype(float) - pairs.right_above
     yield "gain on a benchmark, by question", intervals.mean(rng.permutation(change)[:150], rng, RESAMPLES)
 
 
 def trust(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     """What the closed-book answer's probability is worth."""
     pairs = world.draw(n, seed)
-    known = confidence.Answers(pairs.ids, pairs.subjects, pairs.confidence, pairs.closed)
+    known = confidence.Answers(pairs.ids, pairs.subjects, pairs.confidence, pairs.right_above)
     trusted = confidence.evaluate(known, CHOSEN, seed, RESAMPLES)
     for name in ("ece", "ece_isotonic", "risk_area", "error"):
         yield f"{name}, confidence", intervals.interval(trusted.figures[name])

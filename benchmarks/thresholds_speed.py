@@ -30,7 +30,8 @@ def compare(views: np.ndarray | None, n: int, splits: int, rounds: int) -> list[
     pairs = World("mixed", views).draw(n, seed=0)
     drawing = measure.timed(lambda: held_out.split_train(0, pairs.subjects, splits, TRAIN_SHARE))
     train = drawing.result
-    frame = pd.DataFrame({name: getattr(pairs, name) for name in ("popularity", "closed", "augmented")})
+    columns = {"popularity": pairs.popularity, "closed": pairs.right_above, "augmented": pairs.right_below}
+    frame = pd.DataFrame(columns)
     frame["relation"] = pairs.relations
     settings = tuning.DEFAULTS.model_copy(update={"min_questions": 1})  # the notebook pools no relations
 

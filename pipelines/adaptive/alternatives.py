@@ -23,14 +23,14 @@ def cost_curve(pairs: Pairs, train: np.ndarray, drawn: Resamples, chosen: params
     The objective is accuracy - cost_weight x cost. Each weight is one of PRICES divided by the mean difference of the
     two answers' costs. There are no rows if that difference is not known, or 0. `drawn` are resamples of `pairs`.
     """
-    extra = pairs.augmented_cost - pairs.closed_cost
+    extra = pairs.cost_below - pairs.cost_above
     mean_extra = abs(np.mean(extra))
     if not mean_extra > 0:
         return []
     columns = {
-        "adaptive": Column(pairs.closed, {"": pairs.gains(0.0)}),
+        "adaptive": Column(pairs.right_above, {"": pairs.gains(0.0)}),
         "retrieved": Column(0.0, {"": 1.0}, apart=True),
-        "cost": Column(pairs.closed_cost, {"": extra}, apart=True),
+        "cost": Column(pairs.cost_above, {"": extra}, apart=True),
     }
     rows = []
     for price in PRICES:
@@ -61,19 +61,19 @@ def uncertainty(
     for name, signal in signals.items():
         order = np.lexsort((signal, pairs.relations))
         # If the model is asked first, its closed-book answer is paid for either way.
-        spared = pairs.closed_cost if name == "popularity" else np.zeros_like(pairs.closed_cost)
-        ordered = replace(pairs, signal=signal, closed_cost=spared).take(order)
+        spared = pairs.cost_above if name == "popularity" else np.zeros_like(pairs.cost_above)
+        ordered = replace(pairs, signal=signal, cost_above=spared).take(order)
         policies[name] = _policy(ordered, train[order], drawn.take(order), chosen).take(np.argsort(order))
     gains = pairs.gains(0.0)
-    columns = {name: Column(pairs.closed, {name: gains}) for name in signals}
+    columns = {name: Column(pairs.right_above, {name: gains}) for name in signals}
     columns["difference"] = Column(0.0, {"uncertainty": gains, "popularity": -gains}, apart=True)
     accuracies = {name: np.nanmean(gains * policies[name].retrieved) for name in ("popularity", "uncertainty")}
     better = max(accuracies, key=lambda name: accuracies[name])
     columns["both_difference"] = Column(0.0, {"both": gains, better: -gains}, apart=True)
     columns |= {f"retrieved_{name}": Column(0.0, {name: 1.0}, apart=True) for name in signals}
     if pairs.costs_known:
-        extra = {name: pairs.augmented_cost - (pairs.closed_cost if name == "popularity" else 0.0) for name in signals}
-        columns |= {f"cost_{name}": Column(pairs.closed_cost, {name: extra[name]}, apart=True) for name in signals}
+        extra = {name: pairs.cost_below - (pairs.cost_above if name == "popularity" else 0.0) for name in signals}
+        columns |= {f"cost_{name}": Column(pairs.cost_above, {name: extra[name]}, apart=True) for name in signals}
     fixed = held_out.scores(pairs, policies["popularity"].retrieved)
     fixed = {name: fixed[name] for name in ("always", "never", "oracle")}
     figures = means(columns, policies, drawn) | held_out.means(fixed, pairs.subjects, seed, resamples)

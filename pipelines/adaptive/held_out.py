@@ -148,7 +148,8 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: dict[str, np.ndarray]) -> HeldO
     """Every policy on the questions that each split holds out; its thresholds `cuts` were fitted on the others."""
     splits = train.shape[1]
     gains = pairs.gains(0.0)
-    answers = np.stack([np.ones(len(gains)), pairs.closed, pairs.augmented, pairs.closed | pairs.augmented])
+    right, right_below = pairs.right_above, pairs.right_below
+    answers = np.stack([np.ones(len(gains)), right, right_below, right | right_below])
     answers, gain_one = answers.astype(np.float32), np.stack([np.ones(len(gains)), gains]).astype(np.float32)
     totals, retrieved = {}, np.empty(len(gains))
     for relation, rows in pairs.members().items():
@@ -161,7 +162,7 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: dict[str, np.ndarray]) -> HeldO
         retrieving, gained = gain_one[:, rows] @ retrieves
         prefix = np.append(0, np.cumsum(gains[rows]))
         train_gained = prefix[np.searchsorted(pairs.signal[rows], cuts[relation])] - gained
-        train_closed = pairs.closed[rows].sum() - closed
+        train_closed = right[rows].sum() - closed
         totals[relation] = np.stack(
             [closed + gained, augmented, closed, either, retrieving, asked, train_closed + train_gained]
         )
@@ -185,10 +186,10 @@ def scores(pairs: Pairs, retrieved: np.ndarray) -> dict[str, np.ndarray]:
     Values are NaN for a question that no split holds out.
     """
     return {
-        "adaptive": pairs.closed + retrieved * pairs.gains(0.0),
-        "always": np.where(np.isnan(retrieved), np.nan, pairs.augmented),
-        "never": np.where(np.isnan(retrieved), np.nan, pairs.closed),
-        "oracle": np.where(np.isnan(retrieved), np.nan, pairs.augmented | pairs.closed),
+        "adaptive": pairs.right_above + retrieved * pairs.gains(0.0),
+        "always": np.where(np.isnan(retrieved), np.nan, pairs.right_below),
+        "never": np.where(np.isnan(retrieved), np.nan, pairs.right_above),
+        "oracle": np.where(np.isnan(retrieved), np.nan, pairs.right_below | pairs.right_above),
         "retrieved": retrieved,
     }
 
@@ -226,7 +227,7 @@ def summary(
     figures = means(fixed, pairs.subjects, seed, resamples)
     gains = pairs.gains(0.0)
     columns = {
-        "adaptive": Column(pairs.closed, {"": gains}),
+        "adaptive": Column(pairs.right_above, {"": gains}),
         "retrieved": Column(0.0, {"": 1.0}, apart=True),
         "gain": _gain(gains, better),
     }

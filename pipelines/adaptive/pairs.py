@@ -101,8 +101,8 @@ def _of_lm(answers: str, lm: str) -> tuple[str, str]:
 class Pairs:
     """Questions with both answers, ordered by relation, then by `signal`; all arrays (n,).
 
-    `closed` is the answer from the threshold on, closed-book if thresholds.pairs does not name another one; `augmented`
-    is the answer below it.
+    The answer above counts from the threshold on, closed-book if thresholds.pairs does not name another one. The answer
+    below it retrieves.
     """
 
     ids: np.ndarray  # str
@@ -110,19 +110,19 @@ class Pairs:
     relations: np.ndarray  # str
     signal: np.ndarray  # what a threshold is a cut of, float64, not negative
     popularity: np.ndarray  # monthly page views, float64: the signal, unless something else decides
-    confidence: np.ndarray  # geometric mean of the closed answer's token probabilities, float64; NaN if not known
-    closed: np.ndarray  # bool: right
-    augmented: np.ndarray  # bool: right
-    closed_cost: np.ndarray  # float64; NaN if not known
-    augmented_cost: np.ndarray  # float64; NaN if not known
-    score: np.ndarray  # the augmented answer's retriever's score of its best passage, float64; NaN if not known
+    confidence: np.ndarray  # geometric mean of the answer above's token probabilities, float64; NaN if not known
+    right_above: np.ndarray  # bool
+    right_below: np.ndarray  # bool
+    cost_above: np.ndarray  # float64; NaN if not known
+    cost_below: np.ndarray  # float64; NaN if not known
+    score: np.ndarray  # the answer below's retriever's score of its best passage, float64; NaN if not known
     margin: np.ndarray  # by which that score is above the second passage's, float64; NaN if not known
     excluded: int  # number of questions left out because their subject's popularity is not known
 
     def gains(self, cost_weight: float) -> np.ndarray:
-        """What retrieving gains each question, (n,): augmented - closed correctness - cost_weight * extra cost."""
-        gains = self.augmented.astype(np.int32) - self.closed
-        return gains - cost_weight * (self.augmented_cost - self.closed_cost) if cost_weight else gains
+        """What retrieving gains each question, (n,): correctness below - above - cost_weight * extra cost."""
+        gains = self.right_below.astype(np.int32) - self.right_above
+        return gains - cost_weight * (self.cost_below - self.cost_above) if cost_weight else gains
 
     def units(self, split_by: str) -> np.ndarray:
         """What a split keeps on one side, (n,): subjects, or question by question (`thresholds.split_by`)."""
@@ -154,13 +154,13 @@ class Pairs:
 
     @property
     def costs_known(self) -> bool:
-        return bool(np.isfinite(self.augmented_cost - self.closed_cost).all())
+        return bool(np.isfinite(self.cost_below - self.cost_above).all())
 
 
 def read_pairs(
     questions: Path,
-    closed: Path,
-    augmented: Path,
+    above: Path,
+    below: Path,
     cost: str = "retrievals",
     brought: tuple[bool, bool] = (False, True),
     split: str = "all",
@@ -172,22 +172,21 @@ def read_pairs(
     """
     columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))", "cost": COSTS[cost]}
     columns |= {"score": "similarity", "margin": "margin"}
-    joined = answer_files.join(questions, {"closed": closed, "augmented": augmented}, columns, split)
+    joined = answer_files.join(questions, {"above": above, "below": below}, columns, split)
     rows = np.lexsort((joined.ids.astype(str), joined.popularity, joined.relations.astype(str)))
-    above, below = joined.answers["closed"], joined.answers["augmented"]
-    once = cost == "retrievals"
+    of_above, of_below, once = joined.answers["above"], joined.answers["below"], cost == "retrievals"
     return Pairs(
         ids=joined.ids[rows],
         subjects=joined.subjects[rows],
         relations=joined.relations[rows],
         signal=joined.popularity[rows],
         popularity=joined.popularity[rows],
-        confidence=above["confidence"][rows],
-        closed=above["correct"][rows] == 1,
-        augmented=below["correct"][rows] == 1,
-        closed_cost=above["cost"][rows] + (once and brought[0]),
-        augmented_cost=below["cost"][rows] + (once and brought[1]),
-        score=below["score"][rows],
-        margin=below["margin"][rows],
+        confidence=of_above["confidence"][rows],
+        right_above=of_above["correct"][rows] == 1,
+        right_below=of_below["correct"][rows] == 1,
+        cost_above=of_above["cost"][rows] + (once and brought[0]),
+        cost_below=of_below["cost"][rows] + (once and brought[1]),
+        score=of_below["score"][rows],
+        margin=of_below["margin"][rows],
         excluded=0,
     )

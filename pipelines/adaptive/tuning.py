@@ -73,10 +73,10 @@ def tune(
         signal=np.asarray(popularity, dtype=float),
         popularity=np.asarray(popularity, dtype=float),
         confidence=nothing,
-        closed=np.asarray(closed, dtype=bool),
-        augmented=np.asarray(augmented, dtype=bool),
-        closed_cost=np.zeros(n) if closed_cost is None else np.asarray(closed_cost, dtype=float),
-        augmented_cost=np.ones(n) if augmented_cost is None else np.asarray(augmented_cost, dtype=float),
+        right_above=np.asarray(closed, dtype=bool),
+        right_below=np.asarray(augmented, dtype=bool),
+        cost_above=np.zeros(n) if closed_cost is None else np.asarray(closed_cost, dtype=float),
+        cost_below=np.ones(n) if augmented_cost is None else np.asarray(augmented_cost, dtype=float),
         score=nothing,
         margin=nothing,
         excluded=0,
@@ -162,7 +162,7 @@ def relation_rows(
     for relation, members in pairs.members().items():
         of_relation = pairs.take(members)
         columns = {
-            "adaptive": refits.Column(of_relation.closed, {"": of_relation.gains(0.0)}),
+            "adaptive": refits.Column(of_relation.right_above, {"": of_relation.gains(0.0)}),
             "retrieved": refits.Column(0.0, {"": 1.0}, apart=True),
         }
         means = refits.means(columns, {"": policy.take(members)}, drawn.take(members))
@@ -175,8 +175,8 @@ def relation_rows(
             "threshold": cuts[relation],
             "policy": rule.policy,
             "deployed": rule.thresholds[relation],
-            "closed_book": float(of_relation.closed.mean()),
-            "augmented": float(of_relation.augmented.mean()),
+            "closed_book": float(of_relation.right_above.mean()),
+            "augmented": float(of_relation.right_below.mean()),
         }
         over_splits = judged.cuts[relation]
         row |= _quantiles("threshold", resampled[relation]) | _quantiles("threshold_splits", over_splits)

@@ -102,8 +102,8 @@ def compare(pairs: Pairs, own: Fitted, brought: Fitted, chosen: params.Threshold
         tuple(map(_everywhere, brought.parts, own.parts)),
     )
     columns = {
-        "own": Column(pairs.closed, {"own": pairs.gains(0.0)}),
-        "carried": Column(pairs.closed, {"carried": pairs.gains(0.0)}),
+        "own": Column(pairs.right_above, {"own": pairs.gains(0.0)}),
+        "carried": Column(pairs.right_above, {"carried": pairs.gains(0.0)}),
         "difference": Column(0.0, {"carried": pairs.gains(0.0), "own": -pairs.gains(0.0)}, apart=True),
     }
     columns |= {f"retrieved_{name}": Column(0.0, {name: 1.0}, apart=True) for name in ("own", "carried")}

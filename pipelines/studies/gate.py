@@ -59,9 +59,9 @@ def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, 
         for name, retrieves in on_splits.items():
             retrieved = (retrieves & test).sum(axis=1) / test.sum(axis=1)
             policies[name] = refits.refit_policy(retrieved, drawn, again[name])
-            columns[name] = Column(pairs.closed, {name: gains})
+            columns[name] = Column(pairs.right_above, {name: gains})
             columns[f"retrieved_{name}"] = Column(0.0, {name: 1.0}, apart=True)
-            right = pairs.closed[:, None] + retrieves * gains[:, None]
+            right = pairs.right_above[:, None] + retrieves * gains[:, None]
             over_splits[name] = (right * test).sum(axis=0) / test.sum(axis=0)
     columns["difference"] = Column(0.0, {"gate": gains, "popularity": -gains})
     low, high = np.nanquantile(over_splits["gate"] - over_splits["popularity"], [0.025, 0.975])

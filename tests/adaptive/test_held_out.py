@@ -43,7 +43,7 @@ def test_held_out_figures_are_the_definitions(search):
     train, found = splits(pairs, five), judged(pairs, search, five)
     cuts = np.array([found.cuts[relation] for relation in pairs.relations]).T
     retrieves = pairs.signal < cuts
-    right = np.where(retrieves, pairs.augmented, pairs.closed)
+    right = np.where(retrieves, pairs.right_below, pairs.right_above)
     for split, held in enumerate(~train.T):
         one = {name: values[split] for name, values in found.table.items()}
         assert one == pytest.approx(
@@ -51,9 +51,9 @@ def test_held_out_figures_are_the_definitions(search):
                 "adaptive": right[split][held].mean(),
                 "train_adaptive": right[split][~held].mean(),
                 "retrieved": retrieves[split][held].mean(),
-                "always": pairs.augmented[held].mean(),
-                "never": pairs.closed[held].mean(),
-                "oracle": (pairs.closed | pairs.augmented)[held].mean(),
+                "always": pairs.right_below[held].mean(),
+                "never": pairs.right_above[held].mean(),
+                "oracle": (pairs.right_above | pairs.right_below)[held].mean(),
                 "test_questions": held.sum(),
             }
         )
@@ -88,14 +88,14 @@ def test_the_params_say_how_strong_the_prior_is_and_how_many_cuts_there_are():
 @settings(max_examples=40)
 def test_where_retrieving_costs_the_best_cut_is_that_of_accuracy_less_cost(seed, n, weight):
     rng = np.random.default_rng(seed)
-    costs = {"closed_cost": rng.integers(0, 3, n) / 1.0, "augmented_cost": rng.integers(0, 9, n) / 1.0}
+    costs = {"cost_above": rng.integers(0, 3, n) / 1.0, "cost_below": rng.integers(0, 9, n) / 1.0}
     pairs = made_pairs(n, seed, relations=np.full(n, "P0", dtype=object), **costs)
     train = rng.random((n, 2)) < 0.75
     chosen = CHOSEN.model_copy(update={"cost_weight": weight, "min_questions": 1})
 
     def objective(cut, own):
-        right = np.where(pairs.signal < cut, pairs.augmented, pairs.closed)
-        cost = np.where(pairs.signal < cut, pairs.augmented_cost, pairs.closed_cost)
+        right = np.where(pairs.signal < cut, pairs.right_below, pairs.right_above)
+        cost = np.where(pairs.signal < cut, pairs.cost_below, pairs.cost_above)
         return (right - weight * cost)[own].sum()
 
     for cut, own in zip(held_out.fit(pairs, train, "exact", chosen)["P0"], train.T, strict=True):
@@ -126,7 +126,7 @@ def test_rare_relations_take_the_threshold_of_all_together(search):
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_one_question_of_one_relation_is_judged_where_it_is_held_out(search):
-    pairs = made_pairs(1, closed=np.array([False]), augmented=np.array([True]))
+    pairs = made_pairs(1, right_above=np.array([False]), right_below=np.array([True]))
     train = np.array([[True, False]])
     found = held_out.judge(pairs, train, held_out.fit(pairs, train, search, CHOSEN)).table
     assert found["test_questions"].tolist() == [0, 1]
@@ -170,11 +170,14 @@ def test_a_mean_is_the_held_out_figure_and_its_interval_the_deviation_of_the_res
     policy = held_out.policy(pairs, retrieved, drawn, fitted)
     gains, held = pairs.gains(0.0), np.isfinite(retrieved)
     columns = {
-        "adaptive": refits.Column(pairs.closed, {"": gains}),
+        "adaptive": refits.Column(pairs.right_above, {"": gains}),
         "retrieved": refits.Column(0.0, {"": 1.0}, apart=True),
     }
     expected = {
-        "adaptive": (pairs.closed + retrieved * gains, pairs.closed[:, None] + policy.fitted * gains[:, None]),
+        "adaptive": (
+            pairs.right_above + retrieved * gains,
+            pairs.right_above[:, None] + policy.fitted * gains[:, None],
+        ),
         "retrieved": (retrieved, policy.fitted * 1.0, policy.counted * 1.0),
     }
     made = refits.means(columns, {"": policy}, drawn)

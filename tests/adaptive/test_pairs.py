@@ -55,8 +55,8 @@ def test_costs_are_in_the_unit_asked_for(files, tmp_path):
         for name, n in (("c2.parquet", 450), ("a2.parquet", 1950))
     ]
     units = [read_pairs(files[0], *spent, unit).known() for unit in ("retrievals", "tokens", "money")]
-    assert [one.augmented_cost - one.closed_cost for one in units] == [pytest.approx([n] * 3) for n in (1, 1.5, 0.0015)]
-    assert (units[1].closed_cost.tolist(), units[1].augmented_cost.tolist()) == ([0.5] * 3, [2.0] * 3)
+    assert [one.cost_below - one.cost_above for one in units] == [pytest.approx([n] * 3) for n in (1, 1.5, 0.0015)]
+    assert (units[1].cost_above.tolist(), units[1].cost_below.tolist()) == ([0.5] * 3, [2.0] * 3)
     assert units[1].costs_known
     assert not read_pairs(*files, "tokens").costs_known
 
@@ -64,7 +64,7 @@ def test_costs_are_in_the_unit_asked_for(files, tmp_path):
 @pytest.mark.parametrize("brought", [(False, True), (True, True), (True, False)])
 def test_a_text_that_is_brought_to_either_answer_counts_as_a_retrieval(files, brought):
     pairs = read_pairs(*files, "retrievals", brought)
-    assert (pairs.closed_cost[0], pairs.augmented_cost[0]) == brought
+    assert (pairs.cost_above[0], pairs.cost_below[0]) == brought
 
 
 METHODS = {

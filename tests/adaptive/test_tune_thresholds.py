@@ -68,8 +68,8 @@ def test_resamples_are_of_subjects():
         relations=np.full(100, "P1", dtype=object),
         subjects=np.repeat(np.array(["unknown", "famous"], dtype=object), 50),
         signal=np.append(np.arange(1.0, 51), np.arange(101.0, 151)),
-        closed=famous,
-        augmented=~famous,
+        right_above=famous,
+        right_below=~famous,
     )
     drawn = tuning.resampled_thresholds(pairs, CHOSEN, 0, 40)["exact"]["P1"]
     assert set(drawn) == {0.0, 101.0, math.inf}  # the famous one twice, both, the unknown one twice
@@ -239,7 +239,7 @@ def test_what_the_rule_does_not_know_is_said(relation, signal, retrieve, remarks
 def test_where_thresholds_lose_accuracy_the_rule_is_the_constant_policy():
     """Retrieving helps one question in three whatever its popularity, and hurts one in twenty."""
     kind = np.random.default_rng(0).random(600)
-    pairs = made_pairs(closed=kind < 0.05, augmented=kind > 0.67)
+    pairs = made_pairs(right_above=kind < 0.05, right_below=kind > 0.67)
     tuned = tuning.tune_pairs(pairs, CHOSEN.model_copy(update={"search": "exact"}), 0, 200)
     figures = tuned.figures["exact"]
     assert figures["gain"]["high"] < 0

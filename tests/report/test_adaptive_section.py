@@ -27,7 +27,7 @@ def found():
     """(lm, method) -> evaluated: the main model, a larger one, and an imported one that told neither costs nor
     probabilities.
     """
-    nothing = {"confidence": np.full(600, np.nan), "augmented_cost": np.full(600, np.nan)}
+    nothing = {"confidence": np.full(600, np.nan), "cost_below": np.full(600, np.nan)}
     return {
         ("small", "dense"): evaluate(),
         ("small", "genread"): evaluate(seed=1),
@@ -106,7 +106,7 @@ def test_every_search_of_every_model_is_shown_with_its_policies_and_thresholds(f
 
 def test_thresholds_that_lose_accuracy_are_named_with_what_is_used_instead(found, tmp_path):
     kind, chosen = np.random.default_rng(0).random(600), CHOSEN.model_copy(update={"search": "exact"})
-    lost = tune_thresholds.evaluate(made_pairs(closed=kind < 0.05, augmented=kind > 0.67), chosen, 0, 100)
+    lost = tune_thresholds.evaluate(made_pairs(right_above=kind < 0.05, right_below=kind > 0.67), chosen, 0, 100)
     made, tables, _ = section(found | {("small", "dense"): lost}, tmp_path, chosen=chosen)
     (said,) = [block for block in made.blocks if isinstance(block, str) and "not put to use" in block]
     assert f"small, dense: {lost.figures['exact']['verdict']}" in said
@@ -176,7 +176,7 @@ def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_
     pairs = {"small": made_pairs(crossing=1000.0), "large": made_pairs(crossing=300.0)}
     sure = np.random.default_rng(0).random((2, 600))
     trusted = {
-        lm: confidence.evaluate(confidence.Answers(made.ids, made.subjects, of_lm, made.closed), CHOSEN, 0, 30)
+        lm: confidence.evaluate(confidence.Answers(made.ids, made.subjects, of_lm, made.right_above), CHOSEN, 0, 30)
         for of_lm, (lm, made) in zip(sure, pairs.items(), strict=True)
     }
     tuned = {("popqa", lm, "dense"): (made, found[lm, "dense"].tuned.fitted) for lm, made in pairs.items()}

@@ -26,7 +26,7 @@ def accuracies(pairs, cuts):
     for i, train in enumerate(splits(pairs)):
         cut = cuts[pairs.relations[i]][~train]
         right.append(
-            np.where(pairs.signal[i] < cut, pairs.augmented[i], pairs.closed[i]).mean() if len(cut) else np.nan
+            np.where(pairs.signal[i] < cut, pairs.right_below[i], pairs.right_above[i]).mean() if len(cut) else np.nan
         )
     return np.array(right)
 

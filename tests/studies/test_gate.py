@@ -31,7 +31,7 @@ def test_the_gate_reads_the_margin_where_popularity_says_nothing_of_some_of_very
     monkeypatch.setattr(gate, "MOST", 400)
     rng = np.random.default_rng(0)
     margin = rng.random(600)
-    pairs = made_pairs(closed=margin < 0.5, augmented=margin >= 0.5, margin=margin, confidence=rng.random(600))
+    pairs = made_pairs(right_above=margin < 0.5, right_below=margin >= 0.5, margin=margin, confidence=rng.random(600))
     figures = evaluate(pairs, 100)
     assert figures["questions"] == 400
     assert figures["gate"]["value"] > 0.95
@@ -46,7 +46,7 @@ def test_the_rule_is_judged_as_it_is_alone_and_the_difference_is_of_the_same_que
     assert figures["popularity"] == pytest.approx({end: alone["adaptive"][end] for end in ("value", "low", "high")})
     assert figures["retrieved_popularity"]["value"] == pytest.approx(alone["retrieved"]["value"])
     train = splits(pairs)
-    right = np.where(gate.gate_retrieves(pairs, train), pairs.augmented[:, None], pairs.closed[:, None])
+    right = np.where(gate.gate_retrieves(pairs, train), pairs.right_below[:, None], pairs.right_above[:, None])
     held = [right[i, ~train[i]].mean() for i in range(600) if not train[i].all()]
     assert figures["gate"]["value"] == pytest.approx(np.mean(held))
     assert figures["difference"]["value"] == pytest.approx(np.mean(held) - figures["popularity"]["value"])
@@ -59,14 +59,13 @@ def test_the_gate_of_a_split_does_not_see_what_it_is_judged_on():
     decisions = gate.gate_retrieves(pairs, train)
     for split in range(3):
         held = ~train[:, split]
-        closed = np.where(held, pairs.augmented, pairs.closed)
-        augmented = np.where(held, pairs.closed, pairs.augmented)
-        swapped = gate.gate_retrieves(replace(pairs, closed=closed, augmented=augmented), train)
+        closed = np.where(held, pairs.right_below, pairs.right_above)
+        augmented = np.where(held, pairs.right_above, pairs.right_below)
+        swapped = gate.gate_retrieves(replace(pairs, right_above=closed, right_below=augmented), train)
         assert (swapped[:, split] == decisions[:, split]).all()
-    assert (
-        gate.gate_retrieves(replace(pairs, closed=pairs.augmented, augmented=pairs.closed), train) != decisions
-    ).any()
-    unseen = replace(pairs, closed=np.zeros(300, bool), augmented=~train[:, 0])
+    swapped = replace(pairs, right_above=pairs.right_below, right_below=pairs.right_above)
+    assert (gate.gate_retrieves(swapped, train) != decisions).any()
+    unseen = replace(pairs, right_above=np.zeros(300, bool), right_below=~train[:, 0])
     assert not gate.gate_retrieves(unseen, train)[:, 0].any(), "only questions that are held out gain"
 
 
@@ -74,7 +73,7 @@ def test_questions_of_unknown_popularity_retrieve_by_the_rule_and_are_learnt_fro
     unknown = np.arange(600) % 4 == 0
     popularity = np.where(unknown, np.nan, 500.0)
     signals = {"signal": popularity, "popularity": popularity, "confidence": np.full(600, 0.5)}
-    pairs = made_pairs(closed=unknown, augmented=~unknown, **signals)
+    pairs = made_pairs(right_above=unknown, right_below=~unknown, **signals)
     assert pairs.known().excluded == 150
     figures = evaluate(pairs, 50)
     assert figures["questions"] == 600
@@ -99,7 +98,7 @@ def test_a_price_makes_the_gate_retrieve_less_and_where_one_answer_is_always_the
     free, dear = (gate.gate_retrieves(pairs, splits(pairs), weight).mean() for weight in (0.0, 0.3))
     assert dear < free
     for closed in (True, False):
-        pairs = made_pairs(60, closed=np.full(60, closed), augmented=np.full(60, not closed))
+        pairs = made_pairs(60, right_above=np.full(60, closed), right_below=np.full(60, not closed))
         assert (gate.gate_retrieves(pairs, splits(pairs)) != closed).all()
 
 
@@ -123,7 +122,7 @@ def test_the_dearer_retrieving_is_the_less_it_is_done():
     shares = [row["retrieved"] for row in rows.values()]
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] == 0.0 < 0.4 < shares[0]
-    assert rows[0.0]["adaptive"] > rows[1.0]["adaptive"] == pytest.approx(pairs.closed.mean(), abs=0.02)
+    assert rows[0.0]["adaptive"] > rows[1.0]["adaptive"] == pytest.approx(pairs.right_above.mean(), abs=0.02)
     for price, row in rows.items():
         assert row["cost_weight"] == pytest.approx(price / 3)
         assert row["cost"] == pytest.approx(1 + 3 * row["retrieved"])  # units of cost a question
@@ -137,7 +136,7 @@ def test_the_dearer_retrieving_is_the_less_it_is_done():
 
 def test_without_costs_there_is_no_curve():
     for cost in (np.nan, 1.0):
-        assert curve(made_pairs(100, augmented_cost=np.full(100, cost))) == []
+        assert curve(made_pairs(100, cost_below=np.full(100, cost))) == []
 
 
 def test_the_signal_that_knows_decides_better_and_asking_the_model_first_is_paid_for():
@@ -155,15 +154,15 @@ def test_the_signal_that_knows_decides_better_and_asking_the_model_first_is_paid
 @pytest.mark.parametrize("weight", [0.0, 0.12])
 def test_each_signal_decides_there_as_it_does_alone(weight):
     rng = np.random.default_rng(2)
-    pairs = made_pairs(closed_cost=3 * rng.random(600))
+    pairs = made_pairs(cost_above=3 * rng.random(600))
     pairs = replace(pairs, confidence=pairs.popularity * np.exp(rng.normal(0, 1, 600)) / 1e9)
     chosen = CHOSEN.model_copy(update={"cost_weight": weight})
     figures = uncertainty(pairs, chosen)["uncertainty"]
     for name, signal, spared in (
-        ("popularity", pairs.popularity, pairs.closed_cost),
+        ("popularity", pairs.popularity, pairs.cost_above),
         ("uncertainty", pairs.confidence, np.zeros(600)),  # retrieving spares no closed-book answer
     ):
-        own = replace(pairs, signal=signal, closed_cost=spared).take(np.lexsort((signal, pairs.relations)))
+        own = replace(pairs, signal=signal, cost_above=spared).take(np.lexsort((signal, pairs.relations)))
         alone = summary(own, chosen=chosen, resamples=50)
         for key, other in ((name, "adaptive"), (f"retrieved_{name}", "retrieved"), ("always", "always")):
             assert figures[key] == pytest.approx({end: alone[other][end] for end in ENDS})
