@@ -187,6 +187,11 @@ def bootstraps(
     return [percentiles(value, values, level) for value, values in found]
 
 
+def of_columns(statistic: Callable, places: Sequence[int] | slice, sums: np.ndarray) -> np.ndarray:
+    """A statistic of some of the columns of sums (resamples, m)."""
+    return statistic(sums[:, places])
+
+
 def resampled(n: int, generator: np.random.Generator, resamples: int) -> Iterator[np.ndarray]:
     """Yield how often each of n units is drawn in each resample, (some resamples, n) int64 at a time."""
     block = max(1, min(resamples, _BLOCK // n))

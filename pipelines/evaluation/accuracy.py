@@ -97,7 +97,7 @@ class Answers:
         drawn_together = intervals.units(self._subject_numbers, generator)
         sums, statistics = [], {}
         for key, function, columns in asked:
-            statistics[key] = partial(_of_columns, function, len(sums), len(sums) + len(columns))
+            statistics[key] = partial(intervals.of_columns, function, slice(len(sums), len(sums) + len(columns)))
             sums += [np.bincount(drawn_together, weights=column) for column in columns]
         if not statistics:
             return {}
@@ -108,10 +108,6 @@ class Answers:
         """For each key the mean of its values (n,) over its rows (n,) bool; unknown values (NaN) are left out."""
         columns = ((key, intervals.ratio, mean_columns(values, rows)) for key, (values, rows) in asked.items())
         return self.bootstraps(columns, seed, resamples)
-
-
-def _of_columns(function: Callable, start: int, end: int, sums: np.ndarray) -> np.ndarray:
-    return function(sums[:, start:end])
 
 
 def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:

@@ -174,7 +174,7 @@ def _intervals(asked: dict[str, Figure], rows: np.ndarray, texts: Texts, params:
     """
     columns = {id(column): column[rows] for figure in asked.values() for column in figure[1:]}
     places = {column: place for place, column in enumerate(columns)}
-    statistics = [partial(_of_columns, f, [places[id(a)], places[id(b)]]) for f, a, b in asked.values()]
+    statistics = [partial(intervals.of_columns, f, [places[id(a)], places[id(b)]]) for f, a, b in asked.values()]
     source_documents = texts.source_documents[rows].astype(str)
     found = bootstrap_rows(source_documents, params, np.stack([*columns.values()], axis=1), statistics)
     return dict(zip(asked, found, strict=True))
@@ -188,10 +188,6 @@ def bootstrap_rows(
     generator = draws.generator(params.seed, "language modelling")
     found = intervals.bootstraps(sums, statistics, generator, params.report.bootstrap)
     return [interval.as_json() for interval in found]
-
-
-def _of_columns(statistic: Callable, places: list[int], sums: np.ndarray) -> np.ndarray:
-    return statistic(sums[:, places])
 
 
 def _bits_per_byte(sums: np.ndarray) -> np.ndarray:

@@ -23,8 +23,7 @@ from pipelines import catalogue, draws, intervals, params, parquet, shards, stag
 from pipelines.answering import passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu, task_items
-from pipelines.evaluation.task_answers import Asked, answered_by, predict
-from pipelines.evaluation.task_items import Item, Task
+from pipelines.evaluation.task_items import Item, Task, TaskPrompts, answered_by, predict
 from pipelines.questions import matching
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import open_index
@@ -77,11 +76,11 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
     source = setup.search and passages.Source(setup.search, SEARCHED, written=False)
     lookup = passages.Lookup(source, {i: item.query for i, item in enumerate(task.items)}, passages_name, setup.key)
 
-    def read(shard: slice) -> Asked:
+    def read(shard: slice) -> TaskPrompts:
         items, found = task.items[shard], lookup.rows(range(shard.start, shard.stop))
         texts = [row["texts"] for row in found]
         similarities = np.array([row["similarities"] for row in found], np.float32) if source else None
-        return Asked(task_items.prompts(items, [shown[item.subject] for item in items], texts), similarities)
+        return TaskPrompts(task_items.prompts(items, [shown[item.subject] for item in items], texts), similarities)
 
     def write(shard: slice, predictions: list[str | None], path: Path) -> None:
         rows = [_row(task, setup, item, text) for item, text in zip(task.items[shard], predictions, strict=True)]
@@ -92,7 +91,7 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
     parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     sizes = [part.stop - part.start for part in parts]
     work = partial(predict, task.options, setup.new_tokens, setup.replug)
-    steps = workers.Steps(read, work, write, Asked.length, in_memory=True)
+    steps = workers.Steps(read, work, write, TaskPrompts.length, in_memory=True)
     files = workers.map_texts(setup.lm, name, setup.key, parts, steps, sizes=sizes, unit="question")
     return pa.concat_tables([SCHEMA.empty_table(), *(parquet.read(file, schema=SCHEMA) for file in files)])
 
