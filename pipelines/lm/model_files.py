@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import pickle
-import re
-import zipfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from pipelines import shards, sums
 from pipelines.errors import LongtailError
 
-WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "true")  # else transformers has the Hub convert older weights
 NO_LIMIT = 1 << 30  # tokenizers without a limit report this number, or a larger one
 WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiBi): what BLOOM was trained on
 CACHE_BYTES = 1 << 29  # keys and values of texts that are continued at once, or those of `batch_tokens` tokens if more
@@ -23,7 +22,7 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
     """Save a pretrained model and its tokenizer to the folder `out`; returns its number of parameters.
 
     `kind` is a transformers Auto class. `path` is a local folder or the name of a model on the Hub, which needs a
-    pinned `revision`. The folder has safetensors, whichever format `weights_at` reads. Raises LongtailError where
+    pinned `revision`. The folder has safetensors, whichever format was read. Raises LongtailError where
     `<section>.path` or a needed `<section>.revision` is not set, nothing can be loaded, or the weights belong to
     another model.
     """
@@ -32,12 +31,9 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
     check_pinned(f"{section}.path", path, revision)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
-        weights, options = weights_at(path, revision)
-        model, loading_info = kind.from_pretrained(
-            weights, **options, trust_remote_code=False, output_loading_info=True
-        )
     except (OSError, ValueError, KeyError) as error:
         raise LongtailError(f"{path}: no model could be loaded: {' '.join(str(error).split())[:300]}") from None
+    model, loading_info = load_pretrained(kind, path, revision)
     check_complete(path, model, loading_info)
     with shards.atomic(out) as folder:
         model.save_pretrained(folder)
@@ -46,72 +42,22 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
     return {"parameters": float(model.num_parameters())}
 
 
-def weights_at(path: str | Path, revision: str | None) -> tuple[str, dict[str, object]]:
-    """What to give to from_pretrained for the weights at `path`: a folder or Hub name, and options.
+def load_pretrained(kind, path: str | Path, revision: str | None, **options) -> tuple:
+    """The model of class `kind` at `path`, and what transformers says of its loading; `options` are from_pretrained's.
 
-    Safetensors are preferred. Without them, PyTorch's older pytorch_model.bin is downloaded and checked. It is then
-    loaded from its folder: for a Hub name, transformers would ask the Hub to convert the weights.
+    Safetensors are preferred to PyTorch's older pickles, of which tensors are read and no code is run. Raises
+    LongtailError where nothing can be loaded.
     """
-    files = _weight_files(path, revision)
-    if files[0].suffix == ".safetensors":
-        return str(path), {"revision": revision, "use_safetensors": True}
-    for file in files:
-        _check_plain_tensors(file)
-    for name in ("config.json", "generation_config.json"):
-        _fetched(path, name, revision)
-    return str(files[0].parent), {"use_safetensors": False}
-
-
-def _weight_files(path: str | Path, revision: str | None) -> list[Path]:
-    """The files with the weights at `path`, downloaded if it is a Hub name; LongtailError if there are none."""
-    for name in WEIGHTS:
-        if not (file := _fetched(path, name, revision)):
-            continue
-        if not name.endswith(".index.json"):
-            return [file]
-        try:
-            shard_names = sorted(set(json.loads(file.read_text(encoding="utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, TypeError, AttributeError):
-            shard_names = []
-        files = [_fetched(path, shard, revision) for shard in shard_names if Path(shard).name == shard]
-        if not files or len(files) < len(shard_names) or not all(files):
-            raise LongtailError(f"{file}: expected the names of weight files beside it, all of them there")
-        return files
-    raise LongtailError(f"{path}: has none of {', '.join(WEIGHTS)}, expected weights in one of these files")
-
-
-def _fetched(path: str | Path, name: str, revision: str | None) -> Path | None:
-    """The file `name` at `path`, in the Hub's cache if it is a Hub name; None if there is none."""
-    from transformers.utils import cached_file
-
-    file = cached_file(path, name, revision=revision, _raise_exceptions_for_missing_entries=False)
-    return Path(file) if file else None
-
-
-def _check_plain_tensors(file: Path) -> None:
-    """Raise LongtailError unless `file`, a pickle, holds a mapping from names to plain tensors; runs no code of it."""
-    import torch
-
+    options |= {"revision": revision, "weights_only": True, "output_loading_info": True}
     try:
-        tensors = torch.load(file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file))
-    except pickle.UnpicklingError as error:
-        asked = re.search(r"GLOBAL (\S+)", str(error))
+        return kind.from_pretrained(path, trust_remote_code=False, **options)
+    except pickle.UnpicklingError:
         raise LongtailError(
-            f"{file}: not plain tensors{f' but asks for {asked[1]}' if asked else ''}; none of its code was run; "
+            f"{path}: its weights are a pickle that asks for more than tensors; none of its code was run; "
             "expected weights in safetensors, or a pickle of tensors alone"
         ) from None
-    except Exception as error:  # a damaged pickle may raise anything
-        reason = " ".join(str(error).split())[:200]
-        raise LongtailError(f"{file}: can't be read, is it cut off? Fetch it again ({reason})") from None
-    plain = isinstance(tensors, dict) and all(
-        isinstance(name, str)
-        and type(tensor) in (torch.Tensor, torch.nn.Parameter)
-        and tensor.layout == torch.strided
-        and not tensor.is_quantized
-        for name, tensor in tensors.items()
-    )
-    if not plain:
-        raise LongtailError(f"{file}: not plain tensors, expected a mapping from names to tensors and nothing else")
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise LongtailError(f"{path}: no model could be loaded: {' '.join(str(error).split())[:300]}") from None
 
 
 def check_pinned(key: str, path: str | None, revision: str | None) -> None:

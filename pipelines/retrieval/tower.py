@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertM
 from transformers.utils import logging
 
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import weights_at
+from pipelines.lm.model_files import load_pretrained
 from pipelines.lm.ragged import Ragged
 
 logging.disable_progress_bar()  # loading weights takes no time
@@ -63,13 +63,10 @@ def _load_model(path: str | Path, revision: str | None) -> PreTrainedModel:
     logging.set_verbosity_error()  # no warnings about superfluous weights; missing ones are an error below
     try:
         config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
-        weights, options = weights_at(path, revision)
         model_class = _model_class(path, config)
-        if "add_pooling_layer" in inspect.signature(model_class).parameters:
-            options = options | {"add_pooling_layer": False}
-        model, loaded = model_class.from_pretrained(
-            weights, **options, trust_remote_code=False, dtype=torch.float32, output_loading_info=True
-        )
+        pooled = "add_pooling_layer" in inspect.signature(model_class).parameters
+        options = {"add_pooling_layer": False} if pooled else {}
+        model, loaded = load_pretrained(model_class, path, revision, dtype=torch.float32, **options)
     except (OSError, ValueError, KeyError, StrictDataclassError) as error:
         raise LongtailError(f"{path}: not an encoder: {_one_line(error)}") from None
     finally:
