@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import WEIGHTS, count_parameters
+from pipelines.lm.model_files import count_parameters
 
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 POSITIONS = ("max_position_embeddings", "n_positions", "seq_length", "n_ctx")
 ENDLESS = 2048  # tokens that a language model without a limit (ALiBi) is given at once
