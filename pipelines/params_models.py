@@ -142,8 +142,7 @@ class LSR(Section):
     kl: Literal["q_p", "p_q"]  # KL(Q || P_R) or KL(P_R || Q)
     likelihood: Literal["mean_logprob", "sum_logprob", "prob"]  # of a continuation; Q is its softmax over the documents
     learning_rate: PositiveFloat  # Adam's learning rate after warm-up
-    warmup: Share  # share of the steps in which the learning rate rises
-    decay: Literal["constant", "linear"]  # of the learning rate after warm-up: none, or evenly to 0 after the last step
+    warmup: Share  # share of the steps in which the learning rate rises, to stay there
     batch_size: PositiveInt  # queries in a step
     steps: PositiveInt  # training steps
     refresh_steps: PositiveInt  # steps after which the corpora are embedded and indexed anew

@@ -64,9 +64,7 @@ class Trainer:
         """One step of Adam, numbered from 0; returns its row of the training curve."""
         lsr = self.lsr
         warm = max(1, round(lsr.warmup * lsr.steps))
-        rising = lsr.learning_rate * min(1.0, (number + 1) / warm)
-        falling = min(1.0, (lsr.steps - number) / (lsr.steps - warm + 1)) if lsr.decay == "linear" else 1.0
-        self.optimizer.param_groups[0]["lr"] = rising * falling
+        self.optimizer.param_groups[0]["lr"] = lsr.learning_rate * min(1.0, (number + 1) / warm)
         batch = self._batch(number)
         seen = {}
 

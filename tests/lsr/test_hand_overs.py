@@ -142,21 +142,12 @@ def test_a_step_learns_from_each_querys_own_candidates_by_the_formula(trainer, m
     assert figures["entropy_lm"] == pytest.approx(objective.entropy(np.array(targets), 0.7))
 
 
-@pytest.mark.parametrize(
-    ("steps", "changes", "rates"),
-    [
-        (20, {"warmup": 0.2}, [0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01]),
-        (8, {"warmup": 0.25, "decay": "linear"}, [0.005, *(0.01 * (7 - i) / 7 for i in range(7))]),
-    ],
-)
-def test_the_learning_rate_warms_up_and_stays_or_decays_evenly_to_0_behind_the_last_step(
-    steps, changes, rates, trainer
-):
-    made, seen = trainer(steps=steps, refresh_steps=steps, learning_rate=0.01, **changes), []
-    for number in range(len(rates)):
+def test_the_learning_rate_warms_up_and_stays(trainer):
+    made, seen = trainer(steps=20, refresh_steps=20, learning_rate=0.01, warmup=0.2), []
+    for number in range(6):
         made.step(number)
         seen.append(made.optimizer.param_groups[0]["lr"])
-    assert seen == pytest.approx(rates)
+    assert seen == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01])
 
 
 def test_a_step_has_its_own_gradient_alone(trainer):
