@@ -113,7 +113,7 @@ def _chosen(workers: int) -> SimpleNamespace:
         seed=0,
         language="en",
         compute=params.Compute(**values["compute"] | {"threads": workers, "workers": workers}),
-        ingest=params.Ingest(max_reject_share=1.0, memory_gb=2.0, record_mb=64.0),
+        ingest=params.Ingest(max_reject_share=1.0, memory_gb=2.0),
         corpus=dict.fromkeys(("wikipedia", "pile", "wikitext"), corpus),
         chunk=params.Chunk(tokens=TOKENS, min_tokens=LEAST),
         queries=params.Queries(**values["queries"]),

@@ -45,7 +45,7 @@ def stage(path: Path, workers: int = 1) -> dict[str, int]:
         popularity=Popularity(source="dump", api="", redirects_api="", month="2021-10", agents="all-agents"),
         contact=None,
         language="en",
-        ingest=Ingest(max_reject_share=0.0, memory_gb=MEMORY_GB, record_mb=64.0),
+        ingest=Ingest(max_reject_share=0.0, memory_gb=MEMORY_GB),
         compute=measure.compute(workers),
     )
     count_views(params, Path("entities.parquet"), path.parent.parent, Path("out"))

@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from pipelines import shards, sums
+from pipelines import shards
+from pipelines.errors import LongtailError
 
 EVERY = 15.0  # seconds
 SHARE = 0.005  # of the time that saving may take, by how long it took last
@@ -40,9 +42,14 @@ class Checkpoints:
         saved = self._saved()
         if not saved:
             return {}
-        sums.check(saved[-1])
-        progress = json.loads((saved[-1] / "progress.json").read_text(encoding="utf-8"))
-        tensors = load_file(saved[-1] / "state.safetensors")
+        try:
+            progress = json.loads((saved[-1] / "progress.json").read_text(encoding="utf-8"))
+            tensors = load_file(saved[-1] / "state.safetensors")
+        except (OSError, ValueError, SafetensorError) as error:
+            said = " ".join(str(error).split())
+            raise LongtailError(
+                f"{saved[-1]}: damaged ({said}); remove {self._folder}, to train from the start"
+            ) from None
         torch.set_rng_state(tensors.pop("random"))
         for name, tensor in tensors.items():
             number, what = name.split(".")
@@ -70,7 +77,6 @@ class Checkpoints:
             whole.mkdir()
             save_file(tensors, whole / "state.safetensors")
             (whole / "progress.json").write_text(json.dumps(progress), encoding="utf-8")
-            sums.write(whole)
         for old in saved:
             shutil.rmtree(old)
         self._last = time.monotonic()

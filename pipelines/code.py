@@ -22,7 +22,7 @@ from pipelines import all_studies, catalogue, shards, stage
 ROOT = Path(__file__).resolve().parents[1]
 OUT = Path("data/code.json")
 _MODULES = """code catalogue stage tracking registry outputs errors disks
-params params_data params_file params_models params_types pool progress sending workers shards checkpoint web
+params params_data params_file params_models params_types pool progress workers shards checkpoint web
 sources.download sources.wikimedia lm.http_model lm.http_client lm.http_ledger"""
 LANGUAGES = "languages"  # a folder: English counts wherever it is named, another language by its own fingerprint
 TRANSPORT = frozenset(f"pipelines.{name}" for name in _MODULES.split())

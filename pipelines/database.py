@@ -63,20 +63,28 @@ def view(
     name: str,
     *paths: Path,
     columns: Sequence[str] = (),
-    groups: Sequence[int] | None = None,
     numbered: bool = False,
     named: bool = False,
 ) -> None:
     """Let `name` be the rows of Parquet files in SQL: all columns, or some, and perhaps file_row_number and filename.
 
-    Raises LongtailError if a file is missing, or a page of these columns (and `groups`, where only rows of these row
-    groups are wanted) is not as it was written.
+    Raises LongtailError if a file is missing or is no Parquet file.
     """
     for path in paths:
-        parquet.check(path, columns or None, groups)
+        parquet.metadata(path)
     rows = db.read_parquet([str(path) for path in paths], file_row_number=numbered, filename=named)
     kept = [*columns, *["file_row_number"] * numbered, *["filename"] * named] if columns else ["*"]
     rows.project(", ".join(kept)).create_view(name)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Turn an error of DuckDB's about a file that it reads into a LongtailError that names the file."""
+    try:
+        yield
+    except duckdb.Error as error:
+        said = " ".join(str(error).split())[: parquet.SHOWN]
+        raise LongtailError(f"{path}: damaged ({said}), expected a Parquet file; {parquet.AGAIN}") from None
 
 
 def ask(query: str, values: Values = None, **files: Path) -> duckdb.DuckDBPyRelation:

@@ -10,13 +10,5 @@ class LongtailError(Exception):
         super().__init__(neutral.message(str(message)))
 
 
-class WorkerLost(LongtailError):
-    """A worker died, more than once, at the same work: as a rule, its machine's memory is too small."""
-
-
-class NotShared(LongtailError):
-    """A cluster's worker does not see the project's folder."""
-
-
 class Unreachable(LongtailError):
     """A server gave no answer, or half of one, time and again: later it may well give it."""

@@ -16,7 +16,6 @@ class Compute(Section):
     executor: Literal["local", "dask"]  # what runs shards: processes on this machine, or a Dask cluster
     dask: Annotated[str, Field(pattern=r"^(\w+://)?[^\s/]+:\d+$")] | None  # dask: address of the scheduler
     device: Literal["cpu", "cuda"]  # where torch computes; FAISS and DuckDB stay on the CPU
-    store: Annotated[str, Field(pattern=r"^\w+://\S+$")] | None = None  # dask: for models of over 8 GB, as s3://a/b
 
     @field_validator("dask")
     @classmethod
@@ -29,7 +28,6 @@ class Compute(Section):
 class Ingest(Section):
     max_reject_share: Share  # a larger share of rejected rows stops the stage
     memory_gb: PositiveFloat  # GB for joins and name searches; larger ones spill to disk or take several passes
-    record_mb: PositiveFloat  # MB of one record, as a line or an article; four times as many of a file read as a whole
 
 
 class Pages(Section):

@@ -123,7 +123,7 @@ class Reranker(Section):
 class Index(Section):
     """Vector indexes and BM25."""
 
-    kind: Literal["auto", "flat", "ivf", "ivf_pq", "ivf_flat", "hnsw"]  # ivf: lists of 4-bit codes
+    kind: Literal["auto", "flat", "ivf"]  # ivf: lists of 4-bit codes; auto: by the number of documents
     memory_gb: PositiveFloat  # GiB that building or searching an index may take
     recall_target: Annotated[float, Field(gt=0, lt=1)]  # share of the exact top 10 that a search must find
     bm25_k1: PositiveFloat  # how soon more occurrences of a term stop counting

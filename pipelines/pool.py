@@ -3,106 +3,84 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import logging
 import multiprocessing
 import os
 import pickle
 import platform
 import re
-import shutil
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from concurrent.futures.process import ProcessPoolExecutor
 from contextlib import contextmanager
-from functools import cache, partial
+from functools import cache
 from importlib.metadata import distributions, requires
 from multiprocessing.connection import wait
 from pathlib import Path
-from queue import LifoQueue
 from typing import Any, NamedTuple
 
-from pipelines import bounds, params, sending, shards
-from pipelines.errors import LongtailError, NotShared, WorkerLost
+from pipelines import params
+from pipelines.errors import LongtailError
 
-ATTEMPTS = 3  # workers that one shard may cost; a Dask scheduler has its own number (allowed-failures)
 PATIENCE = 10  # seconds that a Dask scheduler has to answer in, and then its workers
-ENVIRONMENT = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM", *bounds.ENVIRONMENT)  # for workers
-
-
-class Pool(Executor):
-    workers: int  # that work side by side
-
-    def bring(self, folder: Path, key: str, to: Sequence[str] | None = None) -> None:
-        """Have workers, all or those of the addresses `to`, see the folder's files, of which `key` is the hash."""
+ENVIRONMENT = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM")  # for workers
 
 
 @contextmanager
-def processes(compute: params.Compute, most: int | None = None, *, project: bool = True) -> Iterator[Pool | None]:
+def processes(
+    compute: params.Compute, most: int | None = None, *, gpu: bool = False
+) -> Iterator[_Processes | _Cluster | None]:
     """Yield the executor that `compute` asks for, of at most `most` processes here; None: work in this process.
 
-    Without `project`, a cluster's workers need not see the project's folder: what they work on comes with the call,
-    and goes to workers with the resource GPU where compute.device is cuda and the cluster has such workers.
-    An error stops what has not begun. The shard of a worker that dies is done again; WorkerLost where that fails.
-    Raises LongtailError for a cluster that can't be used.
+    With `gpu`, work goes to the workers of a cluster that have the resource GPU, if there are such. An error stops what
+    has not begun. Raises LongtailError for a cluster that can't be used, and where workers died.
     """
     workers = compute.workers if most is None else min(compute.workers, max(most, 1))
     if compute.executor == "local" and workers == 1:
         yield None
         return
     if compute.executor == "dask":
-        pool = _Cluster(compute, project=project)
+        pool = _Cluster(compute.dask, gpu)
     else:
         pool = _Processes(workers, visible_gpus() if compute.device == "cuda" else [])
     try:
         yield pool
+    except Exception as error:
+        if said := _lost(error):
+            raise LongtailError(said) from None
+        raise
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-class _Processes(Pool):
-    """Executors of one process each, so that a process that dies takes nobody else's shard along."""
+def _lost(error: Exception) -> str | None:
+    """Why a shard has no result, where whoever worked on it is gone; None for an error of the work itself."""
+    if isinstance(error, BrokenExecutor):
+        return "a worker process died (out of memory?); run again to go on, with fewer compute.workers"
+    if isinstance(error, CancelledError):
+        return "lost the scheduler of compute.dask; run again to go on"
+    if type(error).__name__ == "KilledWorker":  # Dask's, which may not be installed
+        return (
+            f"the Dask workers that had a shard died, {error.allowed_failures + 1} times, last the one at "
+            f"{error.last_worker.address} (out of memory, of this shard or of another that it had?); "
+            "give workers more memory, or see their logs"
+        )
+    return None
+
+
+class _Processes(ProcessPoolExecutor):
+    """Processes of this machine, each of which sees one of `gpus`, in turn, if there are several."""
 
     def __init__(self, workers: int, gpus: Sequence[str]) -> None:
-        """Each process sees one of `gpus`, in turn, if there are several."""
-        self.workers = workers
-        self._threads = ThreadPoolExecutor(workers)
-        self._idle: LifoQueue[tuple[str | None, ProcessPoolExecutor]] = LifoQueue()  # the last first: few ever start
-        for number in reversed(range(workers)):
-            gpu = gpus[number % len(gpus)] if len(gpus) > 1 else None
-            self._idle.put((gpu, _process(gpu)))
-
-    def submit(self, work: Callable, /, *args: Any, **kwargs: Any) -> Future:
-        return self._threads.submit(self._run, work, *args, **kwargs)
-
-    def _run(self, work: Callable, /, *args: Any, **kwargs: Any) -> Any:
-        gpu, process = self._idle.get()
-        try:
-            for _ in range(ATTEMPTS):
-                try:
-                    return process.submit(work, *args, **kwargs).result()
-                except BrokenProcessPool:
-                    process.shutdown()
-                    process = _process(gpu)
-        finally:
-            self._idle.put((gpu, process))
-        raise WorkerLost(
-            f"the worker process died, {ATTEMPTS} times (out of memory?); run again, with fewer compute.workers"
-        )
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        self._threads.shutdown(wait, cancel_futures=cancel_futures)
-        while not self._idle.empty():
-            self._idle.get()[1].shutdown(wait)
-
-
-def _process(gpu: str | None) -> ProcessPoolExecutor:
-    # Spawned, not forked: this process may hold threads of DuckDB or a tokenizer, and their locks.
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(gpu,))
+        # Spawned, not forked: this process may hold threads of DuckDB or a tokenizer, and their locks.
+        self.workers, context = workers, multiprocessing.get_context("spawn")
+        gpu_of_process = context.SimpleQueue()
+        for number in range(workers):
+            gpu_of_process.put(gpus[number % len(gpus)] if len(gpus) > 1 else None)
+        super().__init__(workers, context, initializer=_begin, initargs=(gpu_of_process,))
 
 
 def visible_gpus() -> list[str]:
@@ -114,17 +92,11 @@ def visible_gpus() -> list[str]:
     return [str(number) for number in range(torch.cuda.device_count())]
 
 
-def _begin(gpu: str | None) -> None:
-    """Let a process see its GPU alone, and end with its parent."""
-    if gpu is not None:
+def _begin(gpu_of_process: multiprocessing.SimpleQueue) -> None:
+    """Let a process see its GPU alone, and end with its parent: it would wait for work for ever."""
+    if (gpu := gpu_of_process.get()) is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = gpu
-    end_with_parent()
-
-
-def end_with_parent() -> None:
-    """A worker whose parent was killed would wait for work for ever."""
     parent = multiprocessing.parent_process()
-    assert parent is not None
 
     def watch() -> None:
         wait([parent.sentinel])
@@ -136,83 +108,48 @@ def end_with_parent() -> None:
 class _Home(NamedTuple):
     """What makes a Dask worker work as a process of this one would."""
 
-    folder: str | None  # the project's; None: the worker need not see it
-    probe: Path  # a file there
+    folder: str  # the project's
+    probe: str  # a file there
     code: str
-    main: str | None  # the module that is `__main__` here
     environment: dict[str, str]
 
 
-class _Cluster(Pool):
+class _Cluster(Executor):
     """The workers of a Dask scheduler, which gives the shards of lost ones to others; one cluster, one project."""
 
-    def __init__(self, compute: params.Compute, *, project: bool) -> None:
-        self._address = address = compute.dask
-        self._store, gpu = compute.store, not project and compute.device == "cuda"
-        self._client = _connect(address)
-        (shards.SCRATCH / "tmp").mkdir(parents=True, exist_ok=True)
-        holder = tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=shards.SCRATCH / "tmp")
-        probe = Path(holder, "probe")
-        probe.touch()
-        main = getattr(sys.modules["__main__"], "__spec__", None)
-        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        self._home = _Home(os.getcwd() if project else None, probe, _code(), main and main.name, environment)
+    def __init__(self, address: str, gpu: bool) -> None:
+        self._client, scratch = _connect(address), Path(".longtail/tmp")
         declared = [worker.get("resources", {}) for worker in self._client.scheduler_info(-1)["workers"].values()]
-        needed = {"resources": {"GPU": 1}} if gpu and any("GPU" in names for names in declared) else {}
+        able = sum("GPU" in names for names in declared) if gpu else 0
+        self.workers = able or sum(self._client.nthreads().values())
         # pure: a shard done again would be taken as done
-        self._executor = self._client.get_executor(pure=False, **needed)
-        try:
-            self._greet_workers()
-        except Exception as error:
+        self._executor = self._client.get_executor(pure=False, **({"resources": {"GPU": 1}} if able else {}))
+        scratch.mkdir(parents=True, exist_ok=True)
+        self._holder = tempfile.TemporaryDirectory(prefix=f"{platform.node()}.{os.getpid()}-", dir=scratch)
+        probe = Path(self._holder.name, "probe")
+        probe.touch()
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        self._home = _Home(os.getcwd(), str(probe), _code(), environment)
+        answers = self._client.run(_greet, self._home, on_error="return").values()
+        # a connection's end is an OSError; the scheduler soon knows which worker is gone
+        if errors := [one for one in answers if isinstance(one, Exception) and not isinstance(one, OSError)]:
             self.shutdown(cancel_futures=True)
-            if isinstance(error, LongtailError):
-                raise
+            if isinstance(errors[0], LongtailError):
+                raise errors[0]
             raise LongtailError(
-                f"compute.dask: the workers of {address} can't run Longtail ({_line(error)}); install it where they are"
-            ) from None
-        able = [names for names in declared if "GPU" in names]
-        self.workers = len(able) if needed else sum(self._client.nthreads().values())
-
-    def _greet_workers(self) -> None:
-        """`_greet` all workers, again if one of them was lost meanwhile."""
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                self._client.run(_greet, self._home)
-                return
-            except OSError:  # a connection's end; the scheduler soon knows which worker is gone
-                if attempt == ATTEMPTS:
-                    raise
-                time.sleep(1)
-
-    def bring(self, folder: Path, key: str, to: Sequence[str] | None = None) -> None:
-        sending.send(self._client, folder, key, to, self._store)
-
-    def submit(self, work: Callable, /, *args: Any, **kwargs: Any) -> Future:
-        call = pickle.dumps((work, args, kwargs))
-        future: Future = Future()
-        self._executor.submit(_at_home, self._home, call).add_done_callback(partial(self._pass_on, future))
-        return future
-
-    def _pass_on(self, future: Future, of_dask: Future) -> None:
-        from distributed import KilledWorker
-
-        if of_dask.cancelled():
-            error = LongtailError(f"compute.dask: lost the scheduler at {self._address}; run again to go on")
-        elif isinstance(error := of_dask.exception(), KilledWorker):
-            error = WorkerLost(
-                f"the Dask worker that had it died, {error.allowed_failures + 1} times, last the one at "
-                f"{error.last_worker.address} (out of memory, of this shard or of another that it had?); "
-                "give workers more memory, or see their logs"
+                f"compute.dask: the workers of {address} can't run Longtail ({_line(errors[0])}); "
+                "install it where they are"
             )
-        if error:
-            future.set_exception(error)
-        else:
-            future.set_result(of_dask.result())
+
+    def submit(self, work: Callable, /, *args: Any) -> Future:
+        import cloudpickle  # sends by value what a stage's module, run as `__main__`, defines
+
+        return self._executor.submit(_at_home, self._home, cloudpickle.dumps((work, args)))
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._executor.shutdown(wait and not cancel_futures)
         self._client.close()
-        shutil.rmtree(self._home.probe.parent, ignore_errors=True)
+        self._holder.cleanup()
 
 
 def _connect(address: str):
@@ -251,32 +188,25 @@ def about(address: str) -> str:
 
 def _greet(home: _Home) -> None:
     """Check a worker before any shard, and remove what workers that were lost left on its machine."""
+    from pipelines import shards
+
     _enter(home)
-    if home.folder:
-        shards.sweep()
+    shards.sweep()
 
 
 def _at_home(home: _Home, call: bytes) -> Any:
     _enter(home)
-
-    class Unpickler(pickle.Unpickler):
-        """Finds what a stage's module, run as `__main__`, sends of itself."""
-
-        def find_class(self, module: str, name: str) -> Any:
-            return super().find_class((home.main or module) if module == "__main__" else module, name)
-
-    work, args, kwargs = Unpickler(io.BytesIO(call)).load()
-    return work(*args, **kwargs)
+    work, args = pickle.loads(call)
+    return work(*args)
 
 
 def _enter(home: _Home) -> None:
     """Be in the project's folder, with its environment; each time, as a worker can come late or serve others too."""
     try:
-        if home.folder:
-            os.chdir(home.folder)
-            home.probe.stat()
+        os.chdir(home.folder)
+        Path(home.probe).stat()
     except OSError:
-        raise NotShared(
+        raise LongtailError(
             f"{home.folder}: not the same folder on {platform.node()}, where a Dask worker runs, expected a file "
             "system that all machines share; put the project on one, under the same path everywhere"
         ) from None

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 from threadpoolctl import threadpool_limits
 
-from pipelines import bounds, disks, neutral, outputs, params_file, shards, tracking
+from pipelines import disks, neutral, outputs, params_file, shards, tracking
 from pipelines.errors import LongtailError, Unreachable
 
 Metrics = Mapping[str, float | list[float]]
@@ -53,8 +53,6 @@ def run(
     try:
         chosen = params_file.load(*sections)
         used = vars(chosen)
-        if hasattr(chosen, "ingest"):
-            bounds.hold(chosen.ingest)
         threads = chosen.compute.threads if hasattr(chosen, "compute") else 1
         os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch or FAISS are imported: threads decide bytes
         threadpool_limits(threads, "blas")  # NumPy's, which may be there already

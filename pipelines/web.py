@@ -175,7 +175,7 @@ class Client:
         streamed, begun = request.pop("stream", False), time.monotonic()
         answer = self.session.request(method, url, timeout=self._timeout, stream=True, **request)
         if not (streamed and answer.ok):
-            answer.raw = io.BytesIO(b"".join(self.parts(answer, bounds.whole(), True, begun)))
+            answer.raw = io.BytesIO(b"".join(self.parts(answer, bounds.WHOLE, True, begun)))
         return answer
 
     def parts(self, answer: requests.Response, most: float, decode: bool, begun: float | None) -> Iterator[bytes]:

@@ -219,7 +219,7 @@ def laboratory(folder: Path) -> Iterator[Laboratory]:
         patch.setattr(web, "time", SimpleNamespace(monotonic=lab.clock, time=lambda: 1e9))
         patch.setattr(web.Client, "pause", pause)
         patch.setattr(web, "HTTPAdapter", Unencrypted)
-        patch.setenv("LONGTAIL_RECORD_MB", "0.25")
+        patch.setattr("pipelines.bounds.WHOLE", 2**20)
         for module in (web, download, http_client):
             patch.setattr(module, "ATTEMPTS", ATTEMPTS)
         patch.setattr(wikimedia, "AT_ONCE", 1)

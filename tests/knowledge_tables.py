@@ -23,7 +23,7 @@ def chosen(*, threads: int = 1, workers: int = 1, max_share: float = 0.05, memor
         "seed": 0,
         "language": "en",
         "contact": None,
-        "ingest": params.Ingest(max_reject_share=max_share, memory_gb=memory_gb, record_mb=64.0),
+        "ingest": params.Ingest(max_reject_share=max_share, memory_gb=memory_gb),
         "compute": params.Compute(threads=threads, workers=workers, executor="local", dask=None, device="cpu"),
     }
     return SimpleNamespace(**of_all | sections)

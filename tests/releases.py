@@ -17,7 +17,7 @@ from pipelines.questions.published import SCHEMA
 from pipelines.relations import RELATIONS
 from pipelines.release.dataset import write_release
 
-INGEST = params.Ingest(max_reject_share=0.05, memory_gb=1.0, record_mb=64.0)
+INGEST = params.Ingest(max_reject_share=0.05, memory_gb=1.0)
 WIKIDATA = "http://www.wikidata.org/entity/Q"
 PEOPLE = {1: "Ada", 2: "Bob", 3: "Cleo", 4: 'Dora "D" O\'Hara'}
 JOBS = {20: ["poet", "bard"], 21: ["king"], 22: ["façade|cleaner, first class"]}

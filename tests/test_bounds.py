@@ -1,4 +1,4 @@
-"""Bounds on records, bodies and rejects are params that hold for a process and its workers, in every reader."""
+"""Bounds on records, bodies and rejects hold in every reader."""
 
 import tracemalloc
 from collections import deque
@@ -7,70 +7,43 @@ from pathlib import Path
 
 import pytest
 
-from pipelines import bounds, params, pool, stage
+from pipelines import bounds
 from pipelines.errors import LongtailError
 from pipelines.sources import csv_rows, question_files, wikidata, wikipedia
 from pipelines.sources import rejects as rejects_module
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import read_whole
 
-INGEST = params.Ingest(max_reject_share=0.5, memory_gb=1.0, record_mb=0.5)
-
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in bounds.ENVIRONMENT:
-        monkeypatch.setenv(name, "1")  # put back as it was, whatever a test sets
-        monkeypatch.delenv(name)
+    for module, name, value in ((bounds, "RECORD", 1 << 19), (bounds, "WHOLE", 1 << 21), (rejects_module, "KEPT", 7)):
+        monkeypatch.setattr(module, name, value)
 
 
-def held(_: object = None) -> tuple[int, int]:
-    return bounds.record(), bounds.whole()
-
-
-def test_a_stage_and_its_workers_have_its_params_and_without_a_stage_they_are_those_of_every_profile(root):
-    assert held() == (64 << 20, 256 << 20)
-    assert "record_mb: 64.0\n" in (root / "conf/config.yaml").read_text()
-    text = (root / "params.yaml").read_text()
-    Path("params.yaml").write_text(text.replace("record_mb: 64.0", "record_mb: 0.5"))
-    compute = params.Compute(threads=1, workers=2, executor="local", dask=None, device="cpu")
-
-    def work(_):
-        with pool.processes(compute) as executor:
-            assert [held(), executor.submit(held).result()] == [(1 << 19, 1 << 21)] * 2
-        return {}
-
-    stage.run("x", ("ingest",), work, out="x")
-    assert set(bounds.ENVIRONMENT) < set(pool.ENVIRONMENT)  # for a Dask cluster's
-
-
-def test_bad_rows_are_kept_up_to_the_bound_and_what_is_read_as_a_whole_is_refused_beyond_it(monkeypatch):
-    bounds.hold(INGEST)
-    monkeypatch.setattr(rejects_module, "KEPT", 7)
+def test_bad_rows_are_kept_up_to_the_bound_and_what_is_read_as_a_whole_is_refused_beyond_it():
     rejects = Rejects(1.0)
     for row in range(20):
         rejects.add("f", row, "bad")
     assert (len(rejects.rows), rejects.metrics()["rejected"]) == (7, 20)
-    assert bounds.whole() == 2 << 20, "without a bound, reading takes very long"
     Path("list.json").write_bytes(b"[\n" + b'{"question": "?"},\n' * 200_000 + b"{}]")
-    message = r"^list\.json: more than 2 MB \(4 \* ingest\.record_mb\) in one piece, expected a short list"
+    message = r"^list\.json: more than 2 MB in one piece, expected a short list"
     with pytest.raises(LongtailError, match=message):
         list(question_files.read_records(Path("list.json"), ["question"], Rejects(1.0)))
-    Path("short.json").write_bytes(b"x" * bounds.whole())
-    assert len(read_whole(Path("short.json"), "")) == bounds.whole()
+    Path("short.json").write_bytes(b"x" * bounds.WHOLE)
+    assert len(read_whole(Path("short.json"), "")) == bounds.WHOLE
     Path("d.xml").write_bytes(b'<mediawiki version="' + b"x" * 20_000_000 + b'"></mediawiki>')
     with pytest.raises(LongtailError, match=r"d\.xml: corrupt .*a tag longer than 2 MB"):
         list(wikipedia.read_pages("d.xml", Rejects(1.0)))
     with Path("d.json").open("wb") as file:
         file.write(b'[\n{"type":"item","id":"Q1","labels":{"en":{"value":"')
         file.truncate(wikidata.BLOCK + 10_000_000)
-    with pytest.raises(LongtailError, match=r"d\.json: a line longer than 0\.5 MB \(ingest\.record_mb\)"):
+    with pytest.raises(LongtailError, match=r"d\.json: a line longer than 0\.5 MB"):
         deque(chain.from_iterable(wikidata.read_blocks(Path("d.json"))), maxlen=0)
 
 
 def test_lines_are_not_gathered_for_one_row_of_a_table_beyond_it():
-    bounds.hold(INGEST)
     line = "x" * 100_000
     Path("t.csv").write_text("\n".join(['a,"b', *[line] * 99, 'c"', "1,2"]))
     tracemalloc.start()

@@ -19,6 +19,7 @@ import tiny_models
 import torch
 
 from pipelines import checkpoint, params
+from pipelines.errors import LongtailError
 
 TEXTS = [f"The town number {i} lies by the {('sea', 'lake', 'river')[i % 3]}." for i in range(60)]
 LM = tiny_models.trained_lm(layers=2, heads=2, steps=8)
@@ -92,7 +93,7 @@ def test_killed_again_and_again_it_ends_with_the_same_bytes(inputs, root, monkey
     capsys.readouterr()
     for stage in STAGES:
         (saved,) = checkpoint.folder(stage).glob("*/*")
-        assert {path.name for path in saved.iterdir()} == {"state.safetensors", "progress.json", "sums.json"}
+        assert {path.name for path in saved.iterdir()} == {"state.safetensors", "progress.json"}
         with monkeypatch.context() as patch:
             patch.setattr(checkpoint, "forget", lambda stage: None)
             assert train(stage, 1) == whole[stage, 1]
@@ -118,6 +119,12 @@ def test_a_checkpoint_of_other_params_inputs_or_code_is_none(workplace):
     assert opened().load(WEIGHTS, ADAM) == {"step": 3}
     assert torch.equal(torch.rand(3), drawn)
     assert opened(0.2).load(WEIGHTS, ADAM) == opened(array=data[::-1]).load(WEIGHTS, ADAM) == {}
+    (state,) = checkpoint.folder("training").glob("*/*/state.safetensors")
+    state.write_bytes(state.read_bytes()[:-8])
+    with pytest.raises(
+        LongtailError, match=r"saved-00000000: damaged \([^\n]*\); remove \S+, to train from the start$"
+    ):
+        opened().load(WEIGHTS, ADAM)
     code.write_text("a = 2\n")
     assert opened().load(WEIGHTS, ADAM) == {}
 

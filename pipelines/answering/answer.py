@@ -116,10 +116,10 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     parts = [slice(start, min(start + size, len(asked))) for start in range(0, len(asked), size)]
     sizes = [part.stop - part.start for part in parts]
     work = partial(_answered, setup.answer.new_tokens, setup.replug, setup.language, setup.source is not None)
-    steps = workers.Steps(read, work, write, Sent.length, in_memory=True)
+    steps = workers.Steps(read, work, write, Sent.length)
     files = workers.map_texts(setup.lm, name, setup.key, parts, steps, sizes=sizes, unit="question")
     table, batches = passages.read_shards(files, SCHEMA)
-    table = table.sort_by("question_id").replace_schema_metadata(workers.metadata(name, setup.key) or None)
+    table = table.sort_by("question_id").replace_schema_metadata()
     return table, latency.Taken(batches, lookup.batches)
 
 

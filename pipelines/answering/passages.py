@@ -181,9 +181,7 @@ class Lookup:
         parts = [self._questions[start : start + source.at_once] for start in range(0, n, source.at_once)]
         sizes, unit = [len(part) for part in parts], "question or demonstration"
         if source.lm:
-            steps = workers.Steps(
-                read, partial(write_passages, source.max_tokens, source.language), write, length, in_memory=True
-            )
+            steps = workers.Steps(read, partial(write_passages, source.max_tokens, source.language), write, length)
             files = workers.map_texts(source.lm, name, key, parts, steps, sizes=sizes, unit=unit)
         else:
             files = shards.map_shards(name, key, work, parts, sizes=sizes, unit=unit)

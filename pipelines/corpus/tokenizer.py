@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines import params, shards, stage, sums
+from pipelines import params, shards, stage
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.errors import LongtailError
 from pipelines.sources import wikipedia
@@ -32,7 +32,7 @@ SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 
 
 def main() -> None:
-    stage.run("tokenizer", ("ingest", "tokenizer"), work, out=str(OUT))
+    stage.run("tokenizer", ("tokenizer",), work, out=str(OUT))
 
 
 def work(chosen) -> dict[str, float]:
@@ -42,7 +42,6 @@ def work(chosen) -> dict[str, float]:
     else:
         with shards.atomic(OUT) as folder:
             train(raw_texts(RAW, settings), settings.vocab_size, folder)
-            sums.write(folder)
     return {"vocabulary": float(open_tokenizer(OUT).get_vocab_size())}
 
 
@@ -115,7 +114,6 @@ def copy_pretrained(section: str, path: str | None, revision: str | None, out: P
         raise LongtailError(f"{path}: {type(tokenizer).__name__} is no fast tokenizer, and token offsets need one")
     with shards.atomic(out) as folder:
         tokenizer.save_pretrained(folder)
-        sums.write(folder)
 
 
 def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
@@ -125,7 +123,6 @@ def open_tokenizer(folder: Path) -> tokenizers.Tokenizer:
     file = Path(folder) / "tokenizer.json"
     if not file.is_file():
         raise LongtailError(f"{file}: no such file, expected a fast tokenizer; run the tokenizer stage")
-    sums.check(file.parent, file.name)
     try:
         tokenizer = tokenizers.Tokenizer.from_str(file.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises bare Exception

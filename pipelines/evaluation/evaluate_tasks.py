@@ -91,7 +91,7 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
     parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     sizes = [part.stop - part.start for part in parts]
     work = partial(predict, task.options, setup.new_tokens, setup.replug)
-    steps = workers.Steps(read, work, write, TaskPrompts.length, in_memory=True)
+    steps = workers.Steps(read, work, write, TaskPrompts.length)
     files = workers.map_texts(setup.lm, name, setup.key, parts, steps, sizes=sizes, unit="question")
     return pa.concat_tables([SCHEMA.empty_table(), *(parquet.read(file, schema=SCHEMA) for file in files)])
 

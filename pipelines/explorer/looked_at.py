@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from pipelines import database, params_file, parquet
+from pipelines import database, params_file
 from pipelines.adaptive import rule
 from pipelines.answering import answer_files, passages
 from pipelines.errors import LongtailError
@@ -93,17 +93,11 @@ def _run(data: Path, params: Path, state: int) -> Run:
 def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> list[dict]:
     """The rows of a Parquet file whose `column` has one of these values, with some columns or all.
 
-    Only the row groups that may hold them are read, so a file of any size will do if its rows are ordered by that
+    DuckDB reads only the row groups that may hold them, so a file of any size will do if its rows are ordered by that
     column. Raises LongtailError if the file is missing or damaged.
     """
-    about, groups = parquet.metadata(file), []
-    for group in range(about.num_row_groups):
-        chunks = map(about.row_group(group).column, range(about.num_columns))
-        bounds = next(chunk.statistics for chunk in chunks if chunk.path_in_schema == column)
-        if bounds is None or not bounds.has_min_max or any(bounds.min <= value <= bounds.max for value in values):
-            groups.append(group)
-    with duckdb.connect() as db:
-        database.view(db, "rows", file, columns=[*dict.fromkeys((column, *columns))] if columns else (), groups=groups)
+    with database.reading(file), duckdb.connect() as db:
+        database.view(db, "rows", file, columns=[*dict.fromkeys((column, *columns))] if columns else ())
         result = db.sql(
             f"SELECT * FROM rows WHERE {column} IN (SELECT unnest($values::VARCHAR[])) ORDER BY {column}",
             params={"values": list(values)},

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
-from pipelines import params, parquet, shards, stage, sums, threads
+from pipelines import params, parquet, shards, stage, threads
 from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
 
@@ -65,7 +65,6 @@ def train_on_text(
     documents = read_c4(text) if text.name == "c4" else read_corpora(text, corpora)
     with shards.atomic(out) as folder:
         metrics = train_lm.train(documents, tokenizer, folder, seed, lm.training, f"base_lm@{out.name}")
-        sums.write(folder)
     checkpoint.forget(f"base_lm@{out.name}")
     return metrics
 
@@ -80,7 +79,6 @@ def name_served(lm: params.LM, out: Path) -> stage.Metrics:
         else:
             folder.mkdir()
         shards.write_json(folder / "served.json", {"url": lm.http.url, "model": lm.path})
-        sums.write(folder)
     return {}
 
 

@@ -18,7 +18,7 @@ from pipelines.lm import prefixes
 from pipelines.lm.decode import Batch, Decoder
 from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.language_model import Generation, Prompt, Scores
-from pipelines.lm.model_files import CACHE_BYTES, max_tokens
+from pipelines.lm.model_files import CACHE_BYTES, UNREADABLE, max_tokens
 from pipelines.lm.ragged import joined, spans
 from pipelines.lm.shortcuts import ShortcutCheck
 from pipelines.lm.token_prompts import PromptTokenizer
@@ -42,7 +42,7 @@ class LocalModel:
         torch_threads.use(threads)
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        except (OSError, ValueError) as error:
+        except UNREADABLE as error:
             raise LongtailError(f"{folder}: no tokenizer: {' '.join(str(error).split())}") from None
         trials = Trials(folder, dtype, device)
         self.model = load(folder, self.tokenizer, dtype, device, trials)

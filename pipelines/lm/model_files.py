@@ -9,10 +9,13 @@ import pickle
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from pipelines import shards, sums
+from safetensors import SafetensorError
+
+from pipelines import shards
 from pipelines.errors import LongtailError
 
 os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "true")  # else transformers has the Hub convert older weights
+UNREADABLE = (OSError, ValueError, KeyError, SafetensorError)  # what transformers raises for a folder that is not whole
 NO_LIMIT = 1 << 30  # tokenizers without a limit report this number, or a larger one
 WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiBi): what BLOOM was trained on
 CACHE_BYTES = 1 << 29  # keys and values of texts that are continued at once, or those of `batch_tokens` tokens if more
@@ -31,14 +34,13 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
     check_pinned(f"{section}.path", path, revision)
     try:
         tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
-    except (OSError, ValueError, KeyError) as error:
+    except UNREADABLE as error:
         raise LongtailError(f"{path}: no model could be loaded: {' '.join(str(error).split())[:300]}") from None
     model, loading_info = load_pretrained(kind, path, revision)
     check_complete(path, model, loading_info)
     with shards.atomic(out) as folder:
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-        sums.write(folder)
     return {"parameters": float(model.num_parameters())}
 
 
@@ -56,7 +58,7 @@ def load_pretrained(kind, path: str | Path, revision: str | None, **options) -> 
             f"{path}: its weights are a pickle that asks for more than tensors; none of its code was run; "
             "expected weights in safetensors, or a pickle of tensors alone"
         ) from None
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except (*UNREADABLE, RuntimeError) as error:
         raise LongtailError(f"{path}: no model could be loaded: {' '.join(str(error).split())[:300]}") from None
 
 

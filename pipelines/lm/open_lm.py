@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pipelines import params, shards, sums, workers
+from pipelines import params, shards, workers
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel
 from pipelines.lm.model_files import CACHE_BYTES, count_parameters, max_tokens_in
@@ -96,7 +96,6 @@ class LMWorkers(workers.Workers):
     def __init__(self, folder: Path, lm: params.LM, compute: params.Compute, scoring: bool) -> None:
         if not (Path(folder) / "config.json").is_file():
             raise LongtailError(f"{folder}: no config.json, expected a causal language model in Hugging Face's layout")
-        sums.check(folder)
         parameters = count_parameters(folder) or 0
         width = 4 if compute.device == "cpu" else WIDTHS[lm.dtype]  # on a CPU, each format is compared with fp32 first
         memory = int(ROOM * width * parameters) + TORCH + CACHE_BYTES

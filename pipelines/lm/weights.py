@@ -24,9 +24,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
-from pipelines import shards, sums
+from pipelines import shards
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import check_complete, count_parameters
+from pipelines.lm.model_files import UNREADABLE, check_complete, count_parameters
 
 KEPT = shards.SCRATCH / "trials"
 LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "bitsandbytes")
@@ -53,7 +53,7 @@ class Trials:
         libraries = [_version(name) for name in LIBRARIES]
         code = sorted(Path(__file__).parent.glob("*.py"))
         self._file = KEPT / (
-            f"{shards.key_of(sums.of(folder), dtype, device, gpus, machine, chosen, libraries, *code)}.json"
+            f"{shards.key_of(Path(folder), dtype, device, gpus, machine, chosen, libraries, *code)}.json"
         )
         self.known = self._kept = _read_trials(self._file)
 
@@ -91,7 +91,6 @@ def load(folder: Path, tokenizer, dtype: str, device: str, trials: Trials) -> Pr
     on a fixed text if fp32 fits into memory; the result is printed. Raises LongtailError where they differ by more than
     TOLERANCE.
     """
-    sums.check(folder)
     expected = None
     if dtype != "fp32" and DIFFERENCE not in trials.known:
         fp32_bytes = 4 * (count_parameters(folder) or 0)
@@ -133,7 +132,7 @@ def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
             output_loading_info=True,
             **options,
         )
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise LongtailError(
             f"{folder}: not a causal language model in safetensors: {' '.join(str(error).split())}"
         ) from None

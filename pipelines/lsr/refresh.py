@@ -24,7 +24,6 @@ from pipelines.retrieval.embeddings import embed_corpus
 from pipelines.retrieval.embeddings import forget as forget_shards
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.faiss_build import HELD_OUT, build_and_tune
-from pipelines.retrieval.retriever import fingerprint
 from pipelines.scoring import logprobs, score_cache
 
 SHOWN = 10  # documents of a validation query
@@ -163,7 +162,7 @@ def key_of_scores(params: SimpleNamespace) -> str:
     key = score_cache.key_of_lm(*supervising_lm(params), params.compute)
     if params.lsr.keep_scores:
         return key
-    untuned = fingerprint(methods.encoder("dense", params.retrieves))
+    untuned = methods.encoder("dense", params.retrieves)
     settings = params.lsr, params.retrieves, params.retriever, params.index
     return shards.key_of(key, params.seed, *settings, untuned)
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from pipelines import methods, shards, stage, sums
+from pipelines import methods, shards, stage
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
@@ -61,7 +61,6 @@ def train(params: SimpleNamespace) -> stage.Metrics:
     kept = _kept(progress.validation, params.lsr)
     with shards.atomic(methods.encoder("lsr", params.retrieves)) as out:
         shutil.copytree(files.model(kept), out)
-        sums.write(out)
     figures = _figures(progress, kept) | {f"queries_{corpus.name}": corpus.train for corpus in corpora}
     rows = {"curve": _thinned(progress.curve), "validation": progress.validation}
     shards.write_json(METRICS / f"lsr_{params.retrieves}.json", figures | rows)

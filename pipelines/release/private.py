@@ -10,7 +10,7 @@ from typing import Any
 from pipelines.errors import LongtailError
 
 TEXTS = {".json", ".md", ".tsv", ".html", ".cff", ".yaml", ".py"}
-LEFT_OUT = ("contact", "compute.dask", "compute.store")  # params that say who computes where
+LEFT_OUT = ("contact", "compute.dask")  # params that say who computes where
 SHAPES = {  # patterns by which a secret is known
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
     "an address with a password": r"\w+://[^\s/:@\"']+:[^\s/:@\"']+@",

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import methods, params, parquet, shards, stage, sums
+from pipelines import methods, params, parquet, shards, stage
 from pipelines import threads as torch_threads
 from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
@@ -37,7 +37,6 @@ def train_on_corpora(
     with shards.atomic(out) as folder:
         metrics = contrastive_training.train(texts, tokenizer, folder, seed, retriever, stage_name)
         write_sentence_transformers_files(folder, retriever, retriever.training.hidden_size, retriever.max_tokens)
-        sums.write(folder)
     checkpoint.forget(stage_name)
     return metrics
 
@@ -60,7 +59,6 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
     encoder = Encoder(towers[0], towers[-1], retriever)
     with shards.atomic(out) as folder:
         encoder.save(folder)
-        sums.write(folder)
     return {"parameters": float(sum(weight.numel() for weight in encoder.parameters()))}
 
 

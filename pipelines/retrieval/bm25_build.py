@@ -16,11 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import disks, params, pool, shards, sums
+from pipelines import disks, params, pool, shards
 from pipelines.language import ENGLISH, Language
 from pipelines.retrieval import documents
 from pipelines.retrieval.bm25 import DOCUMENT, VOCABULARY, Analyser, arrow_strings
-from pipelines.retrieval.retriever import describe, fingerprint
+from pipelines.retrieval.retriever import describe
 
 SEGMENT = 1 << 16  # documents counted together: a position within a segment fits in 16 bits
 POSTINGS = 1 << 23  # merged together; at most twice as many, unless a single term has more
@@ -42,7 +42,7 @@ def build(
     """
     k1, b = settings.bm25_k1, settings.bm25_b
     count, analyser = documents.count(docs), Analyser(language).name
-    key = shards.key_of(fingerprint(docs), analyser, language.terms, DOCUMENT, SEGMENT, POSTINGS, k1, b)
+    key = shards.key_of(docs, analyser, language.terms, DOCUMENT, SEGMENT, POSTINGS, k1, b)
     starts = range(0, count, SEGMENT)
     with pool.processes(compute, min(len(starts), int(settings.memory_gb / WORKER))) as executor:
         segments = shards.map_shards(f"{name}.counts", key, partial(_count, docs, language), starts, executor)
@@ -64,7 +64,6 @@ def build(
         facts |= {"terms": len(frequencies), "postings": int(frequencies.sum())}
         facts |= {"kind": "bm25", "analyser": analyser, "document": DOCUMENT}
         shards.write_json(folder / "meta.json", describe(docs, None, **facts))
-        sums.write(folder)
     for part in ("counts", "scores"):
         shards.forget(f"{name}.{part}", key)
     return {"documents": float(count), "terms": float(facts["terms"]), "postings": float(facts["postings"])}

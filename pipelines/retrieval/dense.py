@@ -11,9 +11,10 @@ import faiss
 import numpy as np
 
 from pipelines import params
+from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.retrieval.retriever import check, fingerprint
+from pipelines.retrieval.retriever import check
 
 if TYPE_CHECKING:
     from pipelines.retrieval.encoder import Encoder
@@ -30,7 +31,7 @@ class Index:
     """A corpus's embeddings, and a FAISS index that proposes candidates; without one, all documents are candidates.
 
     A candidate's score comes from its embedding, so it is the same for every kind of index. `probe` is the number of
-    lists searched (for a graph, of documents kept in sight); `refine` candidates are scored for each document wanted.
+    lists searched; `refine` candidates are scored for each document wanted.
     """
 
     def __init__(self, folder: Path, probe: int = 1, refine: int = 1, threads: int = 1, flat: bool = False) -> None:
@@ -38,7 +39,7 @@ class Index:
         self.folder, self.probe, self.refine, self.threads = folder, probe, refine, threads
         files = [folder / name for name in FILES]
         lists, sq8, scale = (not flat and file.exists() and file for file in files)
-        self.lists = faiss.read_index(str(lists), faiss.IO_FLAG_MMAP_IFC) if lists else None
+        self.lists = _read_lists(files[0]) if lists else None
         self.embeddings = Embeddings(folder / "embeddings", scattered=self.lists is not None)
         self.count, self.dim = self.embeddings.count, self.embeddings.dim
         self._sq8 = Embeddings(sq8, scattered=True) if sq8 else None
@@ -85,7 +86,7 @@ class Index:
 
     def candidates(self, queries: np.ndarray, k: int, reach: int, probe: int) -> np.ndarray:
         """Positions (n, `reach` or more) int64 of documents that may be the best, the likeliest first; -1 for none."""
-        if self.lists is None or reach == self.count:  # a graph may have islands, and lists would save no time
+        if self.lists is None or reach == self.count:  # lists would save no time
             heap = faiss.ResultHeap(len(queries), reach, keep_max=True)
             for start in range(0, self.count, BLOCK):
                 block = self.embeddings.rows(start, start + BLOCK)
@@ -93,8 +94,6 @@ class Index:
                 heap.add_result(scores, np.where(rows < 0, rows, rows + start))
             heap.finalize()
             return heap.I
-        if isinstance(self.lists, faiss.IndexHNSW):
-            return self.lists.search(queries, reach, params=faiss.SearchParametersHNSW(efSearch=max(probe, reach)))[1]
         wanted = min(self.count, max(self.refine * max(k, 10), reach))
         lists = faiss.SearchParametersIVF(nprobe=min(probe, self.lists.nlist))
         return self.lists.search(queries, wanted, params=lists)[1]
@@ -123,16 +122,18 @@ class Index:
         return np.einsum("qd,qcd->qc", queries * self._step, vectors)
 
 
+def _read_lists(file: Path) -> faiss.Index:
+    try:
+        return faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC)
+    except RuntimeError as error:
+        said = " ".join(str(error).split())[-200:]
+        raise LongtailError(f"{file}: damaged ({said}), expected FAISS's index; run the stage `index` again") from None
+
+
 def _sort(candidates: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Each row's candidates and scores, best first, ties by position."""
     order = np.lexsort((candidates, -scores), axis=1)
     return np.take_along_axis(candidates, order, 1), np.take_along_axis(scores, order, 1)
-
-
-def facts_of_parts(folder: Path, encoder: Encoder) -> dict:
-    """Facts for meta.json that tie the files in `folder` and the encoder together, checked when the index is opened."""
-    parts = {name: fingerprint(folder / name) for name in ("embeddings", *FILES) if (folder / name).exists()}
-    return {"dim": encoder.dim, "parts": parts}
 
 
 class Dense:
@@ -144,7 +145,7 @@ class Dense:
     @classmethod
     def load(cls, folder: Path, docs: Path, model: Path, encoder: Encoder, compute: params.Compute) -> Dense:
         """Raises LongtailError if the index is missing, or its files, documents and encoder don't go together."""
-        meta = check(folder, docs=docs, encoder=model, **encoder.facts, **facts_of_parts(folder, encoder))
+        meta = check(folder, docs=docs, encoder=model, **encoder.facts, dim=encoder.dim)
         return cls(Index(folder, meta["probe"], meta["refine"], compute.threads), encoder, docs)
 
     def search(

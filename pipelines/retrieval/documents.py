@@ -88,11 +88,9 @@ def read(docs: Path, positions: np.ndarray) -> Documents:
     real = distinct[distinct >= 0]
     # neither pa.array nor to_numpy: they would import pandas, which takes longer than to read some documents
     asked = pa.table({"position": pa.Array.from_buffers(pa.int64(), len(real), [None, pa.py_buffer(real)])})
-    ends = _row_groups(docs)[1]
-    groups = np.unique(np.searchsorted(ends, real[real < sum(ends[-1:])], "right"))
-    with duckdb.connect() as connection:
+    with database.reading(docs), duckdb.connect() as connection:
         connection.register("asked", asked)
-        database.view(connection, "docs", docs, columns=["id", "title", "text"], groups=groups.tolist(), numbered=True)
+        database.view(connection, "docs", docs, columns=["id", "title", "text"], numbered=True)
         rows = connection.sql(
             """SELECT id, coalesce(title, '') AS title, text FROM docs
                JOIN asked ON docs.file_row_number = asked.position ORDER BY asked.position"""
@@ -119,7 +117,7 @@ def ranges_of_sources(docs: Path, source_documents: Sequence[str | None]) -> np.
     if not any(names):
         return ranges[rows]
     asked = pa.table({"source_document": pa.array(filter(None, names), pa.string())})
-    with duckdb.connect() as connection:
+    with database.reading(docs), duckdb.connect() as connection:
         connection.register("asked", asked)
         database.view(connection, "docs", docs, columns=["source_document"], numbered=True)
         found = connection.sql(

@@ -22,7 +22,7 @@ from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.pool import visible_gpus
 from pipelines.retrieval import documents
-from pipelines.workers import Model, Steps, Workers, map_texts, metadata
+from pipelines.workers import Model, Steps, Workers, map_texts
 
 if TYPE_CHECKING:
     from pipelines.retrieval.encoder import Encoder
@@ -49,7 +49,6 @@ class Embeddings:
             )
         self._open = cache(lambda number: _mapped(self._files[number], scattered))
         self._shard_size, self.dim = self._open(0).shape
-        self.computed_on: dict[str, str] = {}  # as workers.metadata says, once they are made
         self.count = (len(self._files) - 1) * self._shard_size + len(self._open(len(self._files) - 1))
 
     def rows(self, start: int, stop: int) -> np.ndarray:
@@ -76,8 +75,8 @@ class Embeddings:
 def embed_corpus(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> Embeddings:
     """Embed `docs` (docs.parquet), titles and texts, with the encoder in `model` into the folder `out`.
 
-    `params.compute`'s processes, one a core, or GPUs do the work; a cluster's workers need not see the files. Shards
-    are kept under `name` until `forget(name)`, so that a killed run continues. LongtailError for an empty corpus.
+    `params.compute`'s processes, one a core, GPUs or a cluster do the work. Shards are kept under `name` until
+    `forget(name)`, so that a killed run continues. LongtailError for an empty corpus.
     """
     import torch
 
@@ -109,9 +108,7 @@ def embed_corpus(docs: Path, model: Path, out: Path, params: SimpleNamespace, na
         folder.mkdir()
         for number, file in enumerate(files):
             link(file, folder / f"{number:06d}.npy")
-    made = Embeddings(out)
-    made.computed_on = metadata(name, key)
-    return made
+    return Embeddings(out)
 
 
 def forget(name: str) -> None:
@@ -169,9 +166,12 @@ def _mapped(file: Path, scattered: bool) -> np.ndarray:
             ctypes.c_void_p(buffer.address - page), ctypes.c_size_t(buffer.size + page), mmap.MADV_RANDOM
         )
     header = io.BytesIO(buffer[:1024].to_pybytes())
-    np.lib.format.read_magic(header)
-    shape, _, dtype = np.lib.format.read_array_header_1_0(header)
-    return np.frombuffer(buffer, dtype, offset=header.tell()).reshape(shape)
+    try:
+        np.lib.format.read_magic(header)
+        shape, _, dtype = np.lib.format.read_array_header_1_0(header)
+        return np.frombuffer(buffer, dtype, offset=header.tell()).reshape(shape)
+    except ValueError as error:
+        raise LongtailError(f"{file}: damaged ({error}), expected embeddings; run the stage `index` again") from None
 
 
 def link(file: Path, target: Path) -> None:

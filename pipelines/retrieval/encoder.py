@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from pipelines import draws, params, progress, sums, threads
+from pipelines import draws, params, progress, threads
 from pipelines.errors import LongtailError
 from pipelines.lm.ragged import padded
 from pipelines.retrieval.tower import Tower
@@ -71,7 +71,7 @@ class Encoder:
         are fp32. Raises LongtailError if the folder holds no encoder.
         """
         threads.use(compute.threads)
-        sums.check(folder := Path(folder))
+        folder = Path(folder)
         options = {"max_tokens": retriever.max_tokens, "device": compute.device}
         documents = Tower(folder, **options)
         queries = Tower(folder / QUERIES, **options) if (folder / QUERIES).is_dir() else documents

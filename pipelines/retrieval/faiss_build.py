@@ -1,4 +1,4 @@
-"""Building a FAISS index over a corpus's embeddings (REPLUG §3.1): inverted lists, or a graph of neighbours (HNSW).
+"""Building a FAISS index over a corpus's embeddings (REPLUG §3.1): inverted lists of 4-bit codes.
 
 A search examines as little of the index as reaches `index.recall_target`. A killed build continues from its last whole
 shard and ends with the same bytes. So lists are not filled by FAISS, which adds one document after another; they are
@@ -7,29 +7,22 @@ built in shards that processes make at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import faiss
 import numpy as np
-from tqdm import tqdm
 
 from pipelines import draws, params, parquet, shards
-from pipelines.errors import NotShared
 from pipelines.pool import processes
-from pipelines.retrieval import dense, documents, kmeans
+from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import Embeddings, link
-from pipelines.retrieval.index_plan import BITS, BLOCK, NEIGHBOURS, Plan, choose, encoding_processes
-from pipelines.retrieval.retriever import fingerprint
+from pipelines.retrieval.index_plan import BITS, BLOCK, Plan, choose, encoding_processes
 
 SHARD = 131_072  # documents encoded between two points that a killed run can continue from
 GROUP = 256 << 20  # bytes of codes put into their lists at once
-GRAPH_PARTS = 16  # a growing graph is saved this often: eight times its final size is written in all
-LEAST_PART = 8 * BLOCK  # documents between two such saves
 _read_once = lru_cache(maxsize=1)(faiss.read_index)  # by a worker that encodes many shards
 HELD_OUT = 1000  # queries: one half chooses the depth, the other half measures the recall
 WORDS = 16  # of a document, used as a query: a whole one finds itself more easily than a question does
@@ -49,9 +42,7 @@ def build_and_tune(
     settings, compute, embeddings = params.index, params.compute, Embeddings(folder / "embeddings")
     plan = choose(embeddings.count, embeddings.dim, settings)
     print(f"{name}: {plan.reason}", flush=True)
-    if plan.kind == "hnsw":
-        build_graph(plan, folder, params.seed, name)
-    elif plan.kind != "flat":
+    if plan.kind != "flat":
         build_lists(plan, folder, params.seed, compute, encoding_processes(plan, settings), name)
     index = dense.Index(folder, threads=compute.threads)
     recall = tune(index, queries(), plan, settings) if plan.kind != "flat" else 1.0
@@ -64,13 +55,14 @@ def build_and_tune(
 def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, most: int, name: str) -> None:
     """Write faiss.index with inverted lists over folder/embeddings, and with plan.sq8 sq8/ and scale.npy.
 
-    `most` processes do the work, or a cluster whose workers see the project's folder.
+    `most` processes encode the documents, or a cluster's.
     """
-    key = shards.key_of(plan, seed, compute.threads, fingerprint(folder / "embeddings"))
+    key = shards.key_of(plan, seed, compute.threads, folder / "embeddings")
     faiss.omp_set_num_threads(compute.threads)
     ranges = [(start, min(start + SHARD, plan.count)) for start in range(0, plan.count, SHARD)]
-    with _executor(compute, min(most, max(len(ranges), plan.sample // kmeans.PART)), name) as executor:
-        learnt = _learn(folder / "embeddings", plan, seed, executor, name, key)
+    (learnt,) = shards.map_shards(f"{name}.learn", key, partial(_learn, folder / "embeddings"), [(plan, seed)])
+    one_thread = compute.model_copy(update={"threads": 1, "workers": max(compute.workers, compute.threads)})
+    with processes(one_thread, min(most, len(ranges))) as executor:
         encode = partial(_encode, folder / "embeddings", learnt, plan)
         encoded = shards.map_shards(f"{name}.encode", key, encode, ranges, executor)
     faiss.write_index(_assemble(plan, learnt, encoded), str(folder / "faiss.index"))
@@ -79,82 +71,28 @@ def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, mo
         (folder / "sq8").mkdir()
         for number, shard in enumerate(encoded):
             link(shard / "sq8.npy", folder / f"sq8/{number:06d}.npy")
-    for part in ("sample", "learn", "codes", "encode"):
+    for part in ("learn", "encode"):
         shards.forget(f"{name}.{part}", key)
 
 
-@contextmanager
-def _executor(compute: params.Compute, most: int, name: str) -> Iterator[Executor | None]:
-    """Processes of one thread each; here, if those of a cluster don't see the embeddings."""
-    compute = compute.model_copy(update={"threads": 1, "workers": max(compute.workers, compute.threads)})
-    with ExitStack() as stack:
-        try:
-            executor = stack.enter_context(processes(compute, most))
-        except NotShared as error:
-            print(f"{name}: this machine alone builds the index; {error}", flush=True)
-            executor = stack.enter_context(processes(compute.model_copy(update={"executor": "local"}), most))
-        yield executor
-
-
-def build_graph(plan: Plan, folder: Path, seed: int, name: str) -> None:
-    """Write faiss.index with an HNSW graph over folder/embeddings to `folder`; unfinished graphs are kept under `name`.
-
-    One thread builds it, because a document's neighbours depend on the order in which documents are added.
-    """
-    faiss.omp_set_num_threads(1)
-    embeddings = Embeddings(folder / "embeddings")
-    key = shards.key_of(plan, seed, fingerprint(folder / "embeddings"))
-    saved = shards.SCRATCH / "shards" / f"{name}.graph-{key}" / "faiss.index"
-    if saved.exists():
-        index = faiss.read_index(str(saved))
-    else:
-        index = faiss.IndexHNSWSQ(plan.dim, faiss.ScalarQuantizer.QT_fp16, NEIGHBOURS, faiss.METRIC_INNER_PRODUCT)
-    part = max(LEAST_PART, plan.count // GRAPH_PARTS // BLOCK * BLOCK)
-    with tqdm(total=plan.count, initial=index.ntotal, desc=f"{name}.graph", unit="document", mininterval=2) as bar:
-        while (start := index.ntotal) < plan.count:
-            # draws each document's levels; seeded for each block, as a saved index does not hold the generator's state
-            draw = draws.generator(seed, "index graph", str(start))
-            index.hnsw.rng = faiss.RandomGenerator(int(draw.integers(1 << 31)))
-            index.add(embeddings.rows(start, start + BLOCK))
-            bar.update(index.ntotal - start)
-            if index.ntotal % part == 0:
-                with shards.atomic(saved) as temporary:
-                    faiss.write_index(index, str(temporary))
-    faiss.write_index(index, str(folder / "faiss.index"))
-    shards.forget(f"{name}.graph", key)
-
-
-def _learn(embeddings: Path, plan: Plan, seed: int, executor: Executor | None, name: str, key: str) -> Path:
+def _learn(embeddings: Path, of: tuple[Plan, int], path: Path) -> None:
     """Learn centroids, codes and scales from a sample into a folder: faiss.index without documents, scale.npy."""
-
-    def draw(count: int, path: Path) -> None:
-        drawn = draws.generator(seed, "index sample").choice(plan.count, count, replace=False, shuffle=False)
-        with path.open("wb") as file:
-            np.save(file, Embeddings(embeddings).take(np.sort(drawn)).astype(np.float16))
-
-    def finish(centroids: Path, path: Path) -> None:
-        index, vectors = _untrained(plan), np.load(sample).astype(np.float32)
-        index.quantizer.add(np.load(centroids))
-        index.train(vectors)  # learns the codes only: the lists have their centroids
-        path.mkdir()
-        faiss.write_index(index, str(path / "faiss.index"))
-        least, most = vectors.min(0), vectors.max(0)
-        np.save(path / "scale.npy", np.stack([least, np.maximum(most - least, 1e-12) / 255]))
-
-    (sample,) = shards.map_shards(f"{name}.sample", key, draw, [plan.sample])
-    centroids = kmeans.learn(sample, plan.nlist, seed, executor, f"{name}.learn", key)
-    return shards.map_shards(f"{name}.codes", key, finish, [centroids])[0]
+    plan, seed = of
+    drawn = draws.generator(seed, "index sample").choice(plan.count, plan.sample, replace=False, shuffle=False)
+    index, vectors = _untrained(plan), Embeddings(embeddings).take(np.sort(drawn))
+    index.cp.seed = int(draws.generator(seed, "index lists").integers(1 << 31))
+    index.train(vectors)
+    path.mkdir()
+    faiss.write_index(index, str(path / "faiss.index"))
+    least, most = vectors.min(0), vectors.max(0)
+    np.save(path / "scale.npy", np.stack([least, np.maximum(most - least, 1e-12) / 255]))
 
 
-def _untrained(plan: Plan) -> faiss.IndexIVF:
-    quantizer = faiss.IndexFlatIP(plan.dim)
-    if plan.codes:
-        shape = (plan.dim, plan.nlist, plan.codes, BITS[plan.kind])
-        index = faiss.IndexIVFPQ(quantizer, *shape, faiss.METRIC_INNER_PRODUCT)
-        index.pq.cp.min_points_per_centroid = 1
-    else:
-        fp16 = faiss.ScalarQuantizer.QT_fp16
-        index = faiss.IndexIVFScalarQuantizer(quantizer, plan.dim, plan.nlist, fp16, faiss.METRIC_INNER_PRODUCT)
+def _untrained(plan: Plan) -> faiss.IndexIVFPQ:
+    shape = (plan.dim, plan.nlist, plan.codes, BITS)
+    index = faiss.IndexIVFPQ(faiss.IndexFlatIP(plan.dim), *shape, faiss.METRIC_INNER_PRODUCT)
+    index.pq.cp.min_points_per_centroid = 1
+    index.cp.min_points_per_centroid = 1
     index.by_residual = False  # one table of partial scores serves all lists of a query; the recall is the same
     return index
 
@@ -193,7 +131,7 @@ def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
     group = np.cumsum(sizes * parts[0][2].shape[1]) // GROUP
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     filled = faiss.read_index(str(learnt / "faiss.index"))
-    whole = faiss.IndexIVFPQFastScan(filled) if plan.kind == "ivf" else filled
+    whole = faiss.IndexIVFPQFastScan(filled)
     for first, last in zip(starts, np.append(starts[1:], plan.nlist), strict=True):
         rows = [slice(bounds[first], bounds[last]) for bounds, _, _ in parts]
         numbers = [np.repeat(np.arange(first, last), np.diff(bounds[first : last + 1])) for bounds, _, _ in parts]
@@ -207,9 +145,9 @@ def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
             if size:
                 ids, entries = positions[end - size : end], codes[end - size : end]
                 filled.invlists.add_entries(number, size, faiss.swig_ptr(ids), faiss.swig_ptr(entries))
-        if whole is not filled:  # FAISS packs codes for fast scans in whole blocks; zeros fill the last of a list
-            whole.merge_from(faiss.IndexIVFPQFastScan(filled), 0)
-            filled.reset()
+        # FAISS packs codes for fast scans in whole blocks; zeros fill the last of a list
+        whole.merge_from(faiss.IndexIVFPQFastScan(filled), 0)
+        filled.reset()
     whole.ntotal = plan.count
     return whole
 
@@ -250,9 +188,7 @@ def _cheapest(
 ) -> tuple[int, int]:
     """The cheapest probe and refine. Cost is a count of documents looked at: timing would not be reproducible."""
     k = min(K, index.count)
-    probes = _powers(plan.nlist or MOST_REFINED * K)
-    refines = _powers(MOST_REFINED) if plan.codes else [1]
-    per_list = plan.count / plan.nlist if plan.nlist else 1
+    probes, refines, per_list = _powers(plan.nlist), _powers(MOST_REFINED), plan.count / plan.nlist
     options = sorted((probe * per_list + refine * K * LOOK, probe, refine) for probe in probes for refine in refines)
     hits: dict[int, np.ndarray] = {}
     for _, probe, refine in options:

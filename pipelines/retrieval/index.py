@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import catalogue, language, methods, shards, stage, sums
+from pipelines import catalogue, language, methods, shards, stage
 
 
 def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> stage.Metrics:
@@ -15,7 +15,7 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
     A killed run continues from its shards. Raises LongtailError before any work if the corpus is empty, or the index
     does not fit `index.memory_gb`.
     """
-    from pipelines.retrieval import dense, documents, embeddings, faiss_build, index_plan
+    from pipelines.retrieval import documents, embeddings, faiss_build, index_plan
     from pipelines.retrieval.encoder import Encoder
     from pipelines.retrieval.retriever import describe
 
@@ -23,15 +23,14 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
     index_plan.choose(documents.count(docs), encoder.dim, params.index)  # raises if the index does not fit
     with shards.atomic(out) as folder:
         folder.mkdir()
-        made = embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
+        embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
 
         def queries():
             return encoder.embed_queries(faiss_build.tuning_queries(docs, params.seed))
 
         _, facts = faiss_build.build_and_tune(folder, queries, params, name)
-        facts |= made.computed_on | encoder.facts | dense.facts_of_parts(folder, encoder)
+        facts |= encoder.facts | {"dim": encoder.dim}
         shards.write_json(folder / "meta.json", describe(docs, model, **facts))
-        sums.write(folder)
     embeddings.forget(name)
     return {"documents": documents.count(docs), "dim": encoder.dim, "recall_at_10": facts["recall_at_10"]}
 

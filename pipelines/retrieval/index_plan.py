@@ -12,8 +12,7 @@ GIB = 2**30
 BASE = GIB  # the interpreter, its libraries and an encoder
 BLOCK = 16_384  # embeddings held in fp32 at once
 SUBS = (2, 4, 8, 16)  # dimensions that share a code of the product quantizer, the finest first
-BITS = {"ivf": 4, "ivf_pq": 8}  # bits of such a code
-NEIGHBOURS = 32  # of a document in the graph; twice as many on its lowest level
+BITS = 4  # of such a code
 MOST_LISTS = 65_536  # with more lists, finding the right ones takes longer than searching them
 PER_LIST = 64  # documents of the training sample
 
@@ -35,13 +34,11 @@ def choose(count: int, dim: int, settings: params.Index) -> Plan:
     limit = int(settings.memory_gb * GIB)
     auto = settings.kind == "auto"
     kind = ("flat" if count < FLAT_UP_TO else "ivf") if auto else settings.kind
-    least = 2 ** BITS.get(kind, 0)
-    if count < least:
+    if kind == "ivf" and count < 2**BITS:
         raise LongtailError(
-            f"params.yaml: index.kind {kind} learns {least} codes, expected as many documents, found {count:,}; "
-            "use flat, or auto"
+            f"params.yaml: index.kind ivf learns {2**BITS} codes, expected as many documents, found {count:,}; use flat"
         )
-    plans = [_plan(kind, count, dim, codes, settings) for codes in _code_counts(kind, dim)]
+    plans = [_plan(kind, count, dim, codes, settings) for codes in (_code_counts(dim) if kind == "ivf" else [0])]
     plan = next((plan for plan in plans if plan.memory <= limit), plans[-1])
     if plan.memory > limit:
         raise LongtailError(
@@ -61,28 +58,19 @@ def encoding_processes(plan: Plan, settings: params.Index) -> int:
     return max(1, int(settings.memory_gb * GIB) // each)
 
 
-def _code_counts(kind: str, dim: int) -> list[int]:
+def _code_counts(dim: int) -> list[int]:
     """How many codes a document may have, the most first; each is a divisor of `dim`."""
-    if kind not in BITS:
-        return [0]
-    limits = [max(1, dim // sub * 4 // BITS[kind]) for sub in SUBS]
+    limits = [max(1, dim // sub) for sub in SUBS]
     return sorted({max(n for n in range(1, limit + 1) if dim % n == 0) for limit in limits}, reverse=True)
 
 
 def _plan(kind: str, count: int, dim: int, codes: int, settings: params.Index) -> Plan:
     nlist = sample = 0
-    if kind.startswith("ivf"):
+    if kind == "ivf":
         nlist = min(int(4 * count**0.5), MOST_LISTS, count // 39) or 1
         room = (settings.memory_gb * GIB - BASE - 4 * nlist * dim) / (8 * dim)
-        wanted = min(max(PER_LIST * nlist, 10_000), int(room))
-        sample = min(max(wanted, nlist, 2 ** BITS.get(kind, 0)), count)
-    bytes_per_document = {
-        "flat": 0,
-        "ivf": (codes + 1) // 2 + 8,  # the codes, and a position
-        "ivf_pq": codes + 8,
-        "ivf_flat": 2 * dim + 8,
-        "hnsw": 2 * dim + 8 * NEIGHBOURS + 16,
-    }[kind]
+        sample = min(max(min(max(PER_LIST * nlist, 10_000), int(room)), nlist, 2**BITS), count)
+    bytes_per_document = (codes + 1) // 2 + 8 if codes else 0  # the codes, and a position
     centroids, block = 4 * nlist * dim, 4 * BLOCK * dim
     learning = 8 * sample * dim + centroids  # the sample twice, as it is read and as it is used; no lists yet
     searching = bytes_per_document * count + centroids + 4 * block
@@ -94,10 +82,6 @@ def _reason(plan: Plan, settings: params.Index) -> str:
     line = f"{plan.kind}: {plan.count:,} documents of {plan.dim} dimensions"
     if plan.kind == "flat":
         return f"{line}, {f'fewer than {FLAT_UP_TO:,}' if settings.kind == 'auto' else 'as asked'}: all are compared"
-    line += f", {plan.memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}"
-    if plan.nlist:
-        line += f", {plan.nlist:,} lists"
-    if plan.codes:
-        line += f", {plan.codes} codes of {BITS[plan.kind]} bits"
-        line += f", refined by {'bytes and then by ' if plan.sq8 else ''}embeddings"
-    return line
+    line += f", {plan.memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}, {plan.nlist:,} lists"
+    refined = f"refined by {'bytes and then by ' if plan.sq8 else ''}embeddings"
+    return f"{line}, {plan.codes} codes of {BITS} bits, {refined}"

@@ -12,8 +12,9 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pipelines import methods, params, progress, stage, sums, threads
+from pipelines import methods, params, progress, stage, threads
 from pipelines.errors import LongtailError
+from pipelines.lm.model_files import UNREADABLE
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import Retriever
 
@@ -33,12 +34,15 @@ class CrossEncoder:
 
         if not (folder / "config.json").is_file():
             raise LongtailError(f"{folder}: no cross-encoder; run the stage `base_reranker`")
-        sums.check(folder)
         threads.use(compute.threads)
-        self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-        model = AutoModelForSequenceClassification.from_pretrained(
-            folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-        )
+        try:
+            self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            model = AutoModelForSequenceClassification.from_pretrained(
+                folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
+            )
+        except UNREADABLE as error:
+            said = " ".join(str(error).split())
+            raise LongtailError(f"{folder}: not a cross-encoder: {said}; run the stage `base_reranker`") from None
         self._model, self._device = model.eval().to(compute.device), compute.device
         self._batch_tokens = settings.batch_tokens
         positions = max_positions(model.base_model, settings.max_tokens)

@@ -1,31 +1,22 @@
 """The protocol that all retrievers follow (REPLUG §3.1), and opening an index as one of them.
 
-An index is opened only with what it was made from: its meta.json has fingerprints of documents, encoder and files.
+An index is opened only with what it was made from: its meta.json has fingerprints of documents and encoder.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Protocol
 
 import numpy as np
 
-from pipelines import methods, params, sums
+from pipelines import methods, params
 from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
-
-WHOLE = 64 << 20  # bytes up to which all is read
-# Of anything larger, PIECES of PIECE bytes and the last END bytes are read. A Parquet file ends with the place, size,
-# minimum and maximum of every column chunk.
-PIECES = 256
-PIECE = 64 << 10
-END = 16 << 20
+from pipelines.shards import fingerprint
 
 
 class Retriever(Protocol):
@@ -86,34 +77,6 @@ def open_retriever(
     return Dense.load(index, docs, encoder, Encoder.open(encoder, retriever, compute), compute)
 
 
-def fingerprint(path: Path) -> str:
-    """A hash that stands for the content of a file or folder; takes a fraction of a second at any size.
-
-    Beyond WHOLE bytes it reads names, sizes, the end and pieces spread evenly: what is made from other input differs
-    nearly everywhere. Only a few bytes edited by hand could be missed; DVC's checksums find those.
-    """
-    path = Path(path)
-    files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
-    sizes = [file.stat().st_size for file in files]
-    ends, names = list(accumulate(sizes)), [file.name for file in files]
-    digest = hashlib.blake2b(repr((names, sizes)).encode(), digest_size=8)
-    pieces: dict[int, list[tuple[int, int]]] = {}  # number of a file -> (offset, length) of each piece to read
-    if sum(sizes) <= WHOLE:
-        pieces = {i: [(0, size)] for i, size in enumerate(sizes)}
-    else:
-        for i in range(PIECES):  # the middles of equal stretches of all files' bytes, laid end to end
-            middle = (2 * i + 1) * ends[-1] // (2 * PIECES)
-            number = bisect_right(ends, middle)
-            pieces.setdefault(number, []).append((middle - ends[number] + sizes[number], PIECE))
-        pieces.setdefault(len(files) - 1, []).append((max(0, sizes[-1] - END), END))
-    for number, places in pieces.items():
-        with files[number].open("rb") as stream:
-            for offset, length in places:
-                stream.seek(offset)
-                digest.update(stream.read(length))
-    return digest.hexdigest()
-
-
 def describe(docs: Path, encoder: Path | None, **facts) -> dict:
     """The content of meta.json: fingerprints of documents and encoder, the number of documents, and `facts`."""
     inputs = {"docs": fingerprint(docs), "count": documents.count(docs)}
@@ -122,7 +85,6 @@ def describe(docs: Path, encoder: Path | None, **facts) -> dict:
 
 def check(folder: Path, *, docs: Path, encoder: Path | None = None, **expected) -> dict:
     """The content of the folder's meta.json. Raises LongtailError if it does not agree with the files at hand."""
-    sums.check(Path(folder))
     try:
         meta = json.loads((Path(folder) / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertM
 from transformers.utils import logging
 
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import load_pretrained
+from pipelines.lm.model_files import UNREADABLE, load_pretrained
 from pipelines.lm.ragged import Ragged
 
 logging.disable_progress_bar()  # loading weights takes no time
@@ -29,7 +29,7 @@ class Tower:
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
             fast = self.tokenizer.backend_tokenizer
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+        except (*UNREADABLE, AttributeError) as error:
             raise LongtailError(f"{path}: no fast tokenizer could be loaded: {_one_line(error)}") from None
         self.device, self.dim, self.pad = device, self.model.config.hidden_size, self.tokenizer.pad_token_id or 0
         self.max_tokens = min(max_tokens, max_positions(self.model, max_tokens), self.tokenizer.model_max_length)
@@ -67,7 +67,7 @@ def _load_model(path: str | Path, revision: str | None) -> PreTrainedModel:
         pooled = "add_pooling_layer" in inspect.signature(model_class).parameters
         options = {"add_pooling_layer": False} if pooled else {}
         model, loaded = load_pretrained(model_class, path, revision, dtype=torch.float32, **options)
-    except (OSError, ValueError, KeyError, StrictDataclassError) as error:
+    except (*UNREADABLE, StrictDataclassError) as error:
         raise LongtailError(f"{path}: not an encoder: {_one_line(error)}") from None
     finally:
         logging.set_verbosity(verbosity)

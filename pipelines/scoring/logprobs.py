@@ -167,19 +167,16 @@ def write_logprobs(
     files: Sequence[Path],
     size: int,
     others: Mapping[str, Sequence[Path]],
-    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Write both files of `out`, sorted by (query_id, doc_id) and by (query_id, retriever, rank), atomically.
 
     `files` hold SCORED_PAIRS of `size` queries each, in order; `ids` (queries,) are sorted. Only one file is in memory.
-    Each of `others` becomes a file of that name, a row group for each of its parts. `metadata` is for the schema of
-    logprobs.parquet.
+    Each of `others` becomes a file of that name, a row group for each of its parts.
     """
-    schema = LOGPROBS.with_metadata(metadata) if metadata else LOGPROBS
     with shards.atomic(out) as folder:
         folder.mkdir()
         with (
-            parquet.writer(folder / "logprobs.parquet", schema) as logprobs,
+            parquet.writer(folder / "logprobs.parquet", LOGPROBS) as logprobs,
             parquet.writer(folder / "retrieved.parquet", RETRIEVED) as retrieved,
         ):
             for number, file in enumerate(files):
@@ -187,7 +184,7 @@ def write_logprobs(
                 rows = scored["query"].to_numpy()
                 columns = [np.full(len(rows), lm, object), ids[rows], *scored.columns[2:]]
                 order = [("query_id", "ascending"), ("doc_id", "ascending")]
-                logprobs.write_table(pa.table(columns, schema=schema).sort_by(order))
+                logprobs.write_table(pa.table(columns, schema=LOGPROBS).sort_by(order))
                 queries_of_file = range(number * size, min((number + 1) * size, len(ids)))
                 retrieved.write_table(_ranked(candidates, queries_of_file, ids, scored))
         for name, parts in others.items():

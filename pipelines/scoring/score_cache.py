@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from pipelines import code, params, parquet, shards
 from pipelines.lm.language_model import LanguageModel
-from pipelines.retrieval.retriever import fingerprint
 from pipelines.scoring import logprobs
 from pipelines.scoring.queries import Queries
 
@@ -31,7 +30,7 @@ def key_of_lm(folder: Path, lm: params.LM, compute: params.Compute) -> str:
     local, served = lm.model_dump(include=LOCAL), lm.http and lm.http.model_dump(include=SERVED)
     modules = ("open_lm", "http_model") if lm.source == "http" else ("open_lm",)
     codes = [code.fingerprint(f"pipelines.lm.{module}") for module in modules]
-    return shards.key_of(fingerprint(folder), lm.source, lm.path, local, served, compute.device, compute.threads, codes)
+    return shards.key_of(folder, lm.source, lm.path, local, served, compute.device, compute.threads, codes)
 
 
 class Scores:
@@ -110,7 +109,7 @@ def forget_scores(lm: str, key: str, docs: Path) -> None:
 
 
 def _folder(lm: str, key: str, docs: Path) -> Path:
-    return FOLDER / f"{lm}-{shards.key_of(key, fingerprint(docs))}"
+    return FOLDER / f"{lm}-{shards.key_of(key, docs)}"
 
 
 def _with_queries(scored: pa.Table, values: np.ndarray) -> pa.Table:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pipelines import all_studies, catalogue, parquet, shards, stage, workers
+from pipelines import all_studies, catalogue, parquet, shards, stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,8 +59,8 @@ def _score(
     more: dict[str, tuple[list[Path], str, str]] = {}  # table -> its files, and under which stage and key they stay
     for study in all_studies.studies_offering("score_more"):
         more |= study.score_more(stage_name, key, lm, queries, folder, retrieved, params, QUERIES)
-    made_on, others = workers.metadata(stage_name, key), {table: parts for table, (parts, *_) in more.items()}
-    logprobs.write_logprobs(OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES, others, made_on)
+    others = {table: parts for table, (parts, *_) in more.items()}
+    logprobs.write_logprobs(OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES, others)
     shards.forget(stage_name, key)
     for _, *kept in more.values():
         shards.forget(*kept)

@@ -12,7 +12,7 @@ from pipelines import bounds
 from pipelines.errors import LongtailError
 from pipelines.sources.streams import open_text
 
-MOST_LINES = 100  # of a row, which has at most `bounds.record` characters together
+MOST_LINES = 100  # of a row, which has at most `bounds.RECORD` characters together
 
 
 def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterator[tuple[int, list[str] | None, str]]:
@@ -23,7 +23,7 @@ def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterat
     Raises the errors of `open_text`.
     """
     lines = enumerate(open_text(path), start=1)
-    ahead, longest = deque(islice(lines, 1)), bounds.record()
+    ahead, longest = deque(islice(lines, 1)), bounds.RECORD
     while ahead:
         number, text = ahead.popleft()
         cells = one_row([text], delimiter)
@@ -44,13 +44,13 @@ def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterat
 def strict_rows(path: Path, delimiter: str, quoted: bool = True) -> Iterator[tuple[int, list[str]]]:
     """Yield (its last line, from 1; its cells) of each row that isn't blank. Quoted cells may span any number of lines.
 
-    A cell has at most `bounds.record` characters. Where the file is not `quoted`, quotes are part of the cells. Raises
+    A cell has at most `bounds.RECORD` characters. Where the file is not `quoted`, quotes are part of the cells. Raises
     LongtailError naming the line of a quote that is out of place, and the errors of `open_text`.
     """
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     lines = (line + "\n" for line in open_text(path))
     reader, row = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting), 1
-    usual = csv.field_size_limit(bounds.record())  # of the whole process, so only while this reads
+    usual = csv.field_size_limit(bounds.RECORD)  # of the whole process, so only while this reads
     try:
         for cells in reader:
             if cells:

@@ -58,13 +58,13 @@ def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
 def download_alone(url: str, folder: Path) -> Path:
     """One small file that a command was given the address of, without params; returns it.
 
-    Raises LongtailError as `download` does, and for a file of more than 16 times `bounds.whole`.
+    Raises LongtailError as `download` does, and for a file of more than 16 times `bounds.WHOLE`.
     """
     path = folder / (name_of(url) or "file")
     with closing(web.Client(1, (30.0, 60.0))) as client:
         answer = _send(client, "GET", url)
         with path.open("wb") as file:
-            for part in client.parts(answer, 16 * bounds.whole(), False, None):
+            for part in client.parts(answer, 16 * bounds.WHOLE, False, None):
                 file.write(part)
     check_start(path)
     return path

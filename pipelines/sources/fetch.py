@@ -34,7 +34,7 @@ GENERATED = "CC0-1.0 (generated)"
 
 
 def main() -> None:
-    sections = ("seed", "contact", "fetch", "ingest", "language", "popularity", "wikidata", "world")
+    sections = ("seed", "contact", "fetch", "language", "popularity", "wikidata", "world")
     stage.run("fetch", sections, work, out=str(OUT))
 
 

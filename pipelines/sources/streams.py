@@ -70,7 +70,7 @@ def open_lines(path: str | Path) -> Iterator[bytes]:
     """Yield the file's lines without their newline, decompressed by suffix (.bz2, .gz, .zst, or none).
 
     Raises LongtailError naming the file if it is missing, empty, cut, corrupt, an HTML page, or has a line longer than
-    `bounds.record`.
+    `bounds.RECORD`.
     """
     for number, line in enumerate(bounded_lines(path), start=1):
         if line is None:
@@ -81,7 +81,7 @@ def open_lines(path: str | Path) -> Iterator[bytes]:
 def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]:
     """Yield (number from 1, line) of the file's lines that aren't blank; each counts in `rejects.read`.
 
-    A line longer than `bounds.record` goes to `rejects` (too_long). Otherwise raises the errors of `open_lines`.
+    A line longer than `bounds.RECORD` goes to `rejects` (too_long). Otherwise raises the errors of `open_lines`.
     """
     for number, line in enumerate(bounded_lines(path), start=1):
         if line is None:
@@ -93,8 +93,8 @@ def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]
 
 
 def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
-    """Yield the file's lines, and None for a line longer than `bounds.record`, of which so many bytes are held."""
-    longest = bounds.record()
+    """Yield the file's lines, and None for a line longer than `bounds.RECORD`, of which so many bytes are held."""
+    longest = bounds.RECORD
     parts: list[bytes] = []  # of the unfinished line
     size = 0
     for block in open_blocks(path):
@@ -125,8 +125,8 @@ def open_text(path: str | Path) -> Iterator[str]:
 
 
 def read_whole(path: Path, expected: str) -> bytes:
-    """A decompressed file in memory. Raises the errors of `open_lines`, and LongtailError beyond `bounds.whole`."""
-    blocks, size, most = [], 0, bounds.whole()
+    """A decompressed file in memory. Raises the errors of `open_lines`, and LongtailError beyond `bounds.WHOLE`."""
+    blocks, size, most = [], 0, bounds.WHOLE
     for block in open_blocks(path):
         blocks.append(block)
         size += len(block)
@@ -205,7 +205,7 @@ def open_runs(path: str | Path, size: int, blocks: Iterator[bytes] | None = None
             if length > size + longest:
                 raise LongtailError(f"{path}: a line {bounds.too_long(A_LINE)}; check what the file is")
 
-    longest = bounds.record()
+    longest = bounds.RECORD
     while rest := rest or next(blocks, b""):
         yield run()
 

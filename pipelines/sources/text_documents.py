@@ -94,7 +94,7 @@ def read_json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, st
 
 
 def _parquet(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str, str]]:
-    longest = bounds.record()
+    longest = bounds.RECORD
     for number, (text, subset, title) in enumerate(read_parquet(path), start=1):
         rejects.read += 1
         if len(text or b"") > longest:
@@ -187,7 +187,7 @@ def read_wikitext(path: Path, rejects: Rejects) -> Iterator[Article]:
     """
     if path.suffix == ".parquet":  # a line in each row; an empty one stands for " ", WikiText's blank line
         texts = ((row or b"").removesuffix(b"\n") or b" " for row, *_ in read_parquet(path))
-        lines = (text if len(text) <= bounds.record() else None for text in texts)
+        lines = (text if len(text) <= bounds.RECORD else None for text in texts)
     else:
         lines = (line and line.removesuffix(b"\r") for line in bounded_lines(path))  # of a file that Windows wrote
     before = rejects.read
@@ -212,9 +212,9 @@ def _articles(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None
     """Yield (line of the title, title, lines) of each article.
 
     What stands before the first title comes first, with None as its title; it may be empty. The lines are None for an
-    article longer than `bounds.record`, which isn't held in memory.
+    article longer than `bounds.RECORD`, which isn't held in memory.
     """
-    row, title, size, longest = 1, None, 0, bounds.record()
+    row, title, size, longest = 1, None, 0, bounds.RECORD
     article: list[bytes] | None = []
     before: bytes | None = b""
     for number, (line, after) in enumerate(pairwise(chain(lines, [b""])), start=1):

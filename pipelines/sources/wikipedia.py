@@ -67,7 +67,7 @@ def read_pages(
 
     Redirects are added to the list `redirects`, if there is one, which the caller may empty at any time.
     `blocks` are the XML of some of the file's pages, to be read in place of the file. An article longer than
-    `bounds.record` goes to `rejects` (too_long) and isn't held in memory. Raises LongtailError naming the file and the
+    `bounds.RECORD` goes to `rejects` (too_long) and isn't held in memory. Raises LongtailError naming the file and the
     last page read, if the file is damaged (see `open_blocks`) or isn't a MediaWiki dump.
     """
     dump = _Dump()
@@ -109,7 +109,7 @@ class _Dump:
         self._page: dict[str, str | None] = {}
         self._last = ""  # the last complete page
         self._parts: list[str] = []
-        self._size, self._longest, self._fed = 0, bounds.record(), 0
+        self._size, self._longest, self._fed = 0, bounds.RECORD, 0
         self._parser = parser = expat.ParserCreate()
         parser.buffer_text, parser.buffer_size = True, 1 << 16
         parser.StartElementHandler = self._start
@@ -126,7 +126,7 @@ class _Dump:
     def take(self) -> list[dict[str, str | None]]:
         """The pages that ended since the last call: ns, id, title, and redirect and text if there are any.
 
-        The text is None if it is longer than `bounds.record`.
+        The text is None if it is longer than `bounds.RECORD`.
         """
         pages, self._pages = self._pages, []
         return pages

@@ -194,8 +194,8 @@ def test_a_server_that_does_not_say_its_usage_or_a_negative_one_costs_the_most(o
 def test_no_minute_sees_more_than_the_limit(server, opened, monkeypatch, limit):
     clock, entered, plain = [1000.0], [], http_ledger.Ledger.enter
 
-    def enter(self, most, server):
-        number, wait = plain(self, most, server)
+    def enter(self, most):
+        number, wait = plain(self, most)
         entered.extend([(clock[0], 1, sum(most))] if number else [])
         return number, wait
 

@@ -1,5 +1,6 @@
 """The local language model equals a loop over pairs with transformers itself, and opens as the params name it."""
 
+import shutil
 import sys
 
 import numpy as np
@@ -73,6 +74,18 @@ def test_what_does_not_fit_is_refused(local, tmp_path):
         local.token_id(" Санкт-Петербург and more")
     with pytest.raises(LongtailError, match=r"no config\.json"):
         open_model(tmp_path)
+
+
+def test_a_folder_that_is_not_whole_is_one_line(tiny, tmp_path):
+    folder = shutil.copytree(tiny, tmp_path / "model")
+    (folder / "tokenizer.json").rename(tmp_path / "tokenizer.json")
+    with pytest.raises(LongtailError, match=r"^[^\n]*model: no tokenizer: [^\n]*$"):
+        open_model(folder)
+    (tmp_path / "tokenizer.json").rename(folder / "tokenizer.json")
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(LongtailError, match=r"^[^\n]*model: not a causal language model in safetensors: [^\n]*$"):
+        open_model(folder)
 
 
 def test_what_prompts_share_is_read_once_and_those_that_share_little_in_one_pass(local):

@@ -1,7 +1,4 @@
-"""A round's candidates are found by the encoder at its start.
-
-The most that a server's scores may cost is known before the first is asked for.
-"""
+"""A round's candidates are found by the encoder at its start, and scored by the language model that is named."""
 
 import json
 

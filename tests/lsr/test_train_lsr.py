@@ -18,7 +18,7 @@ from pipelines.lsr import refresh, rounds, train_lsr
 from pipelines.lsr.refresh import Refresher
 from pipelines.retrieval import encoder
 from pipelines.retrieval.encoder import Encoder
-from pipelines.retrieval.retriever import fingerprint
+from pipelines.shards import fingerprint
 
 
 def test_the_stage_moves_the_retriever_towards_the_language_model(project):

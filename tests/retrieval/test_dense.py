@@ -12,7 +12,7 @@ from pipelines.errors import LongtailError
 from pipelines.retrieval import dense, faiss_build, index_plan
 from pipelines.retrieval.index_plan import FLAT_UP_TO, GIB, choose
 
-KINDS = ("flat", "ivf", "ivf_pq", "ivf_flat", "hnsw", "sq8")
+KINDS = ("flat", "ivf", "sq8")
 COUNT = 3000
 DOCUMENTS = vectors.clustered(COUNT).astype(np.float16).astype(np.float32)
 DOCUMENTS[2000:2040] = DOCUMENTS[0]  # the same embedding many times
@@ -64,7 +64,7 @@ def test_each_kind_reaches_the_recall_that_was_asked_for_and_says_so(indexes, ki
     np.testing.assert_array_equal(scores[:20], alone[1])
     same = index.search(DOCUMENTS[:1], 5)[0][0]  # equal documents go by position, however many they are
     assert set(same) <= {0, *range(2000, 2040)}
-    assert kind not in ("flat", "ivf_flat") or same.tolist() == [0, 2000, 2001, 2002, 2003]
+    assert kind != "flat" or same.tolist() == [0, 2000, 2001, 2002, 2003]
 
 
 @hypothesis.settings(max_examples=40)
@@ -93,18 +93,6 @@ def test_any_k_any_queries_any_range_left_out(indexes, kind, k, rows, first, siz
     if kind == "flat":
         expected = brute_force(queries, min(k, COUNT), hidden)
         np.testing.assert_allclose(scores, expected[1], atol=2e-5)
-
-
-@pytest.mark.usefixtures("workplace")
-def test_no_document_is_lost_where_a_graph_has_islands(tmp_path):
-    copies = DOCUMENTS[:1500].copy()
-    copies[300:1200] = copies[0]  # neighbours of one another, and of hardly anything else
-    index, _ = build(vectors.write(tmp_path / "copies", copies), QUERIES[:20], "hnsw")
-    assert len(set(index.lists.search(QUERIES[:1].astype(np.float32), 1500)[1][0])) < 1000
-    assert (np.sort(index.search(QUERIES[:3], 1500)[0]) == np.arange(1500)).all()
-    found, scores = index.search(QUERIES[:3], 10, np.tile([0, 1493], (3, 1)))
-    assert (np.sort(found) == [-1, -1, -1, *range(1493, 1500)]).all()
-    assert np.isneginf(scores[:, 7:]).all()
 
 
 def test_scores_that_are_equal_but_for_noise_go_by_position_too(tmp_path):
@@ -148,9 +136,8 @@ def test_auto_takes_the_finest_that_fits(count, dim, memory_gb, kind, codes, sq8
 
 
 def test_a_named_kind_that_does_not_fit_is_refused():
-    for kind, gib in (("ivf_flat", "53.0"), ("hnsw", "61.8")):
-        message = rf"index\.kind {kind} over 36,000,000 documents of 768 dimensions takes {gib} GiB, expected at most"
-        with pytest.raises(LongtailError, match=message):
-            choose(36_000_000, 768, vectors.settings(kind, memory_gb=24.0))
-    with pytest.raises(LongtailError, match=r"index\.kind ivf_pq learns 256 codes.*found 255; use flat, or auto"):
-        choose(255, 32, vectors.settings("ivf_pq"))
+    message = r"index\.kind ivf over 367,000,000 documents of 768 dimensions takes 12\.3 GiB, expected at most"
+    with pytest.raises(LongtailError, match=message):
+        choose(367_000_000, 768, vectors.settings("ivf", memory_gb=10.0))
+    with pytest.raises(LongtailError, match=r"index\.kind ivf learns 16 codes.*found 15; use flat"):
+        choose(15, 32, vectors.settings("ivf"))

@@ -60,7 +60,7 @@ def test_runs_are_whole_lines_and_end_where_the_data_say(tmp_path_factory, lines
 
 
 def test_a_run_does_not_hold_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LONGTAIL_RECORD_MB", "0.1")
+    monkeypatch.setattr("pipelines.bounds.RECORD", int(0.1 * 2**20))
     path = saved(tmp_path, "", b"a\n" + b"x" * 10_000_000)
     with pytest.raises(LongtailError, match="check what the file is"):
         deque(chain.from_iterable(open_runs(path, 10)), maxlen=0)
@@ -75,7 +75,7 @@ def test_spans_of_a_text_in_pieces_are_its_lines(pieces: list[bytes]) -> None:
 
 @pytest.mark.parametrize(("suffix", "most"), [("", 10), (".bz2", 10), (".gz", 30), (".zst", 50)])
 def test_lines_too_long_are_not_held(tmp_path: Path, suffix: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("LONGTAIL_RECORD_MB", "3")
+    monkeypatch.setattr("pipelines.bounds.RECORD", 3 * 2**20)
     pack = PACK[suffix]
     long = pack(b"x" * 10_000_000) * 10  # each format's streams may follow one another
     path = saved(tmp_path, suffix, pack(b"a\n") + long + pack(b"\n \n" + b"x" * 3_000_000 + b"\nb\n") + long)
@@ -118,7 +118,7 @@ def of(rows: int, bad: int, reason: str = "bad", max_share: float = 1.0) -> Reje
 
 
 def test_more_bad_rows_than_are_kept_are_still_counted(tmp_path, monkeypatch):
-    monkeypatch.setenv("LONGTAIL_REJECTS_KEPT", "5")
+    monkeypatch.setattr("pipelines.sources.rejects.KEPT", 5)
     whole = of(10, 3, "first")
     whole.take(of(20, 4, "second"), rows_before=10)
     assert reasons(whole) == [*((row, "first") for row in (1, 2, 3)), (11, "second"), (12, "second")]
@@ -130,7 +130,7 @@ def test_more_bad_rows_than_are_kept_are_still_counted(tmp_path, monkeypatch):
 
 
 def test_rows_that_are_not_kept_count_towards_the_share_and_a_long_bad_input_is_given_up(monkeypatch):
-    monkeypatch.setenv("LONGTAIL_REJECTS_KEPT", "1")
+    monkeypatch.setattr("pipelines.sources.rejects.KEPT", 1)
     with pytest.raises(LongtailError, match=r"file: 6 of 10 rows rejected, expected at most 50%"):
         of(10, 6, max_share=0.5).check()
     of(10, 5, max_share=0.5).check()

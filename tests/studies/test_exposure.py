@@ -52,7 +52,7 @@ def count(folder: Path, name="c4", answered=ANSWERED, workers=1, above=None):
     settings = SimpleNamespace(
         language="en",
         c4=params.C4(sample_mb=1),
-        ingest=params.Ingest(max_reject_share=0.5, memory_gb=1.0, record_mb=64.0),
+        ingest=params.Ingest(max_reject_share=0.5, memory_gb=1.0),
         compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
         parts=SimpleNamespace(answered=list(answered)),
     )
