@@ -8,7 +8,7 @@ built in shards that processes make at the same time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -23,7 +23,6 @@ from pipelines.retrieval.index_plan import BITS, BLOCK, Plan, choose, encoding_p
 
 SHARD = 131_072  # documents encoded between two points that a killed run can continue from
 GROUP = 256 << 20  # bytes of codes put into their lists at once
-_read_once = lru_cache(maxsize=1)(faiss.read_index)  # by a worker that encodes many shards
 HELD_OUT = 1000  # queries: one half chooses the depth, the other half measures the recall
 WORDS = 16  # of a document, used as a query: a whole one finds itself more easily than a question does
 K = 10  # documents found for a query, of which recall is measured
@@ -98,56 +97,38 @@ def _untrained(plan: Plan) -> faiss.IndexIVFPQ:
 
 
 def _encode(embeddings: Path, learnt: Path, plan: Plan, positions: tuple[int, int], path: Path) -> None:
-    """Write the codes and positions of a range of documents, sorted by list, and where each list begins in them."""
+    """Write the lists of a range of documents as an index of their own, and with plan.sq8 a byte per dimension."""
     faiss.omp_set_num_threads(1)
-    index, stored = _read_once(str(learnt / "faiss.index")), Embeddings(embeddings)
+    index, stored = faiss.read_index(str(learnt / "faiss.index")), Embeddings(embeddings)
     least, step = np.load(learnt / "scale.npy")
-    (start, stop), width = positions, index.coarse_code_size()
-    codes = np.empty((stop - start, index.sa_code_size()), np.uint8)
-    path.mkdir()
+    start, stop = positions
     in_bytes = np.empty((stop - start, plan.dim) if plan.sq8 else (0, 0), np.uint8)
     for first in range(start, stop, BLOCK):
         vectors = stored.rows(first, min(first + BLOCK, stop))
-        rows = slice(first - start, first - start + len(vectors))
-        codes[rows] = index.sa_encode(vectors)
+        index.add_with_ids(vectors, np.arange(first, first + len(vectors)))
         if plan.sq8:
-            in_bytes[rows] = np.clip(np.rint((vectors - least) / step), 0, 255)
+            in_bytes[first - start : first - start + len(vectors)] = np.clip(np.rint((vectors - least) / step), 0, 255)
+    path.mkdir()
+    faiss.write_index(index, str(path / "faiss.index"))
     if plan.sq8:
         np.save(path / "sq8.npy", in_bytes)
-    list_bytes = np.zeros((len(codes), 4), np.uint8)  # the number of a document's list, the low byte first
-    list_bytes[:, :width] = codes[:, :width]
-    list_numbers = list_bytes.view("<u4")[:, 0]
-    order = np.argsort(list_numbers, kind="stable")
-    np.save(path / "bounds.npy", np.searchsorted(list_numbers[order], np.arange(plan.nlist + 1)))
-    np.save(path / "positions.npy", order + start)
-    np.save(path / "codes.npy", codes[order, width:])
 
 
 def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
     """The index with the lists of all shards; a document's id is its position. Groups of lists are filled together."""
-    arrays = ("bounds", "positions", "codes")
-    parts = [[np.load(folder / f"{array}.npy", mmap_mode="r") for array in arrays] for folder in encoded]
-    sizes = np.sum([np.diff(bounds) for bounds, _, _ in parts], axis=0)
-    group = np.cumsum(sizes * parts[0][2].shape[1]) // GROUP
-    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    parts = [faiss.read_index(str(folder / "faiss.index"), faiss.IO_FLAG_MMAP) for folder in encoded]
     filled = faiss.read_index(str(learnt / "faiss.index"))
-    whole = faiss.IndexIVFPQFastScan(filled)
-    for first, last in zip(starts, np.append(starts[1:], plan.nlist), strict=True):
-        rows = [slice(bounds[first], bounds[last]) for bounds, _, _ in parts]
-        numbers = [np.repeat(np.arange(first, last), np.diff(bounds[first : last + 1])) for bounds, _, _ in parts]
-        order = np.argsort(np.concatenate(numbers), kind="stable")
-        positions, codes = (
-            np.concatenate([part[array][of_group] for part, of_group in zip(parts, rows, strict=True)])[order]
-            for array in (1, 2)
-        )
-        ends = np.cumsum(sizes[first:last])
-        for number, end, size in zip(range(first, last), ends.tolist(), sizes[first:last].tolist(), strict=True):
-            if size:
-                ids, entries = positions[end - size : end], codes[end - size : end]
-                filled.invlists.add_entries(number, size, faiss.swig_ptr(ids), faiss.swig_ptr(entries))
-        # FAISS packs codes for fast scans in whole blocks; zeros fill the last of a list
-        whole.merge_from(faiss.IndexIVFPQFastScan(filled), 0)
-        filled.reset()
+    whole, size = faiss.IndexIVFPQFastScan(filled), 0
+    for number in range(plan.nlist):
+        for lists in (part.invlists for part in parts):
+            if count := lists.list_size(number):
+                filled.invlists.add_entries(number, count, lists.get_ids(number), lists.get_codes(number))
+                size += count * filled.code_size
+        if size >= GROUP or number == plan.nlist - 1:
+            # FAISS packs codes for fast scans in whole blocks; zeros fill the last of a list
+            whole.merge_from(faiss.IndexIVFPQFastScan(filled), 0)
+            filled.reset()
+            size = 0
     whole.ntotal = plan.count
     return whole
 
