@@ -60,17 +60,15 @@ class Refresher:
         """End the processes that the language model works in."""
         self._stack.close()
 
-    def make_round(self, number: int) -> dict[str, float]:
-        """Validate a round's encoder, find and score its candidates, and keep them, unless that was done before.
+    def make_round(self, number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
+        """A row of Progress.validation for a round's encoder, and the candidates that it finds, scored, by corpus."""
+        step = self.schedule.encoder_step(number)
+        if step:
+            self._open(step)
+        return {"step": step, **self.validate()}, self.score(self.search(number))
 
-        Returns how much the language model scored so far.
-        """
-        if not self._files.round(number).exists():
-            step = self.schedule.encoder_step(number)
-            if step:
-                self._open(step)
-            validation = {"step": step, **self.validate()}
-            self._files.write_round(number, validation, self.score(self.search(number)))
+    def asked(self) -> dict[str, float]:
+        """How much the language model scored so far, and what a server took for it."""
         scored = {f"scored_{c.name}": scores.computed for c, scores in zip(self.corpora, self.scores, strict=True)}
         return scored | self.lm.usage
 

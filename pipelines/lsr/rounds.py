@@ -1,14 +1,13 @@
 """A round of LSR (REPLUG §4): its scored candidates, the training steps on them, and what a killed run resumes from.
 
-Beside the checkpoints of pipelines/checkpoint.py, the training's folder holds round-<number>/ (validation.json and
-candidates.safetensors), model-<step>/ for each encoder that is still needed, the best among them, and
-index-<step>/<corpus>/ for the last encoder that embedded the corpora.
+Beside the checkpoints of pipelines/checkpoint.py, the training's folder holds model-<step>/ for each encoder that is
+still needed, the best among them, and index-<step>/<corpus>/ for the last encoder that embedded the corpora. Scores are
+kept by scoring/score_cache.py.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.numpy import load_file, save_file
 
-from pipelines import shards
 from pipelines.checkpoint import Checkpoints
 from pipelines.lsr import objective
 from pipelines.lsr.training_queries import CorpusQueries, Schedule
@@ -115,17 +112,13 @@ class Batch:
 @dataclass
 class Progress:
     step: int = 0  # steps done
-    round: int = 0  # the round under way
+    round: int = 0  # the round under way, or the next one
     curve: list[dict[str, float]] = field(default_factory=list)  # a row for each step
     validation: list[dict[str, float]] = field(default_factory=list)  # a row for each validated encoder
 
 
 class TrainingFiles(Checkpoints):
-    """All that a killed training resumes from: its checkpoints, rounds, encoders and indexes."""
-
-    def round(self, number: int) -> Path:
-        """The folder of a round, once it is made."""
-        return self._folder / f"round-{number:06d}"
+    """All that a killed training resumes from: its checkpoints, encoders and indexes."""
 
     def model(self, step: int) -> Path:
         """The folder of the encoder after so many steps."""
@@ -139,29 +132,8 @@ class TrainingFiles(Checkpoints):
         for old in {*self._folder.glob("index-*")} - {self.index(step)}:
             shutil.rmtree(old)
 
-    def write_round(self, number: int, validation: dict[str, float], candidates: Sequence[ScoredCandidates]) -> None:
-        """Keep a round: a row of Progress.validation, and the candidates by corpus."""
-        arrays = {
-            f"{i}.{name}": np.ascontiguousarray(array)
-            for i, of_corpus in enumerate(candidates)
-            for name, array in vars(of_corpus).items()
-        }
-        with shards.atomic(self.round(number)) as folder:
-            folder.mkdir()
-            (folder / "validation.json").write_text(json.dumps(validation), encoding="utf-8")
-            save_file(arrays, folder / "candidates.safetensors")
-
-    def read_round(self, number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
-        arrays = load_file(self.round(number) / "candidates.safetensors")
-        names = [column.name for column in dataclasses.fields(ScoredCandidates)]
-        corpora = range(len(arrays) // len(names))
-        by_corpus = [ScoredCandidates(*(arrays[f"{i}.{name}"] for name in names)) for i in corpora]
-        return json.loads((self.round(number) / "validation.json").read_text(encoding="utf-8")), by_corpus
-
     def save_progress(self, progress: Progress, trainer: Trainer, models: Iterable[int]) -> None:
-        """Save a checkpoint; remove past rounds, and all encoders except those after the steps `models`."""
+        """Save a checkpoint; remove all encoders except those after the steps `models`."""
         self.save(dataclasses.asdict(progress), trainer.encoder.parameters(), trainer.optimizer)
-        past = {folder for folder in self._folder.glob("round-*") if folder < self.round(progress.round)}
-        unneeded = {*self._folder.glob("model-*")} - {self.model(step) for step in models}
-        for old in {*past, *unneeded}:
-            shutil.rmtree(old)
+        for unneeded in {*self._folder.glob("model-*")} - {self.model(step) for step in models}:
+            shutil.rmtree(unneeded)

@@ -56,7 +56,8 @@ def train(params: SimpleNamespace) -> stage.Metrics:
     trainer = Trainer(GradientCache(encoder, params.lsr), corpora, schedule, params.lsr)
     progress = Progress(**files.load(encoder.parameters(), trainer.optimizer))
     with closing(refresh.Refresher(params, corpora, schedule, files)) as refresher:
-        scored = _train_rounds(trainer, files, progress, refresher)
+        _train_rounds(trainer, files, progress, refresher)
+        scored = refresher.asked()
 
     kept = _kept(progress.validation, params.lsr)
     with shards.atomic(methods.encoder("lsr", params.retrieves)) as out:
@@ -69,16 +70,15 @@ def train(params: SimpleNamespace) -> stage.Metrics:
     return figures | scored | _columns(progress.curve) | _columns(progress.validation, "validation_")
 
 
-def _train_rounds(trainer: Trainer, files: TrainingFiles, progress: Progress, refresher: Refresher) -> dict[str, float]:
-    """Train round by round; validate each round's last encoder. Returns how much the language model scored."""
+def _train_rounds(trainer: Trainer, files: TrainingFiles, progress: Progress, refresher: Refresher) -> None:
+    """Train round by round; each round's last encoder is validated."""
     from tqdm import tqdm
 
     lsr, schedule = trainer.lsr, trainer.schedule
     epoch = min(-(-min(len(schedule.queries), ENOUGH) // lsr.batch_size), lsr.steps)
     with tqdm(total=lsr.steps, initial=progress.step, desc="train_lsr", unit="step", mininterval=2) as bar:
         for number in range(progress.round, schedule.rounds):
-            scored = refresher.make_round(number)
-            validation, candidates = files.read_round(number)
+            validation, candidates = refresher.make_round(number)
             progress.round = number
             if validation["step"] not in {row["step"] for row in progress.validation}:
                 progress.validation.append(validation)
@@ -92,16 +92,16 @@ def _train_rounds(trainer: Trainer, files: TrainingFiles, progress: Progress, re
                 bar.update()
                 _check_informative(progress.curve, epoch, lsr)
                 if progress.step == last:
+                    progress.round = number + 1
                     with shards.atomic(files.model(progress.step)) as folder:
                         trainer.encoder.save(folder)
                 if progress.step % lsr.checkpoint_steps == 0 or progress.step == last:
                     files.save_progress(progress, trainer, _needed_encoders(progress, schedule, lsr))
-    return scored
 
 
 def _needed_encoders(progress: Progress, schedule: Schedule, lsr: LSR) -> set[int]:
     """The steps of the encoders that later rounds use, and of the one that would be kept so far."""
-    later = {schedule.encoder_step(number) for number in range(progress.round + 1, schedule.rounds)}
+    later = {schedule.encoder_step(number) for number in range(progress.round, schedule.rounds)}
     return later | ({_kept(progress.validation, lsr)} if len(progress.validation) > 1 else set())
 
 

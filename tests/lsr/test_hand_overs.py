@@ -84,8 +84,7 @@ def test_a_refresh_embeds_queries_and_documents_with_the_tuned_encoder(project, 
     corpora, schedule, files = changed(steps=4, refresh_steps=2)
     refresher = Refresher(project.params, corpora, schedule, files)
     shutil.copytree(TUNED, files.model(schedule.encoder_step(1)))
-    refresher.make_round(1)
-    for corpus, candidates in zip(corpora, files.read_round(1)[1], strict=True):
+    for corpus, candidates in zip(corpora, refresher.make_round(1)[1], strict=True):
         tuned, untuned = (
             nearest(project.params, name, corpus, candidates.rows, refresher.k)[0].tolist() for name in ("lsr", "dense")
         )

@@ -62,6 +62,6 @@ def test_another_param_has_no_checkpoint_yet(project):
     def checkpoints(**changes) -> Path:
         change(project, **changes)
         corpora = training_queries.read(project.params)
-        return TrainingFiles("train_lsr", *train_lsr._result_depends_on(project.params, corpora)).round(0)
+        return TrainingFiles("train_lsr", *train_lsr._result_depends_on(project.params, corpora)).model(0)
 
     assert checkpoints() == checkpoints() != checkpoints(gamma=0.2)
