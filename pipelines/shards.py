@@ -16,12 +16,10 @@ import os
 import platform
 import shutil
 import tempfile
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
-from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -162,22 +160,17 @@ def fingerprint(path: Path) -> str:
     path = Path(path)
     files = sorted(file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
     sizes = [file.stat().st_size for file in files]
-    ends, names = list(accumulate(sizes)), [file.name for file in files]
-    digest = hashlib.blake2b(repr((names, sizes)).encode(), digest_size=8)
-    pieces: dict[int, list[tuple[int, int]]] = {}  # number of a file -> (offset, length) of each piece to read
-    if sum(sizes) <= WHOLE:
-        pieces = {i: [(0, size)] for i, size in enumerate(sizes)}
-    else:
-        for i in range(PIECES):  # the middles of equal stretches of all files' bytes, laid end to end
-            middle = (2 * i + 1) * ends[-1] // (2 * PIECES)
-            number = bisect_right(ends, middle)
-            pieces.setdefault(number, []).append((middle - ends[number] + sizes[number], PIECE_READ))
-        pieces.setdefault(len(files) - 1, []).append((max(0, sizes[-1] - END), END))
-    for number, places in pieces.items():
-        with files[number].open("rb") as stream:
-            for offset, length in places:
-                stream.seek(offset)
-                digest.update(stream.read(length))
+    digest, total = hashlib.blake2b(repr(([file.name for file in files], sizes)).encode(), digest_size=8), sum(sizes)
+    for file, size in zip(files, sizes, strict=True):
+        with file.open("rb") as stream:
+            if total <= WHOLE:
+                digest.update(stream.read())
+                continue
+            for place in range(0, size, size // (1 + PIECES * size // total) + 1):
+                stream.seek(place)
+                digest.update(stream.read(PIECE_READ))
+            stream.seek(max(0, size - (END if file == files[-1] else PIECE_READ)))
+            digest.update(stream.read())
     return digest.hexdigest()
 
 
