@@ -77,16 +77,6 @@ def view(
     rows.project(", ".join(kept)).create_view(name)
 
 
-@contextmanager
-def reading(path: Path) -> Iterator[None]:
-    """Turn an error of DuckDB's about a file that it reads into a LongtailError that names the file."""
-    try:
-        yield
-    except duckdb.Error as error:
-        said = " ".join(str(error).split())[: parquet.SHOWN]
-        raise LongtailError(f"{path}: damaged ({said}), expected a Parquet file; {parquet.AGAIN}") from None
-
-
 def ask(query: str, values: Values = None, **files: Path) -> duckdb.DuckDBPyRelation:
     """The rows of a query, to be fetched once, in which each of the Parquet files is a table called by its keyword.
 

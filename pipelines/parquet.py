@@ -131,14 +131,16 @@ def schema_of(path: Path, again: str = AGAIN) -> pa.Schema:
 
 
 @contextmanager
-def naming(path: Path, again: str = AGAIN) -> Iterator[None]:
-    """Turn pyarrow's error about a file into a LongtailError that names the file and ends with what to do."""
+def naming(
+    path: Path, again: str = AGAIN, errors: tuple[type[Exception], ...] = (pa.ArrowException, OSError)
+) -> Iterator[None]:
+    """Turn a reader's error about a file, pyarrow's unless others are given, into one that ends with what to do."""
     try:
         yield
     except FileNotFoundError:
         raise LongtailError(f"{path}: no such file; `longtail run` makes it") from None
     except PermissionError:
         raise
-    except (pa.ArrowException, OSError) as error:
+    except errors as error:
         said = " ".join(str(error).split())[:SHOWN]
         raise LongtailError(f"{path}: damaged ({said}), expected a Parquet file as it was written; {again}") from None

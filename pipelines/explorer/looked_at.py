@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from pipelines import database, params_file
+from pipelines import database, params_file, parquet
 from pipelines.adaptive import rule
 from pipelines.answering import answer_files, passages
 from pipelines.errors import LongtailError
@@ -96,7 +96,7 @@ def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> lis
     DuckDB reads only the row groups that may hold them, so a file of any size will do if its rows are ordered by that
     column. Raises LongtailError if the file is missing or damaged.
     """
-    with database.reading(file), duckdb.connect() as db:
+    with parquet.naming(file, errors=(duckdb.Error,)), duckdb.connect() as db:
         database.view(db, "rows", file, columns=[*dict.fromkeys((column, *columns))] if columns else ())
         result = db.sql(
             f"SELECT * FROM rows WHERE {column} IN (SELECT unnest($values::VARCHAR[])) ORDER BY {column}",

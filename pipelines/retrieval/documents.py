@@ -88,7 +88,7 @@ def read(docs: Path, positions: np.ndarray) -> Documents:
     real = distinct[distinct >= 0]
     # neither pa.array nor to_numpy: they would import pandas, which takes longer than to read some documents
     asked = pa.table({"position": pa.Array.from_buffers(pa.int64(), len(real), [None, pa.py_buffer(real)])})
-    with database.reading(docs), duckdb.connect() as connection:
+    with parquet.naming(docs, errors=(duckdb.Error,)), duckdb.connect() as connection:
         connection.register("asked", asked)
         database.view(connection, "docs", docs, columns=["id", "title", "text"], numbered=True)
         rows = connection.sql(
@@ -117,7 +117,7 @@ def ranges_of_sources(docs: Path, source_documents: Sequence[str | None]) -> np.
     if not any(names):
         return ranges[rows]
     asked = pa.table({"source_document": pa.array(filter(None, names), pa.string())})
-    with database.reading(docs), duckdb.connect() as connection:
+    with parquet.naming(docs, errors=(duckdb.Error,)), duckdb.connect() as connection:
         connection.register("asked", asked)
         database.view(connection, "docs", docs, columns=["source_document"], numbered=True)
         found = connection.sql(
