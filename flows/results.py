@@ -175,8 +175,8 @@ def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> Non
             url = server.already_up(HOME)  # a schedule's server has the same pages
             url = url or stack.enter_context(server.start(HOME.resolve(), server.port_for(4200)))
             places += [
-                ("Prefect", server.last_run(url), "the stages of the last run, as they ran"),
-                ("MLflow", server.experiment(mlflow), "params, metrics and curves of all runs"),
+                ("Prefect", f"{url.removesuffix('/api')}/runs", "the stages of each run, as they ran"),
+                ("MLflow", f"{mlflow}/#/experiments", "params, metrics and curves of all runs"),
             ]
         made = {"report": terminal.REPORT, "history": terminal.HISTORY}
         written = [(name, f"{pages}/{name}/") for name, page in made.items() if page.is_file()]

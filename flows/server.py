@@ -14,12 +14,10 @@ import sys
 import threading
 import time
 import urllib.error
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -27,7 +25,6 @@ from flows import workspace
 from pipelines import tracking
 from pipelines.errors import LongtailError
 
-TRAINING = "workflowType=machine_learning"  # else MLflow's pages are about prompts and traces
 START_TIMEOUT = 180  # seconds; a fresh database takes 10 to 20
 
 
@@ -117,7 +114,7 @@ def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Ev
 
 @contextmanager
 def mlflow_pages(home: Path, port: int) -> Iterator[str]:
-    """Serve MLflow's pages on this folder's store; yields their address at once, before they can be opened."""
+    """Serve MLflow's pages on this folder's store; yields their address once they can be opened."""
     command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", tracking.store(), "--host", "127.0.0.1"]
     with (home / "mlflow.log").open("wb") as log:
         process = subprocess.Popen(
@@ -126,8 +123,11 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
             stderr=log,
             start_new_session=True,
         )
+    url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + START_TIMEOUT
     try:
-        yield f"http://127.0.0.1:{port}"
+        while not _healthy(url) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        yield url
     finally:
         workspace.stop([process.pid], patience=10)
         process.wait()
@@ -136,34 +136,6 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
 def port_for(usual: int) -> int:
     """The usual port, or a free one where that is taken."""
     return usual if _is_free(usual) else _free_port()
-
-
-def last_run(url: str) -> str:
-    """The page of the newest run in Prefect, by its API's URL; without one that of all runs."""
-    begun = {"start_time": {"is_null_": False}}
-    asked = {"sort": "START_TIME_DESC", "limit": 1, "flow_runs": begun}
-    found = _json(f"{url}/flow_runs/filter", json.dumps(asked).encode()) or []
-    return f"{url.removesuffix('/api')}/runs" + "".join(f"/flow-run/{run['id']}" for run in found)
-
-
-def experiment(pages: str) -> str:
-    """The list of runs in MLflow's pages, once they can be opened; without a run yet the pages' beginning."""
-    deadline = time.monotonic() + START_TIMEOUT
-    while not _healthy(pages) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    name = urllib.parse.quote(tracking.EXPERIMENT)
-    found = _json(f"{pages}/api/2.0/mlflow/experiments/get-by-name?experiment_name={name}")
-    return f"{pages}/#/experiments/{found['experiment']['experiment_id']}/runs?{TRAINING}" if found else pages
-
-
-def _json(url: str, body: bytes | None = None) -> Any:
-    """What a server answers to GET, or to POST with a body; None for an error."""
-    asked = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(asked, timeout=30) as answer:
-            return json.load(answer)
-    except (urllib.error.URLError, OSError, ValueError):
-        return None
 
 
 def flush() -> None:

@@ -126,7 +126,6 @@ def make(folder: Path, root: Path) -> Path:
     (folder / "conf").mkdir()
     (folder / "conf/config.yaml").touch()
     params = yaml.safe_load(profiles.compose("sample", root))
-    params["compute"]["threads"] = 2  # so that no run loads torch beforehand, which none of these stages needs
     (folder / "params.yaml").write_text(yaml.safe_dump(params), encoding="utf-8")
     (folder / "dvc.yaml").write_text(STAGES.replace("PYTHON", sys.executable))
     (folder / "work.py").write_text(WORK)
