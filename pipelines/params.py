@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 
 from pipelines import catalogue, language
 from pipelines.params_data import (
@@ -32,7 +32,6 @@ from pipelines.params_models import (
     LM,
     LSR,
     Answer,
-    Datastore,
     Index,
     LMServer,
     LMTraining,
@@ -43,28 +42,9 @@ from pipelines.params_models import (
     Retriever,
     RetrieverTraining,
 )
-from pipelines.params_types import (
-    LM_NAME,
-    Count,
-    LMName,
-    Month,
-    PositiveFloat,
-    PositiveInt,
-    RetrieverName,
-    Section,
-    Share,
-    known,
-)
+from pipelines.params_types import Count, LMName, Month, RetrieverName, Section, Share, known
 
-__all__ = [
-    "LM_NAME",
-    "Datastore",
-    "LMServer",
-    "LMTraining",
-    "Pages",
-    "Phase",
-    "RetrieverTraining",
-]  # sections within sections, for those who need one
+__all__ = ["LMServer", "LMTraining", "Pages", "Phase", "RetrieverTraining"]  # sections within sections
 
 Answers = Annotated[str, Field(pattern=r"^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$")]  # METHOD or LM/METHOD
 
@@ -209,15 +189,10 @@ class Params(Section):
             raise ValueError(f"lm should be one of lms, {', '.join(info.data['lms'])}; it is {value.lm}")
         return value
 
-    @field_validator("lms")
+    @field_validator("lms", "retrievers")
     @classmethod
-    def _in_the_section_lm(cls, value: list[str], info: ValidationInfo) -> list[str]:
-        return known(value, list(info.data.get("lm", {})))
-
-    @field_validator("retrievers")
-    @classmethod
-    def _in_the_section_retriever(cls, value: list[str], info: ValidationInfo) -> list[str]:
-        return known(value, list(info.data.get("retriever", {})))
+    def _in_the_section_of_one(cls, value: list[str], info: ValidationInfo) -> list[str]:
+        return known(value, list(info.data.get(info.field_name.removesuffix("s"), {})))
 
     @field_validator("parts")
     @classmethod

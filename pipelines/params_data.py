@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 
 from pipelines import catalogue
-from pipelines.params_types import Address, Count, Month, PositiveFloat, PositiveInt, Section, Share, known
+from pipelines.params_types import Address, Count, Month, Section, Share, known
 
 
 class Compute(Section):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 
-from pipelines.params_types import Address, Count, LMName, PositiveFloat, PositiveInt, Section, Share, Template
+from pipelines.params_types import Address, Count, LMName, Section, Share, Template
 
 
 class Phase(Section):

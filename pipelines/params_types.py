@@ -10,13 +10,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from pipelines import methods
 
-PositiveInt = Annotated[int, Field(gt=0)]
 Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
-PositiveFloat = Annotated[float, Field(gt=0)]
 Month = Annotated[str, Field(pattern=r"^\d{4}-(0[1-9]|1[0-2])$")]
-LM_NAME = r"^[a-z0-9][a-z0-9_-]*$"  # of a folder, and of a key that DVC can follow: no dots
-LMName = Annotated[str, Field(pattern=LM_NAME)]
+LMName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]*$")]  # of a folder, and of a key of DVC: no dots
 RetrieverName = Annotated[str, AfterValidator(methods.check_name)]
 
 

@@ -4,9 +4,9 @@ language_model    the protocol: what a language model can do
 open_lm           opens the language model that the params name: a LocalModel or an HttpModel
 
 local             LocalModel: a folder of weights, run by transformers
-  weights         loads the weights in fp32, bf16 or int8
+  weights         loads the weights in fp32, bf16 or int8; what trials of a model found is kept
   shortcuts       checks which shortcuts give a model's own numbers
-  prefixes        reads the common beginnings of prompts once
+  prefixes        keys and values: common beginnings of prompts, read once, and texts that are continued
   decode          greedy decoding
 
 http_model        HttpModel: a server with OpenAI's completions or chat interface
