@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -77,9 +76,14 @@ class Setup:
         return self.source is not None and self.source.written
 
     @property
+    def ensemble(self) -> bool:
+        """Whether a question has a prompt for each of its documents."""
+        return methods.split(self.method)[0] in methods.ENSEMBLES
+
+    @property
     def shard(self) -> int:
-        """How many questions are answered at once. An ensemble has a prompt for each document of a question."""
-        prompts = self.replug.top_k if methods.split(self.method)[0] in methods.ENSEMBLES else 1
+        """How many questions are answered at once."""
+        prompts = self.replug.top_k if self.ensemble else 1
         long = self.source is not None and self.server is None
         questions = min(SHARD, LOCAL // (1 + self.answer.n_shots)) if long else SHARD
         return max(1, questions // prompts)
@@ -106,10 +110,22 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     lookup = Lookup(setup.source, looked_up, lookup_name, setup.key)
 
     def read(shard: slice) -> Sent:
-        return _sent(setup, pool, lookup, asked[shard], shots[shard])
+        found, shown = lookup.rows(asked[shard]), sorted({*chain(*shots[shard])})
+        of_shots = zip(shown, lookup.rows(shown), strict=True)
+        examples = {shot: (texts[shot], pool.shown[shot], row["texts"][0]) for shot, row in of_shots}
+        sent = [
+            prompts.question_prompt(texts[question], text, [examples[shot] for shot in of_question], setup.language)
+            for question, row, of_question in zip(asked[shard], found, shots[shard], strict=True)
+            for text in row["texts"]
+        ]
+        return Sent(sent, np.array([row["similarities"] for row in found]) if setup.ensemble else None)
 
     def write(shard: slice, answered: Answered, path: Path) -> None:
-        rows = _rows(setup, pool, lookup, asked[shard], answered)
+        sent = list(zip(answered.sent, answered.seen, strict=True))
+        k = len(sent) // len(asked[shard])  # prompts of a question: one, or one per document of an ensemble
+        per_question = [sent[i : i + k] for i in range(0, len(sent), k)]
+        of_questions = zip(asked[shard], lookup.rows(asked[shard]), per_question, answered.generations, strict=True)
+        rows = [_row(setup, pool, *of_question) for of_question in of_questions]
         passages.write_shard(pa.Table.from_pylist(rows, schema=SCHEMA), path, answered.seconds, answered.machine)
 
     size = setup.shard
@@ -150,28 +166,6 @@ class Answered(NamedTuple):
     machine: str
 
 
-def _sent(
-    setup: Setup, pool: prompts.Questions, lookup: Lookup, asked: Sequence[int], shots: Sequence[Sequence[int]]
-) -> Sent:
-    """The prompts of some questions, each after its demonstrations `shots`."""
-    passages_asked, shown = lookup.rows(asked), sorted({*chain(*shots)})
-    examples = {
-        shot: (pool.texts[shot], pool.shown[shot], found["texts"][0])
-        for shot, found in zip(shown, lookup.rows(shown), strict=True)
-    }
-    sent = [
-        prompts.question_prompt(
-            pool.texts[question], text, [examples[shot] for shot in shots_of_question], setup.language
-        )
-        for question, found, shots_of_question in zip(asked, passages_asked, shots, strict=True)
-        for text in found["texts"]
-    ]
-    similarities = None
-    if methods.split(setup.method)[0] in methods.ENSEMBLES:
-        similarities = np.array([found["similarities"] for found in passages_asked])
-    return Sent(sent, similarities)
-
-
 def _answered(
     new_tokens: int,
     replug: params.Replug,
@@ -185,17 +179,6 @@ def _answered(
     generations = ensemble_answers.generate(lm, sent.prompts, sent.similarities, new_tokens, replug, spoken)
     seen = lm.seen(sent.prompts, new_tokens) if with_passages else sent.prompts
     return Answered(sent.prompts, seen, generations, time.monotonic() - started, latency.machine())
-
-
-def _rows(
-    setup: Setup, pool: prompts.Questions, lookup: Lookup, asked: Sequence[int], answered: Answered
-) -> list[dict]:
-    """The rows of SCHEMA of some questions."""
-    sent, seen = answered.sent, answered.seen
-    k = len(sent) // len(asked)  # prompts of a question: one, or one per document of an ensemble
-    per_question = [list(zip(sent[i : i + k], seen[i : i + k], strict=True)) for i in range(0, len(sent), k)]
-    of_questions = zip(asked, lookup.rows(asked), per_question, answered.generations, strict=True)
-    return [_row(setup, pool, *of_question) for of_question in of_questions]
 
 
 def _row(
