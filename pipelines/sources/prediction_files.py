@@ -157,11 +157,15 @@ def _first(columns: Collection[str], names: Sequence[str]) -> str:
 
 
 def _prediction_column(columns: dict[str, list[Any]]) -> str:
-    """The column with what the model said. `answer` is taken only where nothing else judges, and it has no lists."""
-    name = _first(columns, PREDICTION)
+    """The column with what the model said. `answer` is taken only where nothing else judges, and it has no lists.
+
+    A column without any text, as an import of judgements has one, is taken only where nothing judges either.
+    """
+    judged = any(other in columns for other in JUDGED)
+    filled = [name for name in PREDICTION if any(cell not in (None, "") for cell in columns.get(name, ()))]
+    name = _first(filled, PREDICTION) or ("" if judged else _first(columns, PREDICTION))
     if name != "answer":
         return name
-    judged = any(other in columns for other in JUDGED)
     return "" if judged or all(map(answer_list, columns[name])) else name
 
 

@@ -160,6 +160,9 @@ def test_the_column_of_predictions_has_many_names_and_a_judgement_many_forms(tmp
         read_predictions(write(tmp_path, "a.csv", "id,pred,correct\n1,a,1\n2,b,perhaps\n"))
     read = read_predictions(write(tmp_path, "a.csv", "id,answer,correct\n1,Paris,0\n"))
     assert (read.texts, read.correct) == (None, [False])
+    read = read_predictions(write(tmp_path, "a.csv", "id,prediction,correct\n1,,1\n2,,0\n"))
+    assert (read.texts, read.correct) == (None, [True, False]), "there is nothing to judge here"
+    assert read_predictions(write(tmp_path, "a.csv", "id,prediction\n1,\n2,\n")).texts == ["", ""]
 
 
 def counted(read) -> dict[str, str]:
