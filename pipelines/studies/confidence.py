@@ -97,7 +97,7 @@ def evaluate(answers: Answers, chosen: params.Thresholds, seed: int, resamples: 
         return Trusted({}, [], [])
     units = answers.subjects if chosen.split_by == "subject" else answers.ids
     train = held_out.split_train(seed, units, chosen.splits, chosen.train_share)
-    calibrated = held_out_isotonic(answers.confidence, answers.right, train)
+    calibrated, errors = over_splits(answers, train)
     held = np.isfinite(calibrated)
     if not held.any():
         return Trusted({}, [], [])
@@ -109,7 +109,7 @@ def evaluate(answers: Answers, chosen: params.Thresholds, seed: int, resamples: 
         )
         reliability += [{"calibration": name} | row for row in rows]
         figures["ece" if name == "none" else f"ece_{name}"] = error.as_json()
-    for name, values in errors_over_splits(answers, train).items():
+    for name, values in errors.items():
         low, high = np.nanquantile(values, [0.025, 0.975])
         figures[name] |= {"mean_over_splits": float(np.nanmean(values))}
         figures[name] |= {"splits_low": float(low), "splits_high": float(high)}
@@ -135,8 +135,8 @@ def reliability_of(
 
     A bin weighs by its answers. The bins stay as they are in all resamples.
     """
-    member = bins_of(confidence, ids)[:, None] == np.arange(BINS)
-    columns = np.hstack([member, member * right[:, None], member * confidence[:, None]]).astype(float)
+    columns = _by_bin(confidence, right, ids)
+    member = columns[:, :BINS] == 1
     sums = intervals.cluster_sums(columns, subjects) if len(ids) else columns
     statistics = [lambda drawn, i=i: drawn[:, BINS + i] / drawn[:, i] for i in range(BINS)]
     generator = draws.generator(seed, "reliability")
@@ -156,16 +156,30 @@ def calibration_error(sums: np.ndarray) -> np.ndarray:
     return np.abs(right - confidence).sum(axis=1) / counts.sum(axis=1)
 
 
-def held_out_isotonic(confidence: np.ndarray, right: np.ndarray, train: np.ndarray) -> np.ndarray:
-    """Isotonic regression of being right on the confidence, fitted on each column of `train` (n, splits): (n,).
+def over_splits(answers: Answers, train: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Isotonic regression of being right on the confidence, fitted on each column of `train` (n, splits).
 
-    An answer's value is the mean over the splits that hold it out, NaN if none does.
+    The first is each answer's calibrated confidence, (n,), the mean over the splits that hold it out, NaN if none does.
+    The second is the calibration error on each split's held-out answers alone, before and after its regression.
     """
-    total, times = np.zeros(len(confidence)), (~train).sum(axis=1)
+    total, errors = np.zeros(len(answers.ids)), {"ece": [], "ece_isotonic": []}
     for side in train.T:
-        total[~side] += isotonic(confidence[side], right[side], confidence[~side])
+        held = ~side
+        raw = answers.confidence[held]
+        calibrated = isotonic(answers.confidence[side], answers.right[side], raw)
+        total[held] += calibrated
+        for name, values in (("ece", raw), ("ece_isotonic", calibrated)):
+            sums = _by_bin(values, answers.right[held], answers.ids[held]).sum(axis=0)
+            errors[name].append(float(calibration_error(sums[None])[0]) if held.any() else np.nan)
     with np.errstate(invalid="ignore"):
-        return total / np.where(times, times, np.nan)
+        calibrated = total / np.where(times := (~train).sum(axis=1), times, np.nan)
+    return calibrated, {name: np.array(values) for name, values in errors.items()}
+
+
+def _by_bin(confidence: np.ndarray, right: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Whether an answer is in each bin, whether it is right there, and its confidence there, (n, 3 BINS)."""
+    member = bins_of(confidence, ids)[:, None] == np.arange(BINS)
+    return np.hstack([member, member * right[:, None], member * confidence[:, None]]).astype(float)
 
 
 def isotonic(confidence: np.ndarray, right: np.ndarray, asked: np.ndarray) -> np.ndarray:
@@ -177,20 +191,6 @@ def isotonic(confidence: np.ndarray, right: np.ndarray, asked: np.ndarray) -> np
     distinct, places, counts = np.unique(confidence, return_inverse=True, return_counts=True)
     means = np.bincount(places, weights=right) / counts
     return np.interp(asked, distinct, isotonic_regression(means, weights=counts).x)
-
-
-def errors_over_splits(answers: Answers, train: np.ndarray) -> dict[str, np.ndarray]:
-    """The calibration error on each split's held-out answers alone, before and after that split's regression."""
-    errors: dict[str, list[float]] = {"ece": [], "ece_isotonic": []}
-    for side in train.T:
-        held, right = ~side, answers.right[~side]
-        raw = answers.confidence[held]
-        calibrated = isotonic(answers.confidence[side], answers.right[side], raw)
-        for name, values in (("ece", raw), ("ece_isotonic", calibrated)):
-            member = bins_of(values, answers.ids[held])[:, None] == np.arange(BINS)
-            sums = np.hstack([member, member * right[:, None], member * values[:, None]]).astype(float).sum(axis=0)
-            errors[name].append(float(calibration_error(sums[None])[0]) if held.any() else np.nan)
-    return {name: np.array(values) for name, values in errors.items()}
 
 
 def risk_area(answers: Answers, seed: int, resamples: int) -> intervals.Interval:

@@ -1,5 +1,7 @@
 """Calibration and coverage of closed-book answers are as they are defined, and regressions see training sides alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from adaptive_pairs import CHOSEN, write_answers, write_questions
@@ -51,10 +53,10 @@ def test_isotonic_regression_is_the_largest_of_least_means(n, seed, levels):
 def test_a_calibrated_confidence_knows_nothing_of_its_own_subject():
     answers = made(60)
     train = held_out.split_train(0, answers.subjects, CHOSEN.splits, CHOSEN.train_share)
-    calibrated = confidence.held_out_isotonic(answers.confidence, answers.right, train)
+    calibrated, _ = confidence.over_splits(answers, train)
     for subject in np.unique(answers.subjects):
         flipped = np.where(answers.subjects == subject, ~answers.right, answers.right)
-        changed = confidence.held_out_isotonic(answers.confidence, flipped, train)
+        changed, _ = confidence.over_splits(replace(answers, right=flipped), train)
         of_subject = answers.subjects == subject
         np.testing.assert_array_equal(changed[of_subject], calibrated[of_subject])
         assert (changed != calibrated)[~of_subject & np.isfinite(calibrated)].any()
