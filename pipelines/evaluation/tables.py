@@ -136,11 +136,13 @@ NUMBERED = {"k", "decile", "bin", "least", "most"}  # columns of numbers that na
 
 
 def column(name: str) -> Column:
-    """How a column is shown; <name>_splits is over splits, and accuracy_<what> and retrieved_<what> are shares."""
+    """How a column is shown; <name>_splits is over splits, and recalls and accuracies are shares."""
     if name in COLUMNS:
         return COLUMNS[name]
     if (base := name.removesuffix("_splits")) != name:
         return replace(column(base), label=f"{column(base).label}, over splits")
+    if "recall_at_" in name or name.endswith("_word"):
+        return Column(name.replace("_at_", "@"), "share")
     kind, _, what = name.partition("_")
     return Column(f"{COLUMNS[kind].label}, {what}", "share") if kind in _SHARES else Column(name.replace("_", " "))
 

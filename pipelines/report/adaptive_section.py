@@ -12,9 +12,8 @@ from pipelines import methods as names
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.rule import THRESHOLDS, VIEWS
 from pipelines.adaptive.searches import SEARCHES
-from pipelines.intervals import interval
 from pipelines.report import entries, figures
-from pipelines.report.entries import Drawn, Entry, Rows, Shown, measured
+from pipelines.report.entries import Drawn, Entry, Rows, Shown, measured, spread
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, label, named, points, show
 
@@ -81,12 +80,8 @@ def _policies(inputs: Inputs) -> list[Mapping[str, Any]]:
     """A bar for each policy, of the main language model and the imported ones."""
     rows = [row for row in in_use(inputs) if row["lm"] not in inputs.models[1:]]
     main = {row["lm"] for row in _of_main(rows)}
-    return [
-        row | {"of": label(row["method"]) + f", {row['lm']}" * (row["lm"] not in main)}
-        | {"series": policy, "accuracy": row[policy]}
-        for row in rows
-        for policy in POLICIES
-    ]  # fmt: skip
+    named_by = [row | {"of": label(row["method"]) + f", {row['lm']}" * (row["lm"] not in main)} for row in rows]
+    return spread(named_by, {policy: policy for policy in POLICIES})
 
 
 def _thresholds(inputs: Inputs) -> list[Mapping[str, Any]]:
@@ -143,12 +138,8 @@ def _prices(inputs: Inputs) -> list[Mapping[str, Any]]:
 
 def _signals(inputs: Inputs) -> list[Mapping[str, Any]]:
     """A bar for each way to decide, of the main language model."""
-    return [
-        row | {"series": signal, "accuracy": row[signal]}
-        for row in of_search("uncertainty")(inputs)
-        if row["lm"] == inputs.main
-        for signal in ("never", "always", *SIGNALS, "oracle")
-    ]
+    rows = [row for row in of_search("uncertainty")(inputs) if row["lm"] == inputs.main]
+    return spread(rows, {signal: signal for signal in ("never", "always", *SIGNALS, "oracle")})
 
 
 def _by_size(inputs: Inputs) -> list[Mapping[str, Any]]:
@@ -239,12 +230,6 @@ def of_best(method: str, by_method: Mapping[str, Mapping[str, Any]]) -> str:
         return ""
     gain, share = by_method[best]["gain"], 100 * always[best]
     return f" With {label(best)}, the most often right if always used ({share:.1f} %), choosing adds {points(gain)}."
-
-
-def draw_policies(name: str, groups: Sequence[str], held: Sequence[Mapping[str, Any]], caption: str) -> Figure:
-    """Held-out accuracy by policy of each group, from its figures as `held_out.summary` has them."""
-    shown = {policy: [interval(found[policy]).times(100) for found in held] for policy in POLICIES}
-    return figures.bars(name, groups, shown, y="held-out accuracy, %", caption=f"{caption} {ORACLE}")
 
 
 ORACLE = "The oracle knows which of the two answers is right."

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
-from pipelines.report.page import Block, Figure, Section, label
+from pipelines.report.page import Figure, Section, label
 
 METHODS = {  # slots of drawing.PALETTE, DASHES and MARKERS, the same on every page
     "closed_book": 0, "never": 0, "none": 0, "bm25": 1, "always": 1, "dense": 2, "lsr": 3, "adaptive": 3,
@@ -31,20 +30,7 @@ def slots(charts: Iterable[Sequence[str]]) -> dict[str, int]:
     return chosen
 
 
-def same_everywhere(sections: Iterable[Section]) -> list[Section]:
-    """The sections of a page with their figures drawn again, so that a series has its slot in all of them."""
-    sections = list(sections)
+def of_page(sections: Iterable[Section]) -> dict[str, int]:
+    """The slot of every series in the figures of a page."""
     whole = [block for section in sections for block in section.blocks if isinstance(block, Figure)]
-    chosen = slots(chart.series for figure in whole for chart in figure.every)
-
-    def again(block: Block) -> Block:
-        return block.of_all(lambda figure: _redrawn(figure, chosen)) if isinstance(block, Figure) else block
-
-    return [replace(section, blocks=[*map(again, section.blocks)]) for section in sections]
-
-
-def _redrawn(figure: Figure, chosen: dict[str, int]) -> Figure:
-    if figure.drawn is None or slots([figure.series]) == {name: chosen[name] for name in figure.series}:
-        return figure
-    svg, narrow = figure.drawn(chosen)
-    return replace(figure, svg=svg, narrow=narrow)
+    return slots(chart.series for figure in whole for chart in figure.every)

@@ -141,12 +141,17 @@ def said(words: Words, inputs: Inputs, rows: Sequence[Row]) -> str:
 def table_of(
     name: str, caption: str, rows: Sequence[Row], columns: Sequence[str], heads: Mapping[str, str] = NOTHING_MORE
 ) -> Table:
-    """The columns of rows; that of the language model is left out where all rows are of one."""
-    kept = [one for one in columns if one != "lm" or len({row["lm"] for row in rows}) > 1]
+    """The columns of rows. One with no value is left out, and that of the language model where all rows are of one."""
+    kept = [one for one in columns if any(known(row.get(one)) for row in rows)]
+    kept = [one for one in kept if one != "lm" or len({row["lm"] for row in rows}) > 1]
     names = {one: heads.get(one, column(one).label) for one in kept}
     rules = {names[one]: column(one).rule for one in kept if column(one).rule}
     both = rules if len({*rules.values()}) == len(RULES) else {}
     return Table(name, caption, [*names.values()], [[cell(row.get(one), one) for one in kept] for row in rows], both)
+
+
+def known(value: Any) -> bool:
+    return value is not None and not (isinstance(value, Interval) and math.isnan(value.value))
 
 
 def cell(value: Any, name: str) -> Any:
@@ -253,6 +258,11 @@ def of_main(table: str, **key: Any) -> Rows:
 def every(table: str) -> Rows:
     """All rows of a table."""
     return lambda inputs: inputs.tables[table]
+
+
+def spread(rows: Sequence[Row], columns: Mapping[str, str]) -> list[Row]:
+    """A row for each of these columns: its value is in `accuracy`, its words are the `series`."""
+    return [row | {"series": words, "accuracy": row[name]} for row in rows for name, words in columns.items()]
 
 
 def where(rows: Rows, holds: Callable[[Row], Any]) -> Rows:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pipelines.intervals import Interval
-from pipelines.report import colours
 from pipelines.report.drawing import (
     DASHES,
     NARROW,
@@ -209,6 +208,4 @@ def draw_figure(
         wide, narrow = (Canvas(width, of_series) for width in (WIDE, NARROW))
         return wide.svg(draw(wide), alt, x), narrow.svg(draw(narrow), alt, x)
 
-    series = (*names.values(),)
-    svg, narrow = drawn(colours.slots([series]))
-    return Figure(name, svg, caption, alt, narrow, series=series, drawn=drawn)
+    return Figure(name, caption, alt, (*names.values(),), drawn)

@@ -9,7 +9,7 @@ from pipelines import methods, shards
 from pipelines.errors import LongtailError
 from pipelines.intervals import NOTHING, Interval, difference
 from pipelines.landings import PART, WHOLE, Landing
-from pipelines.report import colours, csv_files, figures, rendering
+from pipelines.report import csv_files, figures, rendering
 from pipelines.report.page import RULES, Figure, Link, Percent, Section, Table, by_rule, label
 
 CSV = "history.csv"
@@ -40,8 +40,8 @@ def write_history(runs: Sequence[Landing], profile: str, out: Path) -> Iterator[
     when = f"{len(months)} months, {first} to {last}" if first < last else f"all of one month, {first}"
     counted = f"{len(mine):,} landed run{'s' * (len(mine) > 1)} of the profile {profile}: {when}."
     blocks = [*_drawn(mine[-1], months), HOW, _table(months), Link("All figures of all landed runs, as CSV", CSV)]
-    sections = colours.same_everywhere([Section("history", "Month by month", blocks)])
-    page = rendering.render("Longtail, month by month", counted, [], sections, FOOTER)
+    section = Section("history", "Month by month", blocks)
+    page = rendering.render("Longtail, month by month", counted, [], [section], FOOTER)
     with shards.atomic(out) as folder:
         folder.mkdir(parents=True)
         (folder / "index.html").write_text(page, encoding="utf-8")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipelines.report import colours, page, rendering
+from pipelines.report import page, rendering
+from pipelines.report.accuracy_sections import WILSON
 from pipelines.report.entries import chart, table_of
 from pipelines.report.entries import lines as lines_of
 from pipelines.report.page import Percent, Section, label
-from pipelines.report.questions_sections import WILSON
 from pipelines.studies import across_languages as across
 from pipelines.studies.across_languages import Facts
 
@@ -22,7 +22,7 @@ def sections(found: Sequence[Facts]) -> list[Section]:
 
 def html(intro: str, parts: list[Section]) -> str:
     """The whole page, in one file."""
-    return rendering.render("The same facts in several languages", intro, [], colours.same_everywhere(parts), FOOTER)
+    return rendering.render("The same facts in several languages", intro, [], parts, FOOTER)
 
 
 def lines(found: Sequence[Facts]) -> list[str]:

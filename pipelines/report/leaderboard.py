@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pipelines.evaluation.systems import EXAMPLES, PAIRS, Compared
-from pipelines.report import colours, rendering
+from pipelines.report import rendering
+from pipelines.report.accuracy_sections import WILSON
+from pipelines.report.effect_sections import COMPARED_HEADS
 from pipelines.report.entries import chart, table_of
 from pipelines.report.entries import lines as lines_of
 from pipelines.report.page import Block, Percent, Section, Table, label, show
-from pipelines.report.questions_sections import COMPARED_HEADS, WILSON
 
 DRAWN = 8  # systems in the figures
 FOOTER = (
@@ -45,7 +46,7 @@ def popularity_section(prefix: str, signal: str, rows: list[dict]) -> list[Secti
 
 def html(title: str, intro: str, parts: list[Section], footer: str = FOOTER) -> str:
     """The whole page, in one file."""
-    return rendering.render(title, intro, [], colours.same_everywhere(parts), footer)
+    return rendering.render(title, intro, [], parts, footer)
 
 
 def lines(compared: Compared) -> Iterator[str]:

@@ -100,22 +100,20 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """An SVG drawing; `alt` says in words what it shows, `narrow` is the same drawing for a phone.
+    """An SVG drawing; `alt` says in words what it shows.
 
-    The reader can choose one of `choices` instead, the same figure of a part; `by` names the parts, such as "relation".
-    `drawn` makes both drawings again, with the place of each of its `series` in the palette. `rules` has the same
+    `drawn` makes it, wide and for a phone, with the place of each of its `series` in the palette. The reader can choose
+    one of `choices` instead, the same figure of a part; `by` names the parts, such as "relation". `rules` has the same
     figure by the other RULES.
     """
 
     name: str
-    svg: str
     caption: str
     alt: str
-    narrow: str = ""
+    series: tuple[str, ...]
+    drawn: Callable[[Mapping[str, int]], tuple[str, str]]
     by: str = ""
     choices: dict[str, Figure] = field(default_factory=dict)
-    series: tuple[str, ...] = ()
-    drawn: Callable[..., tuple[str, str]] | None = None
     rules: dict[str, Figure] = field(default_factory=dict)
 
     @property
@@ -127,12 +125,6 @@ class Figure:
     def every(self) -> list[Figure]:
         """This figure, and those that the reader can choose instead."""
         return [self, *(one for other in (*self.rules.values(), *self.choices.values()) for one in other.every)]
-
-    def of_all(self, change: Callable[[Figure], Figure]) -> Figure:
-        """The figure with itself and those that the reader can choose instead changed."""
-        choices = {name: choice.of_all(change) for name, choice in self.choices.items()}
-        rules = {rule: figure.of_all(change) for rule, figure in self.rules.items()}
-        return replace(change(self), choices=choices, rules=rules)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -14,6 +14,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from pipelines import neutral
+from pipelines.report import colours
 from pipelines.report.csv_files import inert, to_csv
 from pipelines.report.explored import Explorable
 from pipelines.report.page import CELL, RULES, Block, Figure, Finding, Link, Marked, Section, Table, show
@@ -47,7 +48,9 @@ def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequen
     """The whole page, self-contained; without findings it has no section of them."""
     template, verdicts = environment().get_template("report.html.j2"), Counter(finding.verdict for finding in findings)
     blocks = [block for section in sections for block in section.blocks]
+    slots = colours.of_page(sections)  # a name has one colour in all figures
     return template.render(
+        drawn=lambda figure: figure.drawn(slots),
         rules=RULES if any(not isinstance(block, str | Link) and block.rules for block in blocks) else {},
         title=title,
         intro=intro,
@@ -65,10 +68,10 @@ def commands(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(neutral.text(text)))))
 
 
-def standalone(figure: Figure) -> str:
-    """The figure as a file of its own, in fixed colours on a light ground."""
+def standalone(figure: Figure, slots: Mapping[str, int]) -> str:
+    """The figure as a file of its own, in fixed colours on a light ground; `slots` are those of its page's series."""
     style = '<svg style="background: #fcfcfa; font-family: system-ui, sans-serif" '
-    return re.sub(r"var\(--\w+,(#\w+)\)", r"\1", figure.svg).replace("<svg ", style, 1) + "\n"
+    return re.sub(r"var\(--\w+,(#\w+)\)", r"\1", figure.drawn(slots)[0]).replace("<svg ", style, 1) + "\n"
 
 
 def _counted(blocks: Sequence[Block]) -> str:

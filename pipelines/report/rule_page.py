@@ -7,9 +7,9 @@ from typing import Any
 
 from pipelines.adaptive.from_files import Result
 from pipelines.intervals import Interval, interval, wilson
-from pipelines.report import adaptive_section, csv_files, leaderboard
-from pipelines.report.adaptive_section import CUTS, POLICIES, cut
-from pipelines.report.entries import table_of
+from pipelines.report import adaptive_section, csv_files, entries, leaderboard
+from pipelines.report.adaptive_section import CUTS, ORACLE, POLICIES, cut
+from pipelines.report.entries import chart, spread, table_of
 from pipelines.report.inputs import bounded
 from pipelines.report.page import Percent, Section, Table, show
 
@@ -87,26 +87,24 @@ def html(
     file = best.file
     month = f" of {file.month}" if file.month else ""
     held = {name: Percent(interval(best.figures[name])) for name in (*POLICIES, "gain", "retrieved")}
+    rows = [
+        {"tail": result.tail, "popular": result.popular, "verdict": result.file.rule.verdict}
+        | {name: interval(result.figures[name]) for name in (*POLICIES, "gain", "retrieved")}
+        for result in results
+    ]
+    bars = spread(rows, {policy: policy for policy in POLICIES})
+    caption = f"Adaptive against always and never retrieving. {ORACLE}"
     verdict = [
         f"{best.tail} below the threshold, {best.popular} from it on: {file.rule.verdict}.",
         table_of(
             "policies",
             "Held-out accuracy in per cent, the gain over the better of always and never in points, and the share of "
             "questions that retrieve in per cent.",
-            [
-                {"tail": result.tail, "popular": result.popular, "verdict": result.file.rule.verdict}
-                | {name: interval(result.figures[name]) for name in (*POLICIES, "gain", "retrieved")}
-                for result in results
-            ],
+            rows,
             ["tail", "popular", *POLICIES, "gain", "retrieved", "verdict"],
             HEADS | {"gain": "gain"},
         ),
-        adaptive_section.draw_policies(
-            "policies",
-            [result.tail for result in results],
-            [result.figures for result in results],
-            "Adaptive against always and never retrieving.",
-        ),
+        chart(entries.bars, "policies", caption, bars, POLICIES, "tail", "accuracy", y="held-out accuracy, %"),
     ]
     fitted = {result.tail: {row["relation"]: row for row in result.relations} for result in results}
     shown = {row["relation"]: names[row["relation"]] for row in best.relations}

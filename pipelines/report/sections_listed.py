@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from pipelines.report import lm_sections, questions_sections, studies
+from pipelines.report import accuracy_sections, effect_sections, lm_sections, retriever_sections, studies
 from pipelines.report.adaptive_section import ADAPTIVE
 from pipelines.report.entries import in_order
 from pipelines.report.run_section import RUN
 
 ENTRIES = in_order(
     [
-        questions_sections.POPULARITY,
-        questions_sections.ACCURACY,
-        questions_sections.HALVES,
-        questions_sections.RETRIEVAL_EFFECT,
-        lm_sections.RECALL,
+        accuracy_sections.POPULARITY,
+        accuracy_sections.ACCURACY,
+        accuracy_sections.HALVES,
+        effect_sections.RETRIEVAL_EFFECT,
+        retriever_sections.RECALL,
         ADAPTIVE,
-        questions_sections.COSTS,
-        questions_sections.MODELS,
+        effect_sections.COSTS,
+        effect_sections.MODELS,
         lm_sections.REPLUG,
         lm_sections.PERPLEXITY,
         lm_sections.ATTRIBUTION,
-        lm_sections.TRAINING,
-        lm_sections.TASKS,
+        retriever_sections.TRAINING,
+        retriever_sections.TASKS,
         RUN,
         *studies.ENTRIES,
     ]

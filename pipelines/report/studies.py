@@ -9,9 +9,9 @@ from typing import Any
 from pipelines.intervals import Interval
 from pipelines.report import entries
 from pipelines.report.adaptive_section import of_search, trusted
-from pipelines.report.entries import Drawn, Entry, Shown, every, of_main, where
+from pipelines.report.entries import Drawn, Entry, Shown, every, of_main, spread, where
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Percent, label, show
+from pipelines.report.page import label, show
 from pipelines.studies.measures import ALL, LINKS, MEAN, TERMS, VIEWS
 
 # exposure: what a language model could have seen of a fact
@@ -193,12 +193,8 @@ DATES = Entry(
 
 def _gates(inputs: Inputs) -> list[Mapping[str, Any]]:
     """A bar each for the gate and the rule: the rows of the figure."""
-    return [
-        row | {"series": name, "accuracy": row[key]}
-        for row in of_search("gate")(inputs)
-        if row["lm"] == inputs.main
-        for key, name in (("popularity", "popularity rule"), ("gate", "gate"))
-    ]
+    rows = [row for row in of_search("gate")(inputs) if row["lm"] == inputs.main]
+    return spread(rows, {"popularity": "popularity rule", "gate": "gate"})
 
 
 GATE = Entry(
@@ -257,7 +253,7 @@ def _confident(inputs: Inputs) -> list[Mapping[str, Any]]:
         covered = [of for of in inputs.tables["coverage"] if (of["dataset"], of["lm"]) == (row["dataset"], row["lm"])]
         for share in SHARES:
             accuracy = next(of["accuracy"] for of in covered if of["coverage"] >= share - 1e-9)
-            row |= {f"accuracy, {share:.0%}": Percent(accuracy)}
+            row |= {f"accuracy_{share:.0%}": accuracy}
         rows.append(row)
     return rows
 
@@ -286,7 +282,7 @@ CONFIDENCE = Entry(
         Shown(
             "confidence", _confident,
             ["dataset", "lm", "questions", "ece", "ece_isotonic", "ece_splits", "ece_isotonic_splits", "risk_area",
-             "error", *(f"accuracy, {share:.0%}" for share in SHARES)],
+             "error", *(f"accuracy_{share:.0%}" for share in SHARES)],
             "Calibration error of closed-book answers, its mean over the splits' held-out sides, and the area of risk, "
             "in per cent, and accuracy in per cent if the most confident are answered.",
             {"questions": "answers"},

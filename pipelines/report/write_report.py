@@ -46,20 +46,23 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     Times are on a page of their own in data/latency, because `out` is the same bytes wherever it is made. That page
     alone says how many stages ran side by side (`workers`).
     """
-    from pipelines.report import attribution_page, csv_files, latency_page, page, rendering
+    from pipelines.report import attribution_page, colours, csv_files, latency_page, page, rendering
     from pipelines.report.findings import findings
     from pipelines.report.inputs import read
 
     inputs = read(data, params.lms, params.parts, params)
     found = findings(inputs, params.thresholds, params.replug.top_k)
     shown = sections(inputs)
+    slots = colours.of_page(shown)
     with shards.atomic(out) as folder:
         for name in ("figures", "tables"):
             (folder / name).mkdir(parents=True)
         for block in (block for section in shown for block in section.blocks):
             if isinstance(block, page.Figure):
                 for figure in block.every:
-                    (folder / f"figures/{figure.name}.svg").write_text(rendering.standalone(figure), encoding="utf-8")
+                    (folder / f"figures/{figure.name}.svg").write_text(
+                        rendering.standalone(figure, slots), encoding="utf-8"
+                    )
             elif isinstance(block, page.Table):
                 (folder / f"tables/{block.name}.csv").write_text(csv_files.to_csv(block), encoding="utf-8")
         if any(section.id == "attribution" for section in shown):
@@ -73,10 +76,9 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
 
 def sections(inputs: Inputs) -> list[Section]:
     """The sections that this run has something to show for."""
-    from pipelines.report import colours, sections_listed
+    from pipelines.report import sections_listed
 
-    made = (entry.section(inputs) for entry in sections_listed.ENTRIES)
-    return colours.same_everywhere(filter(None, made))
+    return [section for entry in sections_listed.ENTRIES if (section := entry.section(inputs))]
 
 
 def _intro(inputs: Inputs, params: SimpleNamespace) -> str:

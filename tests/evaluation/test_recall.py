@@ -15,7 +15,7 @@ import yaml
 
 from pipelines import methods, params_file
 from pipelines.evaluation import recall
-from pipelines.report import lm_sections
+from pipelines.report import retriever_sections
 from pipelines.retrieval.encoder import Encoder
 from pipelines.sources.question_files import QuestionWithPassages
 
@@ -134,14 +134,14 @@ def test_the_reports_section_states_the_figures(made):
     parts = SimpleNamespace(passages=["retrieval"], datastore="wikipedia")
     of_run = {"main": "", "main_questions": "", "tables": {"retrievers": []}}
     inputs = SimpleNamespace(parts=parts, metrics={"retrieval": made[1]}, **of_run)
-    figure, table = lm_sections.RECALL.section(inputs).blocks
+    figure, table = retriever_sections.RECALL.section(inputs).blocks
     retrievers = ("BM25", "dense", "LSR", "BM25 + dense")
     assert [row[:4] for row in table.rows] == [[name, r, 3, 2] for name in ("all", "PopQA") for r in retrievers]
     assert table.rows[0][4].interval.value == 1.0
     assert "the 5 passages that came with the 3 questions and 29 documents" in table.caption
     assert "BM25: recall@1 100, recall@5 100, recall@10 100; dense: " in figure.alt
     inputs.metrics["retrieval"] = {"sets": {}}
-    assert lm_sections.RECALL.section(inputs) is None
+    assert retriever_sections.RECALL.section(inputs) is None
 
 
 def on_real_questions(real, root, retriever):

@@ -12,10 +12,11 @@ from report_files import table_of
 from pipelines.evaluation import stage_metrics
 from pipelines.intervals import Interval
 from pipelines.report import (
+    accuracy_sections,
     adaptive_section,
     entries,
     lm_sections,
-    questions_sections,
+    retriever_sections,
     run_section,
     sections_listed,
     studies,
@@ -125,7 +126,7 @@ def tasks(metrics: dict, parts=small_results.PARTS, data: Path = Path("none")):
     models = ["tiny", "second"]
     rows = stage_metrics.tasks(metrics, parts.benchmarks, models)
     inputs = SimpleNamespace(metrics={"tasks": metrics}, tables={"tasks": rows}, models=models, parts=parts, data=data)
-    return lm_sections.TASKS.section(inputs)
+    return retriever_sections.TASKS.section(inputs)
 
 
 def test_a_benchmark_with_categories_has_a_row_for_each_and_none_of_lsr_where_none_was_tuned():
@@ -204,7 +205,7 @@ def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_s
         assert study.section(inputs) is None
     for redirects in (0, 2):
         inputs.metrics["popularity"] = {"files.pageviews": 1, "files.redirects": redirects}
-        blocks = [block for block in questions_sections.POPULARITY.section(inputs).blocks if isinstance(block, str)]
+        blocks = [block for block in accuracy_sections.POPULARITY.section(inputs).blocks if isinstance(block, str)]
         assert any("Views of redirects are not counted" in block for block in blocks) == (not redirects)
 
 
