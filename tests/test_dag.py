@@ -63,6 +63,17 @@ def test_stages_follow_the_params_that_their_module_reads_and_their_own_code_and
             assert (STAGES[stage].get("meta", {}).get("workers") in ("one", "all")) == computes, stage
 
 
+def test_params_that_stages_follow_are_there():
+    """DVC says so only when it runs the stage. A key with an item in it is of a section that may be empty."""
+    values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
+    for stage in STAGES:
+        for key in (key for key in followed(stage)[0] if "${" not in key and not key.startswith("reranker.")):
+            found = values
+            for part in key.split("."):
+                assert part in found, f"{stage} follows {key}"
+                found = found[part]
+
+
 def test_a_stage_of_one_data_set_follows_its_reader_and_folders_that_stages_depend_on_are_there_before_any_run():
     """DVC stops at a missing input, as data/index/lsr would be in a run that tunes nothing."""
     items = {"questions": "set", "chunk": "corpus", "evaluate_tasks": "task"}
