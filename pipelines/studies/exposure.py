@@ -232,7 +232,7 @@ def main() -> None:
     name = stage.arguments(__doc__, text=catalogue.names("documents")).text
     stage.run(
         f"exposure@{name}",
-        ("language", "compute", "ingest", "c4", "parts"),
+        ("language", "compute", "ingest", "parts"),
         lambda params: count_exposure(params, name),
         out=str(OUT / name),
         metrics=Path(f"data/metrics/exposure_{name}.json"),
