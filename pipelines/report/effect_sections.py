@@ -112,7 +112,7 @@ def explored(inputs: Inputs) -> Explored:
     command = f"longtail explore --method {method} --cell base"
     without = (
         f"To look at the questions where it hurts, with their passages, run `{command}`; with `--cell method`, "
-        "they are those where it helps. `longtail ui` shows this page with links to them."
+        "they are those where it helps. `longtail explore` shows this page with links to them."
     )
     return Explored(links, without)
 

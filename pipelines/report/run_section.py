@@ -184,7 +184,7 @@ RUN = Entry(
             {"folder": "where"},
         ),
         "Times and logs of runs are not on this page, because the same inputs must give the same page. Prefect and "
-        "MLflow on the machine that made it have them; the command longtail ui opens both there:",
+        "MLflow on the machine that made it have them; the command longtail explore --all opens both there:",
         lambda inputs: [
             Link(f"Prefect, runs and logs ({PREFECT})", PREFECT),
             Link(f"MLflow, parameters, metrics and the registry of retrievers ({MLFLOW})", MLFLOW),
