@@ -51,7 +51,11 @@ def section(found, folder, excluded=0, trusted=None, brought=(), also=None, chos
         metrics[lm]["confidence"] = one.figures
         for name in ("reliability", "coverage"):
             of_tables[name] += [{"dataset": "popqa", "lm": lm} | row for row in getattr(one, name)]
-    schemas = {"costs": tune_thresholds.COSTS} | confidence.RULE_TABLES | carried.RULE_TABLES
+    schemas = (
+        {"costs": tune_thresholds.COSTS, "thresholds": tune_thresholds.THRESHOLDS}
+        | confidence.RULE_TABLES
+        | carried.RULE_TABLES
+    )
     for name, of_table in of_tables.items():
         table = pa.Table.from_pylist(of_table, schemas[name])
         small_results.write(folder / f"adaptive/popularity/{name}.parquet", table)

@@ -16,6 +16,7 @@ from pipelines.errors import LongtailError
 from pipelines.evaluation import stage_metrics
 from pipelines.replug import attribution
 from pipelines.report import attribution_page, lm_sections, page, rendering, studies
+from pipelines.studies import copying, rarity
 
 PARTS = SimpleNamespace(scored=["pile", "wikitext"])
 
@@ -35,7 +36,8 @@ def project(root, tmp_path_factory):
 
 
 def inputs(project, corpora, data=None) -> SimpleNamespace:
-    rows = {name: getattr(stage_metrics, name)(corpora, PARTS.scored) for name in ("rare_words", "copied")}
+    of = stage_metrics.StageMetrics({"attribution": corpora}, PARTS.scored, [])
+    rows = rarity.of_metrics(of) | copying.of_metrics(of)
     return SimpleNamespace(tables=rows, main_corpus="pile", data=data or project.data)
 
 

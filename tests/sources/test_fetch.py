@@ -11,7 +11,7 @@ from wikimedia_server import Wikidata, Wikimedia
 
 from pipelines import params, web
 from pipelines.errors import LongtailError
-from pipelines.sources import snapshots
+from pipelines.sources import query_service, snapshots
 from pipelines.sources.fetch import DATASETS, DOWNLOADS
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -57,13 +57,14 @@ TEMPLATES = "entityquestions/relation_query_templates.json"
 
 
 @pytest.fixture
-def queried(wikimedia: Wikimedia) -> params.Wikidata:
+def queried(wikimedia: Wikimedia, monkeypatch) -> params.Wikidata:
     """A played Wikidata: 40 people with an article and one without, jobs (PopQA's) and schools (EntityQuestions')."""
     people = [f"Q{100 + n}" for n in range(41)]
     statements = {"P106": [(one, f"Q{i % 7 + 1}") for i, one in enumerate(people)], "P69": [("Q100", "Q50")]}
     world = Wikidata(statements, {one: f"Person {one}" for one in people[:-1]})
     wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
     at = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
+    monkeypatch.setattr(query_service, "STATEMENTS", 10)
     return DUMPS.model_copy(update={"source": "query_service", **at})
 
 
@@ -87,9 +88,9 @@ def test_statements_come_from_the_query_service(wikimedia: Wikimedia, queried: p
     assert {file.name: file.read_bytes() for file in (RAW / "wikidata").glob("[!.]*")} == fetched
 
 
-def test_a_fetch_that_broke_off_goes_on_and_asks_for_nothing_it_has(wikimedia, queried) -> None:
+def test_a_fetch_that_broke_off_goes_on_and_asks_for_nothing_it_has(wikimedia, queried, monkeypatch) -> None:
     """tests/sources/test_wikimedia.py kills one that asks."""
-    queried = queried.model_copy(update={"page": 1})
+    monkeypatch.setattr(query_service, "STATEMENTS", 1)
     wikimedia.faults = [None] * 34 + [Fault(400, b"enough")]
     with pytest.raises(LongtailError, match="answers 400"):
         run(settings({}), queried)
