@@ -18,7 +18,7 @@ from pipelines.errors import LongtailError
 WRITTEN = {"compression": "zstd", "write_page_checksum": True}
 AGAIN = "remove it, and `longtail run` brings it back; `longtail status --verify` looks at all outputs"
 BATCH = 1 << 16  # rows
-FEW = 16  # rows that are read at once however long their texts may be
+FEW = 8  # rows that are read at once however long their texts may be
 DENSEST = 1000  # bytes of text for one on disk; Zstandard makes ten of ordinary texts
 SHOWN = 200  # characters of what a library says
 
