@@ -76,7 +76,7 @@ def foreign(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int
                 raise LongtailError(f"{path}: two columns {twice[0]!r}, expected one of each name")
             names = list(columns(file.schema_arrow))
             rows = _rows_that_fit(path, file.metadata, {name.partition(".")[0] for name in names}, size)
-            yield from file.iter_batches(rows, columns=names)
+            yield from file.iter_batches(rows, columns=names, use_threads=False)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise _corrupt(path, error) from None
 
@@ -107,7 +107,7 @@ def _rows_that_fit(path: Path, about: pq.FileMetaData, columns: Collection[str],
             if length > max(bounds.WHOLE, DENSEST * chunk.total_compressed_size):
                 raise bounds.too_large(f"{path}: {chunk.path_in_schema} in row group {group}", "shorter texts")
             # a text may stand once in the file for many rows, so that few rows have far more than their share
-            size = min(size, max(1, bounds.RECORD * chunk.num_values // length), max(FEW, bounds.WHOLE // length))
+            size = min(size, max(1, bounds.RECORD * chunk.num_values // length), max(FEW, bounds.RECORD // length))
     return size
 
 
