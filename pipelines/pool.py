@@ -6,7 +6,6 @@ import hashlib
 import logging
 import multiprocessing
 import os
-import pickle
 import platform
 import re
 import sys
@@ -142,9 +141,7 @@ class _Cluster(Executor):
             )
 
     def submit(self, work: Callable, /, *args: Any) -> Future:
-        import cloudpickle  # sends by value what a stage's module, run as `__main__`, defines
-
-        return self._executor.submit(_at_home, self._home, cloudpickle.dumps((work, args)))
+        return self._executor.submit(_at_home, self._home, work, args)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         self._executor.shutdown(wait and not cancel_futures)
@@ -194,9 +191,8 @@ def _greet(home: _Home) -> None:
     shards.sweep()
 
 
-def _at_home(home: _Home, call: bytes) -> Any:
+def _at_home(home: _Home, work: Callable, args: tuple) -> Any:
     _enter(home)
-    work, args = pickle.loads(call)
     return work(*args)
 
 
