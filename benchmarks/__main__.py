@@ -1,4 +1,4 @@
-"""All speed benchmarks one after the other: the table of docs/benchmarks.md, printed as it comes and written there.
+"""All speed benchmarks, one after the other: their table is printed, and written to docs/measured/benchmarks.md.
 
     .venv/bin/python -m benchmarks            # all: 32 minutes on two cores, 20 without llama-cpp-python
     .venv/bin/python -m benchmarks dump lm    # these alone; the table keeps the other rows
@@ -21,11 +21,11 @@ from typing import Annotated
 import typer
 
 from benchmarks import measure
-from pipelines import shards
 from pipelines.answering import latency
+from pipelines.storage import shards
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs/benchmarks.md"
+PAGE = ROOT / "docs/measured/benchmarks.md"
 BEGIN, END = "<!-- python -m benchmarks writes this table -->", "<!-- end of the table -->"
 BENCHMARKS = (
     "dump", "sampler", "pageviews_speed", "corpus", "encoder_speed", "index_speed", "bm25_speed",
@@ -38,7 +38,9 @@ def main(
     quick: Annotated[
         bool, typer.Option(help="tiny sizes, whose figures say nothing: does each benchmark work?")
     ] = False,
-    page: Annotated[Path | None, typer.Option(help="to write the table to; docs/benchmarks.md, unless quick")] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="where to write the table; unless quick, docs/measured/benchmarks.md")
+    ] = None,
 ) -> None:
     if unknown := sorted({*(names or [])} - {*BENCHMARKS}):
         raise typer.BadParameter(f"{', '.join(unknown)}; expected of {', '.join(BENCHMARKS)}")

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 
 from benchmarks import measure
 from benchmarks.measure import Row, Run
-from pipelines.language import ENGLISH
-from pipelines.params import Index
+from pipelines.language.language import ENGLISH
+from pipelines.params.params import Index
 from pipelines.retrieval import bm25_build
 from pipelines.retrieval.bm25 import BM25, Analyser
 

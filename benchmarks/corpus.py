@@ -29,15 +29,16 @@ import zstandard
 from benchmarks import measure
 from benchmarks.measure import Row
 from flows import profiles
-from pipelines import params, shards
 from pipelines.corpus import chunk
 from pipelines.corpus.clean import wikitext_to_text
 from pipelines.corpus.token_bytes import open_encoder
-from pipelines.corpus.tokenizer import open_tokenizer, train
+from pipelines.corpus.tokenizer import open_tokenizer, train_tokenizer
+from pipelines.params import params
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import Raw, read_raw
 from pipelines.sources.streams import open_blocks
 from pipelines.sources.wikipedia import wikipedia_parts
+from pipelines.storage import shards
 
 ROOT = Path(__file__).resolve().parents[1]
 TOKENS, LEAST = 128, 16
@@ -172,7 +173,7 @@ def rows(quick: bool = False) -> list[Row]:
 
 
 def _train(file: Path, vocabulary: int) -> None:
-    train((row.text for row in _documents("pile", file)), vocabulary, Path("tokenizer"))
+    train_tokenizer((row.text for row in _documents("pile", file)), vocabulary, Path("tokenizer"))
 
 
 def write_pile(path: Path, megabytes: float) -> None:

@@ -109,7 +109,7 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     """What else is derived from thresholds: costs, other signals, the gate, other models' thresholds, savings."""
     pairs = world.draw(n, seed)
     train = held_out.split_train(seed, pairs.subjects, SPLITS, CHOSEN.train_share)
-    fitted = carried.fit(pairs, CHOSEN, seed, RESAMPLES)
+    fitted = carried.fit_brought(pairs, CHOSEN, seed, RESAMPLES)
     drawn = tuning.refits.resample(pairs.subjects, pairs.subjects, CHOSEN.train_share, seed, RESAMPLES)
     (row,) = [row for row in alternatives.cost_curve(pairs, train, drawn, CHOSEN) if row["price"] == 0.1]
     for name in ("adaptive", "retrieved", "cost"):
@@ -121,8 +121,8 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     figures = gate.evaluate(pairs, judged, CHOSEN, seed, RESAMPLES)
     for name in ("gate", "difference", "retrieved_gate"):
         yield f"{name}, learned gate", intervals.interval(figures[name])
-    brought = carried.fit(world.draw(n, seed, shift=1.0), CHOSEN, seed, RESAMPLES)
-    row = carried.compare(pairs, fitted, brought, CHOSEN, seed, RESAMPLES)
+    brought = carried.fit_brought(world.draw(n, seed, shift=1.0), CHOSEN, seed, RESAMPLES)
+    row = carried.compare_carried(pairs, fitted, brought, CHOSEN, seed, RESAMPLES)
     for name in ("carried", "difference", "retrieved_carried"):
         yield f"{name}, thresholds carried over", bounded(row, name)
     figures = savings.saved(pairs, savings.spent(answers(pairs), "dense"), fitted, ~train, drawn)

@@ -18,11 +18,12 @@ import pyarrow.parquet as pq
 from benchmarks import measure
 from benchmarks.measure import Row
 from benchmarks.sampler import world_of
-from pipelines import language, shards
 from pipelines.knowledge import entities
-from pipelines.pool import processes
-from pipelines.relations import RELATIONS
+from pipelines.language import language
+from pipelines.language.relations import RELATIONS
 from pipelines.sources import streams, wikidata
+from pipelines.storage import shards
+from pipelines.work.pool import processes
 from pipelines.world import wikimedia_dumps
 
 PROPERTIES = tuple(RELATIONS)

@@ -23,7 +23,7 @@ from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, PreTra
 from benchmarks import measure
 from benchmarks.lm import peak
 from benchmarks.measure import Row
-from pipelines import params
+from pipelines.params import params
 from pipelines.retrieval.encoder import EXACT, Encoder
 
 SHAPE = BertConfig()  # Contriever-base is BERT-base

@@ -44,7 +44,8 @@ import yaml
 from benchmarks import mutations
 from benchmarks.project_copy import ROOT, table
 from flows import profiles
-from pipelines import catalogue, code, draws
+from pipelines import catalogue, draws
+from pipelines.work import code
 
 GOOD, BAD = ("same", "rejected", "refused", "other"), ("traceback", "unclear", "silent", "hang", "memory", "died")
 PATIENCE = 30  # seconds of a stage's run, beyond ten times the undamaged one's

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks import measure
 from benchmarks.measure import Row, Run
-from pipelines import params
+from pipelines.params import params
 from pipelines.retrieval import dense, faiss_build, index_plan
 
 # number (of 384) -> eigenvalue, 1 on average; between them a power law
@@ -91,10 +91,10 @@ def longtail(folder: Path) -> Speed:
     settings = params.Index(**SETTINGS)
     with chdir(folder):
         where = Path(".")
-        chosen = index_plan.choose(dense.Index(where, flat=True).count, queries.shape[1], settings)
+        chosen = index_plan.choose_index(dense.Index(where, flat=True).count, queries.shape[1], settings)
         faiss_build.build_lists(chosen, where, 0, measure.compute(), 1, "benchmark")
         index = dense.Index(where, threads=1)
-        faiss_build.tune(index, queries[: faiss_build.HELD_OUT], chosen, settings)
+        faiss_build.tune_search(index, queries[: faiss_build.HELD_OUT], chosen, settings)
         index = dense.Index(where, index.probe, index.refine, threads=1)
 
         def search(rows: np.ndarray) -> np.ndarray:

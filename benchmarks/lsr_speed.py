@@ -22,13 +22,14 @@ from benchmarks import measure
 from benchmarks.encoder_speed import operations
 from benchmarks.lm import peak, plain_scores
 from benchmarks.measure import Row, Run
-from pipelines import methods, params_file
+from pipelines import methods
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.open_lm import supervising_lm
 from pipelines.lsr import train_lsr, training_queries
 from pipelines.lsr.objective import GradientCache
 from pipelines.lsr.refresh import Refresher, make_deterministic
 from pipelines.lsr.rounds import Trainer, TrainingFiles
+from pipelines.params import params_file
 from pipelines.retrieval.encoder import Encoder, has_bf16
 from pipelines.scoring import logprobs
 
@@ -94,7 +95,7 @@ def batch_of(trainer: Trainer, step: int) -> list[tuple[str, list[str], list[str
 def compare_steps(params: SimpleNamespace, steps: int) -> list[Row]:
     """The first steps of a training, Longtail's and the plain ones."""
     params.lsr = params.lsr.model_copy(update={"refresh_steps": steps})
-    corpora = training_queries.read(params)
+    corpora = training_queries.read_training_queries(params)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
     refresher = Refresher(params, corpora, schedule, TrainingFiles("benchmark"))
     search = measure.timed(lambda: refresher.search(0))
@@ -167,7 +168,7 @@ def rows(quick: bool = False) -> list[Row]:
     if not (data / "models/lm").is_dir() or not (data / "index").is_dir():
         return [Row("LSR's step", PEER, missing=measure.NO_RUN)]
     make_deterministic()
-    params = params_file.load(*train_lsr.SECTIONS)
+    params = params_file.load_params(*train_lsr.SECTIONS)
     params = methods.with_retriever(params, params.parts.tuned[0])
     params.lsr = params.lsr.model_copy(update={"kl": "q_p", "likelihood": "mean_logprob", "keep_scores": False})
     params.compute = params.compute.model_copy(update={"threads": 1, "workers": 1})

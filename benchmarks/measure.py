@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import threadpoolctl
 
-from pipelines import params
+from pipelines.params import params
 
 FORK = multiprocessing.get_context("fork")
 HEAD = [

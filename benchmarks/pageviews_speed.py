@@ -19,7 +19,7 @@ from benchmarks import measure
 from benchmarks.measure import Row
 from benchmarks.sampler import world_of
 from pipelines.knowledge.popularity import count_views
-from pipelines.params import Ingest, Popularity
+from pipelines.params.params import Ingest, Popularity
 from pipelines.world import wikimedia_dumps
 
 MEMORY_GB = 0.1  # ingest.memory_gb: of what the stage joins and sums; beyond it, it spills to disk

@@ -31,7 +31,7 @@ READ = """
 import json
 from pathlib import Path
 from benchmarks.papers_effects import comparisons
-from pipelines import params_file
+from pipelines.params import params_file
 from pipelines.report import findings, inputs
 p = params_file.load("lms", "thresholds", "replug", "parts")
 read = inputs.read(Path("data"), p.lms, p.parts)

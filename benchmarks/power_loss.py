@@ -32,7 +32,9 @@ import yaml
 
 from benchmarks.project_copy import ROOT, table
 from flows import dvc_files
-from pipelines import draws, shards, web
+from pipelines import draws
+from pipelines.storage import shards
+from pipelines.work import web
 
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN; EXT4_GOING_FLAGS_NOLOGFLUSH
 OPTIONS = ("noauto_da_alloc,commit=1", "noauto_da_alloc,commit=60", "noauto_da_alloc,commit=1,data=writeback")

@@ -24,10 +24,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.project_copy import ROOT, clone, table
-from pipelines import params_file, shards
 from pipelines.intervals import Interval
+from pipelines.params import params_file
 from pipelines.report import findings, inputs
 from pipelines.report.page import label, show
+from pipelines.storage import shards
 
 PROFILE = Path(__file__).with_name("real_models.yaml")
 RUNS = "real_models.json"  # in WORK: seconds and the largest process's memory of each call of `run`
@@ -93,8 +94,8 @@ def _sources(files: Path, target: Path) -> None:
 def page(work: Path) -> Iterator[str]:
     """The page's lines: Markdown tables of what the copy of the project in `work` measured."""
     copy = work / "project"
-    chosen = params_file.load("lms", "parts", "thresholds", "replug", path=copy / "params.yaml")
-    read = inputs.read(copy / "data", chosen.lms, chosen.parts)
+    chosen = params_file.load_params("lms", "parts", "thresholds", "replug", path=copy / "params.yaml")
+    read = inputs.read_inputs(copy / "data", chosen.lms, chosen.parts)
     calls = json.loads((work / RUNS).read_text(encoding="utf-8"))
     hours = sum(call["seconds"] for call in calls) / 3600
     peak = max(call["peak_bytes"] for call in calls) / 2**30

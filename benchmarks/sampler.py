@@ -20,12 +20,13 @@ import pyarrow.parquet as pq
 
 from benchmarks import measure
 from benchmarks.measure import Row
-from pipelines import draws, params
+from pipelines import draws
 from pipelines.knowledge.triples import build_triples
+from pipelines.language.relations import RELATIONS
+from pipelines.params import params
 from pipelines.questions import published
 from pipelines.questions.popqa import build_popqa, number_of
 from pipelines.questions.published import ENTITY
-from pipelines.relations import RELATIONS
 from pipelines.world.facts import ALIASES, RELATION_IDS, World, make_world
 
 MONTH, SEED = "2021-10", 0

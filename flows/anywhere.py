@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import typer
 
 from flows import terminal
-from pipelines import params
 from pipelines.errors import LongtailError
+from pipelines.params import params
 
 if TYPE_CHECKING:
     from pipelines.adaptive.rule import RuleFile
@@ -65,18 +65,18 @@ def thresholds(
     terminal.check_folder(out)
     read = partial(_given, questions, columns, answer_pattern, answers_separator)
     asked, answered = read([closed, *augmented], texts=False)
-    results = from_files.tune(asked, answered[0], answered[1:], search.value, SEED, RESAMPLES)
+    results = from_files.tune_from_files(asked, answered[0], answered[1:], search.value, SEED, RESAMPLES)
     notes = [*asked.described(), *(line for file in answered for line in file.lines)]
     rows = results[0].file.questions
     notes.append(f"{rows:,} questions of known {asked.signal_name} that all {len(answered)} files answer are used")
     notes += [line for other in answered[1:] for line in from_files.odd(asked, answered[0], other)]
-    for line in (*notes, *rule_page.lines(results, asked.names)):
+    for line in (*notes, *rule_page.rule_lines(results, asked.names)):
         terminal.show(line)
     by_popularity = systems.by_popularity(asked, answered)
     texts = {
         "rule.json": json.dumps(rule.as_json(results[0].file), ensure_ascii=False, indent=1) + "\n",
         "thresholds.csv": csv_files.to_csv(csv_files.inert(rule_page.table(results, asked.names))),
-        "index.html": rule_page.html(results, asked.names, asked.name, notes, by_popularity),
+        "index.html": rule_page.rule_html(results, asked.names, asked.name, notes, by_popularity),
     }
     write_page(out, texts)
     terminal.show("")
@@ -97,12 +97,12 @@ def decide(
     from pipelines.adaptive import rule as rules
     from pipelines.report import csv_files, page
 
-    file = rules.read(terminal.CALLED_FROM / rule, name)
+    file = rules.read_rule(terminal.CALLED_FROM / rule, name)
     asked = _questions(questions, columns, needed=("signal",))
     rows = []
     for place, id_ in enumerate(asked.ids):
         relation, popularity = str(asked.groups[place]), float(asked.signal[place])
-        decision = rules.decide(file, relation, popularity)
+        decision = rules.decide_by_rule(file, relation, popularity)
         rows.append([id_, asked.asked.questions[place]] if "question" in asked.columns else [id_])
         rows[-1] += [asked.names[relation], popularity, decision.retrieve]
         rows[-1] += [file.tail if decision.retrieve else file.popular, rules.why(file, relation, popularity)]
@@ -172,15 +172,15 @@ def compare(
         for this, that in combinations(answered, 2):
             if this.texts == that.texts and (this.correct == that.correct).all():
                 terminal.show(f"odd: {this.name} and {that.name} say the same to all {int(this.has.sum()):,} questions")
-        compared = systems.compare(asked, answered, SEED, RESAMPLES)
-        for line in leaderboard.lines(compared):
+        compared = systems.compare_systems(asked, answered, SEED, RESAMPLES)
+        for line in leaderboard.leaderboard_lines(compared):
             terminal.show(line)
         name = short_name(Path(asked.name))
         parts += leaderboard.sections(name, asked.signal_name, compared, notes)
         names.append(f"{len(answered)} systems on {compared.questions:,} questions of {name}")
     intro = f"Held against each other: {'; '.join(names)}."
     tables = {f"{table.name}.csv": csv_files.to_csv(csv_files.inert(table)) for table in leaderboard.tables(parts)}
-    write_page(out, {"index.html": leaderboard.html("Systems compared", intro, parts)} | tables)
+    write_page(out, {"index.html": leaderboard.leaderboard_html("Systems compared", intro, parts)} | tables)
     terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")
 
 
@@ -241,7 +241,7 @@ def _questions(
 
 def write_page(out: Path, texts: Mapping[str, str]) -> None:
     """Write files into a folder, each whole or not at all; other files there stay."""
-    from pipelines import shards
+    from pipelines.storage import shards
 
     for name, text in texts.items():
         with shards.atomic(out / name) as file:

@@ -18,8 +18,10 @@ from urllib.parse import urlsplit
 import typer
 import yaml
 
-from pipelines import neutral, params_file, shards
+from pipelines import neutral
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
+from pipelines.storage import shards
 
 COMPLETIONS = shards.SCRATCH / "completions"
 WIKIMEDIA = shards.SCRATCH / "wikimedia"
@@ -102,7 +104,7 @@ def _drop(path: Path, keys: list[str]) -> None:
 
 def _again(asked: set[tuple[str, str]]) -> Iterator[str]:
     """Remove unfinished work that holds dropped answers; yield lines that say how to make what was made of them."""
-    chosen = params_file.load("lm", "lsr")
+    chosen = params_file.load_params("lm", "lsr")
     names = [
         name
         for name, lm in chosen.lm.items()

@@ -12,8 +12,9 @@ import click
 import typer
 
 from flows import anywhere, cache, exchange, imports, results, running, terminal
-from pipelines import all_studies, disks
+from pipelines import all_studies
 from pipelines.errors import LongtailError
+from pipelines.storage import disks
 
 OF_STUDIES = tuple(pkgutil.resolve_name(command) for command in all_studies.study_commands())
 GROUPS = {  # what one wants -> the commands for it

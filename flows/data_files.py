@@ -133,7 +133,7 @@ def _first_record(text: str) -> dict:
 def _by_columns(file: Path) -> Seen:
     import pyarrow as pa
 
-    from pipelines import parquet
+    from pipelines.storage import parquet
 
     try:
         schema = parquet.schema_of(file)

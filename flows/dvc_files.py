@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import yaml
 
-from pipelines import shards
+from pipelines.storage import shards
 
 if TYPE_CHECKING:
     from dvc.repo import Repo

@@ -12,8 +12,8 @@ from typing import Any
 import yaml
 
 from flows import terminal
-from pipelines import shards
 from pipelines.errors import LongtailError
+from pipelines.storage import shards
 
 RUNS = shards.SCRATCH / "landed"  # <profile>-<number>.lock, the dvc.lock of each run that landed here
 KEPT = 20  # of a profile
@@ -23,7 +23,7 @@ WANTED = (REPORT, "data/analyses", "data/predictions", "data/questions", "data/m
 HASH = re.compile(r"([0-9a-f]{2})([0-9a-f]{30}(?:\.dir)?)")
 
 
-def keep(profile: str, lock: Path = Path("dvc.lock")) -> None:
+def keep_lock(profile: str, lock: Path = Path("dvc.lock")) -> None:
     """Keep what the run that lands now made, if the last one of its profile made anything else."""
     runs = _runs(profile)
     if not lock.is_file() or (runs and runs[-1].read_bytes() == lock.read_bytes()):

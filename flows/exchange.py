@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from flows import terminal
-from pipelines import params_file
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
 
 DIFFERENCE = Path(".longtail/difference")
 
@@ -22,7 +22,7 @@ def diff(
     """Compare two releases of PopQA. Questions added and gone, other answers, popularity moved; as tables."""
     from pipelines.release.difference import write_difference
 
-    params = params_file.load("compute", "ingest")
+    params = params_file.load_params("compute", "ingest")
     old, new, out = ((terminal.CALLED_FROM / path).resolve() for path in (old, new, out or DIFFERENCE.resolve()))
     terminal.check_folder(out)
     for line in write_difference(old, new, out, ingest=params.ingest, threads=params.compute.threads):
@@ -49,7 +49,7 @@ def release(
     if context.invoked_subcommand:
         return
     if check:
-        terminal.show(landing.check((terminal.CALLED_FROM / check).resolve()))
+        terminal.show(landing.check_release((terminal.CALLED_FROM / check).resolve()))
         return
     if yes and not to:
         raise LongtailError("--yes: sends a release, expected --to with it, which says where")

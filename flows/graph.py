@@ -16,8 +16,9 @@ from pathlib import Path
 import psutil
 
 from flows import dvc_files, verify
-from pipelines import params, shards
 from pipelines.errors import LongtailError
+from pipelines.params import params
+from pipelines.storage import shards
 
 PARTS: dict[str, tuple[str, ...]] = {  # flow -> the stages that it brings up to date, with all that they need
     "refresh": (),  # all stages
@@ -41,7 +42,7 @@ class Stage:
     long: bool = False  # much longer than other stages that wait for the same: it starts first
 
 
-def read(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str, list[str]]]:
+def read_graph(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str, list[str]]]:
     """The stages of dvc.yaml, and the reasons why those that changed are not up to date, by name.
 
     A stage comes after those that it needs, else in the order of dvc.yaml. It counts as changed by what lies on disk
@@ -80,7 +81,7 @@ def read_with_cache(root: Path, say: Callable[[str], None]) -> tuple[list[Stage]
         numbers = ", ".join(str(process.pid) for process in others)
         say(f"DVC is at work here, as of a run that was killed (process {numbers}); waiting until it has ended")
         psutil.wait_procs(others)
-    stages, changed = read(root)
+    stages, changed = read_graph(root)
     gone = [stage for stage in stages if changed.get(stage.name) and _only_not_in_cache(changed[stage.name])]
     if gone:
         whole = [stage for stage in gone if not verify.faults(root, 1, stage.outs)[1]]
@@ -89,7 +90,7 @@ def read_with_cache(root: Path, say: Callable[[str], None]) -> tuple[list[Stage]
                 repo.commit(stage.name)
         if whole:
             say(f"put the outputs of {len(whole)} stages, which are as in dvc.lock, back into .dvc/cache")
-            stages, changed = read(root)
+            stages, changed = read_graph(root)
     return stages, changed
 
 

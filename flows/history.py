@@ -8,15 +8,16 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from flows import dvc_files, graph, terminal
-from pipelines import landings, params_file, tracking
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
+from pipelines.work import landings, tracking
 
 
-def keep(part: str, stages: Collection[graph.Stage], run: tracking.Run) -> None:
+def keep_landing(part: str, stages: Collection[graph.Stage], run: tracking.Run) -> None:
     """Log in MLflow that a run of a part landed, with the figures of all its stages, whatever became of each."""
     from pipelines.report import landed
 
-    chosen = params_file.load("profile", "popularity", "lms", "parts", "thresholds")
+    chosen = params_file.load_params("profile", "popularity", "lms", "parts", "thresholds")
     outs = {out for stage in stages for out in stage.outs}
     params = {"profile": chosen.profile, landings.MONTH: chosen.popularity.month, landings.PART: part}
     params |= {"lms": ",".join(chosen.lms), "parts.answered": ",".join(chosen.parts.answered)}
@@ -35,7 +36,7 @@ def runs() -> list[landings.Landing]:
     try:
         client = tracking.open_client()
         experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
-        found = landings.read(client, experiment.experiment_id) if experiment else []
+        found = landings.read_landings(client, experiment.experiment_id) if experiment else []
     except MlflowException as error:
         raise LongtailError(f"MLflow ({store}): {str(error).splitlines()[0]}") from None
     if not found:
@@ -43,11 +44,11 @@ def runs() -> list[landings.Landing]:
     return found
 
 
-def write() -> Iterator[str]:
+def write_history() -> Iterator[str]:
     """Write the page, and its figures as CSV beside it; yields lines for a terminal. Raises LongtailError as `runs`."""
     from pipelines.report import history_page
 
-    chosen = params_file.load("profile")
+    chosen = params_file.load_params("profile")
     yield from history_page.write_history(runs(), chosen.profile, terminal.HISTORY.parent)
 
 

@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from flows import terminal
-from pipelines import catalogue, language, methods, params_file
+from pipelines import catalogue, methods
 from pipelines.errors import LongtailError
+from pipelines.language import language
+from pipelines.params import params_file
 
 QuestionSet = StrEnum("QuestionSet", catalogue.names("answered"))
 Kind = StrEnum("Kind", list(methods.KINDS))
@@ -47,16 +49,16 @@ def imports(
     if not path.is_file():
         raise LongtailError(f"{path}: no such file, expected predictions: a table, JSON, JSON lines or Parquet")
     called = import_answers.Import(dataset.value, lm, method, kind.value if kind else "")
-    params = params_file.load("lm", "language")
-    asked = {"partial": partial, "pattern": answer_pattern, "language": language.read(params.language)}
+    params = params_file.load_params("lm", "language")
+    asked = {"partial": partial, "pattern": answer_pattern, "language": language.read_language(params.language)}
     for line in import_answers.import_answers(path, called, list(params.lm), DATA, **asked):
         terminal.show(line)
 
 
 def _list_or_remove(remove: Path | None) -> None:
     """List imported answers, or remove one."""
-    from pipelines import parquet
     from pipelines.answering import answer_files
+    from pipelines.storage import parquet
 
     files = answer_files.imports(DATA)
     if remove:
@@ -76,7 +78,7 @@ def _list_or_remove(remove: Path | None) -> None:
         kind = said.get("kind") or answer_files.kind_by_name(file.stem)
         source = f", from {said['file']} ({said['layout']})" if said else ""
         terminal.show(f"{file}: {rows:,} answers, {kind}{source}")
-    params = params_file.load("lms", "retrievers", "thresholds")
+    params = params_file.load_params("lms", "retrievers", "thresholds")
     for dataset in dict.fromkeys(file.parts[-3] for file in files):
         of_run = params.lms, params.retrievers, DATA, params.thresholds.imported
         for sentence in answer_files.left_out(dataset, *of_run):

@@ -48,7 +48,7 @@ class Choices:
         ]
 
 
-def choose(
+def choose_parts(
     files: dict[str, list[Path]],
     lms: Sequence[LanguageModel],
     encoders: Sequence[Encoder],

@@ -13,11 +13,12 @@ from typing import NamedTuple
 import yaml
 
 from flows import data_files, model_folders, profiles
-from flows.init_choices import Choices, choose
+from flows.init_choices import Choices, choose_parts
 from flows.machine import this_machine
 from flows.model_folders import Encoder, LanguageModel
-from pipelines import catalogue, neutral, shards
+from pipelines import catalogue, neutral
 from pipelines.errors import LongtailError
+from pipelines.storage import shards
 
 LOOKED_FOR = (
     "popQA.tsv, DPR's psgs_w100.tsv, a Wikipedia dump (*pages-articles*.xml.bz2), JSON lines with text, another data "
@@ -61,7 +62,7 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
     if path.exists() and not force:
         raise LongtailError(f"{path}: is there already; --force writes it anew, --name NAME writes another")
     contents = look(folder)
-    choices = choose(contents.files, contents.lms, contents.encoders, this_machine(), lsr=lsr)
+    choices = choose_parts(contents.files, contents.lms, contents.encoders, this_machine(), lsr=lsr)
     if not choices.parts["question_sets"] and not choices.parts["corpora"]:
         unused = f"; not used: {contents.unused[0][0].name}, {contents.unused[0][1]}" if contents.unused else ""
         raise LongtailError(f"{folder}: nothing in it that a run can be made of; looked for {LOOKED_FOR}{unused}")
@@ -92,7 +93,7 @@ def look(folder: Path) -> Contents:
     encoders: list[Encoder] = []
     for place in model_folders.folders_below(folder):
         try:
-            model = model_folders.read(place)
+            model = model_folders.read_model_folder(place)
         except LongtailError as error:
             unused.append((place, str(error)))
             continue

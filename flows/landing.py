@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 
 from flows import workspace
-from pipelines import params_file
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
 
 DATA = Path("data")
 OUT = Path("release")
@@ -28,7 +28,7 @@ def land(version: str | None = None, out: Path = OUT) -> str:
     from pipelines.release import dataset, private
 
     root = Path.cwd()
-    settings = params_file.load("compute", "ingest")
+    settings = params_file.load_params("compute", "ingest")
     made_by = record(root)
     landed = dataset.write_release(
         DATA,
@@ -72,11 +72,11 @@ def publish(
         yield f"sent: {folder.name}" if yes else "nothing was sent; --yes sends it"
 
 
-def check(folder: Path) -> str:
+def check_release(folder: Path) -> str:
     """Check a release's files and rows; returns a line that says they are right, raises LongtailError if not."""
     from pipelines.release import dataset
 
-    settings = params_file.load("compute", "ingest")
+    settings = params_file.load_params("compute", "ingest")
     count = dataset.check_release(folder, ingest=settings.ingest, threads=settings.compute.threads)
     return f"{folder}: {count} files as they were released, and their rows fit"
 
@@ -97,7 +97,7 @@ def record(root: Path) -> dict[str, Any]:
             f"{_first_names(changed)}: not as in git's last commit, expected no difference but in "
             f"{' and '.join(sorted(RECORDED))}; commit first, so that the release can name what made it"
         )
-    stages, stale = graph.read(root)
+    stages, stale = graph.read_graph(root)
     if stale:
         raise LongtailError(
             f"{_first_names(list(stale))}: {len(stale)} of {len(stages)} stages are not up to date, expected none; "

@@ -9,8 +9,9 @@ import typer
 
 from flows import terminal
 from flows.anywhere import write_page
-from pipelines import language, params_file
 from pipelines.errors import LongtailError
+from pipelines.language import language
+from pipelines.params import params_file
 
 
 def languages(
@@ -26,17 +27,17 @@ def languages(
     runs: dict[str, Path] = {}
     for project in projects:
         folder = (terminal.CALLED_FROM / project).resolve()
-        name = language.read(params_file.load("language", path=folder / "params.yaml").language).name
+        name = language.read_language(params_file.load_params("language", path=folder / "params.yaml").language).name
         if name in runs:
             raise LongtailError(f"{project}: a run in {name} as {runs[name].parent} is, expected one of each language")
         runs[name] = folder / "data"
     if len(runs) < 2:
         raise LongtailError(f"{projects[0]}: one project, expected two or more, each in another language")
     found = read_runs(runs)
-    for line in languages_page.lines(found):
+    for line in languages_page.languages_lines(found):
         terminal.show(line)
     parts = languages_page.sections(found)
     intro = f"Runs in {', '.join(runs)}, joined by the ids of questions, which are those of the facts."
     tables = {f"{table.name}.csv": csv_files.to_csv(csv_files.inert(table)) for table in leaderboard.tables(parts)}
-    write_page(out, {"index.html": languages_page.html(intro, parts)} | tables)
+    write_page(out, {"index.html": languages_page.languages_html(intro, parts)} | tables)
     terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")

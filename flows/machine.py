@@ -10,7 +10,7 @@ from typing import NamedTuple
 import psutil
 
 from flows.model_folders import LanguageModel
-from pipelines.params import Compute, Ways
+from pipelines.params.params import Compute, Ways
 from pipelines.plan import amounts, speeds
 
 GIB = 1 << 30

@@ -56,7 +56,7 @@ def folders_below(folder: Path) -> Iterator[Path]:
         visited.add(real)
 
 
-def read(folder: Path) -> LanguageModel | Encoder:
+def read_model_folder(folder: Path) -> LanguageModel | Encoder:
     """What the model in a folder is. Raises LongtailError, naming no folder, where Longtail can't use it."""
     config = _json(folder / "config.json")
     kinds, family = config.get("architectures") or [], config.get("model_type", "")

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import yaml
 
-from pipelines import params_file, shards
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
 from pipelines.sources import snapshots, wikimedia
 from pipelines.sources.fetch import ANSWERS, DOWNLOADS, hosts
 from pipelines.sources.snapshots import Gone, Late
+from pipelines.storage import shards
 
 LANDED = shards.SCRATCH / "months.json"  # profile/flow -> the last month that landed
 PARAMS = Path("params.yaml")
@@ -69,7 +70,7 @@ def set_month(month: str, path: Path) -> str:
     that stay at a date. Raises LongtailError on a month that is not over.
     """
     _check(month)
-    settings = params_file.load("popularity", "fetch", path=path)
+    settings = params_file.load_params("popularity", "fetch", path=path)
     text = path.read_text(encoding="utf-8")
     old = settings.popularity.month
     text = re.sub(rf"(?m)^(\s+month:\s*)(['\"]?){old}\2(?=\s|$)", rf"\g<1>\g<2>{month}\g<2>", text)
@@ -117,7 +118,7 @@ def _check(month: str) -> None:
 
 def _check_dumps(month: str) -> None:
     """Raise Late or Gone where the addresses of fetch.files have no dump or page views of the month."""
-    settings = params_file.load("contact", "fetch", "popularity", path=PARAMS)
+    settings = params_file.load_params("contact", "fetch", "popularity", path=PARAMS)
     fetch, old, count = settings.fetch, settings.popularity.month, settings.popularity.months
     urls = [entry for entries in fetch.files.values() for entry in entries if "://" in entry]
     if fetch.source != "wikimedia" or not urls:
@@ -131,7 +132,7 @@ def _check_dumps(month: str) -> None:
 
 
 def _key(flow: str) -> str:
-    return f"{params_file.load('profile', path=PARAMS).profile}/{flow}"
+    return f"{params_file.load_params('profile', path=PARAMS).profile}/{flow}"
 
 
 def _kept() -> dict[str, str]:

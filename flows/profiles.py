@@ -9,8 +9,9 @@ from pathlib import Path
 
 import yaml
 
-from pipelines import params_file, shards
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
+from pipelines.storage import shards
 
 FOLDER = Path("conf/profile")
 
@@ -46,7 +47,7 @@ def compose(name: str, root: Path = Path()) -> str:
     return OmegaConf.to_yaml(config)
 
 
-def write(name: str, path: Path) -> None:
+def write_profile(name: str, path: Path) -> None:
     """Compose a profile into the file `path`. A file that has this text already is not touched."""
     text = compose(name)
     if not path.is_file() or path.read_text(encoding="utf-8") != text:

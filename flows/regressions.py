@@ -36,7 +36,7 @@ class Regression:
         return f"{self.figure} of {self.file} from {self.before:.4g} to {self.now:.4g} ({self.change:+.1%})"
 
 
-def find(profile: str, stages: list[graph.Stage], tolerance: float) -> list[Regression] | None:
+def find_regressions(profile: str, stages: list[graph.Stage], tolerance: float) -> list[Regression] | None:
     """Figures of the stages that are worse than the landed run's, the worst first; None without a landed run.
 
     A figure is worse when it lost more than `tolerance` times what it was, and its interval, if it has one, does not

@@ -26,7 +26,9 @@ from prefect.states import Failed, State
 
 from flows import dvc_files, graph, live, verify, workspace
 from flows.live import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
-from pipelines import disks, neutral, tracking
+from pipelines import neutral
+from pipelines.storage import disks
+from pipelines.work import tracking
 
 UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: the one failure that a retry can help
 RETRIES = 2  # after PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS, which server.prepare sets

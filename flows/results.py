@@ -16,11 +16,12 @@ from typing import Annotated
 import typer
 
 from flows import terminal
-from pipelines import catalogue, methods, neutral, params_file
+from pipelines import catalogue, methods, neutral
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
 
 REPRODUCTION = Path("data/reproduction/reproduction.md")  # of the run at hand; git and DVC leave it alone
-PUBLISHED_REPRODUCTION = Path("docs/reproduction.md")
+PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
 MOVED = Path(".longtail/moved.csv")
 SHOWN = 20  # figures that moved, on the terminal
 ATTRIBUTION = Path(".longtail/attribution.html")
@@ -44,13 +45,13 @@ def search(
 
     from flows import searching
 
-    params = params_file.load("retrievers", "parts")
+    params = params_file.load_params("retrievers", "parts")
     corpus = corpus or params.parts.datastore or next(iter(params.parts.corpora), "")
-    hits = searching.search(text, corpus, retriever or _best(params), k)
+    hits = searching.search_corpus(text, corpus, retriever or _best(params), k)
     if as_json:
         print(neutral.dumps([asdict(hit) for hit in hits]))
         return
-    for line in searching.lines(hits, max(30, min(get_terminal_size().columns, 100))):
+    for line in searching.hit_lines(hits, max(30, min(get_terminal_size().columns, 100))):
         terminal.show(line)
 
 
@@ -80,14 +81,14 @@ def ask(
     from pipelines.answering import answer_files
 
     if attribute:
-        best = retriever or _best(params_file.load("retrievers", "parts"))
-        for line in searching.attribute(attribute, best, ATTRIBUTION):
+        best = retriever or _best(params_file.load_params("retrievers", "parts"))
+        for line in searching.attribute_text(attribute, best, ATTRIBUTION):
             terminal.show(line)
         return
     if subject and question is None:
         raise LongtailError("--subject: is that of one question, expected the question beside it")
     sections = ("seed", "language", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
-    params = params_file.load(*sections)
+    params = params_file.load_params(*sections)
     if not params.lms and not lm:
         raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
     by = pair or answer_files.way(lm, retriever, params.lms, params.retrievers)
@@ -107,7 +108,7 @@ def ask(
         if as_json:
             print(neutral.dumps(asdict(asked)), flush=True)
             continue
-        for line in ask.lines(asked):
+        for line in ask.answer_lines(asked):
             terminal.show(line)
         sys.stdout.flush()
     if failed:
@@ -135,9 +136,9 @@ def explore(
 
     The options are the choices of the page with the list of questions.
     """
-    from pipelines import shards
     from pipelines.explorer import looked_at
     from pipelines.explorer.slices import Slice
+    from pipelines.storage import shards
 
     asked = {"set": set_, "lm": lm, "base": base, "method": method, "relation": relation, "popularity": popularity}
     asked |= {"cell": cell, "judged": judged, "words": words, "order": order}
@@ -197,7 +198,7 @@ def report(
     if history:
         from flows import history as landed
 
-        for line in landed.write():
+        for line in landed.write_history():
             terminal.show(line)
         _made(terminal.HISTORY, show)
         return
@@ -214,11 +215,11 @@ def report(
 def _compared(earlier_run: str) -> Iterator[str]:
     """Write what moved since an earlier run to MOVED; yields lines for a terminal."""
     from flows import earlier
-    from pipelines import shards
-    from pipelines.params import Params
+    from pipelines.params.params import Params
     from pipelines.report import compare_runs, csv_files
+    from pipelines.storage import shards
 
-    chosen = params_file.load(*Params.model_fields)
+    chosen = params_file.load_params(*Params.model_fields)
     with tempfile.TemporaryDirectory() as folder:
         name = earlier.restore(earlier_run, chosen.profile, Path(folder))
         lines, changes = compare_runs.compare_runs(Path(folder), Path("data"), chosen)
@@ -240,20 +241,20 @@ def _made(page: Path, show: bool) -> None:
 
 
 def reproduce(
-    docs: Annotated[bool, typer.Option("--docs", help="Write docs/reproduction.md, which the project keeps.")] = False,
+    docs: Annotated[bool, typer.Option("--docs", help="Write docs/measured/reproduction.md.")] = False,
 ) -> None:
     """Compare with the papers' numbers. Of results whose set-up is the paper's, says which agree; writes a page."""
     from flows import graph
-    from pipelines import shards
-    from pipelines.params import Params
+    from pipelines.params.params import Params
     from pipelines.report import comparison, comparison_page, papers
+    from pipelines.storage import shards
 
-    chosen = params_file.load(*Params.model_fields)
-    behind = graph.behind(*graph.read(Path.cwd(), beside_a_run=True)) if chosen.fetch.source != "world" else ()
-    published = papers.read()
+    chosen = params_file.load_params(*Params.model_fields)
+    behind = graph.behind(*graph.read_graph(Path.cwd(), beside_a_run=True)) if chosen.fetch.source != "world" else ()
+    published = papers.read_papers()
     held = comparison.Run(Path("data"), chosen, published.setups, finished="analyse" not in behind)
     groups = [(group, [held.compare(number) for number in group.numbers]) for group in published.groups]
-    for line in comparison_page.lines(groups):
+    for line in comparison_page.comparison_lines(groups):
         terminal.show(line)
     path, prefix = (PUBLISHED_REPRODUCTION, "") if docs else (REPRODUCTION, "../../docs/")
     with shards.atomic(path) as file:

@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from flows import terminal
-from pipelines import disks, params_file
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
+from pipelines.storage import disks
 
 HOME = Path(".longtail/prefect")
 PORTS = {"min": 1, "max": 65535}
@@ -39,8 +40,8 @@ def run(
 
     if profile:
         _compose(profile)
-    params_file.load()  # DVC's own error about a bad param does not help
-    disks.check()
+    params_file.load_params()  # DVC's own error about a bad param does not help
+    disks.check_disks()
     with workspace.alone():
         stages, changed = graph.read_with_cache(Path.cwd(), print)
         stages = graph.part(stages, graph.PARTS[part])
@@ -104,8 +105,10 @@ def status(
         return
     from flows import graph, workspace
 
-    compute = params_file.load("compute").compute  # dvc.yaml takes names from the params; DVC's own error does not help
-    stages, changed = graph.read(Path.cwd(), beside_a_run=True)
+    compute = params_file.load_params(
+        "compute"
+    ).compute  # dvc.yaml takes names from the params; DVC's own error does not help
+    stages, changed = graph.read_graph(Path.cwd(), beside_a_run=True)
     touched = graph.behind(stages, changed)
     at_work = workspace.LOCK.exists() and not workspace.is_free()
     for stage in stages:
@@ -128,7 +131,7 @@ def status(
         + terminal.as_called("; `longtail run` does the rest" * bool(touched))
     )
     if compute.executor == "dask":
-        from pipelines import pool
+        from pipelines.work import pool
 
         try:
             terminal.show(f"compute.dask: {pool.about(compute.dask)}")
@@ -142,7 +145,7 @@ def _verify() -> None:
     from flows.verify import faults
 
     dvc_files.mend(Path.cwd())
-    count, lines = faults(Path.cwd(), params_file.load("compute").compute.threads)
+    count, lines = faults(Path.cwd(), params_file.load_params("compute").compute.threads)
     for line in lines:
         terminal.show(line)
     if lines:
@@ -186,7 +189,7 @@ def plan(
     from flows import profiles
     from pipelines.plan import forecast
 
-    values = yaml.safe_load(profiles.compose(profile)) if profile else params_file.read()
+    values = yaml.safe_load(profiles.compose(profile)) if profile else params_file.read_values()
     for line in forecast.forecast(values):
         terminal.show(line)
 
@@ -194,4 +197,4 @@ def plan(
 def _compose(name: str) -> None:
     from flows import profiles
 
-    profiles.write(name, Path("params.yaml"))
+    profiles.write_profile(name, Path("params.yaml"))

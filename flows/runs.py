@@ -21,8 +21,10 @@ from prefect.states import Completed, Failed, State
 from flows import dvc_files, earlier, graph, history, landing, live, months, regressions, workspace
 from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
 from flows.reproduce import push_outputs, reproduce, stopping_children
-from pipelines import neutral, params, params_file, tracking
+from pipelines import neutral
 from pipelines.errors import LongtailError
+from pipelines.params import params, params_file
+from pipelines.work import tracking
 
 TOLERANCE = 0.05
 MAKE_UP = 2  # months
@@ -56,7 +58,7 @@ def refresh(
         with workspace.alone(waiting=log.info):
             if month:
                 month = months.begin(month, make_up, part, log.info)
-            settings = params_file.load("profile", "compute")
+            settings = params_file.load_params("profile", "compute")
             stages, changed = graph.read_with_cache(root, log.info)
             stages = graph.part(stages, graph.PARTS[part])
             outcomes, failed = _reproduce_all(part, stages, changed, settings.compute, anew)
@@ -64,7 +66,7 @@ def refresh(
                 return Failed(message="; ".join(failed))
             message = [", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))]
             message += _compare(settings.profile, stages, tolerance)
-            earlier.keep(settings.profile)
+            earlier.keep_lock(settings.profile)
             if deployment.id:  # by hand, `longtail report --history` writes it
                 _write_history()
             if release:
@@ -141,7 +143,7 @@ def _reproduce_all(
             if record := WORK[stage.name].record:
                 run.log(stage.name, record, dvc_files.kept(Path.cwd()).get(stage.name, {}))
         if not failed:
-            history.keep(part, stages, run)
+            history.keep_landing(part, stages, run)
     return [] if failed else [future.result().kind for future in futures.values()], failed
 
 
@@ -161,7 +163,7 @@ def _tracked(failed: list[str]) -> Iterator[tracking.Run]:
 def _compare(profile: str, stages: list[graph.Stage], tolerance: float) -> list[str]:
     """Report what got worse, in the log and as an artifact; returns what the flow's message says of it, if anything."""
     log = get_run_logger()
-    worse = regressions.find(profile, stages, tolerance)
+    worse = regressions.find_regressions(profile, stages, tolerance)
     if worse is None:
         log.info("this is the first run of this profile that ends here: there are no earlier figures to compare with")
         return []
@@ -181,7 +183,7 @@ def _compare(profile: str, stages: list[graph.Stage], tolerance: float) -> list[
 def _write_history() -> None:
     """Write the page of what landed runs made. Where MLflow can't be read, the log says so."""
     try:
-        for line in history.write():
+        for line in history.write_history():
             get_run_logger().info(line)
     except LongtailError as error:
         get_run_logger().warning(str(error))

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import methods, params_file
+from pipelines import methods
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
 
 LINES = 4  # lines of a document's text that the terminal shows
 
@@ -22,7 +23,7 @@ class Hit:
     text: str
 
 
-def search(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
+def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
     """The `k` best documents for a text by a retriever, best first. BM25 gives only documents with one of its words.
 
     Raises LongtailError for an empty text, where nothing is found, and where there is no such index.
@@ -30,7 +31,7 @@ def search(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
     from pipelines.retrieval import documents
     from pipelines.retrieval.retriever import open_index
 
-    params = params_file.load("retriever", "retrievers", "reranker", "compute")
+    params = params_file.load_params("retriever", "retrievers", "reranker", "compute")
     text = text.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
     searched = [methods.index(*index, corpus) for index in methods.indexes_of(*index_of(retriever, params))]
     docs = Path(f"data/corpus/{corpus}/docs.parquet")
@@ -47,7 +48,10 @@ def search(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
     if not len(positions):
         beginning = text if len(text) <= 60 else f"{text[:60]}…"
         raise LongtailError(f"no document of {corpus} has a word of {beginning!r}; try others, or --retriever dense")
-    return [Hit(float(score), *rest) for score, *rest in zip(scores, *documents.read(docs, positions), strict=True)]
+    return [
+        Hit(float(score), *rest)
+        for score, *rest in zip(scores, *documents.read_documents(docs, positions), strict=True)
+    ]
 
 
 def index_of(retriever: str, params: SimpleNamespace) -> tuple[str, str]:
@@ -69,7 +73,7 @@ def _indexes(retrievers: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def lines(hits: list[Hit], width: int) -> Iterator[str]:
+def hit_lines(hits: list[Hit], width: int) -> Iterator[str]:
     """Yield lines of at most `width` characters: rank, score, title and id of each hit, then how its text begins."""
     for rank, hit in enumerate(hits, 1):
         head = f"{rank:3}  {hit.score:8.4f}  "
@@ -82,12 +86,12 @@ def lines(hits: list[Hit], width: int) -> Iterator[str]:
         )
 
 
-def attribute(query_id: str, retriever: str, page: Path) -> Iterator[str]:
+def attribute_text(query_id: str, retriever: str, page: Path) -> Iterator[str]:
     """Yield lines on what a scored text owes to memory and to each document, and write its page."""
-    from pipelines import shards
     from pipelines.report import attribution_page
+    from pipelines.storage import shards
 
-    data, corpora = Path("data"), params_file.load("parts").parts.scored
+    data, corpora = Path("data"), params_file.load_params("parts").parts.scored
     scored_in = [corpus for corpus in corpora if attribution_page.holds(data, corpus, query_id)] or corpora
     if not scored_in:
         raise LongtailError("params.yaml: parts.scored is empty, expected a corpus whose test queries are scored")
@@ -101,5 +105,5 @@ def attribute(query_id: str, retriever: str, page: Path) -> Iterator[str]:
     for document in text["documents"]:
         yield f"{document['share']:>8}  document {document['rank']}, {document['id']}: {document['beginning']}"
     with shards.atomic(page) as file:
-        file.write_text(attribution_page.render([text], text["summary"]), encoding="utf-8")
+        file.write_text(attribution_page.render_attribution_page([text], text["summary"]), encoding="utf-8")
     yield f"the page: {page}"

@@ -22,8 +22,8 @@ from pathlib import Path
 import psutil
 
 from flows import workspace
-from pipelines import tracking
 from pipelines.errors import LongtailError
+from pipelines.work import tracking
 
 START_TIMEOUT = 180  # seconds; a fresh database takes 10 to 20
 

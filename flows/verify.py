@@ -14,8 +14,8 @@ import yaml
 from tqdm import tqdm
 
 from flows import dvc_files
-from pipelines import outputs
 from pipelines.errors import LongtailError
+from pipelines.storage import outputs
 
 CACHE = Path(".dvc/cache/files/md5")
 

@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-from pipelines import shards
 from pipelines.errors import LongtailError
+from pipelines.storage import shards
 
 LOCK = shards.SCRATCH / "run.lock"  # the system frees it when the process that holds it ends, however it ends
 LOOK_SECONDS = 1.0

@@ -106,7 +106,7 @@ DATASETS = {
         "MMLU",
         "MIT",
         "`dev/*.csv` and `test/*.csv`, a file a subject",
-        benchmark="pipelines.evaluation.mmlu:read",
+        benchmark="pipelines.evaluation.mmlu:read_mmlu",
     ),
     "nq": Dataset(
         "Natural Questions",

@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import params
 from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.pairs import Pairs
 from pipelines.answering.answer import SCHEMA
+from pipelines.params import params
 
 CHOSEN = params.Thresholds(
     imported="all",

@@ -30,4 +30,4 @@ def read(folder: Path, popularity: list[int | None], relations: list[str], **rig
     files = {method: folder / f"{method}.parquet" for method in right}
     for method, file in files.items():
         write_answers(file, right[method])
-    return accuracy.read(folder / "questions.parquet", files)
+    return accuracy.read_answered(folder / "questions.parquet", files)

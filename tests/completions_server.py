@@ -10,7 +10,7 @@ import torch
 from http_faults import Fault, Handler, Server, reply, serving
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipelines import params
+from pipelines.params import params
 
 LATE = -2  # a fault's `sent`: nothing comes until `go_on`
 

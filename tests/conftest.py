@@ -16,7 +16,7 @@ import yaml
 from hypothesis import HealthCheck, settings
 from once import once
 
-from pipelines import pool, web
+from pipelines.work import pool, web
 
 settings.register_profile("on any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("on any machine")

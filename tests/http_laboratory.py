@@ -24,12 +24,13 @@ import wikimedia_server
 from requests.adapters import HTTPAdapter
 from wikimedia_server import Dumps, Wikidata, Wikipedia
 
-from pipelines import params, web
 from pipelines.lm import http_client
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
+from pipelines.params import params
 from pipelines.sources import download, entity_api, pages_api, pageviews_api, query_service, snapshots, wikimedia
 from pipelines.sources.rejects import Rejects
+from pipelines.work import web
 
 ATTEMPTS = 2
 FILE = "enwiki-20181220-pages-articles.xml.bz2"
@@ -219,7 +220,7 @@ def laboratory(folder: Path) -> Iterator[Laboratory]:
         patch.setattr(web, "time", SimpleNamespace(monotonic=lab.clock, time=lambda: 1e9))
         patch.setattr(web.Client, "pause", pause)
         patch.setattr(web, "HTTPAdapter", Unencrypted)
-        patch.setattr("pipelines.bounds.WHOLE", 2**20)
+        patch.setattr("pipelines.params.bounds.WHOLE", 2**20)
         for module in (web, download, http_client):
             patch.setattr(module, "ATTEMPTS", ATTEMPTS)
         patch.setattr(wikimedia, "AT_ONCE", 1)

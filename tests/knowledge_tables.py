@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import params
+from pipelines.params import params
 
 NAMES = pa.schema(
     {"qid": pa.int64(), "label": pa.string(), "aliases": pa.list_(pa.string()), "wiki_title": pa.string()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pipelines import landings
 from pipelines.intervals import Interval
-from pipelines.landings import Landing
+from pipelines.work import landings
+from pipelines.work.landings import Landing
 
 
 def landing(month: str, figures: Mapping[str, Interval], **changed: str) -> Landing:

@@ -2,7 +2,7 @@
 
 from tiny_models import trained_lm
 
-from pipelines import params
+from pipelines.params import params
 
 NAMES = ["Ada", "Bel", "Cor", "Dov"]
 DOCUMENTS = [("world", f"Q: Who leads {name}? A: {NAMES[i - 1]}\n") for i, name in enumerate(NAMES)] * 50

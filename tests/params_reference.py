@@ -20,7 +20,7 @@ HEAD = """# Every parameter
 `params.yaml` is composed from `conf/config.yaml` and a profile (`longtail init --profile NAME`), and checked key by
 key. The values here are the sample's, then those of the profiles `paper-popqa` and `paper-replug` (or both) where they
 differ.
-This page is made from `pipelines/params.py` and its parts (`python tests/params_reference.py`): what is said of a key
+This page is made from `pipelines/params/params.py` (`python tests/params_reference.py`): what is said of a key
 stands there, behind it.
 
 """
@@ -32,7 +32,7 @@ def page() -> str:
     """The page's text."""
     sys.path.insert(0, str(ROOT))
     from flows import profiles
-    from pipelines.params import Params
+    from pipelines.params.params import Params
 
     said = {key: text for file in (ROOT / "pipelines").glob("params*.py") for key, text in _comments(file).items()}
     schema = Params.model_json_schema()

@@ -21,7 +21,8 @@ import pytest
 import yaml
 from waiting import PATIENCE, until
 
-from pipelines import QUIET, tracking
+from pipelines import QUIET
+from pipelines.work import tracking
 
 STAGES = """
 stages:
@@ -47,7 +48,8 @@ stages:
 WORK = """
 import os, signal, sys, time
 from pathlib import Path
-from pipelines import shards, stage
+from pipelines.storage import shards
+from pipelines.work import stage
 from pipelines.errors import LongtailError, Unreachable
 name = sys.argv[1]
 def work(params):

@@ -8,14 +8,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipelines import params, shards
 from pipelines.adaptive import rule
 from pipelines.adaptive.rule import Rule
 from pipelines.adaptive.tune_thresholds import THRESHOLDS
+from pipelines.language.relations import RELATIONS
+from pipelines.params import params
 from pipelines.questions.popqa import COLUMNS
 from pipelines.questions.published import SCHEMA
-from pipelines.relations import RELATIONS
 from pipelines.release.dataset import write_release
+from pipelines.storage import shards
 
 INGEST = params.Ingest(max_reject_share=0.05, memory_gb=1.0)
 WIKIDATA = "http://www.wikidata.org/entity/Q"

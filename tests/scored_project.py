@@ -11,7 +11,7 @@ import pytest
 import tiny_models
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from pipelines import params_file
+from pipelines.params import params_file
 from pipelines.scoring import score_lm
 
 

@@ -13,7 +13,8 @@ import tiny_models
 import yaml
 
 from flows import profiles
-from pipelines import methods, params_file
+from pipelines import methods
+from pipelines.params import params_file
 from pipelines.retrieval import bm25_build, index
 
 SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "retrievers", "reranker", "parts", "index", "lsr", "logprobs")

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import tiny_models
 
-from pipelines import all_studies, params, shards
+from pipelines import all_studies
 from pipelines.adaptive import pairs, rule, tune_thresholds
 from pipelines.answering.answer import SCHEMA
 from pipelines.evaluation import analyse
+from pipelines.params import params
+from pipelines.storage import shards
 
 QUESTIONS = 800
 METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")  # the sample's
@@ -252,7 +254,7 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
             asked = data / "questions/popqa/popqa.parquet"
             answered = pairs.read_pairs(asked, folder / "closed_book.parquet", file, TUNING.cost)
             key = {"dataset": "popqa", "lm": folder.name, "method": method}
-            found = tune_thresholds.evaluate(answered, TUNING, 0, 50)
+            found = tune_thresholds.evaluate_thresholds(answered, TUNING, 0, 50)
             by_method[method] = found.figures
             rows += [key | row for row in found.relations]
             curve += [key | row for row in found.curve]

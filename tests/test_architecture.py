@@ -101,7 +101,7 @@ def test_one_module_writes_and_reads_parquet_files():
         for node in ast.walk(tree)
         if isinstance(node, ast.Import | ast.ImportFrom) and "pyarrow.parquet" in ast.unparse(node)
     }
-    assert users == {"pipelines/parquet.py"}
+    assert users == {"pipelines/storage/parquet.py"}
 
 
 def sql() -> Iterator[tuple[Path, ast.Constant | ast.JoinedStr, str]]:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from waiting import PATIENCE, until
 
-from pipelines import params, pool
 from pipelines.errors import LongtailError
+from pipelines.params import params
+from pipelines.work import pool
 
 
 def commands(root: Path, mark: str) -> list[list[str]]:

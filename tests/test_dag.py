@@ -11,7 +11,8 @@ import yaml
 from dvc.repo import Repo
 
 from flows import graph
-from pipelines import code, params, params_file
+from pipelines.params import params, params_file
+from pipelines.work import code
 
 ROOT = Path(__file__).resolve().parents[1]
 STAGES = yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]
@@ -90,7 +91,7 @@ def stages_of(tmp_path, monkeypatch):
         values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8")) | changes
         params_file.parse(values)
         (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
-        return {stage.name: stage for stage in graph.read(tmp_path)[0]}
+        return {stage.name: stage for stage in graph.read_graph(tmp_path)[0]}
 
     (tmp_path / "dvc.yaml").write_text((ROOT / "dvc.yaml").read_text(encoding="utf-8"))
     Repo.init(str(tmp_path), no_scm=True).close()

@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 import releases
 
-from pipelines import neutral, params
+from pipelines import neutral
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.knowledge.entities import build_entities
 from pipelines.knowledge.triples import build_triples
+from pipelines.params import params
 from pipelines.questions.popqa import build_popqa
 from pipelines.questions.published import COLUMNS, read_published
 from pipelines.sources.rejects import Rejects

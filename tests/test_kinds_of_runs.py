@@ -13,7 +13,7 @@ import yaml
 from finished_run import Checkout, copy_tracked
 
 from flows import profiles
-from pipelines import params_file
+from pipelines.params import params_file
 from pipelines.world.generator import write_world
 
 MADE = systems.make()
@@ -127,7 +127,7 @@ def read(name, part, rejects):
 BUILDER = """# Riddles: PopQA's table of other questions
 from pathlib import Path
 import pyarrow.parquet as pq
-from pipelines import shards
+from pipelines.storage import shards
 from pipelines.questions.popqa import build_popqa
 
 

@@ -11,7 +11,7 @@ from pipelines import methods
 from pipelines.answering import answer_files, passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import recall
-from pipelines.params import Reranker
+from pipelines.params.params import Reranker
 from pipelines.retrieval import documents
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.fusion import fuse, matching
@@ -29,7 +29,7 @@ def nearest(params, index: str, corpus: str, texts: list[str], k: int) -> list[l
     kind, name = INDEXES[index]
     settings, docs = params.retriever[name], Path("data/corpus", corpus, "docs.parquet")
     encoder = Encoder.open(methods.encoder(kind, name), settings, params.compute)
-    batches = documents.filled(docs, 0, documents.count(docs), settings.document)
+    batches = documents.filled(docs, 0, documents.count_documents(docs), settings.document)
     vectors = encoder.embed([text for batch in batches for text in batch])
     return recall.nearest(vectors, encoder.embed_queries(texts), k).tolist()
 
@@ -61,7 +61,7 @@ def test_an_index_is_searched_with_its_own_encoder_and_settings_and_so_are_answe
     params, file = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
     docs = pq.read_table(file)["id"].to_pylist()
     expected = {index: nearest(params, index, "wikipedia", QUERIES, 10) for index in INDEXES}
-    by_recall = recall.search(file, Path("bm25"), QUERIES, params)
+    by_recall = recall.search_exactly(file, Path("bm25"), QUERIES, params)
     assert list(by_recall) == ["bm25", "dense", "dense_e5", "lsr", "lsr_e5", "hybrid"]
     for index, best in expected.items():
         assert by_recall[index].tolist() == best, index
@@ -79,7 +79,7 @@ def test_a_hybrid_fuses_bm25_and_the_retriever_in_its_name(two_retrievers):
     params, docs = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
     params.ways.hybrid.extend(["dense", "e5"])
     of_terms = matching(*open_index("bm25", "wikipedia", params).search(QUERIES, 100))
-    ids, by_recall = pq.read_table(docs)["id"].to_pylist(), recall.search(docs, Path("bm25"), QUERIES, params)
+    ids, by_recall = pq.read_table(docs)["id"].to_pylist(), recall.search_exactly(docs, Path("bm25"), QUERIES, params)
     expected = {}
     for hybrid, dense in (("hybrid", "dense"), ("hybrid_e5", "dense_e5")):
         of_all = np.array(nearest(params, dense, "wikipedia", QUERIES, 100))  # ties apart, as the index's
@@ -114,7 +114,7 @@ def test_a_reranker_orders_the_main_retrievers_best_documents_and_no_others(two_
     assert positions.tolist() == expected[:, :5].tolist()
     assert of_index.tolist() == scores[:, :5].tolist()
     assert positions.tolist() != candidates[:, :5].tolist()
-    by_recall = recall.search(docs, Path("bm25"), QUERIES, params)
+    by_recall = recall.search_exactly(docs, Path("bm25"), QUERIES, params)
     of_all = np.array(nearest(params, "dense_e5", "wikipedia", QUERIES, 12))
     assert by_recall["reranked"].tolist() == rerank(cross_encoder, QUERIES, docs, of_all, template)[0][:, :10].tolist()
     assert list(by_recall)[-1] == "reranked"

@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from flows import months, profiles
-from pipelines import params_file
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
 
 
 @pytest.fixture(scope="module")

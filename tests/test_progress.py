@@ -9,9 +9,10 @@ import pytest
 import tiny_models
 from tqdm import tqdm
 
-from pipelines import progress, shards
+from pipelines import progress
 from pipelines.replug import ensemble
 from pipelines.retrieval.encoder import Encoder
+from pipelines.storage import shards
 
 
 @pytest.fixture

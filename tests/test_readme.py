@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from pipelines import catalogue, params_file
+from pipelines import catalogue
 from pipelines.evaluation import tables
 from pipelines.intervals import Interval
-from pipelines.relations import RELATIONS
+from pipelines.language.relations import RELATIONS
+from pipelines.params import params_file
 from pipelines.world.facts import RELATION_IDS, make_world
 
 SHOWN = {"pipelines/questions/museums.py", "conf/profile/mine.yaml"}  # files that a reader is to write
@@ -30,7 +31,7 @@ SHOWN = {"pipelines/questions/museums.py", "conf/profile/mine.yaml"}  # files th
 def pages(root) -> dict[Path, str]:
     """The folder that links are relative to, and the text, of every page."""
     files = [root / name for name in ("README.md", "CONTRIBUTING.md", "data/README.md")]
-    files += sorted((root / "docs").glob("*.md"))
+    files += sorted((root / "docs").rglob("*.md"))
     return {file: file.read_text(encoding="utf-8") for file in files}
 
 
@@ -65,7 +66,7 @@ def test_files_and_modules_of_the_code_that_pages_name_are_there(pages, root):
 
 def test_the_index_and_the_readmes_tree_picture_and_table_of_profiles_are_complete_and_its_make_targets_there(root):
     index, readme = ((root / name).read_text(encoding="utf-8") for name in ("docs/README.md", "README.md"))
-    assert [file.name for file in (root / "docs").glob("*.md") if f"({file.name})" not in index] == ["README.md"]
+    assert [file.name for file in (root / "docs").rglob("*.md") if f"{file.name})" not in index] == []
     rooms = [folder.name for folder in (root / "pipelines").iterdir() if (folder / "__init__.py").is_file()]
     profiles = [profile.stem for profile in (root / "conf/profile").glob("*.yaml")]
     parts = [f"  {name}/" for name in rooms] + [f"| `{name}` |" for name in profiles]
@@ -103,7 +104,7 @@ def test_commands_are_there_with_the_options_named(pages, root, monkeypatch, cap
 def test_what_is_asked_is_known_in_the_sample_world(pages, root):
     asked = {question for text in pages.values() for question in re.findall(r'longtail ask "([^"]+)"', text)}
     assert len(asked) >= 2
-    given = params_file.load("seed", "world", path=root / "params.yaml")
+    given = params_file.load_params("seed", "world", path=root / "params.yaml")
     world = make_world(given.seed, given.world)
     known = {
         RELATIONS[RELATION_IDS[relation]].question(label).lower()

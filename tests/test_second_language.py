@@ -10,16 +10,17 @@ import pytest
 import yaml
 
 from flows import profiles
-from pipelines import language, params, params_file
 from pipelines.adaptive import subjects
 from pipelines.answering import answer, passages
 from pipelines.knowledge.entities import build_entities
 from pipelines.knowledge.popularity import count_views
 from pipelines.knowledge.term_frequency import build_term_frequency
 from pipelines.knowledge.triples import build_triples
+from pipelines.language import language
+from pipelines.language.relations import read_relations
 from pipelines.lm.language_model import Generation
+from pipelines.params import params, params_file
 from pipelines.questions.popqa import build_popqa
-from pipelines.relations import read_relations
 from pipelines.world.generator import write_world
 
 
@@ -68,7 +69,7 @@ def test_the_same_facts_are_asked_in_both_languages_each_with_its_own_words_and_
     english, german = ({row["question_id"]: row for row in built[code].questions.to_pylist()} for code in ("en", "de"))
     assert len(english) > 100
     assert german.keys() == english.keys()
-    asked = {code: read_relations(language=language.read(code)) for code in ("en", "de")}
+    asked = {code: read_relations(language=language.read_language(code)) for code in ("en", "de")}
     for question_id, row in german.items():
         other = english[question_id]
         assert all(row[name] == other[name] for name in ("id", "s_uri", "split", "prop"))
@@ -85,7 +86,9 @@ def test_german_questions_and_passages_are_asked_for_and_answers_judged_in_germa
     rows = {row["question_id"]: row for row in questions.to_pylist() if row["split"] == "test"}
     known = {row["question"]: row["obj"] for number, row in enumerate(rows.values()) if number % 2}
     lm, settings = Knowing(known), chosen.answer.model_copy(update={"n_shots": 2, "max_questions": 40})
-    setup = answer.Setup("popqa", "closed_book", lm, None, settings, chosen.replug, 0, "k", None, language.read("de"))
+    setup = answer.Setup(
+        "popqa", "closed_book", lm, None, settings, chosen.replug, 0, "k", None, language.read_language("de")
+    )
     answered = answer.answer(questions, setup)[0].to_pylist()
     assert len(answered) == 40
     for prompt in lm.asked:
@@ -97,7 +100,7 @@ def test_german_questions_and_passages_are_asked_for_and_answers_judged_in_germa
     assert right == {one: known.get(rows[one]["question"]) in rows[one]["possible_answers"] for one in right}
     assert 0 < sum(right.values()) < 40
     lm.asked.clear()
-    passages.written(lm, 20, language.read("de")).find(["Welche Hauptstadt hat Norland?"])
+    passages.written(lm, 20, language.read_language("de")).find(["Welche Hauptstadt hat Norland?"])
     wanted = "Schreibe einen Hintergrundtext aus Wikipedia, der die folgende Frage beantwortet."
     assert [prompt.context for prompt in lm.asked] == [f"{wanted} Welche Hauptstadt hat Norland?\n\n"]
 
@@ -111,5 +114,7 @@ def test_a_question_is_recognised_by_its_languages_templates():
         ("ja", "東京はどこの首都ですか？", "P1376", "東京"),  # noqa: RUF001
         ("zh", "《红楼梦》的作者是谁", "P50", "《红楼梦》"),
     ):
-        (template, names), *_ = subjects.matches(question, subjects.templates(Path("none"), language.read(code)))
+        (template, names), *_ = subjects.matches(
+            question, subjects.templates(Path("none"), language.read_language(code))
+        )
         assert (template.relation, names[0]) == (relation, subject)

@@ -17,14 +17,17 @@ import pytest
 import tiny_models
 from tqdm import tqdm
 
-from pipelines import methods, params, pool, progress, shards, workers
+from pipelines import methods, progress
 from pipelines.answering import answer, passages
 from pipelines.evaluation import evaluate_tasks
 from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm.open_lm import MODELS, lm_at_work
 from pipelines.lsr import train_lsr
+from pipelines.params import params
 from pipelines.retrieval import embeddings, faiss_build, index
 from pipelines.scoring import score_lm
+from pipelines.storage import shards
+from pipelines.work import pool, workers
 
 REPLUG = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=False)
 METHODS = ("closed_book", "genread", "replug")
@@ -72,9 +75,9 @@ def answers(project, compute) -> dict[str, bytes]:
             items = [Item(f"i{i:02}", "", text, f"{text}\nAnswer:", ["A"]) for i, text in enumerate(WORDS[:20])]
             task = Task("task", items, {"": items[:1]}, "tasks.qa_shots", options)
             setup = evaluate_tasks.Setup("replug", lm, find, 3, REPLUG, "k")
-            pq.write_table(evaluate_tasks.evaluate(task, setup), "answers.parquet")
+            pq.write_table(evaluate_tasks.evaluate_task(task, setup), "answers.parquet")
             for name in evaluate_tasks._names(task, "tiny", "replug"):
-                shards.forget(name, "k")
+                shards.forget_shards(name, "k")
             found[f"task {options}"] = Path("answers.parquet").read_bytes()
     return found
 
@@ -94,7 +97,7 @@ def trained(project, compute) -> dict[str, bytes]:
     chosen = methods.with_retriever(project.params, "dense")
     lsr = chosen.lsr.model_copy(update={"steps": 2, "refresh_steps": 1, "keep_scores": False})
     with chdir(shutil.copytree(project.folder, project.folder.with_name("training"))):
-        train_lsr.train(SimpleNamespace(**vars(chosen) | {"compute": compute, "lsr": lsr}))
+        train_lsr.train_retriever(SimpleNamespace(**vars(chosen) | {"compute": compute, "lsr": lsr}))
         files = (*methods.encoder("lsr", "dense").rglob("*.*"), Path("data/metrics/lsr_dense.json"))
         written = {str(path): path.read_bytes() for path in files}
     shutil.rmtree(project.folder.with_name("training"))

@@ -17,7 +17,8 @@ import sys
 from pathlib import Path
 import small_results
 from flows import cli
-from pipelines import code, parquet
+from pipelines.storage import parquet
+from pipelines.work import code
 from pipelines.evaluation import evaluate_lm, tables
 from pipelines.replug import attribution
 from pipelines.scoring import score_lm

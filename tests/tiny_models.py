@@ -18,7 +18,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from pipelines import params
+from pipelines.params import params
 
 TEXT = [
     "The capital of Norland is Velm. Mira Tosh was born in Velm and wrote The Long Field.",

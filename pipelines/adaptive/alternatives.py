@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipelines import params
 from pipelines.adaptive import held_out
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.refits import Column, Policy, Resamples, means
+from pipelines.params import params
 
 PRICES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)  # accuracy that the dearer answer must earn
 

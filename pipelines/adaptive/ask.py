@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines import language, methods, parquet
+from pipelines import methods
 from pipelines.adaptive import rule as rules
 from pipelines.adaptive import subjects
 from pipelines.adaptive.opened import Opened
@@ -21,6 +21,8 @@ from pipelines.adaptive.rule import THRESHOLDS, Rule
 from pipelines.adaptive.subjects import Reading, Template
 from pipelines.answering import answer_files, passages, prompts
 from pipelines.errors import LongtailError
+from pipelines.language import language
+from pipelines.storage import parquet
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
@@ -121,8 +123,8 @@ def ask(
         kind, _ = methods.resolve(method, chosen.retrievers)
         if kind in methods.ENSEMBLES:
             raise LongtailError(f"{retriever}: expected closed_book, genread or a retriever, not {method}")
-    spoken = language.read(chosen.language)
-    reading = subjects.read(question, data, subject, spoken)
+    spoken = language.read_language(chosen.language)
+    reading = subjects.read_question(question, data, subject, spoken)
     decision = decide_question(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
     tell(reading, decision, None)
     lm, method = choice.tail if decision.retrieve else choice.popular
@@ -250,7 +252,7 @@ def attribute_answer(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, 
     )
 
 
-def lines(asked: AskedQuestion) -> Iterator[str]:
+def answer_lines(asked: AskedQuestion) -> Iterator[str]:
     """What was asked, found and decided, in a line each. The answer comes last."""
     reading = asked.reading
     if reading:
@@ -309,7 +311,7 @@ def _shots(
     file = data / "questions" / dataset / f"{dataset}.parquet"
     if not file.is_file():
         raise LongtailError(f"{file}: no such file; `longtail run` writes it")
-    columns = parquet.read(file).sort_by("question_id").to_pydict()
+    columns = parquet.read_parquet(file).sort_by("question_id").to_pydict()
     names = ("question_id", "relation", "question", "possible_answers", "s_uri")
     ids, relations, texts, answers, uris = (columns[name] for name in names)
     shown_answers = prompts.shown_answers(columns)

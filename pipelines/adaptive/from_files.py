@@ -38,7 +38,7 @@ class Result:
         return [row for row in self.tuned.relations if row["search"] == self.file.search]
 
 
-def tune(
+def tune_from_files(
     questions: Questions, closed: Answered, others: Sequence[Answered], search: str, seed: int, resamples: int
 ) -> list[Result]:
     """Thresholds between `closed`, for popular subjects, and each of `others`; the best held out comes first.
@@ -72,7 +72,7 @@ def tune(
         )
     results = []
     for other in others:
-        tuned = tuning.tune(
+        tuned = tuning.tune_arrays(
             signal,
             questions.groups[rows],
             questions.subjects[rows],

@@ -13,11 +13,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from pipelines import draws, intervals, params
+from pipelines import draws, intervals
 from pipelines.adaptive import refits, rule, searches
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.refits import Column, Policy, Resamples
 from pipelines.errors import LongtailError
+from pipelines.params import params
 
 Key = TypeVar("Key", bound=Hashable)
 POLICIES = ("adaptive", "always", "never", "oracle")

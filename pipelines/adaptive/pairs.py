@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines import params
 from pipelines.answering import answer_files
 from pipelines.errors import LongtailError
+from pipelines.params import params
 
 BELOW = "_below_"  # joins the names of the two ways to answer
 COSTS = {  # an answer's cost by `thresholds.cost`, as SQL

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval, fixed, plainly
-from pipelines.relations import RELATIONS
+from pipelines.language.relations import RELATIONS
 
 if TYPE_CHECKING:
     from pipelines.adaptive.tuning import Tuned
@@ -159,7 +159,7 @@ def make_rule(
     return Rule(policy, verdict, cuts, observed, shared, constant.get(policy, together))
 
 
-def decide(file: RuleFile, relation: str | None, popularity: float | None) -> Decision:
+def decide_by_rule(file: RuleFile, relation: str | None, popularity: float | None) -> Decision:
     """Whether to retrieve for a question about this relation (id or name) whose subject has this popularity.
 
     A popularity that is not known is None or NaN.
@@ -169,7 +169,7 @@ def decide(file: RuleFile, relation: str | None, popularity: float | None) -> De
 
 def why(file: RuleFile, relation: str | None, popularity: float | None) -> str:
     """What `decide` says, in words."""
-    decision, rule = decide(file, relation, popularity), file.rule
+    decision, rule = decide_by_rule(file, relation, popularity), file.rule
     if rule.policy != THRESHOLDS:
         return rule.verdict
     if "unknown" in decision.remarks:
@@ -224,7 +224,7 @@ def of_tuned(tuned: Tuned, popular: str, tail: str, search: str, month: str | No
     return RuleFile(tuned.rule, popular, tail, search=search, month=month, **fields | about)
 
 
-def read(path: Path, name: str = "") -> RuleFile:
+def read_rule(path: Path, name: str = "") -> RuleFile:
     """The rule in a file. Of a run's thresholds.json, with many, it is that of `name`, as popqa/opt-13b/bm25.
 
     Raises LongtailError if the file is missing or has no such rule.

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines import database
 from pipelines.errors import LongtailError
-from pipelines.language import ENGLISH, Language
+from pipelines.language.language import ENGLISH, Language
+from pipelines.language.relations import RELATIONS, read_relations
 from pipelines.questions.published import ENTITY
-from pipelines.relations import RELATIONS, read_relations
+from pipelines.storage import database
 
 # SQL that makes names comparable, as `_plain` and re.IGNORECASE do for questions.
 PLAIN = "lower(replace(replace(text, chr(8217), chr(39)), '  ', ' '))"
@@ -51,7 +51,7 @@ class Reading:
     subject: Candidate | None  # the first candidate, or the one that was asked for
 
 
-def read(question: str, data: Path, qid: str | None = None, language: Language = ENGLISH) -> Reading | None:
+def read_question(question: str, data: Path, qid: str | None = None, language: Language = ENGLISH) -> Reading | None:
     """The relation and subject of a question; None if it follows no template.
 
     If it follows several templates, the first counts whose subject has the relation in Wikidata, then the first with a

@@ -19,7 +19,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 
-from pipelines import all_studies, params, parquet, shards, stage
+from pipelines import all_studies
 from pipelines.adaptive import rule
 from pipelines.adaptive.alternatives import cost_curve, uncertainty
 from pipelines.adaptive.held_out import POLICIES
@@ -28,6 +28,9 @@ from pipelines.adaptive.searches import SEARCHES
 from pipelines.adaptive.tuning import Tuned, tune_pairs
 from pipelines.answering import answer_files
 from pipelines.errors import LongtailError
+from pipelines.params import params
+from pipelines.storage import parquet, shards
+from pipelines.work import stage
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class AllRules:
     data: Path
 
 
-def evaluate(answered: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Evaluated:
+def evaluate_thresholds(answered: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Evaluated:
     """Every search judged on the same splits, and its thresholds by relation, fitted on all questions.
 
     Questions of unknown popularity count for studies alone. Raises LongtailError if the splits hold no question out.
@@ -104,7 +107,7 @@ def month_of(dataset: str) -> str | None:
     file = Path(f"data/questions/{dataset}/{dataset}.parquet")
     if "month" not in parquet.schema_of(file).names:
         return None
-    months = sorted(filter(None, parquet.read(file, ["month"])["month"].unique().to_pylist()))
+    months = sorted(filter(None, parquet.read_parquet(file, ["month"])["month"].unique().to_pylist()))
     return " to ".join(dict.fromkeys(months[:1] + months[-1:])) or None
 
 
@@ -128,7 +131,7 @@ def main() -> None:
             figures |= {"questions": len(known.signal), "excluded_without_popularity": known.excluded}
             if not known.usable(settings.min_questions):
                 continue
-            evaluated = evaluate(pairs, settings, chosen.seed, chosen.report.bootstrap)
+            evaluated = evaluate_thresholds(pairs, settings, chosen.seed, chosen.report.bootstrap)
             key = {"dataset": dataset, "lm": lm, "method": method}
             relations += [key | row for row in evaluated.relations]
             splits += [_split_table(key | {"search": search}, table) for search, table in evaluated.splits.items()]
@@ -156,7 +159,7 @@ def main() -> None:
         with shards.atomic(out) as folder:
             folder.mkdir()
             for name, table in tables.items():
-                parquet.write(table, folder / f"{name}.parquet")
+                parquet.write_parquet(table, folder / f"{name}.parquet")
             shards.write_json(folder / "thresholds.json", {"rules": rules})
         shards.write_json("data/metrics/adaptive.json", metrics)
         return logged

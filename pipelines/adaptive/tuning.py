@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipelines import params
 from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.held_out import HeldOut
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.rule import Rule, make_rule
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.errors import LongtailError
+from pipelines.params import params
 
 DEFAULTS = params.Thresholds(  # those of conf/config.yaml, but for costs: arrays have no tokens
     pairs=[], search="shrunk", splits=100, split_by="subject", train_share=0.75, pseudo_questions=None, quantiles=50,
@@ -42,7 +42,7 @@ class Tuned:
     drawn: refits.Resamples
 
 
-def tune(
+def tune_arrays(
     popularity: np.ndarray,
     relations: Sequence[str] | np.ndarray,
     subjects: Sequence[str] | np.ndarray,

@@ -17,12 +17,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines import catalogue, draws, language, methods, params, parquet, shards, stage, workers
+from pipelines import catalogue, draws, methods
 from pipelines.answering import latency, passages, prompts
 from pipelines.answering.passages import Lookup, Source
 from pipelines.errors import LongtailError
+from pipelines.language import language
+from pipelines.params import params
 from pipelines.questions import matching
 from pipelines.replug import ensemble_answers
+from pipelines.storage import parquet, shards
+from pipelines.work import stage, workers
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import Generation, LanguageModel, Prompt
@@ -142,7 +146,7 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
 def forget_answers(dataset: str, lm: str, method: str, key: str) -> None:
     """Remove the finished shards of answers that are written."""
     for name in _names(dataset, lm, method):
-        shards.forget(name, key)
+        shards.forget_shards(name, key)
 
 
 class Sent(NamedTuple):
@@ -267,10 +271,10 @@ def main() -> None:
             key = shards.key_of(SHARD, LOCAL, *said, searched, settings, *inputs)
             in_use = chosen.answer.of(settings)
             of_file = args.dataset, args.method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http
-            setup = Setup(*of_file, language.read(chosen.language))
-            table, taken = answer(parquet.read(questions), setup)
+            setup = Setup(*of_file, language.read_language(chosen.language))
+            table, taken = answer(parquet.read_parquet(questions), setup)
             with shards.atomic(out) as temporary:
-                parquet.write(table, temporary)
+                parquet.write_parquet(table, temporary)
             of_answers, on_server = (args.dataset, args.lm, args.method), settings.http is not None
             latency.write_latency(Path("data"), *of_answers, taken, chosen.compute.threads, on_server)
             forget_answers(*of_answers, key)

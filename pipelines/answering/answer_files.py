@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines import database, parquet
 from pipelines.errors import LongtailError
 from pipelines.methods import ENCODED, METHODS, short, split
+from pipelines.storage import database, parquet
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # of an imported model or method, which are a folder and a file
 ABOUT = b"longtail"  # key of what an import's file says of itself
@@ -119,7 +119,7 @@ def _splits(questions: Path) -> dict[str, str]:
     """Question's id -> its split; nothing without a question set."""
     if not questions.is_file():
         return {}
-    table = parquet.read(questions, ["question_id", "split"])
+    table = parquet.read_parquet(questions, ["question_id", "split"])
     of_split = table["split"].to_pylist() if "split" in table.column_names else [""] * table.num_rows
     return dict(zip(table["question_id"].to_pylist(), of_split, strict=True))
 
@@ -131,7 +131,7 @@ def _fitting(files: dict[str, Path], splits: Mapping[str, str], only: str) -> tu
     """
     ids_of, faults = {}, {}
     for method, file in files.items():
-        ids = parquet.read(file, ["question_id"])["question_id"].to_pylist()
+        ids = parquet.read_parquet(file, ["question_id"])["question_id"].to_pylist()
         ids_of[method] = {id_ for id_ in ids if only == "all" or splits.get(id_) == "test"}
         if foreign := sum(id_ not in splits for id_ in ids):
             faults[method] = f"{foreign:,} of its {len(ids):,} rows answer no question of the set"

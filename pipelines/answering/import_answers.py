@@ -10,17 +10,18 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from pipelines import methods, parquet, shards
+from pipelines import methods
 from pipelines.answering.answer import SCHEMA
 from pipelines.answering.answer_files import ABOUT, NAME, about, kind_by_name
 from pipelines.answering.answers_elsewhere import check_pattern, judge_file
 from pipelines.errors import LongtailError
-from pipelines.language import ENGLISH, Language
+from pipelines.language.language import ENGLISH, Language
 from pipelines.questions import matching
 from pipelines.questions.join_predictions import shown_rows
 from pipelines.questions.question_tables import read_question_table
 from pipelines.sources.cell_values import judgement
 from pipelines.sources.prediction_files import Predictions
+from pipelines.storage import parquet, shards
 
 # Names with a meaning of their own in tables and figures, or in the names of two answers (adaptive/pairs.py:Choice).
 RESERVED = ("none", "random", "never", "always", "adaptive", "oracle")
@@ -69,7 +70,7 @@ def import_answers(
     judged = judge_file(file, questions, pattern, MEASURES)
     check_pattern(pattern, judged.predictions.is_cut)
     match, predictions = judged.match, judged.predictions
-    splits = parquet.read(source, ["split"])["split"].to_pylist()
+    splits = parquet.read_parquet(source, ["split"])["split"].to_pylist()
     missing = [questions.asked.questions[place] for place in match.missing if splits[place] == "test"]
     faults = [f"{len(rows):,} rows {why}: {shown_rows(predictions, rows)}" for why, rows in match.rejected.items()]
     if missing:
@@ -93,7 +94,7 @@ def import_answers(
     schema = SCHEMA.with_metadata({ABOUT: json.dumps(said | ({"answer_pattern": pattern} if pattern else {}))})
     table = pa.table({name: made.get(name, nothing) for name in SCHEMA.names}, schema=schema).sort_by("question_id")
     with shards.atomic(out) as temporary:
-        parquet.write(table, temporary)
+        parquet.write_parquet(table, temporary)
     lines = [f"{len(match.missing):,} questions of the set have no answer"] if match.missing else []
     lines.append(f"answers of {called.lm} by {called.method} ({called.kind}): {out}; `longtail run` tunes thresholds")
     return [*judged.lines, *lines]

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines import intervals, shards
+from pipelines import intervals
+from pipelines.storage import shards
 
 FOLDER = Path("latency")  # below data/
 P90 = 0.9

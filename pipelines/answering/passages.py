@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pipelines import language, methods, parquet, shards, workers
+from pipelines import methods
 from pipelines.answering import latency, prompts
 from pipelines.answering.latency import Batch
-from pipelines.language import ENGLISH, Language
+from pipelines.language import language
+from pipelines.language.language import ENGLISH, Language
 from pipelines.methods import ENSEMBLES, INDEXES
+from pipelines.storage import parquet, shards
+from pipelines.work import workers
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel
@@ -60,7 +63,7 @@ def open_source(
     ensembles, and reranker for reranked.
     """
     if method == "genread":
-        return written(lm, chosen.answer.passage_tokens, language.read(chosen.language))
+        return written(lm, chosen.answer.passage_tokens, language.read_language(chosen.language))
     kind, name = methods.resolve(method, chosen.retrievers)
     if kind not in INDEXES:
         return None
@@ -98,7 +101,7 @@ def retrieved(retriever: Retriever, docs: Path, k: int, template: str, *, togeth
         two, margins = (positions >= 0).sum(axis=1) > 1, np.full(len(texts), np.nan)
         margins[two] = np.diff(-similarities[two, :2])[:, 0]
         positions, similarities = positions[:, :k], similarities[:, :k]
-        found = documents.read(docs, positions)
+        found = documents.read_documents(docs, positions)
         texts_read = found.filled(template)
         columns = [texts_read, found.ids, found.titles, similarities]
         if together:  # fewer than k documents leave empty places
@@ -135,12 +138,12 @@ def write_passages(
 
 def write_shard(table: pa.Table, path: Path, seconds: float, machine: str) -> None:
     """Write a shard's rows and, beside them, how many seconds they took on which machine."""
-    parquet.write(table.replace_schema_metadata({"seconds": str(seconds), "machine": machine}), path)
+    parquet.write_parquet(table.replace_schema_metadata({"seconds": str(seconds), "machine": machine}), path)
 
 
 def read_shards(files: Sequence[Path], schema: pa.Schema) -> tuple[pa.Table, list[Batch]]:
     """The rows of all shards, and what each of them took, in whichever run and on whichever machine."""
-    tables = [parquet.read(file, schema=schema) for file in files]
+    tables = [parquet.read_parquet(file, schema=schema) for file in files]
     measured = [parquet.schema_of(file).metadata for file in files]
     batches = [
         Batch(table.num_rows, float(of_shard[b"seconds"]), of_shard.get(b"machine", b"").decode())

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from pipelines import draws
-from pipelines.language import ENGLISH, Language
+from pipelines.language.language import ENGLISH, Language
 from pipelines.lm.language_model import Prompt
 
 

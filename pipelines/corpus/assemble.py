@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from duckdb import DuckDBPyConnection
 
-from pipelines import database, shards
 from pipelines.corpus.cut import Batch, Settings
 from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, near_duplicates
 from pipelines.corpus.sample import SPLITS
 from pipelines.errors import LongtailError
+from pipelines.storage import database, shards
 
 DOC_COLUMNS = 'id, source, title, text, tokens, source_document, "offset"'
 QUERY_COLUMNS = "id, split, source_document, source, before, context, continuation"
@@ -76,7 +76,7 @@ def count_documents(db: DuckDBPyConnection, rounds: list[Round]) -> int:
     return int(database.row(db, "SELECT sum(chunks) FROM all_sources WHERE split = 'corpus'")[0] or 0)
 
 
-def write(
+def write_corpus(
     db: DuckDBPyConnection, out: Path, settings: Settings, rounds: list[Round], max_reject_share: float
 ) -> dict[str, float]:
     """Write the three tables to `out`; return counts. LongtailError for no documents, or too many bad rows."""
@@ -116,7 +116,7 @@ def write(
     with shards.atomic(out) as folder:
         folder.mkdir()
         for name, query in tables.items():
-            database.write(db, query, folder / f"{name}.parquet")
+            database.write_query(db, query, folder / f"{name}.parquet")
         copies = sum(len(batch.duplicates) for each in rounds for batch in each.batches)
         metrics = _metrics(db, folder, counts, reasons)
     return metrics | {"duplicates": float(copies), "near_duplicate_sources": float(len(near))}

@@ -17,14 +17,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines import catalogue, code, database, language, shards, stage
+from pipelines import catalogue
 from pipelines.corpus import assemble, sample
 from pipelines.corpus.cut import Batch, Settings, cut_batch
 from pipelines.errors import LongtailError
-from pipelines.pool import processes
+from pipelines.language import language
 from pipelines.sources.streams import source_files
 from pipelines.sources.text_documents import is_psgs
 from pipelines.sources.wikipedia import Part, wikipedia_parts
+from pipelines.storage import database, shards
+from pipelines.work import code, stage
+from pipelines.work.pool import processes
 
 TOKENIZER = Path("data/models/tokenizer")
 FOR_A_PROCESS = 1_000_000  # bytes of source files; with less than that to read, starting a process takes longer
@@ -59,7 +62,7 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
             f"params.yaml: corpus.{name} asks for queries, expected query_share 0, test_files null and "
             f"validation_files null: {passages[0]} holds passages, and others of a query's page would be in the corpus"
         )
-    media = language.read(chosen.language).media
+    media = language.read_language(chosen.language).media
     settings = Settings(name, tokenizer, chosen.seed, corpus, chosen.chunk, chosen.queries, chosen.windows, media)
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = shards.key_of(code.fingerprint("pipelines.corpus.chunk"), catalogue.facts(name), tokenizer, settings, stats)
@@ -68,7 +71,7 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
         with processes(chosen.compute, 1 + sum(file.stat().st_size for file in files) // FOR_A_PROCESS) as executor:
             steps = _Steps(name, key, [part for file in files for part in wikipedia_parts(file)], executor)
             rounds = _read_and_cut(steps, settings, chosen.ingest.max_reject_share, db)
-        metrics = assemble.write(db, out, settings, rounds, chosen.ingest.max_reject_share)
+        metrics = assemble.write_corpus(db, out, settings, rounds, chosen.ingest.max_reject_share)
     steps.forget()
     return metrics
 
@@ -86,7 +89,7 @@ class _Steps(NamedTuple):
 
     def forget(self) -> None:
         for path in (shards.SCRATCH / "shards").glob(f"*-{self.name}-{self.key}"):
-            shards.forget(path.name.removesuffix(f"-{self.key}"), self.key)
+            shards.forget_shards(path.name.removesuffix(f"-{self.key}"), self.key)
 
 
 def _read_and_cut(steps: _Steps, settings: Settings, max_reject_share: float, db) -> list[assemble.Round]:

@@ -12,7 +12,7 @@ from mwparserfromhell.parser import CTokenizer, ParserError, tokens
 from mwparserfromhell.parser.tokenizer import Tokenizer
 
 from pipelines.corpus.markup import DROPPED_TAGS, BadWikitext, restored, template_text, without_dropped
-from pipelines.language import ENGLISH
+from pipelines.language.language import ENGLISH
 
 INTERWIKI = re.compile(r"[a-z]{2,3}(-[a-z]+)*:\S")  # [[de:Titel]], a link to the article in another language
 HEADING = "\x00"  # marks a section title, as often as its level, until empty sections are dropped

@@ -16,13 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import draws, params, parquet
+from pipelines import draws
 from pipelines.corpus import sample
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, PERMUTATIONS, bands, signatures
 from pipelines.corpus.token_bytes import Tokens, open_encoder
-from pipelines.language import ENGLISH
+from pipelines.language.language import ENGLISH
+from pipelines.params import params
 from pipelines.sources.rejects import Rejects
+from pipelines.storage import parquet
 
 DOCS = pa.schema(
     [("id", pa.string()), ("source", pa.string()), ("title", pa.string()), ("text", pa.string()),
@@ -89,13 +91,13 @@ def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
     columns = [rows["source_document"], splits.tolist(), keys, chunks, *_signatures(settings, tokens)]
     sources = pa.table(columns, schema=SOURCES).take(pa.array(np.flatnonzero(chunks + n_queries)))
     for name, table in {"docs": _docs(rows, keys, tokens, pieces), "queries": queries, "sources": sources}.items():
-        parquet.write(table, out / f"{name}.parquet")
+        parquet.write_parquet(table, out / f"{name}.parquet")
     rejects.write(out / "rejects.parquet")
 
 
 def _texts(batch: Batch, rejects: Rejects, media: str) -> tuple[pa.Table, list[str]]:
     """The batch's rows that are not duplicates and have a text, without the column `text`; and their clean texts."""
-    table = parquet.read(batch.path)
+    table = parquet.read_parquet(batch.path)
     if batch.duplicates:
         places = pc.binary_join_element_wise(table["file"], table["row"].cast(pa.string()), ":")
         table = table.filter(pc.invert(pc.is_in(places, pa.array(batch.duplicates))))

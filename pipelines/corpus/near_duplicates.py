@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb import DuckDBPyConnection
 
-from pipelines import database
 from pipelines.corpus.sample import SPLITS
+from pipelines.storage import database
 
 NEAR_DUPLICATE = 0.8  # Jaccard similarity from which a query's document is dropped
 PERMUTATIONS = 128

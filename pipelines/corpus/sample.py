@@ -17,10 +17,12 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines import draws, params, parquet, shards
+from pipelines import draws
+from pipelines.params import params
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.wikipedia import Part
+from pipelines.storage import parquet, shards
 
 SPLITS = ("corpus", "test", "validation", "train")  # the corpus, and the splits of the queries
 CHARACTERS_PER_TOKEN = 4.0  # a first guess; later rounds use what the rounds before have measured
@@ -140,4 +142,4 @@ def read_part(name: str, max_reject_share: float, batch_bytes: int, draw: Draw, 
 def write_batch(batch: list[tuple], path: Path) -> None:
     """Write documents, tuples of BATCH's columns, to a Parquet file."""
     columns = [pa.array(column, field.type) for column, field in zip(zip(*batch, strict=True), BATCH, strict=True)]
-    parquet.write(pa.table(columns, schema=BATCH), path)
+    parquet.write_parquet(pa.table(columns, schema=BATCH), path)

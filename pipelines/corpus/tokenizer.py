@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines import params, shards, stage
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.errors import LongtailError
+from pipelines.params import params
 from pipelines.sources import wikipedia
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
+from pipelines.storage import shards
+from pipelines.work import stage
 
 if TYPE_CHECKING:
     import tokenizers
@@ -41,7 +43,7 @@ def work(chosen) -> dict[str, float]:
         copy_pretrained("tokenizer", settings.path, settings.revision, OUT)
     else:
         with shards.atomic(OUT) as folder:
-            train(raw_texts(RAW, settings), settings.vocab_size, folder)
+            train_tokenizer(raw_texts(RAW, settings), settings.vocab_size, folder)
     return {"vocabulary": float(open_tokenizer(OUT).get_vocab_size())}
 
 
@@ -51,7 +53,7 @@ def raw_texts(raw: Path, settings: params.Tokenizer) -> Iterator[str]:
     return chain.from_iterable(_first_bytes(_texts(raw, name), limit) for name in settings.text)
 
 
-def train(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
+def train_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
     """Train a byte-level BPE of `vocab_size` entries and save it to `folder` in Hugging Face's layout.
 
     The same texts give the same bytes, because the library breaks ties between merges in a fixed order. Raises

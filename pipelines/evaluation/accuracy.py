@@ -116,7 +116,7 @@ def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
     return [np.where(known, values, 0.0), known.astype(float)]
 
 
-def read(questions: Path, files: dict[str, Path], split: str = "all") -> Answers:
+def read_answered(questions: Path, files: dict[str, Path], split: str = "all") -> Answers:
     """The question set with the answers of each method, a file each, as `answer_files.join` joins them."""
     joined = answer_files.join(questions, files, _COLUMNS, split)
     methods = {method: Method(**columns) for method, columns in joined.answers.items()}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import all_studies, database, language, shards, stage
+from pipelines import all_studies
 from pipelines.answering import answer_files
 from pipelines.evaluation import (
     accuracy,
@@ -24,7 +24,10 @@ from pipelines.evaluation import (
     stage_metrics,
     tables,
 )
+from pipelines.language import language
 from pipelines.lm.model_files import count_parameters, family
+from pipelines.storage import database, shards
+from pipelines.work import stage
 
 OUT = Path("data/analyses")
 METRICS = Path("data/analyses.json")
@@ -83,16 +86,16 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
             questions = data / "questions" / dataset / f"{dataset}.parquet"
             docs = data / "corpus" / (parts.datastore or "") / "docs.parquet"
             shown_files = questions, answers["closed_book"], answers[shown], docs
-            rows = retrieval_effects.examples(*shown_files, params.seed, language.read(params.language))
+            rows = retrieval_effects.examples(*shown_files, params.seed, language.read_language(params.language))
             _append(found, {"examples": rows}, {"dataset": dataset, "lm": main, "method": shown})
     found["popularity"] = popularity(data, parts.question_sets)
     found["models"] = models(params.lms, files, data / "models/lm", params.thresholds.imported)
-    found |= of_metrics(stage_metrics.read(data), found, params, main)
+    found |= of_metrics(stage_metrics.read_metrics(data), found, params, main)
     main_questions = next(iter(parts.answered), "")
     with shards.atomic(out) as folder:
         folder.mkdir()
         for name, rows in found.items():
-            tables.write(folder, name, rows)
+            tables.write_analyses(folder, name, rows)
         plotted_rows = plotted(found["accuracy_by_popularity"], main_questions, main)
         shards.write_json(folder / "accuracy_by_popularity.json", plotted_rows)
     figures = summary(found)
@@ -112,7 +115,8 @@ def _add_answers(found: dict[str, list[dict]], files: dict[str, dict], data: Pat
     for dataset, by_lm in files.items():
         questions = data / "questions" / dataset / f"{dataset}.parquet"
         answered = {
-            lm: accuracy.read(questions, by_method, params.thresholds.imported) for lm, by_method in by_lm.items()
+            lm: accuracy.read_answered(questions, by_method, params.thresholds.imported)
+            for lm, by_method in by_lm.items()
         }
         answered = {lm: answers for lm, answers in answered.items() if len(answers.ids)}
         rows_of_pairs = paired.comparisons(answered, *draw)

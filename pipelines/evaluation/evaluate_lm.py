@@ -30,8 +30,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pipelines import all_studies, catalogue, database, draws, intervals, methods, shards, stage
+from pipelines import all_studies, catalogue, draws, intervals, methods
 from pipelines.replug import bits, ensemble
+from pipelines.storage import database, shards
+from pipelines.work import stage
 
 LOGPROBS = Path("data/logprobs")
 OUT = Path("data/language_modelling")
@@ -59,7 +61,7 @@ class Texts:
     words: np.ndarray
 
 
-def evaluate(params: SimpleNamespace, corpus: str) -> stage.Metrics:
+def evaluate_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
     """Measure every language model on a corpus; write the table and the metrics."""
     metrics = {}
     with shards.atomic(OUT / corpus) as folder:
@@ -205,7 +207,7 @@ def _gain(sums: np.ndarray) -> np.ndarray:
 
 def main() -> None:
     corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
-    stage.run(f"evaluate_lm@{corpus}", SECTIONS, lambda params: evaluate(params, corpus), out=str(OUT / corpus))
+    stage.run(f"evaluate_lm@{corpus}", SECTIONS, lambda params: evaluate_corpus(params, corpus), out=str(OUT / corpus))
 
 
 if __name__ == "__main__":

@@ -19,16 +19,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import catalogue, draws, intervals, params, parquet, shards, stage, workers
+from pipelines import catalogue, draws, intervals
 from pipelines.answering import passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu, task_items
 from pipelines.evaluation.task_items import Item, Task, TaskPrompts, answered_by, predict
+from pipelines.params import params
 from pipelines.questions import matching
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import open_index
 from pipelines.scoring import candidates
 from pipelines.sources.rejects import Rejects
+from pipelines.storage import parquet, shards
+from pipelines.work import stage, workers
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel
@@ -65,7 +68,7 @@ class Setup:
     key: str  # of the finished shards
 
 
-def evaluate(task: Task, setup: Setup) -> pa.Table:
+def evaluate_task(task: Task, setup: Setup) -> pa.Table:
     """Answers (SCHEMA) to the items of a task; where a prompt of an item doesn't fit, its prediction is null.
 
     Finished shards stay until they are forgotten.
@@ -84,7 +87,7 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
 
     def write(shard: slice, predictions: list[str | None], path: Path) -> None:
         rows = [_row(task, setup, item, text) for item, text in zip(task.items[shard], predictions, strict=True)]
-        parquet.write(pa.Table.from_pylist(rows, SCHEMA), path)
+        parquet.write_parquet(pa.Table.from_pylist(rows, SCHEMA), path)
 
     size = max(1, SHARD // (setup.replug.top_k if setup.search else 1))
     n = len(task.items)
@@ -93,7 +96,7 @@ def evaluate(task: Task, setup: Setup) -> pa.Table:
     work = partial(predict, task.options, setup.new_tokens, setup.replug)
     steps = workers.Steps(read, work, write, TaskPrompts.length)
     files = workers.map_texts(setup.lm, name, setup.key, parts, steps, sizes=sizes, unit="question")
-    return pa.concat_tables([SCHEMA.empty_table(), *(parquet.read(file, schema=SCHEMA) for file in files)])
+    return pa.concat_tables([SCHEMA.empty_table(), *(parquet.read_parquet(file, schema=SCHEMA) for file in files)])
 
 
 def _demonstrations(items: list[Item], setup: Setup) -> list[str]:
@@ -180,7 +183,7 @@ def open_search(method: str, chosen: SimpleNamespace, data: Path) -> Callable[[l
         source = passages.open_source(method, None, chosen, data)
         return source and source.find
     docs = passages.inputs("bm25", chosen, data)[1]
-    count, of_bm25 = documents.count(docs), method == "replug_bm25"
+    count, of_bm25 = documents.count_documents(docs), method == "replug_bm25"
     bm25 = open_index("bm25", chosen.parts.datastore, chosen, data) if of_bm25 else None
 
     def search(queries: list[str], k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -223,12 +226,12 @@ def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: P
             inputs = [MODELS / lm_name, data / "raw" / name, *_inputs(method, chosen, data)]
             keys[method] = shards.key_of(chosen.seed, chosen.tasks, replug, *settings, *inputs)
             search = open_search(method, chosen, data)
-            tables.append(evaluate(task, Setup(method, lm, search, chosen.tasks.new_tokens, replug, keys[method])))
+            tables.append(evaluate_task(task, Setup(method, lm, search, chosen.tasks.new_tokens, replug, keys[method])))
         table = pa.concat_tables(tables).sort_by([("method", "ascending"), ("question_id", "ascending")])
         table, too_long = drop_too_long(table, task, lm)
         with shards.atomic(data / "tasks" / name / lm_name) as folder:
             folder.mkdir()
-            parquet.write(table, folder / "predictions.parquet")
+            parquet.write_parquet(table, folder / "predictions.parquet")
             rejects.write(folder / "rejects.parquet")
         figures = summarise(table, chosen.seed, chosen.report.bootstrap).get(name, {})
         for method in figures:
@@ -237,7 +240,7 @@ def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: P
         shards.write_json(data / f"metrics/tasks_{name}_{lm_name}.json", figures | others)
         for method, key in keys.items():
             for shards_name in _names(task, lm.name, method):
-                shards.forget(shards_name, key)
+                shards.forget_shards(shards_name, key)
         return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage
 
 

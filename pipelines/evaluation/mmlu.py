@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import yaml
 
-from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.evaluation.task_items import Item, Task, drawn
+from pipelines.params import params
 from pipelines.replug import ensemble
 from pipelines.sources.csv_rows import table_rows
 from pipelines.sources.question_files import SUFFIXES, read_records, record_files, shown
@@ -33,7 +33,7 @@ CATEGORIES: dict[str, str] = {
 }
 
 
-def read(folder: Path, settings: params.Tasks, seed: int, rejects: Rejects) -> Task:
+def read_mmlu(folder: Path, settings: params.Tasks, seed: int, rejects: Rejects) -> Task:
     """The questions of the test split.
 
     A subject's demonstrations are the first items of its dev split. An item that its subject shows is not asked.

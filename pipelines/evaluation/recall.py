@@ -23,11 +23,14 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 
-from pipelines import catalogue, intervals, language, methods, parquet, progress, shards, stage
+from pipelines import catalogue, intervals, methods, progress
+from pipelines.language import language
 from pipelines.questions.matching import word
 from pipelines.retrieval import documents, fusion
 from pipelines.sources.question_files import QuestionWithPassages, read_questions_with_passages
 from pipelines.sources.rejects import Rejects
+from pipelines.storage import parquet, shards
+from pipelines.work import stage
 
 RAW = Path("data/raw")
 CORPORA = Path("data/corpus")
@@ -39,13 +42,13 @@ DISTRACTORS = 10_000  # spread evenly over the corpus
 BLOCK = 256  # queries compared with all passages at once
 
 
-def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
+def evaluate_recall(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     """Read, search and measure; without questions the tables are empty and the figures 0."""
     rejects = Rejects(params.ingest.max_reject_share)
     asked = list(read_questions_with_passages(RAW / name_of_set, rejects))
     rejects.check()
     passages = sorted({passage for question in asked for passage in question.passages})
-    spoken = language.read(params.language)
+    spoken = language.read_language(params.language)
     golds = gold_passages(asked, {passage: position for position, passage in enumerate(passages)}, spoken)
     rows = [(f"context:{position}", *passage) for position, passage in enumerate(passages)]
     if asked:
@@ -56,11 +59,11 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     with shards.atomic(OUT / name_of_set) as folder:
         folder.mkdir()
         docs = folder / "passages.parquet"
-        parquet.write(pa.table({name: pa.array(columns[name], pa.string()) for name in names}), docs)
+        parquet.write_parquet(pa.table({name: pa.array(columns[name], pa.string()) for name in names}), docs)
         ranks = {name: np.zeros(0, np.int64) for name in retrieving}
         if asked:
             queries = [question.text for question in asked]
-            found = search(docs, folder / "bm25", queries, params)
+            found = search_exactly(docs, folder / "bm25", queries, params)
             ranks = {name: ranks_of(positions, golds) for name, positions in found.items()}
             shutil.rmtree(folder / "bm25")
         table = {
@@ -69,7 +72,7 @@ def evaluate(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
             "gold": pa.array([len(gold) for gold in golds], pa.int32()),
             **{name: pa.array(rank, pa.int32(), mask=rank == 0) for name, rank in ranks.items()},
         }
-        parquet.write(pa.table(table), folder / "ranks.parquet")
+        parquet.write_parquet(pa.table(table), folder / "ranks.parquet")
         rejects.write(folder / "rejects.parquet")
     counts = {"questions": len(asked), "answerable": sum(map(bool, golds)), "passages": len(passages)}
     counts["distractors"] = len(rows) - len(passages)
@@ -93,18 +96,20 @@ def gold_passages(
 
 def distractors(docs: Path, taken: set[str]) -> list[tuple[str, str, str]]:
     """At most DISTRACTORS documents (id, title, text), evenly spread over docs.parquet, whose text is not `taken`."""
-    count = documents.count(docs)
-    found = documents.read(docs, np.unique(np.linspace(0, count - 1, min(DISTRACTORS, count)).astype(np.int64)))
+    count = documents.count_documents(docs)
+    found = documents.read_documents(
+        docs, np.unique(np.linspace(0, count - 1, min(DISTRACTORS, count)).astype(np.int64))
+    )
     return [row for row in zip(*found, strict=True) if row[2] not in taken]
 
 
-def search(docs: Path, index: Path, queries: list[str], params: SimpleNamespace) -> dict[str, np.ndarray]:
+def search_exactly(docs: Path, index: Path, queries: list[str], params: SimpleNamespace) -> dict[str, np.ndarray]:
     """Positions (queries, max(AT)) of the best of `docs` by each retriever; BM25's index goes to `index`."""
     from pipelines.retrieval import bm25_build
     from pipelines.retrieval.bm25 import BM25
     from pipelines.retrieval.encoder import Encoder
 
-    spoken = language.read(params.language)
+    spoken = language.read_language(params.language)
     bm25_build.build(docs, index, params.index, params.compute, "evaluate_retrieval", spoken)
     depth = max(fusion.DEPTH, params.reranker.candidates if params.ways.reranked else 0)
     ranked, scores = BM25.load(index, docs).search(queries, fusion.DEPTH)
@@ -112,7 +117,7 @@ def search(docs: Path, index: Path, queries: list[str], params: SimpleNamespace)
     for index_name in methods.indexes(params)[1:]:
         kind, name = methods.resolve(index_name, params.retrievers)
         settings = params.retriever[name]
-        batches = documents.filled(docs, 0, documents.count(docs), settings.document)
+        batches = documents.filled(docs, 0, documents.count_documents(docs), settings.document)
         texts = [text for batch in batches for text in batch]
         encoder = Encoder.open(methods.encoder(kind, name), settings, params.compute)
         with progress.whole(f"{index_name}: passages", len(texts), "passage"):
@@ -163,7 +168,7 @@ def summarise(datasets: list[str], golds: list[set[int]], ranks: dict[str, np.nd
 
 def main() -> None:
     name = stage.arguments(__doc__, name=catalogue.names("passages")).name
-    stage.run(f"evaluate_retrieval@{name}", SECTIONS, lambda params: evaluate(params, name), out=str(OUT / name))
+    stage.run(f"evaluate_retrieval@{name}", SECTIONS, lambda params: evaluate_recall(params, name), out=str(OUT / name))
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines import database, draws, intervals
+from pipelines import draws, intervals
 from pipelines.evaluation.accuracy import HEAD, TAIL, Answers, gain, mean_columns, share
 from pipelines.intervals import NOTHING
-from pipelines.language import ENGLISH, Language
+from pipelines.language.language import ENGLISH, Language
 from pipelines.questions import matching
+from pipelines.storage import database
 
 TAIL_LESS_HEAD = "tail less head"
 EXAMPLES = 4  # of each kind

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines import params
 from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.held_out import Fitted
 from pipelines.adaptive.pairs import Pairs, read_pairs
 from pipelines.adaptive.refits import Column, Policy, Resamples
 from pipelines.evaluation.accuracy import Answers
 from pipelines.intervals import NOTHING, Interval
+from pipelines.params import params
 
 
 def costs(answers: Answers) -> list[dict]:

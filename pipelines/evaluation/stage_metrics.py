@@ -17,7 +17,7 @@ FAMILIES = ("language_modelling", "attribution", "tasks", "lsr")  # metrics with
 RETRIEVERS = ("random", "bm25", "dense", "lsr", "hybrid", "reranked")  # kinds
 
 
-def read(data: Path) -> dict[str, dict]:
+def read_metrics(data: Path) -> dict[str, dict]:
     """The content of each data/metrics/<name>.json by name.
 
     Of FAMILIES: {corpus or retriever: content}, and {benchmark: {language model: content}}.

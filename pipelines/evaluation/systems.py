@@ -33,7 +33,7 @@ class Compared:
     examples: list[dict]
 
 
-def compare(questions: Questions, answered: Sequence[Answered], seed: int, resamples: int) -> Compared:
+def compare_systems(questions: Questions, answered: Sequence[Answered], seed: int, resamples: int) -> Compared:
     """The systems held against each other. Intervals of differences are bootstraps over subjects.
 
     Raises LongtailError where no question is answered by all.

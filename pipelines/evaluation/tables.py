@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipelines import all_studies, catalogue, parquet
+from pipelines import all_studies, catalogue
 from pipelines.intervals import NOTHING, Interval
+from pipelines.storage import parquet
 
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _ANSWERS = {"dataset": str, "lm": str, "method": str}
@@ -147,7 +148,7 @@ def column(name: str) -> Column:
     return Column(f"{COLUMNS[kind].label}, {what}", "share") if kind in _SHARES else Column(name.replace("_", " "))
 
 
-def write(folder: Path, name: str, rows: Iterable[dict]) -> None:
+def write_analyses(folder: Path, name: str, rows: Iterable[dict]) -> None:
     """Write rows, dicts with the columns of TABLES[name], to <folder>/<name>.parquet."""
     fields: list[tuple[str, pa.DataType]] = []
     for column, kind in TABLES[name].items():
@@ -156,13 +157,13 @@ def write(folder: Path, name: str, rows: Iterable[dict]) -> None:
         else:
             fields.append((column, _TYPES[kind]))
     flat = [_flat(row, name) for row in rows]
-    parquet.write(pa.Table.from_pylist(flat, pa.schema(fields)), folder / f"{name}.parquet")
+    parquet.write_parquet(pa.Table.from_pylist(flat, pa.schema(fields)), folder / f"{name}.parquet")
 
 
-def read(folder: Path, name: str) -> list[dict]:
+def read_analyses(folder: Path, name: str) -> list[dict]:
     """The rows that `write` wrote."""
     intervals = [column for column, kind in TABLES[name].items() if kind is Interval]
-    rows = parquet.read(folder / f"{name}.parquet").to_pylist()
+    rows = parquet.read_parquet(folder / f"{name}.parquet").to_pylist()
     for row in rows:
         for column in intervals:
             parts = [row.pop(f"{column}{part}") for part in ("", "_low", "_high")]

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pipelines import draws, params
+from pipelines import draws
 from pipelines.answering.prompts import compose
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel, Prompt
+from pipelines.params import params
 from pipelines.replug import ensemble, ensemble_answers
 from pipelines.sources.question_files import read_questions
 from pipelines.sources.rejects import Rejects

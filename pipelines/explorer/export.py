@@ -20,7 +20,7 @@ FOOTER += "(published), or as whole words in any case (words)."
 
 def html(run: Run, chosen: Slice, most: int) -> str:
     """The page, with the slice's first `most` questions; the same slice of the same run is the same bytes."""
-    read, own = one_question.read(run, chosen.set, slices.ids(run, chosen, most)), run.params.lms
+    read, own = one_question.read_answers_to(run, chosen.set, slices.ids(run, chosen, most)), run.params.lms
     details = [
         pages.render("details", question=question, own=own, chosen=chosen, at=f"q{i}-")
         for i, question in enumerate(read, start=1)

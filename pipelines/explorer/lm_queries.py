@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines import database
 from pipelines.errors import LongtailError
 from pipelines.explorer.addresses import PAGE, WORDS, address, one_of, page_of
 from pipelines.explorer.looked_at import RUN, Run, lookup
 from pipelines.replug import ensemble, responsibility
 from pipelines.report import attribution_page
+from pipelines.storage import database
 
 LN2 = math.log(2)
 ORDERS = {"gain": "saved / tokens DESC, query_id", "loss": "saved / tokens, query_id", "id": "query_id"}
@@ -112,7 +112,7 @@ def settings_of(run: Run, corpus: str) -> dict[str, dict[str, list[int]]]:
     return settings
 
 
-def listed(run: Run, chosen: Texts) -> tuple[list[dict], dict[str, int]]:
+def list_texts(run: Run, chosen: Texts) -> tuple[list[dict], dict[str, int]]:
     """The texts of one page, with the bits that documents save, and how many there are of each source."""
     values = {"lm": chosen.lm, "retriever": chosen.retriever, "k": chosen.k}
     file, where = table(run, chosen.corpus), "source = $source" if chosen.source else "true"
@@ -127,7 +127,7 @@ def listed(run: Run, chosen: Texts) -> tuple[list[dict], dict[str, int]]:
     return [row | {"text": texts.get(row["query_id"], "")} for row in rows], dict(sources.fetchall())
 
 
-def read(run: Run, chosen: Texts, query_id: str) -> Text:
+def read_scored_text(run: Run, chosen: Texts, query_id: str) -> Text:
     """A text with its documents and tokens. Raises LongtailError if it was not scored, or a file is missing."""
     corpus, scores = run.data / "corpus" / chosen.corpus, run.data / "logprobs" / chosen.corpus / chosen.lm
     retrieved = lookup(scores / "retrieved.parquet", "query_id", [query_id])

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import duckdb
 
-from pipelines import database, params_file, parquet
 from pipelines.adaptive import rule
 from pipelines.answering import answer_files, passages
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
+from pipelines.storage import database, parquet
 
 if TYPE_CHECKING:
     from pipelines.adaptive.rule import RuleFile
@@ -87,7 +88,7 @@ def open_run(data: Path = Path("data"), params: Path = Path("params.yaml")) -> R
 
 @lru_cache(maxsize=1)
 def _run(data: Path, params: Path, state: int) -> Run:
-    return Run(data, params_file.load(*SECTIONS, path=params))
+    return Run(data, params_file.load_params(*SECTIONS, path=params))
 
 
 def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> list[dict]:

@@ -10,13 +10,15 @@ from typing import Any
 import duckdb
 import numpy as np
 
-from pipelines import database, language, methods, parquet
+from pipelines import methods
 from pipelines.adaptive import rule as rules
 from pipelines.adaptive.rule import RuleFile
 from pipelines.answering import prompts
 from pipelines.errors import LongtailError
 from pipelines.explorer.looked_at import Run, lookup
+from pipelines.language import language
 from pipelines.lm.language_model import Prompt
+from pipelines.storage import database, parquet
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,7 @@ class Sent:
     same: bool  # whether they are those that were sent, by their hash
 
 
-def read(run: Run, dataset: str, question_ids: Sequence[str]) -> list[Question]:
+def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list[Question]:
     """Questions with all there is about them, in this order. Raises LongtailError for an id that the set lacks."""
     asked = {row["question_id"]: row for row in lookup(run.questions(dataset), "question_id", question_ids)}
     if missing := [id_ for id_ in question_ids if id_ not in asked]:
@@ -110,7 +112,7 @@ def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, d
 def _decisions(by_name: dict[str, RuleFile], asked: dict, answers: dict[str, dict[str, dict]]) -> list[Decision]:
     decisions = []
     for name, file in by_name.items():
-        decided = rules.decide(file, asked["relation"], asked["s_pop"])
+        decided = rules.decide_by_rule(file, asked["relation"], asked["s_pop"])
         lm, _, method = (file.tail if decided.retrieve else file.popular).partition("/")
         threshold = decided.threshold if math.isfinite(decided.threshold) else None
         why, answer = rules.why(file, asked["relation"], asked["s_pop"]), answers.get(lm, {}).get(method)
@@ -130,7 +132,7 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
     if lm not in chosen.lms:
         raise LongtailError(f"prompt: {lm} answered elsewhere, so its prompts are not known here")
     kind, name = methods.split(method)
-    columns = parquet.read(run.questions(dataset)).sort_by("question_id").to_pydict()
+    columns = parquet.read_parquet(run.questions(dataset)).sort_by("question_id").to_pydict()
     ids, texts, shown = columns["question_id"], columns["question"], prompts.shown_answers(columns)
     pool = prompts.Questions(ids, np.array(columns["relation"], dtype=object), texts, columns["possible_answers"])
     position, n_shots = ids.index(answer["question_id"]), chosen.answer.of(chosen.lm[lm]).n_shots
@@ -144,7 +146,7 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
         read = found["texts"].to_pylist()
         (documents,) = _documents(run, kind, found.slice(0, 1).to_pylist())
     examples = [(texts[i], shown[i], passages[0]) for i, passages in zip(shots, read[1:], strict=True)]
-    spoken = language.read(chosen.language)
+    spoken = language.read_language(chosen.language)
     made = [prompts.question_prompt(texts[position], passage, examples, spoken) for passage in read[0]]
     return Sent(made, documents, prompts.prompt_hash(*made) == answer["prompt_hash"])
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import jinja2
 
-from pipelines import words
 from pipelines.errors import LongtailError
 from pipelines.explorer import asking, lm_queries, one_question, slices
 from pipelines.explorer.addresses import PAGE
@@ -20,6 +19,7 @@ from pipelines.explorer.lm_queries import Texts
 from pipelines.explorer.looked_at import RUN, Run
 from pipelines.explorer.one_question import Question
 from pipelines.explorer.slices import UNKNOWN, Slice
+from pipelines.language import words
 from pipelines.report import page, rendering
 
 Place = tuple[str, str, str]  # title, address ("": not there), what is there
@@ -103,7 +103,7 @@ def questions(run: Run, asked: Mapping[str, str]) -> str:
 
 def of_slice(run: Run, chosen: Slice) -> dict[str, Any]:
     """What the list of a slice shows."""
-    listed, answers = slices.listed(run, chosen), run.answers(chosen.set)
+    listed, answers = slices.list_questions(run, chosen), run.answers(chosen.set)
     only = [f"right only by {page.label(method)}" for method in (chosen.base, chosen.method)]
     relations = dict.fromkeys([*listed.relations, *([chosen.relation] if chosen.relation else [])])
     return {
@@ -164,7 +164,7 @@ def imported_names(run: Run, models: Iterable[str]) -> dict[str, str]:
 def question(run: Run, asked: Mapping[str, str]) -> str:
     """A question with all answers; with `prompt` (model/method) also the prompts of one of them."""
     chosen, id_ = Slice.of(run, asked), asked.get("id", "")
-    (read,) = one_question.read(run, chosen.set, [id_])
+    (read,) = one_question.read_answers_to(run, chosen.set, [id_])
     before, after = slices.neighbours(run, chosen, id_)
     lm, _, method = asked.get("prompt", "").partition("/")
     sent, unsent = None, ""
@@ -180,7 +180,7 @@ def question(run: Run, asked: Mapping[str, str]) -> str:
 def texts(run: Run, asked: Mapping[str, str]) -> str:
     """The list of scored texts, with what documents save on each."""
     chosen = Texts.of(run, asked)
-    rows, sources = lm_queries.listed(run, chosen)
+    rows, sources = lm_queries.list_texts(run, chosen)
     total = sources.get(chosen.source, 0) if chosen.source else sum(sources.values())
     settings = lm_queries.settings_of(run, chosen.corpus)
     return render(
@@ -202,4 +202,6 @@ def texts(run: Run, asked: Mapping[str, str]) -> str:
 def text(run: Run, asked: Mapping[str, str]) -> str:
     """A scored text with its tokens and documents."""
     chosen = Texts.of(run, asked)
-    return render("text", here="texts", chosen=chosen, text=lm_queries.read(run, chosen, asked.get("id", "")))
+    return render(
+        "text", here="texts", chosen=chosen, text=lm_queries.read_scored_text(run, chosen, asked.get("id", ""))
+    )

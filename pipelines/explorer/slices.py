@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 
-from pipelines import database
 from pipelines.errors import LongtailError
 from pipelines.evaluation.popularity_bins import HALF_DECADES
 from pipelines.explorer.addresses import PAGE, WORDS, address, one_of, page_of
 from pipelines.explorer.looked_at import RUN, Run
+from pipelines.storage import database
 
 CELLS = {"both": (True, True), "base": (True, False), "method": (False, True), "neither": (False, False)}
 JUDGEMENTS = {"published": "correct", "words": "correct_word"}  # as report: substring, whole words
@@ -115,7 +115,7 @@ def band(place: int | None) -> str:
     return f"{least}-{most}"
 
 
-def listed(run: Run, chosen: Slice) -> Listed:
+def list_questions(run: Run, chosen: Slice) -> Listed:
     """The questions of a slice: one page of them, and the counts of all."""
     rows, counted = _ask(run, chosen, _PAGE_OF, PAGE, PAGE * (chosen.page - 1)), _counts(run, chosen)
     here = [row for row in counted if row["inside"] and chosen.relation in ("", row["relation"])]

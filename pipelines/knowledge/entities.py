@@ -19,13 +19,15 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-from pipelines import code, database, language, parquet, shards, stage
-from pipelines.pool import processes
-from pipelines.relations import property_ids
+from pipelines.language import language
+from pipelines.language.relations import property_ids
 from pipelines.sources import entity_api, query_service, statement_dates, wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import fingerprint, visible_files
 from pipelines.sources.wikimedia import open_client
+from pipelines.storage import database, parquet, shards
+from pipelines.work import code, stage
+from pipelines.work.pool import processes
 
 RAW = Path("data/raw")
 OUT = Path("data/knowledge/wikidata")
@@ -39,7 +41,7 @@ def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) ->
     With `entities.missing_objects` the entity API is asked for the names of objects that are not in the files. Raises
     LongtailError on damaged input, too many bad rows, or an entity API that refuses.
     """
-    compute, ingest, spoken = params.compute, params.ingest, language.read(params.language)
+    compute, ingest, spoken = params.compute, params.ingest, language.read_language(params.language)
     files = visible_files(raw / "wikidata")
     pages = [file for file in files if query_service.is_statement_page(file)]
     dumps = [file for file in files if file not in pages]
@@ -64,7 +66,7 @@ def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) ->
             counts |= _fetch_missing(db, params.wikidata.api, params.contact, rejects, spoken)
         counts |= _write(db, folder)
         rejects.write(folder / "rejects.parquet")
-    shards.forget("entities", key)
+    shards.forget_shards("entities", key)
     shutil.rmtree(ANSWERS, ignore_errors=True)
     return counts | rejects.metrics()
 
@@ -85,7 +87,7 @@ def parse_block(
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole dump
     table, lines, fault = wikidata.parse_block(file, block, properties, rejects, spoken)
     parsed = Parsed(file, lines, fault, msgspec.Raw(rejects.encoded()))
-    parquet.write(table.replace_schema_metadata({"parsed": msgspec.json.encode(parsed)}), path)
+    parquet.write_parquet(table.replace_schema_metadata({"parsed": msgspec.json.encode(parsed)}), path)
 
 
 def _check_dumps(parts: Iterator[Path], rejects: Rejects, excerpts: bool) -> list[Path]:
@@ -173,7 +175,9 @@ def _fetch_missing(
     db: duckdb.DuckDBPyConnection, api: str, contact: str | None, rejects: Rejects, spoken: language.Language
 ) -> dict[str, int]:
     """Add the objects that are not in the files to table entities, with their names from the entity API."""
-    qids = database.read(db, "SELECT qid FROM objects ANTI JOIN entities USING (qid) ORDER BY qid")["qid"].to_pylist()
+    qids = database.read_rows(db, "SELECT qid FROM objects ANTI JOIN entities USING (qid) ORDER BY qid")[
+        "qid"
+    ].to_pylist()
     with open_client(contact, ANSWERS) as client:
         fetched = entity_api.fetch_names(client, api, qids, bad_answers := Rejects(rejects.max_share), spoken)
     rejects.take(bad_answers)
@@ -183,12 +187,12 @@ def _fetch_missing(
 
 
 def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
-    database.write(db, "SELECT * FROM entities ORDER BY entities.qid", folder / "entities.parquet")
-    database.write(db, "SELECT * FROM claims ORDER BY s, p, o", folder / "claims.parquet")
+    database.write_query(db, "SELECT * FROM entities ORDER BY entities.qid", folder / "entities.parquet")
+    database.write_query(db, "SELECT * FROM claims ORDER BY s, p, o", folder / "claims.parquet")
     of_dates = ", ".join(
         f"nullif(dates[{place}], '') AS \"{name}\"" for place, name in enumerate(statement_dates.QUALIFIERS, start=1)
     )
-    database.write(db, f"SELECT s, p, o, {of_dates} FROM dates ORDER BY s, p, o", folder / "dates.parquet")
+    database.write_query(db, f"SELECT s, p, o, {of_dates} FROM dates ORDER BY s, p, o", folder / "dates.parquet")
     entities, labels, articles, claims = database.row(
         db, "SELECT count(*), count(label), count(wiki_title), (SELECT count(*) FROM claims) FROM entities"
     )

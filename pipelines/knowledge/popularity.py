@@ -19,12 +19,14 @@ from types import SimpleNamespace
 import duckdb
 import pyarrow as pa
 
-from pipelines import code, database, language, pool, shards, stage
 from pipelines.errors import LongtailError
-from pipelines.params import Popularity
+from pipelines.language import language
+from pipelines.params.params import Popularity
 from pipelines.sources import bz2_blocks, pageviews, pageviews_api, snapshots, wikimedia
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import fingerprint, visible_files
+from pipelines.storage import database, shards
+from pipelines.work import code, pool, stage
 
 ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
 RAW = Path("data/raw")
@@ -63,7 +65,7 @@ def _write(db: duckdb.DuckDBPyConnection, settings: Popularity, path: Path) -> N
     A month without a view counts as 0. The spread is of log10(1 + views), the scale that popularity is binned on: it
     does not grow with popularity, and tells lasting fame from a peak.
     """
-    database.write(
+    database.write_query(
         db,
         """SELECT title, max(views) FILTER (month = $month) AS views,
             CASE WHEN $months > 1 THEN sum(views)::DOUBLE / $months END AS mean,
@@ -81,7 +83,7 @@ def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
 
     Files and their parts are read in parallel. A run that was killed doesn't read finished ones again.
     """
-    project = language.read(params.language).project
+    project = language.read_language(params.language).project
     months = snapshots.months_until(params.popularity.month, params.popularity.months)
     by_month = pageviews.choose_files(visible_files(raw / "pageviews"), months, params.popularity.agents)
     files = [file for of_month in by_month.values() for file in of_month]
@@ -103,14 +105,14 @@ def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
         of_files = [part / "views.parquet" for (file, *_), part in zip(cut, parts, strict=True) if file in of_month]
         pageviews.sum_views(db, of_files)
         db.execute("INSERT INTO monthly SELECT title, $1, views FROM views", [month])
-    shards.forget("popularity", key)
+    shards.forget_shards("popularity", key)
     return {"files.pageviews": len(files), "files.redirects": len(tables), "lines": rejects.read} | loaded
 
 
 def _from_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str, int]:
     """Create table monthly(title, month, views) from the REST API; return counts. A killed run's answers are used."""
-    settings, project = params.popularity, language.read(params.language).project
-    titles = database.read(db, "SELECT title FROM titles ORDER BY title")["title"]
+    settings, project = params.popularity, language.read_language(params.language).project
+    titles = database.read_rows(db, "SELECT title FROM titles ORDER BY title")["title"]
     for name, columns in (
         ("asked", "title VARCHAR, month VARCHAR, views BIGINT"),
         ("redirects", "target VARCHAR, title VARCHAR"),
@@ -134,7 +136,7 @@ def _from_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[st
             """CREATE TEMP TABLE others AS SELECT title, min(target) AS target
             FROM redirects ANTI JOIN titles USING (title) GROUP BY title"""
         )
-        others = database.read(db, "SELECT title FROM others ORDER BY title")["title"]
+        others = database.read_rows(db, "SELECT title FROM others ORDER BY title")["title"]
         _insert(db, "asked", pageviews_api.ask_views(client, others, settings, "redirects", project))
     db.execute(
         """CREATE TEMP TABLE monthly AS

@@ -15,11 +15,12 @@ from types import SimpleNamespace
 import duckdb
 import pyarrow as pa
 
-from pipelines import code, database, pool, shards, stage
-from pipelines.relations import RELATIONS
+from pipelines.language.relations import RELATIONS
 from pipelines.sources import c4, mentions
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
+from pipelines.storage import database, shards
+from pipelines.work import code, pool, stage
 
 WIKIDATA = Path("data/knowledge/wikidata")
 TEXTS = Path("data/raw/c4")
@@ -60,10 +61,10 @@ def build_term_frequency(
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
         database.view(db, "counted", *parts)
-        database.write(db, "FROM counted ORDER BY qid", folder / "term_frequency.parquet")
+        database.write_query(db, "FROM counted ORDER BY qid", folder / "term_frequency.parquet")
         (mentioned,) = database.row(db, "SELECT count(*) FROM counted WHERE term_frequency > 0")
         rejects.write(folder / "rejects.parquet")
-    shards.forget("term_frequency", key)
+    shards.forget_shards("term_frequency", key)
     counts = {"subjects": subjects, "subjects_in_c4": mentioned, "names": names}
     return counts | {"sample_texts": sample.texts, "sample_bytes": sample.size} | rejects.metrics()
 
@@ -97,10 +98,10 @@ def _count(
     """Write (qid, term_frequency) of the subjects for which the SQL condition `share` holds: one pass."""
     with database.connect(memory_gb / 2, 1) as db:
         _load_names(db, wikidata, relations, share)
-        names = database.read(db, "SELECT DISTINCT name FROM names ORDER BY name")
+        names = database.read_rows(db, "SELECT DISTINCT name FROM names ORDER BY name")
         found = mentions.frequencies(names["name"].to_pylist(), c4.read_c4_sample(files, sample))
         db.register("counted", names.append_column("n", pa.array(found)))
-        database.write(
+        database.write_query(
             db,
             """SELECT qid, sum(n)::BIGINT AS term_frequency FROM names JOIN counted USING (name)
             GROUP BY qid ORDER BY qid""",

@@ -14,8 +14,9 @@ from types import SimpleNamespace
 
 import duckdb
 
-from pipelines import database, shards, stage
-from pipelines.relations import RELATIONS
+from pipelines.language.relations import RELATIONS
+from pipelines.storage import database, shards
+from pipelines.work import stage
 
 KNOWLEDGE = Path("data/knowledge")
 METRICS = Path("data/metrics/triples.json")
@@ -63,7 +64,7 @@ def _choose(db: duckdb.DuckDBPyConnection, relations: Iterable[str]) -> dict[str
 
 
 def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
-    database.write(
+    database.write_query(
         db,
         """SELECT 'Q' || s AS s_qid, 'P' || p AS p_pid, 'Q' || o AS o_qid,
             subject.label AS s_label, object.label AS o_label,
@@ -74,7 +75,7 @@ def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
         ORDER BY s, p, o""",
         folder / "triples.parquet",
     )
-    database.write(
+    database.write_query(
         db,
         "SELECT * REPLACE ('Q' || qid AS qid) FROM described WHERE label IS NOT NULL ORDER BY described.qid",
         folder / "entities.parquet",

@@ -7,9 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
-from pipelines import params, parquet, shards, stage, threads
 from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
+from pipelines.params import params
+from pipelines.storage import parquet, shards
+from pipelines.work import stage, threads
 
 DATA = Path("data")
 TOKENIZER = Path("data/models/tokenizer")
@@ -56,16 +58,16 @@ def train_on_text(
 
     Raises LongtailError where there is no text, or `lm.training` is null.
     """
-    from pipelines import checkpoint
     from pipelines.lm import train_lm
+    from pipelines.storage import checkpoint
 
     if lm.training is None:
         raise LongtailError(f"params.yaml: lm.{out.name}.training is null, expected its settings where source is train")
     threads.use(1)  # steps are so small that a second thread waits more than it works
     documents = read_c4(text) if text.name == "c4" else read_corpora(text, corpora)
     with shards.atomic(out) as folder:
-        metrics = train_lm.train(documents, tokenizer, folder, seed, lm.training, f"base_lm@{out.name}")
-    checkpoint.forget(f"base_lm@{out.name}")
+        metrics = train_lm.train_language_model(documents, tokenizer, folder, seed, lm.training, f"base_lm@{out.name}")
+    checkpoint.forget_checkpoints(f"base_lm@{out.name}")
     return metrics
 
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import numpy as np
 
-from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt, up_to
 from pipelines.lm.token_prompts import PromptTokenizer
+from pipelines.params import params
 
 if TYPE_CHECKING:
     from pipelines.lm.http_client import CompletionsClient

@@ -12,10 +12,11 @@ import msgspec
 import requests
 from urllib3.exceptions import NewConnectionError
 
-from pipelines import params, web
 from pipelines.errors import LongtailError
 from pipelines.lm.http_choice import Choice, Unable, Usage
 from pipelines.lm.http_ledger import Ledger, Tokens
+from pipelines.params import params
+from pipelines.work import web
 
 TIMEOUT = (30, 600)  # seconds to connect and to answer
 ATTEMPTS = 8  # of one request; pauses double, to four minutes in all

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.web import Kept
+from pipelines.params import params
+from pipelines.work.web import Kept
 
 MINUTE = 60.0  # seconds
 TABLES = (

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.lm.http_choice import Abilities, Choice
 from pipelines.lm.http_client import CompletionsClient
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import joined
 from pipelines.lm.token_prompts import PromptTokenizer
+from pipelines.params import params
 
 
 class HttpModel:

@@ -12,7 +12,6 @@ from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from pipelines import progress
-from pipelines import threads as torch_threads
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
 from pipelines.lm.decode import Batch, Decoder
@@ -23,6 +22,7 @@ from pipelines.lm.ragged import joined, spans
 from pipelines.lm.shortcuts import ShortcutCheck
 from pipelines.lm.token_prompts import PromptTokenizer
 from pipelines.lm.weights import Trials, load
+from pipelines.work import threads as torch_threads
 
 logging.disable_progress_bar()  # loading weights takes no time
 

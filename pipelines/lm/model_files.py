@@ -11,8 +11,8 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 
-from pipelines import shards
 from pipelines.errors import LongtailError
+from pipelines.storage import shards
 
 os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "true")  # else transformers has the Hub convert older weights
 UNREADABLE = (OSError, ValueError, KeyError, SafetensorError)  # what transformers raises for a folder that is not whole

@@ -10,10 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pipelines import params, shards, workers
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel
 from pipelines.lm.model_files import CACHE_BYTES, count_parameters, max_tokens_in
+from pipelines.params import params
+from pipelines.storage import shards
+from pipelines.work import workers
 
 if TYPE_CHECKING:
     from pipelines.lm.local import LocalModel

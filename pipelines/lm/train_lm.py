@@ -22,10 +22,11 @@ from tqdm import tqdm
 from transformers import AttentionInterface, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 from transformers.models.llama.modeling_llama import LlamaAttention
 
-from pipelines import draws, params
-from pipelines.checkpoint import Checkpoints, digest
+from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.lm.training_batches import Batches, make_batches
+from pipelines.params import params
+from pipelines.storage.checkpoint import Checkpoints, digest
 
 LEARNING_RATE = 0.002  # the highest, after warm-up and before decay
 WARMUP = 30  # steps
@@ -37,7 +38,7 @@ NUMBERS = torch.bfloat16  # of matrix products
 CURVE = 50  # points of the loss curve
 
 
-def train(
+def train_language_model(
     documents: Iterable[tuple[str, str]],
     tokenizer: Path,
     folder: Path,

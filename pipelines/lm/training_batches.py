@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 from transformers import AutoTokenizer
 
-from pipelines import draws, params
+from pipelines import draws
 from pipelines.corpus.tokenizer import encode, open_tokenizer
 from pipelines.errors import LongtailError
 from pipelines.lm.token_prompts import first_tokens
+from pipelines.params import params
 
 ANSWER = re.compile(r"\b(?:A|Answer):( [^\n]+\n?)")
 ANSWER_WEIGHT = 5.0  # of an answer's tokens in the loss; other tokens weigh 1

@@ -24,9 +24,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
-from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import UNREADABLE, check_complete, count_parameters
+from pipelines.storage import shards
 
 KEPT = shards.SCRATCH / "trials"
 LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "bitsandbytes")

@@ -15,7 +15,7 @@ import numpy as np
 if TYPE_CHECKING:  # PyTorch takes seconds to import, and the formulas need only the tensors' own methods
     import torch
 
-    from pipelines.params import LSR
+    from pipelines.params.params import LSR
     from pipelines.retrieval.encoder import Encoder
 
 

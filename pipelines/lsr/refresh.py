@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 
-from pipelines import methods, shards
+from pipelines import methods
 from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr.objective import likelihood
 from pipelines.lsr.rounds import ScoredCandidates, TrainingFiles
@@ -21,10 +21,11 @@ from pipelines.lsr.training_queries import CorpusQueries, Schedule
 from pipelines.replug import ensemble
 from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import embed_corpus
-from pipelines.retrieval.embeddings import forget as forget_shards
+from pipelines.retrieval.embeddings import forget_embeddings as forget_shards
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.faiss_build import HELD_OUT, build_and_tune
 from pipelines.scoring import logprobs, score_cache
+from pipelines.storage import shards
 
 SHOWN = 10  # documents of a validation query
 
@@ -90,7 +91,7 @@ class Refresher:
                 nats = -ensemble.token_mixture(log_probs, ensemble.log_weights(similarities, 1.0)).sum()
                 figures[f"bpb_k{SHOWN}"] = float(ensemble.bits_per_byte(nats, n_bytes.sum()))
             else:
-                right = documents.read(corpus.docs, positions).titles == corpus.pages[:, None]
+                right = documents.read_documents(corpus.docs, positions).titles == corpus.pages[:, None]
                 figures["recall_at_1"] = float(right[:, 0].mean())
                 figures[f"recall_at_{SHOWN}"] = float(right.any(1).mean())
         return figures
@@ -165,7 +166,7 @@ def key_of_scores(params: SimpleNamespace) -> str:
     return shards.key_of(key, params.seed, *settings, untuned)
 
 
-def forget(params: SimpleNamespace, corpora: Sequence[CorpusQueries]) -> None:
+def forget_training(params: SimpleNamespace, corpora: Sequence[CorpusQueries]) -> None:
     """Remove what a killed run would have resumed from, once the training's result is written."""
     for corpus in corpora:
         forget_shards(corpus.stage)

@@ -1,7 +1,7 @@
 """A round of LSR (REPLUG §4): its scored candidates, the training steps on them, and what a killed run resumes from.
 
-Beside the checkpoints of pipelines/checkpoint.py, the training's folder holds model-<step>/ for each encoder that is
-still needed, the best among them, and index-<step>/<corpus>/ for the last encoder that embedded the corpora. Scores are
+Beside its checkpoints (storage/checkpoint.py), the training's folder holds model-<step>/ for each encoder that is still
+needed, the best among them, and index-<step>/<corpus>/ for the last encoder that embedded the corpora. Scores are
 kept by scoring/score_cache.py.
 """
 
@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from pipelines.checkpoint import Checkpoints
 from pipelines.lsr import objective
 from pipelines.lsr.training_queries import CorpusQueries, Schedule
-from pipelines.params import LSR
+from pipelines.params.params import LSR
 from pipelines.retrieval import documents
+from pipelines.storage.checkpoint import Checkpoints
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Trainer:
         self._distinct = [np.unique(of_corpus.positions) for of_corpus in candidates]  # ascending
         template = self.encoder.settings.document
         self._texts = [
-            documents.read(corpus.docs, positions).filled(template)
+            documents.read_documents(corpus.docs, positions).filled(template)
             for corpus, positions in zip(self.corpora, self._distinct, strict=True)
         ]
 

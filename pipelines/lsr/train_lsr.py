@@ -16,14 +16,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from pipelines import methods, shards, stage
+from pipelines import methods
 from pipelines.errors import LongtailError
+from pipelines.storage import shards
+from pipelines.work import stage
 
 if TYPE_CHECKING:
     from pipelines.lsr.refresh import Refresher
     from pipelines.lsr.rounds import Progress, Trainer, TrainingFiles
     from pipelines.lsr.training_queries import CorpusQueries, Schedule
-    from pipelines.params import LSR
+    from pipelines.params.params import LSR
 
 METRICS = Path("data/metrics")
 SECTIONS = ("seed", "language", "compute", "lm", "parts", "retriever", "index", "lsr", "answer")
@@ -31,21 +33,21 @@ POINTS = 200  # of the curve in the metrics, at most
 ENOUGH = 1000  # queries after which a uniform distribution of the language model is an error
 
 
-def train(params: SimpleNamespace) -> stage.Metrics:
+def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     """Tune a retriever; write data/models/lsr/<name> and data/metrics/lsr_<name>.json.
 
     `params` are those of this retriever (methods.with_retriever), with SECTIONS. A killed run resumes to the same
     result. Raises LongtailError if there are no queries to learn from, or the language model's distribution over the
     documents is uniform.
     """
-    from pipelines import checkpoint
     from pipelines.lsr import refresh, training_queries
     from pipelines.lsr.objective import GradientCache
     from pipelines.lsr.rounds import Progress, Trainer, TrainingFiles
     from pipelines.retrieval.encoder import EXACT, Encoder
+    from pipelines.storage import checkpoint
 
     refresh.make_deterministic()
-    corpora = training_queries.read(params)
+    corpora = training_queries.read_training_queries(params)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
     untuned, name = methods.encoder("dense", params.retrieves), f"train_lsr@{params.retrieves}"
     encoder = Encoder.open(untuned, params.retriever, params.compute, EXACT)
@@ -65,8 +67,8 @@ def train(params: SimpleNamespace) -> stage.Metrics:
     figures = _figures(progress, kept) | {f"queries_{corpus.name}": corpus.train for corpus in corpora}
     rows = {"curve": _thinned(progress.curve), "validation": progress.validation}
     shards.write_json(METRICS / f"lsr_{params.retrieves}.json", figures | rows)
-    checkpoint.forget(name)
-    refresh.forget(params, corpora)
+    checkpoint.forget_checkpoints(name)
+    refresh.forget_training(params, corpora)
     return figures | scored | _columns(progress.curve) | _columns(progress.validation, "validation_")
 
 
@@ -131,9 +133,9 @@ def _check_informative(curve: list[dict], epoch: int, lsr: LSR) -> None:
 
 def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries]) -> tuple[Any, ...]:
     """All that a checkpoint's key hashes; an index's meta.json stands for its documents, encoder and embeddings."""
-    from pipelines import code
     from pipelines.lsr import refresh
     from pipelines.scoring import score_cache
+    from pipelines.work import code
 
     indexes = [methods.index("dense", params.retrieves, corpus.corpus) / "meta.json" for corpus in corpora]
     queries = [(corpus.name, corpus.train, score_cache.hashes(corpus.queries).tobytes()) for corpus in corpora]
@@ -167,7 +169,7 @@ def main() -> None:
     stage.run(
         f"train_lsr@{name}",
         SECTIONS,
-        lambda params: train(methods.with_retriever(params, name)),
+        lambda params: train_retriever(methods.with_retriever(params, name)),
         out=f"{methods.encoder('lsr', name)} and {METRICS}/lsr_{name}.json",
     )
 

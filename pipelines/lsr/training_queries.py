@@ -10,10 +10,12 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pipelines import draws, language, parquet
+from pipelines import draws
 from pipelines.errors import LongtailError
-from pipelines.params import LSR, Parts
+from pipelines.language import language
+from pipelines.params.params import LSR, Parts
 from pipelines.scoring.queries import Queries, read_language_modelling, read_questions
+from pipelines.storage import parquet
 
 CORPORA = Path("data/corpus")
 QUESTIONS = Path("data/questions")
@@ -45,7 +47,7 @@ class CorpusQueries:
         return f"train_lsr@{self.retriever}-{self.name}"
 
 
-def read(params: SimpleNamespace) -> list[CorpusQueries]:
+def read_training_queries(params: SimpleNamespace) -> list[CorpusQueries]:
     """Language-modelling queries of the first scored corpus, and questions that are answered from the datastore.
 
     Training learns from those that `lsr.queries` says, and is validated on the same kinds: a refresh embeds no corpus
@@ -60,7 +62,7 @@ def read(params: SimpleNamespace) -> list[CorpusQueries]:
     for file in _question_sets(parts)[:1] if lsr.queries != "lm" else ():
         name = file.stem if parts.datastore in parts.scored[:1] else parts.datastore
         amounts = VALIDATION_SHARE, lsr.qa_queries, lsr.validation_queries
-        spoken = language.read(params.language)
+        spoken = language.read_language(params.language)
         train, validation, pages = read_questions(file, seed, *amounts, params.answer.passage, spoken)
         queries, titles = train.and_then(validation), np.asarray(pages, object)
         corpora.append(CorpusQueries(name, parts.datastore, queries, len(train), titles, params.retrieves))

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from pipelines.params import LM, Params
+from pipelines.params.params import LM, Params
 from pipelines.sources.streams import DECOMPRESSORS, open_lines
 from pipelines.sources.text_documents import is_psgs
 
@@ -153,7 +153,7 @@ def documents_by_corpus(params: Params, made: Collection[str]) -> dict[str, tupl
         globs = params.fetch.files.get(corpus, []) if params.fetch.source == "files" else []
         files = sorted({file for glob in globs for file in Path(params.fetch.root or ".").glob(glob)})
         if docs.is_file() and {"fetch", "tokenizer@documents", f"chunk@{corpus}"} <= set(made):
-            found[corpus] = documents.count(docs), "counted"
+            found[corpus] = documents.count_documents(docs), "counted"
         elif wanted := params.corpus[corpus].documents:
             found[corpus] = wanted, "at most, as the params say"
         elif files:

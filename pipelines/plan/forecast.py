@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from pipelines import params_file
-from pipelines.params import Params
+from pipelines.params import params_file
+from pipelines.params.params import Params
 from pipelines.plan import amounts, speeds
 from pipelines.plan.amounts import QUESTION
 from pipelines.plan.speeds import Size
-from pipelines.retrieval.index_plan import GIB, choose
+from pipelines.retrieval.index_plan import GIB, choose_index
 
 SCORE, PAIR = 5, 40  # bytes on disk of a token's log-probability and length, compressed; of a pair's key
 LARGEST = 0.14  # share of the published PopQA that its largest relation has: 2,000 of 14,267 questions, nearly
@@ -142,7 +142,7 @@ def _memory(params: Params, counts: list[int | None], sizes: dict[str, Size | No
         dtype = params.lm[name].dtype if name in params.lm else "fp32"
         yield f"memory: {name} {speeds.BYTES[dtype] * size.parameters / GIB:.1f} GiB of weights in {dtype}"
         if name in params.retrievers and any(counts):
-            plans = [choose(count, size.hidden, params.index) for count in counts if count]
+            plans = [choose_index(count, size.hidden, params.index) for count in counts if count]
             largest = max(plans, key=lambda plan: plan.memory)
             yield f"memory: {name}'s largest index {largest.memory / GIB:.1f} GiB ({largest.reason})"
         if name in params.parts.tuned:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.params import LM, Compute, Params, Reranker, Retriever
+from pipelines.params.params import LM, Compute, Params, Reranker, Retriever
 
 SHARE = 0.5  # of the matrix products' speed that a whole model reaches
 BYTES = {"fp32": 4, "bf16": 2, "int8": 1}  # of a weight

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipelines import catalogue, stage
+from pipelines import catalogue
+from pipelines.work import stage
 
 OUT = Path("data/questions")
 SECTIONS = ("seed", "language", "compute", "ingest", "popularity", "popqa", "c4")

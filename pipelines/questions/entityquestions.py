@@ -16,12 +16,12 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from pipelines import database, parquet, shards
 from pipelines.errors import LongtailError
 from pipelines.questions.popqa import create_split_of
 from pipelines.questions.published import ENTITY
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import parse_whole, visible_files
+from pipelines.storage import database, parquet, shards
 
 RAW = Path("data/raw/entityquestions")
 TEMPLATES = "relation_query_templates.json"
@@ -58,7 +58,7 @@ def build_entityquestions(
         counts = _count_links(db)
     with shards.atomic(out) as folder:
         folder.mkdir()
-        parquet.write(linked.combine_chunks(), folder / "entityquestions.parquet")
+        parquet.write_parquet(linked.combine_chunks(), folder / "entityquestions.parquet")
         rejects.write(folder / "rejects.parquet")
     return counts | rejects.metrics()
 
@@ -106,7 +106,7 @@ def link_subjects(db: duckdb.DuckDBPyConnection) -> pa.Table:
     candidate, `link` says what has the name: entities of another type, entities without an article (whose claims are
     not read, and which have no popularity), or nothing. Questions that are not linked are for testing.
     """
-    return database.read(
+    return database.read_rows(
         db,
         f"""WITH mentions AS (SELECT DISTINCT relation, subj FROM questions),
         named AS (

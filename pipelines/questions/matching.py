@@ -8,8 +8,8 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache
 
-from pipelines import words
-from pipelines.language import ENGLISH, Language
+from pipelines.language import words
+from pipelines.language.language import ENGLISH, Language
 
 _ASCII_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _QUALIFIER = re.compile(r"\s*\([^()]*\)\s*$")

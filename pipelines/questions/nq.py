@@ -18,11 +18,11 @@ from types import SimpleNamespace
 import duckdb
 import pyarrow as pa
 
-from pipelines import database, shards
 from pipelines.sources import c4, mentions
 from pipelines.sources.question_files import read_questions
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
+from pipelines.storage import database, shards
 
 RAW = Path("data/raw")
 ENTITIES = Path("data/knowledge/triples/entities.parquet")
@@ -53,7 +53,7 @@ def build_nq(params: SimpleNamespace, out: Path, raw: Path = RAW, entities: Path
         sample = c4.draw_c4_sample(files, params.c4.sample_mb, params.seed, Rejects(1.0))
         drop_common_words(db, c4.read_c4_sample(files, sample))
         choose_mentions(db)
-        database.write(
+        database.write_query(
             db,
             """SELECT question_id, mention, qid, wiki_title, popularity FROM mentions
             QUALIFY row_number() OVER (PARTITION BY question_id ORDER BY popularity NULLS LAST, first) = 1
@@ -97,7 +97,7 @@ def drop_common_words(db: duckdb.DuckDBPyConnection, texts: Iterator[str]) -> No
     """
     db.execute("DELETE FROM names WHERE length(mention) = 1 OR (name = lower(name) AND NOT contains(mention, ' '))")
     db.execute("CREATE TEMP MACRO plain(name) AS lower(strip_accents(name))")
-    written = database.read(
+    written = database.read_rows(
         db, "SELECT DISTINCT unnest([name, plain(name)]) AS name FROM names WHERE name != lower(name) ORDER BY name"
     )
     frequencies = mentions.frequencies(written["name"].to_pylist(), texts)

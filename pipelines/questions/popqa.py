@@ -18,13 +18,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import database, draws, language, params, parquet, shards
+from pipelines import draws
 from pipelines.errors import LongtailError
+from pipelines.language import language
+from pipelines.language.relations import RELATIONS, Relation, read_relations
+from pipelines.params import params
 from pipelines.questions import published
 from pipelines.questions.published import ENTITY, MONTH
-from pipelines.relations import RELATIONS, Relation, read_relations
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import source_files
+from pipelines.storage import database, parquet, shards
 
 TRIPLES = Path("data/knowledge/triples/triples.parquet")
 PUBLISHED = Path("data/raw/popqa")  # holds one file, called popQA.tsv by the authors and test.tsv on the Hub
@@ -44,7 +47,7 @@ def build_popqa(
     Raises LongtailError if the source that `popqa.source` names is missing, or if no question comes out of it.
     """
     popqa, rejects = params.popqa, Rejects(params.ingest.max_reject_share)
-    relations = read_relations(language=language.read(params.language)) if relations is None else relations
+    relations = read_relations(language=language.read_language(params.language)) if relations is None else relations
     counts: dict[str, int] = {}
     rows = published.SCHEMA.empty_table()
     if popqa.source != "wikidata":
@@ -82,7 +85,7 @@ def build_popqa(
         columns = ", ".join(COLUMNS)
         order = "origin, position, prop_id, subj_id, obj_id"
         query = f"SELECT {columns} FROM ({questions}) ORDER BY {order}"
-        database.write(db, query, folder / "popqa.parquet", values)
+        database.write_query(db, query, folder / "popqa.parquet", values)
         database.view(db, "questions", folder / "popqa.parquet")
         counts |= _count_questions(db)
         if not counts["questions"]:
@@ -112,7 +115,7 @@ def keep_probability(term_frequency: np.ndarray) -> np.ndarray:
         return np.clip((np.log(term_frequency.astype(float)) + 6) / 8, 0, 1)
 
 
-def keep(term_frequency: np.ndarray, question_ids: list[str], seed: int) -> np.ndarray:
+def keep_triples(term_frequency: np.ndarray, question_ids: list[str], seed: int) -> np.ndarray:
     """Whether each triple is kept, (n,) bool: f > exp(8u - 6), where u is a hash of (seed, question id)."""
     probability = keep_probability(term_frequency)
     kept = probability == 1
@@ -193,8 +196,8 @@ def sample_triples(
 def _create_functions(db: duckdb.DuckDBPyConnection, seed: int) -> None:
     """Make `keep`, `number_of`, and the draw of a triple's place SQL functions."""
 
-    def keep_triples(term_frequency: pa.ChunkedArray, ids: pa.ChunkedArray) -> pa.Array:
-        return pa.array(keep(term_frequency.to_numpy(), ids.to_pylist(), seed))
+    def keep(term_frequency: pa.ChunkedArray, ids: pa.ChunkedArray) -> pa.Array:
+        return pa.array(keep_triples(term_frequency.to_numpy(), ids.to_pylist(), seed))
 
     def draw_place(ids: pa.ChunkedArray) -> pa.Array:
         return pa.array(draws.uniforms(seed, "popqa.place", ids.to_pylist()))
@@ -202,7 +205,7 @@ def _create_functions(db: duckdb.DuckDBPyConnection, seed: int) -> None:
     def number(ids: pa.ChunkedArray) -> pa.Array:
         return pa.array(map(number_of, ids.to_pylist()), pa.int64())
 
-    db.create_function("keep", keep_triples, ["BIGINT", "VARCHAR"], "BOOLEAN", type="arrow")
+    db.create_function("keep", keep, ["BIGINT", "VARCHAR"], "BOOLEAN", type="arrow")
     db.create_function("draw_place", draw_place, ["VARCHAR"], "DOUBLE", type="arrow")
     db.create_function("number_of", number, ["VARCHAR"], "BIGINT", type="arrow")
 

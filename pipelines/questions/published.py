@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
-from pipelines.relations import BY_NAME
+from pipelines.language.relations import BY_NAME
 from pipelines.sources.csv_rows import table_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import parse_json

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines import database, parquet
+from pipelines.storage import database, parquet
 
 ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
 

@@ -11,13 +11,15 @@ from typing import Any
 import duckdb
 import jinja2
 
-from pipelines import database, language, neutral
+from pipelines import neutral
 from pipelines.catalogue import DATASETS
+from pipelines.language import language
+from pipelines.language.relations import RELATIONS
 from pipelines.questions import published
-from pipelines.relations import RELATIONS
 from pipelines.release import contents
 from pipelines.sources import snapshots
 from pipelines.sources.fetch import GENERATED
+from pipelines.storage import database
 
 TITLE = "PopQA by Longtail"
 CITATION = """@inproceedings{mallen2023trust,
@@ -79,7 +81,7 @@ def write_texts(
     facts = {
         "title": TITLE,
         "code": code,
-        "language": language.read(code),
+        "language": language.read_language(code),
         "version": folder.name,
         "description": description(folder),
         "citation": CITATION,
@@ -97,7 +99,7 @@ def write_texts(
         "published": _published(db),
         "published_month": published.MONTH,
         "relations": _relations(db),
-        "links": database.read(db, links).to_pylist()[0] if contents.LINKS.name in names else None,
+        "links": database.read_rows(db, links).to_pylist()[0] if contents.LINKS.name in names else None,
         "thresholds": _thresholds(db, search) if contents.THRESHOLDS.name in names else None,
         "search": search,
         "rules": bool(contents.rules(folder)),
@@ -105,7 +107,7 @@ def write_texts(
         "first": not changes["previous"],
         "canary": contents.CANARY,
         "commit": made_by["commit"],
-        "sources": _sources(manifest, language.read(code).name),
+        "sources": _sources(manifest, language.read_language(code).name),
         "generated": any(file["licence"] == GENERATED for file in manifest),
     }
     for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
@@ -149,7 +151,7 @@ def _sources(manifest: list[dict[str, Any]], spoken: str) -> list[dict[str, Any]
 
 
 def _popqa(db: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    measured = database.read(
+    measured = database.read_rows(
         db,
         """SELECT count(*) AS questions, count(DISTINCT s_uri) AS subjects,
             count(*) FILTER (origin = 'wikidata') AS wikidata, count(*) FILTER (origin = 'published') AS published,
@@ -183,7 +185,7 @@ def _thresholds(db: duckdb.DuckDBPyConnection, search: str) -> list[dict[str, An
         f"sum({name} * questions ORDER BY relation) / sum(questions) FILTER ({name} IS NOT NULL) AS {name}"
         for name in ("closed_book", "augmented", "adaptive", "retrieved")
     )
-    return database.read(
+    return database.read_rows(
         db,
         f"""SELECT dataset, lm, method, sum(questions)::BIGINT AS questions, {means}, min(policy) AS policy,
             min(row) AS place

@@ -10,10 +10,10 @@ from typing import Any
 import duckdb
 import jinja2
 
-from pipelines import database
-from pipelines.relations import RELATIONS
+from pipelines.language.relations import RELATIONS
 from pipelines.release import contents
 from pipelines.sources import snapshots
+from pipelines.storage import database
 
 FILE = "CHANGELOG.md"
 HEAD = "# Changelog\n"
@@ -56,7 +56,7 @@ def entry(version: str, date: str, changes: Mapping[str, Any], templates: jinja2
     return template.render(version=version, date=date, changes=changes, names=names)
 
 
-def write(folder: Path, previous: Path | None, newest: str) -> None:
+def write_changelog(folder: Path, previous: Path | None, newest: str) -> None:
     """Write the changelog into a release's folder: the entry `newest`, then those of the release before."""
     kept = previous / FILE if previous else None
     earlier = kept.read_text(encoding="utf-8").removeprefix(HEAD) if kept and kept.is_file() else ""

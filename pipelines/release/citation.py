@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.release.card import TITLE, Licence
+from pipelines.storage import shards
 
 PROJECT = Path("CITATION.cff")  # names who maintains this checkout: they are the authors of its releases
 MESSAGE = "If you use this data set, please cite it, and the paper that PopQA is from."
@@ -36,7 +36,7 @@ def project(file: Path = PROJECT) -> dict[str, Any]:
     return {"authors": known["authors"], "references": known.get("references", [])}
 
 
-def write(folder: Path, made_by: Mapping[str, Any], description: str, licences: Sequence[Licence]) -> None:
+def write_citation(folder: Path, made_by: Mapping[str, Any], description: str, licences: Sequence[Licence]) -> None:
     """Write both files into a release's folder. `made_by` has commit_date, and `project`'s citation."""
     version, authors = folder.name, made_by["citation"]["authors"]
     facts = {

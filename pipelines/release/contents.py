@@ -16,10 +16,10 @@ from pathlib import Path
 
 import duckdb
 
-from pipelines import database, parquet, shards
 from pipelines.adaptive import rule
 from pipelines.errors import LongtailError
 from pipelines.questions import published
+from pipelines.storage import database, parquet, shards
 
 INTEGER, FLOAT, BOOLEAN, TEXT, TEXTS = "BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR", "VARCHAR[]"  # DuckDB's names
 BATCH = 100_000  # rows
@@ -154,7 +154,7 @@ def write_tables(db: duckdb.DuckDBPyConnection, data: Path, folder: Path) -> Non
             raise LongtailError(f"{source}: no column {', '.join(missing)}, expected {', '.join(table.columns)}")
         database.view(db, "source", source, numbered=True)
         rows = f"SELECT {', '.join(table.columns)} FROM source ORDER BY file_row_number"
-        database.write(db, rows, folder / table.parquet)
+        database.write_query(db, rows, folder / table.parquet)
         if table is POPQA:
             published.write_tsv(parquet.batches(folder / table.parquet, BATCH), folder / table.tsv)
         else:

@@ -8,8 +8,8 @@ from typing import Any
 
 import duckdb
 
-from pipelines import shards
 from pipelines.release import card, contents
+from pipelines.storage import shards
 
 # A list of texts is a field of texts that is marked as repeated.
 TYPES = dict(zip(card.KINDS, ("sc:Integer", "sc:Float", "sc:Boolean", "sc:Text", "sc:Text"), strict=True))
@@ -17,7 +17,7 @@ FORMATS = {".json": "application/json", ".parquet": "application/x-parquet", ".t
 CONTEXT = Path(__file__).with_name("templates") / "croissant_context.json"  # the standard one; readers warn without
 
 
-def write(db: duckdb.DuckDBPyConnection, folder: Path, date: str, language: str = "en") -> None:
+def write_croissant(db: duckdb.DuckDBPyConnection, folder: Path, date: str, language: str = "en") -> None:
     """Write croissant.json into a release's folder; `db` holds its checked tables, `date` is YYYY-MM-DD."""
     tables = contents.present(folder)
     files = [name for table in tables for name in (table.parquet, table.tsv)]

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipelines import database, language, params, shards
 from pipelines.errors import LongtailError
+from pipelines.language import language
+from pipelines.params import params
 from pipelines.release import (
     card,
     changelog,
@@ -31,6 +32,7 @@ from pipelines.release import (
     versions,
 )
 from pipelines.release.difference import write_difference
+from pipelines.storage import database, shards
 
 MANIFEST = Path("raw/manifest.json")
 
@@ -50,7 +52,7 @@ def write_release(
     if not (data / MANIFEST).is_file():
         raise LongtailError(f"{data / MANIFEST}: no such file, expected the list of sources; `longtail run` makes it")
     manifest = json.loads((data / MANIFEST).read_text(encoding="utf-8"))  # the raw files that the data were made from
-    spoken = language.read(made_by["params"].get("language", "en"))
+    spoken = language.read_language(made_by["params"].get("language", "en"))
     shards.sweep()
     scratch = shards.SCRATCH / "tmp"
     scratch.mkdir(parents=True, exist_ok=True)
@@ -63,7 +65,7 @@ def write_release(
             contents.write_tables(db, data, folder)
             contents.write_rules(data, folder)
             contents.write_canary(folder)
-            schema.write(folder, spoken)
+            schema.write_schema(folder, spoken)
             validate.check_tables(db, folder)
             changes = versions.changes(db, previous, folder)
             if previous and not changes["level"]:
@@ -74,18 +76,18 @@ def write_release(
             shards.write_json(folder / "changes.json", changes)
             date, templates = made_by["commit_date"], card.templates()  # today's date would change repeated bytes
             newest = changelog.entry(version, date, changes, templates)
-            changelog.write(folder, previous, newest)
+            changelog.write_changelog(folder, previous, newest)
             made = {name: value for name, value in made_by.items() if name != "citation"}
             made |= {"params": private.shown(made_by["params"]), "sources": manifest}
             made |= {"version": version, "previous": changes["previous"]}
             shards.write_json(folder / "provenance.json", made)
             card.write_texts(db, folder, changes, made_by, manifest, newest, templates)
-            citation.write(folder, made_by, card.description(folder), card.licences(db))
-            harness.write(folder, made_by["params"], templates)
-            croissant.write(db, folder, date, made_by["params"].get("language", "en"))
+            citation.write_citation(folder, made_by, card.description(folder), card.licences(db))
+            harness.write_harness_task(folder, made_by["params"], templates)
+            croissant.write_croissant(db, folder, date, made_by["params"].get("language", "en"))
         if previous:
             write_difference(previous, folder, folder / "difference", ingest=ingest, threads=threads)
-        private.check(folder, machine)
+        private.check_no_secrets(folder, machine)
         contents.write_sums(folder)
         return _land(folder, out)
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from pipelines import database, params, parquet, shards
 from pipelines.errors import LongtailError
+from pipelines.language.relations import BY_NAME
+from pipelines.params import params
 from pipelines.questions import published
-from pipelines.relations import BY_NAME
 from pipelines.report import csv_files
 from pipelines.report.page import Table, named
 from pipelines.sources.rejects import Rejects
+from pipelines.storage import database, parquet, shards
 
 FILES = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # the first of them that a release's folder has is read
 KEY = "relation, s_uri, o_uri"
@@ -71,8 +72,8 @@ def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, 
         db.execute(f"CREATE TEMP TABLE compared AS {COMPARED}")
         counts = count(db)
         with shards.atomic(out / "difference.parquet") as table, shards.atomic(out / "changed.parquet") as changed:
-            database.write(db, f"SELECT * FROM compared WHERE {CONCERNED} ORDER BY {KEY}", table)
-            database.write(db, f"{CHANGED} ORDER BY relation, s_uri", changed)
+            database.write_query(db, f"SELECT * FROM compared WHERE {CONCERNED} ORDER BY {KEY}", table)
+            database.write_query(db, f"{CHANGED} ORDER BY relation, s_uri", changed)
             replaced = parquet.metadata(changed).num_rows
     return [*(f"{name}: {head}" for name, head in zip(("old", "new"), heads, strict=True)), *_summary(counts, replaced)]
 
@@ -84,7 +85,7 @@ def count(db: duckdb.DuckDBPyConnection) -> pa.Table:
     one release knows. `low`, `median` and `high` are the 5, 50 and 95 % quantiles of the
     ratios of new to old popularity, over questions whose popularity both releases know; they are null without any.
     """
-    return database.read(
+    return database.read_rows(
         db,
         """SELECT relation, count(*) FILTER (change != 'added') AS old, count(*) FILTER (change != 'gone') AS new,
             count(*) FILTER (change = 'added') AS added, count(*) FILTER (change = 'gone') AS gone,

@@ -12,7 +12,8 @@ from typing import Any
 
 import jinja2
 
-from pipelines import draws, language, words
+from pipelines import draws
+from pipelines.language import language, words
 from pipelines.lm import language_model
 from pipelines.questions import matching
 
@@ -25,10 +26,10 @@ COPIED = (
 AS_COPIED = {"words.": "", ": Language = ENGLISH": ""}  # what the copies say otherwise
 
 
-def write(folder: Path, settings: Mapping[str, Any], templates: jinja2.Environment) -> None:
+def write_harness_task(folder: Path, settings: Mapping[str, Any], templates: jinja2.Environment) -> None:
     """Write both files below a release's folder; `settings` are the params of the run that it is made of."""
     facts = {"task": TASK, "version": folder.name, "answer": settings["answer"], "seed": settings["seed"]}
-    spoken = language.read(settings.get("language", "en"))
+    spoken = language.read_language(settings.get("language", "en"))
     facts |= {"demonstration": repr(spoken.prompt.question), "alone": repr(words.ALONE.pattern)}
     facts |= {"form": repr(spoken.match.form), "same": repr(spoken.match.same)}
     facts["functions"] = [_copied(function) for function in COPIED]

@@ -56,7 +56,7 @@ def _shown(value: Any, prefix: str) -> Any:
     return value
 
 
-def check(folder: Path, machine: Mapping[str, str]) -> None:
+def check_no_secrets(folder: Path, machine: Mapping[str, str]) -> None:
     """Raise LongtailError where a text file below `folder` has a secret or a path of the machine in it.
 
     `machine` has the patterns of `of_machine`. The error does not show the text, because errors end up in logs.

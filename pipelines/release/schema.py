@@ -7,11 +7,11 @@ from pathlib import Path
 
 import msgspec
 
-from pipelines import shards
 from pipelines.errors import LongtailError
-from pipelines.language import ENGLISH, Language
-from pipelines.relations import RELATIONS, read_relations
+from pipelines.language.language import ENGLISH, Language
+from pipelines.language.relations import RELATIONS, read_relations
 from pipelines.release import contents
+from pipelines.storage import shards
 
 FILE = "schema.json"
 NULLABLE = {
@@ -56,11 +56,11 @@ def current(language: Language = ENGLISH) -> Schema:
     return Schema(tables, {pid: Relation(relation.name, relation.template) for pid, relation in relations.items()})
 
 
-def write(folder: Path, language: Language = ENGLISH) -> None:
+def write_schema(folder: Path, language: Language = ENGLISH) -> None:
     shards.write_json(folder / FILE, msgspec.to_builtins(current(language)))
 
 
-def read(folder: Path) -> Schema:
+def read_schema(folder: Path) -> Schema:
     """The schema in a release's folder. The first releases have no schema.json: they get the current one."""
     file = folder / FILE
     if not file.is_file():

@@ -11,13 +11,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import database, parquet
 from pipelines.adaptive import rule
 from pipelines.errors import LongtailError
 from pipelines.questions import published
 from pipelines.questions.entityquestions import LINKS
 from pipelines.release import contents, schema
 from pipelines.sources.rejects import Rejects
+from pipelines.storage import database, parquet
 
 NAMED = 5  # faults that an error names; it counts the others
 URI = r"http://www\.wikidata\.org/entity/Q[1-9]\d*"
@@ -104,7 +104,7 @@ def check_tables(db: duckdb.DuckDBPyConnection, folder: Path) -> None:
     Columns and relations are those of the release's own schema. A check counts only where that schema has its columns.
     Raises LongtailError that names the first bad rows, each with its place in the file and its key, and counts all.
     """
-    held_to = schema.read(folder)
+    held_to = schema.read_schema(folder)
     relations = [(pid, relation.name, relation.template) for pid, relation in held_to.relations.items()]
     columns = pa.schema([(name, pa.string()) for name in ("pid", "name", "template")])
     db.register("relations", pa.table(list(zip(*relations, strict=True)) or [[]] * 3, schema=columns))
@@ -184,7 +184,7 @@ def _applies(name: str, table: schema.Table, *sql: str) -> bool:
 def _check_tsv(folder: Path) -> None:
     """Raise LongtailError where PopQA's file in the published format, read again, differs from the table."""
     file = folder / contents.POPQA.tsv
-    table = parquet.read(folder / contents.POPQA.parquet, columns=published.COLUMNS)
+    table = parquet.read_parquet(folder / contents.POPQA.parquet, columns=published.COLUMNS)
     again = published.read_published(file, Rejects(0.0))
     for name in published.COLUMNS:
         values, read_again = table[name], again[name]

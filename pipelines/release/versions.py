@@ -12,9 +12,9 @@ from typing import Any
 
 import duckdb
 
-from pipelines import database, parquet
 from pipelines.errors import LongtailError
 from pipelines.release import contents
+from pipelines.storage import database, parquet
 
 FIRST = "1.0.0"
 LEVELS = ("major", "minor", "patch")

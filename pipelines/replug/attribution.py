@@ -24,10 +24,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import all_studies, catalogue, database, draws, intervals, parquet, progress, shards, stage
+from pipelines import all_studies, catalogue, draws, intervals, progress
 from pipelines.intervals import NOTHING
 from pipelines.replug import responsibility
 from pipelines.replug.responsibility import Attribution, Texts
+from pipelines.storage import database, parquet, shards
+from pipelines.work import stage
 
 CORPORA = Path("data/corpus")
 LOGPROBS = Path("data/logprobs")

@@ -15,9 +15,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pipelines import params, parquet
+from pipelines.params import params
 from pipelines.replug import ensemble
 from pipelines.scoring.logprobs import padded
+from pipelines.storage import parquet
 
 TEMPERATURES = (1.0, 0.3, 0.1)
 GRID = (1.0, 0.3, 0.1, 0.03, 0.01)  # temperatures to choose from, and replug.temperature

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.language import ENGLISH, Language
+from pipelines.language.language import ENGLISH, Language
 from pipelines.lm.language_model import Generation, LanguageModel, Prompt
+from pipelines.params import params
 from pipelines.questions.matching import normalise
 from pipelines.replug import ensemble
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import logsumexp
 
-from pipelines import parquet
 from pipelines.replug import ensemble
+from pipelines.storage import parquet
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from textwrap import shorten
 
 import numpy as np
 
-from pipelines import database
 from pipelines.errors import LongtailError
 from pipelines.report.page import label, show
 from pipelines.report.rendering import environment, inline
+from pipelines.storage import database
 
 SHOWN = ("lsr", "dense", "bm25")  # retrievers; the first of them that a run has is shown on the page
 EACH = 3  # texts of each kind
@@ -52,7 +52,7 @@ def chosen(data: Path, corpus: str, retriever: str) -> list[tuple[str, str]]:
     return [(ids[place], places[place]) for place in sorted(places)]
 
 
-def write(data: Path, corpus: str, lm: str, path: Path) -> None:
+def write_attribution_page(data: Path, corpus: str, lm: str, path: Path) -> None:
     """Write the page on the texts of a corpus that `chosen` names, as the language model `lm` reads them."""
     retriever = shown_retriever(data, corpus)
     texts = chosen(data, corpus, retriever)
@@ -64,10 +64,12 @@ def write(data: Path, corpus: str, lm: str, path: Path) -> None:
     counts = Counter(why for _, why in texts)
     parts = ", ".join(f"{counts[why]} {words}" for why, words in kinds.items() if counts[why])
     intro = f"Texts of the test set as {lm} reads them: {parts}. Documents by {label(retriever)}."
-    path.write_text(render([one_text(data, corpus, retriever, *text) for text in texts], intro), encoding="utf-8")
+    path.write_text(
+        render_attribution_page([one_text(data, corpus, retriever, *text) for text in texts], intro), encoding="utf-8"
+    )
 
 
-def render(texts: list[dict], intro: str) -> str:
+def render_attribution_page(texts: list[dict], intro: str) -> str:
     """The whole page, self-contained."""
     css = inline("report.css") + inline("attribution.css")
     template = environment().get_template("attribution.html.j2")

@@ -16,11 +16,11 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pipelines import parquet
 from pipelines.answering import answer_files
 from pipelines.evaluation import accuracy, paired, tables
 from pipelines.intervals import Interval, difference, interval
 from pipelines.report.page import RULES, Percent, Table, label, named
+from pipelines.storage import parquet
 
 COSTS = ("costs", "savings")  # tables that come last
 ORDER = "accuracy over all questions first, costs last, and of each kind the clearest first"
@@ -94,7 +94,7 @@ def _paired(dataset: str, old: Path, data: Path, params: SimpleNamespace) -> Ite
         if not shared:
             continue
         read = (
-            accuracy.read(questions, {method: files[method] for method in shared})
+            accuracy.read_answered(questions, {method: files[method] for method in shared})
             for questions, files in zip(asked, (mine, theirs), strict=True)
         )
         now, before = paired.in_common([*read])
@@ -120,7 +120,7 @@ def _of_tables(old: Path, data: Path) -> Iterator[Change]:
             continue  # of another version of Longtail
         keys = [column for column, kind in columns.items() if kind is str or column in tables.NUMBERED]
         now, before = (
-            {tuple(row[key] for key in keys): row for row in tables.read(file.parent, name)} for file in files
+            {tuple(row[key] for key in keys): row for row in tables.read_analyses(file.parent, name)} for file in files
         )
         for key in (key for key in now if key in before):
             for column in figures:

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import intervals, params
+from pipelines import intervals
 from pipelines.answering import answer_files
 from pipelines.evaluation import accuracy, stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval, interval
+from pipelines.params import params
 from pipelines.report.papers import Number
 
 RULE = (
@@ -66,11 +67,11 @@ class Run:
         self.data, self.params, self.setups = data, chosen, setups
         self.comparable = chosen.fetch.source != "world"
         self.finished = finished and (data / "analyses/models.parquet").is_file()
-        self._table = cache(lambda name: tables.read(data / "analyses", name))
+        self._table = cache(lambda name: tables.read_analyses(data / "analyses", name))
 
     @cached_property
     def metrics(self) -> dict[str, dict]:
-        return stage_metrics.read(self.data)
+        return stage_metrics.read_metrics(self.data)
 
     @cached_property
     def names(self) -> dict[str, str | None]:
@@ -215,7 +216,7 @@ class Run:
         files = answer_files.sets(dataset, self.params.lms, self.params.retrievers, self.data, split).get(lm, {})
         if method not in files:
             return NOTHING
-        answers = accuracy.read(
+        answers = accuracy.read_answered(
             self.data / "questions" / dataset / f"{dataset}.parquet", {method: files[method]}, split
         )
         order = accuracy.least_popular(answers, find["least_popular"])

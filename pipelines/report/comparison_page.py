@@ -28,7 +28,7 @@ longtail reproduce
 ```
 
 `longtail reproduce` prints which numbers the run at hand meets and which it does not. It writes this page, with all
-numbers, to `data/reproduction/reproduction.md`. `docs/reproduction.md` is the project's copy, of the sample:
+numbers, to `data/reproduction/reproduction.md`. `docs/measured/reproduction.md` is the project's copy, of the sample:
 `longtail reproduce --docs` makes it again. The numbers are in `pipelines/report/papers.yaml`.
 
 {_BULLET}
@@ -50,18 +50,18 @@ Names are parameters ([params.md](params.md)), but for these: `lsr.lm` is the mo
 """
 
 
-def count(groups: Sequence[tuple[Group, list[Compared]]]) -> str:
+def count_agreeing(groups: Sequence[tuple[Group, list[Compared]]]) -> str:
     """How many numbers have each verdict."""
     times = Counter(compared.verdict for _, of_group in groups for compared in of_group)
     return ", ".join(f"{times[verdict]} {verdict}" for verdict in VERDICTS)
 
 
-def lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator[str]:
+def comparison_lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator[str]:
     """Yield lines of at most WIDTH characters: how many numbers have each verdict, then those that are not NOT_RUN.
 
     What all numbers that were not run lack is said once, else what most of them lack; what each lacks is on the page.
     """
-    yield count(groups)
+    yield count_agreeing(groups)
     for group, of_group in groups:
         judged = [compared for compared in of_group if compared.verdict != NOT_RUN]
         if judged:
@@ -83,7 +83,7 @@ def lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator[str]:
 
 def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, profile: str, docs: str = "") -> str:
     """The page, as Markdown; `docs` is put before its links, where it does not lie in the folder docs itself."""
-    parts = [HEAD, f"Held against a run of the profile `{profile}`: {count(groups)}.\n"]
+    parts = [HEAD, f"Held against a run of the profile `{profile}`: {count_agreeing(groups)}.\n"]
     for paper in dict.fromkeys(group.paper for group, _ in groups):
         parts.append(f"## {paper}\n")
         parts += [_section(group, of_group) for group, of_group in groups if group.paper == paper]

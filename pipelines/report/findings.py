@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from pipelines import params
 from pipelines.evaluation import accuracy, retrieval_effects
 from pipelines.intervals import NOTHING, Interval, interval
+from pipelines.params import params
 from pipelines.report.adaptive_section import of_search, too_few
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Finding, label, percent, points, show

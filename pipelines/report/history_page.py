@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from pipelines import methods, shards
+from pipelines import methods
 from pipelines.errors import LongtailError
 from pipelines.intervals import NOTHING, Interval, difference
-from pipelines.landings import PART, WHOLE, Landing
 from pipelines.report import csv_files, figures, rendering
 from pipelines.report.page import RULES, Figure, Link, Percent, Section, Table, by_rule, label
+from pipelines.storage import shards
+from pipelines.work.landings import PART, WHOLE, Landing
 
 CSV = "history.csv"
 FOOTER = "Made by longtail report --history from what MLflow recorded of landed runs."

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import database, params, parquet
 from pipelines.errors import LongtailError
 from pipelines.evaluation import stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval, interval
+from pipelines.params import params
 from pipelines.report.page import label
+from pipelines.storage import database, parquet
 
 ADAPTIVE = {  # name -> file of adaptive/popularity
     "thresholds": "thresholds",
@@ -100,7 +101,7 @@ class Inputs:
         return [row["method"] for row in self.rows("accuracy", lm, dataset=dataset)]
 
 
-def read(data: Path, models: list[str], parts: params.Parts, chosen: SimpleNamespace | None = None) -> Inputs:
+def read_inputs(data: Path, models: list[str], parts: params.Parts, chosen: SimpleNamespace | None = None) -> Inputs:
     """Read data/ of a run with these language models and parts. Raises LongtailError naming a file that is missing."""
     for name in tables.TABLES:
         _file(data / f"analyses/{name}.parquet")
@@ -109,7 +110,7 @@ def read(data: Path, models: list[str], parts: params.Parts, chosen: SimpleNames
     return Inputs(
         data=data,
         manifest=json.loads(_file(data / "raw/manifest.json").read_text(encoding="utf-8")),
-        metrics=stage_metrics.read(data),
+        metrics=stage_metrics.read_metrics(data),
         documents={
             name: parquet.metadata(_file(data / f"corpus/{name}/docs.parquet")).num_rows for name in parts.corpora
         },
@@ -119,7 +120,7 @@ def read(data: Path, models: list[str], parts: params.Parts, chosen: SimpleNames
         rejects=_rejects(data, next(iter(models), "")),
         models=models,
         parts=parts,
-        tables={name: tables.read(data / "analyses", name) for name in tables.TABLES}
+        tables={name: tables.read_analyses(data / "analyses", name) for name in tables.TABLES}
         | {name: read_fitted(data, file) if parts.rules else [] for name, file in ADAPTIVE.items()},
         chosen=chosen,
     )
@@ -127,7 +128,7 @@ def read(data: Path, models: list[str], parts: params.Parts, chosen: SimpleNames
 
 def read_fitted(data: Path, name: str) -> list[dict]:
     """The rows of a table of the thresholds, with a figure and its bounds as one; thresholds may be infinite."""
-    rows = parquet.read(_file(data / f"adaptive/popularity/{name}.parquet")).to_pylist()
+    rows = parquet.read_parquet(_file(data / f"adaptive/popularity/{name}.parquet")).to_pylist()
     bounds = [name.removesuffix("_low") for name in (rows[0] if rows else ()) if name.endswith("_low")]
     for row in rows:
         for column in (column for column in bounds if not column.startswith("threshold")):

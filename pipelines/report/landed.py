@@ -20,10 +20,10 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import parquet
 from pipelines.evaluation import tables
 from pipelines.intervals import Interval, interval
 from pipelines.report.page import RULES
+from pipelines.storage import parquet
 
 ANALYSES = Path("data/analyses")
 METRICS = Path("data/metrics")
@@ -49,7 +49,7 @@ def _figures(outs: set[Path], params: SimpleNamespace) -> Iterator[tuple[str, In
         return path.exists() and not outs.isdisjoint((path, *path.parents))
 
     if held(ANALYSES):
-        for row in tables.read(ANALYSES, "accuracy"):
+        for row in tables.read_analyses(ANALYSES, "accuracy"):
             for rule in RULES:
                 yield f"accuracy/{rule}/{row['dataset']}/{row['lm']}/{row['method']}", row[rule]
     search = params.thresholds.search
@@ -62,7 +62,9 @@ def _figures(outs: set[Path], params: SimpleNamespace) -> Iterator[tuple[str, In
                         yield f"retrieves/{dataset}/{lm}/{method}", interval(found[search]["retrieved"])
     if held(THRESHOLDS):
         columns = ("threshold", "threshold_low", "threshold_high")
-        for row in parquet.read(THRESHOLDS, ["dataset", "lm", "method", "search", "relation", *columns]).to_pylist():
+        for row in parquet.read_parquet(
+            THRESHOLDS, ["dataset", "lm", "method", "search", "relation", *columns]
+        ).to_pylist():
             if row["search"] == search and row["lm"] in params.lms[:1]:
                 name = f"threshold/{row['dataset']}/{row['lm']}/{row['relation']}/{row['method']}"
                 yield name, Interval(*(math.nan if row[column] is None else row[column] for column in columns))

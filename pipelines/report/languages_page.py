@@ -20,12 +20,12 @@ def sections(found: Sequence[Facts]) -> list[Section]:
     return [Section(f"facts-{number}", _title(facts), _blocks(facts)) for number, facts in enumerate(found, start=1)]
 
 
-def html(intro: str, parts: list[Section]) -> str:
+def languages_html(intro: str, parts: list[Section]) -> str:
     """The whole page, in one file."""
     return rendering.render("The same facts in several languages", intro, [], parts, FOOTER)
 
 
-def lines(found: Sequence[Facts]) -> list[str]:
+def languages_lines(found: Sequence[Facts]) -> list[str]:
     """The accuracies for a terminal."""
     said = []
     for facts in found:

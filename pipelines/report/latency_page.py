@@ -6,17 +6,17 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from pipelines import shards
 from pipelines.answering import answer_files, latency
 from pipelines.report import csv_files, rendering
 from pipelines.report.entries import Drawn, bars, measured, table_of
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Section, label
+from pipelines.storage import shards
 
 QUANTILES = {"median": "median", "p90": "90 % within"}
 
 
-def write(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str], workers: int) -> None:
+def write_latency_page(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str], workers: int) -> None:
     """Write index.html and latency.csv into data/latency, of the answers of this run; nothing if there are none.
 
     `workers` is how many stages may have run side by side.

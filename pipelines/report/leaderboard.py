@@ -44,12 +44,12 @@ def popularity_section(prefix: str, signal: str, rows: list[dict]) -> list[Secti
     return [Section(_id("popularity", prefix), title, _by_popularity(prefix, signal, rows))] if rows else []
 
 
-def html(title: str, intro: str, parts: list[Section], footer: str = FOOTER) -> str:
+def leaderboard_html(title: str, intro: str, parts: list[Section], footer: str = FOOTER) -> str:
     """The whole page, in one file."""
     return rendering.render(title, intro, [], parts, footer)
 
 
-def lines(compared: Compared) -> Iterator[str]:
+def leaderboard_lines(compared: Compared) -> Iterator[str]:
     """The leaderboard and the paired differences for a terminal."""
     width = max(map(len, compared.counts))
     yield f"{compared.questions:,} questions that all {len(compared.counts)} systems answered; accuracy in %"

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import catalogue, methods, words
+from pipelines import catalogue, methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.intervals import Interval, fixed, plainly
-from pipelines.relations import RELATIONS
+from pipelines.language import words
+from pipelines.language.relations import RELATIONS
 from pipelines.report.explored import Explored
 
 NONE = "\N{EN DASH}"

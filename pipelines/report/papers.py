@@ -58,7 +58,7 @@ class Papers:
     drawn: list[dict[str, str]]  # a figure whose numbers no text states -> the `table` of data/analyses that has ours
 
 
-def read(path: Path = FILE) -> Papers:
+def read_papers(path: Path = FILE) -> Papers:
     """The content of papers.yaml."""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     return Papers(content["setups"], [_group(entry) for entry in content["groups"]], content["drawn"])

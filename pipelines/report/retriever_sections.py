@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from pipelines import catalogue, database
+from pipelines import catalogue
 from pipelines.evaluation.recall import AT
 from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
@@ -15,6 +15,7 @@ from pipelines.report import entries
 from pipelines.report.entries import Drawn, Entry, Row, Rows, Shown, every, spread, table_of
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Percent, Share, Table, label, points, show
+from pipelines.storage import database
 
 # the retrievers compared, and how LSR learned
 

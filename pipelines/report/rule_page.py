@@ -27,7 +27,7 @@ SEARCHES = {
 }
 
 
-def lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str]:
+def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str]:
     """What each pair of files is worth, and its thresholds; the best pair comes first."""
     for result in results:
         held = {name: Percent(interval(result.figures[name])) for name in (*POLICIES, "retrieved")}
@@ -79,7 +79,7 @@ def _rows(results: Sequence[Result], names: dict[str, str]) -> list[dict[str, An
     ]
 
 
-def html(
+def rule_html(
     results: Sequence[Result], names: dict[str, str], set_name: str, notes: Sequence[str], by_popularity: list[dict]
 ) -> str:
     """The page: verdict, policies, thresholds, and accuracy by popularity, the rows of `systems.by_popularity`."""
@@ -121,7 +121,7 @@ def html(
         f"{show(held['retrieved'])} % of the questions. The thresholds were searched for by {SEARCHES[file.search]}; "
         "held-out figures are over 100 splits, each with a subject's questions on one side."
     )
-    return leaderboard.html(f"Thresholds: {best.tail} and {best.popular}", intro, sections, FOOTER)
+    return leaderboard.leaderboard_html(f"Thresholds: {best.tail} and {best.popular}", intro, sections, FOOTER)
 
 
 def _wilson(share: float, questions: int) -> Interval:

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Mapping
 from types import SimpleNamespace
 
-from pipelines import methods, params, parquet
+from pipelines import methods
+from pipelines.params import params
 from pipelines.report.entries import Entry, Row, Shown, table_of
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Block, Link, Table, label
 from pipelines.sources import snapshots
+from pipelines.storage import parquet
 
 PREFECT, MLFLOW = "http://127.0.0.1:4200", "http://127.0.0.1:5000"
 READ = {  # metrics of the stage `chunk` -> column
@@ -122,7 +124,7 @@ def _sources(inputs: Inputs) -> list[Row]:
 def dates(inputs: Inputs) -> list[Block]:
     """A table of what the sources are of, and a warning where their dates are too far apart; nothing without dates."""
     files = [file for file in inputs.data.glob("questions/*/*.parquet") if "month" in parquet.schema_of(file).names]
-    months = {month for file in files for month in parquet.read(file, ["month"])["month"].unique().to_pylist()}
+    months = {month for file in files for month in parquet.read_parquet(file, ["month"])["month"].unique().to_pylist()}
     found = snapshots.dates(inputs.manifest, sorted(months))
     rows = [[name, ", ".join(days)] for name, days in found.items()]
     table = Table("dates", "What the facts, the pages and the page views are of.", ["source", "of"], rows)

@@ -6,7 +6,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pipelines import params_file, shards, stage
+from pipelines.params import params_file
+from pipelines.storage import shards
+from pipelines.work import stage
 
 if TYPE_CHECKING:
     from pipelines.report.inputs import Inputs
@@ -48,9 +50,9 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     """
     from pipelines.report import attribution_page, colours, csv_files, latency_page, page, rendering
     from pipelines.report.findings import findings
-    from pipelines.report.inputs import read
+    from pipelines.report.inputs import read_inputs
 
-    inputs = read(data, params.lms, params.parts, params)
+    inputs = read_inputs(data, params.lms, params.parts, params)
     found = findings(inputs, params.thresholds, params.replug.top_k)
     shown = sections(inputs)
     slots = colours.of_page(shown)
@@ -66,11 +68,13 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
             elif isinstance(block, page.Table):
                 (folder / f"tables/{block.name}.csv").write_text(csv_files.to_csv(block), encoding="utf-8")
         if any(section.id == "attribution" for section in shown):
-            attribution_page.write(data, inputs.main_corpus, inputs.main, folder / attribution_page.NAME)
+            attribution_page.write_attribution_page(
+                data, inputs.main_corpus, inputs.main, folder / attribution_page.NAME
+            )
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
         html = rendering.render(f"Longtail report: {params.profile}", _intro(inputs, params), found, shown, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
-    latency_page.write(inputs, params.lms, params.retrievers, workers)
+    latency_page.write_latency_page(inputs, params.lms, params.retrievers, workers)
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
 
 
@@ -130,7 +134,7 @@ def _and(parts: list[str]) -> str:
 
 def main() -> None:
     def work(params: SimpleNamespace) -> stage.Metrics:
-        compute = params_file.load("compute").compute  # no param of this stage: no output depends on it
+        compute = params_file.load_params("compute").compute  # no param of this stage: no output depends on it
         return write_report(Path("data"), OUT, params, compute.workers if compute.device == "cpu" else 1)
 
     stage.run("report", SECTIONS, work, out=str(OUT / "index.html"))

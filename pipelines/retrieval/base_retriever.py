@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import methods, params, parquet, shards, stage
-from pipelines import threads as torch_threads
+from pipelines import methods
 from pipelines.corpus import training_files
 from pipelines.errors import LongtailError
+from pipelines.params import params
+from pipelines.storage import parquet, shards
+from pipelines.work import stage
+from pipelines.work import threads as torch_threads
 
 CORPUS = Path("data/corpus")
 TOKENIZER = Path("data/models/tokenizer")
@@ -23,9 +26,9 @@ def train_on_corpora(
 
     Raises LongtailError for fewer than two documents, or no settings.
     """
-    from pipelines import checkpoint
     from pipelines.retrieval import contrastive_training
     from pipelines.retrieval.encoder import write_sentence_transformers_files
+    from pipelines.storage import checkpoint
 
     if retriever.training is None:
         raise LongtailError(
@@ -33,11 +36,11 @@ def train_on_corpora(
         )
     stage_name = f"base_retriever@{out.name}"
     torch_threads.use(threads)
-    texts = [text for file in files for text in parquet.read(file, columns=["text"])["text"].to_pylist()]
+    texts = [text for file in files for text in parquet.read_parquet(file, columns=["text"])["text"].to_pylist()]
     with shards.atomic(out) as folder:
-        metrics = contrastive_training.train(texts, tokenizer, folder, seed, retriever, stage_name)
+        metrics = contrastive_training.train_encoder(texts, tokenizer, folder, seed, retriever, stage_name)
         write_sentence_transformers_files(folder, retriever, retriever.training.hidden_size, retriever.max_tokens)
-    checkpoint.forget(stage_name)
+    checkpoint.forget_checkpoints(stage_name)
     return metrics
 
 

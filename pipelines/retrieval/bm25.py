@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import Stemmer
 
-from pipelines import words
 from pipelines.errors import LongtailError
-from pipelines.language import ENGLISH, Language, codes, read
+from pipelines.language import words
+from pipelines.language.language import ENGLISH, Language, codes, read_language
 from pipelines.retrieval import documents
-from pipelines.retrieval.retriever import check
+from pipelines.retrieval.retriever import check_index
 
 VOCABULARY = "vocab.index.json"  # bm25s's name of the file
 DOCUMENT = "{title} {text}"  # what is indexed of a document, as in Pyserini's index of DPR's Wikipedia
@@ -80,7 +80,7 @@ class BM25:
     """
 
     def __init__(self, folder: Path, docs: Path, language: Language = ENGLISH) -> None:
-        self.count, self._docs, self._analyser = documents.count(docs), docs, Analyser(language)
+        self.count, self._docs, self._analyser = documents.count_documents(docs), docs, Analyser(language)
         self._index = bm25s.BM25.load(folder, mmap=True, load_vocab=False)
         with (folder / VOCABULARY).open("rb") as file:
             vocabulary = mmap(file.fileno(), 0, access=ACCESS_READ)
@@ -92,7 +92,7 @@ class BM25:
     def load(cls, folder: Path, docs: Path) -> BM25:
         """Raises LongtailError if the index is missing or broken, or was made from other documents or terms."""
         language = _language_of(folder)
-        check(folder, docs=docs, kind="bm25", analyser=Analyser(language).name, document=DOCUMENT)
+        check_index(folder, docs=docs, kind="bm25", analyser=Analyser(language).name, document=DOCUMENT)
         try:
             return cls(folder, docs, language)
         except (OSError, ValueError, EOFError) as error:
@@ -121,7 +121,9 @@ def _language_of(folder: Path) -> Language:
     """The language whose terms an index has, by its meta.json; English for one of no language of ours."""
     with suppress(OSError, ValueError, TypeError):
         said = json.loads((folder / "meta.json").read_text(encoding="utf-8")).get("analyser")
-        return next((one for one in chain([ENGLISH], map(read, codes())) if Analyser(one).name == said), ENGLISH)
+        return next(
+            (one for one in chain([ENGLISH], map(read_language, codes())) if Analyser(one).name == said), ENGLISH
+        )
     return ENGLISH
 
 

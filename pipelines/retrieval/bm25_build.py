@@ -16,11 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import disks, params, pool, shards
-from pipelines.language import ENGLISH, Language
+from pipelines.language.language import ENGLISH, Language
+from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.bm25 import DOCUMENT, VOCABULARY, Analyser, arrow_strings
 from pipelines.retrieval.retriever import describe
+from pipelines.storage import disks, shards
+from pipelines.work import pool
 
 SEGMENT = 1 << 16  # documents counted together: a position within a segment fits in 16 bits
 POSTINGS = 1 << 23  # merged together; at most twice as many, unless a single term has more
@@ -41,7 +43,7 @@ def build(
     under `name`, and take twice the index's disk space. Raises LongtailError if there are no documents.
     """
     k1, b = settings.bm25_k1, settings.bm25_b
-    count, analyser = documents.count(docs), Analyser(language).name
+    count, analyser = documents.count_documents(docs), Analyser(language).name
     key = shards.key_of(docs, analyser, language.terms, DOCUMENT, SEGMENT, POSTINGS, k1, b)
     starts = range(0, count, SEGMENT)
     with pool.processes(compute, min(len(starts), int(settings.memory_gb / WORKER))) as executor:
@@ -65,7 +67,7 @@ def build(
         facts |= {"kind": "bm25", "analyser": analyser, "document": DOCUMENT}
         shards.write_json(folder / "meta.json", describe(docs, None, **facts))
     for part in ("counts", "scores"):
-        shards.forget(f"{name}.{part}", key)
+        shards.forget_shards(f"{name}.{part}", key)
     return {"documents": float(count), "terms": float(facts["terms"]), "postings": float(facts["postings"])}
 
 

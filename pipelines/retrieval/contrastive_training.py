@@ -12,12 +12,14 @@ from torch.nn.functional import cross_entropy, normalize
 from tqdm import tqdm
 from transformers import AutoTokenizer, BertConfig, BertModel
 
-from pipelines import code, draws, params
-from pipelines.checkpoint import Checkpoints, digest
+from pipelines import draws
 from pipelines.corpus.tokenizer import encode, open_tokenizer
 from pipelines.errors import LongtailError
 from pipelines.lm.ragged import Ragged, padded
+from pipelines.params import params
 from pipelines.retrieval.encoder import mean_pool
+from pipelines.storage.checkpoint import Checkpoints, digest
+from pipelines.work import code
 
 HEADS = 4  # attention heads
 LEARNING_RATE = 0.002
@@ -26,7 +28,7 @@ DROPPED = 0.1  # share of a crop's tokens that is removed
 SHORTEST, LONGEST = 0.2, 0.6  # length of a crop, as a share of its document
 
 
-def train(
+def train_encoder(
     texts: Sequence[str], tokenizer: Path, folder: Path, seed: int, retriever: params.Retriever, stage: str
 ) -> dict[str, float | list[float]]:
     """Train on documents' texts by InfoNCE with in-batch negatives; save to `folder` in Hugging Face's layout.

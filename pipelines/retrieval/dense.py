@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import faiss
 import numpy as np
 
-from pipelines import params
 from pipelines.errors import LongtailError
+from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.retrieval.retriever import check
+from pipelines.retrieval.retriever import check_index
 
 if TYPE_CHECKING:
     from pipelines.retrieval.encoder import Encoder
@@ -145,7 +145,7 @@ class Dense:
     @classmethod
     def load(cls, folder: Path, docs: Path, model: Path, encoder: Encoder, compute: params.Compute) -> Dense:
         """Raises LongtailError if the index is missing, or its files, documents and encoder don't go together."""
-        meta = check(folder, docs=docs, encoder=model, **encoder.facts, dim=encoder.dim)
+        meta = check_index(folder, docs=docs, encoder=model, **encoder.facts, dim=encoder.dim)
         return cls(Index(folder, meta["probe"], meta["refine"], compute.threads), encoder, docs)
 
     def search(

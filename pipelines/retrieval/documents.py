@@ -14,8 +14,8 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pipelines import database, parquet
 from pipelines.errors import LongtailError
+from pipelines.storage import database, parquet
 
 
 class Documents(NamedTuple):
@@ -44,7 +44,7 @@ def fill(template: str, titles: Iterable[str | None], texts: Iterable[str]) -> l
     ]
 
 
-def count(docs: Path) -> int:
+def count_documents(docs: Path) -> int:
     """The number of documents in a docs.parquet. Raises LongtailError if it is missing, broken or empty."""
     if not Path(docs).is_file():
         raise LongtailError(f"{docs}: no such file; run the stage `chunk` first")
@@ -78,7 +78,7 @@ def _row_groups(docs: Path) -> tuple[np.ndarray, np.ndarray]:
     return sizes, np.cumsum(sizes)
 
 
-def read(docs: Path, positions: np.ndarray) -> Documents:
+def read_documents(docs: Path, positions: np.ndarray) -> Documents:
     """The documents at `positions` (any shape) of docs.parquet; each distinct one is read once.
 
     10 of 36 million documents take 0.2 seconds. Raises LongtailError for a position that the file does not have.
@@ -97,7 +97,8 @@ def read(docs: Path, positions: np.ndarray) -> Documents:
         ).to_arrow_table()
     if rows.num_rows != asked.num_rows:
         raise LongtailError(
-            f"{docs}: has {count(docs)} documents, but position {distinct.max()} was asked for; run `index` again"
+            f"{docs}: has {count_documents(docs)} documents, but position {distinct.max()} was asked for; "
+            "run `index` again"
         )
     columns = []
     for name in ("id", "title", "text"):

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pipelines import shards
 from pipelines.errors import LongtailError
-from pipelines.pool import visible_gpus
 from pipelines.retrieval import documents
-from pipelines.workers import Model, Steps, Workers, map_texts
+from pipelines.storage import shards
+from pipelines.work.pool import visible_gpus
+from pipelines.work.workers import Model, Steps, Workers, map_texts
 
 if TYPE_CHECKING:
     from pipelines.retrieval.encoder import Encoder
@@ -85,7 +85,7 @@ def embed_corpus(docs: Path, model: Path, out: Path, params: SimpleNamespace, na
     # one thread a process, so that the number of cores can't change a byte
     n_processes = max(params.compute.workers, params.compute.threads)
     compute = params.compute.model_copy(update={"threads": 1, "workers": n_processes})
-    count = documents.count(docs)
+    count = documents.count_documents(docs)
     size = max(min(SHARD, max(LEAST, -(-count // FEWEST))), -(-count // MOST))
     ranges = [(start, min(start + size, count)) for start in range(0, count, size)]
     threads = torch.get_num_threads()
@@ -111,10 +111,10 @@ def embed_corpus(docs: Path, model: Path, out: Path, params: SimpleNamespace, na
     return Embeddings(out)
 
 
-def forget(name: str) -> None:
+def forget_embeddings(name: str) -> None:
     """Remove the shards kept under `name`, once the result made of them is written."""
     for folder in (shards.SCRATCH / "shards").glob(f"{name}-{'?' * 16}"):  # any key
-        shards.forget(*folder.name.rsplit("-", 1))
+        shards.forget_shards(*folder.name.rsplit("-", 1))
 
 
 def _size(encoder: Encoder) -> tuple[int, int]:

@@ -12,10 +12,12 @@ import numpy as np
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from pipelines import draws, params, progress, threads
+from pipelines import draws, progress
 from pipelines.errors import LongtailError
 from pipelines.lm.ragged import padded
+from pipelines.params import params
 from pipelines.retrieval.tower import Tower
+from pipelines.work import threads
 
 WINDOW = 8192  # texts tokenised and sorted by length at once
 CACHED = 2048  # tokens embedded at once on a CPU, at most: the states of more do not fit into its cache

@@ -15,11 +15,13 @@ from types import SimpleNamespace
 import faiss
 import numpy as np
 
-from pipelines import draws, params, parquet, shards
-from pipelines.pool import processes
+from pipelines import draws
+from pipelines.params import params
 from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import Embeddings, link
-from pipelines.retrieval.index_plan import BITS, BLOCK, Plan, choose, encoding_processes
+from pipelines.retrieval.index_plan import BITS, BLOCK, Plan, choose_index, encoding_processes
+from pipelines.storage import parquet, shards
+from pipelines.work.pool import processes
 
 SHARD = 131_072  # documents encoded between two points that a killed run can continue from
 GROUP = 256 << 20  # bytes of codes put into their lists at once
@@ -39,12 +41,12 @@ def build_and_tune(
     its facts for meta.json. Raises LongtailError, before any work, if the kind asked for does not fit.
     """
     settings, compute, embeddings = params.index, params.compute, Embeddings(folder / "embeddings")
-    plan = choose(embeddings.count, embeddings.dim, settings)
+    plan = choose_index(embeddings.count, embeddings.dim, settings)
     print(f"{name}: {plan.reason}", flush=True)
     if plan.kind != "flat":
         build_lists(plan, folder, params.seed, compute, encoding_processes(plan, settings), name)
     index = dense.Index(folder, threads=compute.threads)
-    recall = tune(index, queries(), plan, settings) if plan.kind != "flat" else 1.0
+    recall = tune_search(index, queries(), plan, settings) if plan.kind != "flat" else 1.0
     if recall < settings.recall_target:
         print(f"warning: {name}: recall@{K} is {recall:.3f}, below index.recall_target {settings.recall_target:g}")
     facts = {field: getattr(plan, field) for field in ("kind", "nlist", "sample", "codes", "sq8", "reason")}
@@ -71,7 +73,7 @@ def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, mo
         for number, shard in enumerate(encoded):
             link(shard / "sq8.npy", folder / f"sq8/{number:06d}.npy")
     for part in ("learn", "encode"):
-        shards.forget(f"{name}.{part}", key)
+        shards.forget_shards(f"{name}.{part}", key)
 
 
 def _learn(embeddings: Path, of: tuple[Plan, int], path: Path) -> None:
@@ -137,20 +139,20 @@ def tuning_queries(docs: Path, seed: int) -> list[str]:
     """Texts to tune by: contexts of the corpus's held-out queries; if it has none, short stretches of documents."""
     file = docs.with_name("queries.parquet")
     if file.is_file() and parquet.metadata(file).num_rows:
-        table = parquet.read(file, columns=["id", "context"]).to_pydict()
+        table = parquet.read_parquet(file, columns=["id", "context"]).to_pydict()
         return [table["context"][i] for i in draws.sample(seed, "index queries", table["id"], HELD_OUT)]
-    count = documents.count(docs)
+    count = documents.count_documents(docs)
     draw = draws.generator(seed, "index queries")
     drawn = np.sort(draw.choice(count, min(count, HELD_OUT), replace=False, shuffle=False))
     stretches = []
-    for text, share in zip(documents.read(docs, drawn).texts, draw.random(len(drawn)), strict=True):
+    for text, share in zip(documents.read_documents(docs, drawn).texts, draw.random(len(drawn)), strict=True):
         words = text.split()
         first = int(share * max(1, len(words) - WORDS + 1))
         stretches.append(" ".join(words[first : first + WORDS]))
     return stretches
 
 
-def tune(index: dense.Index, queries: np.ndarray, plan: Plan, settings: params.Index) -> float:
+def tune_search(index: dense.Index, queries: np.ndarray, plan: Plan, settings: params.Index) -> float:
     """Set `probe` and `refine` to the cheapest that reach the target, or to the largest.
 
     Returns the recall: the share of a flat index's top 10 found for the half of the queries that did not choose.

@@ -5,7 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from types import SimpleNamespace
 
-from pipelines import catalogue, language, methods, shards, stage
+from pipelines import catalogue, methods
+from pipelines.language import language
+from pipelines.storage import shards
+from pipelines.work import stage
 
 
 def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, name: str) -> stage.Metrics:
@@ -20,7 +23,9 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
     from pipelines.retrieval.retriever import describe
 
     encoder = Encoder.open(model, params.retriever, params.compute)
-    index_plan.choose(documents.count(docs), encoder.dim, params.index)  # raises if the index does not fit
+    index_plan.choose_index(
+        documents.count_documents(docs), encoder.dim, params.index
+    )  # raises if the index does not fit
     with shards.atomic(out) as folder:
         folder.mkdir()
         embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
@@ -31,8 +36,8 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
         _, facts = faiss_build.build_and_tune(folder, queries, params, name)
         facts |= encoder.facts | {"dim": encoder.dim}
         shards.write_json(folder / "meta.json", describe(docs, model, **facts))
-    embeddings.forget(name)
-    return {"documents": documents.count(docs), "dim": encoder.dim, "recall_at_10": facts["recall_at_10"]}
+    embeddings.forget_embeddings(name)
+    return {"documents": documents.count_documents(docs), "dim": encoder.dim, "recall_at_10": facts["recall_at_10"]}
 
 
 def main() -> None:
@@ -46,7 +51,9 @@ def main() -> None:
         if kind == "bm25":
             from pipelines.retrieval import bm25_build
 
-            return bm25_build.build(docs, out, params.index, params.compute, name, language.read(params.language))
+            return bm25_build.build(
+                docs, out, params.index, params.compute, name, language.read_language(params.language)
+            )
         model = methods.encoder(kind, retriever)
         return index_dense(docs, model, out, methods.with_retriever(params, retriever), name)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pipelines import params
 from pipelines.errors import LongtailError
+from pipelines.params import params
 
 FLAT_UP_TO = 200_000  # documents; below this, `auto` compares a query with every document
 GIB = 2**30
@@ -29,7 +29,7 @@ class Plan(NamedTuple):
     reason: str
 
 
-def choose(count: int, dim: int, settings: params.Index) -> Plan:
+def choose_index(count: int, dim: int, settings: params.Index) -> Plan:
     """Plan an index of the kind asked for, or one that fits; LongtailError if none does, or for too few documents."""
     limit = int(settings.memory_gb * GIB)
     auto = settings.kind == "auto"

@@ -12,11 +12,13 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pipelines import methods, params, progress, stage, threads
+from pipelines import methods, progress
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import UNREADABLE
+from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.retriever import Retriever
+from pipelines.work import stage, threads
 
 WINDOW = 8192  # pairs tokenised and sorted by length at once
 DECIMALS = 5  # scores are rounded, so that equal documents tie although they are in other batches
@@ -92,7 +94,7 @@ def rerank(
 
     It reads documents in the retriever's `template`. A position of -1, for none, stays last, with the score -inf.
     """
-    texts = documents.read(docs, positions).filled(template)
+    texts = documents.read_documents(docs, positions).filled(template)
     scores = encoder.scores(np.repeat(np.array(queries, object), positions.shape[1]), texts.ravel())
     scores = np.where(positions >= 0, scores.reshape(positions.shape), -np.inf).astype(np.float32)
     order = np.lexsort((positions, -scores), axis=1)

@@ -13,10 +13,11 @@ from typing import Protocol
 
 import numpy as np
 
-from pipelines import methods, params
+from pipelines import methods
 from pipelines.errors import LongtailError
+from pipelines.params import params
 from pipelines.retrieval import documents
-from pipelines.shards import fingerprint
+from pipelines.storage.shards import fingerprint
 
 
 class Retriever(Protocol):
@@ -66,7 +67,7 @@ def open_retriever(
 
     Raises LongtailError if there are no documents, or if the index was made from other documents or another encoder.
     """
-    documents.count(docs)
+    documents.count_documents(docs)
     if encoder is None:
         from pipelines.retrieval.bm25 import BM25
 
@@ -79,11 +80,11 @@ def open_retriever(
 
 def describe(docs: Path, encoder: Path | None, **facts) -> dict:
     """The content of meta.json: fingerprints of documents and encoder, the number of documents, and `facts`."""
-    inputs = {"docs": fingerprint(docs), "count": documents.count(docs)}
+    inputs = {"docs": fingerprint(docs), "count": documents.count_documents(docs)}
     return inputs | ({"encoder": fingerprint(encoder)} if encoder else {}) | facts
 
 
-def check(folder: Path, *, docs: Path, encoder: Path | None = None, **expected) -> dict:
+def check_index(folder: Path, *, docs: Path, encoder: Path | None = None, **expected) -> dict:
     """The content of the folder's meta.json. Raises LongtailError if it does not agree with the files at hand."""
     try:
         meta = json.loads((Path(folder) / "meta.json").read_text(encoding="utf-8"))

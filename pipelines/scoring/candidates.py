@@ -12,12 +12,13 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from pipelines import draws, methods, parquet, progress
+from pipelines import draws, methods, progress
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.retrieval.retriever import open_index
 from pipelines.scoring.logprobs import NONE, Candidates, unique_pairs
 from pipelines.scoring.queries import Queries
+from pipelines.storage import parquet
 
 CURVE = "dense"  # the datastore curve is the main retriever's, untuned
 BLOCK = 16_384  # documents that the queries are compared with at once
@@ -114,7 +115,7 @@ def best_of_shares(
     """
     best = {share: np.full((len(vectors), k), EMPTY) for share in shares}
     start = 0
-    compared = progress.bar("datastore curve", documents.count(docs), "document")
+    compared = progress.bar("datastore curve", documents.count_documents(docs), "document")
     for batch in parquet.batches(docs, BLOCK, columns=["id"]):
         places = np.arange(start, start + len(batch))
         drawn = draws.uniforms(seed, "datastore", batch["id"].to_pylist())

@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines import parquet, shards, workers
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
 from pipelines.scoring.queries import Queries
+from pipelines.storage import parquet, shards
+from pipelines.work import workers
 
 if TYPE_CHECKING:
     from pipelines.lm.open_lm import LMWorkers
@@ -76,7 +77,7 @@ def keys_of(scored: pa.Table) -> np.ndarray:
 def prompts(queries: Queries, docs: Path, pairs: np.ndarray) -> tuple[list[Prompt], np.ndarray]:
     """What the language model reads for each pair (n, 2) of query and position, and the documents' ids (n,)."""
     with_document = pairs[:, 1] != NONE
-    read = documents.read(docs, pairs[with_document, 1])
+    read = documents.read_documents(docs, pairs[with_document, 1])
     ids, texts = np.full(len(pairs), "", object), np.full(len(pairs), None, object)
     ids[with_document], texts[with_document] = read.ids, read.filled(queries.document)
     return [queries.prompt(query, text) for query, text in zip(pairs[:, 0], texts, strict=True)], ids
@@ -96,7 +97,7 @@ def score_parts(
 
     def write_part(part: np.ndarray, scored: pa.Table, path: Path) -> None:
         columns = [pa.array(part[:, 0]), pa.array(part[:, 1]), *scored.columns]
-        parquet.write(pa.table(columns, schema=SCORED_PAIRS), path)
+        parquet.write_parquet(pa.table(columns, schema=SCORED_PAIRS), path)
 
     sizes = [len(part) for part in parts]
     steps = workers.Steps(read, scored, write_part, Asked.length)
@@ -180,7 +181,7 @@ def write_logprobs(
             parquet.writer(folder / "retrieved.parquet", RETRIEVED) as retrieved,
         ):
             for number, file in enumerate(files):
-                scored = parquet.read(file, schema=SCORED_PAIRS)
+                scored = parquet.read_parquet(file, schema=SCORED_PAIRS)
                 rows = scored["query"].to_numpy()
                 columns = [np.full(len(rows), lm, object), ids[rows], *scored.columns[2:]]
                 order = [("query_id", "ascending"), ("doc_id", "ascending")]
@@ -190,7 +191,7 @@ def write_logprobs(
         for name, parts in others.items():
             with parquet.writer(folder / f"{name}.parquet", parquet.schema_of(parts[0])) as writer:
                 for part in parts:
-                    writer.write_table(parquet.read(part))
+                    writer.write_table(parquet.read_parquet(part))
 
 
 def _ranked(candidates: Sequence[Candidates], queries_of_file: range, ids: np.ndarray, scored: pa.Table) -> pa.Table:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines import database, draws
+from pipelines import draws
 from pipelines.errors import LongtailError
-from pipelines.language import ENGLISH, Language
+from pipelines.language.language import ENGLISH, Language
 from pipelines.lm.language_model import Prompt
+from pipelines.storage import database
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipelines import code, params, parquet, shards
 from pipelines.lm.language_model import LanguageModel
+from pipelines.params import params
 from pipelines.scoring import logprobs
 from pipelines.scoring.queries import Queries
+from pipelines.storage import parquet, shards
+from pipelines.work import code
 
 FOLDER = shards.SCRATCH / "lm_scores"
 LOCAL = {"dtype", "batch_tokens"}  # params of a model that change its scores
@@ -62,9 +64,9 @@ class Scores:
         kept = self._folder / f"{key}.parquet"
         with shards.atomic(kept) as path, parquet.writer(path, logprobs.SCORED_PAIRS) as writer:
             for file in files:
-                scored = parquet.read(file, schema=logprobs.SCORED_PAIRS)
+                scored = parquet.read_parquet(file, schema=logprobs.SCORED_PAIRS)
                 writer.write_table(_with_queries(scored, self._hashes[scored["query"].to_numpy()]))
-        shards.forget(self._stage, key)
+        shards.forget_shards(self._stage, key)
         self._load(kept)
         self.computed += len(pairs)
 

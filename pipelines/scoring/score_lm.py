@@ -11,7 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from pipelines import all_studies, catalogue, parquet, shards, stage
+from pipelines import all_studies, catalogue
+from pipelines.storage import parquet, shards
+from pipelines.work import stage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,9 +63,9 @@ def _score(
         more |= study.score_more(stage_name, key, lm, queries, folder, retrieved, params, QUERIES)
     others = {table: parts for table, (parts, *_) in more.items()}
     logprobs.write_logprobs(OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES, others)
-    shards.forget(stage_name, key)
+    shards.forget_shards(stage_name, key)
     for _, *kept in more.values():
-        shards.forget(*kept)
+        shards.forget_shards(*kept)
     rows = {table: parquet.metadata(OUT / corpus / name / f"{table}.parquet").num_rows for table in more}
     return {"queries": len(queries), "pairs": len(pairs)} | rows | lm.usage
 

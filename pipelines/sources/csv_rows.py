@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from pipelines import bounds
 from pipelines.errors import LongtailError
+from pipelines.params import bounds
 from pipelines.sources.streams import open_text
 
 MOST_LINES = 100  # of a row, which has at most `bounds.RECORD` characters together

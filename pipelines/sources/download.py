@@ -15,11 +15,13 @@ from urllib.parse import urlsplit
 import requests
 from tqdm import tqdm
 
-from pipelines import bounds, shards, web
 from pipelines.errors import LongtailError, Unreachable
+from pipelines.params import bounds
 from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia import Client
-from pipelines.web import ATTEMPTS
+from pipelines.storage import shards
+from pipelines.work import web
+from pipelines.work.web import ATTEMPTS
 
 DUMP_RUN = re.compile(r"[a-z_]+-\d{8}")  # enwiki-20181220-…: the dumps of one run share a list of checksums
 IDENTITY = {"Accept-Encoding": "identity"}  # so that Content-Length is the file's size

@@ -11,11 +11,11 @@ import msgspec
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
-from pipelines.language import ENGLISH, Language
+from pipelines.language.language import ENGLISH, Language
 from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikimedia import Client, api_answer
-from pipelines.web import Again
+from pipelines.work.web import Again
 
 AT_MOST = 50  # ids in a request
 

@@ -11,15 +11,18 @@ from contextlib import nullcontext
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from pipelines import language, params, shards, stage
 from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
-from pipelines.relations import property_ids
+from pipelines.language import language
+from pipelines.language.relations import property_ids
+from pipelines.params import params
 from pipelines.sources import query_service, snapshots
 from pipelines.sources.download import download, name_of, note_of
 from pipelines.sources.pages_api import write_api_pages
 from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia import open_client
+from pipelines.storage import shards
+from pipelines.work import stage
 
 OUT = Path("data/raw")
 ABOUT = ".about.md"  # hidden: no reader takes it for data
@@ -39,7 +42,7 @@ def main() -> None:
 
 
 def work(chosen) -> dict[str, float]:
-    month, months, spoken = chosen.popularity.month, chosen.popularity.months, language.read(chosen.language)
+    month, months, spoken = chosen.popularity.month, chosen.popularity.months, language.read_language(chosen.language)
     return fetch(OUT, chosen.seed, chosen.contact, chosen.fetch, chosen.wikidata, chosen.world, month, spoken, months)
 
 

@@ -9,7 +9,7 @@ from functools import cache
 import ahocorasick_rs
 import numpy as np
 
-from pipelines import words
+from pipelines.language import words
 
 BATCH = 1 << 20  # characters of text searched at once
 ALONE = 2  # a character that is a word by itself, as Chinese ones (words.py)

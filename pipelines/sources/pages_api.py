@@ -20,12 +20,13 @@ import msgspec
 import numpy as np
 from tqdm import tqdm
 
-from pipelines import draws, params
+from pipelines import draws
 from pipelines.errors import LongtailError
+from pipelines.params import params
 from pipelines.sources.csv_rows import table_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikimedia import Client, api_answer
-from pipelines.web import Again, shown
+from pipelines.work.web import Again, shown
 
 AT_MOST = 50  # titles in a request
 LONGEST = 6000  # bytes of titles in an address, which servers limit to some 8,000

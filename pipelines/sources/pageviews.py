@@ -20,12 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from pipelines import database, parquet
 from pipelines.errors import LongtailError
-from pipelines.language import ENGLISH
+from pipelines.language.language import ENGLISH
 from pipelines.sources import bz2_blocks
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_blocks, open_lines, open_runs
+from pipelines.storage import database, parquet
 
 LINE = (
     r"^\S+ (?P<title>\S+) (?:(?:(?P<page_id>\d{1,15})|null) )?(?:desktop|mobile-web|mobile-app) (?P<views>\d{1,15})"

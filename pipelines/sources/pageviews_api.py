@@ -14,13 +14,13 @@ from urllib.parse import quote
 import msgspec
 import pyarrow as pa
 
-from pipelines import web
 from pipelines.errors import LongtailError
-from pipelines.language import ENGLISH
-from pipelines.params import Popularity
+from pipelines.language.language import ENGLISH
+from pipelines.params.params import Popularity
 from pipelines.sources.snapshots import last_day, months_until
 from pipelines.sources.wikimedia import AT_ONCE, Client, api_answer
-from pipelines.web import BROKEN, Again
+from pipelines.work import web
+from pipelines.work.web import BROKEN, Again
 
 BATCH = 10_000  # titles
 SECONDS = 0.15  # for a request, usually

@@ -22,15 +22,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import params
 from pipelines.errors import LongtailError
-from pipelines.language import ENGLISH, Language
+from pipelines.language.language import ENGLISH, Language
+from pipelines.params import params
 from pipelines.sources import entity_api
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_lines, read_whole
 from pipelines.sources.wikidata import CLAIMS, NAMES
 from pipelines.sources.wikimedia import Client
-from pipelines.web import BROKEN, Again, shown
+from pipelines.work.web import BROKEN, Again, shown
 
 OVERLAP = 0.02  # share of a page that the next page repeats
 STATEMENTS = 50_000  # per request; halved when the service runs out of time

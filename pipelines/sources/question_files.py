@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines import parquet
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import DETAIL, Rejects
 from pipelines.sources.streams import check_start, open_lines, open_rows, parse_json, parse_whole, visible_files
+from pipelines.storage import parquet
 
 PARQUET_BATCH = 1 << 10  # rows
 LONGEST = 10_000  # characters of a question, all of which are held in memory

@@ -101,7 +101,7 @@ def _opened(path: Path, known: Known) -> Opened:
 
 
 def _parquet(path: Path, known: Known) -> Opened:
-    from pipelines import parquet  # pyarrow, which a table of text does without
+    from pipelines.storage import parquet  # pyarrow, which a table of text does without
 
     names: list[str] = []  # as soon as the first row is read
 

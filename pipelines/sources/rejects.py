@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from pipelines import parquet
 from pipelines.errors import LongtailError
+from pipelines.storage import parquet
 
 SCHEMA = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
 KEPT = 100_000  # bad rows of an input that are kept with their reasons; further ones are counted
@@ -94,4 +94,4 @@ class Rejects:
         """Write the bad rows that are kept as Parquet (file, row, reason, detail), ordered by file and row."""
         columns = list(zip(*sorted(self.rows), strict=True)) or [(), (), (), ()]
         arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-        parquet.write(pa.table(arrays, schema=SCHEMA), path)
+        parquet.write_parquet(pa.table(arrays, schema=SCHEMA), path)

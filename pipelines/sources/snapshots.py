@@ -17,10 +17,11 @@ from typing import Any
 
 import msgspec
 
-from pipelines import shards, web
 from pipelines.errors import LongtailError
 from pipelines.sources.download import name_of, published_checksum
 from pipelines.sources.wikimedia import Client
+from pipelines.storage import shards
+from pipelines.work import web
 
 LATEST = re.compile(r"(?P<base>https?://.+)/latest(?:/(?P<name>[^/]*latest[^/]*)|-(?P<rest>[^/]+))")
 LISTED = re.compile(r'href="(?:[^"]*/)?(\d{8})/?"')

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import zstandard
 from isal import igzip_lib
 
-from pipelines import bounds
 from pipelines.errors import LongtailError
+from pipelines.params import bounds
 
 if TYPE_CHECKING:
     from pipelines.sources.rejects import Rejects

@@ -19,11 +19,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import bounds, parquet
 from pipelines.errors import LongtailError
+from pipelines.params import bounds
 from pipelines.sources import csv_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import bounded_lines, check_start, open_rows
+from pipelines.storage import parquet
 
 PARQUET_BATCH = 1 << 10  # rows
 HEADER = ["id", "text", "title"]  # of DPR's file

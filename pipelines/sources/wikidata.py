@@ -15,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
-from pipelines.language import ENGLISH, Language
+from pipelines.language.language import ENGLISH, Language
 from pipelines.sources import statement_dates
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import line_spans, open_blocks, open_runs, read_whole

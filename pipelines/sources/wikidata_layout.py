@@ -10,7 +10,7 @@ from typing import Annotated
 
 import msgspec
 
-from pipelines.language import MUL
+from pipelines.language.language import MUL
 
 Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import database, parquet
 from pipelines.sources.wikipedia import Page
+from pipelines.storage import database, parquet
 
 SCHEMA = pa.schema({"title": pa.string(), "targets": pa.list_(pa.string()), "redirect": pa.bool_()})
 BATCH = 1 << 24  # characters of pages whose links are held at once

@@ -15,8 +15,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from pipelines import web
 from pipelines.errors import LongtailError
+from pipelines.work import web
 
 AT_ONCE = 3  # requests side by side: Wikimedia's rule
 TIMEOUT = (30, 120)  # seconds to connect and between two reads; the query service itself gives up after 60

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
 
-from pipelines import bounds
 from pipelines.errors import LongtailError
+from pipelines.params import bounds
 from pipelines.sources import bz2_blocks
 from pipelines.sources.bz2_blocks import open_pages
 from pipelines.sources.rejects import Rejects

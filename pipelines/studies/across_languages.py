@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines import database, intervals
+from pipelines import intervals
 from pipelines.errors import LongtailError
+from pipelines.storage import database
 
 SET = "popqa"
 BINS = 5  # of popularity, of equal size

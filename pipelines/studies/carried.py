@@ -15,12 +15,13 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pipelines import database, params
 from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.held_out import Fitted
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.refits import Column
 from pipelines.errors import LongtailError
+from pipelines.params import params
+from pipelines.storage import database
 
 if TYPE_CHECKING:
     from pipelines.adaptive.tune_thresholds import AllRules
@@ -60,7 +61,7 @@ def between_models(
             if (other_dataset, other_method) == (dataset, method) and other != lm:
                 key = {"dataset": dataset, "lm": lm, "method": method, "kind": "language model"}
                 key |= {"fitted": other, "judged": lm, "scale": "views"}
-                rows.append(key | compare(pairs, own, fitted, chosen, seed, resamples))
+                rows.append(key | compare_carried(pairs, own, fitted, chosen, seed, resamples))
     return rows
 
 
@@ -78,7 +79,7 @@ def between_months(
             months = dict(zip((RUN, file.stem), in_both(pairs, read_views(file)), strict=True))
             if not months[RUN].usable(chosen.min_questions):
                 continue
-            cuts = {month: fit(of_month, chosen, seed, resamples) for month, of_month in months.items()}
+            cuts = {month: fit_brought(of_month, chosen, seed, resamples) for month, of_month in months.items()}
             for fitted, judged in ((RUN, file.stem), (file.stem, RUN)):
                 for scale in SCALES:
                     key = {"dataset": dataset, "lm": lm, "method": method, "kind": "month"}
@@ -87,11 +88,13 @@ def between_months(
                     if scale == "rank":
                         here, there = months[fitted], months[judged]
                         brought = brought.each(partial(by_rank, here=here, there=there))
-                    rows.append(key | compare(months[judged], cuts[judged], brought, chosen, seed, resamples))
+                    rows.append(key | compare_carried(months[judged], cuts[judged], brought, chosen, seed, resamples))
     return rows
 
 
-def compare(pairs: Pairs, own: Fitted, brought: Fitted, chosen: params.Thresholds, seed: int, resamples: int) -> dict:
+def compare_carried(
+    pairs: Pairs, own: Fitted, brought: Fitted, chosen: params.Thresholds, seed: int, resamples: int
+) -> dict:
     """Held-out accuracy by thresholds of their own and by those `brought`, on the same splits, and the difference."""
     train, drawn = held_out.sides(pairs, chosen, seed, resamples)
     n = min([drawn.n, *(len(cut) for fitted in (own, brought) for cut in fitted.whole.values())])
@@ -119,7 +122,7 @@ def compare(pairs: Pairs, own: Fitted, brought: Fitted, chosen: params.Threshold
     return row | {"difference_splits_low": float(low), "difference_splits_high": float(high)}
 
 
-def fit(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Fitted:
+def fit_brought(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Fitted:
     """Thresholds by the search in use."""
     return held_out.fit_all(pairs, *held_out.sides(pairs, chosen, seed, resamples), chosen.search, chosen)
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pipelines import draws, intervals, params
+from pipelines import draws, intervals
 from pipelines.adaptive import held_out
 from pipelines.answering import answer_files
+from pipelines.params import params
 
 if TYPE_CHECKING:
     from pipelines.adaptive.tune_thresholds import AllRules

@@ -23,11 +23,12 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pipelines import database, parquet, shards, workers
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
 from pipelines.scoring.logprobs import Candidates, sums
 from pipelines.scoring.queries import Queries
+from pipelines.storage import database, parquet, shards
+from pipelines.work import workers
 
 if TYPE_CHECKING:
     from pipelines.evaluation.stage_metrics import StageMetrics
@@ -80,11 +81,13 @@ def score_more(
     kept = f"{stage}-controls", shards.key_of(key, ranked)
 
     def read(rows: np.ndarray) -> Part:
-        texts = {c.retriever: documents.read(docs, c.positions[rows, :k]).filled(queries.document) for c in asked}
+        texts = {
+            c.retriever: documents.read_documents(docs, c.positions[rows, :k]).filled(queries.document) for c in asked
+        }
         return Part(queries.take(rows), before[rows], texts)
 
     def write(_: np.ndarray, table: pa.Table, path: Path) -> None:
-        parquet.write(table, path)
+        parquet.write_parquet(table, path)
 
     every = np.arange(len(queries))
     parts = np.split(every, every[size::size])
@@ -190,7 +193,7 @@ def read_controls(tables: Path, ids: np.ndarray) -> list[Control]:
     if not (tables / "controls.parquet").is_file():
         return []
     order = [(name, "ascending") for name in ("control", "retriever", "query_id")]
-    scored, controls = parquet.read(tables / "controls.parquet").sort_by(order), []
+    scored, controls = parquet.read_parquet(tables / "controls.parquet").sort_by(order), []
     nats, documents, added = -sums(scored)[0], *(scored[name].to_numpy() for name in ("documents", "added_bytes"))
     for start in range(0, len(scored), len(ids)):
         part = slice(start, start + len(ids))

@@ -15,10 +15,10 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from pipelines import database
 from pipelines.intervals import Interval
 from pipelines.lm.ragged import Ragged
 from pipelines.lm.token_prompts import PromptTokenizer, open_tokenizer
+from pipelines.storage import database
 
 if TYPE_CHECKING:
     from pipelines.evaluation.stage_metrics import StageMetrics

@@ -19,8 +19,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from pipelines import catalogue, code, database, language, parquet, pool, shards, stage
+from pipelines import catalogue
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
+from pipelines.language import language
 from pipelines.lm.ragged import Ragged
 from pipelines.questions import subject_articles
 from pipelines.sources.mentions import Names
@@ -29,6 +30,8 @@ from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
 from pipelines.sources.wikilinks import Links, count_incoming
 from pipelines.sources.wikipedia import Part, wikipedia_parts
+from pipelines.storage import database, parquet, shards
+from pipelines.work import code, pool, stage
 
 RAW = Path("data/raw")
 QUESTIONS = Path("data/questions")
@@ -76,7 +79,7 @@ class Counts:
             yield text
 
 
-def load(files: Sequence[Path]) -> NamesAsked:
+def load_names(files: Sequence[Path]) -> NamesAsked:
     """The questions of these question sets' tables: their subjects by all names at hand, answers by any right one."""
     with database.connect(1.0, 1) as db:
         rows = []
@@ -105,7 +108,7 @@ def load(files: Sequence[Path]) -> NamesAsked:
             """SELECT question_id, file, s.set AS subject, a.set AS answer FROM asked
             JOIN sets AS s ON subject = s.names JOIN sets AS a ON answer = a.names ORDER BY file, question_id"""
         ).fetchnumpy()
-        names = database.read(db, "SELECT name FROM names ORDER BY number")["name"].to_pylist()
+        names = database.read_rows(db, "SELECT name FROM names ORDER BY number")["name"].to_pylist()
         members = db.sql(
             """SELECT number, set FROM (SELECT set, unnest(names) AS name FROM sets) JOIN names USING (name)
             ORDER BY number, set"""
@@ -131,7 +134,7 @@ def _distinct(values: np.ndarray) -> np.ndarray:
     return values[np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]]
 
 
-_loaded = lru_cache(maxsize=1)(lambda key, files: load(files))  # a process has many parts
+_loaded = lru_cache(maxsize=1)(lambda key, files: load_names(files))  # a process has many parts
 
 
 def count_part(name: str, key: str, files: tuple[Path, ...], media: str, part: Part, out: Path) -> None:
@@ -176,13 +179,13 @@ def count_exposure(
     sources = source_files(raw / name)
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sources]
     running = code.fingerprint("pipelines.studies.exposure")
-    media = language.read(params.language).media
+    media = language.read_language(params.language).media
     key = shards.key_of(running, catalogue.facts(name), name, media, stats, *files)
     pieces = [part for file in sources for part in wikipedia_parts(file)]
     work = partial(count_part, name, key, files, media)
     with pool.processes(params.compute, len(pieces)) as executor:
         done = shards.map_shards(f"exposure-{name}", key, work, pieces, executor)
-    asked, rejects = load(files), Rejects(ingest.max_reject_share)
+    asked, rejects = load_names(files), Rejects(ingest.max_reject_share)
     total = np.zeros(2 + asked.n_sets + len(asked.ids), np.int64)
     for folder in done:
         total += np.load(folder / "sums.npy")
@@ -199,9 +202,9 @@ def count_exposure(
             table = {"question_id": pa.array(asked.ids[rows], pa.string())}
             table |= {column: values[rows] for column, values in columns.items()}
             table["links"] = incoming[number] if incoming else pa.nulls(int(rows.sum()), pa.int64())
-            parquet.write(pa.table(table), folder / f"{dataset}.parquet")
+            parquet.write_parquet(pa.table(table), folder / f"{dataset}.parquet")
         rejects.write(folder / "rejects.parquet")
-    shards.forget(f"exposure-{name}", key)
+    shards.forget_shards(f"exposure-{name}", key)
     counts = {
         "documents": int(n_documents),
         "bytes": int(size),
@@ -225,7 +228,7 @@ def _incoming(params: SimpleNamespace, parts: list[Path], files: Sequence[Path],
         db.execute(f"CREATE TEMP TABLE titles AS SELECT title FROM ({asked}) WHERE title IS NOT NULL")
         count_incoming(db, parts)
         query = "SELECT links FROM asked_{} LEFT JOIN incoming USING (title) ORDER BY question_id"
-        return [database.read(db, query.format(number))["links"] for number in range(len(files))]
+        return [database.read_rows(db, query.format(number))["links"] for number in range(len(files))]
 
 
 def main() -> None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines import draws, params
+from pipelines import draws
 from pipelines.adaptive import held_out, refits, regression
 from pipelines.adaptive.held_out import HeldOut
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.refits import Column
+from pipelines.params import params
 
 if TYPE_CHECKING:
     from pipelines.adaptive.tuning import Tuned

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines import database, draws, intervals, parquet
+from pipelines import draws, intervals
 from pipelines.adaptive import regression
 from pipelines.evaluation.accuracy import Answers
 from pipelines.intervals import NOTHING, Interval
 from pipelines.questions.subject_articles import view_subjects
+from pipelines.storage import database, parquet
 
 if TYPE_CHECKING:
     from pipelines.evaluation.analyse import AnswersOf
@@ -40,7 +41,7 @@ TABLES = {
 
 def of_answers(of: AnswersOf) -> dict[str, list[dict]]:
     """The table of measures."""
-    return {"popularity_measures": compare(of.answers, read_measures(of), *of.draw)}
+    return {"popularity_measures": compare_measures(of.answers, read_measures(of), *of.draw)}
 
 
 def read_measures(of: AnswersOf) -> dict[Measure, np.ndarray]:
@@ -69,7 +70,7 @@ def read_measures(of: AnswersOf) -> dict[Measure, np.ndarray]:
     return found
 
 
-def compare(answers: Answers, measures: Mapping[Measure, np.ndarray], seed: int, resamples: int) -> list[dict]:
+def compare_measures(answers: Answers, measures: Mapping[Measure, np.ndarray], seed: int, resamples: int) -> list[dict]:
     """A row for each measure: how well it predicts that the closed-book answer is right, with what all do together.
 
     All are judged on the questions of which all are known, but for measures that are known of fewer than LEAST_KNOWN of

@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 from tqdm import tqdm
 
-from pipelines import database, parquet
 from pipelines.intervals import Interval
 from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
+from pipelines.storage import database, parquet
 
 if TYPE_CHECKING:
     from pipelines.evaluation.stage_metrics import StageMetrics

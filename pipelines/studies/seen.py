@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines import database, intervals
+from pipelines import intervals
 from pipelines.evaluation import accuracy
 from pipelines.evaluation.accuracy import Answers
 from pipelines.evaluation.popularity_bins import least_of, merged
 from pipelines.intervals import NOTHING, Interval
+from pipelines.storage import database
 
 if TYPE_CHECKING:
     from pipelines.evaluation.analyse import AnswersOf

@@ -8,7 +8,8 @@ from itertools import islice
 
 import numpy as np
 
-from pipelines import draws, params
+from pipelines import draws
+from pipelines.params import params
 
 # Each type's share of the entities, and the relations that its entities can have. An entity gets at most FACTS of
 # them, so that its page never says everything that could be asked.

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import zstandard
 
-from pipelines import params
+from pipelines.params import params
 from pipelines.world.facts import make_world
 from pipelines.world.question_sets import question_sets
 from pipelines.world.text_corpora import c4, pile, wikitext

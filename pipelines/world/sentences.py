@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from pipelines.relations import RELATIONS
+from pipelines.language.relations import RELATIONS
 
 _texts = yaml.safe_load(Path(__file__).with_name("sentences.yaml").read_text(encoding="utf-8"))
 LEADS: dict[str, list[str]] = _texts["leads"]

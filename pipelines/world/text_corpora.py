@@ -15,7 +15,8 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
-from pipelines import draws, params
+from pipelines import draws
+from pipelines.params import params
 from pipelines.world.facts import FACTS, OBJECTS, TYPE_NAMES, TYPES, World
 from pipelines.world.sentences import page, question, sentence
 

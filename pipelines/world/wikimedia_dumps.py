@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 import msgspec
 
 from pipelines import draws
-from pipelines.relations import RELATIONS
+from pipelines.language.relations import RELATIONS
 from pipelines.world.facts import ALIASES, OBJECTS, RELATION_IDS, World
 from pipelines.world.sentences import page
 

@@ -17,13 +17,13 @@ import yaml
 from asked_run import CUTS, QUESTIONS, questions, rule, write_tables
 
 from flows import cli
-from pipelines import params_file
 from pipelines.adaptive import ask
 from pipelines.adaptive.opened import Opened
 from pipelines.answering import answer, passages, prompts
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Scores
 from pipelines.lm.local import LocalModel
+from pipelines.params import params_file
 from pipelines.retrieval import bm25_build, retriever
 
 SHOTS = 3
@@ -69,7 +69,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 def chosen(project, monkeypatch):
     monkeypatch.chdir(project)
     sections = ("seed", "language", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
-    return params_file.load(*sections)
+    return params_file.load_params(*sections)
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_what_the_evaluation_asks_too_is_asked_with_the_same_prompt_and_answered
     assert (found.prompt_hash, found.answer) == (evaluated["prompt_hash"], evaluated["prediction"])
     assert found.mean_log_prob == pytest.approx(evaluated["mean_log_prob"], abs=1e-5)
     assert (found.passage is None) == (source is None)
-    assert ("passage: " in "\n".join(ask.lines(found))) == (source is not None)
+    assert ("passage: " in "\n".join(ask.answer_lines(found))) == (source is not None)
     if method == "bm25":
         assert found.passage.id == evaluated["doc_id"]
         assert sum(document in found.passage.text for document in DOCUMENTS) == n_passages
@@ -291,4 +291,4 @@ def test_a_model_on_a_server_answers_and_is_attributed_if_it_scores(
         assert found.attribution.memory == pytest.approx(local.attribution.memory, abs=1e-3)
     else:
         assert found.attribution is None
-        assert any("a server that does not score" in line for line in ask.lines(found))
+        assert any("a server that does not score" in line for line in ask.answer_lines(found))

@@ -36,7 +36,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_relation_and_subject_are_recognised(data, question, relation, qid, name):
-    found = subjects.read(question, data)
+    found = subjects.read_question(question, data)
     assert (found.template.relation, found.subject.qid, found.subject.name) == (relation, qid, name)
 
 
@@ -57,32 +57,32 @@ def test_published_questions_are_recognised_by_relation_and_name(real):
 
 def test_a_run_without_wikidata_knows_the_subjects_of_its_questions(data, tmp_path):
     shutil.copytree(data / "questions/popqa", tmp_path / "questions/popqa")
-    found = subjects.read(QUESTION, tmp_path)
+    found = subjects.read_question(QUESTION, tmp_path)
     assert found.template.relation == RELATION
     assert (found.subject.qid, found.subject.popularity) == (f"Q{NUMBER}", POPULARITY)
     (tmp_path / "knowledge/wikidata").mkdir(parents=True)
     shutil.copy(data / "knowledge/wikidata/claims.parquet", tmp_path / "knowledge/wikidata")
     with pytest.raises(LongtailError, match=r"entities\.parquet: no such file"):
-        subjects.read(QUESTION, tmp_path)
+        subjects.read_question(QUESTION, tmp_path)
 
 
 def test_a_paraphrase_is_asked_in_the_words_that_were_evaluated(data):
-    template = subjects.read("Who made The Long Field?", data).template
+    template = subjects.read_question("Who made The Long Field?", data).template
     assert (template.dataset, template.asked) == ("entityquestions", "Who directed {}?")
-    assert subjects.read("What is the capital of Norland?", data).template.dataset == "popqa"  # both have it
+    assert subjects.read_question("What is the capital of Norland?", data).template.dataset == "popqa"  # both have it
 
 
 def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(data):
     black = "Who was the director of Black?"
-    found = subjects.read(black, data)
+    found = subjects.read_question(black, data)
     known = [(one.qid, one.states) for one in found.candidates]
     assert known == [("Q3", True), ("Q1", True), ("Q7", True), ("Q2", False)]
     assert found.candidates[1].title == "Black (2005 film)"
-    assert subjects.read(black, data, "Q2").subject.popularity == 50_000
-    assert subjects.read(black, data, "Q4").subject.label == "The Long Field"  # by another name
+    assert subjects.read_question(black, data, "Q2").subject.popularity == 50_000
+    assert subjects.read_question(black, data, "Q4").subject.label == "The Long Field"  # by another name
     for question, said in ((black, "no such entity"), ("Why?", "no tem")):
         with pytest.raises(LongtailError, match=f"--subject Q77: .*{said}"):
-            subjects.read(question, data, "Q77")
+            subjects.read_question(question, data, "Q77")
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(
 )
 def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(data, question, retrieve, cut, why):
     found = ask.decide_question(
-        subjects.read(question, data), data / "adaptive/popularity/thresholds.json", "tiny", "bm25"
+        subjects.read_question(question, data), data / "adaptive/popularity/thresholds.json", "tiny", "bm25"
     )
     assert (found.retrieve, found.threshold) == (retrieve, cut)
     assert why in found.why
@@ -116,13 +116,15 @@ def test_thresholds_that_lose_accuracy_are_not_asked(data, tmp_path, policy, cut
     in_use = rule(policy=policy, verdict=verdict, thresholds=dict.fromkeys(CUTS, cut), together=cut)
     (tmp_path / "thresholds.json").write_text(json.dumps({"rules": {"popqa": {"tiny": {"bm25": in_use}}}}))
     for question in ("Who was the director of Who's There?", QUESTION):
-        found = ask.decide_question(subjects.read(question, data), tmp_path / "thresholds.json", "tiny", "bm25")
+        found = ask.decide_question(
+            subjects.read_question(question, data), tmp_path / "thresholds.json", "tiny", "bm25"
+        )
         assert (found.retrieve, found.threshold) == (policy == "always", None)
         assert found.why.endswith(f"views a month; {verdict}: {end}")
 
 
 def test_without_thresholds_it_retrieves_and_says_why(data, tmp_path):
-    reading, thresholds = subjects.read(QUESTION, data), tmp_path / "adaptive/popularity/thresholds.json"
+    reading, thresholds = subjects.read_question(QUESTION, data), tmp_path / "adaptive/popularity/thresholds.json"
     found = ask.decide_question(reading, data / "adaptive/popularity/thresholds.json", "other", "bm25")
     assert found.retrieve
     assert "no threshold is tuned for other with bm25" in found.why

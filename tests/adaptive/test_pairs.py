@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 from adaptive_pairs import write_answers, write_questions
 
-from pipelines import params
 from pipelines.adaptive.pairs import choices, read_pairs
 from pipelines.errors import LongtailError
+from pipelines.params import params
 
 IDS = ["q0", "q1", "q2", "q3"]
 

@@ -26,7 +26,7 @@ PAIR = "tiny/dense_below_closed_book"  # its other answer is the model's huge
 
 def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals():
     pairs = made_pairs()
-    evaluated = tune_thresholds.evaluate(pairs, CHOSEN, 0, 150)
+    evaluated = tune_thresholds.evaluate_thresholds(pairs, CHOSEN, 0, 150)
     rows = {(row["search"], row["relation"]): row for row in evaluated.relations}
     assert len(rows) == 5 * len(tune_thresholds.SEARCHES)
     for (search, relation), row in rows.items():
@@ -46,7 +46,7 @@ def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals():
 
 @pytest.mark.parametrize("search", tune_thresholds.SEARCHES)
 def test_the_thresholds_in_use_are_those_of_the_search_that_the_params_name(search):
-    made = tune_thresholds.evaluate(made_pairs(200), CHOSEN.model_copy(update={"search": search}), 0, 5)
+    made = tune_thresholds.evaluate_thresholds(made_pairs(200), CHOSEN.model_copy(update={"search": search}), 0, 5)
     found = {
         of: {row["relation"]: row["threshold"] for row in made.relations if row["search"] == of} for of in made.splits
     }
@@ -58,7 +58,7 @@ def test_splits_that_hold_nothing_out_are_an_error():
     one = np.array(["one"] * 30, dtype=object)
     chosen = CHOSEN.model_copy(update={"splits": 1, "train_share": 0.999})
     with pytest.raises(LongtailError, match=r"thresholds\.splits: 1 hold none of 30 questions out"):
-        tune_thresholds.evaluate(made_pairs(30, subjects=one, relations=one), chosen, 0, 10)
+        tune_thresholds.evaluate_thresholds(made_pairs(30, subjects=one, relations=one), chosen, 0, 10)
 
 
 def test_resamples_are_of_subjects():

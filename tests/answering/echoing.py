@@ -3,9 +3,9 @@
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipelines import params
 from pipelines.answering import answer, passages
 from pipelines.lm.language_model import Generation
+from pipelines.params import params
 
 CHOSEN = params.Answer(max_questions=30, n_shots=3, new_tokens=5, passages=1, passage="{text}", passage_tokens=8)
 K = 2

@@ -6,13 +6,13 @@ import pytest
 from corpora import LEARNT, text_of
 
 from pipelines.corpus import chunk, sample, token_bytes
-from pipelines.corpus.tokenizer import open_tokenizer, train
+from pipelines.corpus.tokenizer import open_tokenizer, train_tokenizer
 
 
 @pytest.fixture(scope="session")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer") / "tokenizer"
-    train([text_of(i) for i in range(1000, 1020)], 320, folder)
+    train_tokenizer([text_of(i) for i in range(1000, 1020)], 320, folder)
     return folder
 
 
@@ -20,7 +20,7 @@ def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer with a byte-level vocabulary so small that most characters beyond ASCII take several tokens."""
     folder = tmp_path_factory.mktemp("tokenizer") / "tokenizer"
-    train(LEARNT, 330, folder)
+    train_tokenizer(LEARNT, 330, folder)
     return folder
 
 

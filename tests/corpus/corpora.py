@@ -11,8 +11,8 @@ import yaml
 import zstandard
 
 from flows import profiles
-from pipelines import params
 from pipelines.corpus.chunk import build
+from pipelines.params import params
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMON = """the of river was born in city name old new king book who wrote first and house"""

@@ -15,7 +15,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, pr
 from pipelines.corpus import token_bytes
 from pipelines.corpus.cut import cut_texts
 from pipelines.corpus.token_bytes import Encoder, byte_pairs, open_encoder
-from pipelines.corpus.tokenizer import encode, open_tokenizer, train
+from pipelines.corpus.tokenizer import encode, open_tokenizer, train_tokenizer
 
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -114,7 +114,7 @@ def test_both_ways_give_the_same_tokens(folder, slow, texts):
 
 def with_merges(folder: Path, merges: list[list[str]]) -> Tokenizer:
     """A tokenizer of bytes and of these pairs, in `folder`."""
-    train(["x"], 259, folder)
+    train_tokenizer(["x"], 259, folder)
     parts = json.loads((folder / "tokenizer.json").read_text())
     parts["model"]["merges"] = merges
     parts["model"]["vocab"] |= {"".join(pair): 259 + i for i, pair in enumerate(merges)}

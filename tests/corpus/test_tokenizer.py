@@ -9,11 +9,11 @@ import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import params
 from pipelines.corpus import tokenizer as module
 from pipelines.corpus import training_files
-from pipelines.corpus.tokenizer import copy_pretrained, encode, open_tokenizer, raw_texts, train
+from pipelines.corpus.tokenizer import copy_pretrained, encode, open_tokenizer, raw_texts, train_tokenizer
 from pipelines.errors import LongtailError
+from pipelines.params import params
 
 TEXTS = ["The cat sat on the mat.\n", "naïve café — 北京 🙂", "The dog sat on the log, the cat did not."] * 20
 
@@ -21,16 +21,16 @@ TEXTS = ["The cat sat on the mat.\n", "naïve café — 北京 🙂", "The dog s
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
-    train(TEXTS, 300, folder)
+    train_tokenizer(TEXTS, 300, folder)
     return folder
 
 
 def test_training_repeats_to_the_byte(folder, tmp_path):
-    train(iter(TEXTS), 300, tmp_path / "again")
+    train_tokenizer(iter(TEXTS), 300, tmp_path / "again")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         assert (folder / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
     with pytest.raises(LongtailError, match=r"tokenizer\.vocab_size is 200, expected at least 259"):
-        train(TEXTS, 200, tmp_path / "small")
+        train_tokenizer(TEXTS, 200, tmp_path / "small")
 
 
 def test_transformers_loads_it_with_its_special_tokens(folder):

@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
-from pipelines import catalogue, params
+from pipelines import catalogue
 from pipelines.evaluation.task_items import Task
+from pipelines.params import params
 from pipelines.sources.rejects import Rejects
 
 CHOSEN = params.Tasks(max_questions=40, mmlu_query="question", mmlu_shots=2, qa_shots=3, new_tokens=5)

@@ -27,7 +27,7 @@ def files(tmp_path) -> dict[str, Path]:
 
 @pytest.fixture
 def answers(files) -> accuracy.Answers:
-    return accuracy.read(files["dense"].with_name("questions.parquet"), files)
+    return accuracy.read_answered(files["dense"].with_name("questions.parquet"), files)
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_ambiguous_questions_are_those_whose_text_asks_about_several_subjects(fi
     table["question"][1] = table["question"][0]
     table["question"][3], table["s_uri"][3] = table["question"][2], table["s_uri"][2]
     pq.write_table(pa.table(table), path)
-    answers = accuracy.read(path, files)
+    answers = accuracy.read_answered(path, files)
     assert answers.ambiguous.tolist() == [True, True] + [False] * 18
     rows = {row["group"]: row for row in accuracy.by_group(answers, 0, 10) if row["method"] == "dense"}
     assert (rows["ambiguous"]["questions"], rows["ambiguous"]["substring"].value) == (2, 1.0)

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 import small_results
 
-from pipelines import shards
 from pipelines.evaluation import analyse, stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval
+from pipelines.storage import shards
 
 N, FIRST = 480, 390
 PARAMS = copy.copy(small_results.SETTINGS)
@@ -66,20 +66,20 @@ def made(tmp_path_factory):
 
 
 def test_every_language_model_and_method_has_its_rows_and_absent_ones_none(made):
-    rows = tables.read(made[0], "accuracy")
+    rows = tables.read_analyses(made[0], "accuracy")
     methods = {"tiny": ["closed_book", "dense", "genread"], "big": ["closed_book"], "davinci": ["closed_book", "dense"]}
     assert [(row["lm"], row["method"]) for row in rows] == [(lm, name) for lm in methods for name in methods[lm]]
     assert [round(row["substring"].value, 2) for row in rows] == [0.33, 0.5, 0.33, 0.33, 0.9, 0.9]
-    assert {row["lm"] for row in tables.read(made[0], "retrieval_effect")} == {"tiny", "davinci"}
-    models = tables.read(made[0], "models")
+    assert {row["lm"] for row in tables.read_analyses(made[0], "retrieval_effect")} == {"tiny", "davinci"}
+    models = tables.read_analyses(made[0], "models")
     assert [(row["lm"], row["imported"]) for row in models] == [("tiny", False), ("big", False), ("davinci", True)]
-    assert {row["lm"] for row in tables.read(made[0], "halves")} == {"tiny"}
-    (out,) = tables.read(made[0], "left_out")
+    assert {row["lm"] for row in tables.read_analyses(made[0], "halves")} == {"tiny"}
+    (out,) = tables.read_analyses(made[0], "left_out")
     assert "davinci/bm25.parquet is left out: 1 of its 481 rows answer no question" in out["why"]
 
 
 def test_language_models_are_compared_on_what_both_answered_and_say_how_many(made):
-    rows = [row for row in tables.read(made[0], "comparisons") if row["lm"] != row["against_lm"]]
+    rows = [row for row in tables.read_analyses(made[0], "comparisons") if row["lm"] != row["against_lm"]]
     named = [" ".join(row[key] for key in ("lm", "against_lm", "method")) for row in rows]
     closed = [f"{lms} closed_book" for lms in ("big tiny", "davinci tiny", "davinci big")]
     assert named == [*closed[:2], "davinci tiny dense", closed[2]]
@@ -90,13 +90,13 @@ def test_language_models_are_compared_on_what_both_answered_and_say_how_many(mad
 
 def test_tables_of_what_is_common_have_the_same_questions_for_every_language_model(made):
     for name in ("accuracy", "accuracy_by_group", "accuracy_by_log_popularity", "accuracy_by_relation"):
-        rows = [row for row in tables.read(made[0], f"common_{name}") if row["method"] == "closed_book"]
+        rows = [row for row in tables.read_analyses(made[0], f"common_{name}") if row["method"] == "closed_book"]
         keys = ("questions", *{"group", "bin", "relation"} & set(rows[0]))
         tiny, big, davinci = (
             [[row[key] for key in keys] for row in rows if row["lm"] == lm] for lm in ("tiny", "big", "davinci")
         )
         assert tiny == big == davinci != [], name
-    common = {(row["lm"], row["method"]): row for row in tables.read(made[0], "common_accuracy")}
+    common = {(row["lm"], row["method"]): row for row in tables.read_analyses(made[0], "common_accuracy")}
     assert {row["questions"] for row in common.values()} == {FIRST}
     assert common["davinci", "closed_book"]["substring"].value == pytest.approx((FIRST - N // 10) / FIRST)
     assert common["tiny", "dense"]["substring"].value == pytest.approx(N / 2 / FIRST)
@@ -104,29 +104,29 @@ def test_tables_of_what_is_common_have_the_same_questions_for_every_language_mod
 
 def test_savings_are_those_of_each_language_models_own_thresholds_and_examples_the_main_ones(made):
     """tiny's dense answers are right in the first half alone; davinci's as often as its closed-book ones: always."""
-    rows = {(row["lm"], row["method"]): row for row in tables.read(made[0], "savings")}
+    rows = {(row["lm"], row["method"]): row for row in tables.read_analyses(made[0], "savings")}
     assert set(rows) == {("tiny", "dense"), ("tiny", "genread"), ("davinci", "dense")}
     assert 0.4 < rows["tiny", "dense"]["retrieved"].value < 0.6
     assert rows["davinci", "dense"]["retrieved"].value in (0, 1), "its threshold is another one"
     # examples are the main language model's
-    rows = tables.read(made[0], "examples")
+    rows = tables.read_analyses(made[0], "examples")
     assert {(row["lm"], row["method"]) for row in rows} == {("tiny", "dense")}
     effects = [row["effect"] for row in rows]  # one of each relation with such questions
     assert effects == ["retrieving helps"] * 2 + ["retrieving hurts"]
 
 
 def test_figures_of_other_stages_become_rows(made):
-    saved = {row["lm"]: row["saved"].value for row in tables.read(made[0], "bits_per_byte") if row["k"] == 10}
+    saved = {row["lm"]: row["saved"].value for row in tables.read_analyses(made[0], "bits_per_byte") if row["k"] == 10}
     assert saved == {"tiny": 20, "big": 20}
-    solved = tables.read(made[0], "tasks")
+    solved = tables.read_analyses(made[0], "tasks")
     figures = [(row["category"], row["questions"], row["accuracy"].value, row["gain"].value) for row in solved]
     assert figures == [("all", 9, 0.5, 0.1), ("STEM", 4, 0.4, 0.2)] * 2
     assert [(row["lm"], row["answered_by"]) for row in solved] == [("tiny", "vote")] * 2 + [("big", "vote")] * 2
-    dense = {row["retriever"]: row for row in tables.read(made[0], "retrievers")}["dense"]
+    dense = {row["retriever"]: row for row in tables.read_analyses(made[0], "retrievers")}["dense"]
     assert (dense["bits_per_byte"].value, dense["popqa_recall_at_1"].value) == (0.8, pytest.approx(2 / 3))
     assert dense["real_recall_at_1"] == NOTHING
-    assert tables.read(made[0], "rare_words") == []
-    popularity = [row for row in tables.read(made[0], "popularity") if row["dataset"] == "nq"]
+    assert tables.read_analyses(made[0], "rare_words") == []
+    popularity = [row for row in tables.read_analyses(made[0], "popularity") if row["dataset"] == "nq"]
     assert sum(row["questions"] for row in popularity) == N
     assert all(row["below"] == pytest.approx(row["least"] * 10**0.25) for row in popularity)
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import draws, params
+from pipelines import draws
 from pipelines.evaluation import evaluate_lm
+from pipelines.params import params
 
 REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
 PARAMS = SimpleNamespace(seed=0, lms=["tiny", "second"], replug=REPLUG, report=SimpleNamespace(bootstrap=40))
@@ -33,7 +34,7 @@ def evaluated(tmp_path_factory):
     pq.write_table(pa.table(columns), folder / "data/corpus/pile/queries.parquet")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        flat = evaluate_lm.evaluate(PARAMS, "pile")
+        flat = evaluate_lm.evaluate_corpus(PARAMS, "pile")
     table = pq.read_table(folder / evaluate_lm.OUT / "pile/bpb.parquet").to_pandas()
     figures = json.loads((folder / evaluate_lm.METRICS / "language_modelling_pile.json").read_text())
     return SimpleNamespace(flat=flat, table=table, figures=figures)

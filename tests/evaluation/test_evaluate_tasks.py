@@ -14,13 +14,13 @@ import tiny_models
 import yaml
 from benchmark_files import read
 
-from pipelines import params, params_file
 from pipelines.answering import passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import evaluate_tasks, mmlu
 from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Prompt, Scores
+from pipelines.params import params, params_file
 from pipelines.retrieval import bm25_build
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -108,7 +108,7 @@ def search(queries):
 
 
 def evaluate(task, method, lm, search, key="k", replug=REPLUG):
-    return evaluate_tasks.evaluate(task, evaluate_tasks.Setup(method, lm, search, 5, replug, key))
+    return evaluate_tasks.evaluate_task(task, evaluate_tasks.Setup(method, lm, search, 5, replug, key))
 
 
 def open_task(*queries, shown=()):
@@ -232,7 +232,7 @@ def datastore(root):
     path.parent.mkdir(parents=True)
     pq.write_table(pa.table(docs), path)
     shutil.copy(root / "params.yaml", "params.yaml")
-    chosen = params_file.load("seed", "compute", "retriever", "retrievers", "replug", "index", "answer", "parts")
+    chosen = params_file.load_params("seed", "compute", "retriever", "retrievers", "replug", "index", "answer", "parts")
     bm25_build.build(path, Path("data/index/bm25/wikipedia"), chosen.index, chosen.compute, "bm25")
     return chosen
 

@@ -24,7 +24,7 @@ def read(folder: Path, asked: np.ndarray, **right: np.ndarray) -> accuracy.Answe
         files[method] = folder / f"{method}.parquet"
         rows = {"question_id": [f"q{i:03}" for i in asked], "doc_has_answer": NUMBER[asked] < 8}
         answer_tables.write_answers(files[method], correct[asked], **rows)
-    return accuracy.read(questions, files)
+    return accuracy.read_answered(questions, files)
 
 
 @pytest.fixture

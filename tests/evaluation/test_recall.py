@@ -13,8 +13,9 @@ import pytest
 import tiny_models
 import yaml
 
-from pipelines import methods, params_file
+from pipelines import methods
 from pipelines.evaluation import recall
+from pipelines.params import params_file
 from pipelines.report import retriever_sections
 from pipelines.retrieval.encoder import Encoder
 from pipelines.sources.question_files import QuestionWithPassages
@@ -55,7 +56,7 @@ def settings(root):
 def made(folder, root):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        metrics = recall.evaluate(settings(root), "retrieval")
+        metrics = recall.evaluate_recall(settings(root), "retrieval")
     return metrics, json.loads((folder / METRICS).read_text())
 
 
@@ -95,7 +96,7 @@ def test_every_encoder_searches_for_questions_with_its_own_embeddings_of_titles_
     params.retriever = {"dense": params.retriever["dense"].model_copy(update=changes)}
     columns = {"id": titles, "title": titles, "text": ["Its capital is Velm."] * 4}
     pq.write_table(pa.table(columns), tmp_path / "docs.parquet")
-    ranked = recall.search(tmp_path / "docs.parquet", tmp_path / "bm25", titles, params)
+    ranked = recall.search_exactly(tmp_path / "docs.parquet", tmp_path / "bm25", titles, params)
     assert ranked.keys() == {"bm25", "dense", "lsr", "hybrid"}
     assert ranked["bm25"][:, 0].tolist() == [0, 1, 2, 3]
     texts, shown = [f"{title}. Its capital is Velm." for title in titles], capsys.readouterr().err
@@ -112,7 +113,7 @@ def test_every_encoder_searches_for_questions_with_its_own_embeddings_of_titles_
 def test_without_questions_the_result_is_empty(tmp_path, root, monkeypatch):
     monkeypatch.chdir(tmp_path)
     QUESTIONS.mkdir(parents=True)
-    metrics = recall.evaluate(settings(root), "retrieval")
+    metrics = recall.evaluate_recall(settings(root), "retrieval")
     assert metrics == {"questions": 0, "answerable": 0, "passages": 0, "distractors": 0}
     assert json.loads(METRICS.read_text())["sets"] == {}
     for name in ("passages", "ranks", "rejects"):
@@ -152,7 +153,7 @@ def on_real_questions(real, root, retriever):
     pq.write_table(pa.table({"id": ["d"], "title": [""], "text": ["of another kind"]}), CORPUS)
     chosen = settings(root)
     chosen.retriever, chosen.retrievers = retriever, [*retriever]
-    return recall.evaluate(chosen, "retrieval"), json.loads(METRICS.read_text())["sets"]["all"]
+    return recall.evaluate_recall(chosen, "retrieval"), json.loads(METRICS.read_text())["sets"]["all"]
 
 
 @pytest.mark.usefixtures("workplace")

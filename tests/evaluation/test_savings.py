@@ -29,7 +29,7 @@ def priced(tmp_path) -> accuracy.Answers:
         spent = {name: [value] * 10 for name, value in zip(names, of_question, strict=True)}
         answer_tables.write_answers(files[method], ALL_RIGHT, **spent)
     answer_tables.write_answers(files["dense"], ALL_RIGHT)
-    return accuracy.read(tmp_path / "questions.parquet", files)
+    return accuracy.read_answered(tmp_path / "questions.parquet", files)
 
 
 def saved(answers: accuracy.Answers, cuts: dict[str, list[float]], test: np.ndarray = EVERY, method: str = "genread"):
@@ -104,14 +104,14 @@ def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_
     answer_tables.write_answers(files["closed_book"], (number >= 100) ^ noise, **cheap)
     answer_tables.write_answers(files["dense"], (number < 100) ^ noise, **dear)
     answer_tables.write_answers(files["bm25"], np.ones(n, bool), **dear)
-    answers = accuracy.read(questions, files)
+    answers = accuracy.read_answered(questions, files)
     for split_by in ("subject", "question"):
         chosen = adaptive_pairs.CHOSEN.model_copy(update={"split_by": split_by})
         rows = {row["method"]: row for row in savings.savings(answers, questions, files, chosen, 3, 50)}
         assert list(rows) == ["dense", "bm25"]
         for method, row in rows.items():
             of_method = pairs.read_pairs(questions, files["closed_book"], files[method], chosen.cost)
-            expected = tune_thresholds.evaluate(of_method, chosen, 3, 50).figures[chosen.search]["retrieved"]
+            expected = tune_thresholds.evaluate_thresholds(of_method, chosen, 3, 50).figures[chosen.search]["retrieved"]
             for end in ("value", "low", "high"):
                 assert getattr(row["retrieved"], end) == pytest.approx(expected[end]), (method, end)
             assert row["retrieved_splits"].value == pytest.approx(expected["mean_over_splits"]), method
@@ -124,4 +124,6 @@ def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_
     few = adaptive_pairs.CHOSEN.model_copy(update={"min_questions": 101})
     assert savings.savings(answers, questions, files, few, 0, 10) == []
     alone = {"dense": files["dense"]}
-    assert savings.savings(accuracy.read(questions, alone), questions, alone, adaptive_pairs.CHOSEN, 0, 10) == []
+    assert (
+        savings.savings(accuracy.read_answered(questions, alone), questions, alone, adaptive_pairs.CHOSEN, 0, 10) == []
+    )

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from benchmark_files import CHOSEN, read
 
-from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu, task_items
 from pipelines.evaluation.task_items import Item
+from pipelines.params import params
 from pipelines.questions import matching
 from pipelines.sources.rejects import Rejects
 

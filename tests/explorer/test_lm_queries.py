@@ -14,7 +14,7 @@ from pipelines.explorer.lm_queries import Texts
 @pytest.mark.parametrize(("retriever", "k"), [("dense", 1), ("lsr", 2)])
 def test_a_text_saves_what_the_table_of_bits_says(scored, retriever, k):
     chosen = Texts.of(scored, {"retriever": retriever, "k": str(k)})
-    rows, sources = lm_queries.listed(scored, chosen)
+    rows, sources = lm_queries.list_texts(scored, chosen)
     assert sources == {"Pile": 3}
     known = pq.read_table(scored.data / "language_modelling/pile/bpb.parquet").to_pylist()
     nats = {(row["query_id"], row["retriever"], row["k"]): row["nats"] for row in known}
@@ -23,14 +23,14 @@ def test_a_text_saves_what_the_table_of_bits_says(scored, retriever, k):
     a_token = [row["saved"] / row["tokens"] for row in rows]
     assert a_token == sorted(a_token, reverse=True)
     for row in rows:
-        text = lm_queries.read(scored, chosen, row["query_id"])
+        text = lm_queries.read_scored_text(scored, chosen, row["query_id"])
         assert (text.saved, text.bits) == pytest.approx((row["saved"], row["bits"]), abs=1e-5)
         assert "".join(token.text for token in text.tokens) == text.continuation == row["text"]
         assert text.attributed
 
 
 def test_a_document_alone_saves_its_own_bits_and_empty_places_are_no_documents(scored):
-    text = lm_queries.read(scored, Texts.of(scored, {"retriever": "lsr"}), "q1")
+    text = lm_queries.read_scored_text(scored, Texts.of(scored, {"retriever": "lsr"}), "q1")
     (document,) = text.documents  # only one was found
     table = pq.read_table(scored.data / "logprobs/pile/tiny/logprobs.parquet").to_pylist()
     log_probs = {row["doc_id"]: np.array(row["log_probs"]) for row in table if row["query_id"] == "q1"}
@@ -42,7 +42,7 @@ def test_a_document_alone_saves_its_own_bits_and_empty_places_are_no_documents(s
 
 def test_texts_that_there_are_not_are_named(scored, answered):
     with pytest.raises(LongtailError, match="id: no text 'q9' of pile was scored with documents by lsr"):
-        lm_queries.read(scored, Texts.of(scored, {}), "q9")
+        lm_queries.read_scored_text(scored, Texts.of(scored, {}), "q9")
     for run, asked, said in (
         (scored, {"corpus": "c4"}, "corpus: there is no 'c4'"),
         (scored, {"k": "7"}, "k: there is no '7'"),

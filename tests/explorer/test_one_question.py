@@ -16,7 +16,7 @@ from pipelines.explorer.looked_at import Run, lookup
 
 
 def test_every_answer_of_every_model_is_there_as_its_table_has_it(answered):
-    read = one_question.read(answered, "popqa", ["q0799", "q0000"])
+    read = one_question.read_answers_to(answered, "popqa", ["q0799", "q0000"])
     assert [question.row["question_id"] for question in read] == ["q0799", "q0000"]
     files = answered.answers("popqa")
     for question, texts in zip(read, ([], ["It is answer 0."]), strict=True):
@@ -28,7 +28,7 @@ def test_every_answer_of_every_model_is_there_as_its_table_has_it(answered):
 
 
 def test_what_a_rule_decides_is_what_its_threshold_says_and_whose_answer_counts(answered):
-    for question in one_question.read(answered, "popqa", [f"q{i:04d}" for i in range(0, 800, 37)]):
+    for question in one_question.read_answers_to(answered, "popqa", [f"q{i:04d}" for i in range(0, 800, 37)]):
         decided = {lm: [one.name for one in by] for lm, by in question.decisions.items()}
         assert decided == {"tiny": ["bm25", "dense", "lsr"]}
         for decision in question.decisions["tiny"]:
@@ -42,7 +42,7 @@ def test_what_a_rule_decides_is_what_its_threshold_says_and_whose_answer_counts(
 @pytest.mark.parametrize("method", ["closed_book", "bm25"])
 def test_a_prompt_made_again_is_the_one_that_was_sent(asked, method):
     for number, (*_, text, _) in enumerate(QUESTIONS[:3]):
-        (question,) = one_question.read(asked.run, "popqa", [f"q{number}"])
+        (question,) = one_question.read_answers_to(asked.run, "popqa", [f"q{number}"])
         sent = one_question.sent(asked.run, "popqa", "tiny", method, question)
         assert sent.same
         (prompt,) = sent.prompts
@@ -73,11 +73,11 @@ def test_a_prompt_that_can_not_be_made_again_says_why(asked, answered, tmp_path)
         (answered, "q0001", "davinci", "dense", "davinci answered elsewhere, so its prompts are not known here"),
         (bare, "q1", "tiny", "bm25", "bm25/wikipedia: no such index; `longtail run` makes it"),
     ):
-        (question,) = one_question.read(run, "popqa", [name])
+        (question,) = one_question.read_answers_to(run, "popqa", [name])
         with pytest.raises(LongtailError, match=said):
             one_question.sent(run, "popqa", lm, method, question)
     with pytest.raises(LongtailError, match="id: popqa has no question 'q9999'"):
-        one_question.read(answered, "popqa", ["q0001", "q9999"])
+        one_question.read_answers_to(answered, "popqa", ["q0001", "q9999"])
 
 
 def test_rows_by_key_are_all_there_in_whichever_row_group(tmp_path):

@@ -51,7 +51,7 @@ def namesake(answered, tmp_path_factory) -> Run:
 
 
 def test_wrong_answers_are_marked_apart_and_one_that_no_passage_has_is_said(namesake):
-    read = one_question.read(namesake, "popqa", [f"q{i:04d}" for i in range(100)])
+    read = one_question.read_answers_to(namesake, "popqa", [f"q{i:04d}" for i in range(100)])
     asked = next(one for one in read if pages.wrong_answers(one) == {"elsewhere": False, "another": True})
     html = pages.question(namesake, {"id": asked.row["question_id"], "lm": "tiny", "method": "dense"})
     assert '<mark class="said">ANOTHER</mark>' in html
@@ -66,7 +66,7 @@ def test_namesakes_are_told_apart_and_an_ensemble_says_that_another_of_its_docum
     assert re.search(r"<small>[^<]+\(P\d+\), Q\d+</small>", pages.questions(answered, {}))
     assert pages.range_of("1000-3162") == "1,000 to 3,162"
     for run, said in ((namesake, "yes, in another of its"), (answered, "yes</td>")):
-        (read,) = one_question.read(run, "popqa", ["q0100"])
+        (read,) = one_question.read_answers_to(run, "popqa", ["q0100"])
         read.answers["tiny"] = {"replug": read.answers["tiny"]["replug"] | {"doc_has_answer": True, "lm_calls": 10}}
         html = pages.render("details", question=read, own=["tiny"], chosen=pages.Slice.of(run, {}), at="")
         assert f'<td data-label="has the answer">{said}' in html
@@ -83,7 +83,7 @@ def test_a_slice_as_a_file_has_its_questions_and_nothing_from_elsewhere_and_is_t
     assert export.html(answered, chosen, most=20) == page
     opened = details(page)
     assert not re.search(r"<script src|<link|<img|<iframe|url\(|@import|\bhref=\"(?!#)|\bsrc=", page + "".join(opened))
-    assert f"The first 20 of {slices.listed(answered, chosen).total} questions" in page
+    assert f"The first 20 of {slices.list_questions(answered, chosen).total} questions" in page
     shown = re.findall(r'<span class="asked"><bdi>What is (\d+) &amp; co\?</bdi>', page)
     assert [f"q{int(number):04d}" for number in shown] == slices.ids(answered, chosen, 20)
     assert [one.count('<table class="answers cards">') for one in opened] == [2] * 20, "ours and the imported model's"

@@ -37,12 +37,12 @@ def test_the_cells_are_those_of_the_tables_of_answers(answered, lm, base, method
     chosen = Slice.of(answered, {"lm": lm, "base": base, "method": method, "judged": judged, "order": "id"})
     known = rows(answered, lm, base, method, judged)
     counted = Counter(cell for _, cell in known)
-    listed = slices.listed(answered, chosen)
+    listed = slices.list_questions(answered, chosen)
     assert listed.cells == {name: counted[name] for name in CELLS.values()}
     assert listed.relations == dict(sorted(Counter(row["relation"] for row, _ in known).items()))
     ids = [row["question_id"] for row, _ in known if row["relation"] == "P57"]
     assert slices.ids(answered, replace(chosen, relation="P57"), 800) == ids
-    of_cell = slices.listed(answered, replace(chosen, cell="base"))
+    of_cell = slices.list_questions(answered, replace(chosen, cell="base"))
     assert (of_cell.total, of_cell.cells) == (counted["base"], listed.cells)
     for name in CELLS.values():
         ids = [row["question_id"] for row, cell in known if cell == name]
@@ -54,21 +54,21 @@ def test_a_band_has_the_questions_that_its_row_counts(answered):
     assert (chosen.base, chosen.method) == ("closed_book", "dense"), "the answers that the report leads with"
     known = rows(answered, "tiny", chosen.base, chosen.method, "published")
     known = [(row, name) for row, name in known if row["relation"] == "P57"]
-    bands = slices.listed(answered, chosen).bands
+    bands = slices.list_questions(answered, chosen).bands
     assert len(bands) > 4
     for band, counts in bands.items():
         least, _, most = band.partition("-")
         assert counts == Counter(name for row, name in known if int(least) <= row["s_pop"] <= int(most or 10**9))
     assert sum(counts.total() for counts in bands.values()) == len(known)
     band, counts = max(bands.items(), key=lambda item: item[1].total())
-    assert slices.listed(answered, replace(chosen, popularity=band, cell="base")).total == counts["base"] > 0
+    assert slices.list_questions(answered, replace(chosen, popularity=band, cell="base")).total == counts["base"] > 0
 
 
 def test_both_ends_of_a_range_of_popularity_are_in_it_and_either_may_be_left_out(answered):
     views = sorted(pq.read_table(answered.questions("popqa"))["s_pop"].to_pylist())
     least, most = views[100], views[200]
     for popularity, low, high in ((f"{least}-{most}", least, most), (f"{least}-", least, 10**9), (f"-{most}", 0, most)):
-        listed = slices.listed(answered, Slice.of(answered, {"popularity": popularity}))
+        listed = slices.list_questions(answered, Slice.of(answered, {"popularity": popularity}))
         assert listed.total == sum(low <= number <= high for number in views)
 
 
@@ -78,17 +78,17 @@ def test_questions_of_unknown_popularity_are_a_band_of_their_own(answered, tmp_p
     table = pq.read_table(file)
     views = [None if i % 8 == 0 else value for i, value in enumerate(table["s_pop"].to_pylist())]
     pq.write_table(table.set_column(table.column_names.index("s_pop"), "s_pop", pa.array(views, pa.int64())), file)
-    listed = slices.listed(run, Slice.of(run, {"order": "rare"}))
+    listed = slices.list_questions(run, Slice.of(run, {"order": "rare"}))
     assert (listed.total, listed.bands["unknown"].total(), [*listed.bands][-1]) == (800, 100, "unknown")
     for popularity, count in (("unknown", 100), ("0-", 700)):
-        assert slices.listed(run, Slice.of(run, {"popularity": popularity})).total == count
+        assert slices.list_questions(run, Slice.of(run, {"popularity": popularity})).total == count
 
 
 @pytest.mark.parametrize("order", slices.ORDERS)
 def test_the_pages_hold_each_question_once_in_order(answered, order):
     chosen = Slice.of(answered, {"order": order, "relation": "P57"})
-    listed = slices.listed(answered, chosen)
-    pages = [slices.listed(answered, replace(chosen, page=page)).rows for page in range(1, listed.pages + 1)]
+    listed = slices.list_questions(answered, chosen)
+    pages = [slices.list_questions(answered, replace(chosen, page=page)).rows for page in range(1, listed.pages + 1)]
     assert [len(page) for page in pages[:-1]] == [slices.PAGE] * (listed.pages - 1)
     shown = [row for page in pages for row in page]
     assert len({row["question_id"] for row in shown}) == len(shown) == listed.total > slices.PAGE
@@ -100,11 +100,11 @@ def test_the_pages_hold_each_question_once_in_order(answered, order):
 
 
 def test_words_of_a_question_are_no_pattern_and_an_answer_that_is_not_judged_is_in_no_cell(answered):
-    found = slices.listed(answered, Slice.of(answered, {"words": "what IS 77"}))
+    found = slices.list_questions(answered, Slice.of(answered, {"words": "what IS 77"}))
     assert [row["question"] for row in found.rows] == [f"What is {i} & co?" for i in (779, *range(778, 769, -1), 77)]
     for words in ("%", "' OR 1=1 --", "{0}", "\\"):
-        assert slices.listed(answered, Slice.of(answered, {"words": words})).total == 0
-    imported = slices.listed(answered, Slice.of(answered, {"lm": "davinci", "judged": "words"}))
+        assert slices.list_questions(answered, Slice.of(answered, {"words": words})).total == 0
+    imported = slices.list_questions(answered, Slice.of(answered, {"lm": "davinci", "judged": "words"}))
     assert (sum(imported.cells.values()), imported.unjudged, imported.total) == (0, 800, 800)
 
 

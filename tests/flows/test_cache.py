@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from flows import cache
-from pipelines import params, web
 from pipelines.lm.http_ledger import Ledger
+from pipelines.params import params
+from pipelines.work import web
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ import yaml
 from waiting import PATIENCE, until
 
 from flows import cli, graph, running, workspace
-from pipelines import pool, tracking
 from pipelines.errors import LongtailError
 from pipelines.plan import forecast
+from pipelines.work import pool, tracking
 
 MLFLOW = """
 import sys
@@ -54,7 +54,7 @@ def test_status_ends_with_the_cluster_or_with_why_there_is_none(longtail, tmp_pa
     params = yaml.safe_load((tmp_path / "params.yaml").read_text())
     params["compute"] |= {"executor": "dask", "dask": "tcp://10.0.0.1:8786"}
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
-    monkeypatch.setattr(graph, "read", lambda root, beside_a_run: ([], {}))
+    monkeypatch.setattr(graph, "read_graph", lambda root, beside_a_run: ([], {}))
     refused = LongtailError("compute.dask: no scheduler answers")
     monkeypatch.setattr(pool, "about", Mock(side_effect=["tcp://10.0.0.1:8786 has 3 workers", refused]))
     for said in ("compute.dask: tcp://10.0.0.1:8786 has 3 workers", str(refused)):

@@ -19,7 +19,7 @@ from dvc.repo import Repo
 from quick_project import dvc_init, git, reproduce
 
 from flows import dvc_files, graph
-from pipelines import shards
+from pipelines.storage import shards
 
 COMMAND = "echo {0} >> began; echo {0} > {0}"
 DVC_YAML = {"stages": {name: {"cmd": COMMAND.format(name), "deps": ["in"], "outs": [name]} for name in "abc"}}

@@ -29,7 +29,7 @@ def built(tmp_path_factory) -> tuple[Path, list[str]]:
         for text in ("first", "second", "third"):
             Path("in").write_text(text)
             reproduce(folder)
-            earlier.keep("sample")
+            earlier.keep_lock("sample")
             git(folder, "add", "in", "dvc.yaml", "dvc.lock")
             git(folder, "commit", "-q", "-m", text)
             commits.append(git(folder, "rev-parse", "HEAD"))
@@ -67,7 +67,7 @@ def test_a_run_that_changed_nothing_is_not_kept_and_the_oldest_are_forgotten(pro
         monkeypatch.setattr(earlier, "KEPT", most)
         if text:
             Path("dvc.lock").write_text(text)
-        earlier.keep("sample")
+        earlier.keep_lock("sample")
         assert sorted(path.stem for path in earlier.RUNS.iterdir()) == [f"sample-{number}" for number in kept]
 
 

@@ -101,7 +101,8 @@ import sys
 from pathlib import Path
 import faiss, numpy as np, pyarrow as pa, torch
 from safetensors.torch import save_file
-from pipelines import database, disks, parquet, shards, stage
+from pipelines.storage import database, disks, parquet, shards
+from pipelines.work import stage
 big = np.random.default_rng(0).random((1000, 1000))
 def spill():
     with database.connect(0.03, 1) as db:

@@ -13,7 +13,7 @@ from quick_project import dvc_init, reproduce
 from flows import graph
 from flows.reproduce import Done, _lines
 from pipelines.errors import LongtailError
-from pipelines.params import Compute
+from pipelines.params.params import Compute
 
 
 def stages(*marks: str | None) -> list[graph.Stage]:
@@ -44,7 +44,7 @@ def test_stages_share_the_workers(given, marks, together):
 @pytest.fixture(scope="module")
 def every(root) -> list[graph.Stage]:
     """The stages of dvc.yaml."""
-    return graph.read(root)[0]
+    return graph.read_graph(root)[0]
 
 
 PARAMS = "seed: 1\nlm: {a: {dtype: fp32}}\nlists: [1, 2]\n"
@@ -61,13 +61,13 @@ def test_changed_params_are_those_that_dvc_names(tmp_path, monkeypatch):
     Path("other.json").write_text('{"x": {"y": 1}, "z": 2}')
     dvc_init(tmp_path)
     reproduce(tmp_path)
-    assert graph.read(tmp_path)[1] == {}
+    assert graph.read_graph(tmp_path)[1] == {}
     Path("params.yaml").write_text(PARAMS.replace("fp32", "bf16").replace("2", "3"))
     Path("other.json").write_text('{"x": {"y": 3}}')
     with Repo(str(tmp_path)) as repo:
         expected = {name: graph._reasons(entries) for name, entries in repo.status().items()}
     assert set(expected) == {"a", "b", "c"}
-    assert graph.read(tmp_path)[1] == graph.read(tmp_path, beside_a_run=True)[1] == expected
+    assert graph.read_graph(tmp_path)[1] == graph.read_graph(tmp_path, beside_a_run=True)[1] == expected
 
 
 FAILED = "failed to reproduce 'code': failed to run: "

@@ -14,7 +14,8 @@ from flows import graph
 STAGE = """
 import json, sys
 from pathlib import Path
-from pipelines import shards, stage
+from pipelines.storage import shards
+from pipelines.work import stage
 from pipelines.errors import LongtailError
 labels = json.loads(Path("labels.json").read_text(encoding="utf-8"))
 def work(params):

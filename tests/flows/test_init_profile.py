@@ -14,9 +14,10 @@ import yaml
 from user_folder import FILES, QUESTION, bert, composed, gpt, write
 
 from flows import data_files, init_profile, profiles
-from pipelines import catalogue, params_file
+from pipelines import catalogue
 from pipelines.errors import LongtailError
-from pipelines.params import Params
+from pipelines.params import params_file
+from pipelines.params.params import Params
 
 
 def fetched(params: Params) -> dict[str, list[str]]:

@@ -20,7 +20,7 @@ from waiting import PATIENCE
 from wikimedia_server import Dumps
 
 from flows import profiles, terminal
-from pipelines import params_file
+from pipelines.params import params_file
 from pipelines.world.generator import write_world
 
 pytestmark = pytest.mark.slow

@@ -41,7 +41,7 @@ def land(**files: str) -> None:
         held.write_text(text)
         outs.append({"path": f"data/metrics/{name}.json", "md5": md5})
     Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"a": {"outs": outs}}}))
-    earlier.keep("sample")
+    earlier.keep_lock("sample")
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def before(tmp_path, monkeypatch):
 
 
 def worse(tolerance=0.05, profile="sample"):
-    return regressions.find(profile, STAGES, tolerance)
+    return regressions.find_regressions(profile, STAGES, tolerance)
 
 
 @pytest.mark.parametrize(

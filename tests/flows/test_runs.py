@@ -13,7 +13,7 @@ from quick_project import LAST
 from waiting import PATIENCE
 
 from flows import graph, terminal
-from pipelines import landings, tracking
+from pipelines.work import landings, tracking
 
 
 def begun(project) -> Counter:

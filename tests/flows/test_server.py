@@ -13,8 +13,8 @@ import requests
 from waiting import until
 
 from flows import server
-from pipelines import tracking
 from pipelines.errors import LongtailError
+from pipelines.work import tracking
 
 SERVING = """
 import time

@@ -12,8 +12,8 @@ import yaml
 
 from flows import profiles
 from flows.machine import GIB, Machine
-from pipelines import params_file
-from pipelines.params import Params
+from pipelines.params import params_file
+from pipelines.params.params import Params
 from pipelines.questions import published
 
 LAPTOP = Machine(cores=4, memory=16 * GIB, gpu=False, operations=5e10)

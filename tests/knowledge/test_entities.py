@@ -11,12 +11,13 @@ import pytest
 from knowledge_tables import chosen
 from wikimedia_server import Wikidata, Wikimedia
 
-from pipelines import params, shards
 from pipelines.errors import LongtailError
 from pipelines.knowledge import entities
+from pipelines.params import params
 from pipelines.sources import query_service, wikidata
 from pipelines.sources.statement_dates import iso, of_qualifiers
 from pipelines.sources.wikimedia import open_client
+from pipelines.storage import shards
 
 
 def statement(qid: int, rank: str = "normal", **qualifiers) -> dict:

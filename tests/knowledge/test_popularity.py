@@ -16,7 +16,7 @@ from wikimedia_server import Wikimedia
 
 from pipelines.errors import LongtailError
 from pipelines.knowledge.popularity import ANSWERS, count_views
-from pipelines.params import Popularity
+from pipelines.params.params import Popularity
 from pipelines.sources import bz2_blocks, pageviews
 from pipelines.sources.rejects import SCHEMA as REJECTS
 

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from knowledge_tables import CLAIMS, NAMES, chosen, write_rows
 
-from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.knowledge import term_frequency
+from pipelines.params import params
 
 WORLD = [  # qid, label, aliases, title
     (10, "Ada", ["Ada L.", "Ada"], None),

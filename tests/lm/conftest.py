@@ -11,10 +11,10 @@ from completions_server import Completions, settings
 from lm_training import DOCUMENTS
 from local_models import open_model
 
-from pipelines import web
 from pipelines.corpus import tokenizer
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.local import LocalModel
+from pipelines.work import web
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +30,7 @@ def local(tiny: Path) -> LocalModel:
 @pytest.fixture(scope="session")
 def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tokenizer")
-    tokenizer.train((text for _, text in DOCUMENTS), 320, folder)
+    tokenizer.train_tokenizer((text for _, text in DOCUMENTS), 320, folder)
     return folder
 
 

@@ -5,13 +5,13 @@ import pytest
 import tiny_models
 from local_models import open_model
 
-from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu
 from pipelines.lm import token_prompts
 from pipelines.lm.language_model import Generation, Prompt
 from pipelines.lm.local import LocalModel
 from pipelines.lm.token_prompts import PromptTokenizer
+from pipelines.params import params
 from pipelines.replug import ensemble
 from pipelines.replug.ensemble_answers import check_ability
 

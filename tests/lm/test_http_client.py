@@ -19,11 +19,11 @@ from completions_server import LATE, settings
 from http_faults import Fault, busy, moved
 from waiting import until
 
-from pipelines import web
 from pipelines.errors import LongtailError
 from pipelines.lm import http_client, http_ledger
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
+from pipelines.work import web
 
 SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]
 CONTINUATIONS = [f" {text}" for text in tiny_models.words(30, 6, at_most=10)]
@@ -95,7 +95,7 @@ def test_a_wrong_answer_is_named_asked_for_once_and_not_kept(opened, server, cho
 SCRIPT = """
 import sys
 from pathlib import Path
-from pipelines import params
+from pipelines.params import params
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 lm = HttpModel(Path("served"), params.LM.model_validate_json(sys.argv[1]), None, Path(sys.argv[2]))

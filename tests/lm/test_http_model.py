@@ -9,11 +9,11 @@ import yaml
 from completions_server import settings
 from http_faults import Fault
 
-from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
+from pipelines.params import params
 from pipelines.replug import ensemble
 from pipelines.replug.ensemble_answers import vote
 

@@ -10,12 +10,12 @@ import torch
 from completions_server import settings
 from local_models import counted, encode, open_model, pairs, save_family
 
-from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.lm.forward_passes import MAX_LOGITS
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.model_files import CACHE_BYTES
 from pipelines.lm.open_lm import lm_at_work, open_lm
+from pipelines.storage import shards
 
 LONG = " ".join(tiny_models.words(8, 5, at_least=20))
 

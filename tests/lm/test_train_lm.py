@@ -7,10 +7,11 @@ from lm_training import DOCUMENTS, NAMES, SETTINGS
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipelines import params, shards
 from pipelines.errors import LongtailError
 from pipelines.lm import train_lm
 from pipelines.lm.training_batches import ANSWER_WEIGHT, make_batches
+from pipelines.params import params
+from pipelines.storage import shards
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -34,7 +35,7 @@ def model(words, monkeypatch):
 
 
 def test_the_loss_falls_and_the_model_answers_in_form(words, tmp_path):
-    metrics = train_lm.train(DOCUMENTS, words, tmp_path / "lm", 0, SETTINGS, "lm")
+    metrics = train_lm.train_language_model(DOCUMENTS, words, tmp_path / "lm", 0, SETTINGS, "lm")
     assert metrics["loss_curve"][0] > 2 * metrics["loss"]
     model, tokenizer = (kind.from_pretrained(tmp_path / "lm") for kind in (AutoModelForCausalLM, AutoTokenizer))
     assert tokenizer.model_max_length == SETTINGS.positions
@@ -47,7 +48,7 @@ def test_the_loss_falls_and_the_model_answers_in_form(words, tmp_path):
 def test_same_seed_same_bytes(words, tmp_path):
     short, made = SETTINGS.model_copy(update={"steps": 6}), {}
     for name, seed in (("one", 0), ("again", 0), ("other", 1)):
-        train_lm.train(DOCUMENTS, words, tmp_path / name, seed, short, "lm")
+        train_lm.train_language_model(DOCUMENTS, words, tmp_path / name, seed, short, "lm")
         made[name] = {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
     assert made["one"] == made["again"]
     assert made["one"]["model.safetensors"] != made["other"]["model.safetensors"]

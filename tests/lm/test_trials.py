@@ -10,9 +10,9 @@ import tiny_models
 import torch
 from local_models import open_model, pairs
 
-from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.lm import shortcuts, weights
+from pipelines.storage import shards
 
 
 @pytest.fixture

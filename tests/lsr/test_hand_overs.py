@@ -26,7 +26,7 @@ def changed(project):
 
     def parts(**changes):
         change(project, **changes)
-        corpora = training_queries.read(project.params)
+        corpora = training_queries.read_training_queries(project.params)
         return corpora, Schedule(corpora, project.params.lsr, seed=0), TrainingFiles("train_lsr")
 
     return parts
@@ -76,7 +76,7 @@ def test_validation_is_of_the_papers_ensemble_whatever_answers_use(project, chan
         n_bytes += len(of_texts.queries.continuations[row].encode())
     assert figures["bpb_k10"] == pytest.approx(nats / math.log(2) / n_bytes, abs=1e-4)
     positions, _ = nearest(project.params, "dense", of_questions, of_questions.validation, SHOWN)
-    right = documents.read(of_questions.docs, positions).titles == of_questions.pages[:, None]
+    right = documents.read_documents(of_questions.docs, positions).titles == of_questions.pages[:, None]
     assert figures["recall_at_1"] == right[:, 0].mean() < figures["recall_at_10"] == right.any(1).mean()
 
 

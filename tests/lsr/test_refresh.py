@@ -29,7 +29,7 @@ def test_a_round_is_made_by_the_encoder_at_its_start(project, monkeypatch):
     watched(monkeypatch, Trainer, "step", training)
     watched(monkeypatch, Refresher, "search", lambda self, number: searched.update({number: weights(self.encoder)}))
     change(project, steps=5, refresh_steps=2)
-    train_lsr.train(project.params)
+    train_lsr.train_retriever(project.params)
     (trainer,) = trainers
     trained[5] = weights(trainer.encoder)
     assert sorted(searched) == [0, 1, 2, 3]
@@ -45,7 +45,7 @@ def test_the_language_model_that_is_learnt_from_is_the_one_named(project):
     project.params.lm = {main: project.params.lm[main], "second": project.params.lm[main]}
     project.params.lms = [main, "second"]
     change(project, lm="second")
-    corpora = training_queries.read(project.params)
+    corpora = training_queries.read_training_queries(project.params)
     schedule = Schedule(corpora, project.params.lsr, 0)
     assert Refresher(project.params, corpora, schedule, TrainingFiles("train_lsr")).lm.name == "second"
 
@@ -56,10 +56,10 @@ def test_a_served_model_teaches_and_its_cost_counts_and_kept_scores_are_free(pro
         served = completions_server.settings(server.url, folder, prompt_price=1.0)
         project.params.lm = {project.params.lms[0]: served}
         change(project, keep_scores=True)
-        metrics = train_lsr.train(project.params)
+        metrics = train_lsr.train_retriever(project.params)
         assert 0 < metrics["lm_prompt_tokens"] == pytest.approx(1000 * metrics["lm_cost"])
         asked = len(server.requests)
         steps_from_now(monkeypatch, lambda number: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            train_lsr.train(project.params)
+            train_lsr.train_retriever(project.params)
         assert len(server.requests) == asked

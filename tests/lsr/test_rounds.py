@@ -7,18 +7,19 @@ import pytest
 from lsr_training import change, remove_training, steps_from_now, watched, written
 from small_project import TUNED, UNTUNED
 
-from pipelines import checkpoint, methods
+from pipelines import methods
 from pipelines.lm.local import LocalModel
 from pipelines.lsr import refresh, train_lsr, training_queries
 from pipelines.lsr.objective import GradientCache
 from pipelines.lsr.rounds import ScoredCandidates, Trainer, TrainingFiles
 from pipelines.retrieval import dense, index
 from pipelines.retrieval.encoder import EXACT, Encoder
+from pipelines.storage import checkpoint
 
 
 def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_bytes(project, monkeypatch):
     monkeypatch.setattr("pipelines.scoring.logprobs.SHARD", 7)
-    train_lsr.train(project.params)
+    train_lsr.train_retriever(project.params)
     whole = written()
     remove_training()
     for owner, name, allowed in ((LocalModel, "score", 4), (refresh, "build_and_tune", 1), (Trainer, "step", 2)):
@@ -26,14 +27,14 @@ def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_byt
         with monkeypatch.context() as patch:
             watched(patch, owner, name, lambda *_, calls=calls: next(calls))
             with pytest.raises(StopIteration):
-                train_lsr.train(project.params)
+                train_lsr.train_retriever(project.params)
     assert not TUNED.exists()
     folder = checkpoint.folder("train_lsr@dense")
     (saved,) = folder.glob("*/saved-*")
     assert '"step": 4' in (saved / "progress.json").read_text()
     assert not [path for path in folder.rglob("*") if path.suffix in (".pt", ".pkl", ".bin")]
     steps = steps_from_now(monkeypatch)
-    assert train_lsr.train(project.params)["kept_step"] in (3, 6)
+    assert train_lsr.train_retriever(project.params)["kept_step"] in (3, 6)
     assert steps == [4, 5]
     assert written() == whole
     assert not folder.exists()
@@ -44,7 +45,7 @@ def test_training_embeds_documents_as_the_index_does(project):
     """Titles and texts, in the template of the index; the two would otherwise be of different spaces."""
     project.params.retriever = project.params.retriever.model_copy(update={"document": "{title} is told of: {text}"})
     params, out = project.params, methods.index("dense", "dense", "")
-    corpora = training_queries.read(params)
+    corpora = training_queries.read_training_queries(params)
     encoder = Encoder.open(UNTUNED, params.retriever, params.compute, EXACT)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
     trainer = Trainer(GradientCache(encoder, params.lsr), corpora, schedule, params.lsr)
@@ -61,7 +62,7 @@ def test_training_embeds_documents_as_the_index_does(project):
 def test_another_param_has_no_checkpoint_yet(project):
     def checkpoints(**changes) -> Path:
         change(project, **changes)
-        corpora = training_queries.read(project.params)
+        corpora = training_queries.read_training_queries(project.params)
         return TrainingFiles("train_lsr", *train_lsr._result_depends_on(project.params, corpora)).model(0)
 
     assert checkpoints() == checkpoints() != checkpoints(gamma=0.2)

@@ -18,12 +18,12 @@ from pipelines.lsr import refresh, rounds, train_lsr
 from pipelines.lsr.refresh import Refresher
 from pipelines.retrieval import encoder
 from pipelines.retrieval.encoder import Encoder
-from pipelines.shards import fingerprint
+from pipelines.storage.shards import fingerprint
 
 
 def test_the_stage_moves_the_retriever_towards_the_language_model(project):
     change(project, steps=40, refresh_steps=40, learning_rate=5e-3)
-    train_lsr.train(project.params)
+    train_lsr.train_retriever(project.params)
     metrics = json.loads(METRICS.read_text())
     curve = [point["kl"] for point in metrics["curve"]]
     assert np.mean(curve[-10:]) < 0.7 * np.mean(curve[:4])
@@ -49,7 +49,7 @@ def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
     seen, build = [], refresh.build_and_tune
     monkeypatch.setattr(refresh, "build_and_tune", lambda out, *rest: seen.append(out.name) or build(out, *rest))
     change(project, queries=queries, steps=2, refresh_steps=1)
-    metrics = train_lsr.train(project.params)
+    metrics = train_lsr.train_retriever(project.params)
     assert {name: metrics[name] for name in metrics if name.startswith("queries_")} == counts
     assert seen == indexed * 2, "at each of the two refreshes"
     assert ("bpb_k10_after" in metrics, "recall_at_10_after" in metrics) == (queries != "qa", queries != "lm")
@@ -63,7 +63,7 @@ def test_auto_is_bf16_where_the_device_has_it_and_its_vectors_agree(has, close, 
     monkeypatch.setattr(rounds, "Trainer", lambda *parts: chosen.append(parts[-1].dtype) or 1 / 0)
     change(project, dtype="auto")
     with pytest.raises(ZeroDivisionError):
-        train_lsr.train(project.params)
+        train_lsr.train_retriever(project.params)
     assert chosen == [dtype]
 
 
@@ -81,7 +81,7 @@ def test_the_best_of_the_trained_is_kept_or_the_last(bits, changes, validated, b
 
     monkeypatch.setattr(Refresher, "validate", validate)
     change(project, **{"steps": 6, "refresh_steps": 2} | changes)
-    metrics, kept = train_lsr.train(project.params), best // 2
+    metrics, kept = train_lsr.train_retriever(project.params), best // 2
     assert (metrics["kept_step"], metrics["bpb_k10_after"]) == (best, bits[kept])
     written = json.loads(METRICS.read_text())
     assert [row["step"] for row in written["validation"]] == validated
@@ -93,12 +93,12 @@ def test_the_best_of_the_trained_is_kept_or_the_last(bits, changes, validated, b
 
 def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(project):
     change(project, validation_queries=0, keep="last", steps=2, refresh_steps=1)
-    assert train_lsr.train(project.params)["kept_step"] == 2
+    assert train_lsr.train_retriever(project.params)["kept_step"] == 2
     assert json.loads(METRICS.read_text())["validation"] == [{"step": step} for step in (0, 1, 2)]
     for queries in ("lm", "qa"):
         change(project, keep="best", queries=queries)
         with pytest.raises(LongtailError, match=r"lsr\.keep is best, but there are no queries to validate .*keep: la"):
-            train_lsr.train(project.params)
+            train_lsr.train_retriever(project.params)
 
 
 def test_without_queries_that_give_bits_recall_decides():
@@ -109,7 +109,7 @@ def test_without_queries_that_give_bits_recall_decides():
 def test_targets_that_are_uniform_are_an_error_with_the_reason(project):
     change(project, likelihood="prob")
     with pytest.raises(LongtailError, match=r"uniform .*lsr\.likelihood prob.*use mean_logprob"):
-        train_lsr.train(project.params)
+        train_lsr.train_retriever(project.params)
     assert not METRICS.exists()
     curve = [{"entropy_lm": entropy} for entropy in (1.0, 1.0, 0.99, 0.9999, 1.0, 0.99999)]
     train_lsr._check_informative(curve[:2], 3, project.params.lsr)  # a batch or two within an epoch may be uniform
@@ -123,7 +123,7 @@ def test_nothing_to_learn_from_is_an_error(project):
     pq.write_table(queries.filter(pa.compute.not_equal(queries["split"], "train")), "data/corpus/pile/queries.parquet")
     change(project, queries="lm")
     with pytest.raises(LongtailError, match="no queries of that kind"):
-        train_lsr.train(project.params)
+        train_lsr.train_retriever(project.params)
 
 
 def test_a_retriever_is_tuned_from_its_own_weights_with_its_own_index(two_retrievers):
@@ -131,7 +131,7 @@ def test_a_retriever_is_tuned_from_its_own_weights_with_its_own_index(two_retrie
     params = methods.with_retriever(two_retrievers.params, "e5")
     params.lsr = params.lsr.model_copy(update={"learning_rate": 1e-7, "steps": 2, "refresh_steps": 2})
     before = fingerprint(TUNED)
-    train_lsr.train(params)
+    train_lsr.train_retriever(params)
     opened = {
         folder: Encoder.open(folder, params.retriever, params.compute).embed(tiny_models.words(9, 5))
         for folder in (methods.encoder("lsr", "e5"), methods.encoder("dense", "e5"), UNTUNED)

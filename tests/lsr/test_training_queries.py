@@ -12,7 +12,7 @@ from pipelines.lsr.training_queries import Schedule
 @pytest.mark.parametrize("refresh_steps", [2, 9])
 def test_every_step_is_of_one_round_and_its_queries_are_searched(refresh_steps, project):
     lsr = project.params.lsr.model_copy(update={"steps": 5, "refresh_steps": refresh_steps})
-    schedule = Schedule(training_queries.read(project.params), lsr, seed=0)
+    schedule = Schedule(training_queries.read_training_queries(project.params), lsr, seed=0)
     steps = [list(schedule.steps(number)) for number in range(schedule.rounds)]
     assert [step for of_round in steps for step in of_round] == [0, 1, 2, 3, 4]
     assert schedule.encoder_step(0) == 0
@@ -25,7 +25,7 @@ def test_every_step_is_of_one_round_and_its_queries_are_searched(refresh_steps, 
 
 
 def test_each_pass_uses_every_query_once_in_an_order_of_its_own(project):
-    schedule = Schedule(training_queries.read(project.params), project.params.lsr, seed=0)
+    schedule = Schedule(training_queries.read_training_queries(project.params), project.params.lsr, seed=0)
     n, size = len(schedule.queries), project.params.lsr.batch_size
     assert (n, size) == (14, 4)
     used = np.concatenate([schedule.batch(step) for step in range(7)])
@@ -34,7 +34,7 @@ def test_each_pass_uses_every_query_once_in_an_order_of_its_own(project):
 
 
 def test_texts_to_learn_from_and_texts_for_validation_are_of_their_own_splits(project):
-    of_texts, of_questions = training_queries.read(project.params)
+    of_texts, of_questions = training_queries.read_training_queries(project.params)
     queries = pq.read_table("data/corpus/pile/queries.parquet").to_pylist()
     splits = {query["id"]: query["split"] for query in queries}
     assert {splits[i] for i in of_texts.queries.ids[: of_texts.train]} == {"train"}
@@ -54,4 +54,4 @@ def test_queries_are_of_the_first_scored_corpus_and_the_datastore(changes, names
     folder.mkdir()
     pq.write_table(pa.table({"question_id": ["a"]}), folder / "no_pages.parquet")
     project.params.parts = project.params.parts.model_copy(update=changes)
-    assert [(corpus.name, corpus.corpus) for corpus in training_queries.read(project.params)] == names
+    assert [(corpus.name, corpus.corpus) for corpus in training_queries.read_training_queries(project.params)] == names

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 
-from pipelines import params_file
+from pipelines.params import params_file
 from pipelines.retrieval import bm25, bm25_build
 
 K = 100
@@ -35,7 +35,7 @@ def test_rankings_are_those_of_bm25s(root, passages, popqa, k1, b):
     texts = [f"{passage.title} {passage.text}" for passage in passages]
     ids, docs, out = [f"{i:05d}" for i in range(len(texts))], Path("docs.parquet"), Path("index")
     pq.write_table(pa.table({"id": ids, "title": [""] * len(texts), "text": texts, "source_document": ids}), docs)
-    settings = params_file.load("index", path=root / "params.yaml").index
+    settings = params_file.load_params("index", path=root / "params.yaml").index
     settings = settings.model_copy(update={"bm25_k1": k1, "bm25_b": b})
     bm25_build.build(docs, out, settings, tiny_models.compute(), "index@parity-bm25")
     questions = [row["question"] for row in popqa[::40]]

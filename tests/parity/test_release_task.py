@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import releases
 
-from pipelines import params
 from pipelines.answering import answer
+from pipelines.params import params
 from pipelines.questions.popqa import build_popqa
 from pipelines.release import harness
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from pipelines import params
 from pipelines.answering.prompts import Questions, demonstrations, question_prompt
 from pipelines.lm.language_model import Prompt
+from pipelines.params import params
 from pipelines.replug import ensemble_answers
 
 NEW_TOKENS, SHOTS = 8, 4

@@ -11,8 +11,8 @@ import yaml
 from transformers import AutoModel, AutoModelForCausalLM
 
 from flows import profiles
-from pipelines import params_file
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
 from pipelines.plan import amounts, forecast, speeds
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

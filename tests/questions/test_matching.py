@@ -8,7 +8,7 @@ import string
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipelines import language, words
+from pipelines.language import language, words
 from pipelines.questions import matching
 
 
@@ -48,7 +48,7 @@ def test_whole_words():
         ("en", "हिन्दी", "हिन्द", False),  # a vowel sign belongs to its word
         ("en", "หมายถึงเมืองไทย", "ไทย", True),
     ]:
-        assert matching.word(text, [answer], language.read(code)) is right
+        assert matching.word(text, [answer], language.read_language(code)) is right
         if code == "en":
             assert matching.word(text, [answer]) is right
 
@@ -110,7 +110,7 @@ def test_normalised_answers():
         ("ja", "「東京」", "東京"),
         ("de", "Die", "die"),  # nothing else would be left
     ]:
-        assert matching.normalise(text, language.read(code)) == same
+        assert matching.normalise(text, language.read_language(code)) == same
 
 
 def test_exact_match_ignores_case_articles_punctuation_and_spaces_but_an_answer_that_is_an_article():

@@ -12,10 +12,10 @@ from knowledge_tables import chosen, popqa
 
 from pipelines import draws
 from pipelines.errors import LongtailError
+from pipelines.language.relations import BY_NAME, RELATIONS
 from pipelines.questions import published
-from pipelines.questions.popqa import build_popqa, keep, keep_probability, quotas, split_of
+from pipelines.questions.popqa import build_popqa, keep_probability, keep_triples, quotas, split_of
 from pipelines.questions.published import COLUMNS, ENTITY, read_published, write_tsv
-from pipelines.relations import BY_NAME, RELATIONS
 from pipelines.sources.rejects import Rejects
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -64,7 +64,7 @@ def test_the_probability_to_keep_a_triple_is_the_papers():
     u = draws.uniforms(0, "popqa.keep", keys)
     for frequency in frequencies:
         by_formula = frequency > np.exp(8 * u - 6)  # as the paper writes it
-        np.testing.assert_array_equal(keep(np.full(len(u), frequency), keys, 0), by_formula)
+        np.testing.assert_array_equal(keep_triples(np.full(len(u), frequency), keys, 0), by_formula)
         assert by_formula.mean() == pytest.approx(keep_probability(np.array([frequency]))[0], abs=0.01)
 
 

@@ -15,8 +15,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import draws, language
+from pipelines import draws
 from pipelines.answering import prompts
+from pipelines.language import language
 from pipelines.lm.language_model import up_to
 from pipelines.questions import matching
 from pipelines.release import card, harness
@@ -28,7 +29,7 @@ RELATIONS = {"P106": "occupation", "P19": "place of birth", "P36": "capital", "P
 def write_task(folder, language="en", **answer) -> dict:
     answer = {"n_shots": 0, "new_tokens": 15, "max_questions": 2000} | answer
     settings = {"seed": 3, "language": language, "answer": answer}
-    harness.write(folder, settings, card.templates())
+    harness.write_harness_task(folder, settings, card.templates())
     task = (folder / "lm-eval/popqa.yaml").read_text(encoding="utf-8")
     return yaml.safe_load(task.replace("!function ", ""))
 
@@ -52,7 +53,7 @@ def functions(request, tmp_path_factory) -> ModuleType:
     assert "pipelines" not in code
     made = ModuleType("functions")
     made.__file__ = str(folder / "lm-eval/functions.py")
-    made.spoken = language.read(request.param)
+    made.spoken = language.read_language(request.param)
     exec(code, vars(made))
     return made
 

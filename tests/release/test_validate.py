@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from releases import INGEST, WIKIDATA, links, questions, thresholds, write_data
 
-from pipelines import database
 from pipelines.errors import LongtailError
-from pipelines.relations import RELATIONS
+from pipelines.language.relations import RELATIONS
 from pipelines.release import contents, dataset, schema, validate
+from pipelines.storage import database
 
 FACTS = [(s, o) for s in (1, 2, 3, 4) for o in (20, 21, 22)]
 CHANGES = {  # question -> (what is changed in it, why it is refused)
@@ -150,7 +150,7 @@ def test_a_release_is_judged_by_the_schema_that_it_was_made_with(old):
     ):
         (old / schema.FILE).write_text(text)
         with pytest.raises(LongtailError, match=rf"schema\.json: {why}"):
-            schema.read(old)
+            schema.read_schema(old)
     (old / schema.FILE).unlink()
     with pytest.raises(LongtailError, match="its columns have month VARCHAR where month BIGINT is expected"):
         judged()

@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 from releases import FACTS, INGEST, VIEWS, questions, thresholds, write_data
 
-from pipelines import database
 from pipelines.errors import LongtailError
 from pipelines.release import contents, versions
+from pipelines.storage import database
 
 
 def edited(change):

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import params
+from pipelines.params import params
 from pipelines.replug import bits, ensemble
 
 

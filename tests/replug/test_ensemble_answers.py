@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from pipelines import params
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Generation
+from pipelines.params import params
 from pipelines.replug import ensemble
 from pipelines.replug.ensemble_answers import check_ability, generate, vote
 

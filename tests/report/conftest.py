@@ -64,7 +64,7 @@ def _pages(root: Path, written: Path, home: Path, spoilt: bool) -> dict[str, Pat
         for name, columns in {"docs": ("title", "text"), "queries": ("context",)}.items() if spoilt else ():
             hostile.replace(Path(f"data/corpus/pile/{name}.parquet"), *columns)
         attribution.attribute_corpus(params, "pile")
-        attribution_page.write(Path("data"), "pile", "tiny", home / "attribution.html")
+        attribution_page.write_attribution_page(Path("data"), "pile", "tiny", home / "attribution.html")
     names = ("report", "thresholds", "comparison")
     return {name: home / name / "index.html" for name in names} | {"attribution": home / "attribution.html"}
 

@@ -19,7 +19,7 @@ from pipelines.studies import carried, confidence
 
 
 def evaluate(chosen=CHOSEN, **columns):
-    return tune_thresholds.evaluate(made_pairs(**columns), chosen, 0, 30)
+    return tune_thresholds.evaluate_thresholds(made_pairs(**columns), chosen, 0, 30)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +110,9 @@ def test_every_search_of_every_model_is_shown_with_its_policies_and_thresholds(f
 
 def test_thresholds_that_lose_accuracy_are_named_with_what_is_used_instead(found, tmp_path):
     kind, chosen = np.random.default_rng(0).random(600), CHOSEN.model_copy(update={"search": "exact"})
-    lost = tune_thresholds.evaluate(made_pairs(right_above=kind < 0.05, right_below=kind > 0.67), chosen, 0, 100)
+    lost = tune_thresholds.evaluate_thresholds(
+        made_pairs(right_above=kind < 0.05, right_below=kind > 0.67), chosen, 0, 100
+    )
     made, tables, _ = section(found | {("small", "dense"): lost}, tmp_path, chosen=chosen)
     (said,) = [block for block in made.blocks if isinstance(block, str) and "not put to use" in block]
     assert f"small, dense: {lost.figures['exact']['verdict']}" in said

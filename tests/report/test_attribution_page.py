@@ -30,7 +30,7 @@ def project(root, tmp_path_factory):
         params, _ = scored_texts.write(home)
         shutil.copy(root / "params.yaml", home)
         attribution.attribute_corpus(params, "pile")
-        attribution_page.write(home / "data", "pile", "tiny", home / "page.html")
+        attribution_page.write_attribution_page(home / "data", "pile", "tiny", home / "page.html")
     figures = json.loads((home / attribution.METRICS / "attribution_pile.json").read_text())
     return SimpleNamespace(html=(home / "page.html").read_text(), folder=home, data=home / "data", figures=figures)
 
@@ -98,7 +98,7 @@ def test_the_page_holds_every_token_with_its_numbers(project):
 
 def test_the_command_tells_a_texts_tokens_and_shares_and_writes_its_page(project, tmp_path, monkeypatch):
     monkeypatch.chdir(project.folder)
-    *lines, last = searching.attribute("q1", "lsr", tmp_path / "one.html")
+    *lines, last = searching.attribute_text("q1", "lsr", tmp_path / "one.html")
     assert [line.split("  ")[-1] for line in lines if line.endswith("'")] == ["' Oslo,'", "' they'", "' say'"]
     (memory,) = [line for line in lines if line.startswith("memory: ")]
     (document,) = [line for line in lines if "document 1, d0" in line]

@@ -12,8 +12,8 @@ import yaml
 from dvc.repo import Repo
 
 from flows import profiles
-from pipelines import params_file
 from pipelines.intervals import NOTHING, Interval
+from pipelines.params import params_file
 from pipelines.report import comparison, comparison_page, papers
 from pipelines.report.comparison import Run, alike, verdict
 from pipelines.report.papers import Group, Number
@@ -183,17 +183,17 @@ def test_the_mean_of_categories_has_the_error_of_independent_parts(run):
 
 
 def test_the_page_has_every_number_and_a_terminal_those_with_a_verdict(run):
-    published = papers.read()
+    published = papers.read_papers()
     opened = run(published.setups)
     groups = [(group, [opened.compare(number) for number in group.numbers]) for group in published.groups]
     page = comparison_page.page(groups, published, "mine")
     rows = [line for line in page.splitlines() if line.startswith("| ") and "not run here" in line]
     assert len(rows) == sum(len(group.numbers) for group in published.groups)
-    count, *needed = comparison_page.lines(groups)
-    assert count == comparison_page.count(groups) == f"0 ok, 0 differs, {len(rows)} not run here"
+    count, *needed = comparison_page.comparison_lines(groups)
+    assert count == comparison_page.count_agreeing(groups) == f"0 ok, 0 differs, {len(rows)} not run here"
     assert len(re.findall(r"\(\d+\)", " ".join(needed))) == comparison_page.MOST
     group = Group("PopQA", "Table 9", "Accuracy " * 30, "paper-popqa", [], [of("opt"), of("gpt2")])
-    lines = list(comparison_page.lines([(group, [run().compare(number) for number in group.numbers])]))
+    lines = list(comparison_page.comparison_lines([(group, [run().compare(number) for number in group.numbers])]))
     assert max(map(len, lines)) <= comparison_page.WIDTH
     (figures,) = [line for line in lines[lines.index("  GPT-2: original") :] if "published" in line]
     assert re.fullmatch("    published 35 %; ours .*; (ok|differs)", figures)
@@ -222,7 +222,7 @@ def longtail(outputs, tmp_path, monkeypatch, call, root):
 
 
 def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_the_projects_own(longtail, tmp_path):
-    published, page = tmp_path / "docs/reproduction.md", tmp_path / "data/reproduction/reproduction.md"
+    published, page = tmp_path / "docs/measured/reproduction.md", tmp_path / "data/reproduction/reproduction.md"
     beside = "0.900 [0.880, 0.920] (tiny)"  # bits per byte of the small run, beside GPT-2's
     published.parent.mkdir()
     published.write_text("the project's own")
@@ -235,16 +235,16 @@ def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_
     assert "0.900" not in page.read_text()
     assert published.read_text() == "the project's own"
     page.unlink()
-    assert longtail("--docs")[-1].endswith(": docs/reproduction.md")
+    assert longtail("--docs")[-1].endswith(": docs/measured/reproduction.md")
     assert beside in published.read_text()
     assert not page.exists()
 
 
 def test_the_page_in_the_repository_has_the_numbers_of_the_data_file(root):
     """Whatever run it is of: what is published, what that needs and where ours is found are the same."""
-    published = papers.read()
+    published = papers.read_papers()
     numbers = [(group, [comparison.Compared(number) for number in group.numbers]) for group in published.groups]
-    page = (root / "docs/reproduction.md").read_text(encoding="utf-8")
+    page = (root / "docs/measured/reproduction.md").read_text(encoding="utf-8")
     written, expected = (
         [[cells[i] for i in (0, 1, 4, 5)] if len(cells := line.split(" | ")) == 7 else line for line in lines]
         for lines in (page.splitlines(), comparison_page.page(numbers, published, "").splitlines())

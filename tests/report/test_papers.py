@@ -9,14 +9,14 @@ import pytest
 import yaml
 
 from flows import profiles
-from pipelines import params_file
 from pipelines.answering.answer_files import METHODS
 from pipelines.evaluation import tables
 from pipelines.evaluation.mmlu import CATEGORIES
-from pipelines.params import Params
+from pipelines.params import params_file
+from pipelines.params.params import Params
 from pipelines.report import comparison, papers
 
-PAPERS = papers.read()
+PAPERS = papers.read_papers()
 NUMBERS = [(group, number) for group in PAPERS.groups for number in group.numbers]
 TABLES = {"Table 1": 40, "Table 2": 29, "Table 3": 28}  # REPLUG's, and how many numbers both versions print
 LARGEST = {"%": 100, "points": 100, "bits per byte": 8, "": 1}

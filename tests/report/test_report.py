@@ -11,8 +11,8 @@ from small_results import METHODS, QUESTIONS, SETTINGS
 from pipelines.answering import latency
 from pipelines.answering.latency import Batch
 from pipelines.report import page, write_report
-from pipelines.report.inputs import read
-from pipelines.report.latency_page import write as write_latency
+from pipelines.report.inputs import read_inputs
+from pipelines.report.latency_page import write_latency_page as write_latency
 
 
 def test_the_page_holds_the_computed_numbers(made):
@@ -139,7 +139,7 @@ def test_the_same_tables_give_the_same_bytes_and_times_are_on_a_page_of_their_ow
     assert [dense["answered"], dense["median"], dense["of it search"]] == ["dense", "7.5", "2"]
     assert (dense["machine"], dense["language model runs"]) == ("Some processor, 2 cores", "on a server")
     assert "side by side" not in page_of(data / "latency")
-    write_latency(read(data, SETTINGS.lms, SETTINGS.parts), SETTINGS.lms, SETTINGS.retrievers, 2)
+    write_latency(read_inputs(data, SETTINGS.lms, SETTINGS.parts), SETTINGS.lms, SETTINGS.retrievers, 2)
     shared = "Stages ran side by side (compute.workers: 2), so these seconds are those of a shared machine"
     assert shared in page_of(data / "latency")
 

@@ -15,10 +15,11 @@ import yaml
 from report_files import findings_of, page_of, settings_of, table_of
 from small_results import SETTINGS, write, write_data
 
-from pipelines import catalogue, shards
+from pipelines import catalogue
 from pipelines.evaluation import analyse, tables
 from pipelines.questions.entityquestions import LINKS
 from pipelines.report import write_report
+from pipelines.storage import shards
 
 
 @pytest.fixture(scope="module")
@@ -47,9 +48,9 @@ def richer(written, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         analyse.analyse(data, data / "analyses", data / "metrics/analyses.json", chosen)
-        examples = tables.read(data / "analyses", "examples")
+        examples = tables.read_analyses(data / "analyses", "examples")
         examples[0] |= {"passage": "It is <i>Answer 7</i>, not answer 70.", "passage_answer": "answer 7"}
-        tables.write(data / "analyses", "examples", examples)
+        tables.write_analyses(data / "analyses", "examples", examples)
         write_report.write_report(data, home / "report", chosen)
     return home / "report"
 
@@ -135,10 +136,14 @@ def test_captions_say_how_few_questions_made_the_bins_and_that_only_a_part_was_a
     analyses = data / "analyses"
     kept = {"accuracy_by_popularity": ("decile", {1: 20, 4: 20, 7: 20}), "accuracy_by_log_popularity": ("bin", {})}
     for name, (key, sizes) in kept.items():
-        rows = tables.read(analyses, name)
+        rows = tables.read_analyses(analyses, name)
         sizes = sizes or dict.fromkeys(sorted({row[key] for row in rows})[:2], 30)
-        tables.write(analyses, name, [row | {"questions": sizes[row[key]]} for row in rows if row[key] in sizes])
-    tables.write(analyses, "accuracy", [row | {"questions": 60} for row in tables.read(analyses, "accuracy")])
+        tables.write_analyses(
+            analyses, name, [row | {"questions": sizes[row[key]]} for row in rows if row[key] in sizes]
+        )
+    tables.write_analyses(
+        analyses, "accuracy", [row | {"questions": 60} for row in tables.read_analyses(analyses, "accuracy")]
+    )
     write_report.write_report(data, Path("report"), SETTINGS)
     page = page_of(Path("report"))
     for said in (

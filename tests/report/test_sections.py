@@ -22,7 +22,7 @@ from pipelines.report import (
     studies,
 )
 from pipelines.report.entries import Entry, Shown
-from pipelines.report.inputs import read
+from pipelines.report.inputs import read_inputs
 from pipelines.report.page import Table
 
 
@@ -195,7 +195,7 @@ def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_s
     assert float(views["AUC"]) > 0.6 < float(both["AUC"]) < 1
     assert float(both["AUC over page views"]) == pytest.approx(float(both["AUC"]) - float(views["AUC"]))
     assert rows["documents with both (Pile)"]["AUC"] == "", "all have one"
-    inputs = read(data, ["tiny", "big"], small_results.PARTS, small_results.SETTINGS)
+    inputs = read_inputs(data, ["tiny", "big"], small_results.PARTS, small_results.SETTINGS)
     without = "Without incoming links: parts.exposure has no dump of Wikipedia."
     (table,) = tables_of(studies.POPULARITY_MEASURES.section(inputs)).values()
     assert without in table.caption

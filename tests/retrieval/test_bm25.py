@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 import vectors
 
-from pipelines import language
 from pipelines.errors import LongtailError
+from pipelines.language import language
 from pipelines.retrieval import bm25, bm25_build
 from pipelines.retrieval.bm25 import Analyser
 from pipelines.retrieval.retriever import open_retriever
@@ -240,7 +240,10 @@ def same(folder, other):
         (lambda folder, patch: (folder / "out" / VOCABULARY).write_bytes(b""), "not a whole"),
         (lambda folder, patch: (folder / "out" / VOCABULARY).unlink(), "not a whole"),
         (lambda folder, patch: patch.setattr(bm25, "DOCUMENT", "{text}"), "another document "),
-        (lambda folder, patch: patch.setattr(bm25, "_language_of", lambda _: language.read("de")), "another analyser"),
+        (
+            lambda folder, patch: patch.setattr(bm25, "_language_of", lambda _: language.read_language("de")),
+            "another analyser",
+        ),
     ],
 )
 def test_an_index_of_something_else_or_a_broken_one_is_refused(searching, tmp_path, monkeypatch, harm, message):
@@ -263,12 +266,12 @@ def test_an_index_of_something_else_or_a_broken_one_is_refused(searching, tmp_pa
     ],
 )
 def test_terms_in_other_languages(code, text, found):
-    assert next(Analyser(language.read(code)).terms([text])) == found
+    assert next(Analyser(language.read_language(code)).terms([text])) == found
 
 
 def test_an_index_is_searched_in_its_own_language(tmp_path):
     docs, out = write(tmp_path, ["Der Fluss in Velm", "Die Städte und Flüsse Norlands", "Tosh"]), tmp_path / "out"
-    bm25_build.build(docs, out, vectors.settings(), vectors.compute(), "index", language.read("de"))
+    bm25_build.build(docs, out, vectors.settings(), vectors.compute(), "index", language.read_language("de"))
     positions, scores = bm25.BM25.load(out, docs).search(["Welche Stadt?"], 3)
     assert positions[0][0] == 1
     assert scores[0][0] > scores[0][1]

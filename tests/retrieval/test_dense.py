@@ -10,7 +10,7 @@ import vectors
 
 from pipelines.errors import LongtailError
 from pipelines.retrieval import dense, faiss_build, index_plan
-from pipelines.retrieval.index_plan import FLAT_UP_TO, GIB, choose
+from pipelines.retrieval.index_plan import FLAT_UP_TO, GIB, choose_index
 
 KINDS = ("flat", "ivf", "sq8")
 COUNT = 3000
@@ -27,7 +27,7 @@ def build(folder, queries, kind, name="index", **settings):
 @pytest.fixture(scope="module")
 def indexes(tmp_path_factory):
     """(index, what meta.json says of it) by kind, and one, sq8, whose candidates are refined by bytes."""
-    indexes, choose = {}, index_plan.choose
+    indexes, choose = {}, index_plan.choose_index
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("work"))
         for kind in KINDS[:-1]:
@@ -129,7 +129,7 @@ def test_a_recall_out_of_reach_is_said(tmp_path, capsys, monkeypatch):
     ],
 )
 def test_auto_takes_the_finest_that_fits(count, dim, memory_gb, kind, codes, sq8):
-    plan = choose(count, dim, vectors.settings(memory_gb=float(memory_gb)))
+    plan = choose_index(count, dim, vectors.settings(memory_gb=float(memory_gb)))
     assert (plan.kind, plan.codes, plan.sq8) == (kind, codes, sq8)
     assert plan.memory <= memory_gb * GIB
     assert f"{kind}: {count:,} documents of {dim} dimensions" in plan.reason
@@ -138,6 +138,6 @@ def test_auto_takes_the_finest_that_fits(count, dim, memory_gb, kind, codes, sq8
 def test_a_named_kind_that_does_not_fit_is_refused():
     message = r"index\.kind ivf over 367,000,000 documents of 768 dimensions takes 12\.3 GiB, expected at most"
     with pytest.raises(LongtailError, match=message):
-        choose(367_000_000, 768, vectors.settings("ivf", memory_gb=10.0))
+        choose_index(367_000_000, 768, vectors.settings("ivf", memory_gb=10.0))
     with pytest.raises(LongtailError, match=r"index\.kind ivf learns 16 codes.*found 15; use flat"):
-        choose(15, 32, vectors.settings("ivf"))
+        choose_index(15, 32, vectors.settings("ivf"))

@@ -24,16 +24,16 @@ def docs(tmp_path_factory):
 
 
 def test_positions_of_any_shape_repeated_or_of_no_document(docs):
-    result = documents.read(docs, np.array([[99, 0, 17], [17, -1, 64]]))
+    result = documents.read_documents(docs, np.array([[99, 0, 17], [17, -1, 64]]))
     assert result.texts.tolist() == [["text 99", "text 0", "text 17"], ["text 17", "", "text 64"]]
     assert result.ids.tolist() == [["d:99", "d:0", "d:17"], ["d:17", "", "d:64"]]
     assert result.titles.tolist() == [["t99", "", "t17"], ["t17", "", "t64"]]
-    assert documents.read(docs, np.array([2, 10])).ids.tolist() == ["d:2", "d:10"]  # in another order by id
-    assert documents.read(docs, np.array([[-1], [-1]])).texts.tolist() == [[""], [""]]
-    nothing = documents.read(docs, np.empty((0, 3), np.int64))
+    assert documents.read_documents(docs, np.array([2, 10])).ids.tolist() == ["d:2", "d:10"]  # in another order by id
+    assert documents.read_documents(docs, np.array([[-1], [-1]])).texts.tolist() == [[""], [""]]
+    nothing = documents.read_documents(docs, np.empty((0, 3), np.int64))
     assert nothing.texts.shape == nothing.filled("{text}").shape == (0, 3)
     with pytest.raises(LongtailError, match=r"has 100 documents, but position 100"):
-        documents.read(docs, np.array([1, 100]))
+        documents.read_documents(docs, np.array([1, 100]))
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 100), (0, 1), (15, 17), (16, 32), (40, 90), (99, 200), (7, 7)])
@@ -68,15 +68,18 @@ def test_only_the_row_groups_of_a_range_are_read_and_damage_is_named(docs, tmp_p
     read = [text for batch in documents.filled(broken, 32, 64, "{text}") for text in batch]
     assert read == [f"text {i}" for i in range(32, 64)]
     assert list(documents.filled(broken, 40, 41, "{text}")) == [["text 40"]]
-    assert documents.read(broken, np.arange(40, 50)).texts.tolist() == [f"text {i}" for i in range(40, 50)]
-    for reader in (lambda: list(documents.filled(broken, 31, 64, "{text}")), lambda: documents.read(broken, [31, 40])):
+    assert documents.read_documents(broken, np.arange(40, 50)).texts.tolist() == [f"text {i}" for i in range(40, 50)]
+    for reader in (
+        lambda: list(documents.filled(broken, 31, 64, "{text}")),
+        lambda: documents.read_documents(broken, [31, 40]),
+    ):
         with pytest.raises(LongtailError, match=r"docs\.parquet: damaged"):
             reader()
     broken.write_bytes(docs.read_bytes()[:-1])
     with pytest.raises(LongtailError, match=r"docs\.parquet: damaged \(Parquet magic bytes not found"):
-        documents.count(broken)
+        documents.count_documents(broken)
     with pytest.raises(LongtailError, match="no such file"):
-        documents.count(tmp_path / "none")
+        documents.count_documents(tmp_path / "none")
 
 
 def test_the_ranges_of_source_documents(docs, tmp_path):

@@ -15,9 +15,10 @@ import torch
 from torch.nn.functional import cosine_similarity
 from transformers import AutoModel, AutoTokenizer, DPRContextEncoder, DPRQuestionEncoder, RobertaConfig, RobertaModel
 
-from pipelines import draws, params
+from pipelines import draws
 from pipelines.corpus import tokenizer, training_files
 from pipelines.errors import LongtailError
+from pipelines.params import params
 from pipelines.retrieval import base_retriever, contrastive_training, encoder
 from pipelines.retrieval.encoder import EXACT, Encoder, Numerics
 
@@ -261,7 +262,7 @@ def test_training_makes_crops_find_their_document(tmp_path, monkeypatch):
     for name, texts in (("pile", LEARNT[:60]), ("wikipedia", LEARNT[60:]), ("wikitext", ["never learnt from"])):
         (tmp_path / "corpus" / name).mkdir(parents=True)
         pq.write_table(pa.table({"text": texts}), tmp_path / "corpus" / name / "docs.parquet")
-    tokenizer.train(LEARNT, 400, tmp_path / "tokenizer")
+    tokenizer.train_tokenizer(LEARNT, 400, tmp_path / "tokenizer")
     files, words = training_files(tmp_path / "corpus", CORPORA), tmp_path / "tokenizer"
     untrained, folder = tmp_path / "untrained", tmp_path / "trained"
     for out, steps in ((untrained, 1), (folder, 30)):

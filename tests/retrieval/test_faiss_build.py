@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def build(folder, nlist=16, seed=0, **changes):
-    plan = index_plan.choose(COUNT, vectors.DIM, vectors.settings("ivf"))._replace(nlist=nlist, **changes)
+    plan = index_plan.choose_index(COUNT, vectors.DIM, vectors.settings("ivf"))._replace(nlist=nlist, **changes)
     faiss_build.build_lists(plan, folder, seed, vectors.compute(), 1, "index")
     return (folder / "faiss.index").read_bytes()
 

@@ -12,11 +12,13 @@ import pytest
 import tiny_models
 import yaml
 
-from pipelines import methods, params_file, shards
+from pipelines import methods
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
 from pipelines.retrieval import dense, embeddings, faiss_build, index
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.retriever import open_retriever
+from pipelines.storage import shards
 
 DOCS, MODEL, OUT = Path("docs.parquet"), Path("model"), Path("out")
 
@@ -160,7 +162,7 @@ def test_vectors_lie_on_disk_once_beside_the_shards_that_an_interrupted_run_goes
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(faiss_build, "tune", interrupted)
+        patch.setattr(faiss_build, "tune_search", interrupted)
         with pytest.raises(KeyboardInterrupt):
             index.index_dense(DOCS, MODEL, Path("lists"), chosen, "index@test")
     assert on_disk == [(2, 20), (2, 20), (2, 10)], "two names of each file: a shard, and one of the index's"

@@ -11,8 +11,9 @@ import tiny_models
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from pipelines import methods, params
+from pipelines import methods
 from pipelines.errors import LongtailError
+from pipelines.params import params
 from pipelines.retrieval import documents, reranker
 
 QUERIES, TEXTS = tiny_models.words(40, 3, at_least=2), tiny_models.words(40, 4, at_least=2)
@@ -75,7 +76,7 @@ def test_the_order_is_that_of_the_scores_over_the_retrievers_candidates_alone(tm
     first, encoder = Ranking(), cross_encoder(folder)
     positions, scores = reranker.Reranked(first, encoder, docs, TEMPLATE, 24).search(queries, 22, without=["s"] * 4)
     assert first.asked == (24, ["s"] * 4)
-    texts = documents.read(docs, np.arange(60)).filled(TEMPLATE)
+    texts = documents.read_documents(docs, np.arange(60)).filled(TEMPLATE)
     candidates, _ = Ranking().search(queries, 24)
     for row, query in enumerate(queries):
         known = np.sort(candidates[row][candidates[row] >= 0])

@@ -14,9 +14,10 @@ import yaml
 from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
 from flows import profiles
-from pipelines import methods, params_file
+from pipelines import methods
 from pipelines.answering import passages
 from pipelines.corpus import chunk, tokenizer
+from pipelines.params import params_file
 from pipelines.retrieval import bm25_build, documents, embeddings
 from pipelines.retrieval.bm25 import BM25
 from pipelines.retrieval.encoder import Encoder
@@ -42,7 +43,7 @@ def excerpt(tmp_path_factory, settings, real) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         texts = tokenizer.raw_texts(Path("raw"), settings.tokenizer.model_copy(update={"text": ["wikipedia"]}))
-        tokenizer.train([next(texts)[:100_000]], 1000, Path("tokenizer"))
+        tokenizer.train_tokenizer([next(texts)[:100_000]], 1000, Path("tokenizer"))
         chunk.build(Path("raw/wikipedia"), Path("tokenizer"), Path("corpus"), "wikipedia", settings)
     return folder / "corpus/docs.parquet"
 

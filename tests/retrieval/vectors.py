@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines import params
+from pipelines.params import params
 
 DIM = 32
 

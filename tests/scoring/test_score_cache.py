@@ -45,12 +45,12 @@ def test_a_sweep_over_the_objective_asks_the_language_model_nothing(project, see
     monkeypatch.setattr(refresh, "SHOWN", 30)  # all documents: what is found can't differ
     kept = {"top_k": 30, "keep_scores": True, "steps": 2, "refresh_steps": 1, "checkpoint_steps": 1}
     project.params.lsr = project.params.lsr.model_copy(update=kept)
-    metrics = train_lsr.train(project.params)
+    metrics = train_lsr.train_retriever(project.params)
     assert len(seen) == metrics["scored_pile"] + metrics["scored_wikipedia"] == len(set(seen)) > 0
     seen.clear()
     changes = {"kl": "p_q", "gamma": 0.5, "likelihood": "sum_logprob"}
     project.params.lsr = project.params.lsr.model_copy(update=changes)
-    assert train_lsr.train(project.params)["kl_last"] != metrics["kl_last"]
+    assert train_lsr.train_retriever(project.params)["kl_last"] != metrics["kl_last"]
     assert not seen
 
 
@@ -66,9 +66,9 @@ def test_killed_while_scoring_no_pair_is_scored_twice_and_scores_that_are_not_ke
     monkeypatch.setattr(logprobs, "SHARD", 7)
     monkeypatch.setattr(LocalModel, "score", killed)
     with pytest.raises(KeyboardInterrupt):
-        train_lsr.train(project.params)
+        train_lsr.train_retriever(project.params)
     assert seen
-    train_lsr.train(project.params)
+    train_lsr.train_retriever(project.params)
     assert len(seen) == len(set(seen))
     assert not any(FOLDER.glob("*"))
 

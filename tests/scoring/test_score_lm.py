@@ -7,13 +7,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import shards
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import MODELS, open_lm, supervising_lm
 from pipelines.replug import bits
 from pipelines.scoring import candidates, score_lm
+from pipelines.storage import shards
 
 OUT, CORPUS = score_lm.OUT / "pile/tiny", Path("data/corpus/pile")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import zstandard
 from wikimedia_server import Wikimedia
 
-from pipelines import params
+from pipelines.params import params
 from pipelines.questions.published import COLUMNS
 from pipelines.sources.fetch import fetch
 from pipelines.sources.rejects import Rejects

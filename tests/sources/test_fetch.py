@@ -9,10 +9,11 @@ from fetching import DUMPS, RAW, manifest, run, saved, settings
 from http_faults import Fault
 from wikimedia_server import Wikidata, Wikimedia
 
-from pipelines import params, web
 from pipelines.errors import LongtailError
+from pipelines.params import params
 from pipelines.sources import query_service, snapshots
 from pipelines.sources.fetch import DATASETS, DOWNLOADS
+from pipelines.work import web
 
 pytestmark = pytest.mark.usefixtures("workplace")
 HERE = {"source": "files"}

@@ -11,8 +11,8 @@ from fetching import PAGES, QUESTIONS, RAW, ask_about, asking, manifest, pages, 
 from wikimedia_server import Wikimedia, Wikipedia
 
 from flows.profiles import compose
-from pipelines import params, params_file
 from pipelines.errors import LongtailError
+from pipelines.params import params, params_file
 from pipelines.questions.published import COLUMNS, read_published
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import source_files

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 from wikimedia_server import Wikimedia
 
-from pipelines import language
 from pipelines.errors import LongtailError
-from pipelines.params import Popularity
+from pipelines.language import language
+from pipelines.params.params import Popularity
 from pipelines.sources import pageviews_api
 from pipelines.sources.wikimedia import Client, open_client
 
@@ -34,7 +34,7 @@ GOOD = answer("AC/DC_&_Ölaf?_100%", 42)
 def ask(tmp_path: Path, wikimedia: Wikimedia) -> Ask:
     def ask(*titles: str, month: str = "2024-02", agents: str = "all-agents", months: int = 1, code: str = "en"):
         chosen = {"source": "api", "api": wikimedia.address, "redirects_api": "", "month": month, "months": months}
-        asked, project = pa.chunked_array([list(titles)], pa.string()), language.read(code).project
+        asked, project = pa.chunked_array([list(titles)], pa.string()), language.read_language(code).project
         with open_client("someone@example.org", tmp_path / "asked") as client:
             batches = pageviews_api.ask_views(client, asked, Popularity(**chosen, agents=agents), project=project)
             return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]

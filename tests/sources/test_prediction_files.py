@@ -256,6 +256,6 @@ def test_what_is_no_file_of_predictions_is_refused_with_what_is_true(tmp_path):
 
 
 def test_a_list_is_refused_beyond_what_is_read_as_a_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr("pipelines.bounds.WHOLE", 400)
+    monkeypatch.setattr("pipelines.params.bounds.WHOLE", 400)
     with pytest.raises(LongtailError, match="in one piece, expected a short list; write a record a line"):
         read_predictions(write(tmp_path, "a.json", ["x" * 5000]))

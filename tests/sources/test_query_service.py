@@ -12,8 +12,9 @@ from fetching import saved
 from http_faults import Fault, busy
 from wikimedia_server import TRACE, Wikidata, Wikimedia
 
-from pipelines import language, params
 from pipelines.errors import LongtailError
+from pipelines.language import language
+from pipelines.params import params
 from pipelines.sources import query_service
 from pipelines.sources.entity_api import fetch_names
 from pipelines.sources.query_service import is_statement_page, read_statement_pages, write_statement_pages
@@ -56,7 +57,9 @@ def fetched(client: Client, wikimedia: Wikimedia, folder: Path, page: int = 8) -
 
 def read(folder: Path, code: str = "en") -> tuple[pa.Table, pa.Table, dict[str, int]]:
     rejects = Rejects(0.0)
-    entities, claims = zip(*read_statement_pages(sorted(folder.iterdir()), rejects, language.read(code)), strict=True)
+    entities, claims = zip(
+        *read_statement_pages(sorted(folder.iterdir()), rejects, language.read_language(code)), strict=True
+    )
     rejects.check()
     return pa.concat_tables(entities), pa.concat_tables(claims), dict(rejects.skipped)
 
@@ -155,14 +158,14 @@ def test_statements_and_names_are_those_of_the_language(client, wikimedia, tmp_p
     # The service itself knows which items have an article in the language
     wikimedia.pages |= {"/sparql": Wikidata(statements, {"Q1": ""}).sparql, "/api": Wikidata({}, {}, labels).api}
     (tmp_path / "raw").mkdir()
-    write_statement_pages(client, tmp_path / "raw", chosen(wikimedia), ["P17"], language.read(code))
+    write_statement_pages(client, tmp_path / "raw", chosen(wikimedia), ["P17"], language.read_language(code))
     (query,) = [asked["query"] for asked in wikimedia.asked("/sparql") if "slice" in asked["query"]]
     assert f"schema:isPartOf <https://{code}.wikipedia.org/>" in query
     (asked,) = wikimedia.asked("/api")
     assert (asked["languages"], asked["sitefilter"]) == (codes, f"{code}wiki")
     entities, _, skipped = read(tmp_path / "raw", code)
     assert {row["qid"]: (row["label"], row["aliases"], row["wiki_title"]) for row in entities.to_pylist()} == names
-    assert skipped[language.read(code).nameless] == 3 - len(names), "no English name stands in"
+    assert skipped[language.read_language(code).nameless] == 3 - len(names), "no English name stands in"
 
 
 def test_a_damaged_file_is_named_and_rows_of_another_query_are_rejected_with_a_reason(tmp_path: Path) -> None:

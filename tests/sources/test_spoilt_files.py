@@ -13,8 +13,8 @@ import pytest
 from fetching import PACK, saved
 
 from pipelines.errors import LongtailError
+from pipelines.language.relations import RELATIONS, property_ids
 from pipelines.questions import entityquestions
-from pipelines.relations import RELATIONS, property_ids
 from pipelines.sources import c4, pageviews, prediction_files, query_service, question_files, text_documents, wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import parse_json

@@ -12,8 +12,8 @@ from fetching import reasons
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import bounds
 from pipelines.errors import LongtailError
+from pipelines.params import bounds
 from pipelines.sources import rejects
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import BLOCK, line_spans, open_blocks, open_lines, open_rows, open_runs, open_text
@@ -60,7 +60,7 @@ def test_runs_are_whole_lines_and_end_where_the_data_say(tmp_path_factory, lines
 
 
 def test_a_run_does_not_hold_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.bounds.RECORD", int(0.1 * 2**20))
+    monkeypatch.setattr("pipelines.params.bounds.RECORD", int(0.1 * 2**20))
     path = saved(tmp_path, "", b"a\n" + b"x" * 10_000_000)
     with pytest.raises(LongtailError, match="check what the file is"):
         deque(chain.from_iterable(open_runs(path, 10)), maxlen=0)
@@ -75,7 +75,7 @@ def test_spans_of_a_text_in_pieces_are_its_lines(pieces: list[bytes]) -> None:
 
 @pytest.mark.parametrize(("suffix", "most"), [("", 10), (".bz2", 10), (".gz", 30), (".zst", 50)])
 def test_lines_too_long_are_not_held(tmp_path: Path, suffix: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.bounds.RECORD", 3 * 2**20)
+    monkeypatch.setattr("pipelines.params.bounds.RECORD", 3 * 2**20)
     pack = PACK[suffix]
     long = pack(b"x" * 10_000_000) * 10  # each format's streams may follow one another
     path = saved(tmp_path, suffix, pack(b"a\n") + long + pack(b"\n \n" + b"x" * 3_000_000 + b"\nb\n") + long)

@@ -44,7 +44,7 @@ def test_documents_carry_subset_row_and_an_id_that_only_the_text_decides(tmp_pat
 
 
 def test_bad_lines_and_bad_parquet_are_named_and_the_rest_is_kept(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("pipelines.bounds.RECORD", int(0.2 * 2**20))
+    monkeypatch.setattr("pipelines.params.bounds.RECORD", int(0.2 * 2**20))
     bad = (b"{cut", b'{"text": 3}', b'{"texts": "x"}', line(" \n"), b'{"text": "caf\xe9"}', line("x" * 300_000))
     documents, rejects = read(read_documents, lines(tmp_path, line("good"), *bad, b"", line("too")))
     assert [(d.text, d.row) for d in documents] == [("good", 1), ("too", 9)]
@@ -109,7 +109,7 @@ def test_passages_are_read_one_by_one(tmp_path: Path, name: str) -> None:
 
 
 def test_bad_passages_are_named_and_the_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.bounds.RECORD", int(0.3 * 2**20))
+    monkeypatch.setattr("pipelines.params.bounds.RECORD", int(0.3 * 2**20))
     bad = [b"2\tonly two", b'3\t"never closed\tA', b"4\tcaf\xe9\tA", b"5\t \tA", b"6\t" + b"x" * 400_000 + b"\tA"]
     bad += [b'7\t"a" b\tA', b"8\t" + b"x" * 200_000 + b"\tA", b"9\ta\tA\tB"]
     rows = [b"id\ttext\ttitle\r", b"1\tfirst\tA", *bad, b"", b"10\tlast\tA\r"]
@@ -150,7 +150,7 @@ def test_an_article_reaches_from_the_blank_line_before_its_title_to_the_next_one
 
 
 def test_bad_articles_are_named_and_the_others_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.bounds.RECORD", int(0.01 * 2**20))
+    monkeypatch.setattr("pipelines.params.bounds.RECORD", int(0.01 * 2**20))
     line, lines = f" \n = Line = \n \n {'x' * 20_000} \n", " \n = Lines = \n \n" + f" {'x' * 90} \n" * 200
     data = f" lost . \n{ONE}{line}{lines}".encode() + b" \n = Caf\xe9 = \n \n . \n" + TWO.encode()
     articles, rejects = read(read_wikitext, tokens(tmp_path, data))

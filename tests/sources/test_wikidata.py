@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from fetching import reasons, saved
 
-from pipelines import language
 from pipelines.errors import LongtailError
-from pipelines.relations import RELATIONS
+from pipelines.language import language
+from pipelines.language.relations import RELATIONS
 from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
 
@@ -52,7 +52,9 @@ def read(path: Path, max_share: float = 1.0, excerpts: bool = False, code: str =
     """All blocks of a file; the rows of rejects are those of their block."""
     rejects, entities, fault = Rejects(max_share), [], ""
     for block in wikidata.read_blocks(path):
-        table, _, fault = wikidata.parse_block(str(path), block, tuple(RELATIONS), rejects, language.read(code))
+        table, _, fault = wikidata.parse_block(
+            str(path), block, tuple(RELATIONS), rejects, language.read_language(code)
+        )
         entities += [Entity(**row) for row in table.to_pylist()]
     wikidata.check_read(path, rejects, fault, excerpts)
     return entities, rejects

@@ -15,10 +15,10 @@ from http_faults import Fault, busy, moved
 from waiting import PATIENCE, until
 from wikimedia_server import Wikimedia
 
-from pipelines import web
 from pipelines.errors import LongtailError
 from pipelines.sources.wikimedia import Client, open_client
-from pipelines.web import Again
+from pipelines.work import web
+from pipelines.work.web import Again
 
 PAGE = b'{"rows": [1, 2, 3]}'
 

@@ -86,7 +86,7 @@ def test_broken_or_other_xml_is_an_error_that_names_the_file(tmp_path: Path) -> 
 
 
 def test_an_endless_page_is_a_reject_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.bounds.RECORD", int(0.1 * 2**20))
+    monkeypatch.setattr("pipelines.params.bounds.RECORD", int(0.1 * 2**20))
     body = page(1, "Long", "x" * 104_858) + page(2, "As long as may be", "x" * 104_857)
     pages, rejects = read(saved(tmp_path / "dump.xml.bz2", HEAD + body + END), 1.0)
     assert [found.id for found in pages] == ["2"]

@@ -17,7 +17,7 @@ from pipelines.studies import carried
 def small():
     """Both answers of 300 questions, and their thresholds."""
     pairs = made_pairs(300)
-    return pairs, carried.fit(pairs, CHOSEN, 0, 50)
+    return pairs, carried.fit_brought(pairs, CHOSEN, 0, 50)
 
 
 def accuracies(pairs, cuts):
@@ -33,7 +33,7 @@ def accuracies(pairs, cuts):
 
 def test_a_model_is_judged_by_the_thresholds_of_another_on_the_same_splits(small):
     pairs = made_pairs(300, crossing=100.0)
-    large = pairs.take(pairs.relations != "P3"), carried.fit(pairs, CHOSEN, 0, 50)
+    large = pairs.take(pairs.relations != "P3"), carried.fit_brought(pairs, CHOSEN, 0, 50)
     tables = {("popqa", "small", "dense"): small, ("popqa", "large", "dense"): large, ("popqa", "large", "bm25"): large}
     rows = carried.between_models(tables, CHOSEN, 0, 50)
     assert [(row["fitted"], row["judged"], row["lm"], row["method"]) for row in rows] == [
@@ -52,7 +52,7 @@ def test_a_model_is_judged_by_the_thresholds_of_another_on_the_same_splits(small
 def test_a_relation_that_the_other_model_has_no_threshold_for_retrieves(small):
     pairs, fitted = small
     nothing = fitted.each(lambda cuts: {relation: np.zeros_like(cut) for relation, cut in cuts.items()})
-    row = carried.compare(pairs, nothing, fitted.each(lambda cuts: {}), CHOSEN, 0, 20)
+    row = carried.compare_carried(pairs, nothing, fitted.each(lambda cuts: {}), CHOSEN, 0, 20)
     assert (row["retrieved_own"], row["retrieved_carried"]) == (0, 1)
 
 

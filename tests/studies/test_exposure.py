@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines import params
+from pipelines.params import params
 from pipelines.sources import mentions
 from pipelines.studies import exposure
 

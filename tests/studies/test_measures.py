@@ -34,7 +34,7 @@ def auc_by_a_loop(scores: np.ndarray, right: np.ndarray) -> float:
 
 
 def compare(answers, given, resamples=50) -> dict:
-    return {(row["measure"], row["text"]): row for row in measures.compare(answers, given, 0, resamples)}
+    return {(row["measure"], row["text"]): row for row in measures.compare_measures(answers, given, 0, resamples)}
 
 
 def test_auc_and_rank_correlation_are_as_a_loop_and_scipy_have_them(answers):

@@ -8,8 +8,9 @@ import logprob_tables
 import numpy as np
 import pytest
 
-from pipelines import draws, params
+from pipelines import draws
 from pipelines.evaluation import evaluate_lm
+from pipelines.params import params
 from pipelines.replug import bits
 from pipelines.studies import controls, settings
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 import zstandard
 
-from pipelines import params
+from pipelines.params import params
 from pipelines.sources import pageviews
 from pipelines.sources.rejects import Rejects
 from pipelines.world.facts import RELATION_IDS, TYPE_NAMES, World, make_world

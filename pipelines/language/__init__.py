@@ -1,0 +1,1 @@
+"""What a run's language decides: `language.py` comes first."""

@@ -1,0 +1,121 @@
+"""What a run's language decides: names, page views, terms, matching, templates and prompts, from languages/*.yaml.
+
+A language is one file; docs/relations.md says what its keys mean. English is always read, as the published sets are
+English.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from pipelines.errors import LongtailError
+
+FOLDER = Path(__file__).with_name("languages")
+MUL = "mul"  # Wikidata's one name for all languages
+
+
+class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How BM25 cuts texts into terms."""
+
+    stemmer: str | None  # one of PyStemmer's algorithms; None: words stay as they are
+    stop_words: str  # with spaces between; they are no terms
+    stop_words_by: str  # whose list it is; part of the analyser's name
+    pairs: bool = False  # characters of scripts without spaces become terms of two
+
+
+class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What does not count when an answer is compared."""
+
+    articles: str = ""  # with spaces between; one that ends in ' is cut off its word
+    same: dict[str, str] = {}  # text -> what it counts as, after case folding
+    form: Literal["NFC", "NFKC"] = "NFC"  # Unicode's; NFKC also makes wide letters and digits plain ones
+    punctuation: Literal["ascii", "unicode"] = "unicode"
+
+
+class Prompt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    question: str  # a demonstration, with {question} and then {answer}
+    passage: str  # how a language model is asked for a passage, with {question}
+
+
+class Language(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str  # in English
+    wiki: str  # its Wikipedia: wiki.wikipedia.org
+    labels: list[str]  # Wikidata's codes, the first that has a label counts; after all of them `mul`
+    media: str  # what links to files and categories begin with in its Wikipedia, with spaces between
+    terms: Terms
+    match: Match
+    prompt: Prompt
+    templates: dict[str, str]  # relation -> question with one {} for the subject's label
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """The codes of labels and aliases in Wikidata, in the order in which they count."""
+        return (*self.labels, MUL)
+
+    @property
+    def site(self) -> str:
+        """The Wikipedia's name in Wikidata's sitelinks and of its dumps, as "dewiki"."""
+        return f"{self.wiki.replace('-', '_')}wiki"
+
+    @property
+    def project(self) -> str:
+        """The Wikipedia's name in page views, as "de.wikipedia"."""
+        return f"{self.wiki}.wikipedia"
+
+    @property
+    def nameless(self) -> str:
+        """How items without a name in this language are counted, as "no_german"."""
+        return f"no_{self.name.lower()}"
+
+    def asked(self, question: str) -> str:
+        """The question as a prompt ends with it, up to where the answer begins: "Q: … A:"."""
+        return self.prompt.question.partition("{answer}")[0].rstrip().format(question=question)
+
+    def answered(self, question: str, answer: str) -> str:
+        """The question with its answer, as a demonstration shows it."""
+        return self.prompt.question.format(question=question, answer=answer)
+
+
+def codes() -> list[str]:
+    """The languages that have a file, sorted."""
+    return sorted(file.stem for file in FOLDER.glob("*.yaml"))
+
+
+@cache
+def read_language(code: str) -> Language:
+    """The language with this code. Raises LongtailError if it has no file, or naming what is wrong with its file."""
+    file = FOLDER / f"{code}.yaml"
+    if code not in codes():
+        raise LongtailError(f"language: {code}: no such file as {file.name}, expected one of {', '.join(codes())}")
+    try:
+        language = msgspec.yaml.decode(file.read_bytes(), type=Language)
+        _check(language)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise LongtailError(f"languages/{file.name}: {' '.join(str(error).split())}") from None
+    return language
+
+
+def _check(language: Language) -> None:
+    """Raise ValueError for a template or prompt that can't be filled."""
+    for key, template, expected in (
+        ("prompt.question", language.prompt.question, "{question} and after it {answer}"),
+        ("prompt.passage", language.prompt.passage, "{question}"),
+    ):
+        try:
+            filled = template.format(question="\0", answer="\1")
+        except (KeyError, IndexError, ValueError):
+            filled = ""
+        if [filled.count(mark) for mark in "\0\1"] != [1, "answer" in expected] or filled.endswith("\0\1"):
+            raise ValueError(f"{key} is {template!r}, expected a text with {expected}")
+    if "{answer}" in language.prompt.question.partition("{question}")[0]:
+        raise ValueError(f"prompt.question is {language.prompt.question!r}, expected {{question}} first")
+    for pid, template in language.templates.items():
+        if template.count("{}") != 1:
+            raise ValueError(f"{pid}'s template {template!r} must have one {{}}")
+
+
+ENGLISH = read_language("en")

@@ -1,0 +1,1 @@
+"""Every number and what it may be: `params.py` comes first."""

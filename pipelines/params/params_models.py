@@ -1,0 +1,207 @@
+"""The params of models: language models, retrievers, indexes, tuning, ensembles and answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+
+from pipelines.params.params_types import Address, Count, LMName, Section, Share, Template
+
+
+class Phase(Section):
+    until: Share  # share of all steps after which the phase ends
+    weights: dict[str, float]  # kind of text -> share of the phase's tokens; empty: as they come
+
+
+class LMTraining(Section):
+    hidden_size: PositiveInt  # width of the Llama-like model
+    layers: PositiveInt  # layers
+    heads: PositiveInt  # attention heads
+    intermediate_size: PositiveInt  # width of the feed-forward layers
+    positions: PositiveInt  # tokens that the model reads at once
+    steps: PositiveInt  # steps of AdamW
+    batch_size: PositiveInt  # sequences in a step
+    phases: list[Phase]  # what is learnt when
+
+
+class LMServer(Section):
+    """A server with OpenAI's completions or chat interface; its key, if it wants one, is $LONGTAIL_API_KEY."""
+
+    url: Annotated[Address, Field(pattern=r"^https?://\S+$")]  # base address, as https://host/v1; without a password
+    max_tokens: PositiveInt  # tokens of prompt and continuation; vLLM and llama.cpp: one less than their context
+    tokenizer: str | None  # local folder or Hub name (at lm.<name>.revision); null: prompts are sent as text, uncut
+    batch_size: PositiveInt  # prompts in a request; a chat's request has one
+    concurrency: PositiveInt  # requests at the same time, by each stage
+    logprobs: PositiveInt  # likeliest next tokens to ask for when one is chosen
+    extra: dict[str, bool | int | float | str]  # further fields of each request, which the server understands
+    requests_per_minute: PositiveInt | None  # for all stages together; null: no limit
+    tokens_per_minute: PositiveInt | None  # for all stages together; null: no limit
+    prompt_price: Annotated[float, Field(ge=0)]  # price of 1,000 prompt tokens, in any currency
+    completion_price: Annotated[float, Field(ge=0)]  # price of 1,000 generated tokens, in the same currency
+    max_cost: PositiveFloat | None  # limit on the cost of all requests to this model, over all runs; null: none
+
+    @field_validator("max_cost")
+    @classmethod
+    def _with_prices(cls, value: float | None, info: ValidationInfo) -> float | None:
+        if value is not None and not info.data.get("prompt_price"):
+            raise ValueError("should be null where prompt_price is 0: nothing would ever be counted")
+        return value
+
+
+class LM(Section):
+    source: Literal["train", "pretrained", "http"]  # trained here, local weights, or a server
+    path: str | None  # pretrained: local folder or Hub name; http: model name
+    revision: str | None  # commit on the Hub, of a pretrained model or of a server's tokenizer
+    http: LMServer | None  # http: the server
+    dtype: Literal["fp32", "bf16", "int8"]  # number format of the weights; bf16 and int8 are first compared with fp32
+    batch_tokens: PositiveInt  # tokens in one forward pass, at most
+    training: LMTraining | None  # train: how
+    chat: bool  # answers: prompts are a user's message, by the model's own template or the server's chat interface
+    n_shots: Count | None  # demonstrations before a question; null: answer.n_shots
+
+    @field_validator("http")
+    @classmethod
+    def _where_it_is_served(cls, value: LMServer | None, info: ValidationInfo) -> LMServer | None:
+        if info.data.get("source") == "http" and not (value and info.data.get("path")):
+            raise ValueError("should be the server's settings, beside path, the model's name there, with source: http")
+        return value
+
+    @field_validator("chat")
+    @classmethod
+    def _as_it_can_be_asked(cls, value: bool, info: ValidationInfo) -> bool:
+        if value and info.data.get("source") == "train":
+            raise ValueError("should be false with source: train: such a model has no chat template")
+        if value and info.data.get("http") and info.data["http"].tokenizer:
+            raise ValueError("should be false where http.tokenizer is set: the chat interface takes texts, not tokens")
+        return value
+
+
+class RetrieverTraining(Section):
+    hidden_size: PositiveInt  # width of the BERT-like encoder
+    layers: PositiveInt  # layers
+    steps: PositiveInt  # steps of AdamW on pairs of crops of a document
+    batch_size: PositiveInt  # pairs in a step; crops of other documents are the negatives
+
+
+class Retriever(Section):
+    """Any BERT-like encoder; docs/retrievers.md shows what Contriever, DPR, BERT and E5 need."""
+
+    source: Literal["train", "pretrained"]  # trained here, or read
+    path: str | None  # pretrained: local folder or Hub name
+    revision: str | None  # commit of path on the Hub
+    query_path: str | None  # pretrained: another encoder for queries (DPR); null: the same as for documents
+    query_revision: str | None  # commit of query_path on the Hub
+    pooling: Literal["mean", "cls"]  # mean of all tokens' last hidden states, or the first token's
+    similarity: Literal["cosine", "dot"]  # how a query's and a document's vectors are compared
+    query_prefix: str  # goes before every query, as E5 and BGE need
+    document: Template  # how a document's {title} and {text} are read; where there is no title, what stands from
+    # {title} to {text} falls away
+    dtype: Literal["auto", "bf16", "fp32"]  # number format; auto: bf16 if the device has it and it is as good as fp32
+    batch_tokens: PositiveInt  # tokens in one forward pass, at most
+    max_tokens: PositiveInt  # tokens of a text that are read
+    training: RetrieverTraining | None  # train: how
+
+    @field_validator("pooling")
+    @classmethod
+    def _as_trained(cls, value: str, info: ValidationInfo) -> str:
+        if value != "mean" and info.data.get("source") == "train":
+            raise ValueError("should be mean with source: train, which learns that")
+        return value
+
+
+class Reranker(Section):
+    """A cross-encoder, as MS MARCO's MiniLM: a sequence classifier of a query and a document with one or two logits."""
+
+    path: str  # local folder or Hub name
+    revision: str | None  # commit of path on the Hub
+    max_tokens: PositiveInt  # tokens of query and document together that are read
+    batch_tokens: PositiveInt  # tokens in one forward pass, at most
+    candidates: PositiveInt  # the best documents of the main retriever, untuned, that it reads for each query
+
+
+class Index(Section):
+    """Vector indexes and BM25."""
+
+    kind: Literal["auto", "flat", "ivf"]  # ivf: lists of 4-bit codes; auto: by the number of documents
+    memory_gb: PositiveFloat  # GiB that building or searching an index may take
+    recall_target: Annotated[float, Field(gt=0, lt=1)]  # share of the exact top 10 that a search must find
+    bm25_k1: PositiveFloat  # how soon more occurrences of a term stop counting
+    bm25_b: Share  # how much a document's length counts
+
+
+class LSR(Section):
+    lm: LMName | None  # of lms: the language model that is learnt from; null where parts.tuned is empty
+    queries: Literal["lm", "qa", "mixed"]  # what LSR learns from: language-modelling queries, questions, or both
+    lm_queries: Count  # language-modelling queries of the train split, at most; 0 where queries is qa
+    qa_queries: Count  # questions of the train split, at most; 0 where queries is lm
+    validation_queries: Count  # validation queries of each kind, at most; never learnt from; 0 only where keep is last
+    top_k: PositiveInt  # documents of a query; both distributions are over them
+    gamma: PositiveFloat  # temperature of the retriever's P_R
+    beta: PositiveFloat  # temperature of the language model's Q
+    kl: Literal["q_p", "p_q"]  # KL(Q || P_R) or KL(P_R || Q)
+    likelihood: Literal["mean_logprob", "sum_logprob", "prob"]  # of a continuation; Q is its softmax over the documents
+    learning_rate: PositiveFloat  # Adam's learning rate after warm-up
+    warmup: Share  # share of the steps in which the learning rate rises, to stay there
+    batch_size: PositiveInt  # queries in a step
+    steps: PositiveInt  # training steps
+    refresh_steps: PositiveInt  # steps after which the corpora are embedded and indexed anew
+    keep: Literal["best", "last"]  # the encoder that is kept: the one that validates best, or the last step's
+    checkpoint_steps: PositiveInt  # steps between checkpoints, which a killed run goes on from
+    dtype: Literal["auto", "fp32", "bf16"]  # number format of matrix products; weights and Adam stay fp32; auto: bf16
+    # where the device has it in hardware and the untuned encoder's vectors agree
+    micro_batch: PositiveInt | None  # texts of a step that are embedded with gradients at once; null: all of them
+    keep_scores: bool  # keep the language model's scores for later trainings; their last digits may then differ
+
+    @field_validator("lm_queries", "qa_queries")
+    @classmethod
+    def _some_of_the_kind_learnt_from(cls, value: int, info: ValidationInfo) -> int:
+        kind = info.field_name.removesuffix("_queries")
+        if value == 0 and info.data.get("queries") in (kind, "mixed"):
+            raise ValueError(f"should be at least 1 with lsr.queries: {info.data['queries']}")
+        return value
+
+    @field_validator("keep")
+    @classmethod
+    def _by_validation(cls, value: str, info: ValidationInfo) -> str:
+        if value == "best" and info.data.get("validation_queries") == 0:
+            raise ValueError("should be last with lsr.validation_queries: 0, which choose no encoder")
+        return value
+
+
+class Datastore(Section):
+    """The curve of bits per byte over parts of a corpus, with the untuned dense retriever."""
+
+    shares: list[Annotated[float, Field(gt=0, lt=1)]]  # shares of the documents; smaller ones lie within larger ones
+    max_queries: PositiveInt  # scored queries that the curve is measured on
+
+
+class Logprobs(Section):
+    """The log-probabilities that language models give to test queries, with as many documents as ensembles may need."""
+
+    top_k: PositiveInt  # documents by each retriever, and as many random ones
+    max_queries: PositiveInt  # test queries of each corpus, drawn by hash
+    datastore: Datastore  # the curve over sizes of the corpus
+    controls: bool  # also score the replug.top_k documents in one prompt, and more of the text instead of a document
+
+
+class Replug(Section):
+    """REPLUG's ensemble, for scored texts and for answers alike."""
+
+    top_k: PositiveInt  # documents in an ensemble; at most logprobs.top_k
+    temperature: PositiveFloat  # of lambda, the softmax of the documents' similarities
+    mixture: Literal["token_mixture", "sequence_mixture"]  # mixes probabilities of each next token, or of whole texts
+    vote: bool  # answers: true generates one with each document and elects one of them, the way for models on servers
+
+
+class Answer(Section):
+    max_questions: PositiveInt  # per data set, drawn by hash
+    n_shots: Count  # demonstrations before the question, where lm.<name>.n_shots is null
+    new_tokens: PositiveInt  # at most, of an answer
+    passages: PositiveInt  # bm25, dense, lsr: passages in a prompt, the best first
+    passage: Template  # how the language model reads a retrieved passage's {title} and {text}; as in retriever.document
+    passage_tokens: PositiveInt  # genread: of the passage that the language model writes itself, at most
+
+    def of(self, lm: LM) -> Answer:
+        """These settings with the language model's own number of demonstrations, if it has one."""
+        return self if lm.n_shots is None else self.model_copy(update={"n_shots": lm.n_shots})

@@ -1,0 +1,138 @@
+"""DuckDB for joins and aggregates that may exceed memory, and Parquet files whose bytes repeat.
+
+SQL has no path in it: `view` and `ask` give files a name, and values come as parameters.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+
+from pipelines.errors import LongtailError
+from pipelines.storage import parquet, shards
+
+ROW_GROUP = 100_000  # rows
+
+Values = Mapping[str, Any] | Sequence[Any] | None  # of a query's parameters
+
+
+@contextmanager
+def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A DuckDB in memory that spills to disk beyond `memory_gb`; what it spilled is removed at the end.
+
+    Raises LongtailError where it can't do with `memory_gb`, that is `ingest.memory_gb`, the disk is full, or a stream
+    of rows that it reads raised one.
+    """
+    holder = shards.SCRATCH / "tmp"
+    holder.mkdir(parents=True, exist_ok=True)
+    of_process = f"{platform.node()}.{os.getpid()}-"  # what a killed process leaves is known by it
+    with (
+        tempfile.TemporaryDirectory(prefix=of_process, dir=holder) as spill,
+        duckdb.connect(config={"memory_limit": f"{memory_gb} GB", "threads": threads, "temp_directory": spill}) as db,
+    ):
+        db.execute("SET enable_progress_bar = false")
+        try:
+            yield db
+        except duckdb.InvalidInputException as error:  # what a stream raised, with a traceback as its text
+            if said := re.search(r"^pipelines\.errors\.\w+: (.*)", str(error), re.MULTILINE):
+                raise LongtailError(said[1]) from None
+            raise
+        except duckdb.OutOfMemoryException as error:
+            said = str(error).partition("\n")[0]
+            if "failed to offload" in said:
+                raise LongtailError(
+                    f"{holder}: no space left for what exceeds ingest.memory_gb, {memory_gb:g} ({said}); free some, or "
+                    "raise it"
+                ) from None
+            raise LongtailError(
+                f"ingest.memory_gb: {memory_gb:g} is not enough ({said}); raise it, or lower compute.threads"
+            ) from None
+
+
+def view(
+    db: duckdb.DuckDBPyConnection,
+    name: str,
+    *paths: Path,
+    columns: Sequence[str] = (),
+    numbered: bool = False,
+    named: bool = False,
+) -> None:
+    """Let `name` be the rows of Parquet files in SQL: all columns, or some, and perhaps file_row_number and filename.
+
+    Raises LongtailError if a file is missing or is no Parquet file.
+    """
+    for path in paths:
+        parquet.metadata(path)
+    rows = db.read_parquet([str(path) for path in paths], file_row_number=numbered, filename=named)
+    kept = [*columns, *["file_row_number"] * numbered, *["filename"] * named] if columns else ["*"]
+    rows.project(", ".join(kept)).create_view(name)
+
+
+def ask(query: str, values: Values = None, **files: Path) -> duckdb.DuckDBPyRelation:
+    """The rows of a query, to be fetched once, in which each of the Parquet files is a table called by its keyword.
+
+    Raises the errors of `view`.
+    """
+    db = duckdb.connect()
+    for name, path in files.items():
+        view(db, name, path)
+    return db.sql(query, params=values)
+
+
+def row(db: duckdb.DuckDBPyConnection, query: str, values: Values = None) -> tuple:
+    """The one row of a query."""
+    (only,) = db.sql(query, params=values).fetchall()
+    return only
+
+
+def read_rows(db: duckdb.DuckDBPyConnection, query: str, values: Values = None) -> pa.Table:
+    """A query's rows, all in memory."""
+    return db.sql(query, params=values).to_arrow_table()
+
+
+def write_query(db: duckdb.DuckDBPyConnection, query: str, path: Path, values: Values = None) -> None:
+    """Write a query's rows to Parquet in full row groups, one in memory at a time; it must ORDER BY a unique key."""
+    reader = db.sql(query, params=values).to_arrow_reader(ROW_GROUP)
+    with parquet.writer(path, reader.schema) as writer:
+        held, whole = reader.schema.empty_table(), 0
+        for batch in reader:  # of any size, which must not show in the file
+            held = pa.concat_tables([held, pa.Table.from_batches([batch])])
+            while held.num_rows >= ROW_GROUP:
+                writer.write_table(held.slice(0, ROW_GROUP).combine_chunks())
+                held, whole = held.slice(ROW_GROUP), whole + 1
+        if held.num_rows or not whole:
+            writer.write_table(held.combine_chunks())
+
+
+@contextmanager
+def row_group_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    """Yield a function that adds rows to a Parquet file, in row groups of at least ROW_GROUP; one is in memory."""
+    held: list[pa.Table] = []
+    with parquet.writer(path, schema) as file:
+
+        def add(rows: pa.Table) -> None:
+            held.append(rows)
+            if sum(map(len, held)) >= ROW_GROUP:
+                file.write_table(pa.concat_tables(held))
+                held.clear()
+
+        yield add
+        if held:
+            file.write_table(pa.concat_tables(held))
+
+
+def mapped(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """Record batches as a table in the file `path`; only the rows that are looked at come into memory."""
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return pa.ipc.open_file(pa.memory_map(str(path))).read_all()

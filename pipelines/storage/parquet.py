@@ -1,0 +1,146 @@
+"""Parquet files: each page is written with a checksum, which pyarrow compares while it reads. DuckDB does not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipelines.errors import LongtailError
+from pipelines.params import bounds
+
+WRITTEN = {"compression": "zstd", "write_page_checksum": True}
+AGAIN = "remove it, and `longtail run` brings it back; `longtail status --verify` looks at all outputs"
+BATCH = 1 << 16  # rows
+FEW = 8  # rows that are read at once however long their texts may be
+DENSEST = 1000  # bytes of text for one on disk; Zstandard makes ten of ordinary texts
+SHOWN = 200  # characters of what a library says
+
+
+def write_parquet(table: pa.Table, path: Path) -> None:
+    """Write a table to a file."""
+    pq.write_table(table, path, **WRITTEN)
+
+
+def writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    """A file that tables are written to one after another, in a `with` block."""
+    return pq.ParquetWriter(path, schema, **WRITTEN)
+
+
+def read_parquet(path: Path, columns: Sequence[str] | None = None, schema: pa.Schema | None = None) -> pa.Table:
+    """A file, or some of its columns, in memory; LongtailError if it is missing or damaged.
+
+    With `schema` the table has its columns, which are null where the file lacks them.
+    """
+    with naming(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        if schema is None:
+            return file.read(columns and list(columns))
+        table = file.read([name for name in schema.names if name in file.schema_arrow.names])
+        arrays = [
+            table[name].cast(kind) if name in table.column_names else pa.nulls(len(table), kind)
+            for name, kind in zip(schema.names, schema.types, strict=True)
+        ]
+        return pa.table(arrays, schema=schema)
+
+
+def batches(
+    path: Path,
+    size: int = BATCH,
+    columns: Sequence[str] | None = None,
+    groups: Sequence[int] | None = None,
+    mapped: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, or of some of its row groups, `size` at a time; LongtailError if it is missing or damaged.
+
+    With `mapped` the file is mapped into memory and read by this thread alone.
+    """
+    with naming(path), pq.ParquetFile(path, memory_map=mapped, page_checksum_verification=True) as file:
+        yield from file.iter_batches(size, groups, columns and list(columns), use_threads=not mapped)
+
+
+def foreign(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int) -> Iterator[pa.RecordBatch]:
+    """The rows of a file from elsewhere, in batches of up to `size` rows and of few records' bytes.
+
+    `columns` chooses from the file's columns. Raises LongtailError if the file is damaged, or texts of it are too long
+    to be held: a thousand bytes can stand for gigabytes.
+    """
+    try:
+        with pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True) as file:
+            if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
+                raise LongtailError(f"{path}: two columns {twice[0]!r}, expected one of each name")
+            names = list(columns(file.schema_arrow))
+            rows = _rows_that_fit(path, file.metadata, {name.partition(".")[0] for name in names}, size)
+            yield from file.iter_batches(rows, columns=names, use_threads=False)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise _corrupt(path, error) from None
+
+
+def foreign_rows(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int) -> Iterator[dict[str, Any]]:
+    """The rows of `foreign` as dictionaries."""
+    for batch in foreign(path, columns, size):
+        try:
+            yield from batch.to_pylist()
+        except UnicodeDecodeError as error:
+            raise _corrupt(path, error) from None
+
+
+def _corrupt(path: Path, error: Exception) -> LongtailError:
+    said = " ".join(str(error).split())[:SHOWN]
+    return LongtailError(f"{path}: corrupt, expected a Parquet file ({said}); fetch or copy it again")
+
+
+def _rows_that_fit(path: Path, about: pq.FileMetaData, columns: Collection[str], size: int) -> int:
+    """How many rows have at most the bytes of a few records together, as the file says of its columns.
+
+    Raises LongtailError for texts that are far smaller on disk than a text can be.
+    """
+    for group, number in product(range(about.num_row_groups), range(about.num_columns)):
+        chunk = about.row_group(group).column(number)
+        if chunk.path_in_schema.partition(".")[0] in columns:
+            length = max(chunk.total_uncompressed_size, 1)
+            if length > max(bounds.WHOLE, DENSEST * chunk.total_compressed_size):
+                raise bounds.too_large(f"{path}: {chunk.path_in_schema} in row group {group}", "shorter texts")
+            # a text may stand once in the file for many rows, so that few rows have far more than their share
+            size = min(size, max(1, bounds.RECORD * chunk.num_values // length), max(FEW, bounds.RECORD // length))
+    return size
+
+
+def row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Each row group of a file; LongtailError if it is missing or damaged."""
+    with naming(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        for group in range(file.num_row_groups):
+            yield file.read_row_group(group, columns and list(columns))
+
+
+def metadata(path: Path) -> pq.FileMetaData:
+    """What stands at a file's end, as its number of rows; LongtailError if it is missing or damaged."""
+    with naming(path):
+        return pq.read_metadata(path)
+
+
+def schema_of(path: Path, again: str = AGAIN) -> pa.Schema:
+    """The columns of a file; LongtailError, which ends in what to do, if it is missing or damaged."""
+    with naming(path, again):
+        return pq.read_schema(path)
+
+
+@contextmanager
+def naming(
+    path: Path, again: str = AGAIN, errors: tuple[type[Exception], ...] = (pa.ArrowException, OSError)
+) -> Iterator[None]:
+    """Turn a reader's error about a file, pyarrow's unless others are given, into one that ends with what to do."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise LongtailError(f"{path}: no such file; `longtail run` makes it") from None
+    except PermissionError:
+        raise
+    except errors as error:
+        said = " ".join(str(error).split())[:SHOWN]
+        raise LongtailError(f"{path}: damaged ({said}), expected a Parquet file as it was written; {again}") from None

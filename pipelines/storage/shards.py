@@ -1,0 +1,296 @@
+"""Atomic writes and resumable, mapped work: a result is whole or not there, and a killed run goes on where it stopped.
+
+Half-done work lies under .longtail/: temporary files in .longtail/tmp, finished shards of an unfinished stage in
+.longtail/shards/<stage>-<key>, removed when the stage is done. Where data/ is on another file system than .longtail/,
+its temporary files lie in data/.longtail/tmp: only a file of the same file system can take another's place.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import glob
+import hashlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from pipelines import progress
+
+SCRATCH = Path(".longtail")
+OUTSIDE = ".longtail."  # with it begin the names of temporary files outside of the project
+PIECE = 1 << 20  # bytes that a worker reads at once of a shard of a stream
+# A fingerprint reads up to WHOLE bytes. Of anything larger, it reads PIECES of PIECE_READ bytes and the last END bytes:
+# a Parquet file ends with the place, size, minimum and maximum of every column chunk.
+WHOLE = 64 << 20
+PIECES = 256
+PIECE_READ = 64 << 10
+END = 16 << 20
+AT_ONCE = 4096  # shards that an executor is given at once: more than it has workers, but no million futures
+
+
+@contextmanager
+def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
+    """Yield a temporary path; when the block ends well, the file or folder written there takes `path`'s place.
+
+    What was written is on disk by then: a power cut leaves the old or the new, or of a folder, in the moment between
+    them, none. With `keep`, what came to be at `path` meanwhile stays.
+    """
+    path = Path(path)
+    folder, begin = _temporary(path)
+    holder = Path(tempfile.mkdtemp(prefix=f"{begin}{platform.node()}.{os.getpid()}-", dir=folder))
+    if holder.is_relative_to(Path.cwd()):  # DuckDB gets such names, and the project's may have a quote
+        holder = holder.relative_to(Path.cwd())
+    try:
+        yield (temporary := holder / path.name)
+        if keep and path.exists():
+            return
+        for file in [*temporary.rglob("*"), temporary]:
+            sync(file)
+        if temporary.is_dir():
+            with suppress(FileNotFoundError):
+                os.rename(path, holder / "old")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(temporary, path)
+        sync(path.parent)
+    finally:
+        shutil.rmtree(holder, ignore_errors=True)
+
+
+def _temporary(path: Path) -> tuple[Path, str]:
+    """The folder for temporary files that can take `path`'s place, and what their names begin with there."""
+    home = SCRATCH / "tmp"
+    near = next(folder for folder in Path(os.path.abspath(path)).parents if folder.is_dir())
+    home.mkdir(parents=True, exist_ok=True)
+    if _together(home, near):
+        return home, ""
+    if Path.cwd() not in near.parents:
+        _sweep(near, OUTSIDE)  # nobody else looks there for what killed processes left
+        return near, OUTSIDE
+    while near.parent != Path.cwd() and _together(near, near.parent):  # to the file system's top: outside of outputs
+        near = near.parent
+    (near / SCRATCH.name / "tmp").mkdir(parents=True, exist_ok=True)
+    return near / SCRATCH.name / "tmp", ""
+
+
+def _together(one: Path, other: Path) -> bool:
+    """Whether files can be renamed from a folder to another: both are in one mount of one file system."""
+    try:
+        os.rename(one / "\n", other / "\n")  # there is no such file; the system looks at the mounts first
+    except OSError as error:
+        return error.errno != errno.EXDEV and one.stat().st_dev == other.stat().st_dev
+    return True
+
+
+def sync(path: Path) -> None:
+    """Have the system write a file, or the list of a folder's files, to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def flush(*folders: Path) -> None:
+    """Have the system write all that lies on the file systems of these folders to disk, whoever wrote it."""
+    libc = ctypes.CDLL(None)
+    if not hasattr(libc, "syncfs"):
+        os.sync()
+        return
+    for folder in {folder.stat().st_dev: folder for folder in folders if folder.exists()}.values():
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            libc.syncfs(handle)
+        finally:
+            os.close(handle)
+
+
+def sweep() -> None:
+    """Remove the temporary files of processes that are gone: a killed one can't do it itself."""
+    for place in (Path(), Path("data"), *Path("data").glob("*/")):
+        _sweep(place / SCRATCH / "tmp")
+
+
+def _sweep(folder: Path, begin: str = "") -> None:
+    for holder in folder.glob(f"{begin}{glob.escape(platform.node())}.*-*"):
+        pid = holder.name.removeprefix(f"{begin}{platform.node()}.").split("-")[0]
+        if pid.isdecimal() and not lives(int(pid)):
+            shutil.rmtree(holder, ignore_errors=True)
+
+
+def lives(pid: int) -> bool:
+    """Whether a process runs. A zombie, of whose end nobody took note, does not."""
+    import psutil
+
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write `value` as stable, readable JSON, atomically."""
+    with atomic(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def key_of(*parts: Any) -> str:
+    """A short name for the inputs of some work: values that print the same, and files by their `fingerprint`."""
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        digest.update((fingerprint(part) if isinstance(part, Path) else repr(part)).encode())
+    return digest.hexdigest()
+
+
+def fingerprint(path: Path) -> str:
+    """A hash that stands for the content of a file or folder; takes a fraction of a second at any size.
+
+    Beyond WHOLE bytes it reads names, sizes, the end and pieces spread evenly: what is made from other input differs
+    nearly everywhere. Only a few bytes edited by hand could be missed; DVC's checksums find those.
+    """
+    path = Path(path)
+    files = sorted(file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
+    sizes = [file.stat().st_size for file in files]
+    digest, total = hashlib.blake2b(repr(([file.name for file in files], sizes)).encode(), digest_size=8), sum(sizes)
+    for file, size in zip(files, sizes, strict=True):
+        with file.open("rb") as stream:
+            if total <= WHOLE:
+                digest.update(stream.read())
+                continue
+            for place in range(0, size, size // (1 + PIECES * size // total) + 1):
+                stream.seek(place)
+                digest.update(stream.read(PIECE_READ))
+            stream.seek(max(0, size - (END if file == files[-1] else PIECE_READ)))
+            digest.update(stream.read())
+    return digest.hexdigest()
+
+
+def map_shards(
+    stage: str,
+    key: str,
+    work: Callable[[Any, Path], None],
+    shards: Sequence[Any],
+    executor: Executor | None = None,
+    *,
+    sizes: Sequence[int] = (),
+    unit: str = "shard",
+) -> list[Path]:
+    """Do `work(shard, path)` for every shard not done before; return the shards' files, in the shards' order.
+
+    A shard's file appears whole or not at all. The first error ends it. The caller writes the stage's output, and then
+    calls `forget(stage, key)`. Progress is shown in shards, or in the `unit` of which `sizes` says how many each has.
+    """
+    sizes = sizes or [1] * len(shards)
+    folder, done = begun(stage, key)
+    paths = [folder / f"{i:06d}" for i in range(len(shards))]
+    todo = [i for i, path in enumerate(paths) if path.name not in done]
+    before = sum(sizes) - sum(sizes[i] for i in todo)
+    with progress.bar(stage, sum(sizes), unit, before) as bar:
+        if executor is None:
+            for i in todo:
+                with progress.piece(bar, sizes[i]):
+                    _one(work, shards[i], paths[i])
+            return paths
+        for i, future in in_parallel(deque(todo), lambda i: executor.submit(_one, work, shards[i], paths[i]), AT_ONCE):
+            future.result()
+            bar.update(sizes[i])
+    return paths
+
+
+def in_parallel(waiting: deque[int], submit: Callable[[int], Future], at_once: int) -> Iterator[tuple[int, Future]]:
+    """Submit what is `waiting`, of which at most `at_once` are not done; yield each with its future once it is done."""
+    running, ended = {}, SimpleQueue()
+    while waiting or running:
+        while waiting and len(running) < at_once:
+            i = waiting.popleft()
+            running[future := submit(i)] = i
+            future.add_done_callback(ended.put)
+        yield running.pop(future := ended.get()), future
+
+
+def begun(stage: str, key: str) -> tuple[Path, set[str]]:
+    """The folder of a stage's shards, and the names of those in it.
+
+    Listed, not asked for one by one: a network file system goes on for a while to deny a file it once denied.
+    """
+    folder = SCRATCH / "shards" / f"{stage}-{key}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder, {path.name for path in folder.iterdir()}
+
+
+def _one(work: Callable[[Any, Path], None], shard: Any, path: Path) -> None:
+    if not path.exists():  # done meanwhile by a worker that was thought lost
+        with atomic(path, keep=True) as temporary:
+            work(shard, temporary)
+
+
+def map_stream(
+    stage: str,
+    key: str,
+    work: Callable[[Any, Iterable[bytes], Path], None],
+    stream: Iterable[tuple[Any, Iterable[bytes]]],
+    executor: Executor | None = None,
+    at_once: int = 1,
+) -> Iterator[Path]:
+    """`map_shards` for the shards of a long stream, which only this process can read: yield their files, in order.
+
+    A shard comes as (what it is, its bytes in pieces); `work(what, pieces, path)` is done for those not done before,
+    and reads all pieces. At most `at_once` shards wait or are worked on. Their bytes pass to workers in that many
+    files, which are written over and over, ten times faster than by a pipe.
+    """
+    folder, done = begun(stage, key)
+    (SCRATCH / "tmp").mkdir(exist_ok=True)
+    running: deque[tuple[Future | None, Path]] = deque()
+
+    def finished() -> Path:
+        future, path = running.popleft()
+        if future:
+            future.result()
+        return path
+
+    with (
+        tempfile.TemporaryDirectory(prefix=f"{platform.node()}.{os.getpid()}-", dir=SCRATCH / "tmp") as slots,
+        progress.bar(stage, None, "shard") as bar,
+    ):
+        for i, (what, pieces) in enumerate(stream):
+            if len(running) == at_once:
+                yield finished()
+            path, future = folder / f"{i:06d}", None
+            if path.name in done:
+                deque(pieces, maxlen=0)
+            elif executor is None:
+                _streamed(work, what, pieces, path)
+            else:
+                slot = Path(slots) / str(i % at_once)  # its last shard is finished: at most `at_once` are running
+                with slot.open("r+b" if slot.exists() else "wb") as file:
+                    size = sum(file.write(piece) for piece in pieces)
+                future = executor.submit(_from_slot, work, what, slot, size, path)
+            running.append((future, path))
+            bar.update()
+        while running:
+            yield finished()
+
+
+def _streamed(work: Callable[[Any, Iterable[bytes], Path], None], what: Any, pieces: Iterable[bytes], path: Path):
+    with atomic(path, keep=True) as temporary:  # of a worker that was thought lost, and its slot written over
+        work(what, pieces, temporary)
+
+
+def _from_slot(work: Callable[[Any, Iterable[bytes], Path], None], what: Any, slot: Path, size: int, path: Path):
+    with slot.open("rb") as file:
+        starts = range(0, size, PIECE)
+        _streamed(work, what, (file.read(min(PIECE, size - start)) for start in starts), path)
+
+
+def forget_shards(stage: str, key: str) -> None:
+    """Remove the finished shards of a stage whose output is written."""
+    shutil.rmtree(SCRATCH / "shards" / f"{stage}-{key}", ignore_errors=True)

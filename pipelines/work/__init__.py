@@ -1,0 +1,1 @@
+"""How a stage does its work: `stage.py` comes first."""

@@ -1,0 +1,165 @@
+"""Stage `code`: a fingerprint of the code that each stage runs. A changed formula reruns a stage, a comment does not.
+
+DVC cannot see imports. This stage writes data/code.json, which DVC follows as params: under "stage" the name of each
+stage's module -> a hash of that module and of every project file that it imports at any depth; under "dataset" the name
+of each data set -> a hash of its entry in the catalogue and of its reader's or builder's code; under "language" the
+code of each language -> a hash of its file. Comments, docstrings and
+blank lines do not count. The modules of TRANSPORT do not count either: they carry data, messages and settings, so they
+cannot change a result.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import tokenize
+from functools import cache
+from pathlib import Path
+
+from pipelines import all_studies, catalogue
+from pipelines.storage import shards
+from pipelines.work import stage
+
+ROOT = Path(__file__).resolve().parents[2]
+OUT = Path("data/code.json")
+_MODULES = """work.code catalogue work.stage work.tracking work.registry storage.outputs errors storage.disks
+params.params params.params_data params.params_file params.params_types work.pool progress work.workers
+storage.shards storage.checkpoint work.web sources.download sources.wikimedia lm.http_client lm.http_ledger"""
+LANGUAGES = "languages"  # a folder: English counts wherever it is named, another language by its own fingerprint
+TRANSPORT = frozenset(f"pipelines.{name}" for name in _MODULES.split())
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def of_stages(root: Path = ROOT) -> dict[str, str]:
+    """Name of each module that runs as a stage -> the fingerprint of its code."""
+    files = sorted((root / "pipelines").glob("*/*.py"), key=lambda file: file.stem)
+    stages = [file for file in files if file.parent.name != "work" and "stage.run(" in file.read_text(encoding="utf-8")]
+    return {file.stem: fingerprint(f"pipelines.{file.parent.name}.{file.stem}", root) for file in stages}
+
+
+def of_datasets(root: Path = ROOT) -> dict[str, str]:
+    """Name of each data set of the catalogue -> the fingerprint of its entry and of its own code."""
+    return {
+        name: hashlib.sha256(
+            repr([catalogue.facts(name), *(fingerprint(module, root) for module in dataset.code)]).encode()
+        ).hexdigest()[:16]
+        for name, dataset in catalogue.DATASETS.items()
+        if dataset.code
+    }
+
+
+def of_languages(root: Path = ROOT) -> dict[str, str]:
+    """Code of each language -> the fingerprint of its file."""
+    files = sorted((root / "pipelines/language" / LANGUAGES).glob("*.yaml"))
+    return {file.stem: hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in files}
+
+
+def fingerprint(module: str, root: Path = ROOT) -> str:
+    """The hash of all code that a module (dotted name) runs: its own and that of the files it reaches."""
+    digest = hashlib.sha256()
+    for file in files(module, root):
+        digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
+        digest.update(_substance(file))
+    return digest.hexdigest()[:16]
+
+
+def files(module: str, root: Path = ROOT) -> list[Path]:
+    """The project's files that a module reaches by imports, those inside functions included, sorted by path.
+
+    A data file beside a module counts where a string in the module is its name.
+    """
+    reached: set[Path] = set()
+    pending = [_file(module, root)]
+    while pending:
+        file = pending.pop()
+        if file in reached:
+            continue
+        reached.add(file)
+        if file.suffix == ".py":
+            pending += _reached_directly(file, root)
+    return sorted(reached)
+
+
+@cache
+def _reached_directly(file: Path, root: Path) -> list[Path]:
+    """The files that a module's own imports and strings name, and the studies that it asks for."""
+    reached = []
+    for node in _running_nodes(ast.parse(file.read_text(encoding="utf-8"))):
+        for name in {*_imported(node)} - TRANSPORT:
+            reached += _files_of(name, root)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            reached += _data_files(file.parent, node.value)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("studies_offering"):
+            reached += all_studies.files_offering(ast.literal_eval(node.args[0]), root / "pipelines/studies")
+    return reached
+
+
+def _running_nodes(tree: ast.AST):
+    """Every node of a module but those below `if TYPE_CHECKING:`."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        yield node
+        yield from _running_nodes(node)
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """The modules that an import statement may mean: `from a import b` is a, or a.b."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return []
+
+
+def _files_of(name: str, root: Path) -> list[Path]:
+    """The file of a module of this project, or the `__init__.py` of a package; nothing for other names."""
+    if not name.startswith("pipelines."):
+        return []
+    return [file for file in (_file(name, root), root / name.replace(".", "/") / "__init__.py") if file.is_file()]
+
+
+def _data_files(folder: Path, text: str) -> list[Path]:
+    """The data file, or the files of the data folder, that a string names beside a module."""
+    if not 0 < len(text) < 60 or not text.replace("_", "").replace(".", "").isalnum():
+        return []
+    path = folder / text
+    if path.is_dir() and not any(path.glob("*.py")):
+        return [file for file in path.rglob("*" if text != LANGUAGES else "en.yaml") if file.is_file()]
+    return [path] if path.is_file() and path.suffix != ".py" else []
+
+
+@cache
+def _substance(file: Path) -> bytes:
+    """What of a file can change a result: of Python the text without comments, docstrings and blank lines.
+
+    The text is hashed, not the syntax tree: trees and their dumps differ between versions of Python.
+    """
+    content = file.read_bytes()
+    if file.suffix != ".py":
+        return content
+    lines = content.decode().splitlines()
+    for node in ast.walk(ast.parse(content)):
+        if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
+            docstring = node.body[0]
+            lines[docstring.lineno - 1 : docstring.end_lineno] = [""] * (docstring.end_lineno - docstring.lineno + 1)
+    for token in tokenize.generate_tokens(io.StringIO(content.decode()).readline):
+        if token.type == tokenize.COMMENT and lines[token.start[0] - 1]:
+            lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]]
+    return "\n".join(line.rstrip() for line in lines if line.strip()).encode()
+
+
+def _file(module: str, root: Path) -> Path:
+    return root / f"{module.replace('.', '/')}.py"
+
+
+def write_fingerprints(out: Path) -> stage.Metrics:
+    """Write the fingerprints of every stage, data set and language to a JSON file."""
+    written = {"stage": of_stages(), "dataset": of_datasets(), "language": of_languages()}
+    shards.write_json(out, written)
+    return {f"{kind}s": float(len(hashes)) for kind, hashes in written.items()}
+
+
+if __name__ == "__main__":
+    stage.run("code", (), lambda _: write_fingerprints(OUT), out=str(OUT))

@@ -1,0 +1,86 @@
+"""Register the tuned retrievers (REPLUG LSR) in MLflow's model registry; the best version so far is the `champion`.
+
+A version is the folder that the stage wrote. `mlflow.artifacts.download_artifacts` fetches it, as in
+"models:/longtail-retriever@champion". Versions are compared by bits per byte on the validation queries, on which no
+weights were trained. The test queries are for the report: choosing a model by them would flatter it there. Figures of
+other language models, documents or queries can't be compared. Then the champion stays, and the new version says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+from pipelines.storage import outputs
+
+STAGE = "train_lsr@"  # DVC's name of the stage begins with it; the retriever's name follows
+NAME = "longtail-retriever"
+ALIAS = "champion"
+FOLDER, METRICS = Path("data/models/lsr"), Path("data/metrics")
+TUNED, UNTUNED = "bpb_k10_after", "bpb_k10_before"  # keys of METRICS, on the same queries
+JUDGES = ("data/corpus", "data/models/lm/")  # inputs that decide the figures, besides the weights
+
+
+def register(client, experiment: str, name: str, locked: dict) -> str | None:
+    """Make a tuned retriever a version, and the champion if it is better; returns a line on that, or None.
+
+    Nothing is done where the version exists, no run of the stage is recorded, or the files are not those of `locked`,
+    the stage's entry in dvc.lock, because a run is just writing them.
+    """
+    folder, metrics = FOLDER / name, METRICS / f"lsr_{name}.json"
+    outs = {entry["path"]: entry["md5"] for entry in locked.get("outs", [])}
+    if not outs or any(not path.exists() or outputs.md5(path) != outs.get(str(path)) for path in (folder, metrics)):
+        return None
+    md5, figures = outs[str(folder)], json.loads(metrics.read_text(encoding="utf-8"))
+    runs = client.search_runs([experiment], f"tags.`dvc.output.{folder}` = '{md5}'", max_results=1)
+    if not runs or TUNED not in figures:  # without language-modelling queries there is no such figure
+        return None
+    if not client.search_registered_models(f"name = '{NAME}'"):
+        client.create_registered_model(NAME, description="Tuned to a frozen language model by REPLUG LSR")
+    versions = client.search_model_versions(f"name = '{NAME}'")
+    tags = {"md5": md5, "judged_on": _judged_on(locked)}
+    tags |= {"validation_bpb": repr(figures[TUNED]), "untuned_bpb": repr(figures[UNTUNED])}
+    known = next((version for version in versions if version.tags.get("md5") == md5), None)
+    number = client.get_registered_model(NAME).aliases.get(ALIAS)  # an int from a database, a str from a server
+    champion = next((version for version in versions if str(version.version) == str(number)), None)
+    leads, reason = _verdict(tags, champion)
+    if known and (known is champion or not leads):
+        return None
+    version = known and known.version
+    if not known:
+        run = runs[0].info
+        client.log_artifacts(run.run_id, str(folder), FOLDER.name)
+        source = f"{run.artifact_uri}/{FOLDER.name}"
+        version = client.create_model_version(NAME, source, run.run_id, tags=tags).version
+    client.set_model_version_tag(NAME, version, "verdict", reason)
+    if leads:
+        client.set_registered_model_alias(NAME, ALIAS, version)
+    return f"{NAME} version {version}: {reason}"
+
+
+def _verdict(tags: dict[str, str], champion) -> tuple[bool, str]:
+    """(whether a version with these tags becomes champion, why); `champion` is the present one or None."""
+    tuned, untuned = float(tags["validation_bpb"]), float(tags["untuned_bpb"])
+    measured = f"{tuned:.4f} bits per byte on validation queries"
+    if tuned >= untuned:
+        return False, f"not champion: {measured}, {untuned:.4f} before it was tuned"
+    if champion is None:
+        return True, f"champion, as the first: {measured}, {untuned:.4f} before it was tuned"
+    if champion.tags.get("judged_on") != tags["judged_on"]:
+        reason = f"version {champion.version}, the champion, was judged on other data or by another language model"
+        return False, f"not champion: {reason}; {measured}"
+    best = float(champion.tags["validation_bpb"])
+    compared = f"{measured}, {best:.4f} those of version {champion.version}, the champion until now"
+    return (True, f"champion: {compared}") if tuned < best else (False, f"not champion: {compared}")
+
+
+def _judged_on(locked: dict) -> str:
+    """A hash of the documents, queries and language model in dvc.lock: figures with the same hash can be compared."""
+    deps = sorted((entry["path"], entry["md5"]) for entry in locked["deps"] if entry["path"].startswith(JUDGES))
+    params = locked["params"]["params.yaml"]
+    lm, lsr = f"lm.{params['lsr']['lm']}", params["lsr"]  # which weights the model has, its folder among `deps` says
+    http = params[f"{lm}.http"]
+    server = [http[name] for name in ("url", "max_tokens", "tokenizer")] if http else None
+    parts = [deps, params["seed"], lsr["validation_queries"], params[f"{lm}.dtype"], server]
+    return hashlib.md5(json.dumps(parts).encode()).hexdigest()

@@ -1,0 +1,93 @@
+"""What every stage's `main()` shares: checked params first, one-line errors, a record for MLflow, a last line."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
+
+from threadpoolctl import threadpool_limits
+
+from pipelines import neutral
+from pipelines.errors import LongtailError, Unreachable
+from pipelines.params import params_file
+from pipelines.storage import disks, outputs, shards
+from pipelines.work import tracking
+
+Metrics = Mapping[str, float | list[float]]
+
+
+def arguments(doc: str, **expected: Sequence[str] | str) -> argparse.Namespace:
+    """The words after the stage's module on the command line, by name; `doc` is what --help says of the stage.
+
+    `expected` has for each word its choices, or a line of help if any word will do. Another word ends the process.
+    """
+    module = sys.modules["__main__"].__spec__
+    parser = argparse.ArgumentParser(prog=module and f"python -m {module.name}", description=doc)
+    for name, choices in expected.items():
+        parser.add_argument(name, **({"help": choices} if isinstance(choices, str) else {"choices": choices}))
+    return parser.parse_args()
+
+
+def run(
+    name: str,
+    sections: tuple[str, ...],
+    work: Callable[[SimpleNamespace], Metrics],
+    *,
+    out: str,
+    metrics: Path | None = None,
+) -> None:
+    """Check params.yaml, do `work(params)`, log its metrics as a stage's run, and print where the result (`out`) is.
+
+    `sections` are the params the stage uses, the same that dvc.yaml names. A metric that is a list is a training curve;
+    the others are written to the file `metrics`, where the stage doesn't write a richer one itself.
+    A LongtailError, a full or read-only disk, or an interruption ends the process with one line on standard error and
+    exit code 1 or 130; a server that did not answer with os.EX_TEMPFAIL, for whoever can try later.
+    """
+    started, used = time.time(), {}
+    gc.set_threshold(100_000)  # loading transformers makes a million objects, all to stay: looks at them took a tenth
+    try:
+        chosen = params_file.load_params(*sections)
+        used = vars(chosen)
+        threads = chosen.compute.threads if hasattr(chosen, "compute") else 1
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch or FAISS are imported: threads decide bytes
+        threadpool_limits(threads, "blas")  # NumPy's, which may be there already
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000000")  # wait actively for some milliseconds, then sleep
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        disks.check_disks(Path(out).parent, shards.SCRATCH)
+        shards.sweep()
+        found = work(chosen)
+        if metrics:
+            shards.write_json(metrics, {name: value for name, value in found.items() if not isinstance(value, list)})
+    except LongtailError as error:
+        _fail(name, used, started, str(error), os.EX_TEMPFAIL if isinstance(error, Unreachable) else 1)
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; run again to go on", file=sys.stderr)
+        raise SystemExit(130) from None
+    except Exception as error:
+        if said := disks.meaning(error):
+            _fail(name, used, started, said)
+        if changed := outputs.changed_input():
+            said = neutral.message(f"{changed}: not what its stage left ({type(error).__name__}: {error})")
+            _fail(
+                name, used, started, f"{said}; `longtail status --verify` names the file, `longtail run` brings it back"
+            )
+        tracking.log_stage(used, {}, started, neutral.message(f"{type(error).__name__}: {error}"))
+        raise
+    tracking.log_stage(used, found, started)
+    print(f"{name}: done, see {out}")
+
+
+def _fail(name: str, used: Mapping[str, object], started: float, said: str, code: int = 1) -> NoReturn:
+    """End the process with one line; a record of it is kept where there is space for one."""
+    with suppress(OSError):
+        tracking.log_stage(used, {}, started, said)
+    print(f"error: {name}: {said}", file=sys.stderr)
+    raise SystemExit(code) from None

@@ -1,0 +1,223 @@
+"""Log each run of the pipeline to MLflow: a parent run, with a child run for each stage that did its work.
+
+A stage under plain `dvc repro` logs itself as it ends. Loading MLflow takes seconds, so a stage of a flow only leaves a
+record in RECORDS, and the flow logs it as soon as DVC has written the stage's hashes to dvc.lock. Where MLflow can't be
+reached, one line says so. That is no error, because the stages' work is done. No stage reads what is written here.
+
+Of a run that lands, the parent run has the figures as well (landings.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import posixpath
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pipelines.errors import LongtailError
+from pipelines.storage import shards
+from pipelines.work import landings, registry
+
+FLOW = "LONGTAIL_FLOW_RUN"  # in the environment of a flow's stages: the flow logs what they leave in RECORDS
+FILE = Path("mlflow.db")  # the store, unless MLFLOW_TRACKING_URI names another
+EXPERIMENT = "longtail"
+RECORDS = shards.SCRATCH / "tracking"  # a file for each stage: the last time that it worked in a flow
+NAME = 250  # characters of a name in MLflow
+REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")  # MLflow is there, and does not take this
+ANOTHER_VERSION = "out-of-date database schema"  # what MLflow says of a database of a later version, too
+
+
+def log_stage(
+    sections: Mapping[str, Any], metrics: Mapping[str, float | list[float]], started: float, error: str | None = None
+) -> None:
+    """Log that a stage did its work under DVC, or failed with `error`. A stage run by hand is not logged.
+
+    A metric that is a list is a curve. `started` is in unix seconds.
+    """
+    if (stage := os.environ.get("DVC_STAGE")) is None:
+        return
+    record = {"params": dict(_flat(sections)), "metrics": metrics, "started": started, "ended": time.time()}
+    record["error"] = error
+    if os.environ.get(FLOW):
+        shards.write_json(RECORDS / f"{stage}.json", record)
+        return
+    driver = _dvc_process()
+    try:
+        run = Run(
+            f"dvc-{driver.pid}-{driver.create_time():.2f}", {}, lambda line: print(f"warning: {line}", file=sys.stderr)
+        )
+    except LongtailError as wrong:
+        print(f"warning: {wrong}", file=sys.stderr)
+        return
+    run.log(stage, record, {})
+    run.end("FAILED" if error else "FINISHED")
+
+
+def record_of(stage: str, since: float = 0.0) -> dict[str, Any] | None:
+    """What a stage left when it last worked in a flow, or failed; None if it did not `since` then (unix seconds)."""
+    path = RECORDS / f"{stage}.json"
+    record = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    return record if record and record["ended"] >= since else None
+
+
+class Run:
+    """The parent run of stages that share the key `run`, in MLflow. Where MLflow is away, `say` is told so once."""
+
+    def __init__(self, run: str, tags: dict[str, str], say: Callable[[str], None]) -> None:
+        """Raises LongtailError for a database of another version of MLflow."""
+        self._say, self._tags, self._client = say, tags | _git_tags(), None
+        with self._never_an_error():
+            client = open_client()
+            if (experiment := client.get_experiment_by_name(EXPERIMENT)) is None:
+                self._experiment = client.create_experiment(EXPERIMENT)
+            else:
+                self._experiment = experiment.experiment_id
+            found = client.search_runs([self._experiment], f"tags.`longtail.run` = '{run}'", max_results=1)
+            if not found:
+                tags = {"longtail.run": run, **self._tags}
+                found = [client.create_run(self._experiment, tags=tags, run_name="pipeline")]
+            self._parent, self._client = found[0].info.run_id, client
+
+    def log(self, stage: str, record: Mapping[str, Any], locked: Mapping[str, Any]) -> None:
+        """Log what a stage did as a child run; `locked` is the stage's entry in dvc.lock, if it has one."""
+        if (client := self._client) is None:
+            return
+        tags = {"mlflow.parentRunId": self._parent, "dvc.stage": stage} | _hash_tags(locked) | self._tags
+        tags |= {"error": record["error"]} if record["error"] else {}
+        started, ended = int(record["started"] * 1000), int(record["ended"] * 1000)
+        with self._never_an_error():
+            child = client.create_run(self._experiment, started, tags, run_name=stage).info.run_id
+            try:
+                _log_values(client, child, record["params"], record["metrics"], ended)
+            finally:  # where MLflow refuses one of them, the run has ended all the same
+                client.set_terminated(child, "FAILED" if record["error"] else "FINISHED", ended)
+
+    def land(self, params: Mapping[str, str], metrics: Mapping[str, float]) -> None:
+        """Log on the parent run that it landed, with the figures of all that it landed."""
+        if (client := self._client) is None:
+            return
+        now = datetime.now(UTC)
+        with self._never_an_error():
+            _log_values(client, self._parent, params, metrics, int(now.timestamp() * 1000))
+            client.set_tag(self._parent, landings.TAG, f"{now:%Y-%m-%d %H:%M:%S.%f}")
+
+    def end(self, state: str, locked: Mapping[str, Any] | None = None) -> list[str]:
+        """End the parent run as FINISHED or FAILED; offer tuned retrievers of dvc.lock's stages to the model registry.
+
+        Returns a line for each retriever that became a version.
+        """
+        lines: list[str | None] = []
+        if client := self._client:
+            with self._never_an_error():
+                client.set_terminated(self._parent, state)
+                for stage, entry in (locked or {}).items():
+                    if stage.startswith(registry.STAGE):
+                        name = stage.removeprefix(registry.STAGE)
+                        lines.append(registry.register(client, self._experiment, name, entry))
+        return [line for line in lines if line]
+
+    @contextmanager
+    def _never_an_error(self) -> Iterator[None]:
+        """Tell of an error in the block, and ask MLflow no more unless it only refused a value.
+
+        Each backend raises errors of its own.
+        """
+        try:
+            yield
+        except LongtailError:
+            raise
+        except Exception as error:
+            if getattr(error, "error_code", None) not in REFUSED:
+                self._client = None
+            self._say(f"MLflow ({store()}): {str(error).splitlines()[0]}; the run goes on, and this is not logged")
+
+
+def store() -> str:
+    """The address of MLflow's store."""
+    return os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{FILE.resolve()}")
+
+
+def open_client():
+    """MLflow's client for the store. Raises LongtailError for a database of another version of MLflow."""
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
+    from mlflow import MlflowClient
+    from mlflow.exceptions import MlflowException
+
+    for name in ("mlflow", "mlflow.store.db.utils", "alembic"):  # say on standard error what they do with a database
+        logging.getLogger(name).setLevel(logging.WARNING)
+    try:
+        return MlflowClient(tracking_uri=store())
+    except MlflowException as error:
+        if ANOTHER_VERSION not in str(error):
+            raise
+        raise LongtailError(
+            f"MLflow ({store()}): written by another version of MLflow; copy it, then "
+            f"`.venv/bin/mlflow db upgrade {store()}`, or move it away, and the next run begins another"
+        ) from None
+
+
+def _log_values(client, run: str, params: Mapping[str, Any], metrics: Mapping[str, Any], ended: int) -> None:
+    """Log params and metrics on a run, in batches of the sizes that MLflow allows."""
+    from mlflow.entities import Metric, Param
+
+    points = []
+    for key, value in metrics.items():
+        curve = value if isinstance(value, list) else [value]
+        points += [Metric(_name(key), float(v), ended, step) for step, v in enumerate(curve) if v is not None]
+    named = [Param(_name(key), str(value)) for key, value in params.items()]
+    for first in range(0, len(named), 100):
+        client.log_batch(run, params=named[first : first + 100])
+    for first in range(0, len(points), 1000):
+        client.log_batch(run, metrics=points[first : first + 1000])
+
+
+def _hash_tags(locked: Mapping[str, Any]) -> dict[str, str]:
+    """Tags from a stage's entry in dvc.lock: one MD5 over the paths and MD5s of all inputs, and each output's MD5."""
+    inputs, outputs = ({e["path"]: e["md5"] for e in locked.get(part, []) if "md5" in e} for part in ("deps", "outs"))
+    tags = {f"dvc.output.{_name(path)}": md5 for path, md5 in outputs.items()}
+    if inputs:
+        tags["dvc.inputs.md5"] = hashlib.md5(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+    return tags
+
+
+def _name(key: str) -> str:
+    """A key as MLflow takes it: _ for each character that it does not allow, and no path that means another one."""
+    return posixpath.normpath(re.sub(r"[^\w\-. :/]", "_", key)).lstrip("/.")[:NAME] or "_"
+
+
+def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of sections (pydantic models, dicts), each with its dotted key."""
+    values = values.model_dump() if hasattr(values, "model_dump") else values
+    if isinstance(values, dict) and (values or not prefix):
+        for key, value in values.items():
+            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
+    else:
+        yield prefix, values
+
+
+def _git_tags() -> dict[str, str]:
+    """The git commit, and whether files differ from it; no tags outside a repository."""
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
+    if commit.returncode:
+        return {}
+    dirty = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ".", ":!dvc.lock"], capture_output=True).returncode
+    return {"mlflow.source.git.commit": commit.stdout.strip(), "git.dirty": str(bool(dirty)).lower()}
+
+
+def _dvc_process() -> psutil.Process:
+    """The `dvc` process that started this stage. All stages of one `dvc repro` share it."""
+    parents = psutil.Process().parents()
+    above = [p for p in parents if any(Path(part).name == "dvc" for part in p.cmdline()[:3])]
+    return (above or parents)[0]

@@ -1,0 +1,78 @@
+"""A stage's fingerprint follows the formulas it runs, and nothing else."""
+
+import pytest
+
+from pipelines import catalogue
+from pipelines.catalogue import DATASETS
+from pipelines.work import code
+
+STAGE = '''"""A stage."""
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipelines.room import types
+
+
+def main():
+    from pipelines.room.formula import double
+
+    return double(2), "table.yaml"
+'''
+FORMULA = "from pipelines.work import web\n\n\ndef double(x):\n    return 2 * x, 'a # b'\n"
+FILES = {"room/stage.py": STAGE, "room/formula.py": FORMULA, "room/types.py": "A = 1\n", "work/web.py": "B = 1\n"}
+FILES |= {"room/table.yaml": "a: 1\n", "room/__init__.py": ""}
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "counts"),
+    [
+        ("room/formula.py", "2 * x", "3 * x", True),
+        ("room/formula.py", "a # b", "a # c", True),
+        ("room/formula.py", "'a # b'", "'a # b'  # twice", False),
+        ("room/formula.py", "(x):", '(x):\n    """Twice."""', False),
+        ("room/formula.py", "from", '"""Formulas."""\n\n# of the room\nfrom', False),
+        ("room/table.yaml", "1", "2", True),
+        ("room/types.py", "1", "2", False),
+        ("work/web.py", "1", "2", False),
+    ],
+)
+def test_formulas_and_data_count_and_words_types_and_transport_do_not(tmp_path, name, before, after, counts):
+    def fingerprint() -> str:
+        code._substance.cache_clear()
+        code._reached_directly.cache_clear()
+        return code.fingerprint("pipelines.room.stage", tmp_path)
+
+    (tmp_path / "pipelines/room").mkdir(parents=True)
+    (tmp_path / "pipelines/work").mkdir()
+    for file, content in FILES.items():
+        (tmp_path / "pipelines" / file).write_text(content)
+    first = fingerprint()
+    (tmp_path / "pipelines" / name).write_text(FILES[name].replace(before, after))
+    assert (fingerprint() != first) == counts
+
+
+def test_training_the_retriever_follows_its_objective_but_no_report_and_no_http_client():
+    reached = {file.relative_to(code.ROOT).as_posix() for file in code.files("pipelines.lsr.train_lsr")}
+    assert {"pipelines/lsr/objective.py", "pipelines/lm/local.py", "pipelines/retrieval/encoder.py"} <= reached
+    assert not {file for file in reached if "report/" in file or "http_client" in file}
+    assert [name for name in code.TRANSPORT if not (code.ROOT / f"{name.replace('.', '/')}.py").is_file()] == []
+
+
+def test_words_for_readers_of_the_report_change_no_result(monkeypatch):
+    before = catalogue.facts("pile")
+    monkeypatch.setitem(DATASETS, "pile", catalogue.replace(DATASETS["pile"], label="The Pile", title="Texts"))
+    assert catalogue.facts("pile") == before
+    monkeypatch.setitem(DATASETS, "pile", catalogue.replace(DATASETS["pile"], learn=False))
+    assert catalogue.facts("pile") != before
+
+
+def test_a_study_counts_where_a_stage_asks_for_what_it_offers(tmp_path):
+    rooms = {"room/stage.py": 'def main():\n    return all_studies.studies_offering("of_answers")\n'}
+    rooms |= {
+        "studies/one.py": "def of_answers(of):\n    return 1\n",
+        "studies/two.py": "def of_bits(of):\n    return 1\n",
+    }
+    for file, content in rooms.items():
+        (tmp_path / "pipelines" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pipelines" / file).write_text(content)
+    assert [file.name for file in code.files("pipelines.room.stage", tmp_path)] == ["stage.py", "one.py"]

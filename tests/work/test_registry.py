@@ -1,0 +1,123 @@
+"""The tuned retriever becomes a version in MLflow's registry, and champion only where it beats the one that is."""
+
+import copy
+import shutil
+from pathlib import Path
+
+import mlflow
+import pytest
+import tiny_models
+from mlflow import MlflowClient
+from transformers import AutoModel, AutoTokenizer
+
+from pipelines.retrieval.encoder import Encoder
+from pipelines.storage import outputs, shards
+from pipelines.work import registry, tracking
+
+FOLDER, METRICS = registry.FOLDER / "dense", registry.METRICS / "lsr_dense.json"
+READ = {"seed": 0, "lm.tiny.dtype": "fp32", "lm.tiny.batch_tokens": 8, "lm.tiny.http": None}
+READ |= {"lsr": {"lm": "tiny", "validation_queries": 6}}
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory) -> Path:
+    """An encoder's folder."""
+    folder = tmp_path_factory.mktemp("encoder")
+    encoder = tiny_models.encoder(folder / "plain")
+    opened = Encoder.open(encoder, tiny_models.retriever(pooling="cls"), tiny_models.compute())
+    opened.save(folder / "tuned")
+    return folder / "tuned"
+
+
+@pytest.fixture
+def here(databases, tuned, tmp_path, monkeypatch):
+    """A project whose run was recorded and registered; its MLflow, and dvc.lock's part of the stage."""
+    monkeypatch.chdir(shutil.copytree(databases, tmp_path / "project"))
+    shutil.copytree(tuned, FOLDER)
+    figures = {registry.TUNED: 0.9, registry.UNTUNED: 1.0}
+    shards.write_json(METRICS, figures)
+    deps = [{"path": path, "md5": path} for path in ("data/corpus", "data/models/lm/tiny")]
+    outs = [{"path": str(path), "md5": outputs.md5(path)} for path in (FOLDER, METRICS)]
+    locked = {"deps": deps, "params": {"params.yaml": READ}, "outs": outs}
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    record = {"params": {}, "metrics": figures, "started": 0.0, "ended": 1.0, "error": None}
+    run = tracking.Run("a run", {}, pytest.fail)
+    run.log(f"{registry.STAGE}dense", record, locked)
+    (said,) = run.end("FINISHED", {f"{registry.STAGE}dense": locked})
+    assert "version 1: champion, as the first" in said
+    client = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
+    return client, client.get_experiment_by_name(tracking.EXPERIMENT).experiment_id, locked
+
+
+def retrained(client, experiment: str, locked: dict, tuned: float, untuned: float = 1.0) -> dict:
+    """Other weights and figures in place, with their run and their part of dvc.lock."""
+    weights, changed = FOLDER / "model.safetensors", copy.deepcopy(locked)
+    weights.write_bytes(weights.read_bytes() + b"\0")
+    shards.write_json(METRICS, {registry.TUNED: tuned, registry.UNTUNED: untuned})
+    for out in changed["outs"]:
+        out["md5"] = outputs.md5(Path(out["path"]))
+    client.create_run(experiment, tags={f"dvc.output.{FOLDER}": outputs.md5(FOLDER)})
+    return changed
+
+
+def champion(client) -> str:
+    return str(client.get_registered_model(registry.NAME).aliases[registry.ALIAS])
+
+
+def test_a_run_registers_what_it_trained_and_the_champion_is_a_hugging_face_folder(here, tuned):
+    client, *_ = here
+    assert champion(client) == "1"
+    version = client.get_model_version(registry.NAME, "1")
+    assert client.get_run(version.run_id).info.run_name == f"{registry.STAGE}dense"
+    assert (version.tags["validation_bpb"], version.tags["verdict"].split(":")[0]) == ("0.9", "champion, as the first")
+    folder = Path(mlflow.artifacts.download_artifacts(f"models:/{registry.NAME}@{registry.ALIAS}"))
+    assert AutoModel.from_pretrained(folder).config.hidden_size == 32
+    assert AutoTokenizer.from_pretrained(folder).pad_token == "<pad>"
+    settings, compute = tiny_models.retriever(pooling="cls"), tiny_models.compute()
+    found, expected = (Encoder.open(path, settings, compute).embed(["Velm"]) for path in (folder, tuned))
+    assert (found == expected).all()
+    assert not list(folder.rglob("*.pkl"))
+
+
+def test_only_a_better_one_of_the_same_data_takes_the_place(here):
+    client, experiment, locked = here
+    for tuned, untuned, version, leader, reason in (
+        (0.95, 1.0, "2", "1", "not champion: 0.9500 bits per byte on validation queries, 0.9000 those of version 1"),
+        (0.9, 1.0, "3", "1", "not champion: 0.9000"),
+        (0.8, 0.7, "4", "1", "not champion: 0.8000 bits per byte on validation queries, 0.7000 before it was tuned"),
+        (0.85, 1.0, "5", "5", "champion: 0.8500 bits per byte on validation queries, 0.9000 those of version 1"),
+    ):
+        line = registry.register(client, experiment, "dense", retrained(client, experiment, locked, tuned, untuned))
+        assert line.startswith(f"{registry.NAME} version {version}: {reason}")
+        assert client.get_model_version(registry.NAME, version).tags["verdict"] == line.partition(": ")[2]
+        assert champion(client) == leader
+
+
+def test_what_was_judged_on_other_data_can_not_beat_the_champion(here):
+    client, experiment, locked = here
+    for change in (
+        lambda locked: locked["deps"][0].update(md5="other documents"),
+        lambda locked: locked["deps"][1].update(md5="another language model"),
+        lambda locked: locked["params"]["params.yaml"].update(seed=7),
+        lambda locked: locked["params"]["params.yaml"]["lsr"].update(validation_queries=7),
+    ):
+        other = retrained(client, experiment, locked, 0.1)
+        change(other)
+        line = registry.register(client, experiment, "dense", other)
+        assert "not champion: version 1, the champion, was judged on other data" in line
+        assert champion(client) == "1"
+
+
+def test_the_same_bytes_and_files_that_dvc_did_not_lock_are_no_version_and_what_is_there_can_become_champion(here):
+    client, experiment, locked = here
+    assert registry.register(client, experiment, "dense", locked) is None
+    other = retrained(client, experiment, locked, 0.1)
+    shards.write_json(METRICS, {registry.TUNED: 0.05, registry.UNTUNED: 1.0})
+    assert registry.register(client, experiment, "dense", other) is None
+    assert registry.register(client, experiment, "dense", {}) is None
+    assert len(client.search_model_versions(f"name = '{registry.NAME}'")) == 1
+    last = retrained(client, experiment, locked, 0.99)
+    assert "not champion" in registry.register(client, experiment, "dense", last)
+    client.delete_registered_model_alias(registry.NAME, registry.ALIAS)
+    assert "champion, as the first" in registry.register(client, experiment, "dense", last)
+    assert registry.register(client, experiment, "dense", last) is None

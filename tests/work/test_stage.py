@@ -1,0 +1,115 @@
+"""Every stage starts and ends the same way: params checked first, one line on an error, exit code 1."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pipelines.errors import LongtailError
+from pipelines.storage import outputs
+from pipelines.work import stage
+
+
+@pytest.fixture(autouse=True)
+def here(root, tmp_path, monkeypatch):
+    shutil.copy(root / "params.yaml", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DVC_STAGE", raising=False)
+
+
+def test_the_last_line_says_where_the_result_is_metrics_but_curves_are_written_and_by_hand_nothing_is_recorded(capsys):
+    file = Path("metrics/x.json")
+    stage.run("chunk", ("seed",), lambda params: {"rows": 2, "loss": [3.0, 1.0]}, out="data/corpus", metrics=file)
+    assert capsys.readouterr().out.splitlines()[-1] == "chunk: done, see data/corpus"
+    assert json.loads(file.read_text(encoding="utf-8")) == {"rows": 2}
+    assert not Path(".longtail/tracking").exists()
+
+
+def test_a_users_error_is_one_line_and_exit_code_1_and_params_are_checked_before_any_work(capsys):
+    def work(params):
+        raise LongtailError("data/raw/x.bz2: cut in the middle; fetch it again")
+
+    for seed, said in (
+        ("0", "error: chunk: data/raw/x.bz2: cut in the middle; fetch it again\n"),
+        ("x", "error: chunk: params.yaml: seed is 'x'"),
+    ):
+        Path("params.yaml").write_text(Path("params.yaml").read_text().replace("seed: 0", f"seed: {seed}"))
+        with pytest.raises(SystemExit) as end:
+            stage.run("chunk", ("seed",), work, out="data/corpus")
+        assert end.value.code == 1
+        assert capsys.readouterr().err.startswith(said)
+
+
+@pytest.mark.parametrize(("text", "names"), [("{}", True), ('{"a": 1}', False)])
+def test_an_input_that_is_not_what_its_stage_left_is_named(capsys, monkeypatch, text, names):
+    made = Path("data/made/figures.json")
+    made.parent.mkdir(parents=True)
+    made.write_text('{"a": 1}')
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pipelines.use", None))
+    monkeypatch.setattr(sys, "argv", ["use.py", "pile"])
+    left = {"path": "data/made", "md5": outputs.md5(Path("data/made"))}
+    use = {"cmd": "python -m pipelines.use pile", "deps": [{"path": str(made)}]}
+    lock = {"make": {"cmd": "python -m pipelines.make", "outs": [left]}, "use@pile": use}
+    Path("dvc.lock").write_text(yaml.safe_dump({"stages": lock}))
+    made.write_text(text)
+    with pytest.raises(SystemExit if names else KeyError):
+        stage.run("use@pile", ("seed",), lambda params: json.loads(made.read_text())["b"], out="data/used")
+    said = capsys.readouterr().err
+    assert said.startswith("error: use@pile: data/made: not what its stage left (KeyError: 'b')") == names, said
+
+
+THREADS = """
+import os, sys
+import numpy
+from threadpoolctl import threadpool_info
+from pipelines.work import stage
+def work(params):
+    blas = [one for one in threadpool_info() if one["user_api"] == "blas"]
+    print(os.environ["OMP_NUM_THREADS"], *{one["num_threads"] for one in blas})
+    return {}
+stage.run("x", tuple(sys.argv[1:]), work, out="x")
+"""
+
+
+def test_the_number_of_threads_is_the_params_one_or_one(root):
+    """NumPy's too, where a stage's module has imported it before."""
+    Path("params.yaml").write_text(Path("params.yaml").read_text().replace("threads: 1", "threads: 3"))
+    environment = os.environ | {"OMP_NUM_THREADS": "2", "PYTHONPATH": str(root)}
+    for sections, threads in ((["seed", "compute"], "3 3"), (["seed"], "1 1")):
+        command = [sys.executable, "-c", THREADS, *sections]
+        done = subprocess.run(command, env=environment, text=True, capture_output=True, check=True)
+        assert done.stdout.splitlines()[0] == threads
+
+
+FAULTS = """
+import os, resource, torch
+from pipelines.work import threads
+used = os.fork() == 0
+if used:
+    threads.use(1)
+else:
+    os.wait()
+layers = torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 64))
+faults = [0]
+with torch.inference_mode():
+    for _ in range(4):
+        layers(torch.ones(4096, 64))  # states of 64 MiB
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+# the fewest of a pass: where pieces lie badly in the memory kept, a pass asks for more once
+print(torch.get_num_threads(), min(after - before for before, after in zip(faults, faults[1:])))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries are left as they are")
+def test_a_forward_pass_does_not_ask_the_system_again_for_memory_of_the_last():
+    done = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    (threads, used), (_, plain) = (map(int, line.split()) for line in done.stdout.splitlines())
+    assert threads == 1
+    assert used < 100 < plain, "a page is 4 kB, or 2 MB where the system gives huge ones"

@@ -1,0 +1,177 @@
+"""Each stage that did its work is a run in MLflow, which gives landed ones back and never stands in the way of work."""
+
+import math
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import landed_runs
+import numpy as np
+import pytest
+import yaml
+from quick_project import dvc_init
+
+from flows import history
+from pipelines import QUIET
+from pipelines.errors import LongtailError
+from pipelines.intervals import Interval
+from pipelines.work import landings, stage, tracking
+
+UNREACHABLE = "http://127.0.0.1:9"
+FIGURES = landed_runs.figures() | {f"threshold/a/b/c/{n}": Interval(n, 0.0, math.inf) for n in range(400)}
+STAGE = """
+import sys
+from pipelines.storage import shards
+from pipelines.work import stage
+def work(params):
+    with shards.atomic(sys.argv[1]) as temporary:
+        temporary.write_text(sys.argv[1])
+    return {"recall@10": 0.5, "loss": [2.0, 1.0], "nothing": None}
+stage.run("x", ("seed", "index"), work, out=sys.argv[1])
+"""
+
+
+@pytest.fixture(scope="module")
+def finished(root, databases, tmp_path_factory) -> Path:
+    """A project of two stages that `dvc repro` ran. Tests work on copies."""
+    folder = shutil.copytree(databases, tmp_path_factory.mktemp("tracked") / "project")
+    (folder / "params.yaml").write_bytes((root / "params.yaml").read_bytes())
+    (folder / "stage.py").write_text(STAGE)
+    one = {"cmd": f"{sys.executable} stage.py one", "deps": ["stage.py"], "outs": ["one"]}
+    two = {"cmd": f"{sys.executable} stage.py two", "deps": ["stage.py", "one"], "outs": ["two"]}
+    (folder / "dvc.yaml").write_text(yaml.safe_dump({"stages": {"one": one, "two": two}}))
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("MLFLOW_", "DVC_"))}
+    environment |= QUIET | {"PYTHONPATH": str(root)}
+    dvc_init(folder, scm=False)
+    subprocess.run([sys.executable, "-m", "dvc", "repro", "-q"], cwd=folder, env=environment, check=True)
+    return folder
+
+
+@pytest.fixture
+def project(finished, tmp_path, monkeypatch) -> Path:
+    """A copy, as the working folder of this process, which is that of a stage."""
+    folder = shutil.copytree(finished, tmp_path / "project")
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.delenv(tracking.FLOW, raising=False)
+    monkeypatch.setenv("DVC_STAGE", "one")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    return folder
+
+
+def client_of(folder: Path):
+    from mlflow import MlflowClient
+
+    return MlflowClient(f"sqlite:///{folder}/mlflow.db")
+
+
+def runs(folder: Path, where: str = "") -> list:
+    client = client_of(folder)
+    return client.search_runs([client.get_experiment_by_name("longtail").experiment_id], where)
+
+
+def record(**changed) -> dict:
+    return {"params": {}, "metrics": {}, "started": 0.0, "ended": 1.0, "error": None} | changed
+
+
+def test_stages_of_one_dvc_process_share_a_parent_and_have_params_metrics_and_curves(finished):
+    logged = {run.info.run_name: run for run in runs(finished)}
+    assert sorted(logged) == ["one", "pipeline", "two"]
+    assert {run.info.status for run in logged.values()} == {"FINISHED"}
+    one, two = logged["one"], logged["two"]
+    assert {run.data.tags["mlflow.parentRunId"] for run in (one, two)} == {logged["pipeline"].info.run_id}
+    assert (one.data.params["seed"], one.data.params["index.kind"]) == ("0", "auto")
+    assert one.data.metrics == {"recall_10": 0.5, "loss": 1.0}
+    curve = client_of(finished).get_metric_history(one.info.run_id, "loss")
+    assert [(m.step, m.value) for m in curve] == [(0, 2.0), (1, 1.0)]
+    assert not (finished / tracking.RECORDS).exists()
+
+
+def test_a_run_of_a_flow_has_the_hashes_of_dvc_lock(project):
+    locked = yaml.safe_load(Path("dvc.lock").read_text())["stages"]["two"]
+    run = tracking.Run("a flow", {"prefect.flow_run_id": "1"}, pytest.fail)
+    run.log("two", record(), locked)
+    run.end("FINISHED")
+    (two,) = runs(project, "tags.`prefect.flow_run_id` = '1' AND tags.`dvc.stage` = 'two'")
+    assert two.data.tags["dvc.output.two"] == locked["outs"][0]["md5"]
+    assert len(two.data.tags["dvc.inputs.md5"]) == 32
+
+
+def test_a_server_that_is_away_is_told_of_once_and_stops_no_stage(project, monkeypatch, capsys):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", UNREACHABLE)
+    stage.run("x", ("seed",), lambda params: {"recall": 0.25}, out="x")
+    out, err = capsys.readouterr()
+    assert out == "x: done, see x\n"
+    assert err.startswith(f"warning: MLflow ({UNREACHABLE}): ")
+    assert err.endswith("; the run goes on, and this is not logged\n")
+    assert err.count("\n") == 1
+    said: list[str] = []
+    run = tracking.Run("a flow", {}, said.append)
+    run.log("one", record(), {})
+    run.land({}, {"accuracy": 0.5})
+    assert run.end("FINISHED", {"one": {}}) == []
+    assert len(said) == 1
+
+
+def test_what_mlflow_refuses_is_said_and_the_next_stage_is_logged(project):
+    said: list[str] = []
+    run = tracking.Run("a flow", {}, said.append)
+    run.log("one", record(params={"a!": 1, "a?": 2}, error="refused"), {})
+    run.log("two", record(error="logged"), {})
+    run.end("FAILED")
+    assert len(said) == 1
+    assert "a_" in said[0]
+    assert [run.info.status for run in runs(project, "tags.error = 'refused'")] == ["FAILED"]
+    assert [run.info.status for run in runs(project, "tags.error = 'logged'")] == ["FAILED"]
+
+
+def test_a_stage_that_fails_on_its_params_is_logged(project):
+    Path("params.yaml").write_text("seed: x\n")
+    with pytest.raises(SystemExit):
+        stage.run("x", ("seed",), lambda params: {}, out="x")
+    assert [run.info.status for run in runs(project, "tags.error LIKE 'params.yaml%'")] == ["FAILED"]
+
+
+def test_a_database_of_another_version_is_said_with_what_to_do_and_a_stage_by_hand_goes_on(project, capsys):
+    with closing(sqlite3.connect("mlflow.db")) as database, database:
+        database.execute("UPDATE alembic_version SET version_num = '0123456789ab'")
+    with pytest.raises(
+        LongtailError, match=r"another version of MLflow; copy it, then `\.venv/bin/mlflow db upgrade sqli"
+    ):
+        tracking.Run("a flow", {}, pytest.fail)
+    stage.run("x", ("seed",), lambda params: {}, out="x")
+    out, err = capsys.readouterr()
+    assert out == "x: done, see x\n"
+    assert err.startswith("warning: MLflow (sqlite:///")
+    assert err.count("\n") == 1
+
+
+def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_landed(project, monkeypatch):
+    """Two runs that landed, the later one first; the project's own did not."""
+    for name, month, figures in (("one", "2026-02", FIGURES), ("two", "2026-01", {})):
+        tracking.Run(name, {}, pytest.fail).land(landed_runs.landing(month, {}).params, landings.flat(figures))
+    monkeypatch.setattr(landings, "RUNS", 1)
+    first, second = history.runs()
+    assert (first.month, second.month, first.profile) == ("2026-02", "2026-01", "sample")
+    assert first.landed <= second.landed
+    assert second.figures == {}
+    found, expected = ({name: vars(one) for name, one in of.items()} for of in (first.figures, FIGURES))
+    np.testing.assert_equal(found, expected)  # some are infinite, or have no interval
+
+
+def test_without_landed_runs_one_line_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    nothing = "no run that landed; `longtail run` records the next one"
+    for address, said in ((None, nothing), (f"sqlite:///{tmp_path}/other.db", nothing), (UNREACHABLE, UNREACHABLE)):
+        if address:
+            monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        with pytest.raises(LongtailError, match=said) as error:
+            history.runs()
+        assert "\n" not in str(error.value)
+        assert address or os.listdir() == [], "to look makes no database"
