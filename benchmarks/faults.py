@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.faults run --folder /dev/shm/faults --inputs 10000 --workers 2
     .venv/bin/python -m benchmarks.faults table --folder /dev/shm/faults
 
-A project of the profile tiny with a file of every source is made in FOLDER. Its stages and what each reads are taken
+A project of the profile smoke with a file of every source is made in FOLDER. Its stages and what each reads are taken
 from dvc.yaml, and the sources from the catalogue: a new reader is covered without being named. Each file also comes in
 other compressions. Each input is one file, damaged in one way (benchmarks/mutations.py); one stage reads it, in a
 process of its own. FOLDER/inputs-*.jsonl has a line for each; a measurement that is stopped goes on there.
@@ -202,7 +202,7 @@ def stages(folder: Path) -> list[Stage]:
 
 
 def write_params(folder: Path, **changes: dict) -> None:
-    values = yaml.safe_load(profiles.compose("tiny", ROOT))
+    values = yaml.safe_load(profiles.compose("smoke", ROOT))
     for section, change in (OVER | changes).items():
         values[section] |= change
     (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")

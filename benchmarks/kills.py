@@ -3,7 +3,7 @@
     .venv/bin/python -m benchmarks.kills run --folder /tmp/kills --kills 100
     .venv/bin/python -m benchmarks.kills report --folder /tmp/kills
 
-Runs take a clean copy of the committed project with the profile tiny. The first is undisturbed. After each kill the
+Runs take a clean copy of the committed project with the profile smoke. The first is undisturbed. After each kill the
 same command is started again and goes on from what is there, until it ends by itself; then all files are compared with
 the undisturbed run's, the outputs are removed, and it begins anew. A kill hits all processes at once, the first process
 alone, or one below it. Home and the folder for temporary files are folders of their own, so that what is left outside
@@ -49,11 +49,11 @@ class Copy:
         self.environment |= {MARK: str(home), "HOME": str(home / "home"), "TMPDIR": str(self.temporary)}
 
     def make(self) -> None:
-        """The copy with the profile tiny, after an undisturbed run whose files `reference` tells."""
+        """The copy with the profile smoke, after an undisturbed run whose files `reference` tells."""
         for path in (self.home / "home", self.temporary):
             path.mkdir(parents=True, exist_ok=True)
         new = not self.folder.is_dir()
-        clone(self.folder, "tiny")
+        clone(self.folder, "smoke")
         if new:
             (self.folder / "dvc.lock").unlink()
         if not (self.home / "reference.json").is_file():

@@ -65,7 +65,7 @@ def run(files: Path, models: Path, work: Path) -> None:
     copy, python = work / "project", str(ROOT / ".venv/bin/python")
     if not copy.is_dir():
         _sources(files, work / "files")
-        clone(copy, "tiny")
+        clone(copy, "smoke")
         text = PROFILE.read_text(encoding="utf-8").replace("FILES", str(work / "files")).replace("MODELS", str(models))
         (copy / "conf/profile/real_models.yaml").write_text(text, encoding="utf-8")
     command = [python, "-m", "flows.cli", "run", "--profile", "real_models"]

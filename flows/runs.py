@@ -19,8 +19,8 @@ from prefect.runtime import deployment, flow_run
 from prefect.states import Completed, Failed, State
 
 from flows import dvc_files, earlier, graph, history, landing, live, months, regressions, workspace
+from flows.dvc_tasks import push_outputs, reproduce_stage, stopping_children
 from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
-from flows.reproduce import push_outputs, reproduce, stopping_children
 from pipelines import neutral
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
@@ -127,7 +127,7 @@ def _reproduce_all(
                 reasons = changed.get(stage.name, [])
                 force = anew and stage.name == "fetch"
                 spare = not force and not reasons and all(reads_the_same(stage, name) for name in stage.needs)
-                task = reproduce.with_options(name=stage.name, task_run_name=stage.name)
+                task = reproduce_stage.with_options(name=stage.name, task_run_name=stage.name)
                 damaged = graph.outputs_changed(stage, reasons)
                 future = task.submit(stage, spare, force, damaged, wait_for=[futures[name] for name in stage.needs])
                 futures[stage.name], running[future] = future, stage

@@ -54,12 +54,12 @@ def copy_tracked(root: Path, folder: Path, *, without: tuple[str, ...] = ("dvc.l
 
 @pytest.fixture(scope="session")
 def finished(root, tmp_path_factory) -> Checkout:
-    """A checkout with the profile tiny after one `longtail run`; `first` is what the run said. Read it, no more."""
+    """A checkout with the profile smoke after one `longtail run`; `first` is what the run said. Read it, no more."""
 
     def run(folder: Path) -> None:
         made = copy_tracked(root, folder)
         made.commit()
-        done = made.longtail("run", "--profile", "tiny")
+        done = made.longtail("run", "--profile", "smoke")
         assert done.returncode == 0, done.stderr[-500:] + done.stdout[-500:]
         (folder / ".longtail/first.txt").write_text(done.stdout)
 

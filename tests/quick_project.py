@@ -258,7 +258,7 @@ def _prefect_says_on_standard_error(patch: pytest.MonkeyPatch) -> None:
     from prefect.logging.handlers import PrefectConsoleHandler
     from rich.console import Console
 
-    from flows import reproduce
+    from flows import dvc_tasks
 
     setup_logging()
     loggers = [logging.getLogger(name) for name in ("", *logging.root.manager.loggerDict)]
@@ -266,5 +266,5 @@ def _prefect_says_on_standard_error(patch: pytest.MonkeyPatch) -> None:
     for handler in handlers:
         if isinstance(handler, PrefectConsoleHandler):
             patch.setattr(handler, "console", Console(file=sys.stderr, markup=False, highlight=False))
-    for task in (reproduce.reproduce, reproduce.push_outputs):
+    for task in (dvc_tasks.reproduce_stage, dvc_tasks.push_outputs):
         patch.setattr(task, "retry_delay_seconds", 0)

@@ -20,7 +20,7 @@ MADE = systems.make()
 
 
 class Run(Checkout):
-    """A project whose params.yaml is that of a profile on other files, with every number as small as in `tiny`."""
+    """A project whose params.yaml is that of a profile on other files, with every number as small as in `smoke`."""
 
     def longtail(self, *words: str) -> str:
         done = super().longtail(*words)
@@ -30,8 +30,8 @@ class Run(Checkout):
     def set_params(self, profile: str, sources: Path) -> None:
         self.longtail("init", "--profile", profile)
         path = self.folder / "params.yaml"
-        tiny = yaml.safe_load((self.folder / "conf/profile/tiny.yaml").read_text())
-        small = {name: tiny[name] for name in tiny.keys() - {"profile", "parts", "world", "c4"}}
+        smoke = yaml.safe_load((self.folder / "conf/profile/smoke.yaml").read_text())
+        small = {name: smoke[name] for name in smoke.keys() - {"profile", "parts", "world", "c4"}}
         small["queries"] |= {"context_tokens": 24, "continuation_tokens": 24}
         small["lm"]["tiny"]["training"]["positions"] = 128
         small |= {"chunk": {"tokens": 64, "min_tokens": 8}, "fetch": {"root": str(sources)}}
@@ -86,7 +86,7 @@ def sources(tmp_path) -> Path:
 def test_one_corpus_gives_what_there_is_something_for(
     run, sources, root, profile, brought, left_out, section, no_section
 ):
-    settings = params_file.parse(yaml.safe_load(profiles.compose("tiny", root)))
+    settings = params_file.parse(yaml.safe_load(profiles.compose("smoke", root)))
     write_world(sources, settings.seed, settings.world, [settings.popularity.month])
     run.set_params(profile, sources)
     run.longtail("run")

@@ -25,7 +25,7 @@ def composed(texts):
 
 
 def test_every_profile_is_valid_and_params_yaml_is_the_sample_to_the_byte(root, texts, composed):
-    assert {"sample", "excerpt", "paper-popqa", "paper-replug", "tiny"} <= set(composed)
+    assert {"sample", "excerpt", "paper-popqa", "paper-replug", "smoke"} <= set(composed)
     assert (root / "params.yaml").read_text(encoding="utf-8") == texts["sample"], (
         "`longtail init --profile sample` writes it"
     )

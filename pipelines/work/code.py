@@ -2,10 +2,9 @@
 
 DVC cannot see imports. This stage writes data/code.json, which DVC follows as params: under "stage" the name of each
 stage's module -> a hash of that module and of every project file that it imports at any depth; under "dataset" the name
-of each data set -> a hash of its entry in the catalogue and of its reader's or builder's code; under "language" the
-code of each language -> a hash of its file. Comments, docstrings and
-blank lines do not count. The modules of TRANSPORT do not count either: they carry data, messages and settings, so they
-cannot change a result.
+of each data set -> a hash of its entry in the catalogue and of its reader's or builder's code. Of languages only the
+files of English and of the run's language count. Comments, docstrings and blank lines do not count. The modules of
+TRANSPORT do not count either: they carry data, messages and settings, so they cannot change a result.
 """
 
 from __future__ import annotations
@@ -26,45 +25,39 @@ OUT = Path("data/code.json")
 _MODULES = """work.code catalogue work.stage work.tracking work.registry storage.outputs errors storage.disks
 params.params params.params_data params.params_file params.params_types work.pool progress work.workers
 storage.shards storage.checkpoint work.web sources.download sources.wikimedia lm.http_client lm.http_ledger"""
-LANGUAGES = "languages"  # a folder: English counts wherever it is named, another language by its own fingerprint
+LANGUAGES, ENGLISH = "languages", "en"  # a folder, and the language whose prompts and words serve all languages
 TRANSPORT = frozenset(f"pipelines.{name}" for name in _MODULES.split())
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def of_stages(root: Path = ROOT) -> dict[str, str]:
-    """Name of each module that runs as a stage -> the fingerprint of its code."""
+def of_stages(root: Path = ROOT, language: str = ENGLISH) -> dict[str, str]:
+    """Name of each module that runs as a stage -> the fingerprint of its code in a run of this language."""
     files = sorted((root / "pipelines").glob("*/*.py"), key=lambda file: file.stem)
     stages = [file for file in files if file.parent.name != "work" and "stage.run(" in file.read_text(encoding="utf-8")]
-    return {file.stem: fingerprint(f"pipelines.{file.parent.name}.{file.stem}", root) for file in stages}
+    return {file.stem: fingerprint(f"pipelines.{file.parent.name}.{file.stem}", root, language) for file in stages}
 
 
-def of_datasets(root: Path = ROOT) -> dict[str, str]:
+def of_datasets(root: Path = ROOT, language: str = ENGLISH) -> dict[str, str]:
     """Name of each data set of the catalogue -> the fingerprint of its entry and of its own code."""
     return {
         name: hashlib.sha256(
-            repr([catalogue.facts(name), *(fingerprint(module, root) for module in dataset.code)]).encode()
+            repr([catalogue.facts(name), *(fingerprint(module, root, language) for module in dataset.code)]).encode()
         ).hexdigest()[:16]
         for name, dataset in catalogue.DATASETS.items()
         if dataset.code
     }
 
 
-def of_languages(root: Path = ROOT) -> dict[str, str]:
-    """Code of each language -> the fingerprint of its file."""
-    files = sorted((root / "pipelines/language" / LANGUAGES).glob("*.yaml"))
-    return {file.stem: hashlib.sha256(file.read_bytes()).hexdigest()[:16] for file in files}
-
-
-def fingerprint(module: str, root: Path = ROOT) -> str:
+def fingerprint(module: str, root: Path = ROOT, language: str = ENGLISH) -> str:
     """The hash of all code that a module (dotted name) runs: its own and that of the files it reaches."""
     digest = hashlib.sha256()
-    for file in files(module, root):
+    for file in files(module, root, language):
         digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
         digest.update(_substance(file))
     return digest.hexdigest()[:16]
 
 
-def files(module: str, root: Path = ROOT) -> list[Path]:
+def files(module: str, root: Path = ROOT, language: str = ENGLISH) -> list[Path]:
     """The project's files that a module reaches by imports, those inside functions included, sorted by path.
 
     A data file beside a module counts where a string in the module is its name.
@@ -77,19 +70,19 @@ def files(module: str, root: Path = ROOT) -> list[Path]:
             continue
         reached.add(file)
         if file.suffix == ".py":
-            pending += _reached_directly(file, root)
+            pending += _reached_directly(file, root, language)
     return sorted(reached)
 
 
 @cache
-def _reached_directly(file: Path, root: Path) -> list[Path]:
+def _reached_directly(file: Path, root: Path, language: str) -> list[Path]:
     """The files that a module's own imports and strings name, and the studies that it asks for."""
     reached = []
     for node in _running_nodes(ast.parse(file.read_text(encoding="utf-8"))):
         for name in {*_imported(node)} - TRANSPORT:
             reached += _files_of(name, root)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
-            reached += _data_files(file.parent, node.value)
+            reached += _data_files(file.parent, node.value, language)
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("studies_offering"):
             reached += all_studies.files_offering(ast.literal_eval(node.args[0]), root / "pipelines/studies")
     return reached
@@ -120,13 +113,14 @@ def _files_of(name: str, root: Path) -> list[Path]:
     return [file for file in (_file(name, root), root / name.replace(".", "/") / "__init__.py") if file.is_file()]
 
 
-def _data_files(folder: Path, text: str) -> list[Path]:
+def _data_files(folder: Path, text: str, language: str) -> list[Path]:
     """The data file, or the files of the data folder, that a string names beside a module."""
     if not 0 < len(text) < 60 or not text.replace("_", "").replace(".", "").isalnum():
         return []
     path = folder / text
     if path.is_dir() and not any(path.glob("*.py")):
-        return [file for file in path.rglob("*" if text != LANGUAGES else "en.yaml") if file.is_file()]
+        found = [file for file in path.rglob("*") if file.is_file()]
+        return [file for file in found if text != LANGUAGES or file.stem in (ENGLISH, language)]
     return [path] if path.is_file() and path.suffix != ".py" else []
 
 
@@ -154,12 +148,12 @@ def _file(module: str, root: Path) -> Path:
     return root / f"{module.replace('.', '/')}.py"
 
 
-def write_fingerprints(out: Path) -> stage.Metrics:
-    """Write the fingerprints of every stage, data set and language to a JSON file."""
-    written = {"stage": of_stages(), "dataset": of_datasets(), "language": of_languages()}
+def write_fingerprints(out: Path, language: str) -> stage.Metrics:
+    """Write the fingerprints of every stage and data set in a run of this language to a JSON file."""
+    written = {"stage": of_stages(language=language), "dataset": of_datasets(language=language)}
     shards.write_json(out, written)
     return {f"{kind}s": float(len(hashes)) for kind, hashes in written.items()}
 
 
 if __name__ == "__main__":
-    stage.run("code", (), lambda _: write_fingerprints(OUT), out=str(OUT))
+    stage.run("code", ("language",), lambda params: write_fingerprints(OUT, params.language), out=str(OUT))

@@ -11,7 +11,7 @@ from dvc.repo import Repo
 from quick_project import dvc_init, reproduce
 
 from flows import graph
-from flows.reproduce import Done, _lines
+from flows.dvc_tasks import Done, _lines
 from pipelines.errors import LongtailError
 from pipelines.params.params import Compute
 

@@ -54,7 +54,7 @@ class World:
     """The sample world as it is in each month, on a server: another number of entities, and other views."""
 
     def __init__(self, root: Path, server, folder: Path) -> None:
-        self.values = yaml.safe_load(profiles.compose("tiny", root))
+        self.values = yaml.safe_load(profiles.compose("smoke", root))
         self.dumps, self.folder, self.sizes = Dumps(server), folder, params_file.parse(self.values).world
 
     def raw(self, month: str) -> Path:
@@ -95,7 +95,7 @@ def schedules(root, world, databases, tmp_path) -> Schedules:
     # far-off months are waited for as the last one would be
     values["fetch"] |= {"source": "wikimedia", "root": str(world.raw(BEFORE)), "files": files, "days_apart": 200}
     (folder / "params.yaml").write_text(yaml.safe_dump(values))
-    (folder / ".longtail/months.json").write_text(json.dumps({"tiny/refresh": BEFORE}))
+    (folder / ".longtail/months.json").write_text(json.dumps({"smoke/refresh": BEFORE}))
     made = Schedules(Project(folder, folder), DEPLOYMENT)
     checkout.commit()
     yield made

@@ -23,7 +23,7 @@ def dumps(root, wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch) -> Dumps:
     monkeypatch.setattr(snapshots, "today", lambda: date(2026, 10, 8))
     played = Dumps(wikimedia)
     add(played, "2026-07")
-    values = yaml.safe_load(profiles.compose("tiny", root)) | {"contact": "someone@example.org"}
+    values = yaml.safe_load(profiles.compose("smoke", root)) | {"contact": "someone@example.org"}
     values["fetch"] |= {"source": "wikimedia", "files": played.addresses("2026-07")}
     values["popularity"]["month"] = "2026-07"
     Path("params.yaml").write_text(yaml.safe_dump(values))
@@ -97,7 +97,7 @@ def test_a_month_lands_for_a_profile_and_a_flow(dumps):
     add(dumps, "2026-09")
     assert begin() == begin("last") == "2026-09"
     months.landed("2026-08", "popqa")  # by hand, later
-    assert json.loads(months.LANDED.read_text()) == {"tiny/popqa": "2026-09"}
+    assert json.loads(months.LANDED.read_text()) == {"smoke/popqa": "2026-09"}
     before = Path("params.yaml").read_text()
     for month, said in (
         ("2026-08", r"pageviews-202608-user\.bz2: not on the server"),

@@ -83,6 +83,6 @@ def test_the_worst_comes_first_says_by_how_much_and_a_run_of_a_part_keeps_the_ot
     assert str(first) == "loss of data/metrics/a.json from 2 to 3 (+50.0%)"
     assert str(second) == "questions of data/metrics/a.json from 100 to 90 (-10.0%)"
     assert worse(tolerance=0.2) == [first]
-    assert worse(profile="tiny") is None, "another profile is not compared with"
+    assert worse(profile="smoke") is None, "another profile is not compared with"
     shutil.rmtree(CACHE)
     assert worse() is None, "DVC's cache lacks the figures"

@@ -60,7 +60,7 @@ class Outcome:
 
 
 @task(persist_result=False, retries=RETRIES, retry_condition_fn=_can_help)
-def reproduce(stage: graph.Stage, spare: bool, force: bool, outputs_changed: bool) -> Outcome | State:
+def reproduce_stage(stage: graph.Stage, spare: bool, force: bool, outputs_changed: bool) -> Outcome | State:
     """Have DVC bring one stage up to date; returns its Outcome, or a Failed state with a one-line error.
 
     With `spare` nothing is done, with `force` the stage runs though nothing changed. `outputs_changed` says that the
