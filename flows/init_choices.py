@@ -17,6 +17,7 @@ MOST_MONTHS = 12  # of page views
 SHORTEST = 16  # tokens of the last piece of a text
 SHOTS = 15  # demonstrations, as PopQA's authors show
 SHOTS_ON_A_CPU = 5  # which it reads in bearable time
+WAYS, TUNED_WAYS = ("closed_book", "bm25", "dense", "genread", "replug"), ("lsr", "replug_lsr")
 QUESTIONS = (20_000, 5_000, 2_000, 1_000, 500, 200)  # all of PopQA, or fewer
 HOURS = 2.0  # that all answers may take
 TRAINED = "dense"  # the name of the retriever that is trained where there is no encoder (conf/config.yaml)
@@ -70,8 +71,10 @@ def choose_parts(
     choices.notes["parts"] = ["What the run is made of; an empty list leaves its stages out."]
     if parts["corpora"] and not parts["tuned"]:
         choices.notes["parts"].append(f"tuned: [{retriever}] would tune it to the language model (--lsr).")
-    choices.notes["parts"] += _explained(parts, retriever, uses_lms=uses_lms)
+    choices.notes["parts"] += _explained(parts, uses_lms=uses_lms)
     choices.sections["retrievers"] = [retriever] if parts["corpora"] else []
+    ways = [*WAYS, *TUNED_WAYS * bool(parts["tuned"])] if uses_lms and parts["answered"] else []
+    choices.sections["ways"], choices.notes["ways"] = ways, _of_ways(ways, retriever)
     _questions(choices, files)
     if parts["corpora"]:
         _corpora(choices, files, encoders, machine)
@@ -84,23 +87,26 @@ def choose_parts(
     return choices
 
 
-def _explained(parts: dict, retriever: str, *, uses_lms: bool) -> list[str]:
-    """Which methods answer, in plain words, how a run gets short, and what `passages` is not."""
+def _of_ways(ways: Sequence[str], retriever: str) -> list[str]:
+    """The ways of answering, in plain words."""
+    said = [
+        "Every question is answered in each of these ways; take out what you do not need:",
+        "  closed_book: the question alone",
+        f"  bm25, dense: with the best passage, found by words (BM25) or by the encoder {retriever} (dense)",
+        "  genread: the language model first writes a passage itself",
+        "  replug: an ensemble of replug.top_k prompts, each with another passage",
+    ]
+    return [*said * bool(ways), *["  lsr, replug_lsr: as dense and replug, by the tuned encoder"] * ("lsr" in ways)]
+
+
+def _explained(parts: dict, *, uses_lms: bool) -> list[str]:
+    """How a run gets short, and what `passages` is not."""
     notes = []
-    if uses_lms and parts["answered"]:
-        notes += [
-            "All of these methods answer every question; the section ways can leave some out:",
-            "  closed_book: the question alone",
-            f"  bm25, dense: with the best passage, found by words (BM25) or by the encoder {retriever} (dense)",
-            "  genread: the language model first writes a passage itself",
-        ]
-        notes += ["  replug: an ensemble of replug.top_k prompts, each with another passage"] * bool(parts["corpora"])
-        notes += ["  lsr, replug_lsr: as dense and replug, by the tuned encoder"] * bool(parts["tuned"])
     if parts["corpora"] and not parts["passages"]:
         notes.append("passages are question sets that come with passages, to measure recall on; datastore is searched.")
     if uses_lms:
         short = ["answer.max_questions: 60 (too few for thresholds, which need about 200)"] * bool(parts["answered"])
-        short += ["ways: {replug: []} (no ensembles of passages)"] * bool(parts["answered"])
+        short += ["ways without replug (no ensembles of passages)"] * bool(parts["answered"])
         short += ["logprobs.max_queries: 100 (fewer texts scored)"] * bool(parts["scored"])
         notes.append(f"For a short run: {', '.join(short)}.")
     return notes
@@ -268,7 +274,7 @@ def _language_models(choices: Choices, lms: Sequence[LanguageModel], machine: Ma
     answer = {"n_shots": n_shots, "passage_tokens": written}
 
     def hours(questions: int) -> float:
-        asked = answers(choices.parts, sections["retrievers"], {"max_questions": questions} | answer, top_k)
+        asked = answers(choices.parts, sections["ways"], {"max_questions": questions} | answer, top_k)
         return answer_hours(asked, lms, sections["compute"], machine)
 
     questions = next((n for n in QUESTIONS if hours(n) <= HOURS), QUESTIONS[-1])

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import psutil
 
 from flows.model_folders import LanguageModel
-from pipelines.params.params import Compute, Ways
+from pipelines.params.params import Compute
 from pipelines.plan import amounts, speeds
 
 GIB = 1 << 30
@@ -33,16 +33,12 @@ def this_machine() -> Machine:
     return Machine(os.cpu_count() or 1, psutil.virtual_memory().total, gpu, operations)
 
 
-def answers(parts: dict, retrievers: Sequence[str], answer: dict, top_k: int) -> amounts.Reading:
-    """What all methods ask a language model, at most; `answer` is the profile's section, `top_k` REPLUG's documents."""
+def answers(parts: dict, ways: Sequence[str], answer: dict, top_k: int) -> amounts.Reading:
+    """What all `ways` ask a language model, at most; `answer` is the profile's section, `top_k` REPLUG's documents."""
     return amounts.answers(
         SimpleNamespace(
             parts=SimpleNamespace(**parts),
-            ways=Ways(
-                plain=["closed_book", "genread", "bm25"] * bool(retrievers),
-                **{"dense": retrievers, "replug": retrievers, "lsr": parts["tuned"], "replug_lsr": parts["tuned"]},
-                **{"hybrid": [], "reranked": []},
-            ),
+            ways=ways,
             answer=SimpleNamespace(**answer, passages=1, new_tokens=NEW_TOKENS),
             chunk=SimpleNamespace(tokens=TOKENS),
             replug=SimpleNamespace(top_k=top_k),

@@ -85,21 +85,30 @@ def indexes(chosen: SimpleNamespace) -> list[str]:
     return ["bm25", *(short("dense", name, names) for name in names), *(short("lsr", name, names) for name in tuned)]
 
 
-def hybrids(chosen: SimpleNamespace) -> list[str]:
-    """The hybrids of a run by their short names; `chosen` are params with the sections retrievers and ways."""
-    return [short("hybrid", name, chosen.retrievers) for name in chosen.retrievers if name in chosen.ways.hybrid]
+def check_ways(ways: Sequence[str], retrievers: Sequence[str], parts: SimpleNamespace) -> list[str]:
+    """The ways of answering by their short names, checked; pydantic turns the ValueError into the user's error.
+
+    `parts` has the retrievers that are tuned, and the rerankers.
+    """
+    found = []
+    for way in ways:
+        try:
+            kind, name = resolve(way, retrievers)
+        except LongtailError as error:
+            raise ValueError(str(error)) from None
+        if INDEXES.get(kind) == "lsr" and name not in parts.tuned:
+            raise ValueError(f"{way}: needs {name} among parts.tuned; leave it out, or tune it")
+        if kind == "reranked" and (name != retrievers[0] or not parts.rerankers):
+            raise ValueError(f"{way}: needs parts.rerankers, which rerank what the main retriever finds")
+        found.append(short(kind, name, retrievers))
+    if len(set(found)) < len(found):
+        raise ValueError("should have each way once")
+    return found
 
 
-def reranked(chosen: SimpleNamespace) -> list[str]:
-    """The main retriever with its documents reranked, if the run does that; `chosen` as for `hybrids`."""
-    return ["reranked"] * bool(chosen.ways.reranked)
-
-
-def with_one_passage(chosen: SimpleNamespace) -> list[str]:
-    """The ways of a run in which the LM reads its passages in one prompt, by their short names; `chosen` as above."""
-    by_retriever = [(kind, name) for kind in ("dense", "lsr") for name in getattr(chosen.ways, kind)]
-    found = [*chosen.ways.plain, *(short(kind, name, chosen.retrievers) for kind, name in by_retriever)]
-    return [name for name in ordered([*found, *hybrids(chosen), *reranked(chosen)]) if name != "closed_book"]
+def of_kinds(ways: Sequence[str], *kinds: str) -> list[str]:
+    """The ways of these kinds, in the order of tables."""
+    return ordered(way for way in ways if split(way)[0] in kinds)
 
 
 def indexes_of(kind: str, name: str) -> list[tuple[str, str]]:

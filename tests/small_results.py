@@ -27,10 +27,6 @@ _CORPORA = {"corpora": ["wikipedia", "pile", "wikitext"], "datastore": "wikipedi
 _LISTS = {"knowledge": ["wikidata"], "benchmarks": ["mmlu", "nq", "triviaqa"], "passages": ["retrieval"]}
 _LISTS |= {"tokenizers": ["documents"], "tuned": ["dense"]}
 PARTS = params.Parts(**_QUESTIONS, **_CORPORA, **_LISTS, rules=["popularity"], exposure=["c4", "pile"])
-_WAYS = {
-    "plain": ["closed_book", "bm25", "genread"],
-    **{way: ["dense"] for way in ("dense", "lsr", "replug", "replug_lsr")},
-}
 SETTINGS = SimpleNamespace(
     profile="sample",
     seed=0,
@@ -53,7 +49,7 @@ SETTINGS = SimpleNamespace(
     exposure=params.Exposure(cutoffs={"tiny": "2021-10"}),
     report=SimpleNamespace(bootstrap=200),
     parts=PARTS,
-    ways=params.Ways(**_WAYS, hybrid=[], reranked=[]),
+    ways=["closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr"],
 )
 
 
@@ -64,7 +60,7 @@ def settings(lms: list[str], **parts) -> SimpleNamespace:
     chosen.lms, chosen.parts = lms, params.Parts(**nothing | parts)
     chosen.fetch = SimpleNamespace(source="files", days_apart=31)
     chosen.retrievers = ["dense"] if chosen.parts.corpora else []
-    chosen.ways = params.Ways(**{way: [] for way in params.Ways.model_fields})
+    chosen.ways = []
     return chosen
 
 

@@ -33,7 +33,7 @@ print(json.dumps(made))
 def test_a_first_run_does_every_stage_says_where_the_report_is_and_changes_params_and_lock_alone(finished):
     stages = finished.hashes()
     assert f"{len(stages)} ran, 0 restored from the cache, 0 unchanged" in finished.first
-    assert {"fetch", "chunk@pile", "index_bm25@wikipedia", "answer_lsr@popqa-tiny-dense", "report"} <= set(stages)
+    assert {"fetch", "chunk@pile", "index_bm25@wikipedia", "answer@popqa-tiny", "report"} <= set(stages)
     report = Path(finished.first.splitlines()[-1].removeprefix("the report: "))
     assert report == finished.folder / "data/report/index.html"
     assert "<html" in report.read_text(encoding="utf-8")

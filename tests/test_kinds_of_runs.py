@@ -181,7 +181,7 @@ def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(run, sources
     run.longtail("run")
     stages = set(run.hashes())
     assert run.longtail("status").splitlines()[-1] == f"{len(stages)} of {len(stages)} stages are up to date"
-    expected = {"chunk@poems", "questions@riddles", "answer_dense@riddles-tiny-dense", "attribute@poems"}
+    expected = {"chunk@poems", "questions@riddles", "answer@riddles-tiny", "attribute@poems"}
     assert expected <= stages
     assert pq.read_metadata(run.folder / "data/corpus/poems/docs.parquet").num_rows
     assert [part for part in ("Collected poems", "Riddles of old", 'id="replug"') if part not in run.report] == []

@@ -77,7 +77,7 @@ def test_an_index_is_searched_with_its_own_encoder_and_settings_and_so_are_answe
 
 def test_a_hybrid_fuses_bm25_and_the_retriever_in_its_name(two_retrievers):
     params, docs = two_retrievers.params, Path("data/corpus/wikipedia/docs.parquet")
-    params.ways.hybrid.extend(["dense", "e5"])
+    params.ways = ["hybrid", "hybrid_e5"]
     of_terms = matching(*open_index("bm25", "wikipedia", params).search(QUERIES, 100))
     ids, by_recall = pq.read_table(docs)["id"].to_pylist(), recall.search_exactly(docs, Path("bm25"), QUERIES, params)
     expected = {}
@@ -105,7 +105,7 @@ def test_a_reranker_orders_the_main_retrievers_best_documents_and_no_others(two_
         open_index("reranked", "wikipedia", params)
     settings = Reranker(path="x", revision=None, max_tokens=64, batch_tokens=512, candidates=12)
     params.reranker, folder = settings, tiny_models.cross_encoder(Path("data/models/reranker/cross-encoder"))
-    params.ways.reranked.append("cross-encoder")
+    params.ways = [*params.ways, "reranked"]
     params.retrievers = ["e5", "dense"]
     cross_encoder, template = CrossEncoder(folder, settings, params.compute), params.retriever["e5"].document
     candidates, _ = open_index("dense_e5", "wikipedia", params).search(QUERIES, 12)

@@ -42,7 +42,8 @@ def test_the_popqa_papers_set_up(composed):
     assert (params.popqa.source, params.popqa.train_share) == ("published", 0)
     assert params.fetch.files["popqa"] == ["popqa/popQA.tsv"]
     assert params.parts.answered == ["popqa", "entityquestions"]
-    assert params.parts.tuned == params.ways.replug == params.parts.benchmarks == params.parts.scored == []
+    assert params.parts.tuned == params.parts.benchmarks == params.parts.scored == []
+    assert params.ways == ["closed_book", "bm25", "dense", "genread"]
     (found,) = (params.retriever[name] for name in params.retrievers)
     assert (found.path, found.similarity, found.pooling) == ("facebook/contriever-msmarco", "dot", "mean")
     assert [params.lm[name].path for name in params.lms] == [

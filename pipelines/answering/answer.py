@@ -1,4 +1,4 @@
-"""Stages `answer` and `answer_*`: one LM's answers to a question set by one method (PopQA, §4-5; REPLUG, §3.2).
+"""Stage `answer`: one LM's answers to a question set in each of params.ways (PopQA, §4-5; REPLUG, §3.2).
 
 The LM answers closed-book; with the best passages of a retriever; with a passage that it writes itself (GenRead); or
 with an ensemble over the k best documents (REPLUG).
@@ -6,12 +6,13 @@ with an ensemble over the k best documents (REPLUG).
 
 from __future__ import annotations
 
-import sys
+import json
 import time
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from pipelines.lm.open_lm import LMWorkers
 
 SHARD = 64  # prompts that a killed run loses at most, or those of one question; no answer depends on it
+USED = ("seed", "language", "compute", "parts", "ways", "lm", "retriever", "retrievers", "reranker", "answer", "replug")
+CODE = Path("data/code.json")
+MADE_OF = b"made_of"  # in a file's metadata: the key of what its answers depend on
 LOCAL = 128  # of a local LM, which reads long prompts slowly: prompts and demonstrations with passages, together
 SCHEMA = pa.schema(
     {
@@ -235,53 +239,65 @@ def _usage(generation: Generation, found: dict, server: params.LMServer | None) 
 
 
 def _names(dataset: str, lm: str, method: str) -> tuple[str, str]:
-    """Under which names the shards of answers and of passages lie; the first is also the stage's."""
-    tuned = "_lsr" if methods.INDEXES.get(methods.split(method)[0]) == "lsr" else ""
-    return f"answer{tuned}@{dataset}-{lm}-{method}", f"passages@{dataset}-{lm}-{method}"
+    """Under which names the shards of answers and of passages lie."""
+    return f"answer@{dataset}-{lm}-{method}", f"passages@{dataset}-{lm}-{method}"
 
 
-def main() -> None:
-    lm_help = "one of params.yaml's lms"
-    method_help = f"one of {', '.join(methods.METHODS)}; with a retriever's name where it has one, as dense_NAME"
-    args = stage.arguments(__doc__, dataset=catalogue.names("answered"), lm=lm_help, method=method_help)
-    if methods.split(args.method)[0] not in methods.METHODS:
-        print(f"error: answer: {args.method}: expected {method_help}", file=sys.stderr)
-        raise SystemExit(2)
-    out = Path(f"data/predictions/{args.dataset}/{args.lm}/{args.method}.parquet")
-    name, _ = _names(args.dataset, args.lm, args.method)
+def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> stage.Metrics:
+    """Write data/predictions/<dataset>/<lm>/<method>.parquet for each of `chosen.ways`; returns the new ones' metrics.
 
-    def work(chosen) -> stage.Metrics:
-        from pipelines.lm.open_lm import MODELS, lm_at_work
+    A file that was made of the same inputs by the same settings and code stays as it is. `chosen` are params with
+    USED. Raises LongtailError where there is no question set, or an ensemble is asked of an LM that can't mix.
+    """
+    from pipelines.lm.open_lm import MODELS, lm_at_work
 
-        questions = Path(f"data/questions/{args.dataset}/{args.dataset}.parquet")
-        if not questions.is_file():
-            raise LongtailError(f"{questions}: no such file, expected the question set; run its stage first")
-        folder, settings = MODELS / args.lm, chosen.lm[args.lm]
-        with lm_at_work(folder, settings, chosen.compute) as lm:
-            kind, retriever = methods.resolve(args.method, chosen.retrievers)
-            if kind in methods.ENSEMBLES:
-                ensemble_answers.check_ability(lm, chosen.replug)
-            source = passages.open_source(args.method, lm, chosen, Path("data"))
-            inputs = [questions, folder, *passages.inputs(args.method, chosen, Path("data"))]
-            searched = [
-                chosen.retriever[retriever] if retriever else None,
-                chosen.reranker if kind == "reranked" else None,
-            ]
-            said = chosen.seed, chosen.language, chosen.answer, chosen.replug
-            key = shards.key_of(SHARD, LOCAL, *said, searched, settings, *inputs)
-            in_use = chosen.answer.of(settings)
-            of_file = args.dataset, args.method, lm, source, in_use, chosen.replug, chosen.seed, key, settings.http
-            setup = Setup(*of_file, language.read_language(chosen.language))
+    data = Path("data")
+    questions, out = data / f"questions/{dataset}/{dataset}.parquet", data / f"predictions/{dataset}/{lm_name}"
+    if not questions.is_file():
+        raise LongtailError(f"{questions}: no such file, expected the question set; run its stage first")
+    settings, figures = chosen.lm[lm_name], {}
+    keys = {way: _key(way, chosen, settings, questions, MODELS / lm_name) for way in chosen.ways}
+    files = {way: out / f"{methods.named(*methods.resolve(way, chosen.retrievers))}.parquet" for way in chosen.ways}
+    out.mkdir(parents=True, exist_ok=True)
+    for file in {*out.iterdir()} - {*files.values()}:
+        file.unlink()
+    missing = [way for way, file in files.items() if not _is_made_of(file, keys[way])]
+    if not missing:
+        return {}
+    with lm_at_work(MODELS / lm_name, settings, chosen.compute) as lm:
+        if methods.of_kinds(missing, *methods.ENSEMBLES):
+            ensemble_answers.check_ability(lm, chosen.replug)
+        for way in missing:
+            source, key = passages.open_source(way, lm, chosen, data), keys[way]
+            of_file = dataset, way, lm, source, chosen.answer.of(settings), chosen.replug, chosen.seed, key
+            setup = Setup(*of_file, settings.http, language.read_language(chosen.language))
             table, taken = answer(parquet.read_parquet(questions), setup)
-            with shards.atomic(out) as temporary:
-                parquet.write_parquet(table, temporary)
-            of_answers, on_server = (args.dataset, args.lm, args.method), settings.http is not None
-            latency.write_latency(Path("data"), *of_answers, taken, chosen.compute.threads, on_server)
-            forget_answers(*of_answers, key)
-            return _metrics(table, taken.seconds) | lm.usage
+            with shards.atomic(files[way]) as temporary:
+                parquet.write_parquet(table.replace_schema_metadata({MADE_OF: key}), temporary)
+            of_answers, on_server = (dataset, lm_name, files[way].stem), settings.http is not None
+            latency.write_latency(data, *of_answers, taken, chosen.compute.threads, on_server)
+            forget_answers(dataset, lm_name, way, key)
+            figures |= {f"{way}/{name}": value for name, value in _metrics(table, taken.seconds).items()}
+        return figures | lm.usage
 
-    sections = ("seed", "language", "compute", "lm", "retriever", "retrievers", "reranker", "replug", "answer", "parts")
-    stage.run(name, sections, work, out=str(out))
+
+def _key(way: str, chosen: SimpleNamespace, settings: params.LM, questions: Path, model: Path) -> str:
+    """A name for all that answers in a way depend on: inputs, settings, and the code as the stage `code` found it."""
+    kind, retriever = methods.resolve(way, chosen.retrievers)
+    searched = [chosen.retriever[retriever] if retriever else None, chosen.reranker if kind == "reranked" else None]
+    replug = chosen.replug if kind in methods.ENSEMBLES else None
+    said = chosen.seed, chosen.language, chosen.answer, replug, chosen.compute.device, chosen.compute.threads
+    code = json.loads(CODE.read_text(encoding="utf-8"))["stage"]["answer"] if CODE.is_file() else None
+    inputs = questions, model, *passages.inputs(way, chosen, Path("data"))
+    return shards.key_of(SHARD, LOCAL, *said, searched, settings, code, *inputs)
+
+
+def _is_made_of(file: Path, key: str) -> bool:
+    """Whether a file of answers is whole and has this key."""
+    try:
+        return file.is_file() and (parquet.read_parquet(file).schema.metadata or {}).get(MADE_OF) == key.encode()
+    except LongtailError:
+        return False
 
 
 def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:
@@ -291,6 +307,16 @@ def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:
     values = {name: table[column].drop_null().to_numpy(zero_copy_only=False) for name, column in columns.items()}
     metrics = {name: float(known.mean()) for name, known in values.items() if len(known)}
     return metrics | {"questions": float(table.num_rows), "seconds_per_question": seconds / n}
+
+
+def main() -> None:
+    args = stage.arguments(__doc__, dataset=catalogue.names("answered"), lm="one of params.yaml's lms")
+    stage.run(
+        f"answer@{args.dataset}-{args.lm}",
+        USED,
+        lambda chosen: answer_in_all_ways(args.dataset, args.lm, chosen),
+        out=f"data/predictions/{args.dataset}/{args.lm}",
+    )
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def evaluate_recall(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
         rows += distractors(CORPORA / params.parts.datastore / "docs.parquet", {text for _, text in passages})
     names = ("id", "title", "text")
     columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
-    retrieving = [*methods.indexes(params), *methods.hybrids(params), *methods.reranked(params)]
+    retrieving = [*methods.indexes(params), *methods.of_kinds(params.ways, "hybrid", "reranked")]
     with shards.atomic(OUT / name_of_set) as folder:
         folder.mkdir()
         docs = folder / "passages.parquet"
@@ -111,7 +111,7 @@ def search_exactly(docs: Path, index: Path, queries: list[str], params: SimpleNa
 
     spoken = language.read_language(params.language)
     bm25_build.build(docs, index, params.index, params.compute, "evaluate_retrieval", spoken)
-    depth = max(fusion.DEPTH, params.reranker.candidates if params.ways.reranked else 0)
+    depth = max(fusion.DEPTH, params.reranker.candidates if "reranked" in params.ways else 0)
     ranked, scores = BM25.load(index, docs).search(queries, fusion.DEPTH)
     found = {"bm25": ranked}
     for index_name in methods.indexes(params)[1:]:
@@ -124,10 +124,10 @@ def search_exactly(docs: Path, index: Path, queries: list[str], params: SimpleNa
             vectors = encoder.embed(texts)
         with progress.whole(f"{index_name}: questions", len(queries), "question"):
             found[index_name] = nearest(vectors, encoder.embed_queries(queries), depth)
-    for hybrid in methods.hybrids(params):
+    for hybrid in methods.of_kinds(params.ways, "hybrid"):
         dense = methods.short("dense", methods.resolve(hybrid, params.retrievers)[1], params.retrievers)
         found[hybrid], _ = fusion.fuse([fusion.matching(ranked, scores), found[dense][:, : fusion.DEPTH]], max(AT))
-    for name in methods.reranked(params):
+    for name in methods.of_kinds(params.ways, "reranked"):
         from pipelines.retrieval.reranker import CrossEncoder, rerank
 
         cross_encoder = CrossEncoder(Path("data") / methods.RERANKER, params.reranker, params.compute)

@@ -105,7 +105,7 @@ class Jobs:
 def ways(run: Run) -> dict[str, list[str]]:
     """Language model -> how it can answer below the threshold; imported ones come last, and one can see what counts."""
     chosen = run.params
-    own = methods.with_one_passage(chosen)
+    own = methods.of_kinds(chosen.ways, "bm25", "dense", "lsr", "hybrid", "reranked", "genread")
     known = {}
     for lm in chosen.lms:
         pairs = [name for dataset in chosen.parts.answered for name in run.rules(dataset, lm) if BELOW in name]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
 
-from pipelines import catalogue
+from pipelines import catalogue, methods
 from pipelines.language import language
 from pipelines.params.params_data import (
     C4,
@@ -110,6 +110,7 @@ class Parts(Section):
     passages: list[str]  # sets of questions with passages that retrievers are compared on
     tokenizers: list[Literal["documents"]]  # what cuts corpora into tokens
     tuned: list[str]  # of retrievers: LSR tunes these to the language model lsr.lm
+    rerankers: list[Literal["cross-encoder"]] = Field(default_factory=list)  # of the section reranker
     rules: list[Literal["popularity"]]  # by which the closed-book or the augmented answer is chosen
     exposure: list[str] = Field(default_factory=list)  # texts whose documents with subjects and answers are counted
 
@@ -119,18 +120,6 @@ class Parts(Section):
         uses = {"question_sets": "questions", "benchmarks": "benchmark"}
         uses |= dict.fromkeys(("corpora", "exposure"), "documents")
         return known(value, catalogue.names(uses.get(info.field_name, info.field_name)))
-
-
-class Ways(Section):
-    """How question sets are answered: a list for each way, empty for none. Most lists name retrievers."""
-
-    plain: list[Literal["closed_book", "genread", "bm25"]]  # without a retriever that is trained
-    dense: list[str]  # with the best passages of these, untuned
-    lsr: list[str]  # the same of parts.tuned, tuned
-    hybrid: list[str]  # with BM25's documents and those of these, untuned, fused by reciprocal rank
-    reranked: list[Literal["cross-encoder"]]  # with the main retriever's, in the order of the section reranker
-    replug: list[str]  # with an ensemble over the documents of these, untuned
-    replug_lsr: list[str]  # the same of parts.tuned, tuned
 
 
 class Params(Section):
@@ -156,9 +145,9 @@ class Params(Section):
     lms: list[LMName]  # the language models that run; the first is the main one, which the report's findings are of
     retriever: dict[RetrieverName, Retriever]
     retrievers: list[RetrieverName]  # the retrievers that run; the first is the main one (methods.py)
-    reranker: Reranker | None  # what ways.reranked runs; null: none
+    reranker: Reranker | None  # reads what the main retriever finds, in the way reranked; null: none
     parts: Parts
-    ways: Ways
+    ways: list[str]  # methods by which the language models answer question sets (methods.py:METHODS)
     lm_text: Literal["raw/c4", "corpus"]  # what a language model is trained on: C4, or the corpora
     index: Index
     lsr: LSR
@@ -205,23 +194,17 @@ class Params(Section):
                 for name, corpus in info.data["corpus"].items()
                 if corpus.test_files or (corpus.query_share and info.data["queries"].test_share)
             ]
-            names = info.data["lms"], info.data["retrievers"]
+            names = info.data["lms"], info.data["retrievers"], info.data.get("reranker")
             _check_parts(parts, info.data["corpus"], tested, *names, info.data["popqa"])
         return parts
 
     @field_validator("ways")
     @classmethod
-    def _of_the_retrievers(cls, ways: Ways, info: ValidationInfo) -> Ways:
-        if not {"parts", "retrievers", "reranker"} <= set(info.data):
+    def _of_the_retrievers(cls, ways: list[str], info: ValidationInfo) -> list[str]:
+        if not {"parts", "retrievers", "lms"} <= set(info.data):
             return ways
-        tuned, retrievers = info.data["parts"].tuned, info.data["retrievers"]
-        for way in ("dense", "lsr", "hybrid", "replug", "replug_lsr"):
-            names, of = (tuned, "parts.tuned") if way.endswith("lsr") else (retrievers, "retrievers")
-            if not _each_once(getattr(ways, way), names):
-                raise ValueError(f"{way}: should be among {of}")
-        if ways.reranked and not (info.data["reranker"] and retrievers):
-            raise ValueError("reranked: needs the section reranker, and one of retrievers")
-        return ways
+        parts, retrievers = info.data["parts"], info.data["retrievers"]
+        return methods.check_ways(ways, retrievers, parts) if parts.answered and info.data["lms"] else ways
 
 
 def _each_once(listed: list[str], names: list[str]) -> bool:
@@ -239,7 +222,13 @@ def _check_language(spoken: str, parts: Parts, popqa: PopQA) -> None:
 
 
 def _check_parts(
-    parts: Parts, corpus: dict[str, CorpusOf], tested: list[str], lms: list[str], retrievers: list[str], popqa: PopQA
+    parts: Parts,
+    corpus: dict[str, CorpusOf],
+    tested: list[str],
+    lms: list[str],
+    retrievers: list[str],
+    reranker: Reranker | None,
+    popqa: PopQA,
 ) -> None:
     """Raise ValueError naming the first list of `parts` that lacks what another one needs; `tested` have test texts."""
     tested = [name for name in parts.corpora if name in tested]
@@ -258,6 +247,7 @@ def _check_parts(
         (retrievers or not parts.corpora, "corpora: need at least one of retrievers"),
         (parts.corpora or not retrievers, "corpora: retrievers search them, and there are none"),
         (_each_once(parts.tuned, retrievers), "tuned: should be among retrievers"),
+        (reranker or not parts.rerankers, "rerankers: the section reranker is null"),
         (parts.corpora or not parts.tuned, "tuned: a retriever is tuned on corpora, and there are none"),
         (lms or not (parts.tuned or parts.scored or parts.benchmarks), "tuned, scored, benchmarks: need one of lms"),
         (parts.answered or not parts.rules, "rules: thresholds need a question set in answered"),

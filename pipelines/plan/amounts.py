@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from pipelines.methods import ENSEMBLES, of_kinds
 from pipelines.params.params import LM, Params
 from pipelines.sources.streams import DECOMPRESSORS, open_lines
 from pipelines.sources.text_documents import is_psgs
@@ -62,13 +63,13 @@ def answers(params: Params, n_shots: int | None = None) -> Reading:
     n_shots = answer.n_shots if n_shots is None else n_shots
     length, new = QUESTION + answer.passages * params.chunk.tokens, answer.new_tokens
     of_document, written = QUESTION + params.chunk.tokens, QUESTION + answer.passage_tokens
-    with_passages = len([*ways.dense, *ways.lsr, *ways.hybrid, *ways.reranked]) + ("bm25" in ways.plain)
+    with_passages = len(of_kinds(ways, "bm25", "dense", "lsr", "hybrid", "reranked"))
     methods = [  # prompts of a question, their tokens, and those that a local model reads
-        *[(1, (n_shots + 1) * QUESTION + new, (n_shots + 1) * QUESTION + new)] * ("closed_book" in ways.plain),
-        *[(2, (n_shots + 2) * written + 2 * new, 2 * written + new)] * ("genread" in ways.plain),
+        *[(1, (n_shots + 1) * QUESTION + new, (n_shots + 1) * QUESTION + new)] * ("closed_book" in ways),
+        *[(2, (n_shots + 2) * written + 2 * new, 2 * written + new)] * ("genread" in ways),
         *[(1, (n_shots + 1) * length + new, (n_shots + 1) * length + new)] * with_passages,
         *[(k, k * ((n_shots + 1) * of_document + new), n_shots * of_document + k * (of_document + new))]
-        * (len(ways.replug) + len(ways.replug_lsr)),
+        * len(of_kinds(ways, *ENSEMBLES)),
     ]
     questions = len(parts.answered) * answer.max_questions
     prompts, tokens = (questions * sum(numbers) for numbers in list(zip(*methods, strict=True))[:2])
@@ -79,7 +80,7 @@ def answers(params: Params, n_shots: int | None = None) -> Reading:
 def reranked(params: Params) -> int:
     """Pairs of a question and a document that a reranker reads for all language models' answers."""
     questions = len(params.parts.answered) * params.answer.max_questions * len(params.lms)
-    return questions * params.reranker.candidates * len(params.ways.reranked)
+    return questions * params.reranker.candidates * len(of_kinds(params.ways, "reranked"))
 
 
 def _scores(params: Params) -> Reading:

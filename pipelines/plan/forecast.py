@@ -85,7 +85,7 @@ def _of_retrievers(
             pairs + _price(params, lsr.lm, needed.lm_tokens),
         )
         yield Row(f"{name}: training", needed.trained, trains, f"{lsr.steps:,} steps, forward and backward")
-    for name in params.ways.reranked:
+    for name in params.parts.rerankers:
         pairs, rate = amounts.reranked(params), speeds.reads(sizes[name], compute, "fp32")
         yield Row(f"{name}: answers", pairs * (QUESTION + length), rate, f"{_number(pairs)} pairs, at most")
 

@@ -71,7 +71,7 @@ def sizes(params: Params, made: Collection[str]) -> dict[str, Size | None]:
     for name in params.retrievers:
         here = f"base_retriever@{name}" in made
         found[name] = size(params.retriever[name], models / "retriever" / name, vocabulary, here)
-    for name in params.ways.reranked:
+    for name in params.parts.rerankers:
         found[name] = size(params.reranker, models / "reranker" / name, None, f"base_reranker@{name}" in made)
     return found
 

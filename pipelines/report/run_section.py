@@ -66,13 +66,13 @@ def _weights(model: params.LM | params.Retriever | params.Reranker) -> str:
 
 def _settings(inputs: Inputs) -> list[Row]:
     """The settings that this run's figures depend on."""
-    parts, chosen, ways = inputs.parts, inputs.chosen, inputs.chosen.ways
+    parts, chosen = inputs.parts, inputs.chosen
     answer, replug, thresholds = chosen.answer, chosen.replug, chosen.thresholds
     lms = {name: chosen.lm[name] for name in chosen.lms}
     retrievers = {name: chosen.retriever[name] for name in chosen.retrievers}
     answers = bool(lms and parts.answered)
     prompts = bool(lms and (parts.answered or parts.benchmarks))
-    answered_so = parts.answered and (ways.replug or ways.replug_lsr)
+    answered_so = parts.answered and methods.of_kinds(chosen.ways, *methods.ENSEMBLES)
     ensembles = bool(lms and (parts.scored or parts.benchmarks or answered_so))
     fitted = bool(inputs.tables["thresholds"])
     settings = [
@@ -85,7 +85,7 @@ def _settings(inputs: Inputs) -> list[Row]:
         (True, "retrievers' encoders", "; ".join(f"{name}: {encoder}" for name, encoder in encoders(chosen))),
         (retrievers, "pooling of the encoder", _each({name: r.pooling for name, r in retrievers.items()})),
         (retrievers, "similarity of embeddings", _each({name: r.similarity for name, r in retrievers.items()})),
-        (ways.reranked, "reranker", ways.reranked and _weights(chosen.reranker)),
+        (parts.rerankers, "reranker", parts.rerankers and _weights(chosen.reranker)),
         (bool(parts.tuned), "language model that the retriever is tuned to", chosen.lsr.lm),
         (bool(parts.knowledge), "month of the page views", chosen.popularity.month),
         (answers, "questions asked of each set, at most (answer.max_questions)", answer.max_questions),

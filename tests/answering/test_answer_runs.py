@@ -101,18 +101,22 @@ def test_a_killed_run_goes_on_where_it_stopped_and_seconds_are_those_of_all_shar
 @pytest.fixture
 def stage(questions, monkeypatch, root):
     """The stage with an echoing model, which it returns; `of_lm` are the demonstrations that the params say of each."""
+    finds = {name: source(name, None) for name in METHODS}
+    monkeypatch.setattr(passages, "open_source", lambda way, *_: finds[way])
+    monkeypatch.setattr(passages, "inputs", lambda *_: [])
     Path("data/questions/popqa").mkdir(parents=True)
     pq.write_table(questions, "data/questions/popqa/popqa.parquet")
     values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
 
-    def stage(name, method, of_lm, *, mixes=True):
-        values["answer"]["n_shots"], values["lms"] = 2, [*of_lm]
+    def stage(name, ways, of_lm, *, mixes=True, **changes):
+        values["answer"]["n_shots"], values["lms"], values["ways"] = 2, [*of_lm], ways
+        values.update(changes)
         values["lm"] = {lm: values["lm"]["tiny"] | {"n_shots": n} for lm, n in of_lm.items()}
         Path("params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
         lm = EchoingLM()
         lm.name, lm.usage, lm.mixes = name, {}, mixes
         monkeypatch.setattr(open_lm, "lm_at_work", lambda *_: contextlib.nullcontext(lm))
-        monkeypatch.setattr("sys.argv", ["answer", "popqa", name, method])
+        monkeypatch.setattr("sys.argv", ["answer", "popqa", name])
         with contextlib.suppress(SystemExit):
             answer.main()
         return lm
@@ -120,33 +124,44 @@ def stage(questions, monkeypatch, root):
     return stage
 
 
-@pytest.mark.parametrize(
-    ("method", "said"),
-    [
-        ("sparse", rf"answer: sparse: expected one of {', '.join(METHODS)}; .*"),
-        (
-            "replug",
-            r"answer@popqa-tiny-replug: tiny shows only its likeliest next tokens.* set replug\.vote: true in .*",
-        ),
-    ],
-)
-def test_a_method_that_there_is_not_and_an_ensemble_of_a_model_that_can_not_mix_are_refused(
-    stage, capsys, method, said
-):
-    assert not stage("tiny", method, {"tiny": None}, mixes=False).asked
+def test_an_ensemble_of_a_model_that_can_not_mix_is_refused_before_any_work(stage, capsys):
+    assert not stage("tiny", ["closed_book", "replug"], {"tiny": None}, mixes=False).asked
+    said = r"answer@popqa-tiny: tiny shows only its likeliest next tokens.* set replug\.vote: true in .*"
     assert re.fullmatch(rf"error: {said}\n", capsys.readouterr().err)
-    assert not Path("data/predictions").exists()
+    assert not list(Path("data/predictions").rglob("*.parquet"))
+
+
+def test_a_way_is_answered_anew_where_what_it_depends_on_changed_and_no_other(stage, questions):
+    folder, ways = Path("data/predictions/popqa/tiny"), ["closed_book", "dense", "replug"]
+
+    def answered(**changes) -> int:
+        """How many questions the language model was asked anew."""
+        return len(stage("tiny", ways, {"tiny": None}, **changes).asked)
+
+    n = answered() // 4  # REPLUG asks with two documents
+    assert n == sum(split == "test" for split in questions["split"].to_pylist())
+    first = {file.name: file.read_bytes() for file in folder.iterdir()}
+    assert {*first} == {"closed_book.parquet", "dense_dense.parquet", "replug_dense.parquet"}
+    assert answered() == 0
+    assert answered(replug={"top_k": 2, "temperature": 2.0, "mixture": "token_mixture", "vote": False}) == 2 * n
+    (folder / "dense_dense.parquet").write_bytes(first["dense_dense.parquet"][:-9])
+    ways.remove("replug")
+    assert answered() == n, "a damaged file is made anew"
+    del first["replug_dense.parquet"]
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == first
+    Path("data/code.json").write_text(json.dumps({"stage": {"answer": "other code"}}))
+    assert answered() == answered(seed=1) == 2 * n
 
 
 def test_sections_of_the_same_weights_answer_in_one_run_with_their_own_demonstrations(stage):
     """As many as the language model's section asks for, or else as all are shown."""
     hashes = {}
     of_lm = {"tiny": None, "zero": 0, "four": 4}
-    for name, shown in (("tiny", 2), ("zero", 0), ("four", 4), ("tiny", 2)):
-        asked = stage(name, "closed_book", of_lm).asked
+    for name, shown in (("tiny", 2), ("zero", 0), ("four", 4)):
+        asked = stage(name, ["closed_book"], of_lm).asked
         assert {prompt.context.count("A: gold") for prompt in asked} == {shown}
         table = pq.read_table(f"data/predictions/popqa/{name}/closed_book.parquet")
-        assert hashes.setdefault(name, table["prompt_hash"].to_pylist()) == table["prompt_hash"].to_pylist()
+        hashes[name] = table["prompt_hash"].to_pylist()
     assert not set(hashes["tiny"]) & set(hashes["zero"])
 
 

@@ -71,7 +71,7 @@ def asked(tmp_path_factory, root) -> SimpleNamespace:
         (folder / name).touch()
     values = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
     values["answer"]["n_shots"], values["compute"]["threads"], values["replug"]["top_k"] = 2, 1, 2
-    values["answer"]["passages"], values["ways"]["hybrid"] = 2, []
+    values["answer"]["passages"] = 2
     values["lm"]["tiny"]["n_shots"] = None
     (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
     tiny_models.language_model(data / "models/lm/tiny", positions=512)

@@ -88,7 +88,7 @@ def schedules(root, world, databases, tmp_path) -> Schedules:
     values = world.values
     nothing = {name: [] for name in values["parts"]} | {"datastore": None}
     values["parts"] = nothing | {"knowledge": ["wikidata"], "question_sets": ["popqa"]}
-    values["ways"] = {name: [] for name in values["ways"]}
+    values["ways"] = []
     values |= {"lms": [], "retrievers": [], "contact": "someone@example.org"}
     values["popularity"]["month"], values["popqa"]["sampling"] = BEFORE, "all"
     files = world.dumps.addresses(BEFORE) | {"c4": ["c4/*.json.gz"]}

@@ -180,7 +180,7 @@ def test_popqas_prompts_are_questions_times_methods_with_all_demonstrations(para
 def test_a_local_model_reads_demonstrations_before_several_documents_once(params):
     popqa = params("paper-popqa")
     parts = popqa.parts.model_copy(update={"answered": ["popqa"]})
-    ways = popqa.ways.model_copy(update={"replug": popqa.retrievers})
+    ways = [*popqa.ways, "replug"]
     answer = popqa.answer.model_copy(update={"max_questions": 1})
     popqa = popqa.model_copy(update={"parts": parts, "ways": ways, "answer": answer})
     stages = amounts.answers(popqa).stages
