@@ -256,7 +256,7 @@ def reproduce(
     groups = [(group, [held.compare(number) for number in group.numbers]) for group in published.groups]
     for line in comparison_page.comparison_lines(groups):
         terminal.show(line)
-    path, prefix = (PUBLISHED_REPRODUCTION, "") if docs else (REPRODUCTION, "../../docs/")
+    path, prefix = (PUBLISHED_REPRODUCTION, "../") if docs else (REPRODUCTION, "../../docs/")
     with shards.atomic(path) as file:
         file.write_text(comparison_page.page(groups, published, chosen.profile, prefix), encoding="utf-8")
     print()

@@ -112,7 +112,7 @@ def index():
     vectors.add(big.astype(np.float32))
     faiss.write_index(vectors, "data/x.faiss")
 ways = {
-    "parquet": lambda: parquet.write(pa.table({"a": big.ravel()}), Path("data/x.parquet")),
+    "parquet": lambda: parquet.write_parquet(pa.table({"a": big.ravel()}), Path("data/x.parquet")),
     "spill": spill,
     "array": lambda: np.save("data/x.npy", big),
     "mapped": lambda: disks.new_array(Path("data/y.npy"), np.float64, (1000, 1000)).fill(1.0),

@@ -224,7 +224,7 @@ def longtail(outputs, tmp_path, monkeypatch, call, root):
 def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_the_projects_own(longtail, tmp_path):
     published, page = tmp_path / "docs/measured/reproduction.md", tmp_path / "data/reproduction/reproduction.md"
     beside = "0.900 [0.880, 0.920] (tiny)"  # bits per byte of the small run, beside GPT-2's
-    published.parent.mkdir()
+    published.parent.mkdir(parents=True)
     published.write_text("the project's own")
     said = longtail()
     assert said[0].startswith("0 ok, 0 differs, ")
@@ -247,7 +247,7 @@ def test_the_page_in_the_repository_has_the_numbers_of_the_data_file(root):
     page = (root / "docs/measured/reproduction.md").read_text(encoding="utf-8")
     written, expected = (
         [[cells[i] for i in (0, 1, 4, 5)] if len(cells := line.split(" | ")) == 7 else line for line in lines]
-        for lines in (page.splitlines(), comparison_page.page(numbers, published, "").splitlines())
+        for lines in (page.splitlines(), comparison_page.page(numbers, published, "", "../").splitlines())
     )
     lines = [line for line in expected if "Held against a run" not in line]
     assert [line for line in lines if line not in written] == [], "`longtail reproduce --docs` writes the page again"

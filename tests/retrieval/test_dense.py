@@ -32,7 +32,7 @@ def indexes(tmp_path_factory):
         patch.chdir(tmp_path_factory.mktemp("work"))
         for kind in KINDS[:-1]:
             indexes[kind] = build(vectors.write(tmp_path_factory.mktemp(kind), DOCUMENTS), QUERIES, kind)
-        patch.setattr(faiss_build, "choose", lambda *args: choose(*args)._replace(sq8=True))
+        patch.setattr(faiss_build, "choose_index", lambda *args: choose(*args)._replace(sq8=True))
         folder = vectors.write(tmp_path_factory.mktemp("sq8"), DOCUMENTS)
         index, facts = build(folder, QUERIES, "ivf")
         index.refine, indexes["sq8"] = 8, (index, facts)
