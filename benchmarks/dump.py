@@ -74,7 +74,7 @@ def lines(dump: Path) -> int:
 def longtail(dump: Path, executor: Executor | None = None) -> list[Path]:
     """The stage's own reading, as far as its blocks' Parquet files."""
     shutil.rmtree(shards.SCRATCH, ignore_errors=True)
-    stream = ((str(dump), block) for block in wikidata.read_blocks(dump))
+    stream = ((str(dump), block) for block in streams.open_runs(dump, wikidata.BLOCK))
     work = partial(entities.parse_block, PROPERTIES, language.ENGLISH)
     return list(shards.map_stream("benchmark", "dump", work, stream, executor, at_once=4))
 

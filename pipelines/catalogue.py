@@ -45,7 +45,7 @@ DATASETS = {
         "Wikidata",
         "Wikidata, JSON dump or query results",
         "CC0-1.0",
-        "`*.json`, also `.gz` or `.bz2`, an entity a line; or what the query service answered (`*.srj.gz`)",
+        "`*.json`, also `.gz` or `.bz2`, an entity a line",
     ),
     "pageviews": Dataset(
         "page views",
@@ -64,7 +64,7 @@ DATASETS = {
         "{language} Wikipedia, pages-articles XML dump",
         "CC-BY-SA-4.0 and GFDL",
         _DUMP,
-        documents="pipelines.sources.source_documents:wikipedia",
+        documents="pipelines.sources.source_documents:read_wikipedia",
         links=True,
         learn=True,
     ),
@@ -73,7 +73,7 @@ DATASETS = {
         "The Pile, JSON lines",
         "per subset",
         "`.jsonl` or `.parquet`, also `.zst`, `.gz`, `.bz2`, with `text` and a subset's name where there is one",
-        documents="pipelines.sources.source_documents:json_lines",
+        documents="pipelines.sources.source_documents:read_documents",
         learn=True,
     ),
     "c4": Dataset(
@@ -81,7 +81,7 @@ DATASETS = {
         "C4, {language}",
         "ODC-BY-1.0",
         "`.json.gz`, a document a line",
-        documents="pipelines.sources.source_documents:json_lines",
+        documents="pipelines.sources.source_documents:read_documents",
     ),
     "entityquestions": Dataset(
         "EntityQuestions",
@@ -125,7 +125,7 @@ DATASETS = {
         "WikiText",
         "CC-BY-SA-3.0",
         "`.tokens` or `.txt`, or `.parquet` with a line in each row's `text`",
-        documents="pipelines.sources.source_documents:wikitext_articles",
+        documents="pipelines.sources.source_documents:read_wikitext",
     ),
     "retrieval": Dataset(
         "questions with passages",

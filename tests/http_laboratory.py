@@ -1,9 +1,8 @@
 """Every HTTP client with the servers it asks, played on loopback, and a clock that no test waits for."""
 
 import bz2
+import gzip
 import hashlib
-import json
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +15,6 @@ from unittest import mock
 
 import completions_server
 import numpy as np
-import pyarrow as pa
 import pytest
 import tiny_models
 import urllib3.util.connection
@@ -28,15 +26,13 @@ from pipelines.lm import http_client
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.params import params
-from pipelines.sources import download, entity_api, pages_api, pageviews_api, query_service, snapshots, wikimedia
-from pipelines.sources.rejects import Rejects
+from pipelines.sources import download, pages_api, query_service, snapshots, wikimedia
 from pipelines.work import web
 
 ATTEMPTS = 2
 FILE = "enwiki-20181220-pages-articles.xml.bz2"
 DATA = bz2.compress(b"<mediawiki>" + np.random.default_rng(0).bytes(100_000))
 TITLES = [f"Page {n}" for n in range(5)]
-VIEWS = "/metrics/pageviews/per-article/en.wikipedia/all-access/user/{}/monthly/2021100100/2021103100"
 PROMPTS = [Prompt(text) for text in dict.fromkeys(tiny_models.words(6, 5, at_most=12))]
 CONTINUATIONS = [f" {text}" for text in tiny_models.words(len(PROMPTS), 6, at_most=10)]
 
@@ -79,33 +75,9 @@ def statements(lab: Laboratory, folder: Path) -> object:
     at = {"query_service": f"{lab.address()}/sparql", "api": f"{lab.address()}/w/api.php"}
     settings = params.Wikidata(source="query_service", **at)
     few = mock.patch.object(query_service, "STATEMENTS", 3)
-    with opened(folder) as client, tempfile.TemporaryDirectory() as pages, few:
-        query_service.write_statement_pages(client, Path(pages), settings, ["P106"])
-        tables = query_service.read_statement_pages(sorted(Path(pages).iterdir()), rejects := Rejects(0.0))
-        rows = [sorted(map(str, table.to_pylist())) for pair in tables for table in pair]
-        rejects.check()
-        return rows
-
-
-def names(lab: Laboratory, folder: Path) -> object:
-    with opened(folder) as client:
-        rejects = Rejects(0.0)
-        table = entity_api.fetch_names(client, f"{lab.address()}/w/api.php", range(1, 8), rejects)
-        rejects.check()
-        return table.to_pylist(), rejects.skipped
-
-
-def views(lab: Laboratory, folder: Path) -> object:
-    settings = params.Popularity(source="api", api=lab.address(), redirects_api="", month="2021-10", agents="user")
-    with opened(folder) as client:
-        batches = pageviews_api.ask_views(client, pa.chunked_array([["A", "B", "C"]]), settings)
-        return [row for batch in batches for row in batch.to_pylist()]
-
-
-def redirects(lab: Laboratory, folder: Path) -> object:
-    with opened(folder) as client:
-        tables = pageviews_api.ask_redirects(client, pa.chunked_array([TITLES]), f"{lab.address()}/redirects")
-        return [row for table in tables for row in table.to_pylist()]
+    with opened(folder) as client, few:
+        counts = query_service.write_statements(client, folder / "dump.json.gz", settings, ["P106"])
+        return counts, gzip.decompress((folder / "dump.json.gz").read_bytes())
 
 
 def pages(lab: Laboratory, folder: Path, **more) -> object:
@@ -127,12 +99,12 @@ def files(lab: Laboratory, folder: Path) -> object:
 def latest(lab: Laboratory, folder: Path) -> object:
     asked = f"{lab.address()}/enwiki/latest/{FILE.replace('20181220', 'latest')}"
     with opened(folder) as client:
-        return snapshots.resolve([asked], "2018-12", 31, folder / "pins", client, date(2019, 1, 8))
+        return snapshots.resolve([asked], "2018-12", 31, folder / "pins", client)
 
 
 def there(lab: Laboratory, folder: Path) -> object:
     with opened(folder) as client:
-        return snapshots.check_there([f"{lab.address()}/{FILE}"], "2018-12", 31, client, date(2019, 1, 8)) or "there"
+        return snapshots.check_there([f"{lab.address()}/{FILE}"], "2018-12", 31, client) or "there"
 
 
 def model(lab: Laboratory, folder: Path, tokenizer: bool = True, chat: bool = False) -> HttpModel:
@@ -169,9 +141,7 @@ class Client:
 
 CLIENTS = {
     "query service": Client(statements, "/sparql"),
-    "entity API": Client(names, "/w/api.php"),
-    "page views": Client(views),
-    "redirects": Client(redirects, "/redirects"),
+    "entity API": Client(statements, "/w/api.php"),
     "pages": Client(pages),
     "listings": Client(partial(pages, namesakes=True, others=2)),
     "sizes": Client(files, FILE, 0, keeps=False),
@@ -224,8 +194,9 @@ def laboratory(folder: Path) -> Iterator[Laboratory]:
         for module in (web, download, http_client):
             patch.setattr(module, "ATTEMPTS", ATTEMPTS)
         patch.setattr(wikimedia, "AT_ONCE", 1)
-        patch.setattr(entity_api, "AT_MOST", 3)
+        patch.setattr(query_service, "AT_MOST", 3)
         patch.setattr(pages_api, "AT_MOST", 3)
+        patch.setattr(snapshots, "today", lambda: date(2019, 1, 8))
         yield lab
 
 
@@ -238,13 +209,6 @@ def prepare(lab: Laboratory) -> None:
     wikidata = Wikidata({"P106": [(f"Q{n}", "Q1") for n in range(1, 8)]}, articles, redirects={"Q6": "Q7"})
     wikipedia = Wikipedia(dict.fromkeys([*TITLES, "Page 1 (film)", "Page 6", "Page 7"], "text"), {"Old 1": "Page 1"})
     lab.wikimedia.pages |= {"/sparql": wikidata.sparql, "/w/api.php": wikidata.api, "/api": wikipedia.api}
-    for number, title in enumerate("ABC"):
-        item = {"project": "en.wikipedia", "article": title, "granularity": "monthly", "timestamp": "2021100100"}
-        body = json.dumps({"items": [item | {"agent": "user", "views": number}]}).encode()
-        lab.wikimedia.pages[VIEWS.format(title)] = body
-    lab.wikimedia.pages["/redirects"] = lambda asked: json.dumps(
-        {"query": {"pages": [{"title": asked["titles"], "redirects": [{"title": f"Old {asked['titles']}"}]}]}}
-    ).encode()
     lab.wikimedia.pages[f"/{FILE}"] = DATA
     lab.wikimedia.pages["/enwiki-20181220-sha1sums.txt"] = f"{hashlib.sha1(DATA).hexdigest()}  {FILE}\n".encode()
     Dumps(lab.wikimedia).wiki("20181220", {FILE.removeprefix("enwiki-20181220-"): DATA})

@@ -17,7 +17,6 @@ from pipelines import neutral
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.knowledge.entities import build_entities
 from pipelines.knowledge.triples import build_triples
-from pipelines.params import params
 from pipelines.questions.popqa import build_popqa
 from pipelines.questions.published import COLUMNS, read_published
 from pipelines.sources.rejects import Rejects
@@ -57,9 +56,8 @@ def test_texts_that_are_right_stay_as_they_are_and_half_of_a_surrogate_pair_can_
 def rows(tmp_path_factory) -> list[dict]:
     """PopQA's rows, made by the stages from a dump whose labels, aliases and titles are hostile."""
     data = tmp_path_factory.mktemp("hostile")
-    popqa, no_excerpts = knowledge_tables.popqa(), params.Entities(missing_objects=False, excerpts=False)
-    sections = {"entities": no_excerpts, "wikidata": SimpleNamespace(api=None), "popqa": popqa}
-    settings = knowledge_tables.chosen(popularity=SimpleNamespace(month="2021-10"), max_share=0.0, **sections)
+    chosen = {"popularity": SimpleNamespace(month="2021-10"), "popqa": knowledge_tables.popqa()}
+    settings = knowledge_tables.chosen(max_share=0.0, **chosen)
     items = [item(qid, label, title=label, job=JOB + qid) for qid, label in PEOPLE.items()]
     items += [item(JOB + qid, label, alias=label[::-1]) for qid, label in PEOPLE.items()]
     views = {"title": LABELS, "views": list(PEOPLE)}

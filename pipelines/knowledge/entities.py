@@ -2,13 +2,11 @@
 
 Writes data/knowledge/wikidata/{entities,claims,dates,rejects}.parquet: the items that have an article in its
 Wikipedia, their best-ranked claims, when these hold, and the items that are objects of these claims. They come from all
-files in data/raw/wikidata: JSON dumps, answers of the entity API, and pages of the query service, which have no dates.
-The workers parse a dump together.
+dumps in data/raw/wikidata, which the workers parse together.
 """
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import groupby
@@ -17,14 +15,12 @@ from types import SimpleNamespace
 
 import duckdb
 import msgspec
-import pyarrow as pa
 
 from pipelines.language import language
 from pipelines.language.relations import property_ids
-from pipelines.sources import entity_api, query_service, statement_dates, wikidata
+from pipelines.sources import statement_dates, wikidata
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import fingerprint, visible_files
-from pipelines.sources.wikimedia import open_client
+from pipelines.sources.streams import open_runs, visible_files
 from pipelines.storage import database, parquet, shards
 from pipelines.work import code, stage
 from pipelines.work.pool import processes
@@ -32,42 +28,29 @@ from pipelines.work.pool import processes
 RAW = Path("data/raw")
 OUT = Path("data/knowledge/wikidata")
 METRICS = Path("data/metrics/entities.json")
-ANSWERS = shards.SCRATCH / "wikimedia" / "entities"
 
 
 def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) -> dict[str, int]:
     """Write the stage's folder `out` from the files under `raw`; return counts. Without files the tables are empty.
 
-    With `entities.missing_objects` the entity API is asked for the names of objects that are not in the files. Raises
-    LongtailError on damaged input, too many bad rows, or an entity API that refuses.
+    Raises LongtailError on damaged input or too many bad rows.
     """
     compute, ingest, spoken = params.compute, params.ingest, language.read_language(params.language)
-    files = visible_files(raw / "wikidata")
-    pages = [file for file in files if query_service.is_statement_page(file)]
-    dumps = [file for file in files if file not in pages]
+    dumps = visible_files(raw / "wikidata")
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
-    key = shards.key_of(
-        code.fingerprint("pipelines.knowledge.entities"), params.language, properties, [*map(fingerprint, dumps)]
-    )
+    key = shards.key_of(code.fingerprint("pipelines.knowledge.entities"), params.language, properties, *dumps)
     rejects = Rejects(ingest.max_reject_share)
     with processes(compute) as executor:
-        stream = ((str(dump), block) for dump in dumps for block in wikidata.read_blocks(dump))
+        stream = ((str(dump), block) for dump in dumps for block in open_runs(dump, wikidata.BLOCK))
         work = partial(parse_block, properties, spoken)
         at_once = 2 * executor.workers if executor else 1
-        parts = shards.map_stream("entities", key, work, stream, executor, at_once)
-        blocks = _check_dumps(parts, rejects, params.entities.excerpts)
-    counts = {"files": len(files), "dump_lines": rejects.read}
+        blocks = _check_dumps(shards.map_stream("entities", key, work, stream, executor, at_once), rejects)
+    counts = {"files": len(dumps), "dump_lines": rejects.read}
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
-        bad_pages = Rejects(ingest.max_reject_share)
-        counts |= _load(db, blocks, query_service.read_statement_pages(pages, bad_pages, spoken))
-        rejects.take(bad_pages)
-        if params.entities.missing_objects:
-            counts |= _fetch_missing(db, params.wikidata.api, params.contact, rejects, spoken)
-        counts |= _write(db, folder)
+        counts |= _load(db, blocks) | _write(db, folder)
         rejects.write(folder / "rejects.parquet")
     shards.forget_shards("entities", key)
-    shutil.rmtree(ANSWERS, ignore_errors=True)
     return counts | rejects.metrics()
 
 
@@ -76,7 +59,7 @@ class Parsed(msgspec.Struct):
 
     file: str  # the dump
     lines: int  # of the block
-    fault: str  # what is wrong with the block's end; "" if nothing
+    fault: str  # what is wrong with the block's last line; "" if nothing
     rejects: msgspec.Raw
 
 
@@ -90,7 +73,7 @@ def parse_block(
     parquet.write_parquet(table.replace_schema_metadata({"parsed": msgspec.json.encode(parsed)}), path)
 
 
-def _check_dumps(parts: Iterator[Path], rejects: Rejects, excerpts: bool) -> list[Path]:
+def _check_dumps(parts: Iterator[Path], rejects: Rejects) -> list[Path]:
     """The files of all blocks. Each dump is checked by itself, and its bad rows and counts are added to `rejects`."""
     paths: list[Path] = []
 
@@ -102,37 +85,24 @@ def _check_dumps(parts: Iterator[Path], rejects: Rejects, excerpts: bool) -> lis
     for file, blocks in groupby(blocks_in_order(), lambda block: block.file):
         file_rejects, lines, fault = Rejects(rejects.max_share), 0, ""
         for block in blocks:
-            of_block = Rejects.decoded(bytes(block.rejects), 1.0)
-            file_rejects.take(of_block, lines)
+            file_rejects.take(Rejects.decoded(bytes(block.rejects), 1.0), lines)
             lines += block.lines
-            if of_block.read or not block.fault:  # not one of blank lines alone
-                fault = block.fault
-        wikidata.check_read(file, file_rejects, fault, excerpts)
+            fault = block.fault
+        wikidata.check_read(file, file_rejects, fault)
         rejects.take(file_rejects)
     return paths
 
 
-def _load(
-    db: duckdb.DuckDBPyConnection, blocks: list[Path], pages: Iterable[tuple[pa.Table, pa.Table]]
-) -> dict[str, int]:
-    """Create the tables claims(s, p, o), objects(qid) and entities (wikidata.NAMES); return counts.
+def _load(db: duckdb.DuckDBPyConnection, blocks: list[Path]) -> dict[str, int]:
+    """Create the tables claims(s, p, o), objects(qid) and entities(qid, label, aliases, wiki_title); return counts.
 
-    If an item occurs twice in dumps, its newest revision counts; ties go to the first file. Names from pages count only
-    for items that no dump has.
+    If an item occurs twice in dumps, its newest revision counts; ties go to the first file.
     """
     db.register("no_blocks", wikidata.ENTITIES.empty_table())
     db.execute("CREATE TEMP VIEW lines AS SELECT *, NULL AS filename FROM no_blocks")
     if blocks:
         db.execute("DROP VIEW lines")
         database.view(db, "lines", *blocks, named=True)
-    for table, schema in (("page_names", wikidata.NAMES), ("page_claims", wikidata.CLAIMS)):
-        db.register("empty", schema.empty_table())
-        db.execute(f"CREATE TEMP TABLE {table} AS FROM empty")
-    for names, claims in pages:
-        db.register("names", names)
-        db.execute("INSERT INTO page_names FROM names")
-        db.register("claims_of_page", claims)
-        db.execute("INSERT INTO page_claims FROM claims_of_page")
     # A hundred million items occur once. Only the few that occur twice are sorted.
     db.execute(
         """CREATE TEMP TABLE outdated AS SELECT filename, row FROM lines
@@ -141,10 +111,8 @@ def _load(
     )
     db.execute("CREATE TEMP VIEW newest AS SELECT * FROM lines ANTI JOIN outdated USING (filename, row)")
     db.execute(
-        """CREATE TEMP TABLE claims AS SELECT DISTINCT s, p, o FROM (
-            SELECT qid AS s, unnest(properties) AS p, unnest(objects) AS o FROM newest
-            UNION ALL SELECT s, p, o FROM page_claims
-                SEMI JOIN (SELECT qid FROM page_names WHERE wiki_title IS NOT NULL) ON s = qid)"""
+        """CREATE TEMP TABLE claims AS
+        SELECT DISTINCT qid AS s, unnest(properties) AS p, unnest(objects) AS o FROM newest"""
     )
     db.execute(
         """CREATE TEMP TABLE dates AS SELECT s, p, o, split(dates, '/') AS dates FROM (
@@ -158,32 +126,12 @@ def _load(
         SELECT qid, label, aliases, wiki_title FROM newest
         WHERE wiki_title IS NOT NULL OR qid IN (SELECT qid FROM objects)"""
     )
-    db.execute(
-        """INSERT INTO entities SELECT qid, min(label), min(aliases), min(wiki_title) FROM page_names
-        ANTI JOIN entities USING (qid) GROUP BY qid
-        HAVING min(wiki_title) IS NOT NULL OR qid IN (SELECT qid FROM objects)"""
-    )
     read, duplicates, missing = database.row(
         db,
-        """SELECT (SELECT count(*) FROM lines) + (SELECT count(DISTINCT qid) FROM page_names),
-            (SELECT count(*) FROM outdated), (SELECT count(*) FROM objects ANTI JOIN entities USING (qid))""",
+        """SELECT (SELECT count(*) FROM lines), (SELECT count(*) FROM outdated),
+            (SELECT count(*) FROM objects ANTI JOIN entities USING (qid))""",
     )
     return {"entities_read": read, "duplicate_entities": duplicates, "objects_missing": missing}
-
-
-def _fetch_missing(
-    db: duckdb.DuckDBPyConnection, api: str, contact: str | None, rejects: Rejects, spoken: language.Language
-) -> dict[str, int]:
-    """Add the objects that are not in the files to table entities, with their names from the entity API."""
-    qids = database.read_rows(db, "SELECT qid FROM objects ANTI JOIN entities USING (qid) ORDER BY qid")[
-        "qid"
-    ].to_pylist()
-    with open_client(contact, ANSWERS) as client:
-        fetched = entity_api.fetch_names(client, api, qids, bad_answers := Rejects(rejects.max_share), spoken)
-    rejects.take(bad_answers)
-    db.register("fetched", fetched)
-    db.execute("INSERT INTO entities SELECT qid, label, aliases, wiki_title FROM fetched")
-    return {"objects_fetched": fetched.num_rows}
 
 
 def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
@@ -201,8 +149,7 @@ def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
 
 
 def main() -> None:
-    sections = ("compute", "contact", "entities", "ingest", "language", "wikidata")
-    stage.run("entities", sections, build_entities, out=str(OUT), metrics=METRICS)
+    stage.run("entities", ("compute", "ingest", "language"), build_entities, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

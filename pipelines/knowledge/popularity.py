@@ -1,43 +1,41 @@
 """Stage `popularity`: how often each Wikipedia article was viewed in a month (PopQA, 3.2: popularity), and in several.
 
-Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles of data/knowledge/wikidata/entities.parquet.
-Views come from the page view dumps or from the REST API (`popularity.source`). Articles are called as they are when
-Wikidata is read, views as they were in the month. An article that was moved in between is found by its page id and by
-its old title, which redirects to it now. Dumps need the tables in data/raw/redirects for this; the API asks Wikipedia.
-An article without a view is not in the table: its popularity is unknown, not 0. With `popularity.months` above 1 the
-table also has the mean of the months, and the spread.
+Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles of data/knowledge/wikidata/entities.parquet,
+from the page view dumps. Articles are called as they are when Wikidata is read, views as they were in the month. An
+article that was moved in between is found by its page id and by its old title, which redirects to it now, with the
+tables in data/raw/redirects. An article without a view is not in the table: its popularity is unknown, not 0. With
+`popularity.months` above 1 the table also has the mean of the months, and the spread.
 """
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import duckdb
-import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.params.params import Popularity
-from pipelines.sources import bz2_blocks, pageviews, pageviews_api, snapshots, wikimedia
+from pipelines.sources import bz2_blocks, pageviews, snapshots
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import fingerprint, visible_files
-from pipelines.storage import database, shards
+from pipelines.sources.streams import visible_files
+from pipelines.storage import database, parquet, shards
 from pipelines.work import code, pool, stage
 
 ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
 RAW = Path("data/raw")
 OUT = Path("data/knowledge/popularity")
 METRICS = Path("data/metrics/popularity.json")
-ANSWERS = shards.SCRATCH / "wikimedia" / "popularity"
 
 
 def count_views(params: SimpleNamespace, entities: Path = ENTITIES, raw: Path = RAW, out: Path = OUT) -> dict[str, int]:
-    """Write the stage's folder `out`; return counts. Raises LongtailError on damaged input or a failed request."""
-    rejects = Rejects(params.ingest.max_reject_share)
+    """Write the stage's folder `out`; return counts. Raises LongtailError on damaged input.
+
+    A month without a view counts as 0. The spread is of log10(1 + views), the scale that popularity is binned on: it
+    does not grow with popularity, and tells lasting fame from a peak.
+    """
+    settings, rejects = params.popularity, Rejects(params.ingest.max_reject_share)
     with database.connect(params.ingest.memory_gb, params.compute.threads) as db, shards.atomic(out) as folder:
         folder.mkdir()
         database.view(db, "entities", entities, columns=["wiki_title"])
@@ -45,40 +43,31 @@ def count_views(params: SimpleNamespace, entities: Path = ENTITIES, raw: Path = 
             """CREATE TEMP TABLE titles AS SELECT DISTINCT wiki_title AS title FROM entities
             WHERE wiki_title IS NOT NULL"""
         )
-        api = params.popularity.source == "api"
-        counts = _from_api(db, params) if api else _from_dumps(db, params, raw, rejects)
-        _write(db, params.popularity, folder / "views.parquet")
+        counts = _read_dumps(db, params, raw, rejects)
+        database.write_query(
+            db,
+            """SELECT title, max(views) FILTER (month = $month) AS views,
+                CASE WHEN $months > 1 THEN sum(views)::DOUBLE / $months END AS mean,
+                CASE WHEN $months > 1 THEN list_aggregate(
+                    list_transform(list_resize(list_sort(list(views)), $months, 0), lambda x: log10(1 + x)),
+                    'stddev_pop'
+                ) END AS sd_log10
+            FROM monthly GROUP BY title ORDER BY title""",
+            folder / "views.parquet",
+            {"month": settings.month, "months": settings.months},
+        )
         rejects.write(folder / "rejects.parquet")
         titles, viewed, total = database.row(
             db,
             """SELECT (SELECT count(*) FROM titles), count(*), coalesce(sum(views), 0)::BIGINT
             FROM monthly WHERE month = $1""",
-            [params.popularity.month],
+            [settings.month],
         )
     counts |= {"titles": titles, "titles_with_views": viewed, "titles_without_views": titles - viewed, "views": total}
     return counts | rejects.metrics()
 
 
-def _write(db: duckdb.DuckDBPyConnection, settings: Popularity, path: Path) -> None:
-    """Write table monthly(title, month, views) as the stage's: views of the month, mean and spread over all months.
-
-    A month without a view counts as 0. The spread is of log10(1 + views), the scale that popularity is binned on: it
-    does not grow with popularity, and tells lasting fame from a peak.
-    """
-    database.write_query(
-        db,
-        """SELECT title, max(views) FILTER (month = $month) AS views,
-            CASE WHEN $months > 1 THEN sum(views)::DOUBLE / $months END AS mean,
-            CASE WHEN $months > 1 THEN list_aggregate(
-                list_transform(list_resize(list_sort(list(views)), $months, 0), lambda x: log10(1 + x)), 'stddev_pop'
-            ) END AS sd_log10
-        FROM monthly GROUP BY title ORDER BY title""",
-        path,
-        {"month": settings.month, "months": settings.months},
-    )
-
-
-def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Path, rejects: Rejects) -> dict[str, int]:
+def _read_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Path, rejects: Rejects) -> dict[str, int]:
     """Create table monthly(title, month, views) from the page view dumps; return counts.
 
     Files and their parts are read in parallel. A run that was killed doesn't read finished ones again.
@@ -89,61 +78,21 @@ def _from_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
     files = [file for of_month in by_month.values() for file in of_month]
     tables = visible_files(raw / "redirects")
     loaded = _load_redirects(db, tables)
-    key = shards.key_of(
-        code.fingerprint("pipelines.knowledge.popularity"), rejects.max_share, project, [*map(fingerprint, files)]
-    )
+    key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), rejects.max_share, project, *files)
     cut = [(file, *part) for file in files for part in bz2_blocks.bz2_parts(file, pageviews.PART)]
     with pool.processes(params.compute, len(cut)) as executor:
         parts = shards.map_shards("popularity", key, partial(_read_part, rejects.max_share, project), cut, executor)
     lines = 0
     for (_, begin, _), part in zip(cut, parts, strict=True):
-        read = Rejects.decoded((part / "rejects.json").read_bytes(), rejects.max_share)
+        read = Rejects.decoded(parquet.metadata(part).metadata[b"rejects"], rejects.max_share)
         rejects.take(read, lines := lines if begin else 0)
         lines += read.read + read.skipped[pageviews.OTHERS]
     db.execute("CREATE TEMP TABLE monthly (title VARCHAR, month VARCHAR, views BIGINT)")
     for month, of_month in by_month.items():
-        of_files = [part / "views.parquet" for (file, *_), part in zip(cut, parts, strict=True) if file in of_month]
-        pageviews.sum_views(db, of_files)
+        pageviews.sum_views(db, [part for (file, *_), part in zip(cut, parts, strict=True) if file in of_month])
         db.execute("INSERT INTO monthly SELECT title, $1, views FROM views", [month])
     shards.forget_shards("popularity", key)
     return {"files.pageviews": len(files), "files.redirects": len(tables), "lines": rejects.read} | loaded
-
-
-def _from_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str, int]:
-    """Create table monthly(title, month, views) from the REST API; return counts. A killed run's answers are used."""
-    settings, project = params.popularity, language.read_language(params.language).project
-    titles = database.read_rows(db, "SELECT title FROM titles ORDER BY title")["title"]
-    for name, columns in (
-        ("asked", "title VARCHAR, month VARCHAR, views BIGINT"),
-        ("redirects", "target VARCHAR, title VARCHAR"),
-    ):
-        db.execute(f"CREATE TEMP TABLE {name} ({columns})")
-    with wikimedia.open_client(params.contact, ANSWERS) as client:
-        _insert(db, "asked", pageviews_api.ask_views(client, titles, settings, project=project))
-        unknown, viewed = database.row(
-            db,
-            "SELECT count(*) FILTER (views IS NULL), count(*) FILTER (month = $1) FROM asked",
-            [settings.month],
-        )
-        if len(titles) and not viewed:
-            shutil.rmtree(ANSWERS)
-            raise LongtailError(
-                f"{settings.api}: knows none of the {len(titles):,} articles in {settings.month}, expected views of "
-                "most; check popularity.api, or wait until it has that month"
-            )
-        _insert(db, "redirects", pageviews_api.ask_redirects(client, titles, settings.redirects_api))
-        db.execute(  # a redirect that is an article of ours too keeps its views
-            """CREATE TEMP TABLE others AS SELECT title, min(target) AS target
-            FROM redirects ANTI JOIN titles USING (title) GROUP BY title"""
-        )
-        others = database.read_rows(db, "SELECT title FROM others ORDER BY title")["title"]
-        _insert(db, "asked", pageviews_api.ask_views(client, others, settings, "redirects", project))
-    db.execute(
-        """CREATE TEMP TABLE monthly AS
-        SELECT coalesce(target, asked.title) AS title, month, sum(views)::BIGINT AS views
-        FROM asked LEFT JOIN others USING (title) GROUP BY ALL HAVING sum(views) > 0"""
-    )
-    return {"articles_asked_for": len(titles), "articles_not_found": unknown, "redirects": len(others)}
 
 
 def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[str, int]:
@@ -153,8 +102,9 @@ def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[st
         db.execute(f"CREATE TEMP TABLE {name} (page_id BIGINT, {column} VARCHAR)")
     for file in files:
         name = "pages" if pageviews.PAGES.search(file.name) else "redirects"
-        read, _ = tables[name]
-        _insert(db, name, read(file))
+        for batch in tables[name][0](file):
+            db.register("batch", batch)
+            db.execute(f"INSERT INTO {name} FROM batch")
     counts = {}
     for name in tables:
         counts[name], distinct = database.row(db, f"SELECT count(*), count(DISTINCT page_id) FROM {name}")
@@ -166,31 +116,21 @@ def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[st
     return counts
 
 
-def _insert(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Table]) -> None:
-    for batch in batches:
-        db.register("batch", batch)
-        db.execute(f"INSERT INTO {table} FROM batch")
-        db.unregister("batch")
+def _read_part(max_reject_share: float, project: str, part: tuple[Path, int, int | None], path: Path) -> None:
+    """Write the views of a part of a file (`bz2_blocks.bz2_parts`) as Parquet, with its rejects in the metadata.
 
-
-def _read_part(max_reject_share: float, project: str, part: tuple[Path, int, int | None], folder: Path) -> None:
-    folder.mkdir()
-    rejects = Rejects(max_reject_share)
-    file, begin, end = part
-    pageviews.write_views(file, rejects, folder / "views.parquet", project, begin, end)
-    (folder / "rejects.json").write_bytes(rejects.encoded())
-
-
-def work(params: SimpleNamespace) -> stage.Metrics:
-    counts = count_views(params)
-    shutil.rmtree(ANSWERS, ignore_errors=True)
-    return counts
+    A page has several rows if its lines lie far apart.
+    """
+    rejects, (file, begin, end) = Rejects(max_reject_share), part
+    with parquet.writer(path, pageviews.SCHEMA) as writer:
+        for table in pageviews.read_views(file, rejects, project, begin, end):
+            writer.write_table(table)
+        rejects.check()
+        writer.add_key_value_metadata({"rejects": rejects.encoded()})
 
 
 def main() -> None:
-    stage.run(
-        "popularity", ("compute", "contact", "ingest", "language", "popularity"), work, out=str(OUT), metrics=METRICS
-    )
+    stage.run("popularity", ("compute", "ingest", "language", "popularity"), count_views, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

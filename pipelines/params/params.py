@@ -17,7 +17,6 @@ from pipelines.params.params_data import (
     Chunk,
     Compute,
     CorpusOf,
-    Entities,
     Fetch,
     Ingest,
     Pages,
@@ -132,7 +131,6 @@ class Params(Section):
     fetch: Fetch
     world: World
     wikidata: Wikidata
-    entities: Entities
     popularity: Popularity
     popqa: PopQA
     c4: C4

@@ -64,15 +64,7 @@ class Wikidata(Section):
     api: Address  # of the entity API (MediaWiki's api.php)
 
 
-class Entities(Section):
-    missing_objects: bool  # ask the entity API for the names of objects that data/raw/wikidata lacks
-    excerpts: bool  # a dump may end without its ], as a dump's first lines do; otherwise such a dump counts as cut
-
-
 class Popularity(Section):
-    source: Literal["dump", "api"]  # the monthly dump, or a REST API asked page by page
-    api: Address  # of the page views REST API
-    redirects_api: Address  # api: of the Wikipedia's API, which says how moved articles were called
     month: Month  # month whose page views are the popularity, YYYY-MM
     months: Annotated[int, Field(ge=1, le=12)] = 1  # months of page views, up to `month`, for their mean and spread
     agents: Literal["all-agents", "user"]  # whose views count: all, as in the published PopQA, or without bots

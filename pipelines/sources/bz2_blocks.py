@@ -30,82 +30,67 @@ def bz2_parts(path: Path, size: int | None = None) -> list[tuple[int, int | None
 
 
 def open_lines(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
-    """Yield the lines that begin in certain blocks, in pieces; see `open_pages`."""
-    yield from _whole_lines(_part(path, begin, end), begin == 0)
+    """Yield the lines that begin after a newline of certain blocks, in pieces; see `open_pages`."""
+    yield from _from_mark(_blocks(path, begin, end), begin == 0, b"\n", 1)
 
 
 def open_pages(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
     """Yield the XML of the pages that begin in certain blocks: those that begin in bytes `begin` to `end` of the file.
 
-    If parts divide the file's bytes among them, each page is in exactly one part. `end` is None for the file's end.
-    Raises LongtailError naming the file if it is missing, cut or corrupt.
+    If parts divide the file's bytes among them, each page is in exactly one part. What stands before the first page
+    belongs to the first part. `end` is None for the file's end. Raises LongtailError naming the file if it is missing,
+    cut or corrupt.
     """
-    yield from _whole_pages(_part(path, begin, end), begin == 0)
-
-
-def _whole_lines(blocks: Iterator[tuple[bytes, bool]], from_start: bool) -> Iterator[bytes]:
-    """Yield the lines that begin after a newline of a part, or `from_start`; `blocks` as of `_whole_pages`."""
-    begun = from_start
-    for data, in_part in blocks:
-        if not (begun or in_part):
-            return
-        start = 0 if begun else data.find(b"\n") + 1
-        begun = begun or start > 0
-        end = 0 if in_part else data.find(b"\n") + 1
-        if begun and (piece := data[start : end or None]):
-            yield piece
-        if end:
-            return
-
-
-def _whole_pages(blocks: Iterator[tuple[bytes, bool]], from_start: bool) -> Iterator[bytes]:
-    """Yield the XML of the pages that begin in a part: in the (data, True) of `blocks`; (data, False) follows the part.
-
-    With `from_start`, what stands before the part's first page belongs to it too.
-    """
-    if not from_start:
+    if begin:
         yield OPEN
-    begun, text, of_part = from_start, b"", 0  # of_part: so many bytes of `text` belong to the part
+    yield from _from_mark(_blocks(path, begin, end), begin == 0, PAGE, 0, CLOSE)
+
+
+def _from_mark(
+    blocks: Iterator[tuple[bytes, bool]], begun: bool, mark: bytes, after: int, close: bytes = b""
+) -> Iterator[bytes]:
+    """Yield what stands from the first mark in a part, or its start if `begun`, to the first mark behind the part.
+
+    The part are the (data, True) of `blocks`; (data, False) follows it. Text begins and ends `after` bytes behind a
+    mark's start. `close` follows it, unless the file ends there.
+    """
+    text, of_part = b"", 0  # of_part: so many bytes of `text` belong to the part
     for data, in_part in blocks:
         text += data
         of_part = len(text) if in_part else of_part
-        if not begun and 0 <= (at := text.find(PAGE)) < of_part:
-            begun, text, of_part = True, text[at:], of_part - at
-        if begun and (at := text.find(PAGE, of_part)) >= 0:
-            yield text[:at] + CLOSE
+        if not begun and 0 <= (at := text.find(mark)) < of_part:
+            begun, text, of_part = True, text[at + after :], of_part - at - after
+        if begun and (at := text.find(mark, of_part)) >= 0:
+            yield text[: at + after] + close
             return
         if not (begun or in_part or of_part):
             break
-        done = max(len(text) - len(PAGE) + 1, 0)  # after it, the first bytes of a PAGE may stand
-        if begun:
+        done = max(len(text) - len(mark) + 1, 0)  # after it, the first bytes of a mark may stand
+        if begun and done:
             yield text[:done]
         text, of_part = text[done:], max(of_part - done, 0)
-    yield text if begun else CLOSE
+    if last := text if begun else close:
+        yield last
 
 
-def _part(path: Path, begin: int, end: int | None) -> Iterator[tuple[bytes, bool]]:
-    """`_blocks` from byte `begin` on."""
+def _blocks(path: Path, begin: int, end: int | None) -> Iterator[tuple[bytes, bool]]:
+    """Yield the data of each block from byte `begin` on, and whether the block begins before byte `end`."""
     check_start(path)
     with path.open("rb") as raw:
-        size = raw.seek(0, 2)
-        yield from _blocks(path, raw, 8 * begin, 8 * (size if end is None else end))
-
-
-def _blocks(path: Path, raw: BinaryIO, begin: int, end: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield the data of each block from bit `begin` on, and whether the block begins before bit `end`."""
-    if begin:
-        at, mark = next((place for place in _marks(raw, begin) if place[1] == BLOCK), (0, None))
-    else:
-        at, mark = _first_mark(path, raw, 0)
-    marks = _marks(raw, at + 1)
-    while mark is not None:
-        if mark == BLOCK:
-            data, following, mark = _decompress(path, raw, at, marks)
-            yield data, at < end
-            at = following
-        else:  # the stream is padded to whole bytes
-            at, mark = _first_mark(path, raw, -(-(at + MARK + CHECKSUM) // 8))
-            marks = _marks(raw, at + 1)
+        last = 8 * (raw.seek(0, 2) if end is None else end)
+        if begin:
+            at, mark = next((place for place in _marks(raw, 8 * begin) if place[1] == BLOCK), (0, None))
+        else:
+            at, mark = _first_mark(path, raw, 0)
+        marks = _marks(raw, at + 1)
+        while mark is not None:
+            if mark == BLOCK:
+                data, following, mark = _decompress(path, raw, at, marks)
+                yield data, at < last
+                at = following
+            else:  # the stream is padded to whole bytes
+                at, mark = _first_mark(path, raw, -(-(at + MARK + CHECKSUM) // 8))
+                marks = _marks(raw, at + 1)
 
 
 def _first_mark(path: Path, raw: BinaryIO, byte: int) -> tuple[int, int | None]:

@@ -40,12 +40,11 @@ def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
     paths = [folder / f"{hashlib.blake2b(url.encode(), digest_size=4).hexdigest()}-{name_of(url)}" for url in urls]
     heads = list(client.map(lambda job: _head_unless_kept(client, *job), list(zip(urls, paths, strict=True)), None))
     missing = [job for job in zip(urls, heads, paths, strict=True) if job[1] is not None]
-    known = [head["size"] for _, head, _ in missing if head["size"] is not None]
-    unknown, here, total = len(missing) - len(known), len(urls) - len(missing), sum(known)
+    total = sum(head["size"] or 0 for _, head, _ in missing)
+    unknown = sum(head["size"] is None for _, head, _ in missing)
     print(
-        f"fetch: {len(missing)} files to download, {_readable(total)}"
-        + (f" and {unknown} of unknown size" if unknown else "")
-        + (f"; {here} are here already" if here else ""),
+        f"fetch: {len(missing)} of {len(urls)} files to download, {_readable(total)}"
+        + (f" and {unknown} of unknown size" if unknown else ""),
         flush=True,
     )
     remaining = total - sum(_size(_part(path)) for path in paths)
@@ -77,7 +76,19 @@ def name_of(url: str) -> str:
     return Path(urlsplit(url).path).name
 
 
-def _head(client: Client, url: str, may_be_gone: bool = False) -> dict | None:
+def note_of(path: Path) -> Path:
+    """The file that says what a download's server said of it: {head}, and {checksum} once the download is finished."""
+    return path.with_name(path.name + ".version")
+
+
+def _noted(path: Path) -> dict:
+    try:
+        return json.loads(note_of(path).read_text(encoding="utf-8"))
+    except (FileNotFoundError, ValueError):
+        return {}
+
+
+def _head(client: Client, url: str, may_be_gone: bool) -> dict | None:
     """The file's size, None if unknown, and a value that changes with the file on the server, "" if there is none.
 
     The value keeps a resumed download from mixing two files. None where the file `may_be_gone`, and is.
@@ -98,40 +109,25 @@ def _head(client: Client, url: str, may_be_gone: bool = False) -> dict | None:
 def _head_unless_kept(client: Client, url: str, path: Path) -> dict | None:
     """None where the finished file at `path` still is what the server has, else what `_head` says of the new one."""
     kept = _noted(path) if path.exists() else {}
-    if not kept or kept["bytes"] != path.stat().st_size:
-        path.unlink(missing_ok=True)
-        return _head(client, url)
-    head = _head(client, url, may_be_gone=True)
+    checksum = kept.get("checksum")
+    head = _head(client, url, may_be_gone=checksum is not None)
     if head is None:
         print(f"fetch: {url}: the server has it no longer; the file that was fetched before is used", flush=True)
         return None
-    if head["size"] in (None, kept["bytes"]):
-        stated = bool(head["version"]) and head == kept["head"]
-        if stated or (kept["checksum"][0] and list(published_checksum(client, url)) == kept["checksum"]):
+    if checksum is not None and head["size"] in (None, path.stat().st_size):
+        if head["version"] and head == kept["head"]:
             return None
-    path.unlink()
+        if checksum[0] and list(published_checksum(client, url)) == checksum:
+            return None
+    path.unlink(missing_ok=True)
     return head
 
 
-def _noted(path: Path) -> dict:
-    """What was noted of a finished download: {head, bytes, checksum}; {} if nothing was."""
-    try:
-        note = json.loads(note_of(path).read_text(encoding="utf-8"))
-    except (FileNotFoundError, ValueError):
-        return {}
-    return note if "checksum" in note else {}
-
-
-def note_of(path: Path) -> Path:
-    """The file that says what a download's server said of it."""
-    return path.with_name(path.name + ".version")
-
-
 def _download_file(client: Client, url: str, head: dict, path: Path, bar: tqdm) -> None:
-    part, note = _part(path), note_of(path)
-    if part.exists() and (not note.exists() or json.loads(note.read_text()).get("head") != head):
-        part.unlink()  # the file on the server has changed since
-    shards.write_json(note, {"head": head})
+    part = _part(path)
+    if _noted(path).get("head") != head:
+        part.unlink(missing_ok=True)  # the file on the server has changed since
+    shards.write_json(note_of(path), {"head": head})
     bar.update(_size(part))
     failures = 0
     while True:
@@ -151,15 +147,14 @@ def _download_file(client: Client, url: str, head: dict, path: Path, bar: tqdm) 
                 raise Unreachable(f"{url}: cut at {where} ({error}); run again to go on") from None
             bar.write(f"fetch: {url}: the connection was cut; going on from byte {after}")
             client.pause(web.BACKOFF * failures)
-    checksum = _check(client, url, head, part)
-    shards.write_json(note, {"head": head, "bytes": _size(part), "checksum": checksum})
+    shards.write_json(note_of(path), {"head": head, "checksum": _check(client, url, head, part)})
     part.replace(path)
 
 
 def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> None:
     """Append what is missing to `part`. Raises requests.ConnectionError if the connection ends too early."""
-    size = _size(part)
-    if size and size == head["size"]:
+    size, whole = _size(part), math.inf if head["size"] is None else head["size"]
+    if size and size == whole:
         return
     headers = {"Range": f"bytes={size}-"} if size else {}
     if size and head["version"]:
@@ -175,9 +170,9 @@ def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> No
             for block in client.parts(answer, math.inf, False, None):
                 file.write(block)
                 bar.update(len(block))
-                if head["size"] is not None and file.tell() > head["size"]:
+                if file.tell() > whole:
                     return
-            if head["size"] is not None and file.tell() < head["size"]:
+            if head["size"] is not None and file.tell() < whole:
                 raise requests.ConnectionError("the server closed the connection early")
 
 
@@ -187,8 +182,7 @@ def _check(client: Client, url: str, head: dict, part: Path) -> tuple[str, str]:
     A file that fails is removed, so that the next run downloads it again.
     """
     try:
-        size = part.stat().st_size
-        if head["size"] is not None and size != head["size"]:
+        if head["size"] not in (None, size := part.stat().st_size):
             raise Unreachable(f"{url}: {size} bytes arrived, expected {head['size']}; run again")
         try:
             check_start(part)
@@ -221,7 +215,7 @@ def published_checksum(client: Client, url: str) -> tuple[str, str]:
     return "", ""
 
 
-def _send(client: Client, method: str, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
+def _send(client: web.Client, method: str, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
     answer = client.send(method, url, headers=IDENTITY | dict(headers or {}), stream=True)
     if answer.status_code not in (200, 206):
         raise web.refusal(answer, url)

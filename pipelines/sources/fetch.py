@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlsplit
 
 from pipelines.catalogue import DATASETS
@@ -32,56 +32,62 @@ TEMPLATES = Path("entityquestions/relation_query_templates.json")
 POPQA = Path("popqa/popQA.tsv")
 REJECTS = Path("rejects.parquet")  # not in a data set's folder, whose files are its source
 PAGES = Path("wikipedia/pages-articles.xml.bz2")
+STATEMENTS = Path("wikidata/query-service.json.gz")
 
 GENERATED = "CC0-1.0 (generated)"
+Files = dict[Path, tuple[Path, str]]  # path below the stage's folder -> (file that is here now, where it is from)
 
 
-def main() -> None:
-    sections = ("seed", "contact", "fetch", "language", "popularity", "wikidata", "world")
-    stage.run("fetch", sections, work, out=str(OUT))
-
-
-def work(chosen) -> dict[str, float]:
-    month, months, spoken = chosen.popularity.month, chosen.popularity.months, language.read_language(chosen.language)
-    return fetch(OUT, chosen.seed, chosen.contact, chosen.fetch, chosen.wikidata, chosen.world, month, spoken, months)
-
-
-def fetch(
-    out: Path,
-    seed: int,
-    contact: str | None,
-    settings: params.Fetch,
-    wikidata: params.Wikidata,
-    world: params.World,
-    month: str,
-    spoken: language.Language = language.ENGLISH,
-    months: int = 1,
-) -> dict[str, float]:
+def fetch(chosen: SimpleNamespace, out: Path = OUT) -> dict[str, float]:
     """Write `out`: a folder for each of DATASETS, which ABOUT describes, and manifest.json; return counts.
 
-    `month` (YYYY-MM) says which dump `latest` in an address means. Page views are of `months` months up to it, whose
-    files are named as those of the month under `settings.files`. What is downloaded is kept in DOWNLOADS until the
-    next fetch, which downloads only what the server has changed. Raises LongtailError, before anything is written, on a
-    glob without a file, a damaged file, a failed download, or a server that gives no answer.
+    `popularity.month` says which dump `latest` in an address means. Page views are of `popularity.months` months up to
+    it, whose files are named as those of the month under `fetch.files`. What is downloaded is kept in DOWNLOADS until
+    the next fetch, which downloads only what the server has changed. Raises LongtailError, before anything is written,
+    on a glob without a file, a damaged file, a failed download, or a server that gives no answer.
     """
-    _check(settings, wikidata)
-    of_months = snapshots.months_until(month, months)
-    views = snapshots.views_files(settings.files.get("pageviews", []), of_months)
-    settings = settings.model_copy(update={"files": settings.files | ({"pageviews": views} if views else {})})
+    _check(chosen.fetch, chosen.wikidata)
+    months = snapshots.months_until(chosen.popularity.month, chosen.popularity.months)
     counts: dict[str, float] = {}
-    files: dict[Path, tuple[Path, str]] = {}
-    sources: dict[Path, str] = {}  # path below `out` -> where the file is from
-    asked = ""  # the day on which servers were asked for answers in place of files
+    files: Files = {}
+    sources: dict[str, str] = {}  # path below `out` -> where the file is from
+    answered: dict[str, str] = {}  # path below `out` -> the day on which a server was asked for what is in it
     with shards.atomic(out) as folder:
         folder.mkdir()
-        if settings.source == "world":
+        if chosen.fetch.source == "world":
             from pipelines.world.generator import write_world
 
-            write_world(folder, seed, world, of_months)
+            write_world(folder, chosen.seed, chosen.world, months)
         else:
-            files, sources, counts, asked = _collect(folder, seed, contact, settings, wikidata, month, spoken)
-        manifest = _describe(folder, sources, f"generated: sample world, seed {seed}", asked, spoken.name)
-        _keep_downloads(files, {Path(entry["path"]): entry["sha256"] for entry in manifest})
+            views = snapshots.views_files(chosen.fetch.files.get("pageviews", []), months)
+            named = chosen.fetch.files | ({"pageviews": views} if views else {})
+            settings = chosen.fetch.model_copy(update={"files": named})
+            files, sources, answered, counts = _collect(folder, chosen, settings)
+        manifest = []
+        spoken = language.read_language(chosen.language)
+        for name, dataset in DATASETS.items():
+            (folder / name).mkdir(exist_ok=True)
+            of_set = sorted(file for file in (folder / name).rglob("*") if file.is_file())
+            for file in of_set:
+                path = file.relative_to(folder).as_posix()
+                source = sources.get(path, f"generated: sample world, seed {chosen.seed}")
+                with file.open("rb") as stream:
+                    digest = hashlib.file_digest(stream, "sha256").hexdigest()
+                licence = dataset.licence if path in sources else GENERATED
+                entry = {"path": path, "dataset": name, "source": source, "licence": licence}
+                entry |= {"bytes": file.stat().st_size, "sha256": digest}
+                day = answered.get(path) or snapshots.day_of(source)
+                if name in snapshots.DATED and path in sources and day:
+                    entry["date"] = day
+                manifest.append(entry)
+            about = f"{len(of_set)} files; sources, licences and checksums: ../manifest.json." if of_set else "None."
+            title = dataset.title.format(language=spoken.name)
+            (folder / name / ABOUT).write_text(f"# {title}\n{about}\n", encoding="utf-8")  # or DVC's cache loses it
+        shards.write_json(folder / "manifest.json", manifest)
+    kept = {file for file, _ in files.values() if file.is_relative_to(DOWNLOADS)}
+    for file in DOWNLOADS.glob("*") if kept else ():
+        if file not in kept | {note_of(file) for file in kept} | {DOWNLOADS / snapshots.PINS}:
+            file.unlink()
     shutil.rmtree(ANSWERS, ignore_errors=True)
     return counts | {"files": float(len(manifest)), "bytes": float(sum(entry["bytes"] for entry in manifest))}
 
@@ -89,80 +95,69 @@ def fetch(
 def _check(settings: params.Fetch, wikidata: params.Wikidata) -> None:
     """Raise LongtailError where the params can't go together."""
     unknown = sorted({name.split("/")[0] for name in settings.files} - set(DATASETS))
+    urls, queried, said = _urls(settings), wikidata.source == "query_service", ""
     if unknown:
-        raise LongtailError(f"params.yaml: fetch.files has {unknown[0]}, expected some of {', '.join(DATASETS)}")
-    queried = wikidata.source == "query_service"
-    if queried and settings.source != "wikimedia":
-        raise LongtailError(
-            f"params.yaml: wikidata.source is query_service and fetch.source {settings.source}, expected wikimedia"
-        )
-    if queried and settings.files.get("wikidata"):
-        raise LongtailError(
-            "params.yaml: fetch.files names a dump under wikidata and wikidata.source is query_service; "
-            "leave the files out, or set wikidata.source: dump"
-        )
-    if settings.pages and (settings.source != "wikimedia" or not settings.files.get("popqa")):
-        raise LongtailError(
-            "params.yaml: fetch.pages asks for the pages of PopQA's subjects, expected fetch.source: wikimedia and "
-            "popQA.tsv under fetch.files.popqa"
-        )
-    if settings.pages and settings.files.get("wikipedia"):
-        raise LongtailError(
-            "params.yaml: fetch.files names a dump under wikipedia and fetch.pages asks for pages; leave the dump out, "
-            "or set fetch.pages: null"
-        )
-    if settings.source == "world":
-        return
-    if not queried and not any(settings.files.values()):
-        raise LongtailError("params.yaml: fetch.files is empty, expected globs or addresses by data set")
-    urls = _urls(settings)
-    if urls and settings.source != "wikimedia":
-        raise LongtailError(f"params.yaml: fetch.files has {urls[0]}; addresses need fetch.source: wikimedia")
+        said = f"fetch.files has {unknown[0]}, expected some of {', '.join(DATASETS)}"
+    elif queried and settings.source != "wikimedia":
+        said = f"wikidata.source is query_service and fetch.source {settings.source}, expected wikimedia"
+    elif queried and settings.files.get("wikidata"):
+        said = "fetch.files names a dump under wikidata and wikidata.source is query_service; leave the files out, or "
+        said += "set wikidata.source: dump"
+    elif settings.pages and (settings.source != "wikimedia" or not settings.files.get("popqa")):
+        said = "fetch.pages asks for the pages of PopQA's subjects, expected fetch.source: wikimedia and popQA.tsv "
+        said += "under fetch.files.popqa"
+    elif settings.pages and settings.files.get("wikipedia"):
+        said = "fetch.files names a dump under wikipedia and fetch.pages asks for pages; leave the dump out, or set "
+        said += "fetch.pages: null"
+    elif settings.source != "world" and not queried and not any(settings.files.values()):
+        said = "fetch.files is empty, expected globs or addresses by data set"
+    elif settings.source == "files" and urls:
+        said = f"fetch.files has {urls[0]}; addresses need fetch.source: wikimedia"
+    if said:
+        raise LongtailError(f"params.yaml: {said}")
 
 
 def _collect(
-    folder: Path,
-    seed: int,
-    contact: str | None,
-    settings: params.Fetch,
-    wikidata: params.Wikidata,
-    month: str,
-    spoken: language.Language,
-) -> tuple[dict[Path, tuple[Path, str]], dict[Path, str], dict[str, float], str]:
+    folder: Path, chosen: SimpleNamespace, settings: params.Fetch
+) -> tuple[Files, dict[str, str], dict[str, str], dict[str, float]]:
     """Bring local files, downloads and what servers answer into `folder`.
 
-    Returns the files that were brought, where each file is from, the counts of fetch.pages, and the day on which
-    servers were asked for answers ("" if none was). What is checked on this machine is checked before anything is asked
-    of another.
+    Returns the files that were brought, where each file is from, the day of what servers answered, and counts. What is
+    checked on this machine is checked before anything is asked of another.
     """
+    files: Files = {}
+
+    def add(name: str, file: Path, file_name: str, source: str) -> None:
+        known = files.setdefault(target := Path(name) / file_name, (file, source))
+        if known != (file, source):
+            raise LongtailError(f"{source}: would be data/raw/{target} as {known[1]} is; leave one out of fetch.files")
+
     entries = [(name, entry) for name, patterns in settings.files.items() for entry in patterns]
-    files: dict[Path, tuple[Path, str]] = {}  # target below `folder` -> (file that is here now, where it is from)
     for name, entry in entries:
-        if not _is_url(entry):
-            for file, source in _matches(settings, entry):
-                _add(files, Path(name) / file.name, file, source)
-    urls, queried, counts, asked = _urls(settings), wikidata.source == "query_service", {}, ""
-    with open_client(contact, ANSWERS) if urls or queried or settings.pages else nullcontext() as client:
+        for file, source in () if _is_url(entry) else _matches(settings, entry):
+            add(name, file, file.name, source)
+    urls, queried, counts = _urls(settings), chosen.wikidata.source == "query_service", {}
+    answered: dict[Path, str] = {}  # path below `folder` -> the server that was asked
+    with open_client(chosen.contact, ANSWERS) if urls or queried or settings.pages else nullcontext() as client:
         if urls:
             client.session.hosts = hosts(settings)
             try:
-                dated = snapshots.resolve(urls, month, settings.days_apart, DOWNLOADS, client)
+                dated = snapshots.resolve(urls, chosen.popularity.month, settings.days_apart, DOWNLOADS, client)
             except snapshots.Late as late:
                 raise LongtailError(f"{late}; run again another day, or name a date in place of `latest`") from None
             addresses = list(dict.fromkeys(dated.get(url, url) for url in urls))
             downloaded = dict(zip(addresses, download(addresses, DOWNLOADS, client), strict=True))
-        for name, entry in entries:
-            if _is_url(entry):
-                address = dated.get(entry, entry)
-                _add(files, Path(name) / name_of(address), downloaded[address], address)
-        sources = {target: source for target, (_, source) in files.items()}
+            for name, entry in entries:
+                if _is_url(entry):
+                    address = dated.get(entry, entry)
+                    add(name, downloaded[address], name_of(address), address)
+        sources = {target.as_posix(): source for target, (_, source) in files.items()}
         if queried:
-            (folder / "wikidata").mkdir()
-            templates, _ = files.get(TEMPLATES, (folder / TEMPLATES, ""))
-            pages = query_service.write_statement_pages(
-                client, folder / "wikidata", wikidata, property_ids(templates), spoken
-            )
-            sources |= {Path("wikidata", name): source for name, source in pages.items()}
+            (folder / STATEMENTS).parent.mkdir()
+            pids = property_ids(files.get(TEMPLATES, (folder / TEMPLATES, ""))[0])
+            spoken = language.read_language(chosen.language)
+            counts |= query_service.write_statements(client, folder / STATEMENTS, chosen.wikidata, pids, spoken)
+            answered[STATEMENTS] = f"{chosen.wikidata.query_service} and {chosen.wikidata.api}"
         if settings.pages:
             published, origin = files.pop(POPQA, (None, ""))
             if not published:
@@ -170,22 +165,19 @@ def _collect(
             written = [folder / target for target in (PAGES, POPQA, REJECTS)]
             for file in written:
                 file.parent.mkdir(exist_ok=True)
-            counts = write_api_pages(client, settings.pages, seed, published, *written)
-            sources[PAGES] = settings.pages.api
-            sources[POPQA] = f"{origin}: questions whose subject's page was fetched"
-        if queried or settings.pages:
-            asked = client.asked_from()
+            counts |= write_api_pages(client, settings.pages, chosen.seed, published, *written)
+            answered[PAGES] = settings.pages.api
+            sources[POPQA.as_posix()] = f"{origin}: questions whose subject's page was fetched"
+        of_servers = {path.as_posix(): source for path, source in answered.items()}
+        days = {path: client.asked_from() for path in of_servers}
     for target, (file, _) in files.items():
         (folder / target).parent.mkdir(parents=True, exist_ok=True)
-        _bring(file, folder / target)
-    return files, sources, counts, asked
-
-
-def _add(files: dict[Path, tuple[Path, str]], target: Path, file: Path, source: str) -> None:
-    if target in files and files[target] != (file, source):
-        other = files[target][1]
-        raise LongtailError(f"{source}: would be data/raw/{target} as {other} is; leave one out of fetch.files")
-    files[target] = (file, source)
+        if file.is_relative_to(DOWNLOADS):
+            with suppress(OSError):  # a file system without hard links
+                os.link(file, folder / target)  # a full dump is not copied
+        if not (folder / target).exists():
+            shutil.copyfile(file, folder / target)
+    return files, sources | of_servers, days, counts
 
 
 def _matches(settings: params.Fetch, pattern: str) -> Iterator[tuple[Path, str]]:
@@ -198,77 +190,16 @@ def _matches(settings: params.Fetch, pattern: str) -> Iterator[tuple[Path, str]]
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
         raise LongtailError(f"params.yaml: fetch.files has {pattern}, expected a glob below fetch.root")
     files = [file for file in root.glob(pattern) if not file.name.startswith(".") or file.name == Path(pattern).name]
-    if "**" in pattern:
-        files = [file for file in files if not file.is_dir()]
+    files = [file for file in files if "**" not in pattern or not file.is_dir()]
     if not files:
         raise LongtailError(f"{root / pattern}: no such file (params.yaml: fetch.files)")
     for file in sorted(files):
         if not file.is_file():
-            what = "a folder" if file.is_dir() else "a link to nothing" if file.is_symlink() else "no plain file"
-            raise LongtailError(f"{file}: {what}, expected a file; name files under fetch.files")
+            raise LongtailError(f"{file}: a folder, or a link to nothing, expected a file; name files in fetch.files")
         if not file.resolve().is_relative_to(root.resolve()):
             raise LongtailError(f"{file}: is a link to outside {root}; copy it there, or point fetch.root at it")
         check_start(file)
         yield file, file.relative_to(root).as_posix()
-
-
-def _bring(file: Path, target: Path) -> None:
-    """Put a file at `target`: a download by a second name (a full dump is not copied), a local file by copy."""
-    if file.is_relative_to(DOWNLOADS):
-        try:
-            os.link(file, target)
-            return
-        except OSError:  # a file system without hard links
-            pass
-    shutil.copyfile(file, target)
-
-
-def _describe(folder: Path, sources: dict[Path, str], generated: str, asked: str, spoken: str) -> list[dict]:
-    """Write each data set's ABOUT (DVC's cache would lose an empty folder) and manifest.json; return the manifest."""
-    manifest = []
-    for name, dataset in DATASETS.items():
-        (folder / name).mkdir(exist_ok=True)
-        files = sorted(file for file in (folder / name).rglob("*") if file.is_file())
-        for file in files:
-            path = file.relative_to(folder)
-            with file.open("rb") as stream:
-                digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            entry = {
-                "path": path.as_posix(),
-                "dataset": name,
-                "source": sources.get(path, generated),
-                "licence": dataset.licence if path in sources else GENERATED,
-                "bytes": file.stat().st_size,
-                "sha256": digest,
-            }
-            of_server = query_service.is_statement_page(path) if name == "wikidata" else path == PAGES
-            day = asked if asked and of_server else snapshots.day_of(entry["source"])
-            if name in snapshots.DATED and path in sources and day:
-                entry["date"] = day
-            manifest.append(entry)
-        origin = f"{len(files)} files; sources, licences and checksums: ../manifest.json." if files else "None."
-        (folder / name / ABOUT).write_text(f"# {dataset.title.format(language=spoken)}\n{origin}\n", encoding="utf-8")
-    shards.write_json(folder / "manifest.json", manifest)
-    return manifest
-
-
-def _keep_downloads(files: dict[Path, tuple[Path, str]], sums: dict[Path, str]) -> None:
-    """Note the sums of this fetch's downloads, and, where it has some, remove those of others from DOWNLOADS.
-
-    Raises LongtailError where a file that an earlier fetch has downloaded is damaged; it is removed.
-    """
-    kept = {DOWNLOADS / snapshots.PINS}
-    for target, (file, source) in files.items():
-        if file.is_relative_to(DOWNLOADS):
-            note = json.loads(note_of(file).read_text(encoding="utf-8"))
-            if note.setdefault("sha256", sums[target]) != sums[target]:
-                file.unlink()
-                raise LongtailError(f"{source}: the file that was fetched before is damaged; it is removed, run again")
-            shards.write_json(note_of(file), note)
-            kept |= {file, note_of(file)}
-    for file in DOWNLOADS.glob("*") if len(kept) > 1 else ():
-        if file not in kept:
-            file.unlink()
 
 
 def hosts(settings: params.Fetch) -> frozenset[str]:
@@ -282,6 +213,11 @@ def _urls(settings: params.Fetch) -> list[str]:
 
 def _is_url(entry: str) -> bool:
     return entry.startswith(("https://", "http://"))
+
+
+def main() -> None:
+    sections = ("seed", "contact", "fetch", "language", "popularity", "wikidata", "world")
+    stage.run("fetch", sections, fetch, out=str(OUT))
 
 
 if __name__ == "__main__":

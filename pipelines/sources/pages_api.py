@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -25,7 +24,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.sources.csv_rows import table_rows
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikimedia import Client, api_answer
+from pipelines.sources.wikimedia import Client
 from pipelines.work.web import Again, shown
 
 AT_MOST = 50  # titles in a request
@@ -37,166 +36,6 @@ URI, TITLE = "s_uri", "s_wiki_title"  # columns of popQA.tsv
 QUALIFIER = re.compile(r" \([^()]+\)$")
 PAGE = re.compile(r"<page>.*?</page>", re.DOTALL)  # never in a page's text, where "<" is "&lt;"
 ID = re.compile(r"<id>(\d+)</id>")  # the first in a page is the page's
-
-
-class Target(NamedTuple):
-    """The page that a title leads to."""
-
-    title: str
-    item: str | None  # its Wikidata item, as "Q42", if it has one
-
-
-def write_api_pages(
-    client: Client, settings: params.Pages, seed: int, published: Path, pages: Path, questions: Path, rejected: Path
-) -> dict[str, float]:
-    """Write the pages of subjects of the file `published` (popQA.tsv) to `pages`, a dump (.xml.bz2); return counts.
-
-    `questions` gets the rows of `published` whose subject was drawn and has a page. If the page was moved, the row has
-    its new title. `rejected` (Parquet) gets the rows of drawn subjects without a page. Raises LongtailError naming the
-    API if it refuses, or knows fewer than half of the subjects.
-    """
-    header, rows = _read(published)
-    uri, title = header.index(URI), header.index(TITLE)
-    titles = {row[uri]: row[title] for _, row in rows}  # subject -> its page's title
-    known = list(titles)
-    drawn = draws.sample(seed, "fetch.pages", known, settings.max_subjects or len(known))
-    titles = {known[i]: titles[known[i]] for i in drawn}
-    subjects = sorted({*titles.values()} - {""})
-    about = len(subjects) if settings.namesakes else 0
-    about += ceil(settings.others / NEIGHBOURS) + ceil((len(subjects) + settings.others) / AT_MOST)
-    print(f"fetch: pages of {len(subjects):,} subjects of PopQA; about {about:,} requests, one at a time", flush=True)
-    asked = dict.fromkeys(subjects)
-    if settings.namesakes:
-        asked |= dict.fromkeys(_namesakes(client, settings.api, subjects))
-    asked |= dict.fromkeys(_others(client, settings.api, seed, subjects, asked, settings.others))
-    targets, count = _write_dump(client, settings.api, list(asked), pages)
-
-    rejects = Rejects(1.0)
-    with questions.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
-        writer.writerow(header)
-        for number, row in rows:
-            if row[uri] not in titles:
-                continue
-            rejects.read += 1
-            page = targets.get(row[title])
-            if page is None:
-                rejects.add(questions, number, "no_page", row[title])
-            elif page.item not in (None, row[uri].rpartition("/")[2]):
-                rejects.add(questions, number, "page_of_another", f"{row[title]}: {page.title} is about {page.item}")
-            else:
-                writer.writerow([*row[:title], page.title, *row[title + 1 :]])
-    rejects.write(rejected)
-    if 2 * rejects.bad.total() > rejects.read:
-        raise LongtailError(
-            f"{settings.api}: {rejects.bad.total()} of {rejects.read} questions of popQA.tsv have no page about their "
-            f"subject there, expected English Wikipedia's api.php (fetch.pages.api); the first: {rejects.rows[0][3]!r}"
-        )
-    counts = {"pages": count, "subjects": len(titles), "questions": rejects.read - rejects.bad.total()}
-    return {name: float(value) for name, value in (counts | rejects.metrics()).items()}
-
-
-def _read(published: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The header and the rows of popQA.tsv, each with its number. Raises LongtailError on another layout."""
-    reader = table_rows(published, "\t")
-    _, header, _ = next(reader)
-    if header is None or not {URI, TITLE} <= set(header):
-        raise LongtailError(f"{published}: no column {URI} or {TITLE}, expected popQA.tsv as published")
-    rows = []
-    for number, row, text in reader:  # the header is row 1
-        if row is None or len(row) != len(header):
-            raise LongtailError(
-                f"{published}: row {number} is no row of {len(header)} columns: {text[:60]!r}; fetch it again"
-            )
-        rows.append((number, row))
-    if not rows:
-        raise LongtailError(f"{published}: no question in it; fetch it again")
-    return header, rows
-
-
-def _namesakes(client: Client, api: str, titles: Sequence[str]) -> list[str]:
-    """Titles of the same name with another qualifier, or without one: "Mercury (planet)" has "Mercury" and more."""
-    names = sorted({QUALIFIER.sub("", title) for title in titles})
-    listed = [
-        title
-        for name in tqdm(names, desc="namesakes", unit="name", mininterval=2)
-        for title in _articles(client, api, LISTED, apprefix=f"{name} (")
-    ]
-    return sorted({*names, *listed})
-
-
-def _others(
-    client: Client, api: str, seed: int, subjects: Sequence[str], known: Mapping[str, None], n: int
-) -> list[str]:
-    """`n` titles that are not `known`: those that follow subjects' titles. Fewer if the wiki ends within them.
-
-    A hash orders the subjects. As many as needed are taken, and NEIGHBOURS or more titles after each.
-    """
-    order = np.lexsort((np.array(subjects), draws.uniforms(seed, "fetch.pages.others", subjects)))
-    share = max(NEIGHBOURS, ceil(n / len(subjects)))
-    others: dict[str, None] = {}
-    with tqdm(total=n, desc="other titles", unit="title", mininterval=2, disable=not n) as bar:
-        for subject in order if n else ():
-            listed = _articles(client, api, min(LISTED, 2 * share), apfrom=subjects[subject])
-            unknown = (title for title in listed if title not in known and title not in others)
-            others |= dict.fromkeys(islice(unknown, min(share, n - len(others))))
-            bar.update(len(others) - bar.n)
-            if len(others) == n:
-                break
-    return list(others)
-
-
-def _articles(client: Client, api: str, limit: int, **which: str) -> Iterator[str]:
-    """Titles of articles that are no redirects, in the wiki's order; asks for `limit` at a time, as they are taken."""
-    query = {"list": "allpages", "apnamespace": "0", "apfilterredir": "nonredirects", "aplimit": str(limit), **which}
-    more: Mapping[str, str] | None = {}
-    before = []
-    while more is not None:
-        if more in before:
-            raise LongtailError(f"{shown(api, query | more)}: the list goes on with itself, expected an end")
-        before.append(more)
-        answer = _ask(client, api, query | more)
-        yield from (listed.title for listed in answer.query.allpages)
-        more = answer.more
-
-
-def _write_dump(client: Client, api: str, titles: Iterable[str], path: Path) -> tuple[dict[str, Target], int]:
-    """Write the pages that `titles` lead to, each once; return title -> its page, and the number of pages.
-
-    They are written in the order of the requests, and by page id within an answer.
-    """
-    targets: dict[str, Target] = {}
-    written: set[int] = set()
-    with bz2.open(path, "wt", encoding="utf-8", newline="\n") as file:
-        file.write('<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">\n')
-        for batch in tqdm(list(_batches(titles)), desc="pages", unit="request", mininterval=2):
-            query = {"titles": "|".join(batch), "redirects": "1", "export": "1"}
-            answer = _ask(client, api, query | {"prop": "pageprops", "ppprop": "wikibase_item"}).query
-            exported = {pageid: page for pageid, page in _exported(answer).items() if not _is_redirect(page)}
-            articles = {page.title: page for page in answer.pages if page.ns == 0 and page.pageid in exported}
-            for pageid in sorted({page.pageid for page in articles.values()} - written):
-                file.write(f"  {exported[pageid]}\n")
-                written.add(pageid)
-            for title in batch:
-                if page := articles.get(answer.passed(title)[-1]):
-                    targets[title] = Target(page.title, page.pageprops.get("wikibase_item"))
-        file.write("</mediawiki>\n")
-    return targets, len(written)
-
-
-def _batches(titles: Iterable[str]) -> Iterator[list[str]]:
-    """The titles in their order, as many in a request as the API and an address take."""
-    batch: list[str] = []
-    size = 0
-    for title in titles:
-        length = len(quote(title, safe="")) + len("%7C")
-        if batch and (len(batch) == AT_MOST or size + length > LONGEST):
-            yield batch
-            batch, size = [], 0
-        batch.append(title)
-        size += length
-    if batch:
-        yield batch
 
 
 # The layout of the API's answers (formatversion 2), as far as it is used.
@@ -216,10 +55,6 @@ class _Move(msgspec.Struct):
     to: str
     fromencoded: bool = False  # a title that was not in Unicode's form C
 
-    @property
-    def start(self) -> str:
-        return unquote(self.origin) if self.fromencoded else self.origin
-
 
 class _Query(msgspec.Struct):
     normalized: list[_Move] = []
@@ -231,11 +66,16 @@ class _Query(msgspec.Struct):
 
     def passed(self, title: str) -> list[str]:
         """The title, and those to which normalisation and redirects lead from it; in a circle, each once."""
-        moves = {move.start: move.to for move in (*self.normalized, *self.redirects)}
+        moves = (*self.normalized, *self.redirects)
+        to = {unquote(move.origin) if move.fromencoded else move.origin: move.to for move in moves}
         titles = [title]
-        while (title := moves.get(title, title)) not in titles:
+        while (title := to.get(title, title)) not in titles:
             titles.append(title)
         return titles
+
+    def exported(self) -> dict[int, str]:
+        """Page id -> its XML."""
+        return {int(match[1]): page for page in PAGE.findall(self.export) if (match := ID.search(page))}
 
 
 class _Answer(msgspec.Struct):
@@ -243,13 +83,159 @@ class _Answer(msgspec.Struct):
     more: dict[str, str | int] | None = msgspec.field(name="continue", default=None)
 
 
+def write_api_pages(
+    client: Client, settings: params.Pages, seed: int, published: Path, pages: Path, questions: Path, rejected: Path
+) -> dict[str, float]:
+    """Write the pages of subjects of the file `published` (popQA.tsv) to `pages`, a dump (.xml.bz2); return counts.
+
+    `questions` gets the rows of `published` whose subject was drawn and has a page. If the page was moved, the row has
+    its new title. `rejected` (Parquet) gets the rows of drawn subjects without a page. Raises LongtailError naming the
+    API if it refuses, or knows fewer than half of the subjects.
+    """
+    header, rows = _read_popqa(published)
+    uri, title = header.index(URI), header.index(TITLE)
+    titles = {row[uri]: row[title] for _, row in rows}  # subject -> its page's title
+    known = list(titles)
+    drawn = draws.sample(seed, "fetch.pages", known, settings.max_subjects or len(known))
+    titles = {known[i]: titles[known[i]] for i in drawn}
+    subjects = sorted({*titles.values()} - {""})
+    about = len(subjects) if settings.namesakes else 0
+    about += ceil(settings.others / NEIGHBOURS) + ceil((len(subjects) + settings.others) / AT_MOST)
+    print(f"fetch: pages of {len(subjects):,} subjects of PopQA; about {about:,} requests, one at a time", flush=True)
+    asked = dict.fromkeys(subjects)
+    if settings.namesakes:  # "Mercury (planet)" has "Mercury", and that with other qualifiers
+        names = sorted({QUALIFIER.sub("", title) for title in subjects})
+        bar = tqdm(names, desc="namesakes", unit="name", mininterval=2)
+        listed = [title for name in bar for title in _articles(client, settings.api, LISTED, apprefix=f"{name} (")]
+        asked |= dict.fromkeys(sorted({*names, *listed}))
+    asked |= dict.fromkeys(_others(client, settings.api, seed, subjects, asked, settings.others))
+    targets, count = _write_dump(client, settings.api, list(asked), pages)
+
+    rejects = Rejects(1.0)
+    with questions.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t", lineterminator="\n")
+        writer.writerow(header)
+        for number, row in rows:
+            if row[uri] not in titles:
+                continue
+            rejects.read += 1
+            page, item = targets.get(row[title], (None, None))
+            if page is None:
+                rejects.add(questions, number, "no_page", row[title])
+            elif item not in (None, row[uri].rpartition("/")[2]):
+                rejects.add(questions, number, "page_of_another", f"{row[title]}: {page} is about {item}")
+            else:
+                writer.writerow([*row[:title], page, *row[title + 1 :]])
+    rejects.write(rejected)
+    if 2 * rejects.bad.total() > rejects.read:
+        raise LongtailError(
+            f"{settings.api}: {rejects.bad.total()} of {rejects.read} questions of popQA.tsv have no page about their "
+            f"subject there, expected English Wikipedia's api.php (fetch.pages.api); the first: {rejects.rows[0][3]!r}"
+        )
+    counts = {"pages": count, "subjects": len(titles), "questions": rejects.read - rejects.bad.total()}
+    return counts | rejects.metrics()
+
+
+def _read_popqa(published: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
+    """The header and the rows of popQA.tsv, each with its number. Raises LongtailError on another layout."""
+    (_, header, _), *rows = table_rows(published, "\t")
+    if header is None or not {URI, TITLE} <= set(header):
+        raise LongtailError(f"{published}: no column {URI} or {TITLE}, expected popQA.tsv as published")
+    if not rows:
+        raise LongtailError(f"{published}: no question in it; fetch it again")
+    for number, row, text in rows:  # the header is row 1
+        if row is None or len(row) != len(header):
+            raise LongtailError(
+                f"{published}: row {number} is no row of {len(header)} columns: {text[:60]!r}; fetch it again"
+            )
+    return header, [(number, row) for number, row, _ in rows]
+
+
+def _others(
+    client: Client, api: str, seed: int, subjects: Sequence[str], known: Mapping[str, None], n: int
+) -> list[str]:
+    """`n` titles that are not `known`: those that follow subjects' titles. Fewer if the wiki ends within them.
+
+    A hash orders the subjects. As many as needed are taken, and NEIGHBOURS or more titles after each.
+    """
+    order = np.lexsort((np.array(subjects), draws.uniforms(seed, "fetch.pages.others", subjects)))
+    share = max(NEIGHBOURS, ceil(n / len(subjects)))
+    others: dict[str, None] = {}
+    for subject in tqdm(order, desc="other titles", unit="subject", mininterval=2, disable=not n) if n else ():
+        listed = _articles(client, api, min(LISTED, 2 * share), apfrom=subjects[subject])
+        unknown = (title for title in listed if title not in known and title not in others)
+        others |= dict.fromkeys(islice(unknown, min(share, n - len(others))))
+        if len(others) == n:
+            break
+    return list(others)
+
+
+def _articles(client: Client, api: str, limit: int, **which: str) -> Iterator[str]:
+    """Titles of articles that are no redirects, in the wiki's order; asks for `limit` at a time, as they are taken."""
+    query = {"list": "allpages", "apnamespace": "0", "apfilterredir": "nonredirects", "aplimit": str(limit), **which}
+    more: Mapping[str, str] | None = {}
+    before = []
+    while more is not None:
+        if more in before:
+            raise LongtailError(f"{shown(api, query | more)}: the list goes on with itself, expected an end")
+        before.append(more)
+        answer = _ask(client, api, query | more)
+        yield from (listed.title for listed in answer.query.allpages)
+        more = answer.more
+
+
+def _write_dump(
+    client: Client, api: str, titles: Iterable[str], path: Path
+) -> tuple[dict[str, tuple[str, str | None]], int]:
+    """Write the pages that `titles` lead to, each once; return title -> (page's title, its item), and how many pages.
+
+    The item is Wikidata's, as "Q42", or None. Pages are written in the order of the requests, and by page id within an
+    answer. Redirects that the API did not follow, in a circle or to another wiki, are no pages.
+    """
+    targets: dict[str, tuple[str, str | None]] = {}
+    written: set[int] = set()
+    with bz2.open(path, "wt", encoding="utf-8", newline="\n") as file:
+        file.write('<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">\n')
+        for batch in tqdm(list(_batches(titles)), desc="pages", unit="request", mininterval=2):
+            query = {"titles": "|".join(batch), "redirects": "1", "export": "1"}
+            answer = _ask(client, api, query | {"prop": "pageprops", "ppprop": "wikibase_item"}).query
+            exported = {
+                pageid: xml
+                for pageid, xml in answer.exported().items()
+                if "<redirect " not in xml.partition("<revision>")[0]
+            }
+            articles = {page.title: page for page in answer.pages if page.ns == 0 and page.pageid in exported}
+            for pageid in sorted({page.pageid for page in articles.values()} - written):
+                file.write(f"  {exported[pageid]}\n")
+                written.add(pageid)
+            for title in batch:
+                if page := articles.get(answer.passed(title)[-1]):
+                    targets[title] = page.title, page.pageprops.get("wikibase_item")
+        file.write("</mediawiki>\n")
+    return targets, len(written)
+
+
+def _batches(titles: Iterable[str]) -> Iterator[list[str]]:
+    """The titles in their order, as many in a request as the API and an address take."""
+    batch: list[str] = []
+    size = 0
+    for title in titles:
+        length = len(quote(title, safe="")) + len("%7C")
+        if batch and (len(batch) == AT_MOST or size + length > LONGEST):
+            yield batch
+            batch, size = [], 0
+        batch.append(title)
+        size += length
+    if batch:
+        yield batch
+
+
 def _ask(client: Client, api: str, query: Mapping[str, str]) -> _Answer:
     """The API's answer to a query, with the text of every page that it names if `export` is asked for."""
-    params = COMMON | query
 
-    def check(body: bytes) -> None:
-        answer = api_answer(body, _Answer, api, params).query
-        lacking = {page.pageid for page in answer.pages if page.pageid} - _exported(answer).keys()
+    def check(found: _Answer) -> None:
+        answer = found.query
+        lacking = {page.pageid for page in answer.pages if page.pageid} - answer.exported().keys()
         if lacking and "export" in query:
             raise Again(f"no text of page {min(lacking)} and {len(lacking) - 1} more")
         known = {page.title for page in (*answer.pages, *answer.interwiki)}
@@ -257,17 +243,4 @@ def _ask(client: Client, api: str, query: Mapping[str, str]) -> _Answer:
             if known.isdisjoint(answer.passed(title)):
                 raise Again(f"nothing about {title}")
 
-    body = client.ask(api, params, check)
-    if body is None:
-        raise LongtailError(f"{api}: the server answers 404, expected MediaWiki's api.php (fetch.pages.api)")
-    return msgspec.json.decode(body, type=_Answer)
-
-
-def _exported(answer: _Query) -> dict[int, str]:
-    """Page id -> its XML."""
-    return {int(ID.search(page)[1]): page for page in PAGE.findall(answer.export) if ID.search(page)}
-
-
-def _is_redirect(page: str) -> bool:
-    """Whether the API did not follow a redirect: in a circle, or to another wiki."""
-    return "<redirect " in page.partition("<revision>")[0]
+    return client.ask_api(api, COMMON | query, _Answer, "fetch.pages.api", check)

@@ -25,7 +25,7 @@ from pipelines.language.language import ENGLISH
 from pipelines.sources import bz2_blocks
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_blocks, open_lines, open_runs
-from pipelines.storage import database, parquet
+from pipelines.storage import database
 
 LINE = (
     r"^\S+ (?P<title>\S+) (?:(?:(?P<page_id>\d{1,15})|null) )?(?:desktop|mobile-web|mobile-app) (?P<views>\d{1,15})"
@@ -80,19 +80,6 @@ def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> d
             "bring them under fetch.files.pageviews, or lower it"
         )
     return chosen
-
-
-def write_views(
-    path: Path, rejects: Rejects, out: Path, project: str = ENGLISH.project, begin: int = 0, end: int | None = None
-) -> None:
-    """Write one file's views, or those of a part (`bz2_blocks.bz2_parts`), to the Parquet file `out`.
-
-    A page has several rows if its lines lie far apart.
-    """
-    with parquet.writer(out, SCHEMA) as writer:
-        for table in read_views(path, rejects, project, begin, end):
-            writer.write_table(table)
-    rejects.check()
 
 
 def read_views(

@@ -81,8 +81,15 @@ def read_predictions(path: Path, more: Collection[str] = (), pattern: str | None
     number, first = next(rows)
     layout = layout_of(first)
     flat = ((number, flattened(row, layout)) for number, row in chain([(number, first)], rows))
-    cells, notes = _of_one_filter(columns_of(path, flat, {*KNOWN, *more, *([FILTER] if layout else ())}))
-    size = len(next(iter(cells.values())))
+    cells, notes = columns_of(path, flat, {*KNOWN, *more, *([FILTER] if layout else ())}), []
+    filters = cells.pop(FILTER, [])
+    if len(several := list(dict.fromkeys(filters))) > 1:  # the harness writes a sample once for each of its filters
+        chosen = [name == several[0] for name in filters]
+        cells = {name: list(compress(values, chosen)) for name, values in cells.items()}
+        notes.append(
+            f"of the filters {', '.join(several)}, the responses of {several[0]} are taken; keep another's lines to "
+            "take those"
+        )
     column = {
         "prediction": _prediction_column(cells),
         "correct": _first(cells, (*JUDGED, *SCORES)),
@@ -102,18 +109,18 @@ def read_predictions(path: Path, more: Collection[str] = (), pattern: str | None
         texts, is_cut, more_notes = _texts(path, cells[column["prediction"]], pattern)
         notes += more_notes
     return Predictions(
-        path=path,
-        layout=layout.name if layout else kind,
-        rows=size,
-        names={what: name for what, name in column.items() if name},
-        texts=texts,
-        correct=correct,
-        ids=ids,
-        questions=list(map(as_text, cells[column["question"]])) if column["question"] else None,
-        cells=cells,
-        places=layout.columns if layout else {},
-        is_cut=is_cut,
-        notes=notes,
+        path,
+        layout.name if layout else kind,
+        len(next(iter(cells.values()))),
+        {what: name for what, name in column.items() if name},
+        texts,
+        correct,
+        ids,
+        list(map(as_text, cells[column["question"]])) if column["question"] else None,
+        cells,
+        layout.columns if layout else {},
+        is_cut,
+        notes,
     )
 
 
@@ -139,17 +146,6 @@ def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:
             f"--answer-pattern {pattern}: {said}; expected a pattern with a group, as '<answer>(.*?)</answer>'"
         ) from None
     return [part if ok else None for part, ok in zip(parts, has, strict=True)]
-
-
-def _of_one_filter(columns: dict[str, list[Any]]) -> tuple[dict[str, list[Any]], list[str]]:
-    """The rows of the first filter, and a line about it: the harness writes a sample once for each of its filters."""
-    filters = columns.pop(FILTER, [])
-    names = list(dict.fromkeys(filters))
-    if len(names) < 2:
-        return columns, []
-    chosen = [name == names[0] for name in filters]
-    note = f"of the filters {', '.join(names)}, the responses of {names[0]} are taken; keep another's lines to take "
-    return {name: list(compress(values, chosen)) for name, values in columns.items()}, [note + "those"]
 
 
 def _first(columns: Collection[str], names: Sequence[str]) -> str:
@@ -198,19 +194,18 @@ def _texts(path: Path, cells: Sequence[Any], pattern: str | None) -> tuple[list[
 
 
 def _prediction(path: Path, row: int, value: Any) -> tuple[str, bool]:
-    """What was said, and whether it was one of several texts."""
+    """What was said, and whether it was the first of several texts."""
     if isinstance(value, str):
-        listed_texts = written_list(value.strip()) if value[:1] in "[ " else None
-        if listed_texts is None or not all(isinstance(text, str) for text in listed_texts):
+        written = written_list(value.strip()) if value[:1] in "[ " else None
+        if written is None or not all(isinstance(text, str) for text in written):
             return composed(value), False
-        value = listed_texts
-    while isinstance(value, list) and len(value) == 1:
-        value = value[0]
-    several = isinstance(value, list)
+        value = written
+    several = False
     while isinstance(value, list):
-        if isinstance(next(iter(value), None), float | int) and not isinstance(value[0], bool):
-            raise LongtailError(f"{path}: row {row}: the prediction is a list of numbers, expected generated text")
+        several |= len(value) != 1
         value = next(iter(value), "")
+        if several and isinstance(value, float | int) and not isinstance(value, bool):
+            raise LongtailError(f"{path}: row {row}: the prediction is a list of numbers, expected generated text")
     if isinstance(value, dict):
         raise LongtailError(f"{path}: row {row}: the prediction is an object ({str(value)[:80]}), expected a text")
     return as_text(int(value) if isinstance(value, float) and value.is_integer() else value), several
@@ -219,10 +214,8 @@ def _prediction(path: Path, row: int, value: Any) -> tuple[str, bool]:
 def _judgements(path: Path, name: str, columns: dict[str, list[Any]], ids: dict[str, list[str]]) -> list[bool] | None:
     """What a column says is right; None for one of SCORES that is neither true nor false somewhere, such as F1."""
     judged = list(map(judgement, columns[name]))
-    if None not in judged:
-        return judged
-    if name in SCORES:
-        return None
+    if None not in judged or name in SCORES:
+        return None if None in judged else judged
     row = judged.index(None)
     which, said = next(iter(ids.values()))[row] if ids else f"row {row + 1}", as_text(columns[name][row])
     raise LongtailError(f"{path}: {name} of {which} is {said!r}, expected true or false; correct it")

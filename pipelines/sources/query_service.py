@@ -1,43 +1,35 @@
-"""Statements from Wikidata's query service (SPARQL) in place of a dump: writes them page by page, and reads the pages.
+"""Statements from Wikidata's query service (SPARQL) and names from its entity API, written as a small dump has them.
 
 A relation has up to millions of statements. They are paged with Blazegraph's `bd:slice` in the order of its index (by
 object, then subject), because only a page that begins at a position of the index is cheap for the service: ORDER BY
 would sort all statements for every page, and a FILTER on entity numbers would read them all; both exceed the 60 seconds
-that the service allows. An edit between two requests shifts later positions, so pages overlap a little, and duplicates
-are removed later.
+that the service allows. An edit between two requests shifts later positions, so pages overlap a little.
 
-Statements are the truthy ones (`wdt:`: of the best rank, never deprecated). Names come from the entity API.
+Statements are the truthy ones (`wdt:`: of the best rank, never deprecated).
 """
 
 from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.params import params
-from pipelines.sources import entity_api
-from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_lines, read_whole
-from pipelines.sources.wikidata import CLAIMS, NAMES
 from pipelines.sources.wikimedia import Client
 from pipelines.work.web import BROKEN, Again, shown
 
 OVERLAP = 0.02  # share of a page that the next page repeats
 STATEMENTS = 50_000  # per request; halved when the service runs out of time
 SMALLEST = 500  # statements; a page that takes too long is halved, but not below this
-ANSWERS = 200  # of the entity API in a file
+AT_MOST = 50  # ids in a request to the entity API
 OUT_OF_TIME = (b"TimeoutException", b"upstream request timeout")  # from the service and from its proxy
-UNKNOWN = "/.well-known/genid/"  # part of the IRI that stands for an unknown value
+ITEM = re.compile(r"https?://[^/]+/entity/Q([1-9][0-9]{0,17})")
 SPLIT = b""  # kept as the answer to a page that had to be halved
 
 COUNT = """PREFIX wdt: <http://www.wikidata.org/prop/direct/>
@@ -62,70 +54,8 @@ class TooSlow(LongtailError):
     """The service ran out of time; a smaller page may succeed."""
 
 
-def write_statement_pages(
-    client: Client, folder: Path, settings: params.Wikidata, pids: Sequence[str], language: Language = ENGLISH
-) -> dict[str, str]:
-    """Write the statements of relations `pids` whose subject has an article in the language, and all items' names.
-
-    `folder` gets P106-000000000.srj.gz, ... (the service's answers as it sent them, by relation and first statement)
-    and entities-000000000.jsonl.gz, ... (the entity API's answers, one a line). Returns file name -> server. The number
-    of pages is printed first. A page that takes the service too long is halved. Raises LongtailError naming the page if
-    even a small one takes too long or the server refuses.
-    """
-    endpoint, sources = settings.query_service, {}
-    totals = dict(zip(pids, client.map(lambda pid: _count(client, endpoint, pid), pids, "relations"), strict=True))
-    if not any(totals.values()):
-        raise LongtailError(
-            f"{endpoint}: no statement of {', '.join(pids)}, expected Wikidata (wikidata.query_service)"
-        )
-    ranges = [(pid, start, STATEMENTS) for pid in pids for start in range(0, totals[pid], STATEMENTS)]
-    print(f"fetch: {sum(totals.values()):,} statements of {len(pids)} relations in {len(ranges):,} pages", flush=True)
-    qids = [np.empty(0, np.int64)]
-    for pages in client.map(lambda page: _pages(client, endpoint, language.project, *page), ranges, "statements"):
-        for name, body in pages:
-            _write(folder / name, body)
-            sources[name] = endpoint
-            claims = _read_claims(folder / name, Rejects(1.0))
-            qids.append(np.union1d(claims["s"], claims["o"]))
-    names = np.unique(np.concatenate(qids)).tolist()
-    print(f"fetch: {len(names):,} entities to name, {entity_api.AT_MOST} at once", flush=True)
-    answers = entity_api.ask_names(client, settings.api, names, language)
-    for number in range(0, len(names), ANSWERS * entity_api.AT_MOST):
-        name = f"entities-{number:09d}.jsonl.gz"
-        _write(folder / name, b"".join(line.replace(b"\n", b" ") + b"\n" for line in islice(answers, ANSWERS)))
-        sources[name] = settings.api
-    return sources
-
-
-def is_statement_page(path: Path) -> bool:
-    """Whether a file of data/raw/wikidata is of `write_statement_pages`, by its name; otherwise it is a dump."""
-    return path.name.endswith((".srj.gz", ".jsonl.gz"))
-
-
-def read_statement_pages(
-    paths: Sequence[Path], rejects: Rejects, language: Language = ENGLISH
-) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Yield the entities (wikidata.NAMES) and the claims (wikidata.CLAIMS) of each file of `write_statement_pages`.
-
-    A claim may come twice, an entity doesn't. `rejects` counts statements whose subject or object isn't an item, by
-    reason. Raises LongtailError if a file is damaged.
-    """
-    for path in paths:
-        if path.name.endswith(".jsonl.gz"):
-            yield _read_names(path, rejects, language), CLAIMS.empty_table()
-        else:
-            yield NAMES.empty_table(), _read_claims(path, rejects)
-
-
-def item_numbers(values: Sequence[str | None]) -> pa.Array:
-    """The numbers in IRIs of items; null for anything else (unknown values, statements, properties, literals)."""
-    matches = pc.extract_regex(pa.array(values, pa.string()), r"^https?://[^/]+/entity/Q(?P<number>[1-9][0-9]{0,17})$")
-    return pc.cast(pc.struct_field(matches, "number"), pa.int64())
-
-
-# The layout of results (SPARQL 1.1 Query Results JSON), as far as it is used.
+# The layouts of results (SPARQL 1.1 Query Results JSON) and of the entity API's answers, as far as they are used.
 class _Term(msgspec.Struct, gc=False):
-    type: str
     value: str
 
 
@@ -137,17 +67,79 @@ class _Results(msgspec.Struct):
     results: _Bindings
 
 
-_RESULTS = msgspec.json.Decoder(_Results)
+class _Entity(msgspec.Struct):
+    id: str
+    redirects: dict[str, str] = {}
+    missing: msgspec.Raw = msgspec.Raw()
+    labels: msgspec.Raw = msgspec.Raw(b"{}")
+    aliases: msgspec.Raw = msgspec.Raw(b"{}")
+    sitelinks: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-def _ask(client: Client, endpoint: str, query: str) -> bytes:
-    """The answer to a query. Raises TooSlow where the service runs out of time."""
+class _Answer(msgspec.Struct):
+    entities: dict[str, _Entity] = {}
+
+
+def write_statements(
+    client: Client, path: Path, settings: params.Wikidata, pids: Sequence[str], language: Language = ENGLISH
+) -> dict[str, int]:
+    """Write a dump (.json.gz): the items in statements of relations `pids` whose subject has an article; return counts.
+
+    The items have their names and articles in the language, and their statements. What is not between two items, as an
+    unknown value, and items that are deleted are counted. An item that was merged into another has its names. The
+    number of pages is printed first. A page that takes the service too long is halved. Raises LongtailError naming the
+    page if even a small one takes too long or the server refuses.
+    """
+    endpoint = settings.query_service
+    totals = dict(zip(pids, client.map(lambda pid: _count(client, endpoint, pid), pids, "relations"), strict=True))
+    if not any(totals.values()):
+        raise LongtailError(
+            f"{endpoint}: no statement of {', '.join(pids)}, expected Wikidata (wikidata.query_service)"
+        )
+    ranges = [(pid, start, STATEMENTS) for pid in pids for start in range(0, totals[pid], STATEMENTS)]
+    print(f"fetch: {sum(totals.values()):,} statements of {len(pids)} relations in {len(ranges):,} pages", flush=True)
+    found, rows = [np.empty((0, 3), np.int64)], 0
+    for pages in client.map(lambda page: _pages(client, endpoint, language.project, *page), ranges, "statements"):
+        for page, claims in pages:
+            rows += page
+            found.append(claims)
+    read = sum(map(len, found))
+    claims = np.unique(np.concatenate(found), axis=0)  # subject, relation, object
+    subjects, qids = np.ascontiguousarray(claims[:, 0]), np.unique(claims[:, [0, 2]]).tolist()
+    print(f"fetch: {len(qids):,} entities to name, {AT_MOST} at once", flush=True)
+    batches = [qids[start : start + AT_MOST] for start in range(0, len(qids), AT_MOST)]
+    answers = client.map(lambda batch: _ask_names(client, settings.api, batch, language), batches, "entity names")
+    written = 0
+    with path.open("wb") as file, gzip.GzipFile("", "wb", 6, file, mtime=0) as packed:  # equal content is equal bytes
+        for batch, entities in zip(batches, answers, strict=True):
+            for qid in batch:
+                if not (entity := entities[f"Q{qid}"]).missing:
+                    of_item = claims[slice(*np.searchsorted(subjects, [qid, qid + 1]))]
+                    packed.write((b",\n" if written else b"[\n") + _line(qid, entity, of_item))
+                    written += 1
+        packed.write(b"\n]\n" if written else b"[\n]\n")
+    return {"statements": len(claims), "statements_not_of_items": rows - read, "items_missing": len(qids) - written}
+
+
+def _line(qid: int, entity: _Entity, claims: np.ndarray) -> bytes:
+    """An item as a line of a dump has it, with keys in a dump's order."""
+    statements: dict[str, list] = {}
+    for _, relation, number in claims.tolist():
+        value = {"entity-type": "item", "numeric-id": number, "id": f"Q{number}"}
+        snak = {"snaktype": "value", "property": f"P{relation}", "datavalue": {"value": value}}
+        statements.setdefault(f"P{relation}", []).append({"mainsnak": snak, "rank": "normal"})
+    item = {"type": "item", "id": f"Q{qid}", "labels": entity.labels, "aliases": entity.aliases}
+    return msgspec.json.encode(item | {"claims": statements, "sitelinks": entity.sitelinks}).replace(b"\n", b" ")
+
+
+def _ask(client: Client, endpoint: str, query: str) -> list[dict[str, _Term]]:
+    """The rows of the answer to a query. Raises TooSlow where the service runs out of time."""
     where = shown(endpoint, {"query": " ".join(query[query.index("SELECT") :].split())})
 
     def check(body: bytes) -> None:
         # Results that ran out of time begin like good ones, and end in a Java stack trace.
         try:
-            _RESULTS.decode(body)
+            msgspec.json.decode(body, type=_Results)
         except BROKEN as error:
             if any(sign in body for sign in OUT_OF_TIME):
                 message = f"{where}: the query service ran out of time; try again when it is less busy, or use a dump"
@@ -159,64 +151,57 @@ def _ask(client: Client, endpoint: str, query: str) -> bytes:
         raise LongtailError(f"{endpoint}: the server answers 404, expected a SPARQL endpoint (wikidata.query_service)")
     if body == SPLIT:
         raise TooSlow(f"{where}: the query service ran out of time")
-    return body
+    return msgspec.json.decode(body, type=_Results).results.bindings
 
 
 def _count(client: Client, endpoint: str, pid: str) -> int:
-    rows = _RESULTS.decode(_ask(client, endpoint, COUNT.format(pid=pid))).results.bindings
+    rows = _ask(client, endpoint, COUNT.format(pid=pid))
     if len(rows) != 1 or "n" not in rows[0] or not re.fullmatch("[0-9]{1,10}", rows[0]["n"].value):
         raise LongtailError(f"{endpoint}: can't count {pid}'s statements, expected a SPARQL 1.1 endpoint")
     return int(rows[0]["n"].value)
 
 
-def _pages(client: Client, endpoint: str, project: str, pid: str, offset: int, count: int) -> list[tuple[str, bytes]]:
-    """(file name, answer) pairs with the `count` statements from `offset` on, halved as often as the service needs."""
+def _pages(
+    client: Client, endpoint: str, project: str, pid: str, offset: int, count: int
+) -> list[tuple[int, np.ndarray]]:
+    """(rows, claims as (claims, 3) int64) of pages with the `count` statements from `offset` on.
+
+    A page is halved as often as the service needs.
+    """
     query = PAGE.format(project=project, pid=pid, offset=offset, limit=count + int(count * OVERLAP))
     try:
-        return [(f"{pid}-{offset:09d}.srj.gz", _ask(client, endpoint, query))]
+        rows = _ask(client, endpoint, query)
     except TooSlow:
         if count <= SMALLEST:
             raise
-    client.keep(endpoint, {"query": query, "format": "json"}, SPLIT)  # so that a restarted run halves the page at once
-    half = (count + 1) // 2
-    first, second = (offset, half), (offset + half, count - half)
-    return [page for part in (first, second) for page in _pages(client, endpoint, project, pid, *part)]
+        client.keep(endpoint, {"query": query, "format": "json"}, SPLIT)  # a restarted run halves the page at once
+        half = (count + 1) // 2
+        return [
+            *_pages(client, endpoint, project, pid, offset, half),
+            *_pages(client, endpoint, project, pid, offset + half, count - half),
+        ]
+    pairs = [[ITEM.fullmatch(row[name].value) if name in row else None for name in "so"] for row in rows]
+    claims = [(int(s[1]), int(pid[1:]), int(o[1])) for s, o in pairs if s and o]
+    return [(len(rows), np.array(claims, np.int64).reshape(-1, 3))]
 
 
-def _write(path: Path, body: bytes) -> None:
-    path.write_bytes(gzip.compress(body, mtime=0))  # without the time, so that equal content is equal bytes
-
-
-def _read_names(path: Path, rejects: Rejects, language: Language) -> pa.Table:
-    try:
-        tables = [entity_api.read_answer(line, str(path), rejects, language) for line in open_lines(path)]
-    except BROKEN as error:
-        raise LongtailError(f"{path}: not the entity API's JSON ({error}); fetch it again") from None
-    return pa.concat_tables([NAMES.empty_table(), *tables])
-
-
-def _read_claims(path: Path, rejects: Rejects) -> pa.Table:
-    if not (relation := re.match(r"P(\d+)-", path.name)):
-        raise LongtailError(f"{path}: its name has no relation, expected P<number>-<offset>.srj.gz; fetch it again")
-    try:
-        rows = _RESULTS.decode(read_whole(path, "a page of results")).results.bindings
-    except BROKEN as error:
-        raise LongtailError(f"{path}: not SPARQL results in JSON ({error}); fetch it again") from None
-    rejects.read += len(rows)
-    subjects, objects = [], []
-    for number, row in enumerate(rows, start=1):
-        if "s" in row and "o" in row:
-            subjects.append(row["s"].value)
-            objects.append(UNKNOWN if row["o"].type == "bnode" else row["o"].value)
-        else:
-            rejects.add(path, number, "unexpected_layout", "no ?s or no ?o")
-    property_ = pa.repeat(int(relation[1]), len(subjects))
-    claims = pa.table([item_numbers(subjects), property_, item_numbers(objects)], schema=CLAIMS)
-    unknown = sum(UNKNOWN in value for value in objects)
-    skipped = {
-        "subject_not_an_item": claims["s"].null_count,
-        "somevalue_statement": unknown,
-        "not_an_item_statement": claims["o"].null_count - unknown,
+def _ask_names(client: Client, api: str, qids: Sequence[int], language: Language) -> dict[str, _Entity]:
+    """The entity API's answer about items, by the ids that were asked for."""
+    ids = {f"Q{qid}" for qid in qids}
+    params = {
+        "action": "wbgetentities",
+        "ids": "|".join(f"Q{qid}" for qid in qids),
+        "props": "labels|aliases|sitelinks",
+        "languages": "|".join(language.codes),
+        "sitefilter": language.site,
+        "redirects": "yes",
+        "format": "json",
+        "formatversion": "2",
     }
-    rejects.skipped.update({reason: count for reason, count in skipped.items() if count})
-    return claims.drop_null()
+
+    def check(answer: _Answer) -> None:
+        about = {key for key, entity in answer.entities.items() if entity.redirects.get("from", entity.id) == key}
+        if wrong := ids ^ answer.entities.keys() | answer.entities.keys() - about:  # keys are ids asked for
+            raise Again(f"not about the ids asked for, such as {min(wrong)} and {len(wrong) - 1} more")
+
+    return client.ask_api(api, params, _Answer, "wikidata.api", check).entities

@@ -62,7 +62,16 @@ def read_questions_with_passages(folder: Path, rejects: Rejects) -> Iterator[Que
     """
     for path in record_files(folder, (".jsonl",)):
         for number, row, text, answers in _answered(path, rejects, ("answers", "ground_truth")):
-            if passages := list(_passages(row.get("ctxs", row.get("context")))):
+            given = row.get("ctxs", row.get("context"))
+            pairs = [
+                (passage.get("title"), passage.get("text")) if isinstance(passage, dict) else ("", passage)
+                for passage in (given if isinstance(given, list) else [])
+            ]
+            if passages := [
+                (title if isinstance(title, str) else "", " ".join(passage.split()))
+                for title, passage in pairs
+                if isinstance(passage, str) and passage.strip()
+            ]:
                 dataset = row["data_source"] if isinstance(row.get("data_source"), str) else ""
                 yield QuestionWithPassages(f"{path.stem}/{number}", dataset, text, answers, passages)
             else:
@@ -87,11 +96,26 @@ def read_records(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterat
     Every record counts in `rejects.read`. Bad records go to `rejects` ("not JSON", "not an object"). Raises
     LongtailError naming a damaged file.
     """
-    for number, record in _numbered(path, columns, rejects):
-        if isinstance(record, dict):
-            yield number, record
+    lines = False
+    if path.suffix == ".parquet":
+        check_start(path)
+        rows = parquet.foreign_rows(path, lambda schema: [n for n in columns if n in schema.names], PARQUET_BATCH)
+        records = enumerate(rows, start=1)
+    elif path.suffix == ".json" and next(open_lines(path)).lstrip().startswith(b"["):
+        records = enumerate(parse_whole(path), start=1)
+    else:
+        lines, records = True, open_rows(path, rejects)
+    for number, record in records:
+        rejects.read += not lines  # `open_rows` counts its own
+        try:
+            value = parse_json(record) if lines else record
+        except ValueError:  # not JSON, or not UTF-8
+            rejects.add(path, number, "not JSON", record.decode("utf-8", "replace"))
+            continue
+        if isinstance(value, dict):
+            yield number, value
         else:
-            rejects.add(path, number, "not an object", shown(record))
+            rejects.add(path, number, "not an object", shown(value))
 
 
 def shown(record: Any) -> str:
@@ -113,24 +137,6 @@ def _answered(path: Path, rejects: Rejects, names: Sequence[str]) -> Iterator[tu
             yield number, record, text.strip(), answers
 
 
-def _numbered(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterator[tuple[int, Any]]:
-    if path.suffix == ".parquet":
-        check_start(path)
-        records = parquet.foreign_rows(path, lambda schema: [n for n in columns if n in schema.names], PARQUET_BATCH)
-    elif path.suffix == ".json" and next(open_lines(path)).lstrip().startswith(b"["):
-        records = parse_whole(path)
-    else:
-        for number, line in open_rows(path, rejects):
-            try:
-                yield number, parse_json(line)
-            except ValueError:  # not JSON, or not UTF-8
-                rejects.add(path, number, "not JSON", line.decode("utf-8", "replace"))
-        return
-    for number, record in enumerate(records, start=1):
-        rejects.read += 1
-        yield number, record
-
-
 def _answers(answer: Any) -> list[str]:
     """The usable answers, each once."""
     if isinstance(answer, dict):
@@ -139,10 +145,3 @@ def _answers(answer: Any) -> list[str]:
     answer = [answer] if isinstance(answer, str) else answer if isinstance(answer, list) else []
     texts = [text for text in answer if isinstance(text, str) and text.strip() not in ("", HIDDEN)]
     return list(dict.fromkeys(texts))
-
-
-def _passages(values: object) -> Iterator[tuple[str, str]]:
-    for passage in values if isinstance(values, list) else []:
-        title, text = (passage.get("title"), passage.get("text")) if isinstance(passage, dict) else ("", passage)
-        if isinstance(text, str) and text.strip():
-            yield title if isinstance(title, str) else "", " ".join(text.split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -41,15 +42,14 @@ def read_any_records(path: Path, known: Known, expected: str) -> Opened:
     one of them twice.
     """
     kind, names, rows = _opened(path, known)
-    first = None
-    if not names and (first := next(rows, None)):
-        names = list(first[1])
+    first = next(rows, None)
+    names = names or list(first[1] if first else ())
     spelled = Counter(name for name in map(plain, names) if name in known)
     if names and not spelled:
         raise LongtailError(f"{path}: its columns are {listed(names)}, expected {expected}; rename one")
     if twice := next((name for name, count in spelled.items() if count > 1), None):
         raise LongtailError(f"{path}: two columns {twice!r} (capitals make no difference), expected one; drop one")
-    if (first := first or next(rows, None)) is None:
+    if first is None:
         has = "nothing in it but a header" if names else "no row in it"
         raise LongtailError(f"{path}: {has}, expected a row for each question; check how it was written")
     return kind, names, chain([first], rows)
@@ -57,14 +57,11 @@ def read_any_records(path: Path, known: Known, expected: str) -> Opened:
 
 def columns_of(path: Path, rows: Records, wanted: Known) -> dict[str, list[Any]]:
     """Plain name -> values, of the columns that are wanted. Raises LongtailError for a row with other ones."""
-    columns: dict[str, list[Any]] = {}
-    spelled: dict[str, str] = {}  # plain -> as the first row has it
-    names: Collection[str] = ()
-    for number, row in rows:
-        if not names:
-            names, spelled = row.keys(), {plain(name): name for name in row if plain(name) in wanted}
-            columns = {name: [] for name in spelled}
-        elif row.keys() != names:
+    first = next(rows)
+    spelled = {plain(name): name for name in first[1] if plain(name) in wanted}  # plain -> as the first row has it
+    columns: dict[str, list[Any]] = {name: [] for name in spelled}
+    for number, row in chain([first], rows):
+        if row.keys() != first[1].keys():
             there = {name for name in row if plain(name) in wanted}
             if odd := there ^ {*spelled.values()}:
                 raise LongtailError(
@@ -86,32 +83,24 @@ def _opened(path: Path, known: Known) -> Opened:
     check_start(path)
     with path.open("rb") as raw:
         if raw.read(4) == b"PAR1":
-            return _parquet(path, known)
+            from pipelines.storage import parquet  # pyarrow, which a table of text does without
+
+            names: list[str] = []  # as soon as the first row is read
+
+            def chosen(schema: pa.Schema) -> list[str]:
+                names.extend(schema.names)
+                return [name for name in names if plain(name) in known]
+
+            return "Parquet", names, enumerate(parquet.foreign_rows(path, chosen, PARQUET_BATCH), start=1)
     start = next(open_blocks(path)).lstrip()[:1]
     if start == b"[":
         elements = parse_whole(path)
         if not elements or isinstance(elements[0], dict):
             return "JSON list", [], _objects(path, "element", enumerate(elements, start=1))
-        return TEXTS, [], _predictions(enumerate(elements, start=1))
+        return TEXTS, [], _predictions(elements)
     if start == b"{":
         return _json_objects(path, known)
-    if ".txt" in path.suffixes:
-        return LINES, [], _predictions(enumerate(open_text(path), start=1))
-    return _table(path, known)
-
-
-def _parquet(path: Path, known: Known) -> Opened:
-    from pipelines.storage import parquet  # pyarrow, which a table of text does without
-
-    names: list[str] = []  # as soon as the first row is read
-
-    def chosen(schema: pa.Schema) -> list[str]:
-        names.extend(schema.names)
-        return [name for name in names if plain(name) in known]
-
-    rows = enumerate(parquet.foreign_rows(path, chosen, PARQUET_BATCH), start=1)
-    first = next(rows, None)
-    return "Parquet", names, chain([first] if first else [], rows)
+    return (LINES, [], _predictions(open_text(path))) if ".txt" in path.suffixes else _table(path, known)
 
 
 def _table(path: Path, known: Known) -> Opened:
@@ -151,11 +140,9 @@ def _quotes_close(path: Path) -> bool:
 
 def _json_objects(path: Path, known: Known) -> Opened:
     lines = (line for line in open_lines(path) if line.strip())
-    first, second = next(lines), next(lines, b"")
-    try:
+    first, second, record = next(lines), next(lines, b""), None
+    with suppress(ValueError):  # an object on several lines, or a broken line, which its reader says
         record = parse_json(first)
-    except ValueError:
-        record = None  # an object on several lines, or a broken line, which its reader says
     broken = record is None and first.strip() != b"{" and second.lstrip()[:1] == b"{"
     cells = [plain(name) for name, value in (record or {}).items() if not isinstance(value, list | dict)]
     if broken or (record is not None and (second or any(name in known for name in cells))):
@@ -168,26 +155,23 @@ def _whole_object(path: Path, record: dict[str, Any], known: Known) -> Opened:
     lists = {name: value for name, value in record.items() if isinstance(value, list) and value}
     if len(lists) == 1 and isinstance((inside := next(iter(lists.values())))[0], dict):
         return "JSON object with a list", [], _objects(path, "element", enumerate(inside, start=1))
-    if lists:
-        longest = max(map(len, lists.values()))
-        if fault := next((name for name in lists if plain(name) in known and len(lists[name]) != longest), None):
-            raise LongtailError(
-                f"{path}: {len(lists[fault])} values in {fault!r} and {longest} in others, expected as many"
-            )
-        columns = {name: value for name, value in lists.items() if len(value) == longest}
-        return "JSON object of columns", [], _rows(columns, columns.values())
+    longest = max(map(len, lists.values()), default=0)
+    if fault := next((name for name in lists if plain(name) in known and len(lists[name]) != longest), None):
+        raise LongtailError(
+            f"{path}: {len(lists[fault])} values in {fault!r} and {longest} in others, expected as many"
+        )
     tables = [value for value in record.values() if isinstance(value, dict)]
-    if not tables or len(tables) < len(record):
-        return "JSON object by id", [], _rows(["id", "prediction"], [record.keys(), record.values()])
-    keys = tables[0].keys()
-    if all(key.isdecimal() for key in keys) and all(table.keys() == keys for table in tables):  # as of pandas
-        return "JSON object of columns", [], _rows(record, [table.values() for table in tables])
-    return "JSON object by id", [], enumerate(({"id": key} | value for key, value in record.items()), start=1)
-
-
-def _rows(names: Iterable[str], columns: Iterable[Iterable[Any]]) -> Records:
-    names = list(names)
-    return enumerate((dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)), start=1)
+    columns: dict[str, Collection[Any]] = {name: value for name, value in lists.items() if len(value) == longest}
+    if tables and len(tables) == len(record):
+        keys = tables[0].keys()
+        if not all(key.isdecimal() for key in keys) or any(table.keys() != keys for table in tables):
+            by_id = ({"id": key} | value for key, value in record.items())
+            return "JSON object by id", [], enumerate(by_id, start=1)
+        columns = {name: table.values() for name, table in record.items()}  # as of pandas
+    kind = "JSON object of columns" if columns else "JSON object by id"
+    columns = columns or {"id": record.keys(), "prediction": record.values()}
+    rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
+    return kind, [], enumerate(rows, start=1)
 
 
 def _objects(path: Path, what: str, elements: Iterable[tuple[int, Any]]) -> Records:
@@ -197,8 +181,8 @@ def _objects(path: Path, what: str, elements: Iterable[tuple[int, Any]]) -> Reco
         yield number, element
 
 
-def _predictions(elements: Iterable[tuple[int, Any]]) -> Records:
-    return ((number, {"prediction": element}) for number, element in elements)
+def _predictions(elements: Iterable[Any]) -> Records:
+    return enumerate(({"prediction": element} for element in elements), start=1)
 
 
 def _parsed_lines(path: Path) -> Iterator[tuple[int, Any]]:

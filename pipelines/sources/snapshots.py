@@ -75,9 +75,7 @@ def today() -> date:
     return datetime.now(UTC).date()
 
 
-def resolve(
-    urls: Iterable[str], month: str, days_apart: int, folder: Path, client: Client, now: date | None = None
-) -> dict[str, str]:
+def resolve(urls: Iterable[str], month: str, days_apart: int, folder: Path, client: Client) -> dict[str, str]:
     """Address with `latest` -> the address that it stands for in the month; others are left out.
 
     Addresses of one wiki get the same date. They are kept in `folder` and not asked for again in this month. Until
@@ -90,31 +88,37 @@ def resolve(
             groups[match["base"]].append(url)
     if not groups:
         return {}
-    now = now or today()
-    if last_day(month) >= now:
+    if last_day(month) >= today():
         raise LongtailError(
             f"{next(iter(groups.values()))[0]}: popularity.month is {month}, expected a month that is over; `latest` "
             "means the last dump by its end"
         )
-    kept = _pins(folder, month)
+    pins = msgspec.json.decode((folder / PINS).read_bytes()) if (folder / PINS).exists() else {"month": ""}
+    kept = pins["addresses"] if pins["month"] == month else {}
     for base, group in groups.items():
         if not kept.keys() >= set(group):
-            day = _choose(base, group, month, days_apart, client, now)
+            day = _choose(base, group, month, days_apart, client)
             kept |= {url: _dated(url, day) for url in group}
     folder.mkdir(parents=True, exist_ok=True)
     shards.write_json(folder / PINS, {"month": month, "addresses": kept})
     return {url: kept[url] for group in groups.values() for url in group}
 
 
-def check_there(urls: Sequence[str], month: str, days_apart: int, client: Client, now: date | None = None) -> None:
+def check_there(urls: Sequence[str], month: str, days_apart: int, client: Client) -> None:
     """Raise Late if the server lacks one of these files, or Gone more than `days_apart` days after the month."""
-    waits = (now or today()) <= last_day(month) + timedelta(days_apart)
     for url in urls:
         answer = client.send("HEAD", url)
+        if answer.status_code == 404 and _waits(month, days_apart):
+            raise Late(f"{url}: not there yet")
         if answer.status_code == 404:
-            raise Late(f"{url}: not there yet") if waits else Gone(f"{url}: not on the server; choose another month")
+            raise Gone(f"{url}: not on the server; choose another month")
         if answer.status_code != 200:
             raise web.refusal(answer, url)
+
+
+def _waits(month: str, days_apart: int) -> bool:
+    """Whether what a server lacks of a month is waited for."""
+    return today() <= last_day(month) + timedelta(days_apart)
 
 
 def day_of(source: str) -> str | None:
@@ -141,26 +145,25 @@ def dates(manifest: Sequence[Mapping[str, Any]], months: Sequence[str]) -> dict[
     return known | {"page views": sorted(months)} if known or len(months) > 1 else {}
 
 
-def spread(of: Mapping[str, list[str]]) -> int:
-    """Days between the two dates of `dates` that are furthest apart; a month reaches from its first to its last day."""
+def warning(of: Mapping[str, list[str]], days_apart: int) -> str:
+    """A sentence that warns where the dates of `dates` are further apart than allowed, else "".
+
+    A month reaches from its first to its last day.
+    """
     days = [day for listed in of.values() for day in listed]
     first = [date.fromisoformat(day) if len(day) > 7 else last_day(day).replace(day=1) for day in days]
     last = [date.fromisoformat(day) if len(day) > 7 else last_day(day) for day in days]
-    return max(0, (max(first) - min(last)).days) if days else 0
-
-
-def warning(of: Mapping[str, list[str]], days_apart: int) -> str:
-    """A sentence that warns where the dates of `dates` are further apart than allowed, else ""."""
-    if (days := spread(of)) <= days_apart:
+    apart = (max(first) - min(last)).days if days else 0
+    if apart <= days_apart:
         return ""
     several = len(of.get("page views", [])) > 1
     return (
-        f"These dates are up to {days:,} days apart, more than fetch.days_apart allows ({days_apart}): facts, pages "
+        f"These dates are up to {apart:,} days apart, more than fetch.days_apart allows ({days_apart}): facts, pages "
         f"and popularity are not of one time{several * ', and thresholds mix popularities of several months'}."
     )
 
 
-def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client: Client, now: date) -> str:
+def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client: Client) -> str:
     """The date (YYYYMMDD) of the dump that `resolve` takes for addresses of one wiki."""
     answer = client.send("GET", f"{base}/", check=_listed)
     if answer.status_code != 200:
@@ -168,7 +171,7 @@ def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client
     end = f"{last_day(month):%Y%m%d}"
     listed = _listed(answer.content)
     until = sorted((day for day in listed if day <= end), reverse=True)
-    waits = now <= last_day(month) + timedelta(days_apart)
+    waits = _waits(month, days_apart)
     if waits and until and not until[0].startswith(month.replace("-", "")):
         raise Late(f"{base}/: no dump of {month} yet, the last one is of {until[0]}")
     for day in until:
@@ -215,11 +218,3 @@ def _dated(url: str, day: str) -> str:
     match = LATEST.fullmatch(url)
     name = match["name"].replace("latest", day) if match["name"] else f"wikidata-{day}-{match['rest']}"
     return f"{match['base']}/{day}/{name}"
-
-
-def _pins(folder: Path, month: str) -> dict[str, str]:
-    try:
-        pins = msgspec.json.decode((folder / PINS).read_bytes())
-    except (FileNotFoundError, msgspec.DecodeError):
-        return {}
-    return pins["addresses"] if pins["month"] == month else {}

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import bz2
-import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 BLOCK = 1 << 16  # bytes in one read
 ZSTD_BLOCK = 1 << 10  # of which zstd makes at most 32 MB, even in a malicious file
 PIECE = 1 << 18  # decompressed bytes of bz2 and gzip at once; they fit in the processor's cache
-ENDS = 1 << 20  # bytes of a file's beginning, and of its end, that tell it from another
 HTML = (b"<!doctype html", b"<html")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which some programs write before UTF-8 text
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # in JSON, where two stand for a character
@@ -50,20 +47,6 @@ def source_files(folder: Path) -> list[Path]:
     if not files:
         raise LongtailError(f"{folder}: no files, expected a source's data; name some under fetch.files and run fetch")
     return files
-
-
-def fingerprint(file: Path) -> tuple[str, int, int, str]:
-    """What tells a dump from another: name, size, time, and a hash of both ends, as reading all 150 GB takes too long.
-
-    The hash is for copies that kept the time of another file. At its ends a dump has its first and last records, and
-    gzip its checksum.
-    """
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        start = stream.read(ENDS)
-        stream.seek(max(size - ENDS, 0), os.SEEK_SET)
-        digest = hashlib.blake2b(start + stream.read(), digest_size=8).hexdigest()
-    return str(file), size, file.stat().st_mtime_ns, digest
 
 
 def open_lines(path: str | Path) -> Iterator[bytes]:
@@ -183,56 +166,24 @@ def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Ite
             raise LongtailError(f"{path}: nothing in it once decompressed, expected data; {AGAIN}")
 
 
-def open_runs(path: str | Path, size: int, blocks: Iterator[bytes] | None = None) -> Iterator[Iterator[bytes]]:
-    """Yield the decompressed file in runs of whole lines, each of at least `size` bytes, as an iterator of its pieces.
+def open_runs(path: str | Path, size: int, blocks: Iterable[bytes] | None = None) -> Iterator[list[bytes]]:
+    """Yield the decompressed file in runs of whole lines, each of at least `size` bytes, as a list of its pieces.
 
-    `blocks` are some of the file's lines, to be read in place of the file. A run must be read to its end before the
-    next one. Where a run ends depends on the data and `size` alone. Raises the errors of `open_lines`, except for long
-    lines.
+    `blocks` are some of the file's lines, to be read in place of the file. Where a run ends depends on the data and
+    `size` alone. Raises the errors of `open_lines`.
     """
-    blocks, rest = open_blocks(path) if blocks is None else blocks, b""
-
-    def run() -> Iterator[bytes]:
-        nonlocal rest
-        length = 0
-        while block := rest or next(blocks, b""):
-            length += len(block)
-            end = block.find(b"\n", max(size - 1 - length + len(block), 0)) + 1 if length >= size else 0
-            rest = block[end:] if end else b""
-            yield block[:end] if end else block
-            if end:
-                return
-            if length > size + longest:
-                raise LongtailError(f"{path}: a line {bounds.too_long(A_LINE)}; check what the file is")
-
-    longest = bounds.RECORD
-    while rest := rest or next(blocks, b""):
-        yield run()
-
-
-def line_spans(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, int, int]]:
-    """Yield each line of a text in pieces as (bytes, start, end): the line is bytes[start:end], without its newline.
-
-    Splitting into lines would copy them, which takes as long as to search them.
-    """
-    parts: list[bytes] = []  # of the unfinished line
-    for piece in pieces:
-        start = 0
-        if parts:
-            if (end := piece.find(b"\n")) < 0:
-                parts.append(piece)
-                continue
-            line = b"".join([*parts, piece[:end]])
-            yield line, 0, len(line)
-            start, parts = end + 1, []
-        while (end := piece.find(b"\n", start)) >= 0:
-            yield piece, start, end
-            start = end + 1
-        if start < len(piece):
-            parts = [piece[start:]]
-    if parts:
-        line = b"".join(parts)
-        yield line, 0, len(line)
+    run: list[bytes] = []
+    length, longest = 0, bounds.RECORD
+    for block in open_blocks(path) if blocks is None else blocks:
+        while length + len(block) >= size and (end := block.find(b"\n", max(size - 1 - length, 0)) + 1):
+            yield [*run, block[:end]]
+            run, length, block = [], 0, block[end:]
+        length += len(block)
+        run += [block] if block else []
+        if length > size + longest:
+            raise LongtailError(f"{path}: a line {bounds.too_long(A_LINE)}; check what the file is")
+    if run:
+        yield run
 
 
 def check_start(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Wikidata's JSON dumps and the entity API's answers, read as items with a language's names and their best claims.
+"""Wikidata's JSON dumps, read as items with a language's names and their best claims.
 
 A full dump is 1.7 TB of JSON. Most of it is only searched for a few keys, and nothing is parsed that isn't used.
 Understands the layout of 2014-15 (entity values with only a numeric id; `[]` for an empty map) and the later one.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -18,77 +17,52 @@ from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.sources import statement_dates
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import line_spans, open_blocks, open_runs, read_whole
 from pipelines.sources.wikidata_layout import Layout, Statement, Value, layout_of
 
 BLOCK = 1 << 25  # bytes of JSON: about 2,000 entities
 TYPE = 64  # bytes at a line's beginning; a property says there that it is one, in either layout
 BRACKETS = (b"", b"[", b"]", b",")  # lines of a dump that hold no entity
-# What a server answers begins with another key than an entity, of a dump or of the entity API, does.
-ANSWER = re.compile(rb'\s*\{\s*"(?!(?:type|id|pageid|ns|title|labels|entity)")')
 BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # JSON that can't be read
 ID = re.compile(r"Q([1-9][0-9]{0,17})")
-NO_CLAIMS = ((), (), ())
-UNCLOSED = "no ] at its end"
 REVISION_KEY = b'"lastrevid":'
 REVISION = re.compile(rb'"lastrevid"\s*:\s*(\d+)')
 
-NAMES = pa.schema(
-    {"qid": pa.int64(), "label": pa.string(), "aliases": pa.list_(pa.string()), "wiki_title": pa.string()}
-)
-CLAIMS = pa.schema({"s": pa.int64(), "p": pa.int64(), "o": pa.int64()})
-# One line's item: NAMES, and its claims as aligned lists of properties, objects and dates (statement_dates). Without a
+# One line's item, and its claims as aligned lists of properties, objects and dates (statement_dates). Without a
 # revision, that is 0.
 ENTITIES = pa.schema(
-    [
-        ("row", pa.int64()),
-        ("revision", pa.int64()),
-        *NAMES,
-        ("properties", pa.list_(pa.int64())),
-        ("objects", pa.list_(pa.int64())),
-        ("dates", pa.list_(pa.string())),
-    ]
+    {
+        "row": pa.int64(),
+        "revision": pa.int64(),
+        "qid": pa.int64(),
+        "label": pa.string(),
+        "aliases": pa.list_(pa.string()),
+        "wiki_title": pa.string(),
+        "properties": pa.list_(pa.int64()),
+        "objects": pa.list_(pa.int64()),
+        "dates": pa.list_(pa.string()),
+    }
 )
-
-
-def read_blocks(path: Path) -> Iterator[Iterator[bytes]]:
-    """Yield a dump in blocks of whole lines, each an iterator of its pieces that must be read before the next block.
-
-    An answer of the entity API becomes one block with a line for each of its entities. Raises LongtailError if the file
-    is damaged or cut, or an answer without entities.
-    """
-    blocks = open_runs(path, BLOCK)
-    first = next(blocks)
-    start = next(first)
-    if ANSWER.match(start):
-        yield iter([_answer_lines(read_whole(path, "an answer of the entity API"), path)])
-    else:
-        yield chain([start], first)
-        yield from blocks
 
 
 def parse_block(
     file: str, block: Iterable[bytes], properties: tuple[str, ...], rejects: Rejects, language: Language = ENGLISH
 ) -> tuple[pa.Table, int, str]:
-    """Return (table of ENTITIES, number of lines, error at the block's end or "") for one block in pieces.
+    """Return (table of ENTITIES, number of lines, error in the last line or "") for one block in pieces.
 
     The table has the items with a label or an article in the language; `row` is the line of the block, from 1. An item
     without an article has no claims: its statements are neither parsed nor checked. Bad lines go to `rejects`
     (bad_json, no_entity, unexpected_layout, bad_id), and well-formed lines that aren't used are counted there as
-    skipped. An error at the end of a file's last block means that the file is cut, if the file opens a list in the case
-    of UNCLOSED.
+    skipped. An error in the last line of a file means that the file is cut.
     """
     layout = layout_of(language.codes, language.site, language.nameless)
-    rows: list[tuple] = []
-    row, last, closed = 0, (b"", 0, 0), False
-    for row, (text, start, end) in enumerate(line_spans(block), start=1):
+    text, rows, row = b"".join(block), [], 0
+    last = text[text.rfind(b"\n", 0, -1) + 1 :].strip()
+    for row, (start, end) in enumerate(_lines(text), start=1):
         is_property = text.find(b'"type":"property"', start, min(start + TYPE, end)) >= 0
         head, links = (b"", -1) if is_property else _head(text, start, end, layout.site_key)
-        if not head and not is_property and (line := text[start:end].strip()) in BRACKETS:
-            closed = line == b"]" or (closed and not line)
+        if not head and not is_property and text[start:end].strip() in BRACKETS:
             continue
         rejects.read += 1
-        last, closed = (text, start, end), False
         if is_property:
             rejects.skip("not_an_item")
         elif head and b'"id":' in head and b'"type":' in head and not layout.may_name(head):
@@ -106,38 +80,26 @@ def parse_block(
                     rows.append(item)
     columns = zip(*rows, strict=True) if rows else [()] * len(ENTITIES)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, ENTITIES, strict=True)]
-    text, start, end = last
-    return pa.table(arrays, schema=ENTITIES), row, "" if closed else _syntax_error(text[start:end].strip()) or UNCLOSED
+    return pa.table(arrays, schema=ENTITIES), row, "" if last in BRACKETS else _syntax_error(last)
 
 
-def check_read(path: Path, rejects: Rejects, end_error: str, excerpts: bool) -> None:
-    """Raise LongtailError if a file that was read to its end is cut, has no entity, or has too many bad lines.
-
-    With `excerpts`, a list of entities may end without its bracket.
-    """
-    if end_error == UNCLOSED:
-        if not excerpts and next(open_blocks(path)).lstrip().startswith(b"["):
-            raise LongtailError(
-                f"{path}: {UNCLOSED}, expected a whole dump; fetch it again, or set entities.excerpts for an excerpt"
-            )
-    elif end_error:
+def check_read(path: str | Path, rejects: Rejects, end_error: str) -> None:
+    """Raise LongtailError if a file that was read to its end is cut, has no entity, or has too many bad lines."""
+    if end_error:
         raise LongtailError(f"{path}: cut within its last entity ({end_error}), expected a whole dump; fetch it again")
     if rejects.read == rejects.bad.total():
         raise LongtailError(f"{path}: no entity in it, expected a JSON dump (one entity a line); fetch it again")
     rejects.check()
 
 
-class _Answer(msgspec.Struct):
-    entities: dict[str, msgspec.Raw]
-
-
-def _answer_lines(body: bytes, path: Path) -> bytes:
-    """The entities of an answer of the entity API (`wbgetentities`), one a line as in a dump."""
-    try:
-        entities = msgspec.json.decode(body, type=_Answer).entities.values()
-    except BROKEN as error:
-        raise LongtailError(f"{path}: {error}, expected an answer of the entity API; fetch it again") from None
-    return b"\n".join(bytes(entity).replace(b"\n", b" ") for entity in entities)
+def _lines(text: bytes) -> Iterator[tuple[int, int]]:
+    """Where each line begins and ends. Splitting would copy them, which takes as long as to search them."""
+    start = 0
+    while start < len(text):
+        end = text.find(b"\n", start)
+        end = len(text) if end < 0 else end
+        yield start, end
+        start = end + 1
 
 
 def _head(text: bytes, start: int, end: int, site_key: bytes) -> tuple[bytes, int]:
@@ -186,12 +148,8 @@ def _item(
     file: str, row: int, parsed: msgspec.Struct, properties: tuple[str, ...], rejects: Rejects, layout: Layout
 ) -> tuple | None:
     """The line's row of ENTITIES if it is an item with a name in the language."""
-    if parsed.redirects:
-        rejects.skip("redirect")  # the id that was asked for; the item still counts under its own id
     label, title = layout.label(parsed), layout.title(parsed)
-    if parsed.missing:
-        rejects.skip("missing")
-    elif parsed.redirect:
+    if parsed.redirect:
         rejects.skip("redirect")
     elif not (parsed.id and parsed.type):
         rejects.add(file, row, "no_entity", "it has no id and type")
@@ -202,35 +160,25 @@ def _item(
     elif not ID.fullmatch(parsed.id):
         rejects.add(file, row, "bad_id", parsed.id)
     else:
-        claims = _best_claims(parsed, properties, rejects) if title else NO_CLAIMS
-        return row, parsed.lastrevid, int(parsed.id[1:]), label, layout.aliases(parsed, label), title, *claims
+        pids, objects, dates = [], [], []
+        for pid in properties if title and not isinstance(parsed.claims, list) else ():
+            if statements := getattr(parsed.claims, pid):
+                best = _best_objects(statements, rejects)
+                objects += best
+                dates += best.values()
+                pids += [int(pid[1:])] * len(best)
+        names = (int(parsed.id[1:]), label, layout.aliases(parsed, label), title)
+        return row, parsed.lastrevid, *names, pids, objects, dates
     return None
 
 
 def _syntax_error(line: bytes) -> str:
     """What keeps a line from being whole JSON; "" if nothing does."""
     try:
-        if line:
-            msgspec.json.decode(line.removesuffix(b","), type=msgspec.Raw)
+        msgspec.json.decode(line.removesuffix(b","), type=msgspec.Raw)
     except BROKEN as error:
         return str(error)
     return ""
-
-
-def _best_claims(
-    entity: msgspec.Struct, properties: tuple[str, ...], rejects: Rejects
-) -> tuple[list[int], list[int], list[str]]:
-    """Properties, objects and dates of the best-ranked statements, aligned."""
-    pids: list[int] = []
-    objects: list[int] = []
-    dates: list[str] = []
-    for pid in () if isinstance(entity.claims, list) else properties:
-        if statements := getattr(entity.claims, pid):
-            best = _best_objects(statements, rejects)
-            objects += best
-            dates += best.values()
-            pids += [int(pid[1:])] * len(best)
-    return pids, objects, dates
 
 
 def _best_objects(statements: list[Statement], rejects: Rejects) -> dict[int, str]:

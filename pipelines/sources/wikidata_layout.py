@@ -75,8 +75,6 @@ class Layout:
     def _entity(self, properties: tuple[str, ...] | None) -> type[msgspec.Struct]:
         fields: list = [("id", str, ""), ("type", str, ""), ("lastrevid", Int64, 0)]
         fields += [("redirect", str | None, None)]  # in a dump: the entity was merged into another
-        fields += [("redirects", msgspec.Raw, msgspec.Raw())]  # in an API answer: the id asked for was merged
-        fields += [("missing", msgspec.Raw, msgspec.Raw())]  # deleted
         fields += [("labels", self._labels | list, msgspec.field(default_factory=self._labels))]
         fields += [("aliases", self._aliases | list, msgspec.field(default_factory=self._aliases))]
         if properties is not None:

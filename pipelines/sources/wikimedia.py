@@ -6,7 +6,7 @@ Answers are kept on disk, so that a killed stage resumes. The stage removes them
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,6 +24,15 @@ KEPT_DAYS = 7.0  # older answers are asked for again
 BUSY = ("maxlag", "ratelimited", "readonly", "internal_api_error")  # error codes that begin so are temporary
 
 Answer = TypeVar("Answer")
+
+
+class _Error(msgspec.Struct):
+    code: str
+    info: str = ""
+
+
+class _Failure(msgspec.Struct):
+    error: _Error | None = None
 
 
 @contextmanager
@@ -67,8 +76,33 @@ class Client(web.Client):
             self.keep(url, params, body)
         return body
 
-    def keep(self, url: str, params: Mapping[str, str] | None, body: bytes | None) -> None:
-        """Let `ask` return `body`, or None, for this URL from now on, without a request."""
+    def ask_api(
+        self, url: str, params: Mapping[str, str], kind: type[Answer], named: str, check: Callable[[Answer], None]
+    ) -> Answer:
+        """What MediaWiki's API at `url`, which the param `named` names, answers, as `kind`; see `ask`.
+
+        `check(answer)` may raise Again.
+        """
+
+        def checked(body: bytes) -> None:
+            try:
+                error = msgspec.json.decode(body, type=_Failure).error
+                answer = None if error else msgspec.json.decode(body, type=kind)
+            except web.BROKEN as problem:
+                raise web.Again(f"not the JSON of MediaWiki's API ({problem})") from None
+            if error:
+                said = f"the API answers {error.code}: {error.info}"
+                again = error.code.startswith(BUSY)
+                raise web.Again(said) if again else LongtailError(f"{web.shown(url, params)}: {said}")
+            check(answer)
+
+        body = self.ask(url, params, checked)
+        if body is None:
+            raise LongtailError(f"{url}: the server answers 404, expected MediaWiki's api.php ({named})")
+        return msgspec.json.decode(body, type=kind)
+
+    def keep(self, url: str, params: Mapping[str, str] | None, body: bytes) -> None:
+        """Let `ask` return `body` for this URL from now on, without a request."""
         self._kept.put({_key(url, params): body})
 
     def asked_from(self) -> str:
@@ -78,30 +112,6 @@ class Client(web.Client):
     def close(self) -> None:
         super().close()
         self._kept.close()
-
-
-class _Error(msgspec.Struct):
-    code: str
-    info: str = ""
-
-
-class _Failure(msgspec.Struct):
-    error: _Error | None = None
-
-
-def api_answer(body: bytes, kind: type[Answer], url: str, params: Mapping[str, str]) -> Answer:
-    """A body that MediaWiki's API sent, as `kind`; for checks of `Client.ask`.
-
-    Raises Again if it is no such JSON or the API is busy, and LongtailError naming the request if the API refuses it.
-    """
-    try:
-        error = msgspec.json.decode(body, type=_Failure).error
-        if not error:
-            return msgspec.json.decode(body, type=kind)
-    except web.BROKEN as problem:
-        raise web.Again(f"not the JSON of MediaWiki's API ({problem})") from None
-    message = f"the API answers {error.code}: {error.info}"
-    raise web.Again(message) if error.code.startswith(BUSY) else LongtailError(f"{web.shown(url, params)}: {message}")
 
 
 def _key(url: str, params: Mapping[str, str] | None) -> str:

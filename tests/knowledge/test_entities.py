@@ -4,7 +4,6 @@ import gzip
 import json
 import os
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -65,11 +64,9 @@ def dump(raw: Path, items: list, name: str = "d.json.gz") -> Path:
     return path
 
 
-def build(raw: Path, out: str = "out", api: str | None = None, excerpts: bool = False, **compute):
+def build(raw: Path, out: str = "out", **compute):
     """Names (qid, label, title), claims, and the counts."""
-    asked = params.Entities(missing_objects=api is not None, excerpts=excerpts)
-    settings = chosen(entities=asked, wikidata=SimpleNamespace(api=api), contact="someone@example.org", **compute)
-    counts = entities.build_entities(settings, raw, Path(out))
+    counts = entities.build_entities(chosen(**compute), raw, Path(out))
     names = [(row["qid"], row["label"], row["wiki_title"]) for row in read(out, "entities")]
     return names, [tuple(row.values()) for row in read(out, "claims")], counts
 
@@ -104,16 +101,8 @@ def test_the_newest_revision_of_an_item_counts_then_the_first_file(raw):
     assert counts["duplicate_entities"] == 2
 
 
-def test_answers_of_the_entity_api_and_pages_are_sources_too_and_a_dump_comes_first(raw):
+def test_without_a_dump_the_tables_are_empty(raw):
     assert build(raw)[:2] == ([], [])
-    answer = {"entities": {entity["id"]: entity for entity in WORLD}, "success": 1}
-    (raw / "wikidata/answer.json").write_text(json.dumps(answer, indent=1))
-    assert build(raw)[:2] == (NAMED, CLAIMED)
-    (raw / "wikidata/answer.json").unlink()
-    dump(raw, WORLD)
-    answer = {"entities": {"Q20": item(20, "versifier", "Poet"), "Q50": item(50, "Eve", "Eve")}}
-    (raw / "wikidata/entities-000000000.jsonl.gz").write_bytes(gzip.compress(json.dumps(answer).encode()))
-    assert build(raw)[:2] == ([*NAMED, (50, "Eve", "Eve")], CLAIMED)
 
 
 def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(raw, wikimedia: Wikimedia, monkeypatch):
@@ -125,22 +114,9 @@ def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(raw, wi
     settings = params.Wikidata(source="query_service", **server)
     monkeypatch.setattr(query_service, "STATEMENTS", 2)
     with open_client("someone@example.org", Path("kept")) as client:
-        query_service.write_statement_pages(client, raw / "wikidata", settings, ["P106"])
+        query_service.write_statements(client, raw / "wikidata/q.json.gz", settings, ["P106"])
     names, claims, counts = build(raw)
     assert (names, claims, counts["entities"]) == (NAMED, CLAIMED, 4)
-
-
-def test_missing_objects_are_asked_of_the_entity_api(raw, wikimedia: Wikimedia):
-    dump(raw, [item(10, "Ada", "Ada", P106=[20, 21, 22, 23]), item(20, "poet")])
-    world = Wikidata({}, {"Q21": "Engineer"}, redirects={"Q22": "Q21"}, missing={"Q23"})
-    wikimedia.pages["/api"] = world.api
-    names, claims, counts = build(raw, api=f"{wikimedia.address}/api")
-    fetched = [(qid, "Label of Q21", "Engineer") for qid in (21, 22)]
-    assert names == [(10, "Ada", "Ada"), (20, "poet", None), *fetched]
-    assert [o for _, _, o in claims] == [20, 21, 22, 23]
-    assert (counts["objects_missing"], counts["objects_fetched"]) == (3, 2)
-    assert (counts["skipped.missing"], counts["skipped.redirect"]) == (1, 1)
-    assert not list(shards.SCRATCH.rglob("*.sqlite"))
 
 
 @pytest.mark.parametrize(("workers", "size"), [(1, 300), (2, 1)])
@@ -256,9 +232,7 @@ def test_only_claims_with_a_date_have_a_row_and_of_two_statements_the_later_one(
 def test_every_line_of_the_real_excerpts_counts_and_their_claims_have_dates(real, raw):
     for name in ("wikibrain_testDump.json.bz2", "wikibase-dump-filter_entities.json"):
         (raw / "wikidata" / name).symlink_to(real / "wikidata" / name)
-    with pytest.raises(LongtailError, match=r"entities\.json: no ] at its end, .*entities\.excerpts"):
-        build(raw)
-    _, claims, counts = build(raw, excerpts=True)
+    _, claims, counts = build(raw)
     assert counts["dump_lines"] == counts["entities_read"] + counts["skipped.not_an_item"] == 1753
     assert (counts["rejected"], counts["duplicate_entities"], counts["claims"]) == (0, 8, 718)
     assert counts["entities"] + counts["duplicate_entities"] <= counts["entities_read"]

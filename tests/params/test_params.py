@@ -107,7 +107,7 @@ def test_what_one_key_allows_another_refuses(values, allowed, one_more, says):
         params_file.parse(values)
 
 
-@pytest.mark.parametrize("key", ["fetch.files", "popularity.redirects_api", "lm.tiny.http"])
+@pytest.mark.parametrize("key", ["fetch.files", "wikidata.api", "lm.tiny.http"])
 def test_an_address_with_a_secret_is_refused_and_not_repeated(values, key):
     def parse(address: str):
         change(values, {key: {"fetch.files": {"c4": [address]}, "lm.tiny.http": {"url": address}}.get(key, address)})

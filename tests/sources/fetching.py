@@ -5,6 +5,7 @@ import csv
 import gzip
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import zstandard
 from wikimedia_server import Wikimedia
@@ -40,7 +41,9 @@ def settings(files: dict[str, list[str]], source: str = "wikimedia", **change) -
 
 
 def run(chosen: params.Fetch, wikidata=DUMPS, month="2021-10", seed=0, months=1) -> dict[str, float]:
-    return fetch(RAW, seed, "someone@example.org", chosen, wikidata, None, month, months=months)
+    popularity = SimpleNamespace(month=month, months=months)
+    given = {"seed": seed, "contact": "someone@example.org", "language": "en", "popularity": popularity}
+    return fetch(SimpleNamespace(**given, fetch=chosen, wikidata=wikidata), RAW)
 
 
 def manifest() -> dict[str, dict]:

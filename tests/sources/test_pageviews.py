@@ -5,13 +5,21 @@ Redirects and pages, which say what a title leads to, come from MediaWiki's tabl
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from fetching import reasons, saved
 
 from pipelines.errors import LongtailError
 from pipelines.sources import pageviews
 from pipelines.sources.pageviews import PAGES as TABLE_OF_PAGES
-from pipelines.sources.pageviews import choose_files, read_page_table, read_redirects, sum_views, write_views
+from pipelines.sources.pageviews import (
+    SCHEMA,
+    choose_files,
+    read_page_table,
+    read_redirects,
+    read_views,
+    sum_views,
+)
 from pipelines.sources.rejects import Rejects
 
 LINES = """en.wikipedia Ada_Lovelace 123 desktop 10 A1B9
@@ -41,7 +49,8 @@ def views(paths, *titles: str, rejects: Rejects | None = None, redirects=(), pag
     rejects = rejects or Rejects(0.0)
     parts = [path.with_suffix(".parquet") for path in paths]
     for path, part in zip(paths, parts, strict=True):
-        write_views(path, rejects, part)
+        pq.write_table(pa.concat_tables([SCHEMA.empty_table(), *read_views(path, rejects)]), part)
+        rejects.check()
     sum_views(db, parts)
     return dict(db.sql("SELECT title, views FROM views").fetchall())
 

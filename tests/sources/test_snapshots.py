@@ -12,7 +12,6 @@ from wikimedia_server import Dumps, Wikimedia
 
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
-from pipelines.sources.fetch import DOWNLOADS
 from pipelines.sources.snapshots import Gone, Late
 from pipelines.sources.wikimedia import Client
 
@@ -35,9 +34,10 @@ def dumps(wikimedia: Wikimedia) -> Dumps:
 
 
 @pytest.fixture
-def resolve(wikimedia: Wikimedia, client: Client):
+def resolve(wikimedia: Wikimedia, client: Client, monkeypatch: pytest.MonkeyPatch):
     def resolve(urls: list[str], month: str = MONTH, now: date = AFTER) -> list[str]:
-        asked = snapshots.resolve(urls, month, 31, Path("pins"), client, now)
+        monkeypatch.setattr(snapshots, "today", lambda: now)
+        asked = snapshots.resolve(urls, month, 31, Path("pins"), client)
         return [asked[url].removeprefix(wikimedia.address) for url in urls]
 
     return resolve
@@ -85,19 +85,24 @@ def test_the_files_of_a_wiki_are_of_one_dump_that_its_status_says_is_whole(dumps
 
 
 def test_a_month_that_is_gone_or_not_over_has_no_dump_and_late_page_views_are_waited_for(
-    dumps, resolve, wikimedia, client
+    dumps, resolve, wikimedia, client, monkeypatch
 ):
     with pytest.raises(LongtailError, match=r"popularity\.month is 2026-10, expected a month that is over"):
         resolve(latest(dumps), "2026-10")
     assert not wikimedia.requests
     with pytest.raises(Gone, match=r"no whole dump by the end of 2026-05, the server .* of 20260824 to 20261005"):
         resolve(latest(dumps), "2026-05")
+
+    def check_there(urls: list[str], month: str, now: date) -> None:
+        monkeypatch.setattr(snapshots, "today", lambda: now)
+        snapshots.check_there(urls, month, 31, client)
+
     later = dumps.addresses("2026-10")["pageviews"]
     with pytest.raises(Late, match=r"pageviews-202610-user\.bz2: not there yet"):
-        snapshots.check_there(later, "2026-10", 31, client, date(2026, 11, 8))
+        check_there(later, "2026-10", date(2026, 11, 8))
     with pytest.raises(Gone, match=r"pageviews-202610-user\.bz2: not on the server; choose another month"):
-        snapshots.check_there(later, "2026-10", 31, client, date(2026, 12, 8))
-    snapshots.check_there(dumps.addresses(MONTH)["pageviews"], MONTH, 31, client, AFTER)
+        check_there(later, "2026-10", date(2026, 12, 8))
+    check_there(dumps.addresses(MONTH)["pageviews"], MONTH, AFTER)
 
 
 def run(dumps: Dumps, month: str = MONTH, **change) -> list[dict]:
@@ -177,16 +182,6 @@ def test_a_dump_that_is_late_ends_a_fetch_and_one_that_left_the_server_does_not(
     assert list(manifest().values()) == fetched
 
 
-def test_a_kept_download_that_is_damaged_is_named_removed_and_fetched_again(dumps, wikimedia, fetched):
-    (kept,) = DOWNLOADS.glob("*-wikidata-20260928-all.json.gz")
-    kept.unlink()
-    kept.write_bytes(b"entities of 2026092x")
-    with pytest.raises(LongtailError, match=r"-all\.json\.gz: the file that was fetched before is damaged"):
-        run(dumps)
-    run(dumps)
-    assert gets(wikimedia) == ALL[2:]
-
-
 def file(dataset: str, day: str | None = None) -> dict:
     return {"dataset": dataset} | ({"date": day} if day else {})
 
@@ -194,8 +189,7 @@ def file(dataset: str, day: str | None = None) -> dict:
 def test_dates_further_apart_than_allowed_and_several_months_are_warned_about():
     of = snapshots.dates([file("wikidata", "2026-09-28"), file("wikipedia", "2026-08-01"), file("nq")], [MONTH])
     assert of == {"Wikidata": ["2026-09-28"], "Wikipedia": ["2026-08-01"], "page views": [MONTH]}
-    assert snapshots.spread(of) == 58  # from 1 August to 28 September
-    assert snapshots.warning(of, 58) == ""
+    assert snapshots.warning(of, 58) == "", "from 1 August to 28 September"
     assert "up to 58 days apart, more than fetch.days_apart allows (57)" in snapshots.warning(of, 57)
     assert snapshots.dates([file("wikidata"), file("nq")], [MONTH]) == {}, "a snapshot without a date says nothing"
     assert snapshots.warning({}, 0) == ""
@@ -203,7 +197,9 @@ def test_dates_further_apart_than_allowed_and_several_months_are_warned_about():
     assert months == {"page views": ["2021-10", MONTH]}
     assert "thresholds mix popularities of several months" in snapshots.warning(months, 31)
     for day, apart in (("2026-09-28", 0), ("2026-10-02", 2), ("2026-08-30", 2)):
-        assert snapshots.spread({"Wikidata": [day], "page views": [MONTH]}) == apart, "within the month is not apart"
+        of = {"Wikidata": [day], "page views": [MONTH]}
+        assert snapshots.warning(of, apart) == "", "within the month is not apart"
+        assert apart == 0 or f"up to {apart} days apart" in snapshots.warning(of, apart - 1)
     assert snapshots.day_of("wikidata/wikidata-20261109-all.json.gz") == "2026-11-09"
     assert snapshots.day_of("https://archive.example/enwiki/20181220/pages.xml") == "2018-12-20"
     assert snapshots.day_of("generated: sample world, seed 20261301") is None

@@ -16,7 +16,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.sources import rejects
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import BLOCK, line_spans, open_blocks, open_lines, open_rows, open_runs, open_text
+from pipelines.sources.streams import BLOCK, open_blocks, open_lines, open_rows, open_runs, open_text
 
 PACK = PACKED | {"": bytes}
 LINES = b"first\n\nthird \xc3\xa9\nlast without newline"
@@ -64,13 +64,6 @@ def test_a_run_does_not_hold_a_line_that_is_too_long(tmp_path: Path, monkeypatch
     path = saved(tmp_path, "", b"a\n" + b"x" * 10_000_000)
     with pytest.raises(LongtailError, match="check what the file is"):
         deque(chain.from_iterable(open_runs(path, 10)), maxlen=0)
-
-
-@given(st.lists(st.lists(LINE, min_size=1).map(b"\n".join), min_size=1))
-def test_spans_of_a_text_in_pieces_are_its_lines(pieces: list[bytes]) -> None:
-    spans = [text[start:end] for text, start, end in line_spans(pieces)]
-    text = b"".join(pieces)
-    assert spans == text.removesuffix(b"\n").split(b"\n") if text else not spans
 
 
 @pytest.mark.parametrize(("suffix", "most"), [("", 10), (".bz2", 10), (".gz", 30), (".zst", 50)])

@@ -12,6 +12,7 @@ from pipelines.language import language
 from pipelines.language.relations import RELATIONS
 from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import open_runs
 
 
 def statement(o: int | None, rank: str = "normal", snaktype: str = "value", old: bool = False) -> dict:
@@ -48,15 +49,15 @@ class Entity(namedtuple("Entity", wikidata.ENTITIES.names)):
         return list(zip(self.properties, self.objects, strict=True))
 
 
-def read(path: Path, max_share: float = 1.0, excerpts: bool = False, code: str = "en") -> tuple[list[Entity], Rejects]:
+def read(path: Path, max_share: float = 1.0, code: str = "en") -> tuple[list[Entity], Rejects]:
     """All blocks of a file; the rows of rejects are those of their block."""
     rejects, entities, fault = Rejects(max_share), [], ""
-    for block in wikidata.read_blocks(path):
+    for block in open_runs(path, wikidata.BLOCK):
         table, _, fault = wikidata.parse_block(
             str(path), block, tuple(RELATIONS), rejects, language.read_language(code)
         )
         entities += [Entity(**row) for row in table.to_pylist()]
-    wikidata.check_read(path, rejects, fault, excerpts)
+    wikidata.check_read(path, rejects, fault)
     return entities, rejects
 
 
@@ -85,13 +86,12 @@ def test_the_answers_are_the_items_of_the_best_statements(tmp_path):
 def test_what_is_no_item_or_has_neither_name_nor_article_is_counted_by_reason(tmp_path):
     other = [
         {"entity": "Q2", "redirect": "Q1"},
-        {"id": "Q3", "missing": ""},
         item(3) | {"type": "property", "id": "P3"},
     ]
     parsed, rejects = read(dump(tmp_path / "d.json.gz", [item(1, label=None, title=None), item(2), *other]))
     assert [e.qid for e in parsed] == [2]
-    assert rejects.skipped == {"no_english": 1, "redirect": 1, "missing": 1, "not_an_item": 1}
-    assert (rejects.rows, rejects.read) == ([], 5)
+    assert rejects.skipped == {"no_english": 1, "redirect": 1, "not_an_item": 1}
+    assert (rejects.rows, rejects.read) == ([], 4)
 
 
 ORDERS = [
@@ -186,32 +186,8 @@ def test_a_dump_cut_where_an_object_ends_is_an_error(tmp_path):
             with pytest.raises(LongtailError, match=r"cut\.json: cut within its last entity"):
                 read(tmp_path / "cut.json")
         else:
-            with pytest.raises(LongtailError, match=r"cut\.json: no ] at its end, expected a whole dump"):
-                read(tmp_path / "cut.json")
-            assert [entity.qid for entity in read(tmp_path / "cut.json", excerpts=True)[0]] == [1, 2]
+            assert [entity.qid for entity in read(tmp_path / "cut.json")[0]] == [1, 2]
     saved(tmp_path / "lines.json", b"\n".join(whole.splitlines()[1:-1]))
-    assert len(read(tmp_path / "lines.json")[0]) == 2, "lines without brackets have no other end"
-
-
-@pytest.mark.parametrize("first", ["message", "errors", "error", "success", "servedby", "continue"])
-@pytest.mark.parametrize("indent", [None, 1])
-def test_an_answer_of_the_entity_api_without_entities_is_an_error(tmp_path, first, indent):
-    (tmp_path / "a.json").write_text(json.dumps({first: "x", "rest": {"id": "Q1", "type": "item"}}, indent=indent))
-    with pytest.raises(LongtailError, match=r"a\.json: .*expected an answer of the entity API"):
-        read(tmp_path / "a.json")
-    with pytest.raises(LongtailError, match=r"d\.json"):
+    assert len(read(tmp_path / "lines.json")[0]) == 2, "lines without brackets"
+    with pytest.raises(LongtailError, match=r"d\.json: no entity in it"):
         read(dump(tmp_path / "d.json", []))
-
-
-@pytest.mark.parametrize("indent", [None, 1])
-@pytest.mark.parametrize("before", [{}, {"servedby": "mw1"}])
-def test_an_answer_of_the_entity_api_reads_as_a_dump_does(tmp_path, indent, before):
-    entities = [item(1, claims={"P50": [statement(2)]}, aliases=["one\ntwo"]), item(4) | {"id": "X4"}]
-    answer = {f"Q{n}": entity for n, entity in enumerate(entities)} | {"Q3": {"id": "Q3", "missing": ""}}
-    answer["Q5"] = item(6) | {"redirects": {"from": "Q5", "to": "Q6"}}
-    (tmp_path / "a.json").write_text(json.dumps(before | {"entities": answer, "success": 1}, indent=indent))
-    parsed, rejects = read(tmp_path / "a.json")
-    expected, _ = read(dump(tmp_path / "d.json", [entities[0], item(6)]))
-    assert parsed == [e._replace(row=n) for n, e in zip((1, 4), expected, strict=True)]
-    assert rejects.skipped == {"missing": 1, "redirect": 1}
-    assert reasons(rejects) == [(2, "bad_id")]

@@ -12,6 +12,7 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import zstandard
 
@@ -93,7 +94,7 @@ def test_page_views_add_up_to_the_popularity_by_the_tables_of_redirects_and_page
         _, _, _, access, count, hours = line.split(" ")
         assert access in ("desktop", "mobile-web")
         assert sum(map(int, re.findall(r"\d+", hours))) == int(count)
-    pageviews.write_views(dump, Rejects(0.0), parts[0])
+    pq.write_table(pa.concat_tables(pageviews.read_views(dump, Rejects(0.0))), parts[0])
     values, items = len(world.value_labels), range(len(world.value_labels) + len(world.labels))
     expected = {world.title(item): world.views(item) for item in items}
     assert [world.views(values + e) for e in range(len(world.labels))] == world.popularity.tolist()
