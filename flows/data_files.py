@@ -13,7 +13,7 @@ from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
 from pipelines.evaluation.mmlu import CATEGORIES
 from pipelines.questions import published
-from pipelines.sources import pageviews, text_documents, wikipedia
+from pipelines.sources import pageviews, source_documents, wikipedia
 from pipelines.sources.question_files import SUFFIXES
 from pipelines.sources.streams import DECOMPRESSORS, open_blocks
 
@@ -86,7 +86,7 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
 
 def _kind(file: Path) -> int:
     """Of Wikipedia's files: passages, a dump, or rows with title and text."""
-    return 0 if text_documents.is_psgs(file) else 2 if text_documents.is_documents(file) else 1
+    return 0 if source_documents.is_psgs(file) else 2 if source_documents.is_documents(file) else 1
 
 
 def _by_head(file: Path) -> Seen:
@@ -99,8 +99,8 @@ def _by_head(file: Path) -> Seen:
     columns = first.rstrip(b"\r").decode("utf-8", "replace").split("\t")
     if columns == published.COLUMNS:
         return Seen("popqa")
-    if columns == text_documents.HEADER:
-        fault = "" if text_documents.is_psgs(file) else "DPR's passages are read from .tsv or .tsv.gz only"
+    if columns == source_documents.HEADER:
+        fault = "" if source_documents.is_psgs(file) else "DPR's passages are read from .tsv or .tsv.gz only"
         return Seen("" if fault else "wikipedia", fault)
     if wikipedia.INDEX in name:
         return Seen("", "the index of a dump, which nothing needs")
@@ -110,7 +110,7 @@ def _by_head(file: Path) -> Seen:
         return Seen("redirects")
     if re.match(pageviews.LINE, first.decode("utf-8", "replace")):
         return Seen("pageviews")
-    if any(text_documents.TITLE.fullmatch(line) for line in (first, *lines[:4])):
+    if any(source_documents.TITLE.fullmatch(line) for line in (first, *lines[:4])):
         return Seen("wikitext")
     if Path(name).suffix == ".csv":
         subject, _, split = file.stem.rpartition("_")

@@ -9,7 +9,7 @@ from pathlib import Path
 from flows.machine import GIB, NEW_TOKENS, TOKENS, Machine, answer_hours, answers, shown
 from flows.model_folders import Encoder, LanguageModel
 from pipelines.sources import pageviews
-from pipelines.sources.text_documents import is_psgs
+from pipelines.sources.source_documents import is_psgs
 
 PASSAGE = 180  # tokens of a passage with its title: more than most have
 QUESTION = 30  # tokens of a question with its answer

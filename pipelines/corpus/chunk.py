@@ -22,8 +22,8 @@ from pipelines.corpus import assemble, sample
 from pipelines.corpus.cut import Batch, Settings, cut_batch
 from pipelines.errors import LongtailError
 from pipelines.language import language
+from pipelines.sources.source_documents import is_psgs
 from pipelines.sources.streams import source_files
-from pipelines.sources.text_documents import is_psgs
 from pipelines.sources.wikipedia import Part, wikipedia_parts
 from pipelines.storage import database, shards
 from pipelines.work import code, stage

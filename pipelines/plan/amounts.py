@@ -13,8 +13,8 @@ import yaml
 
 from pipelines.methods import ENSEMBLES, of_kinds
 from pipelines.params.params import LM, Params
+from pipelines.sources.source_documents import is_psgs
 from pipelines.sources.streams import DECOMPRESSORS, open_lines
-from pipelines.sources.text_documents import is_psgs
 
 LOCK = Path("dvc.lock")
 DOCUMENT = 500  # bytes of a compressed source file per document: 270 for The Pile, 760 for Wikipedia

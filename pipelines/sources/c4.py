@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from pipelines import draws
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text_documents import read_json_lines
+from pipelines.sources.source_documents import read_json_lines
 
 STEPS = 1 << 20  # bounds of the draws that a sample can have: of all of C4's 800 GB, a step is 0.8 MB
 

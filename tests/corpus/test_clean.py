@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pipelines.corpus import clean, markup
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikipedia import read_pages
+from pipelines.sources.wikipedia import Part, read_articles
 
 
 def test_markup_goes_and_prose_stays():
@@ -103,7 +103,9 @@ def test_short_ways_allow_as_deep_a_nesting(inside, mark):
 
 
 def test_short_ways_give_the_parsers_text_of_real_pages_without_markup(real):
-    long, tables = (list(read_pages(path, Rejects(0.0))) for path in sorted((real / "wikipedia").glob("*.bz2")))
+    long, tables = (
+        list(read_articles(Part(path), Rejects(0.0))) for path in sorted((real / "wikipedia").glob("*.bz2"))
+    )
     pages = [page.text for page in (*long[::3], *tables)]
     texts = [text_or_error(page) for page in pages]
     assert texts == [by_the_parser(page) for page in pages]

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
-from pipelines.sources import csv_rows, question_files, wikidata, wikipedia
+from pipelines.sources import csv_rows, question_files, streams, wikidata, wikipedia
 from pipelines.sources import rejects as rejects_module
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import read_whole
@@ -34,13 +34,13 @@ def test_bad_rows_are_kept_up_to_the_bound_and_what_is_read_as_a_whole_is_refuse
     Path("short.json").write_bytes(b"x" * bounds.WHOLE)
     assert len(read_whole(Path("short.json"), "")) == bounds.WHOLE
     Path("d.xml").write_bytes(b'<mediawiki version="' + b"x" * 20_000_000 + b'"></mediawiki>')
-    with pytest.raises(LongtailError, match=r"d\.xml: corrupt .*a tag longer than 2 MB"):
-        list(wikipedia.read_pages("d.xml", Rejects(1.0)))
+    with pytest.raises(LongtailError, match=r"d\.xml: corrupt .*an element longer than 0.5 MB"):
+        list(wikipedia.read_articles(wikipedia.Part(Path("d.xml")), Rejects(1.0)))
     with Path("d.json").open("wb") as file:
         file.write(b'[\n{"type":"item","id":"Q1","labels":{"en":{"value":"')
         file.truncate(wikidata.BLOCK + 10_000_000)
     with pytest.raises(LongtailError, match=r"d\.json: a line longer than 0\.5 MB"):
-        deque(chain.from_iterable(wikidata.read_blocks(Path("d.json"))), maxlen=0)
+        deque(chain.from_iterable(streams.open_runs(Path("d.json"), wikidata.BLOCK)), maxlen=0)
 
 
 def test_lines_are_not_gathered_for_one_row_of_a_table_beyond_it():

@@ -15,10 +15,10 @@ from fetching import PACK, saved
 from pipelines.errors import LongtailError
 from pipelines.language.relations import RELATIONS, property_ids
 from pipelines.questions import entityquestions
-from pipelines.sources import c4, pageviews, prediction_files, query_service, question_files, text_documents, wikidata
+from pipelines.sources import c4, pageviews, prediction_files, question_files, source_documents, wikidata
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import parse_json
-from pipelines.sources.wikipedia import read_pages
+from pipelines.sources.streams import open_runs, parse_json
+from pipelines.sources.wikipedia import Part, read_articles
 
 Read = Callable[[Path, Rejects], list]
 ITEM = {"type": "item", "id": "Q2", "labels": {"en": {"value": "B"}}, "sitelinks": {"enwiki": {"title": "B"}}}
@@ -26,15 +26,19 @@ ITEM = {"type": "item", "id": "Q2", "labels": {"en": {"value": "B"}}, "sitelinks
 
 def wikidata_rows(path: Path, rejects: Rejects) -> list:
     rows = []
-    for block in wikidata.read_blocks(path):
+    for block in open_runs(path, wikidata.BLOCK):
         table, _, fault = wikidata.parse_block(str(path), block, tuple(RELATIONS), rejects)
         rows += table.to_pylist()
-    wikidata.check_read(path, rejects, fault, excerpts=False)
+    wikidata.check_read(path, rejects, fault)
     return rows
 
 
 def of_file(read: Callable) -> Read:
     return lambda path, rejects: list(read(path, rejects))
+
+
+def of_part(read: Callable) -> Read:
+    return lambda path, rejects: list(read("x", Part(path), rejects))
 
 
 def of_files(read: Callable) -> Read:
@@ -64,20 +68,17 @@ PASSAGES = '{"question": "a", "answers": ["b"], "ctxs": [{"text": "c"}]}'
 VIEWS = "en.wikipedia Ada_Lovelace 123 desktop 10 A1B9\n" * 50
 REDIRECT = "INSERT INTO `redirect` VALUES (10,0,'A','','');\n-- Dump completed\n"
 PAGE = "INSERT INTO `page` VALUES (10,0,'A',1,0,0.3,'20231019064200',NULL,1,1,'wikitext',NULL);\n-- Dump completed\n"
-NO_STATEMENT = '{"results": {"bindings": []}}'
 READERS: dict[str, tuple[str, str | bytes, Read]] = {
     "wikidata": ("d.json.gz", f"[\n{json.dumps(ITEM)}\n]\n", wikidata_rows),
-    "wikipedia": ("pages-articles.xml.bz2", XML, of_file(read_pages)),
+    "wikipedia": ("pages-articles.xml.bz2", XML, lambda path, rejects: list(read_articles(Part(path), rejects))),
     "c4": ("c.json.gz", '{"text": "a"}\n', of_files(c4.read_c4)),
-    "pile": ("p.jsonl.zst", '{"text": "a"}\n', of_file(text_documents.read_documents)),
-    "parquet": ("p.parquet", parquet(text=["a"]), of_file(text_documents.read_documents)),
-    "psgs": ("psgs_w100.tsv.gz", "id\ttext\ttitle\n1\ta\tA\n", of_file(text_documents.read_psgs)),
-    "wikitext": ("wiki.tokens", " = A = \n a\n", of_file(text_documents.read_wikitext)),
+    "pile": ("p.jsonl.zst", '{"text": "a"}\n', of_part(source_documents.read_documents)),
+    "parquet": ("p.parquet", parquet(text=["a"]), of_part(source_documents.read_documents)),
+    "psgs": ("psgs_w100.tsv.gz", "id\ttext\ttitle\n1\ta\tA\n", of_part(source_documents.read_psgs)),
+    "wikitext": ("wiki.tokens", " = A = \n a\n", of_part(source_documents.read_wikitext)),
     "page views": ("v.bz2", VIEWS, of_file(pageviews.read_views)),
     "redirects": ("redirect.sql.gz", REDIRECT, without_rejects(pageviews.read_redirects)),
     "page table": ("page.sql.gz", PAGE, without_rejects(pageviews.read_page_table)),
-    "query service": ("P19-000000000.srj.gz", NO_STATEMENT, of_files(query_service.read_statement_pages)),
-    "names": ("entities-000000000.jsonl.gz", '{"entities": {}}\n', of_files(query_service.read_statement_pages)),
     "questions": ("q.jsonl", QUESTION, of_folder(question_files.read_questions)),
     "question list": ("q.json", "[]", of_folder(question_files.read_questions)),
     "question table": ("q.parquet", parquet(question=["a"], answer=["b"]), of_folder(question_files.read_questions)),

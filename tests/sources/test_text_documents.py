@@ -15,12 +15,13 @@ from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.text_documents import Article, is_psgs, read_documents, read_psgs, read_wikitext, text_id
+from pipelines.sources.source_documents import Raw, is_psgs, read_documents, read_psgs, read_wikitext, text_id
+from pipelines.sources.wikipedia import Part
 
 
 def read(reader, path: Path, max_share: float = 1.0) -> tuple[list, Rejects]:
     rejects = Rejects(max_share)
-    return list(reader(path, rejects)), rejects
+    return list(reader("x", Part(path), rejects)), rejects
 
 
 # The Pile and C4
@@ -38,9 +39,13 @@ def test_documents_carry_subset_row_and_an_id_that_only_the_text_decides(tmp_pat
     first = lines(tmp_path, line("a b", meta={"pile_set_name": "Github"}), line("c", url="x", timestamp="y"))
     second = lines(tmp_path, line("c", subset="S"), line("a b", meta={"url": 1}), line("d", meta="x"), name="01.json")
     (one, _), (two, _) = (read(read_documents, path, 0.0) for path in (first, second))
-    assert [(d.text, d.subset, d.row) for d in one] == [("a b", "Github", 1), ("c", "", 2)]
-    assert [(d.text, d.subset, d.row) for d in two] == [("c", "S", 1), ("a b", "", 2), ("d", "", 3)]
-    assert [d.id for d in one] == [two[1].id, two[0].id] == [text_id("a b"), text_id("c")]
+    assert [(d.text, d.source, d.row) for d in one] == [("a b", "Github", 1), ("c", "x", 2)]
+    assert [(d.text, d.source, d.row) for d in two] == [("c", "S", 1), ("a b", "x", 2), ("d", "x", 3)]
+    assert (
+        [d.source_document for d in one]
+        == [two[1].source_document, two[0].source_document]
+        == [text_id("a b"), text_id("c")]
+    )
 
 
 def test_bad_lines_and_bad_parquet_are_named_and_the_rest_is_kept(tmp_path, monkeypatch) -> None:
@@ -81,7 +86,8 @@ PARQUET = [
 def test_parquet_gives_the_same_documents_as_json_lines(tmp_path: Path, columns: dict, subsets: list[str]) -> None:
     pq.write_table(pa.table(columns), tmp_path / "a.parquet", row_group_size=2)
     documents, rejects = read(read_documents, tmp_path / "a.parquet")
-    assert documents == [(text_id("a"), "a", subsets[0], 1, ""), (text_id("b c"), "b c", subsets[1], 2, "")]
+    rows = [(text, subset or "x", row) for text, subset, row in zip(("a", "b c"), subsets, (1, 2), strict=True)]
+    assert documents == [Raw(text_id(text), source, "", text, "a.parquet", row) for text, source, row in rows]
     assert reasons(rejects) == [(3, "no_text"), (4, "no_text")]
     assert rejects.read == 4
 
@@ -104,7 +110,7 @@ def test_passages_are_read_one_by_one(tmp_path: Path, name: str) -> None:
     path = saved(tmp_path / name, out.getvalue())
     assert is_psgs(path)
     passages, rejects = read(read_psgs, path, 0.0)
-    assert passages == [Article(str(n), title, text, n + 1) for n, text, title in ROWS[1:]]
+    assert passages == [Raw(f"psgs-{n}", "x", title, text, name, n + 1, whole=True) for n, text, title in ROWS[1:]]
     assert rejects.read == 4
 
 
@@ -114,7 +120,8 @@ def test_bad_passages_are_named_and_the_others_kept(tmp_path: Path, monkeypatch:
     bad += [b'7\t"a" b\tA', b"8\t" + b"x" * 200_000 + b"\tA", b"9\ta\tA\tB"]
     rows = [b"id\ttext\ttitle\r", b"1\tfirst\tA", *bad, b"", b"10\tlast\tA\r"]
     passages, rejects = read(read_psgs, saved(tmp_path / "psgs_w100.tsv", b"\n".join(rows)))
-    assert passages == [Article("1", "A", "first", 2), Article("10", "A", "last", 12)]
+    found = [(passage.source_document, passage.title, passage.text, passage.row) for passage in passages]
+    assert found == [("psgs-1", "A", "first", 2), ("psgs-10", "A", "last", 12)]
     expected = ["unexpected_layout", "unexpected_layout", "not_utf8", "no_text", "too_long"] + ["unexpected_layout"] * 3
     assert reasons(rejects) == list(enumerate(expected, start=3))
     assert rejects.read == 10
@@ -139,12 +146,14 @@ def tokens(folder: Path, data: str | bytes) -> Path:
 def test_an_article_reaches_from_the_blank_line_before_its_title_to_the_next_ones(tmp_path: Path) -> None:
     path = tokens(tmp_path, ONE + TWO)
     articles, rejects = read(read_wikitext, path)
-    assert [article[1:] for article in articles] == [("One ( song )", ONE, 2), ("Two @-@ Three", TWO, 14)]
+    found = [(article.title, article.text, article.row) for article in articles]
+    assert found == [("One ( song )", ONE, 2), ("Two @-@ Three", TWO, 14)]
     assert rejects.read == 2
     # The Hub's layout: a line in each row, a blank one without its space
     rows = [line if line.strip() else "" for line in path.read_text(encoding="utf-8").splitlines(keepends=True)]
     pq.write_table(pa.table({"text": rows}), path.with_suffix(".parquet"), row_group_size=7)
-    assert read(read_wikitext, path.with_suffix(".parquet"))[0] == articles
+    of_parquet = read(read_wikitext, path.with_suffix(".parquet"))[0]
+    assert [article._replace(file=path.name) for article in of_parquet] == articles
     windows = tokens(tmp_path, (ONE + TWO).replace("\n", "\r\n"))
     assert [article.text for article in read(read_wikitext, windows)[0]] == [ONE, TWO]
 

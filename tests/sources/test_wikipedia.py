@@ -12,7 +12,7 @@ from fetching import saved
 from pipelines.errors import LongtailError
 from pipelines.sources import bz2_blocks
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.wikipedia import Page, Part, read_articles, read_pages, wikipedia_parts
+from pipelines.sources.wikipedia import Page, Part, read_articles, wikipedia_parts
 
 HEAD = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">'
 SITEINFO = "<siteinfo><sitename>W</sitename><namespaces><namespace key='0'/></namespaces></siteinfo>"
@@ -31,7 +31,7 @@ def read(dump: Path | list[Part], max_share: float = 0.0) -> tuple[list[Page], R
     """The pages of a whole dump, or of parts."""
     rejects = Rejects(max_share)
     if isinstance(dump, Path):
-        return list(read_pages(dump, rejects)), rejects
+        return list(read_articles(Part(dump), rejects)), rejects
     return [article for part in dump for article in read_articles(part, rejects)], rejects
 
 
@@ -85,13 +85,11 @@ def test_broken_or_other_xml_is_an_error_that_names_the_file(tmp_path: Path) -> 
             read(saved(tmp_path / "dump.xml.bz2", xml))
 
 
-def test_an_endless_page_is_a_reject_and_the_rest_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.params.bounds.RECORD", int(0.1 * 2**20))
-    body = page(1, "Long", "x" * 104_858) + page(2, "As long as may be", "x" * 104_857)
-    pages, rejects = read(saved(tmp_path / "dump.xml.bz2", HEAD + body + END), 1.0)
-    assert [found.id for found in pages] == ["2"]
-    assert [row[:3] for row in rejects.rows] == [("dump.xml.bz2", 1, "too_long")]
-    assert rejects.read == 2
+def test_an_endless_page_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.params.bounds.RECORD", int(0.5 * 2**20))
+    body = page(1, "Long as may be", "x" * 100_000) + page(2, "Long", "x" * 3_000_000)
+    with pytest.raises(LongtailError, match=r"after the page 1 .*an element longer than 0\.5 MB, expected a page"):
+        read(saved(tmp_path / "dump.xml.bz2", HEAD + body + END))
 
 
 def test_the_real_excerpts_as_a_whole_and_in_parts(tmp_path: Path, real: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,11 +149,12 @@ def blocks(text: bytes, size: int, begin: int, end: int) -> Iterator[tuple[bytes
 
 
 @pytest.mark.parametrize("size", [1, 4, 100])
-def test_a_page_belongs_to_the_part_where_its_mark_begins_and_a_line_where_the_newline_before_it_is(size: int) -> None:
+def test_a_page_belongs_to_the_part_of_its_mark_and_a_line_to_that_of_the_newline_before_it(monkeypatch, size) -> None:
+    monkeypatch.setattr(bz2_blocks, "_blocks", lambda _, begin, end: blocks(text, size, begin, end))
     text = b"<mediawiki>h<page>1</page><page>2</page></mediawiki>"
     for cuts in product(range(1, len(text)), repeat=2):
         bounds = list(pairwise([0, *sorted({*cuts}), len(text)]))
-        dumps = [b"".join(bz2_blocks._whole_pages(blocks(text, size, *at), from_start=at[0] == 0)) for at in bounds]
+        dumps = [b"".join(bz2_blocks.open_pages(Path(), *at)) for at in bounds]
         assert all(xml.startswith(b"<mediawiki>") and xml.endswith(b"</mediawiki>") for xml in dumps)
         starts = [sum(begin <= at < end for at in (12, 26)) for begin, end in bounds]
         assert [xml.count(b"<page>") for xml in dumps] == starts
@@ -165,7 +164,7 @@ def test_a_page_belongs_to_the_part_where_its_mark_begins_and_a_line_where_the_n
     lines = list(zip(text.splitlines(keepends=True), newline_before, strict=True))
     for cuts in product(range(1, len(text)), repeat=2):
         for begin, end in pairwise([0, *sorted({*cuts}), len(text)]):
-            found = bz2_blocks._whole_lines(blocks(text, size, begin, end), from_start=begin == 0)
+            found = bz2_blocks.open_lines(Path(), begin, end)
             assert b"".join(found) == b"".join(line for line, at in lines if begin <= at < end)
 
 

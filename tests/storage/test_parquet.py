@@ -178,13 +178,15 @@ from pipelines import errors
 from pipelines.params import bounds
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.question_files import read_records
-from pipelines.sources.text_documents import read_documents, read_wikitext
+from pipelines.sources.source_documents import read_documents, read_wikitext
+from pipelines.sources.wikipedia import Part
 def peak():  # not getrusage's, which begins with that of the process that started this one
     return int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
 before = peak()
 bounds.RECORD = int(sys.argv[1]) << 20
 bounds.WHOLE = 4 * bounds.RECORD
-readers = {"documents": read_documents, "wikitext": read_wikitext}
+readers = {"documents": lambda path, rejects: read_documents("x", Part(path), rejects)}
+readers["wikitext"] = lambda path, rejects: read_wikitext("x", Part(path), rejects)
 readers["records"] = lambda path, rejects: read_records(path, ["text"], rejects)
 for name, file in zip(sys.argv[2::2], sys.argv[3::2]):
     rejects = Rejects(1.0)
