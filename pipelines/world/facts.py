@@ -58,7 +58,7 @@ _CODAS = ["", "n", "l", "r", "s", "m"]
 
 @dataclass(frozen=True)
 class World:
-    """All entities and values. Items are numbered: first the values, then the entities (see `item`).
+    """All entities and values. Items are numbered: first the values, then the entities.
 
     types, popularity, same_name: (entities,); same_name counts the more popular entities with the same label.
     offsets: (entities + 1,); relations, objects: (facts,). Entity i has the facts offsets[i] to offsets[i + 1]. A
@@ -155,7 +155,7 @@ def make_world(seed: int, sizes: params.World) -> World:
         value_labels += labels
         value_classes += [name] * len(labels)
 
-    names = _names(rng, types, popularity, first_count * last_count, NAMESAKE_SHARE)
+    names = _names(rng, types, popularity, first_count * last_count)
     is_place = types >= TYPE_NAMES.index("city")
     place = np.full(n, -1, np.int64)
     place[is_place] = np.unique(names[is_place], return_inverse=True)[1]
@@ -167,9 +167,12 @@ def make_world(seed: int, sizes: params.World) -> World:
     pools = {c: np.flatnonzero(classes == c) for c in VALUES}
     pools |= {t: len(value_labels) + np.flatnonzero(types == i) for i, t in enumerate(TYPE_NAMES)}
     offsets, relations, objects = _facts(rng, types, pools, len(value_labels))
+    positions, order = np.arange(n), np.lexsort((np.arange(n), -popularity, names))
+    new_name, ranks = np.r_[True, np.diff(names[order]) != 0], np.empty(n, np.int64)
+    ranks[order] = positions - np.maximum.accumulate(np.where(new_name, positions, 0))
     return World(
-        seed, value_labels, value_classes, labels, types, popularity, _ranks(names, popularity), offsets, relations,
-        objects, first_names, last_names, pools,
+        seed, value_labels, value_classes, labels, types, popularity, ranks, offsets, relations, objects, first_names,
+        last_names, pools,
     )  # fmt: skip
 
 
@@ -184,12 +187,11 @@ def _words(rng: np.random.Generator, n: int) -> list[str]:
     return list(words)[:n]
 
 
-def _names(rng: np.random.Generator, types: np.ndarray, popularity: np.ndarray, space: int, share: float) -> np.ndarray:
-    """The number of each entity's name, below `space`. With probability `share` it is a more popular entity's name.
+def _names(rng: np.random.Generator, types: np.ndarray, popularity: np.ndarray, space: int) -> np.ndarray:
+    """The number of each entity's name, below `space`. NAMESAKE_SHARE have the name of a more popular entity.
 
-    Persons, films, books and clubs share names with each other, and cities with cities. Countries don't share names,
-    because addresses would become ambiguous. The namesake is drawn from all more popular entities, so that the best
-    known entities have the most namesakes.
+    Persons, films, books and clubs share names with each other, and cities with cities. The namesake is drawn from all
+    more popular entities, so that the best known entities have the most namesakes.
     """
     n = len(types)
     numbers = rng.permutation(space)[:n]
@@ -197,22 +199,12 @@ def _names(rng: np.random.Generator, types: np.ndarray, popularity: np.ndarray, 
     city = TYPE_NAMES.index("city")
     for members in (np.flatnonzero(types < city), np.flatnonzero(types == city)):
         members = members[np.lexsort((members, -popularity[members]))]
-        shared = rng.random(len(members)) < share
+        shared = rng.random(len(members)) < NAMESAKE_SHARE
         shared[:1] = False
         originals = members[~shared]
         more_popular = np.cumsum(~shared)[shared]  # among the originals
         namesake[members[shared]] = originals[(more_popular * rng.random(len(more_popular))).astype(np.int64)]
     return numbers[namesake]
-
-
-def _ranks(names: np.ndarray, popularity: np.ndarray) -> np.ndarray:
-    """How many more popular entities have the same name, (entities,)."""
-    positions = np.arange(len(names))
-    order = np.lexsort((positions, -popularity, names))
-    new_name = np.r_[True, np.diff(names[order]) != 0]
-    ranks = np.empty(len(names), np.int64)
-    ranks[order] = positions - np.maximum.accumulate(np.where(new_name, positions, 0))
-    return ranks
 
 
 def _facts(

@@ -1,12 +1,11 @@
 """The offline sample: a seeded fictional world, written in the formats of the real sources and read by their readers.
 
 What the language model is trained on is kept apart from what it is evaluated with and retrieves from:
-- C4, on which the language model is trained, states facts of the world in its own wordings, in single sentences or
-  questions. It holds no sentence that a Wikipedia page or a Pile document has about an entity of the world.
+- C4, on which the language model is trained, states facts of the world in wordings of its own.
 - C4 also holds whole pages in the wordings of Wikipedia and the Pile. They are about invented subjects, new ones in
   each document, and teach a small model to read but nothing about the world.
-- C4 asks about half of the entities (`World.asked_as_evaluated`) in the wordings of PopQA and EntityQuestions too, and
-  never about the other half. So knowledge of a fact can be told from having seen the question.
+- C4 asks about half of the entities (`World.asked_as_evaluated`) in the wordings of PopQA and EntityQuestions too. So
+  knowledge of a fact can be told from having seen the question.
 The Pile and WikiText repeat the facts of Wikipedia's pages: the Pile in its own wordings, WikiText in Wikipedia's.
 """
 

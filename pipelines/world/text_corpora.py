@@ -22,7 +22,6 @@ from pipelines.world.sentences import page, question, sentence
 
 PILE_SUBSETS = ("Pile-CC", "OpenWebText2", "Wikipedia (en)", "Books3")
 MIXTURE = {"world": 0.62, "reading": 0.23, "distractor": 0.15}  # share of each kind among the C4 documents
-KINDS = (*MIXTURE,)
 MENTION_EXPONENT = 0.85  # mentions in the C4 documents grow as popularity to this power
 ASKED = 3  # questions on one page
 
@@ -44,47 +43,27 @@ def pile(world: World, documents: int) -> Iterator[bytes]:
 
 
 def c4(world: World, sizes: params.World) -> Iterator[bytes]:
-    """JSON lines of C4, `sizes.lm_documents` in all; the host of a document's url names its kind."""
-    for number, (kind, body) in enumerate(_lm_documents(world, sizes)):
-        url = f"https://{kind}.example/{number}"
-        yield msgspec.json.encode({"text": body, "timestamp": "2019-04-25T12:00:00Z", "url": url}) + b"\n"
+    """JSON lines of C4, `sizes.lm_documents` in all; the host of a document's url names its kind.
 
-
-def wikitext(world: World) -> dict[str, str]:
-    """WikiText's training and test split, tokenised as in that data set."""
-    splits: dict[str, list[list[str]]] = {"train": [], "test": []}
-    for title, lines in _encyclopedia(world):
-        is_test = draws.uniform(world.seed, "world/wikitext split", title) < TEST_SHARE
-        splits["test" if is_test else "train"] += map(_wikitext_tokens, lines)
-    counts = Counter(word for words in splits["train"] for word in words)
-    texts = {}
-    for name, lines in splits.items():
-        known = ([word if counts[word] >= RARE else "<unk>" for word in words] for words in lines)
-        texts[name] = "".join(f" {' '.join(words)} \n" if words else " \n" for words in known)
-    return texts
-
-
-def _lm_documents(world: World, sizes: params.World) -> Iterator[tuple[str, str]]:
-    """Yield (kind, text). An entity is mentioned in proportion to popularity ** MENTION_EXPONENT.
-
-    If there are enough documents of kind "world", every entity has at least one of them.
+    An entity is mentioned in proportion to popularity ** MENTION_EXPONENT. If there are enough documents of kind
+    "world", every entity has at least one of them.
     """
     rng = draws.generator(world.seed, "world/c4")
     shares = np.array(list(MIXTURE.values()))
     counts = np.floor(shares / shares.sum() * sizes.lm_documents).astype(np.int64)
     counts[0] += sizes.lm_documents - counts.sum()
-    kinds = rng.permutation(np.repeat(np.arange(len(KINDS), dtype=np.int8), counts))
+    kinds = rng.permutation(np.repeat(np.arange(len(MIXTURE), dtype=np.int8), counts))
     rate = world.popularity**MENTION_EXPONENT
     each_once = np.arange(len(rate)) if counts[0] >= len(rate) else np.zeros(0, np.int64)
     repeated = rng.choice(len(rate), len(kinds) - len(each_once), p=rate / rate.sum())
     mixed = counts[0] - len(each_once)  # documents of kind "world" whose entity is drawn
     entities = np.concatenate([rng.permutation(np.r_[each_once, repeated[:mixed]]), repeated[mixed:]])
     next_entity, taken = iter(entities.tolist()), set(world.labels)
-    for kind in kinds.tolist():
-        numbers = iter(rng.integers(0, 1 << 30, 96).tolist())
-        if kind == 0:
+    for place, number in enumerate(kinds.tolist()):
+        kind, numbers = [*MIXTURE][number], iter(rng.integers(0, 1 << 30, 96).tolist())
+        if kind == "world":
             body = _one_fact(world, next(next_entity), next(numbers) % 10 < 6, numbers)
-        elif kind == 1:
+        elif kind == "reading":
             body = _reading(world, taken, numbers)
         else:
             register, form = ("article", "passage")[next(numbers) % 2], next(numbers) % 4
@@ -93,7 +72,23 @@ def _lm_documents(world: World, sizes: params.World) -> Iterator[tuple[str, str]
                 body += "\n" + _one_fact(world, next(next_entity), next(numbers) % 3 > 0, numbers)
             elif form < 3:
                 body += page("passage", *_invented_subject(world, taken, numbers), numbers) + "\n"
-        yield KINDS[kind], body
+        document = {"text": body, "timestamp": "2019-04-25T12:00:00Z", "url": f"https://{kind}.example/{place}"}
+        yield msgspec.json.encode(document) + b"\n"
+
+
+def wikitext(world: World) -> dict[str, str]:
+    """WikiText's training and test split, in its tokens: a mark within a word or a number is `@-@` or `@,@`."""
+    splits: dict[str, list[list[str]]] = {"train": [], "test": []}
+    for title, lines in _encyclopedia(world):
+        is_test = draws.uniform(world.seed, "world/wikitext split", title) < TEST_SHARE
+        marked = (MARKS.sub(lambda mark: f" @{mark[1]}@ " if mark[1] else f" {mark[2]} ", line) for line in lines)
+        splits["test" if is_test else "train"] += map(str.split, marked)
+    counts = Counter(word for words in splits["train"] for word in words)
+    texts = {}
+    for name, lines in splits.items():
+        known = ([word if counts[word] >= RARE else "<unk>" for word in words] for words in lines)
+        texts[name] = "".join(f" {' '.join(words)} \n" if words else " \n" for words in known)
+    return texts
 
 
 def _one_fact(world: World, entity: int, as_question: bool, numbers: Iterator[int]) -> str:
@@ -123,34 +118,32 @@ def _reading(world: World, taken: set[str], numbers: Iterator[int]) -> str:
 
 
 def _invented_subject(world: World, taken: set[str], numbers: Iterator[int]) -> tuple[str, str, list[tuple[str, str]]]:
-    """Type, label and facts of a subject that is not in the world, like the persons in its facts."""
+    """Type, label and facts of a subject that is not in the world, like the persons in its facts.
+
+    An invented place has a last name: no place of the world is called by one.
+    """
     kind = TYPE_NAMES[next(numbers) % len(TYPE_NAMES)]
-    is_place = kind in ("city", "country")
-    label = _invented_place(world, numbers) if is_place else _invented_name(world, taken, numbers)
+    label = _invented_name(world, taken, numbers, kind in ("city", "country"))
     facts = []
     for relation in sorted(TYPES[kind][1], key=lambda relation: (next(numbers), relation))[:FACTS]:
         object_type = OBJECTS[relation]
-        pool = world.pools[object_type]
-        if object_type == "person":
-            value = _invented_name(world, taken, numbers)
-        elif object_type in ("city", "country") and next(numbers) % 2:
-            value = _invented_place(world, numbers)
+        is_place = object_type in ("city", "country")
+        if object_type == "person" or (is_place and next(numbers) % 2):
+            value = _invented_name(world, taken, numbers, is_place)
         else:
+            pool = world.pools[object_type]
             value = world.item_label(int(pool[next(numbers) % len(pool)]))
         facts.append((relation, value))
     return kind, label, facts
 
 
-def _invented_name(world: World, taken: set[str], numbers: Iterator[int]) -> str:
+def _invented_name(world: World, taken: set[str], numbers: Iterator[int], of_place: bool) -> str:
+    if of_place:
+        return world.last_names[next(numbers) % len(world.last_names)]
     while True:
         first, last = next(numbers) % len(world.first_names), next(numbers) % len(world.last_names)
         if (name := f"{world.first_names[first]} {world.last_names[last]}") not in taken:
             return name
-
-
-def _invented_place(world: World, numbers: Iterator[int]) -> str:
-    """A last name: no place of the world is called by one."""
-    return world.last_names[next(numbers) % len(world.last_names)]
 
 
 def _encyclopedia(world: World) -> Iterator[tuple[str, list[str]]]:
@@ -164,8 +157,3 @@ def _encyclopedia(world: World) -> Iterator[tuple[str, list[str]]]:
             lead, *rest = SENTENCE_END.split(body)
             read = f"{label} is a well-known {kind}, read about {world.views(world.item(entity)):,} times a month."
             yield title, ["", f"= {title} =", "", f"{lead} {read}", "", f"= = {section} = =", "", " ".join(rest)]
-
-
-def _wikitext_tokens(line: str) -> list[str]:
-    """Words and marks; a mark within a word or a number is `@-@` or `@,@`."""
-    return MARKS.sub(lambda mark: f" @{mark[1]}@ " if mark[1] else f" {mark[2]} ", line).split()

@@ -32,31 +32,34 @@ XML_HEAD = b"""<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" vers
 def wikidata(world: World) -> Iterator[bytes]:
     """A Wikidata JSON dump: one entity a line within [ ], with what readers have to handle.
 
-    Some claims are deprecated and false, and some normal claims are outdated because a preferred one stands beside
-    them. Some values are unknown, some entities have no English label, and properties stand among the items.
+    Some claims are deprecated, outdated or unknown, some entities have no English label, and there are properties.
     """
+
+    def line(entity: dict) -> bytes:
+        return msgspec.json.encode(entity) + b",\n"
+
     yield b"[\n"
     for pid in RELATION_IDS:
         labels = _text(RELATIONS[pid].name)
-        yield _line({"type": "property", "datatype": "wikibase-item", "id": pid, "labels": labels})
+        yield line({"type": "property", "datatype": "wikibase-item", "id": pid, "labels": labels})
     for item, label in enumerate(world.value_labels):
-        yield _line(_item(world, item, label, [], ALIASES.get(label, [])))
+        yield line(_item(world, item, label, [], ALIASES.get(label, [])))
     for block, rng in world.blocks("wikidata"):
         chances, others = rng.random((len(block), 4)), rng.integers(0, 1 << 30, len(block))
         for entity, chance, other in zip(block, chances.tolist(), others.tolist(), strict=True):
             label = world.labels[entity]
             first, _, last = label.partition(" ")
             aliases = [f"{first[0]}. {last}"] if last and chance[1] < 0.3 else []
-            yield _line(_item(world, world.item(entity), label, _claims(world, entity, chance[0], other), aliases))
+            yield line(_item(world, world.item(entity), label, _claims(world, entity, chance[0], other), aliases))
             if chance[2] < 0.01:
                 nameless = {"type": "item", "id": f"Q{10**8 + entity}", "labels": _text(label, "de"), "claims": {}}
-                yield _line(nameless | {"aliases": {}, "descriptions": {}, "sitelinks": {}})
+                yield line(nameless | {"aliases": {}, "descriptions": {}, "sitelinks": {}})
     human = {"type": "item", "id": "Q5", "labels": _text("human"), "aliases": {}, "descriptions": {}, "claims": {}}
     yield msgspec.json.encode(human | {"sitelinks": _sitelinks("Human", "enwiki")}) + b"\n]\n"
 
 
 def _claims(world: World, entity: int, chance: float, other: int) -> list[tuple[str, int, str]]:
-    """(relation, object item or -1 for an unknown value, rank) of the entity; some claims are false or outdated."""
+    """(relation, object item or -1 for an unknown value, rank) of the entity."""
     claims = [(pid, item, "normal") for pid, item in world.facts(entity)]
     pid, item, _ = claims[0]
     pool = world.pools[OBJECTS[pid]]
@@ -99,15 +102,11 @@ def _sitelinks(title: str, *wikis: str) -> dict:
     return {wiki: {"site": wiki, "title": title, "badges": []} for wiki in wikis}
 
 
-def _line(entity: dict) -> bytes:
-    return msgspec.json.encode(entity) + b",\n"
-
-
 def pageviews(world: World, months_before: int = 0) -> Iterator[bytes]:
     """A month's "pageview complete" dump, by wiki: wiki, title, page id, access method, views, views by day.
 
-    A tenth of the views of an article with a redirect are of the redirect. In the months before the world's own, an
-    article had more views or fewer: a normal draw of SPREAD in log10.
+    A tenth of the views of an article with a redirect are of the redirect. In earlier months than the world's own, an
+    article's views in log10 differ by a normal draw of SPREAD.
     """
     n = len(world.value_labels) + len(world.labels)
     drawn = draws.generator(world.seed, f"world/views {months_before}").normal(0, SPREAD, n)
@@ -147,11 +146,7 @@ def _quoted(title: str) -> str:
 
 def _redirects(world: World) -> dict[int, int]:
     """Item -> the page id of its redirect, of the items that have one."""
-    return {world.item(e): 10**8 + e for e, numbers in world.page_draws("wikipedia") if _has_redirect(numbers)}
-
-
-def _has_redirect(numbers: list[int]) -> bool:
-    return numbers[-1] % 20 == 0
+    return {world.item(e): 10**8 + e for e, numbers in world.page_draws("wikipedia") if numbers[-1] % 20 == 0}
 
 
 def wikipedia(world: World) -> Iterator[bytes]:
@@ -164,7 +159,7 @@ def wikipedia(world: World) -> Iterator[bytes]:
         item, label = world.item(entity), world.labels[entity]
         title = world.title(item)
         yield _page(title, 0, 1000 + item, _article(world, entity, numbers))
-        if _has_redirect(numbers):
+        if numbers[-1] % 20 == 0:
             yield _page(f"{title} of note", 0, 10**8 + entity, f"#REDIRECT [[{title}]]", redirect=title)
         if numbers[-1] % 50 == 1:
             yield _page(f"Talk:{title}", 1, 2 * 10**8 + entity, f"Is {label} well told here?")
