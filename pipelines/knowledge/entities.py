@@ -96,7 +96,7 @@ def _check_dumps(parts: Iterator[Path], rejects: Rejects) -> list[Path]:
 def _load(db: duckdb.DuckDBPyConnection, blocks: list[Path]) -> dict[str, int]:
     """Create the tables claims(s, p, o), objects(qid) and entities(qid, label, aliases, wiki_title); return counts.
 
-    If an item occurs twice in dumps, its newest revision counts; ties go to the first file.
+    If an item occurs twice in dumps, the first one counts, by the files' names and then by line.
     """
     db.register("no_blocks", wikidata.ENTITIES.empty_table())
     db.execute("CREATE TEMP VIEW lines AS SELECT *, NULL AS filename FROM no_blocks")
@@ -107,7 +107,7 @@ def _load(db: duckdb.DuckDBPyConnection, blocks: list[Path]) -> dict[str, int]:
     db.execute(
         """CREATE TEMP TABLE outdated AS SELECT filename, row FROM lines
         SEMI JOIN (SELECT qid FROM lines GROUP BY qid HAVING count(*) > 1) USING (qid)
-        QUALIFY row_number() OVER (PARTITION BY qid ORDER BY revision DESC, filename, row) > 1"""
+        QUALIFY row_number() OVER (PARTITION BY qid ORDER BY filename, row) > 1"""
     )
     db.execute("CREATE TEMP VIEW newest AS SELECT * FROM lines ANTI JOIN outdated USING (filename, row)")
     db.execute(

@@ -1,7 +1,6 @@
 """Reads a part of an ordinary dump, which is one long bz2 stream, without the parts before it.
 
-A stream consists of blocks, each compressed independently and with its own checksum. A block can begin at any bit of
-the file. It begins with a mark of 48 bits.
+A stream consists of blocks, each compressed independently and with its own checksum, which begin at any bit.
 """
 
 from __future__ import annotations
@@ -37,9 +36,8 @@ def open_lines(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
 def open_pages(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
     """Yield the XML of the pages that begin in certain blocks: those that begin in bytes `begin` to `end` of the file.
 
-    If parts divide the file's bytes among them, each page is in exactly one part. What stands before the first page
-    belongs to the first part. `end` is None for the file's end. Raises LongtailError naming the file if it is missing,
-    cut or corrupt.
+    What stands before the first page belongs to the first part. `end` is None for the file's end. Raises LongtailError
+    naming the file if it is missing, cut or corrupt.
     """
     if begin:
         yield OPEN

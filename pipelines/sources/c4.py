@@ -27,20 +27,19 @@ class Sample(NamedTuple):
     digest: str  # of all texts that it is drawn from
 
     def has(self, text: str) -> bool:
-        return self.below == 1 or _draw(self.seed, text) < self.below
+        return self.below == 1 or draws.uniform(self.seed, "c4", text) < self.below
 
 
 def draw_c4_sample(paths: Iterable[Path], megabytes: int, seed: int, rejects: Rejects) -> Sample:
     """A sample of `megabytes` * 10^6 bytes or little more, of the texts of all files; all texts where they have less.
 
-    A text is in it or not by itself, whatever the files and their order. Bad lines go to `rejects` as in
-    `read_json_lines`.
+    A text is in it or not by itself, whatever the files and their order. Bad lines go to `rejects`.
     """
     texts, sizes = np.zeros((2, STEPS), np.int64)
     digest = hashlib.blake2b(digest_size=8)
     files = tqdm(list(paths), desc="sample of C4", unit="file", mininterval=2)
     for text in read_c4(files, rejects):
-        draw = _draw(seed, text)
+        draw = draws.uniform(seed, "c4", text)
         step = int(draw * STEPS)
         texts[step] += 1
         sizes[step] += len(text.encode())
@@ -58,7 +57,3 @@ def read_c4(paths: Iterable[Path], rejects: Rejects) -> Iterator[str]:
     """Yield all texts; bad lines go to `rejects`."""
     for path in paths:
         yield from (text for _, text, *_ in read_json_lines(path, rejects))
-
-
-def _draw(seed: int, text: str) -> float:
-    return draws.uniform(seed, "c4", text)

@@ -57,10 +57,7 @@ def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
 
 
 def download_alone(url: str, folder: Path) -> Path:
-    """One small file that a command was given the address of, without params; returns it.
-
-    Raises LongtailError as `download` does, and for a file of more than 16 times `bounds.WHOLE`.
-    """
+    """One small file at an address, without params; errors as of `download`, and beyond 16 times `bounds.WHOLE`."""
     path = folder / (name_of(url) or "file")
     with closing(web.Client(1, (30.0, 60.0))) as client:
         answer = _send(client, "GET", url)
@@ -177,10 +174,7 @@ def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> No
 
 
 def _check(client: Client, url: str, head: dict, part: Path) -> tuple[str, str]:
-    """Check size, content and checksum; return the checksum that the server publishes.
-
-    A file that fails is removed, so that the next run downloads it again.
-    """
+    """Check size, content and checksum; return the published checksum. A file that fails is removed."""
     try:
         if head["size"] not in (None, size := part.stat().st_size):
             raise Unreachable(f"{url}: {size} bytes arrived, expected {head['size']}; run again")

@@ -120,10 +120,9 @@ def _check(settings: params.Fetch, wikidata: params.Wikidata) -> None:
 def _collect(
     folder: Path, chosen: SimpleNamespace, settings: params.Fetch
 ) -> tuple[Files, dict[str, str], dict[str, str], dict[str, float]]:
-    """Bring local files, downloads and what servers answer into `folder`.
+    """Bring local files, downloads and what servers answer into `folder`; local files are checked first.
 
-    Returns the files that were brought, where each file is from, the day of what servers answered, and counts. What is
-    checked on this machine is checked before anything is asked of another.
+    Returns the files that were brought, where each file is from, the day of what servers answered, and counts.
     """
     files: Files = {}
 

@@ -27,10 +27,7 @@ class Names:
         self._automaton = ahocorasick_rs.BytesAhoCorasick(_marked(names)) if names else None
 
     def find(self, texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (numbers of texts, numbers of names), one for each occurrence, (occurrences,) int64, batch by batch.
-
-        The texts of a batch, about BATCH characters, are in memory.
-        """
+        """Yield (numbers of texts, numbers of names), one for each occurrence, (occurrences,) int64, batch by batch."""
         first = 0
         for batch in _batches(texts) if self._automaton else ():
             marked = _marked(batch)

@@ -46,10 +46,6 @@ class _Page(msgspec.Struct):
     pageprops: dict[str, str] = {}
 
 
-class _Interwiki(msgspec.Struct):
-    title: str  # of a page of another wiki
-
-
 class _Move(msgspec.Struct):
     origin: str = msgspec.field(name="from")
     to: str
@@ -61,7 +57,7 @@ class _Query(msgspec.Struct):
     redirects: list[_Move] = []
     pages: list[_Page] = []
     allpages: list[_Page] = []
-    interwiki: list[_Interwiki] = []
+    interwiki: list[_Page] = []  # of other wikis
     export: str = ""
 
     def passed(self, title: str) -> list[str]:

@@ -52,9 +52,8 @@ NO_ROWS = re.compile(
 def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> dict[str, list[Path]]:
     """Month -> the files that count, by their names: all for "all-agents", only those with views of people for "user".
 
-    A file whose name doesn't tell its month is of the month, if there is one. Raises LongtailError for a file named
-    after another month, for one of several months without files, and, for "user", for a file whose name doesn't
-    tell its agents.
+    A file of another name is of the month, if there is one and all agents count; else it raises LongtailError, as do
+    a file named after another month, and one of several months without files.
     """
     chosen: dict[str, list[Path]] = {month: [] for month in months}
     expected = months[0] if len(months) == 1 else f"{months[0]} to {months[-1]}"
@@ -64,13 +63,8 @@ def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> d
         like = f"expected one like pageviews-{months[-1].replace('-', '')}-user.bz2"
         if month not in chosen:
             raise LongtailError(f"{file}: named after another month, expected {expected} (popularity.month)")
-        if not named and len(months) > 1:
-            raise LongtailError(f"{file}: its name doesn't tell its month, {like}; rename it")
-        if agents == "user" and not named:
-            raise LongtailError(
-                f"{file}: its name doesn't tell whose views it has, {like}; rename it or set popularity.agents: "
-                "all-agents"
-            )
+        if not named and (len(months) > 1 or agents == "user"):
+            raise LongtailError(f"{file}: its name doesn't tell its month and whose views it has, {like}; rename it")
         if agents == "all-agents" or named["agents"] == "user":
             chosen[month].append(file)
     missing = [month for month, of_month in chosen.items() if not of_month]
@@ -200,20 +194,14 @@ def _parse(path: Path, lines: pa.BinaryArray, rows: np.ndarray, rejects: Rejects
 
 
 def read_page_table(path: Path) -> Iterator[pa.Table]:
-    """Yield tables (page_id int64, title string, with spaces) of the articles and redirects of the table `page`.
-
-    Raises LongtailError naming the line if the file is damaged, cut, or another table's dump.
-    """
+    """Yield tables (page_id int64, title string, with spaces) of the articles and redirects of the table `page`."""
     for rows in _read_rows(path, "page", PAGE_COLUMNS):
         rows = rows.filter(pc.equal(rows["namespace"], 0))
         yield pa.table({"page_id": rows["page_id"], "title": pc.replace_substring(rows["title"], "_", " ")})
 
 
 def read_redirects(path: Path) -> Iterator[pa.Table]:
-    """Yield tables (page_id int64, target string: a title with spaces) of the redirects to articles of this wiki.
-
-    Raises LongtailError naming the line if the file is damaged, cut, or another table's dump.
-    """
+    """Yield tables (page_id int64, target string: a title with spaces) of the redirects to articles of this wiki."""
     for rows in _read_rows(path, "redirect", REDIRECT_COLUMNS):
         to_article = pc.and_(pc.equal(rows["namespace"], 0), pc.is_in(rows["interwiki"], pa.array(["", "NULL"])))
         rows = rows.filter(to_article)
@@ -221,7 +209,10 @@ def read_redirects(path: Path) -> Iterator[pa.Table]:
 
 
 def _read_rows(path: Path, name: str, columns: dict[str, pa.DataType]) -> Iterator[pa.Table]:
-    """Yield the first `columns` of the table `name`, thousands of rows at a time: those of a line of its MySQL dump."""
+    """Yield the first `columns` of the table `name`, thousands of rows at a time: those of a line of its MySQL dump.
+
+    Raises LongtailError naming the line if the file is damaged, cut, or another table's dump.
+    """
     begin, has_rows = f"INSERT INTO `{name}` VALUES ".encode(), False
     for number, line in enumerate(open_lines(path), start=1):
         if line.startswith(begin):

@@ -164,10 +164,7 @@ def _count(client: Client, endpoint: str, pid: str) -> int:
 def _pages(
     client: Client, endpoint: str, project: str, pid: str, offset: int, count: int
 ) -> list[tuple[int, np.ndarray]]:
-    """(rows, claims as (claims, 3) int64) of pages with the `count` statements from `offset` on.
-
-    A page is halved as often as the service needs.
-    """
+    """(rows, claims as (claims, 3) int64) of pages with `count` statements from `offset` on, halved where needed."""
     query = PAGE.format(project=project, pid=pid, offset=offset, limit=count + int(count * OVERLAP))
     try:
         rows = _ask(client, endpoint, query)

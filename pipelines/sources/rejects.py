@@ -53,10 +53,7 @@ class Rejects:
             )
 
     def take(self, other: Rejects, rows_before: int = 0) -> None:
-        """Check another input by itself, then add its bad rows and counts to these.
-
-        If it is a part of a file, `rows_before` are the file's rows before it.
-        """
+        """Check another input, or a part of a file after `rows_before` rows, and add its bad rows and counts."""
         other.check()
         of_file = ((file, row + rows_before, reason, detail) for file, row, reason, detail in other.rows)
         self.rows += islice(of_file, KEPT - len(self.rows))
@@ -82,8 +79,8 @@ class Rejects:
 
     def metrics(self) -> dict[str, int]:
         """Counts for a stage's metrics: rejected, rejected.<reason> and skipped.<reason>."""
-        counts = {f"rejected.{reason}": count for reason, count in self.reasons().items()}
-        counts |= {f"skipped.{reason}": count for reason, count in sorted(self.skipped.items())}
+        of = {"rejected": self.reasons(), "skipped": dict(sorted(self.skipped.items()))}
+        counts = {f"{what}.{reason}": count for what, found in of.items() for reason, count in found.items()}
         return {"rejected": self.bad.total()} | counts
 
     def reasons(self) -> dict[str, int]:

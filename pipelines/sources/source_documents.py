@@ -90,9 +90,8 @@ def read_documents(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     """Yield the documents of one file in the layout of The Pile or C4: JSON lines (compressed or not) or .parquet.
 
     The source is the subset, `meta.pile_set_name` or `subset`, the title is `title`, where there is one. A document's
-    id is a hash of its text, so exact duplicates share it, and it depends on neither file nor order. Bad rows go to
-    `rejects` (bad_json, unexpected_layout, not_utf8, no_text, too_long). Raises LongtailError naming the file if it is
-    damaged (see `open_lines`).
+    id is a hash of its text, so exact duplicates share it. Bad rows go to `rejects` (bad_json, unexpected_layout,
+    not_utf8, no_text, too_long). Raises LongtailError naming the file if it is damaged (see `open_lines`).
     """
     read = _read_parquet_texts if part.file.suffix == ".parquet" else read_json_lines
     for number, text, subset, title in read(part.file, rejects):

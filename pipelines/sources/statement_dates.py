@@ -30,9 +30,9 @@ _decoder = msgspec.json.Decoder(_Qualifiers)
 
 
 def of_qualifiers(qualifiers: bytes) -> str:
-    """A statement's dates as "START/END/POINT", each as `iso` has it or empty; "" if it has none, or none readable.
+    """A statement's dates, from its qualifiers' JSON, as "START/END/POINT", each as `iso` has it or empty; "" for none.
 
-    `qualifiers` is their JSON, or empty. Of several dates of one qualifier the last counts.
+    Of several dates of one qualifier the last counts.
     """
     if START not in qualifiers and END not in qualifiers and POINT not in qualifiers:
         return ""

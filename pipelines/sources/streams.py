@@ -107,17 +107,6 @@ def open_text(path: str | Path) -> Iterator[str]:
         yield text
 
 
-def read_whole(path: Path, expected: str) -> bytes:
-    """A decompressed file in memory. Raises the errors of `open_lines`, and LongtailError beyond `bounds.WHOLE`."""
-    blocks, size, most = [], 0, bounds.WHOLE
-    for block in open_blocks(path):
-        blocks.append(block)
-        size += len(block)
-        if size > most:
-            raise bounds.too_large(path, expected)
-    return b"".join(blocks)
-
-
 def parse_json(text: bytes | str) -> Any:
     """A JSON value. Raises ValueError for what is none, is nested too deeply, or has half of a surrogate pair."""
     try:
@@ -133,30 +122,34 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def parse_whole(path: Path) -> Any:
-    """The JSON value that a file is. Raises LongtailError for what is none, and the errors of `read_whole`."""
+    """The JSON value that a file is, read at once.
+
+    Raises LongtailError for what is none or longer than `bounds.WHOLE`, and the errors of `open_lines`.
+    """
+    blocks, size = [], 0
+    for block in open_blocks(path):
+        blocks.append(block)
+        size += len(block)
+        if size > bounds.WHOLE:
+            raise bounds.too_large(path, "a short list; write a record a line")
     try:
-        return parse_json(read_whole(path, "a short list; write a record a line"))
+        return parse_json(b"".join(blocks))
     except ValueError as error:
         raise LongtailError(f"{path}: not JSON ({error}), expected a list of records or an object; {AGAIN}") from None
 
 
-def open_blocks(path: str | Path, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
+def open_blocks(path: str | Path) -> Iterator[bytes]:
     """Yield the decompressed file in blocks: at least one, none empty, all much shorter than a record may be.
 
-    A byte order mark at the file's beginning is left out.
-
-    Only bytes `begin` to `end` of the compressed file are read, which must be whole streams. Raises the errors of
-    `open_lines`, except for long lines.
+    A byte order mark at the file's beginning is left out. Raises the errors of `open_lines`, except for long lines.
     """
     path = Path(path)
     check_start(path)
     with path.open("rb") as raw:
-        raw.seek(begin)
-        size, end = ZSTD_BLOCK if path.suffix == ".zst" else BLOCK, path.stat().st_size if end is None else end
-        stored = iter(lambda: raw.read(min(size, end - raw.tell())), b"")
+        stored = iter(lambda: raw.read(ZSTD_BLOCK if path.suffix == ".zst" else BLOCK), b"")
         start = b""
         for block in _decompressed(path, stored) if path.suffix in DECOMPRESSORS else stored:
-            if not start and not begin:
+            if not start:
                 block = block.removeprefix(BYTE_ORDER_MARK) or b"\n"
             if len(start) < 512:  # an error page can arrive compressed
                 start += block[:512]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -24,15 +25,11 @@ TYPE = 64  # bytes at a line's beginning; a property says there that it is one, 
 BRACKETS = (b"", b"[", b"]", b",")  # lines of a dump that hold no entity
 BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # JSON that can't be read
 ID = re.compile(r"Q([1-9][0-9]{0,17})")
-REVISION_KEY = b'"lastrevid":'
-REVISION = re.compile(rb'"lastrevid"\s*:\s*(\d+)')
 
-# One line's item, and its claims as aligned lists of properties, objects and dates (statement_dates). Without a
-# revision, that is 0.
+# One line's item, and its claims as aligned lists of properties, objects and dates (statement_dates).
 ENTITIES = pa.schema(
     {
         "row": pa.int64(),
-        "revision": pa.int64(),
         "qid": pa.int64(),
         "label": pa.string(),
         "aliases": pa.list_(pa.string()),
@@ -124,18 +121,8 @@ def _parse(
 ) -> msgspec.Struct:
     """The entity in text[start:end], without article and claims if it has no article. Raises msgspec's errors."""
     if head:
-        try:
-            parsed = layout.decoder(None).decode(head)
-        except BROKEN:
-            pass  # the whole line is parsed, and shows what is wrong if anything is
-        else:
-            at = text.rfind(REVISION_KEY, links, end) + len(REVISION_KEY)
-            digits = text[at : text.find(b",", at, end)]
-            if at > links and digits.isdigit():
-                parsed.lastrevid = int(digits)
-            elif revision := REVISION.search(text, links, end):
-                parsed.lastrevid = int(revision[1])
-            return parsed
+        with suppress(*BROKEN):  # then the whole line is parsed, and shows what is wrong if anything is
+            return layout.decoder(None).decode(head)
     if links < 0:
         links = max(text.rfind(b'"sitelinks"', start, end), start)
     decoder = layout.decoder(properties if text.find(layout.site_key, links, end) >= 0 else None)
@@ -168,7 +155,7 @@ def _item(
                 dates += best.values()
                 pids += [int(pid[1:])] * len(best)
         names = (int(parsed.id[1:]), label, layout.aliases(parsed, label), title)
-        return row, parsed.lastrevid, *names, pids, objects, dates
+        return row, *names, pids, objects, dates
     return None
 
 

@@ -54,12 +54,9 @@ class Layout:
         # `mul`, since 2024, is one name for all languages: it counts if there is no other, and not as an alias
         names = [f"name{i}" for i in range(len(codes))]
         renamed = dict(zip(names, codes, strict=True))
-        self._labels = msgspec.defstruct(
-            "Labels", [(name, Text | None, None) for name in names], rename=renamed, gc=False
-        )
-        self._aliases = msgspec.defstruct(
-            "Aliases", [(name, list[Text], []) for name in names], rename=renamed, gc=False
-        )
+        labels, aliases = [(name, Text | None, None) for name in names], [(name, list[Text], []) for name in names]
+        self._labels = msgspec.defstruct("Labels", labels, rename=renamed, gc=False)
+        self._aliases = msgspec.defstruct("Aliases", aliases, rename=renamed, gc=False)
         article = [("article", Article | None, None)]
         self._sitelinks = msgspec.defstruct("Sitelinks", article, rename={"article": site}, gc=False)
         self._names = attrgetter(*names)
@@ -73,8 +70,8 @@ class Layout:
         return self._decoders[properties]
 
     def _entity(self, properties: tuple[str, ...] | None) -> type[msgspec.Struct]:
-        fields: list = [("id", str, ""), ("type", str, ""), ("lastrevid", Int64, 0)]
-        fields += [("redirect", str | None, None)]  # in a dump: the entity was merged into another
+        fields: list = [("id", str, ""), ("type", str, "")]
+        fields += [("redirect", str | None, None)]  # the entity was merged into another
         fields += [("labels", self._labels | list, msgspec.field(default_factory=self._labels))]
         fields += [("aliases", self._aliases | list, msgspec.field(default_factory=self._aliases))]
         if properties is not None:

@@ -37,10 +37,7 @@ class _Failure(msgspec.Struct):
 
 @contextmanager
 def open_client(contact: str | None, cache: Path, kept_days: float = KEPT_DAYS) -> Iterator[Client]:
-    """Yield a client that names `contact` in its User-Agent and keeps its answers in the folder `cache`.
-
-    Raises LongtailError without a contact, before anything is asked or written.
-    """
+    """Yield a client that names `contact` in its User-Agent, without which it refuses, and keeps answers in `cache`."""
     if not contact:
         raise LongtailError(
             "params.yaml: contact is null, expected an e-mail address or a web page; Wikimedia's policy asks "
@@ -79,10 +76,7 @@ class Client(web.Client):
     def ask_api(
         self, url: str, params: Mapping[str, str], kind: type[Answer], named: str, check: Callable[[Answer], None]
     ) -> Answer:
-        """What MediaWiki's API at `url`, which the param `named` names, answers, as `kind`; see `ask`.
-
-        `check(answer)` may raise Again.
-        """
+        """What MediaWiki's API at `url`, the param `named`, answers, as `kind`; `check(answer)` may raise Again."""
 
         def checked(body: bytes) -> None:
             try:

@@ -37,11 +37,8 @@ class Page(NamedTuple):
 
 
 def wikipedia_parts(file: Path) -> list[Part]:
-    """The parts of a source file, in its order: dumps (.xml….bz2) are cut by bytes, other files are one part.
-
-    The index of a multistream dump (…-multistream-index.txt.bz2) is no part of anything.
-    """
-    if INDEX in file.name:
+    """The parts of a source file, in its order: dumps (.xml….bz2) are cut by bytes, other files are one part."""
+    if INDEX in file.name:  # of a multistream dump, which needs none
         return []
     return [Part(file, *part) for part in bz2_blocks.bz2_parts(file)] if ".xml" in file.name else [Part(file)]
 

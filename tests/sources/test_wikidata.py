@@ -113,7 +113,7 @@ def test_the_order_of_keys_and_spaces_between_them_change_nothing(tmp_path, orde
     line = json.dumps({key: whole[key] for key in order}, separators=separators)
     [entity], rejects = read(dump(tmp_path / "d.json", [line, item(8, None, None)]))
     claims = ([50], [2], [""]) if title else ([], [], [])
-    expected = Entity(2, 9, 7, tricky, [tricky + "2"], title, *claims)
+    expected = Entity(2, 7, tricky, [tricky + "2"], title, *claims)
     assert (entity, rejects.skipped) == (expected, {"no_english": 1})
 
 
@@ -165,7 +165,6 @@ def test_a_bad_line_is_named_by_line_and_reason(tmp_path):
         (item(4) | {"id": "X4"}, "bad_id"),
         (item(4) | {"id": "Q" + "9" * 5000}, "bad_id"),
         (item(4) | {"id": "Q\u0661\u0662"}, "bad_id"),
-        (item(4) | {"lastrevid": BEYOND}, "unexpected_layout"),
         (item(4, claims={"P50": [{"mainsnak": CLAIM_BEYOND}]}), "unexpected_layout"),
         ('{"message": "API rate limit exceeded"}', "no_entity"),
     ]:
