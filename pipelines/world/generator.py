@@ -14,7 +14,7 @@ from __future__ import annotations
 import bz2
 import gzip
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 
@@ -25,6 +25,13 @@ from pipelines.world.facts import make_world
 from pipelines.world.question_sets import question_sets
 from pipelines.world.text_corpora import c4, pile, wikitext
 from pipelines.world.wikimedia_dumps import pageviews, redirect_tables, wikidata, wikipedia
+
+# Without a time in it; zstd's command writes a checksum too.
+COMPRESSORS = {
+    ".gz": lambda file: gzip.GzipFile("", "wb", 6, file, mtime=0),
+    ".bz2": lambda file: bz2.BZ2File(file, "wb"),
+    ".zst": lambda file: zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(file, closefd=False),
+}
 
 
 def write_world(folder: Path, seed: int, sizes: params.World, months: Sequence[str]) -> None:
@@ -52,16 +59,8 @@ def write_world(folder: Path, seed: int, sizes: params.World, months: Sequence[s
 
 
 def _write(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file, compressed by its suffix, without a time in it."""
+    """Write a file, compressed by its suffix."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        out = stack.enter_context(path.open("wb"))
-        if path.suffix == ".gz":
-            out = stack.enter_context(gzip.GzipFile("", "wb", 6, out, mtime=0))
-        elif path.suffix == ".bz2":
-            out = stack.enter_context(bz2.BZ2File(out, "wb"))
-        elif path.suffix == ".zst":
-            compressor = zstandard.ZstdCompressor(level=3, write_checksum=True)  # as zstd's command does
-            out = stack.enter_context(compressor.stream_writer(out, closefd=False))
+    with path.open("wb") as file, COMPRESSORS.get(path.suffix, nullcontext)(file) as out:
         for piece in pieces:
             out.write(piece)

@@ -26,19 +26,14 @@ SUBJECTS = {  # MMLU's names of subjects -> the relations asked there
 def question_sets(world: World, per_set: int) -> Iterator[tuple[str, str]]:
     """Yield (path, content) of each file; a set has about `per_set` questions."""
     rng = draws.generator(world.seed, "world/questions")
-    facts = _sample_facts(world, rng, 8 * per_set)
+    chosen = rng.permutation(len(world.objects))[: 8 * per_set]
+    entities = np.searchsorted(world.offsets, chosen, side="right") - 1
+    pids = [RELATION_IDS[r] for r in world.relations[chosen]]
+    facts = list(zip(entities.tolist(), pids, world.objects[chosen].tolist(), strict=True))
     yield from _entityquestions(world, facts, per_set)
     yield from _mmlu(world, rng, facts, per_set)
     yield "nq/test.jsonl", _open_questions(world, facts[per_set : 2 * per_set], 0)
     yield "triviaqa/test.jsonl", _open_questions(world, facts[2 * per_set : 3 * per_set], 1)
-
-
-def _sample_facts(world: World, rng: np.random.Generator, n: int) -> list[Fact]:
-    """`n` different facts, or all if there are fewer."""
-    chosen = rng.permutation(len(world.objects))[:n]
-    entities = np.searchsorted(world.offsets, chosen, side="right") - 1
-    pids = [RELATION_IDS[r] for r in world.relations[chosen]]
-    return list(zip(entities.tolist(), pids, world.objects[chosen].tolist(), strict=True))
 
 
 def _entityquestions(world: World, facts: list[Fact], per_set: int) -> Iterator[tuple[str, str]]:

@@ -77,17 +77,28 @@ def c4(world: World, sizes: params.World) -> Iterator[bytes]:
 
 
 def wikitext(world: World) -> dict[str, str]:
-    """WikiText's training and test split, in its tokens: a mark within a word or a number is `@-@` or `@,@`."""
+    """WikiText's training and test split, in its tokens: a mark within a word or a number is `@-@` or `@,@`.
+
+    They have two articles about each of WIKITEXT_ENTITIES entities: on it and on its legacy.
+    """
     splits: dict[str, list[list[str]]] = {"train": [], "test": []}
-    for title, lines in _encyclopedia(world):
-        is_test = draws.uniform(world.seed, "world/wikitext split", title) < TEST_SHARE
-        marked = (MARKS.sub(lambda mark: f" @{mark[1]}@ " if mark[1] else f" {mark[2]} ", line) for line in lines)
-        splits["test" if is_test else "train"] += map(str.split, marked)
+    names = [str(entity) for entity in range(len(world.labels))]
+    for entity in draws.sample(world.seed, "world/wikitext", names, WIKITEXT_ENTITIES).tolist():
+        label, kind, name = world.labels[entity], world.type_name(entity), world.title(world.item(entity))
+        for title, section in ((name, "Overview"), (f"Legacy of {name}", "Legacy")):
+            numbers = draws.generator(world.seed, "world/wikitext", title).integers(0, 1 << 30, 24).tolist()
+            body = page("article", kind, label, world.labelled_facts(entity), iter(numbers))
+            lead, *rest = SENTENCE_END.split(body)
+            read = f"{label} is a well-known {kind}, read about {world.views(world.item(entity)):,} times a month."
+            lines = ["", f"= {title} =", "", f"{lead} {read}", "", f"= = {section} = =", "", " ".join(rest)]
+            is_test = draws.uniform(world.seed, "world/wikitext split", title) < TEST_SHARE
+            marked = (MARKS.sub(lambda mark: f" @{mark[1]}@ " if mark[1] else f" {mark[2]} ", line) for line in lines)
+            splits["test" if is_test else "train"] += map(str.split, marked)
     counts = Counter(word for words in splits["train"] for word in words)
     texts = {}
-    for name, lines in splits.items():
+    for split, lines in splits.items():
         known = ([word if counts[word] >= RARE else "<unk>" for word in words] for words in lines)
-        texts[name] = "".join(f" {' '.join(words)} \n" if words else " \n" for words in known)
+        texts[split] = "".join(f" {' '.join(words)} \n" if words else " \n" for words in known)
     return texts
 
 
@@ -144,16 +155,3 @@ def _invented_name(world: World, taken: set[str], numbers: Iterator[int], of_pla
         first, last = next(numbers) % len(world.first_names), next(numbers) % len(world.last_names)
         if (name := f"{world.first_names[first]} {world.last_names[last]}") not in taken:
             return name
-
-
-def _encyclopedia(world: World) -> Iterator[tuple[str, list[str]]]:
-    """Yield (title, lines) of two articles about each of WIKITEXT_ENTITIES entities: on it and on its legacy."""
-    names = [str(entity) for entity in range(len(world.labels))]
-    for entity in draws.sample(world.seed, "world/wikitext", names, WIKITEXT_ENTITIES).tolist():
-        label, kind, name = world.labels[entity], world.type_name(entity), world.title(world.item(entity))
-        for title, section in ((name, "Overview"), (f"Legacy of {name}", "Legacy")):
-            numbers = draws.generator(world.seed, "world/wikitext", title).integers(0, 1 << 30, 24).tolist()
-            body = page("article", kind, label, world.labelled_facts(entity), iter(numbers))
-            lead, *rest = SENTENCE_END.split(body)
-            read = f"{label} is a well-known {kind}, read about {world.views(world.item(entity)):,} times a month."
-            yield title, ["", f"= {title} =", "", f"{lead} {read}", "", f"= = {section} = =", "", " ".join(rest)]

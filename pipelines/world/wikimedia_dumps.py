@@ -14,16 +14,13 @@ from pipelines.world.sentences import page
 
 SPREAD = 0.2  # of log10 of an article's views, from month to month
 WIKIS = {"de.wikipedia": 7, "en.wikipedia": 1, "en.wiktionary": 11}  # wiki -> English views for one of its own
-XML_HEAD = b"""<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
+XML_HEAD = """<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">
   <siteinfo>
-    <sitename>Wikipedia</sitename>
-    <dbname>enwiki</dbname>
-    <base>https://en.wikipedia.org/wiki/Main_Page</base>
-    <generator>MediaWiki 1.38</generator>
+    <sitename>Wikipedia</sitename>\n    <dbname>enwiki</dbname>
+    <base>https://en.wikipedia.org/wiki/Main_Page</base>\n    <generator>MediaWiki 1.38</generator>
     <case>first-letter</case>
     <namespaces>
-      <namespace key="0" case="first-letter" />
-      <namespace key="1" case="first-letter">Talk</namespace>
+      <namespace key="0" case="first-letter" />\n      <namespace key="1" case="first-letter">Talk</namespace>
     </namespaces>
   </siteinfo>
 """
@@ -55,7 +52,7 @@ def wikidata(world: World) -> Iterator[bytes]:
                 nameless = {"type": "item", "id": f"Q{10**8 + entity}", "labels": _text(label, "de"), "claims": {}}
                 yield line(nameless | {"aliases": {}, "descriptions": {}, "sitelinks": {}})
     human = {"type": "item", "id": "Q5", "labels": _text("human"), "aliases": {}, "descriptions": {}, "claims": {}}
-    yield msgspec.json.encode(human | {"sitelinks": _sitelinks("Human", "enwiki")}) + b"\n]\n"
+    yield line(human | {"sitelinks": _sitelinks("Human", "enwiki")}).replace(b",\n", b"\n]\n")
 
 
 def _claims(world: World, entity: int, chance: float, other: int) -> list[tuple[str, int, str]]:
@@ -71,8 +68,8 @@ def _claims(world: World, entity: int, chance: float, other: int) -> list[tuple[
     return [*claims, (pid, -1, "normal")] if chance < 0.12 else claims
 
 
-def _item(world: World, item: int, label: str, claims: list[tuple[str, int, str]], aliases: list[str]) -> dict:
-    qid, title, statements = world.qid(item), world.title(item), {}
+def _item(world: World, number: int, label: str, claims: list[tuple[str, int, str]], aliases: list[str]) -> dict:
+    qid, title, statements = world.qid(number), world.title(number), {}
     for i, (pid, value, rank) in enumerate(claims):
         snak = {"snaktype": "somevalue" if value < 0 else "value", "property": pid, "datatype": "wikibase-item"}
         if value >= 0:
@@ -83,15 +80,10 @@ def _item(world: World, item: int, label: str, claims: list[tuple[str, int, str]
     external_id = {"snaktype": "value", "property": "P646", "datatype": "external-id"}
     external_id["datavalue"] = {"value": qid, "type": "string"}
     statements["P646"] = [{"mainsnak": external_id, "type": "statement", "id": f"{qid}$world-id", "rank": "normal"}]
-    return {
-        "type": "item",
-        "id": qid,
-        "labels": _text(label) | _text(label, "de"),
-        "descriptions": _text("of the sample world"),
-        "aliases": {"en": [{"language": "en", "value": alias} for alias in aliases]} if aliases else {},
-        "claims": statements,
-        "sitelinks": _sitelinks(title, "dewiki", "enwiki"),
-    }
+    names = {"en": [{"language": "en", "value": alias} for alias in aliases]} if aliases else {}
+    item = {"type": "item", "id": qid, "labels": _text(label) | _text(label, "de")}
+    item |= {"descriptions": _text("of the sample world"), "aliases": names, "claims": statements}
+    return item | {"sitelinks": _sitelinks(title, "dewiki", "enwiki")}
 
 
 def _text(value: str, language: str = "en") -> dict:
@@ -151,7 +143,7 @@ def _redirects(world: World) -> dict[int, int]:
 
 def wikipedia(world: World) -> Iterator[bytes]:
     """A pages-articles XML export: articles with infobox, links, references and categories, redirects, talk pages."""
-    yield XML_HEAD
+    yield XML_HEAD.encode()
     for item, kind in enumerate(world.value_classes):
         body = f"'''{world.title(item)}''' is a kind of {kind}.\n\n[[Category:{kind.title()}]]"
         yield _page(world.title(item), 0, 1000 + item, body)
