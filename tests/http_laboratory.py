@@ -148,7 +148,6 @@ CLIENTS = {
     "download": Client(files, FILE, keeps=False),
     "checksums": Client(files, "sha1sums", 0, keeps=False),
     "dump listing": Client(latest, "/enwiki/", 0, keeps=False),
-    "dump status": Client(latest, "/enwiki/", keeps=False),
     "there": Client(there, skipped=0, keeps=False),
     "scores": Client(scores, opened_with=model, server="completions"),
     "answers": Client(answers, opened_with=model, server="completions"),

@@ -90,7 +90,7 @@ PAID = dict.fromkeys([*COMPLETIONS, "chat"], "refused")  # what would be paid ag
 UNLISTED = {"checksums": "right"}  # then there is no list
 ANY_FILE = UNLISTED | {"sizes": "refused"}
 # An error is no answer in their layout
-UNASKED = dict.fromkeys(["query service", "dump status"], "again")
+UNASKED = {"query service": "again"}
 HELLO = b"<!DOCTYPE html><h1>Hello</h1>"
 UNSIZED = {"headers": {"Content-Length": "many"}, "sent": 1 << 30}
 GZIP = {"Content-Encoding": "gzip"}
@@ -149,7 +149,7 @@ FAULTS = {
     "error that is not UTF-8": Row(Fault(400, b"caf\xe9 \xff\xfe"), "refused", but=UNLISTED),
 }
 QUICK = ("query service", "pages", "entity API", "scores")  # one of each way to ask, beside what asks for dumps
-QUICK += ("sizes", "download", "checksums", "dump listing", "dump status", "there")
+QUICK += ("sizes", "download", "checksums", "dump listing", "there")
 
 
 def cells() -> Iterator:

@@ -67,7 +67,7 @@ def running() -> AbstractContextManager[Wikimedia]:
 
 
 class Dumps:
-    """dumps.wikimedia.org in a server's `pages`: folders by date, listings, dumpstatus.json, checksums, page views."""
+    """dumps.wikimedia.org in a server's `pages`: folders by date, listings, checksums, page views."""
 
     def __init__(self, server: Wikimedia) -> None:
         self.server, self.folders = server, defaultdict(set)
@@ -81,15 +81,12 @@ class Dumps:
         sums = f"{hashlib.sha1(body).hexdigest()}  {name}" if whole else other
         self.server.pages[f"{base}/wikidata-{day}-sha1sums.txt"] = f"{sums}\n".encode()
 
-    def wiki(self, day: str, bodies: dict[str, bytes], status: str = "done") -> None:
-        """A run of enwiki: the files enwiki-DAY-NAME, of which each is a job with this status."""
+    def wiki(self, day: str, bodies: dict[str, bytes], whole: bool = True) -> None:
+        """A run of enwiki: the files enwiki-DAY-NAME; the list of checksums names them once they are whole."""
         files = {f"enwiki-{day}-{name}": body for name, body in bodies.items()}
         self._list("/enwiki", day)
-        jobs = {
-            name: {"status": status, "updated": "", "files": {name: {"size": len(body)}}}
-            for name, body in files.items()
-        }
-        self.server.pages[f"/enwiki/{day}/dumpstatus.json"] = json.dumps({"version": "0.8", "jobs": jobs}).encode()
+        sums = "".join(f"{hashlib.sha1(body).hexdigest()}  {name}\n" for name, body in files.items() if whole)
+        self.server.pages[f"/enwiki/{day}/enwiki-{day}-sha1sums.txt"] = sums.encode()
         self.server.pages |= {f"/enwiki/{day}/{name}": body for name, body in files.items()}
 
     def views(self, month: str, body: bytes) -> None:

@@ -1,8 +1,7 @@
 """Which dumps a month's snapshot is made of: an address with `latest` in it means the last dump by the month's end.
 
 Wikimedia's servers keep the dumps of a wiki in folders named by date, which a listing links to: /enwiki/20260920/. A
-dump of a wiki is whole when its dumpstatus.json says so, a dump of Wikidata's entities when the folder's list of
-checksums has it. A dump that is not whole, or not there yet, is waited for (`Late`).
+file is whole when the folder's list of checksums has it. A dump that is not whole, or not there yet, is waited for.
 """
 
 from __future__ import annotations
@@ -36,15 +35,6 @@ class Late(LongtailError):
 
 class Gone(LongtailError):
     """No dump of the month or before it is left on the server."""
-
-
-class _Job(msgspec.Struct):
-    status: str = ""
-    files: dict[str, msgspec.Raw] = {}
-
-
-class _Status(msgspec.Struct):
-    jobs: dict[str, _Job] = {}
 
 
 def last_day(month: str) -> date:
@@ -175,7 +165,8 @@ def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client
     if waits and until and not until[0].startswith(month.replace("-", "")):
         raise Late(f"{base}/: no dump of {month} yet, the last one is of {until[0]}")
     for day in until:
-        missing = [name_of(_dated(url, day)) for url in group if not _is_whole(_dated(url, day), base, day, client)]
+        files = [_dated(url, day) for url in group]
+        missing = [name_of(file) for file in files if not published_checksum(client, file)[0]]
         if not missing:
             return day
         if waits:
@@ -191,26 +182,6 @@ def _listed(body: bytes) -> list[str]:
     if not (days := sorted(set(LISTED.findall(body.decode("utf-8", "replace"))), reverse=True)):
         raise web.Again("not a listing of dumps, expected links to folders named by date")
     return days
-
-
-def _jobs(body: bytes) -> dict[str, _Job]:
-    """The jobs of a dumpstatus.json. Raises Again if it is none."""
-    try:
-        if jobs := msgspec.json.decode(body, type=_Status).jobs:
-            return jobs
-    except web.BROKEN as error:
-        raise web.Again(f"not the JSON of a dump's status ({error})") from None
-    raise web.Again("not the JSON of a dump's status (it has no jobs)")
-
-
-def _is_whole(url: str, base: str, day: str, client: Client) -> bool:
-    status = f"{base}/{day}/dumpstatus.json"
-    answer = client.send("GET", status, check=_jobs)
-    if answer.status_code == 404:
-        return bool(published_checksum(client, url)[0])
-    if answer.status_code != 200:
-        raise web.refusal(answer, status)
-    return any(job.status == "done" and name_of(url) in job.files for job in _jobs(answer.content).values())
 
 
 def _dated(url: str, day: str) -> str:

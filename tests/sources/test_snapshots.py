@@ -72,12 +72,11 @@ def test_a_dump_that_is_not_whole_is_waited_for_and_then_the_one_before_is_taken
         resolve(latest(dumps))
 
 
-def test_the_files_of_a_wiki_are_of_one_dump_that_its_status_says_is_whole(dumps, resolve):
+def test_the_files_of_a_wiki_are_of_one_dump_that_its_list_of_checksums_says_is_whole(dumps, resolve):
     urls = [*latest(dumps)[1:], latest(dumps)[1].replace(PAGES, "redirect.sql.gz")]
-    for status in ("in-progress", "waiting", "failed"):
-        dumps.wiki("20260920", {PAGES: b"half"}, status)
-        with pytest.raises(Late, match=rf"enwiki/20260920/enwiki-20260920-{PAGES}: not whole yet"):
-            resolve(urls)
+    dumps.wiki("20260920", {PAGES: b"half"}, whole=False)
+    with pytest.raises(Late, match=rf"enwiki/20260920/enwiki-20260920-{PAGES}: not whole yet"):
+        resolve(urls)
     dumps.wiki("20260920", {PAGES: b"the other table is missing yet"})
     with pytest.raises(Late, match=r"enwiki-20260920-redirect\.sql\.gz: not whole yet"):
         resolve(urls)
@@ -123,7 +122,7 @@ def fetched(dumps: Dumps, wikimedia: Wikimedia) -> list[dict]:
 
 
 def gets(wikimedia: Wikimedia) -> list[str]:
-    """The data files that were fetched since the last call, without lists and status files."""
+    """The data files that were fetched since the last call, without lists."""
     fetched = [
         path.rsplit("/", 1)[-1]
         for (method, _), (path, _) in zip(wikimedia.ranges, wikimedia.requests, strict=True)
@@ -146,9 +145,9 @@ def test_what_has_the_checksum_that_the_server_still_states_is_not_fetched_twice
     """Though the server names another version, as another machine behind the same address does."""
     wikimedia.version = '"one"'
     (views,) = dumps.addresses(MONTH)["pageviews"]
-    sums = {views.removeprefix(wikimedia.address): b"views of September"}
-    sums[f"/enwiki/20260920/enwiki-20260920-{PAGES}"] = b"pages of 20260920"
-    wikimedia.pages |= {f"{path}.md5": hashlib.md5(body).hexdigest().encode() for path, body in sums.items()}
+    wikimedia.pages[f"{views.removeprefix(wikimedia.address)}.md5"] = (
+        hashlib.md5(b"views of September").hexdigest().encode()
+    )
     first = run(dumps)
     assert gets(wikimedia) == ALL
     wikimedia.version = '"two"'
@@ -160,7 +159,7 @@ def test_what_has_the_checksum_that_the_server_still_states_is_not_fetched_twice
     ("views", "version", "again"),
     [
         (b"views of September, corrected", '"one"', ALL[1:2]),
-        (b"VIEWS OF SEPTEMBER", '"two"', ALL[:2]),  # not Wikidata's, whose checksum the server still states
+        (b"VIEWS OF SEPTEMBER", '"two"', ALL[1:2]),  # not the dumps, whose checksums the server still states
     ],
 )
 def test_a_file_that_the_server_has_changed_is_fetched_again(dumps, wikimedia, fetched, views, version, again):
