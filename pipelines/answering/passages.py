@@ -25,7 +25,7 @@ from pipelines.work import workers
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel
     from pipelines.lm.open_lm import LMWorkers
-    from pipelines.retrieval.retriever import Retriever
+    from pipelines.retrieval.protocol import Retriever
 
 # A row for each question; lists of k, the best passage first, each in a prompt of its own.
 SCHEMA = pa.schema(

@@ -23,7 +23,7 @@ from pipelines.errors import LongtailError
 from pipelines.language import words
 from pipelines.language.language import ENGLISH, Language, codes, read_language
 from pipelines.retrieval import documents
-from pipelines.retrieval.retriever import check_index
+from pipelines.retrieval.protocol import check_index
 
 VOCABULARY = "vocab.index.json"  # bm25s's name of the file
 DOCUMENT = "{title} {text}"  # what is indexed of a document, as in Pyserini's index of DPR's Wikipedia

@@ -20,7 +20,7 @@ from pipelines.language.language import ENGLISH, Language
 from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.bm25 import DOCUMENT, VOCABULARY, Analyser, arrow_strings
-from pipelines.retrieval.retriever import describe
+from pipelines.retrieval.protocol import describe
 from pipelines.storage import disks, shards
 from pipelines.work import pool
 

@@ -14,7 +14,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.retrieval.retriever import check_index
+from pipelines.retrieval.protocol import check_index
 
 if TYPE_CHECKING:
     from pipelines.retrieval.encoder import Encoder

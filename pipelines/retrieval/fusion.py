@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.retrieval.retriever import Retriever
+from pipelines.retrieval.protocol import Retriever
 
 CONSTANT = 60  # of the formula; the larger, the less the first ranks count
 DEPTH = 100  # documents of each retriever that are fused, or as many as are asked for

@@ -20,7 +20,7 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
     """
     from pipelines.retrieval import documents, embeddings, faiss_build, index_plan
     from pipelines.retrieval.encoder import Encoder
-    from pipelines.retrieval.retriever import describe
+    from pipelines.retrieval.protocol import describe
 
     encoder = Encoder.open(model, params.retriever, params.compute)
     index_plan.choose_index(

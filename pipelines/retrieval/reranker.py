@@ -17,7 +17,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm.model_files import UNREADABLE
 from pipelines.params import params
 from pipelines.retrieval import documents
-from pipelines.retrieval.retriever import Retriever
+from pipelines.retrieval.protocol import Retriever
 from pipelines.work import stage, threads
 
 WINDOW = 8192  # pairs tokenised and sorted by length at once
