@@ -230,7 +230,7 @@ def _check_parts(
 ) -> None:
     """Raise ValueError naming the first list of `parts` that lacks what another one needs; `tested` have test texts."""
     tested = [name for name in parts.corpora if name in tested]
-    published = {"popqa"} if popqa.source == "published" and not popqa.refresh else set()
+    published = {"popqa"} if popqa.source == "published" else set()
     from_triples = [name for name in parts.question_sets if catalogue.DATASETS[name].triples and name not in published]
     answering = bool(parts.benchmarks or parts.passages or (parts.answered and lms))
     rules = [

@@ -95,7 +95,7 @@ def write_texts(
         "popqa": popqa,
         "dates": dates,
         "warning": snapshots.warning(dates, settings["fetch"]["days_apart"]),
-        "mix": settings["popqa"],
+        "per_relation": settings["popqa"]["per_relation"],
         "published": _published(db),
         "published_month": published.MONTH,
         "relations": _relations(db),
