@@ -158,7 +158,7 @@ fetch: {source: files, files: {poems: [poems/*], riddles: [riddles/*]}}
 popqa: {source: published}
 tokenizer: {text: [poems]}
 corpus:
-  poems: {documents: null, weights: null, query_share: 0.3, test_files: null, validation_files: null}
+  poems: {documents: null, query_share: 0.3, test_files: null, validation_files: null}
 lm: {tiny: {training: {phases: [{until: 1.0, weights: {}}]}}}
 lm_text: corpus
 """

@@ -32,17 +32,7 @@ class Round(NamedTuple):
     batches: list[Batch]
 
 
-def check_weights(name: str, weights: dict[str, float] | None, read: list[Path]) -> None:
-    """Raise LongtailError if corpus.<name>.weights names a subset that no document is from."""
-    sources = sum((Counter(counts["sources"]) for counts in _read_counts(read)), Counter())
-    if weights and (unknown := sorted(weights.keys() - sources.keys())):
-        raise LongtailError(
-            f"params.yaml: corpus.{name}.weights names {', '.join(unknown)}, which no document of data/raw/{name} is "
-            f"from; there are {', '.join(sorted(sources))}"
-        )
-
-
-def duplicates(db: DuckDBPyConnection, paths: list[Path], weights: dict[str, float] | None) -> list[tuple[str, str]]:
+def duplicates(db: DuckDBPyConnection, paths: list[Path]) -> list[tuple[str, str]]:
     """(batch, "file:row") of every document whose id another document has, except for the copy that is kept.
 
     Contents decide which copy is kept, not the order of files. Copies for queries come first, because a capped corpus
@@ -58,15 +48,13 @@ def duplicates(db: DuckDBPyConnection, paths: list[Path], weights: dict[str, flo
     if not batches:
         return []
     database.view(db, "copies", *sorted(Path(path) for (path,) in batches), named=True)
-    heaviest = "coalesce(map($names::VARCHAR[], $weights::DOUBLE[])[source], 0) DESC"
-    return db.execute(
-        f"""SELECT filename, file || ':' || row FROM (
+    return db.sql(
+        """SELECT filename, file || ':' || row FROM (
               SELECT filename, file, row, row_number() OVER (
                 PARTITION BY source_document
-                ORDER BY split = 'corpus', {heaviest}, source, title, hash(text), file, row) AS copy
+                ORDER BY split = 'corpus', source, title, hash(text), file, row) AS copy
               FROM copies SEMI JOIN repeated USING (source_document))
-            WHERE copy > 1 ORDER BY ALL""",
-        {"names": list(weights or ()), "weights": list((weights or {}).values())},
+            WHERE copy > 1 ORDER BY ALL"""
     ).fetchall()
 
 
@@ -125,37 +113,23 @@ def write_corpus(
 def _capped(db: DuckDBPyConnection, documents: int | None) -> tuple[str, str]:
     """The names of views of all_sources and all_docs without what is beyond the cap of `documents` (None: no cap).
 
-    Source documents are taken by their keys. The last one that is taken may lose its last documents.
+    Documents are taken by the keys of their source documents, so the last of these may lose its last documents.
     """
-    everything = "all_sources", "all_docs"
-    if documents is None:
-        return everything
-    last = db.execute(
-        f"""SELECT key, source_document, total - {documents} FROM (
-              SELECT key, source_document, sum(chunks) OVER (ORDER BY key, source_document ROWS UNBOUNDED PRECEDING)
-                AS total FROM all_sources WHERE split = 'corpus' AND chunks > 0)
-            WHERE total >= {documents} ORDER BY total LIMIT 1"""
-    ).fetchone()
+    last = None
+    if documents is not None:
+        order = 'SELECT key, source_document, "offset" FROM all_docs ORDER BY ALL'
+        last = db.execute(f"{order} LIMIT 1 OFFSET {documents - 1}").fetchone()
     if last is None:
-        return everything
-    key, name, surplus = last
-    (end,) = db.execute(
-        'SELECT "offset" FROM all_docs WHERE source_document = ? ORDER BY "offset" DESC LIMIT 1 OFFSET ?',
-        [name, max(int(surplus) - 1, 0)],
-    ).fetchone()
+        return "all_sources", "all_docs"
     db.execute(
-        "CREATE OR REPLACE TEMP TABLE last AS SELECT ?::DOUBLE AS last_key, ?::VARCHAR AS last_name, ?::BIGINT AS stop",
-        [key, name, end if surplus else 2**62],
+        "CREATE OR REPLACE TEMP TABLE last AS SELECT ?::DOUBLE AS k, ?::VARCHAR AS name, ?::BIGINT AS place", last
     )
-    taken = "(key < last_key OR (key = last_key AND source_document <= last_name))"
     for kind, condition in (
-        ("sources", f"split <> 'corpus' OR {taken}"),
-        ("docs", f'{taken} AND NOT (source_document = last_name AND "offset" >= stop)'),
+        ("sources", "split <> 'corpus' OR (key, source_document) <= (k, name)"),
+        ("docs", '(key, source_document, "offset") <= (k, name, place)'),
     ):
-        db.execute(
-            f"""CREATE OR REPLACE TEMP VIEW taken_{kind} AS
-                SELECT * EXCLUDE (last_key, last_name, stop) FROM all_{kind}, last WHERE {condition}"""
-        )
+        query = f"SELECT * EXCLUDE (k, name, place) FROM all_{kind}, last WHERE {condition}"
+        db.execute(f"CREATE OR REPLACE TEMP VIEW taken_{kind} AS {query}")
     return "taken_sources", "taken_docs"
 
 

@@ -8,14 +8,10 @@ steps: read source documents in batches (`sample`), clean and cut each batch (`c
 
 from __future__ import annotations
 
-import math
-from concurrent.futures import Executor
+from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
-
-import numpy as np
 
 from pipelines import catalogue
 from pipelines.corpus import assemble, sample
@@ -66,67 +62,47 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
     settings = Settings(name, tokenizer, chosen.seed, corpus, chosen.chunk, chosen.queries, chosen.windows, media)
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = shards.key_of(code.fingerprint("pipelines.corpus.chunk"), catalogue.facts(name), tokenizer, settings, stats)
+    parts = [part for file in files for part in wikipedia_parts(file)]
     with database.connect(chosen.ingest.memory_gb, chosen.compute.threads) as db:
         db.execute("SET preserve_insertion_order = false")  # saves memory; every result has an ORDER BY
         with processes(chosen.compute, 1 + sum(file.stat().st_size for file in files) // FOR_A_PROCESS) as executor:
-            steps = _Steps(name, key, [part for file in files for part in wikipedia_parts(file)], executor)
-            rounds = _read_and_cut(steps, settings, chosen.ingest.max_reject_share, db)
+
+            def map_step(step: str, work, items: list) -> list[Path]:
+                return shards.map_shards(f"{step}-{name}", key, work, items, executor)
+
+            rounds = _read_and_cut(map_step, parts, settings, chosen.ingest.max_reject_share, db)
         metrics = assemble.write_corpus(db, out, settings, rounds, chosen.ingest.max_reject_share)
-    steps.forget()
+    for path in (shards.SCRATCH / "shards").glob(f"*-{name}-{key}"):
+        shards.forget_shards(*path.name.rsplit("-", 1))
     return metrics
 
 
-class _Steps(NamedTuple):
-    """The steps whose work is mapped over processes; a killed run goes on within each step."""
+def _read_and_cut(
+    map_step: Callable[..., list[Path]], parts: list[Part], settings: Settings, max_reject_share: float, db
+) -> list[assemble.Round]:
+    """Read and cut all source documents; of a capped corpus, round after round until there are enough.
 
-    name: str
-    key: str
-    parts: list[Part]
-    executor: Executor | None
-
-    def map(self, step: str, work, items: list) -> list[Path]:
-        return shards.map_shards(f"{step}-{self.name}", self.key, work, items, self.executor)
-
-    def forget(self) -> None:
-        for path in (shards.SCRATCH / "shards").glob(f"*-{self.name}-{self.key}"):
-            shards.forget_shards(path.name.removesuffix(f"-{self.key}"), self.key)
-
-
-def _read_and_cut(steps: _Steps, settings: Settings, max_reject_share: float, db) -> list[assemble.Round]:
-    """Read and cut all source documents; of a capped corpus, round after round until there are enough."""
-    draw = sample.Draw(settings.seed, settings.corpus, settings.queries)
+    The first round reads a small share of the corpus, by which the next ones know how much is needed.
+    """
     wanted = settings.corpus.documents
-    histogram = sample.KeyHistogram()
-    if wanted:
-        for path in steps.map("measure", partial(sample.measure_part, steps.name, draw), steps.parts):
-            histogram.characters += np.frombuffer(path.read_bytes(), dtype=np.int64)
-        characters = wanted * settings.chunk.tokens * sample.CHARACTERS_PER_TOKEN * sample.MARGIN
-        draw = draw._replace(high=histogram.bound(characters, draw.low))
+    draw = sample.Draw(settings.seed, settings.corpus, settings.queries, high=sample.FIRST_ROUND if wanted else 1.0)
     rounds: list[assemble.Round] = []
     while True:
-        number = len(rounds)
-        reader = partial(sample.read_part, steps.name, max_reject_share, sample.BATCH_BYTES, draw)
-        read = steps.map(f"read{number}", reader, steps.parts)
-        assemble.check_weights(steps.name, settings.corpus.weights, read)
-        batches = _batches(db, [*(each.read for each in rounds), read], settings)
-        cut = steps.map(f"cut{number}", partial(cut_batch, settings), batches)
+        reader = partial(sample.read_part, settings.name, max_reject_share, sample.BATCH_BYTES, draw)
+        read = map_step(f"read{len(rounds)}", reader, parts)
+        files = [path for folder in read for path in sorted(folder.glob("[0-9]*.parquet"))]
+        repeated: dict[str, list[str]] = {}
+        for path, row in assemble.duplicates(db, [*(batch.path for each in rounds for batch in each.batches), *files]):
+            repeated.setdefault(path, []).append(row)
+        batches = [Batch(path, tuple(repeated.get(str(path), ()))) for path in files]
+        cut = map_step(f"cut{len(rounds)}", partial(cut_batch, settings), batches)
         rounds.append(assemble.Round(read, cut, batches))
-        if draw.high == math.inf:
+        if draw.high >= 1:
             return rounds
         documents = assemble.count_documents(db, rounds)
         if documents >= wanted:
             return rounds
-        characters = wanted * histogram.characters_up_to(draw.high) / max(documents, 1) * sample.MARGIN
-        draw = draw._replace(low=draw.high, high=histogram.bound(characters, draw.high))
-
-
-def _batches(db, read: list[list[Path]], settings: Settings) -> list[Batch]:
-    """The last round's batches, each with those of its rows that repeat a document of this or an earlier round."""
-    rounds = [[path for folder in folders for path in sorted(folder.glob("[0-9]*.parquet"))] for folders in read]
-    duplicates: dict[str, list[str]] = {}
-    for path, row in assemble.duplicates(db, [path for paths in rounds for path in paths], settings.corpus.weights):
-        duplicates.setdefault(path, []).append(row)
-    return [Batch(path, tuple(duplicates.get(str(path), ()))) for path in rounds[-1]]
+        draw = draw._replace(low=draw.high, high=draw.high * sample.MARGIN * wanted / documents if documents else 1.0)
 
 
 if __name__ == "__main__":

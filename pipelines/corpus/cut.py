@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import draws
-from pipelines.corpus import sample
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, PERMUTATIONS, bands, signatures
 from pipelines.corpus.token_bytes import Tokens, open_encoder
@@ -78,7 +77,7 @@ def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole corpus
     rows, texts = _texts(batch, rejects, settings.media)
     splits = np.array(rows["split"].to_pylist(), "U")
-    keys = _keys(settings, rows)
+    keys = np.array(rows["key"])
     tokens = _encoder(settings.tokenizer)(texts)
     chunk, whole = settings.chunk, np.array(rows["whole"].to_pylist(), bool)
     sizes = np.where(whole, np.maximum(tokens.counts, 1), chunk.tokens)
@@ -117,15 +116,6 @@ def _text(rejects: Rejects, media: str, file: str, row: int, text: str, wikitext
     if not text:
         rejects.add(file, row, "no_text", "nothing but markup")
     return text
-
-
-def _keys(settings: Settings, rows: pa.Table) -> np.ndarray:
-    """The source documents' keys (see `sample`), (source documents,) float64; 0 if the corpus has no cap."""
-    if settings.corpus.documents is None:
-        return np.zeros(len(rows))
-    draw = sample.Draw(settings.seed, settings.corpus, settings.queries)
-    pairs = zip(rows["source_document"].to_pylist(), rows["source"].to_pylist(), strict=True)
-    return np.array([draw.key(*pair, "corpus") for pair in pairs], dtype=np.float64)
 
 
 def _docs(rows: pa.Table, keys: np.ndarray, tokens: Tokens, pieces: Pieces) -> pa.Table:

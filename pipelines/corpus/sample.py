@@ -1,20 +1,15 @@
 """The source documents of a corpus: the split of each one, the ones that a capped corpus reads, and reading them.
 
-A capped corpus takes source documents in the order of their keys, smallest first. A key is -ln(u) / weight, where u is
-a hash of the document's id (Efraimidis and Spirakis, 2006). So a document's place depends on its id and weight alone,
-not on files, processes or rounds.
+A capped corpus takes source documents in the order of their keys, smallest first. A key is a hash of the document's id.
+So a document's place does not depend on files, processes or rounds.
 """
 
 from __future__ import annotations
 
-import math
-from bisect import bisect_left
-from collections import Counter
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
 from pipelines import draws
@@ -25,20 +20,14 @@ from pipelines.sources.wikipedia import Part
 from pipelines.storage import parquet, shards
 
 SPLITS = ("corpus", "test", "validation", "train")  # the corpus, and the splits of the queries
-CHARACTERS_PER_TOKEN = 4.0  # a first guess; later rounds use what the rounds before have measured
-MARGIN = 1.1  # how much more text is read than seems to be needed
+FIRST_ROUND = 0.01  # share of the source documents that the first round of a capped corpus reads
+MARGIN = 1.1  # how much more is read in the next round than seems to be needed
 BATCH_BYTES = 4_000_000  # of raw text
 BATCH = pa.schema(
     [("source_document", pa.string()), ("source", pa.string()), ("title", pa.string()), ("text", pa.string()),
      ("file", pa.string()), ("row", pa.int64()), ("wikitext", pa.bool_()), ("whole", pa.bool_()),
-     ("split", pa.string())]
+     ("split", pa.string()), ("key", pa.float64())]
 )  # fmt: skip
-BOUNDS = [2.0 ** (b / 64 - 80) for b in range(8192)]  # where each bucket of keys ends: 64 for each doubling
-
-
-def sampling_key(seed: int, source_document: str, weight: float) -> float:
-    """The document's key, 0 or more; documents with small keys are taken first."""
-    return -math.log1p(-draws.uniform(seed, "corpus", source_document)) / weight
 
 
 class Draw(NamedTuple):
@@ -48,7 +37,7 @@ class Draw(NamedTuple):
     corpus: params.CorpusOf
     queries: params.Queries
     low: float = -1.0
-    high: float = math.inf
+    high: float = 1.0
 
     def split(self, source_document: str, file: str) -> str:
         """The split of a source document, one of SPLITS: a hash of (seed, document id) decides.
@@ -69,49 +58,9 @@ class Draw(NamedTuple):
                 u -= share
         return "train"
 
-    def key(self, source_document: str, source: str, split: str) -> float | None:
-        """The document's key, or 0 if it gives queries: these are all read. None if its subset has no weight."""
-        weights = self.corpus.weights
-        weight = 1.0 if weights is None else weights.get(source, 0.0)
-        if weight == 0:
-            return None
-        return sampling_key(self.seed, source_document, weight) if split == "corpus" else 0.0
-
-
-class KeyHistogram:
-    """A histogram over the keys of the corpus's source documents, in characters of their texts."""
-
-    def __init__(self) -> None:
-        self.characters = np.zeros(len(BOUNDS), dtype=np.int64)
-
-    def add(self, key: float, characters: int) -> None:
-        self.characters[_bucket(key)] += characters
-
-    def bound(self, characters: float, low: float) -> float:
-        """The smallest bound above `low` with at least so many characters up to it; infinity if there is none."""
-        totals = np.cumsum(self.characters)
-        first = 0 if low < 0 else _bucket(low) + 1
-        bucket = max(int(np.searchsorted(totals, characters)), first)
-        return math.inf if bucket >= len(BOUNDS) - 1 or totals[bucket] == totals[-1] else BOUNDS[bucket]
-
-    def characters_up_to(self, high: float) -> int:
-        """Characters of the source documents with keys up to `high`, a bound that `bound` gave."""
-        return int(self.characters[: _bucket(high) + 1].sum())
-
-
-def _bucket(key: float) -> int:
-    """The first bucket that ends at the key or above it; the last one takes all larger keys."""
-    return min(bisect_left(BOUNDS, key), len(BOUNDS) - 1)
-
-
-def measure_part(name: str, draw: Draw, part: Part, out: Path) -> None:
-    """Write the KeyHistogram of one part of a source file to the file `out`."""
-    histogram = KeyHistogram()
-    for document in read_raw(name, part, Rejects(1.0)):
-        split = draw.split(document.source_document, document.file)
-        if key := draw.key(document.source_document, document.source, split):
-            histogram.add(key, len(document.text))
-    out.write_bytes(histogram.characters.tobytes())
+    def key(self, source_document: str, split: str) -> float:
+        """A hash of the document's id from 0 to 1; 0 for one that gives queries, as these are all read."""
+        return draws.uniform(self.seed, "corpus", source_document) if split == "corpus" else 0.0
 
 
 def read_part(name: str, max_reject_share: float, batch_bytes: int, draw: Draw, part: Part, out: Path) -> None:
@@ -119,16 +68,12 @@ def read_part(name: str, max_reject_share: float, batch_bytes: int, draw: Draw, 
     out.mkdir()
     rejects = Rejects(max_reject_share)
     batch: list[tuple] = []
-    sources: Counter[str] = Counter()
     size = batches = 0
     for document in read_raw(name, part, rejects):
-        sources[document.source] += 1
         split = draw.split(document.source_document, document.file)
-        key = draw.key(document.source_document, document.source, split)
-        if key is None:
-            rejects.skip("no_weight")
-        elif draw.low < key <= draw.high:
-            batch.append((*document, split))
+        key = draw.key(document.source_document, split)
+        if draw.low < key <= draw.high:
+            batch.append((*document, split, key))
             size += len(document.text.encode("utf-8"))
         if size >= batch_bytes:
             write_batch(batch, out / f"{batches:06d}.parquet")
@@ -136,7 +81,7 @@ def read_part(name: str, max_reject_share: float, batch_bytes: int, draw: Draw, 
     if batch:
         write_batch(batch, out / f"{batches:06d}.parquet")
     rejects.write(out / "rejects.parquet")
-    shards.write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped, "sources": sources})
+    shards.write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped})
 
 
 def write_batch(batch: list[tuple], path: Path) -> None:

@@ -96,7 +96,6 @@ class Tokenizer(Section):
 
 class CorpusOf(Section):
     documents: PositiveInt | None  # documents of the corpus, at most, drawn by hash; null: all
-    weights: dict[str, PositiveFloat] | None  # subset -> weight in the draw of documents; others left out; null: all 1
     query_share: Share  # share of source documents that become language-modelling queries in place of documents
     test_files: str | None  # glob of the file names of a published test split; null: queries.test_share
     validation_files: str | None  # glob of the file names of a published validation split

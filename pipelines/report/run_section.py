@@ -19,7 +19,6 @@ READ = {  # metrics of the stage `chunk` -> column
     "rows": "read",
     "skipped_redirect": "redirects",
     "skipped_other_namespace": "other namespaces",
-    "skipped_no_weight": "subsets without weight",
     "rejected": "rejected",
     "duplicates": "exact duplicates",
 }

@@ -30,7 +30,7 @@ def chosen(workers: int = 1, share: float = 0.5, first: bool = True, queries: di
     values = yaml.safe_load(profiles.compose("sample", ROOT))
     shares = {"validation_share": 0.2, "test_share": 0.3}
     lengths = {"context_tokens": 16, "continuation_tokens": 16, "per_document": 2, "max_per_split": 1000}
-    files = {"documents": None, "weights": None, "test_files": None, "validation_files": None}
+    files = {"documents": None, "test_files": None, "validation_files": None}
     corpus = params.CorpusOf(query_share=share, **files | corpus)
     return SimpleNamespace(
         seed=3,

@@ -79,7 +79,7 @@ def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has
 def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(tokenizer, monkeypatch):
     near = TEST[4].replace(" . \n", " and ! \n")
     write_wikitext([*TRAIN, TEST[3], near], TEST)
-    monkeypatch.setattr(sample, "CHARACTERS_PER_TOKEN", 0.5)  # a cap that takes several rounds
+    monkeypatch.setattr(sample, "FIRST_ROUND", 0.05)  # a cap that takes several rounds
     for documents in (None, 150):
         metrics, docs, queries, _ = make(tokenizer, settings(documents=documents), "wikitext")
         kept = set(joined(docs).values())

@@ -1,10 +1,9 @@
 """A source document's split and key depend on the document alone."""
 
-import numpy as np
 import pytest
 from corpora import chosen
 
-from pipelines.corpus.sample import Draw, sampling_key
+from pipelines.corpus.sample import Draw
 
 NAMES = [f"document{i}" for i in range(4000)]
 
@@ -38,14 +37,3 @@ def test_shares_come_out_a_document_stays_in_its_split_and_files_can_say_their_s
     assert shares(splits(0.5, **both)) == pytest.approx({"corpus": 0.5, "train": 0.5}, abs=0.03)
     assert set(splits(0.5, file="val.jsonl.zst", **both)) == {"validation"}
     assert set(splits(0.5, file="test.jsonl.zst", **both)) == {"test"}
-
-
-def test_the_first_ones_are_drawn_in_proportion_to_their_weights():
-    weights = np.where(np.arange(30_000) % 3 == 0, 4.0, 1.0)
-    keys = np.array([sampling_key(0, f"document{i}", weight) for i, weight in enumerate(weights)])
-    order = np.argsort(keys)
-    # Of 10,000 of weight 4 and 20,000 of weight 1, two thirds of the first are of weight 4.
-    assert np.mean(weights[order[:1500]] == 4) == pytest.approx(2 / 3, abs=0.04)
-    # Of the first half, those with exp(-key) above 0.657: x ** 4 + 2 x = 1.5 is where half of them are.
-    assert np.mean(weights[order[:15_000]] == 4) == pytest.approx((1 - 0.657**4) * 10_000 / 15_000, abs=0.02)
-    assert keys.min() > 0
