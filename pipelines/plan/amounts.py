@@ -5,7 +5,8 @@ Tokens follow from the params. They are upper bounds: what earlier runs kept is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
+from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,14 +14,11 @@ import yaml
 
 from pipelines.methods import ENSEMBLES, of_kinds
 from pipelines.params.params import LM, Params
-from pipelines.sources.source_documents import is_psgs
-from pipelines.sources.streams import DECOMPRESSORS, open_lines
+from pipelines.sources.streams import DECOMPRESSORS
 
 LOCK = Path("dvc.lock")
-DOCUMENT = 500  # bytes of a compressed source file per document: 270 for The Pile, 760 for Wikipedia
+DOCUMENT = 500  # bytes of a compressed source file per document: 240 for DPR's passages, 760 for Wikipedia
 UNPACKED = 2.5  # times as many bytes has a file that is not compressed
-PASSAGE = 240  # bytes of DPR's compressed passages per passage
-COUNTED = 1 << 26  # bytes of a file of passages that is short enough to count them
 QUESTION = 24  # tokens of a question and its answer
 OPTIONS = 120  # tokens of an MMLU question with its options
 MMLU = 14_042  # questions
@@ -28,29 +26,23 @@ SHOWN = 10  # documents of a validation query
 
 
 class Reading(NamedTuple):
-    """What one language model is asked by one kind of stage."""
-
-    what: str
+    what: str  # that one language model is asked, by one kind of stage
     prompts: int
     tokens: int  # read and written: what a server counts
     stages: tuple[int, ...]  # by stage, without the beginnings that a local model reads once for several prompts
 
 
 class Tuning(NamedTuple):
-    """What LSR reads to tune one retriever (REPLUG §4)."""
-
-    queries: int  # learnt from
+    queries: int  # that LSR learns from to tune one retriever (REPLUG §4)
     refreshes: int
     pairs: int  # (query, document) or (query, none) that the language model reads
     lm_tokens: int
     trained: int  # tokens embedded with gradient in all steps
-    at_once: int  # tokens embedded with gradient at once
 
 
 def readings(params: Params, lm: LM) -> list[Reading]:
     """What a language model is asked outside of LSR's training; kinds without prompts are left out."""
-    asked = (answers(params, lm.n_shots), _scores(params), _benchmarks(params))
-    return [reading for reading in asked if reading.prompts]
+    return [one for one in (answers(params, lm.n_shots), _scores(params), _benchmarks(params)) if one.prompts]
 
 
 def answers(params: Params, n_shots: int | None = None) -> Reading:
@@ -61,15 +53,16 @@ def answers(params: Params, n_shots: int | None = None) -> Reading:
     """
     parts, ways, answer, k = params.parts, params.ways, params.answer, params.replug.top_k
     n_shots = answer.n_shots if n_shots is None else n_shots
-    length, new = QUESTION + answer.passages * params.chunk.tokens, answer.new_tokens
-    of_document, written = QUESTION + params.chunk.tokens, QUESTION + answer.passage_tokens
-    with_passages = len(of_kinds(ways, "bm25", "dense", "lsr", "hybrid", "reranked"))
+    of_document, written, new = QUESTION + params.chunk.tokens, QUESTION + answer.passage_tokens, answer.new_tokens
+    closed_book = (n_shots + 1) * QUESTION + new
+    with_passages = (n_shots + 1) * (QUESTION + answer.passages * params.chunk.tokens) + new
+    ensemble = k * ((n_shots + 1) * of_document + new), n_shots * of_document + k * (of_document + new)
+    retrieving = len(of_kinds(ways, "bm25", "dense", "lsr", "hybrid", "reranked"))
     methods = [  # prompts of a question, their tokens, and those that a local model reads
-        *[(1, (n_shots + 1) * QUESTION + new, (n_shots + 1) * QUESTION + new)] * ("closed_book" in ways),
+        *[(1, closed_book, closed_book)] * ("closed_book" in ways),
         *[(2, (n_shots + 2) * written + 2 * new, 2 * written + new)] * ("genread" in ways),
-        *[(1, (n_shots + 1) * length + new, (n_shots + 1) * length + new)] * with_passages,
-        *[(k, k * ((n_shots + 1) * of_document + new), n_shots * of_document + k * (of_document + new))]
-        * len(of_kinds(ways, *ENSEMBLES)),
+        *[(1, with_passages, with_passages)] * retrieving,
+        *[(k, *ensemble)] * len(of_kinds(ways, *ENSEMBLES)),
     ]
     questions = len(parts.answered) * answer.max_questions
     prompts, tokens = (questions * sum(numbers) for numbers in list(zip(*methods, strict=True))[:2])
@@ -77,17 +70,8 @@ def answers(params: Params, n_shots: int | None = None) -> Reading:
     return Reading("answers", prompts, tokens, stages)
 
 
-def reranked(params: Params) -> int:
-    """Pairs of a question and a document that a reranker reads for all language models' answers."""
-    questions = len(params.parts.answered) * params.answer.max_questions * len(params.lms)
-    return questions * params.reranker.candidates * len(of_kinds(params.ways, "reranked"))
-
-
 def _scores(params: Params) -> Reading:
-    """Each test query alone, with the documents of every retriever, with random ones, with those of the curve.
-
-    The controls are a longer context, and all documents in one prompt, as if each one had room.
-    """
+    """Each test query alone, with documents of every retriever and random ones, those of the curve, and controls."""
     parts, logprobs = params.parts, params.logprobs
     retrievers = 1 + len(params.retrievers) + len(parts.tuned) + 1  # BM25's and random documents
     prompts = logprobs.max_queries * (1 + retrievers * logprobs.top_k)
@@ -122,75 +106,45 @@ def tuning(params: Params) -> Tuning:
     context, continuation = params.queries.context_tokens, params.queries.continuation_tokens
     n_lm = lsr.lm_queries if lsr.queries != "qa" and params.parts.scored else 0
     queries = n_lm + (lsr.qa_queries if lsr.queries != "lm" else 0)
-    refreshes = -(-lsr.steps // lsr.refresh_steps)
-    rounds = [min(lsr.refresh_steps, lsr.steps - number * lsr.refresh_steps) for number in range(refreshes)]
-    drawn = sum(min(steps * lsr.batch_size, queries) for steps in rounds)
+    rounds = [min(lsr.refresh_steps, lsr.steps - done) for done in range(0, lsr.steps, lsr.refresh_steps)]
+    drawn = lsr.top_k * sum(min(steps * lsr.batch_size, queries) for steps in rounds)
     alone = min(lsr.steps * lsr.batch_size, queries)
-    validation = (refreshes + 1) * lsr.validation_queries * SHOWN
+    validation = (len(rounds) + 1) * lsr.validation_queries * SHOWN
     lm_share = n_lm / max(1, queries)
     query = lm_share * (context + continuation) + (1 - lm_share) * QUESTION
-    texts_of_step = lsr.batch_size * (lsr.top_k + 1)
-    return Tuning(
-        queries=queries,
-        refreshes=refreshes,
-        pairs=drawn * lsr.top_k + alone + validation,
-        lm_tokens=round(drawn * lsr.top_k * (length + query) + alone * query)
-        + validation * (length + context + continuation),
-        trained=lsr.steps * lsr.batch_size * round(lsr.top_k * length + lm_share * context + (1 - lm_share) * QUESTION),
-        at_once=min(texts_of_step, lsr.micro_batch or texts_of_step) * length,
-    )
+    read = round(drawn * (length + query) + alone * query) + validation * (length + context + continuation)
+    of_query = round(lsr.top_k * length + lm_share * context + (1 - lm_share) * QUESTION)
+    return Tuning(queries, len(rounds), drawn + alone + validation, read, lsr.steps * lsr.batch_size * of_query)
 
 
 def documents_by_corpus(params: Params, made: Collection[str]) -> dict[str, tuple[int | None, str]]:
-    """Documents of each corpus, None where nothing at hand says how many, and how the number was found.
-
-    `made` are the stages that ran with these params (`made_by`).
-    """
+    """Documents of each corpus, None if unknown, and how it is known; `made` are the stages of `made_by`."""
     from pipelines.retrieval import documents
 
     found: dict[str, tuple[int | None, str]] = {}
     for corpus in params.parts.corpora:
         docs = Path("data/corpus") / corpus / "docs.parquet"
         globs = params.fetch.files.get(corpus, []) if params.fetch.source == "files" else []
-        files = sorted({file for glob in globs for file in Path(params.fetch.root or ".").glob(glob)})
+        files = {file for glob in globs for file in Path(params.fetch.root or ".").glob(glob)}
         if docs.is_file() and {"fetch", "tokenizer@documents", f"chunk@{corpus}"} <= set(made):
             found[corpus] = documents.count_documents(docs), "counted"
         elif wanted := params.corpus[corpus].documents:
             found[corpus] = wanted, "at most, as the params say"
         elif files:
-            number, counted = documents_in(files)
-            found[corpus] = number, "counted in its files" if counted else "a guess by the sizes of its files"
+            packed = {file: file.suffix in (*DECOMPRESSORS, ".parquet") for file in files}
+            size = sum(file.stat().st_size / (1 if packed[file] else UNPACKED) for file in files)
+            found[corpus] = int(size / DOCUMENT), "a guess by the sizes of its files"
         else:
             found[corpus] = None, "unknown until it is there"
     return found
 
 
-def documents_in(files: Iterable[Path]) -> tuple[int, bool]:
-    """How many documents a corpus has that is made of these files, and whether they were counted.
-
-    DPR's passages are a document each, and counted where they are few. Otherwise the files' sizes give a guess.
-    """
-    number, counted = 0.0, True
-    for file in files:
-        size = file.stat().st_size * (1 if file.suffix in (*DECOMPRESSORS, ".parquet") else 1 / UNPACKED)
-        if is_psgs(file) and size < COUNTED:
-            number += max(0, sum(1 for _ in open_lines(file)) - 1)  # without the header
-        else:
-            number, counted = number + size / (PASSAGE if is_psgs(file) else DOCUMENT), False
-    return int(number), counted
-
-
 def made_by(values: dict[str, Any]) -> set[str]:
     """The stages whose last run, as dvc.lock says, had these values of params.yaml."""
     stages = yaml.load(LOCK.read_bytes(), yaml.CSafeLoader)["stages"] if LOCK.is_file() else {}
-    return {
-        stage
-        for stage, entry in stages.items()
-        if all(_value(values, key) == value for key, value in entry.get("params", {}).get("params.yaml", {}).items())
-    }
 
+    def value(key: str) -> Any:
+        return reduce(lambda found, part: found.get(part) if isinstance(found, dict) else None, key.split("."), values)
 
-def _value(values: Any, key: str) -> Any:
-    for part in key.split("."):
-        values = values.get(part) if isinstance(values, dict) else None
-    return values
+    read = {stage: entry.get("params", {}).get("params.yaml", {}) for stage, entry in stages.items()}
+    return {stage for stage, keys in read.items() if all(value(key) == of_run for key, of_run in keys.items())}

@@ -17,8 +17,7 @@ from pipelines.plan.amounts import QUESTION
 from pipelines.plan.speeds import Size
 from pipelines.retrieval.index_plan import GIB, choose_index
 
-SCORE, PAIR = 5, 40  # bytes on disk of a token's log-probability and length, compressed; of a pair's key
-LARGEST = 0.14  # share of the published PopQA that its largest relation has: 2,000 of 14,267 questions, nearly
+TRAINED = 20  # bytes of a weight in training: itself, its gradient, Adam's two moments, and the encoder that searches
 
 
 class Row(NamedTuple):
@@ -36,10 +35,7 @@ class Row(NamedTuple):
 
 
 def forecast(values: dict[str, Any]) -> list[str]:
-    """The plan for the values of params.yaml as lines.
-
-    Raises LongtailError for values that are not allowed, and if an index does not fit into `index.memory_gb`.
-    """
+    """The plan for these values of params.yaml as lines; LongtailError for wrong ones or too little index.memory_gb."""
     params, made = params_file.parse(values), amounts.made_by(values)
     documents, sizes = amounts.documents_by_corpus(params, made), speeds.sizes(params, made)
     counts = [count for count, _ in documents.values()]
@@ -55,7 +51,7 @@ def forecast(values: dict[str, Any]) -> list[str]:
     for row in [*rows, *([_together(params, rows)] if rows else [])]:
         cells = f"{_number(row.tokens):>9} {_number(row.rate):>9} {_hours(row.seconds):>10}"
         lines.append(f"{row.label:32} {cells}  {row.note}")
-    return [*lines, "", *_memory(params, counts, sizes), _disk(params, total, sizes), *_thresholds(params)]
+    return [*lines, "", *_sizes(params, counts, sizes)]
 
 
 def _of_retrievers(
@@ -64,7 +60,8 @@ def _of_retrievers(
     """What each retriever embeds, what LSR reads to tune it, and what a reranker reads."""
     compute, length, lsr = params.compute, params.chunk.tokens, params.lsr
     of_process = compute.model_copy(update={"threads": 1})
-    processes = speeds.embedding_processes(compute, speeds.device(compute) == "cuda", os.cpu_count() or 1)
+    gpu = speeds.device(compute) == "cuda"  # which embeds in one process; each of the others has one thread
+    processes = 1 if gpu else min(max(compute.workers, compute.threads), os.cpu_count() or 1)
     for name in params.retrievers:
         tuned, alone = name in params.parts.tuned, speeds.reads(sizes[name], of_process, params.retriever[name].dtype)
         embeds, indexes = alone and processes * alone, 1 + tuned
@@ -78,15 +75,12 @@ def _of_retrievers(
         pairs = f"{_number(needed.pairs)} pairs for {_number(needed.queries)} queries, at most"
         trains = speeds.reads(sizes[name], compute, lsr.dtype, passes)
         yield Row(f"{name}: embedding anew", anew, embeds, f"refreshes: {needed.refreshes}")
-        yield Row(
-            f"{name}: {lsr.lm} reads",
-            needed.lm_tokens,
-            _rate(params, lsr.lm, sizes),
-            pairs + _price(params, lsr.lm, needed.lm_tokens),
-        )
+        price = _price(params, lsr.lm, needed.lm_tokens)
+        yield Row(f"{name}: {lsr.lm} reads", needed.lm_tokens, _rate(params, lsr.lm, sizes), pairs + price)
         yield Row(f"{name}: training", needed.trained, trains, f"{lsr.steps:,} steps, forward and backward")
     for name in params.parts.rerankers:
-        pairs, rate = amounts.reranked(params), speeds.reads(sizes[name], compute, "fp32")
+        questions = len(params.parts.answered) * params.answer.max_questions * len(params.lms)
+        pairs, rate = questions * params.reranker.candidates, speeds.reads(sizes[name], compute, "fp32")
         yield Row(f"{name}: answers", pairs * (QUESTION + length), rate, f"{_number(pairs)} pairs, at most")
 
 
@@ -95,10 +89,8 @@ def _of_language_models(params: Params, sizes: dict[str, Size | None]) -> Iterat
     for name in params.lms:
         for what, prompts, tokens, stages in amounts.readings(params, params.lm[name]):
             note = f"{_number(prompts)} prompts, at most{_price(params, name, tokens)}"
-            if params.lm[name].source == "http":
-                yield Row(f"{name}: {what}", tokens, _rate(params, name, sizes), note)
-            else:
-                yield Row(f"{name}: {what}", sum(stages), _rate(params, name, sizes), note, stages)
+            read, stages = (tokens, ()) if params.lm[name].source == "http" else (sum(stages), stages)
+            yield Row(f"{name}: {what}", read, _rate(params, name, sizes), note, stages)
 
 
 def _rate(params: Params, lm: str, sizes: dict[str, Size | None]) -> float | None:
@@ -121,8 +113,7 @@ def _price(params: Params, lm: str, tokens: int) -> str:
 def _together(params: Params, rows: list[Row]) -> Row:
     """The last line of the table: all rows whose time is known, those of local language models side by side."""
     known = [row for row in rows if row.seconds is not None]
-    gpu = speeds.device(params.compute) == "cuda"
-    processes = speeds.side_by_side(params.compute, gpu, os.cpu_count() or 1)
+    processes = speeds.side_by_side(params.compute, speeds.device(params.compute) == "cuda", os.cpu_count() or 1)
     stages = [tokens / row.rate for row in known for tokens in row.stages]
     took = sum(row.seconds for row in known if not row.stages) + speeds.together(stages, processes)
     tokens = sum(row.tokens for row in known) or None
@@ -131,12 +122,10 @@ def _together(params: Params, rows: list[Row]) -> Row:
     return Row("together", tokens, tokens and tokens / took, note)
 
 
-def _memory(params: Params, counts: list[int | None], sizes: dict[str, Size | None]) -> Iterator[str]:
-    """Lines on what is to be downloaded, and on the memory of models, of training, and of the largest index."""
-    unknown = [name for name, size in sizes.items() if size is None]
-    download = sum(size.download for size in sizes.values() if size) / 1e9
-    yield f"download: {download:,.1f} GB of weights"
-    if unknown:
+def _sizes(params: Params, counts: list[int | None], sizes: dict[str, Size | None]) -> Iterator[str]:
+    """Lines on what is to be downloaded, on the memory of models, training and indexes, and on the embeddings."""
+    yield f"download: {sum(size.download for size in sizes.values() if size) / 1e9:,.1f} GB of weights"
+    if unknown := [name for name, size in sizes.items() if size is None]:
         yield f"unknown: the sizes of {', '.join(unknown)}, whose config.json is not at hand"
     for name, size in ((name, size) for name, size in sizes.items() if size):
         dtype = params.lm[name].dtype if name in params.lm else "fp32"
@@ -146,45 +135,22 @@ def _memory(params: Params, counts: list[int | None], sizes: dict[str, Size | No
             largest = max(plans, key=lambda plan: plan.memory)
             yield f"memory: {name}'s largest index {largest.memory / GIB:.1f} GiB ({largest.reason})"
         if name in params.parts.tuned:
-            at_once, length = amounts.tuning(params).at_once, params.chunk.tokens
-            activations = at_once * size.layers * (68 * size.hidden + 120 * length)  # fp32, after Korthikanti et al.
-            # a weight takes 20 bytes: itself, its gradient, Adam's two moments, and the encoder that searches
-            taken = f"{20 * size.parameters / GIB:.1f} GiB of weights, gradients and Adam"
-            texts = f"{activations / GIB:.1f} GiB for {at_once // length:,} texts at once (lsr.micro_batch bounds them)"
-            yield f"memory: training {name} {taken}, {texts}"
-
-
-def _disk(params: Params, total: int | None, sizes: dict[str, Size | None]) -> str:
-    """A line on the disk that embeddings and the kept scores of LSR take."""
+            taken = f"{TRAINED * size.parameters / GIB:.1f} GiB of weights, gradients and Adam"
+            yield f"memory: training {name} {taken}, and the texts of lsr.micro_batch"
     widths = [sizes[name] and sizes[name].hidden * (1 + (name in params.parts.tuned)) for name in params.retrievers]
-    known = total is not None and None not in widths
-    embeddings = f"{2 * total * sum(widths) / 1e9:,.1f} GB" if known else "an unknown size"
-    pairs = len(params.parts.tuned) and len(params.parts.tuned) * amounts.tuning(params).pairs
-    scores = pairs * (params.queries.continuation_tokens * SCORE + PAIR) / 1e9
-    return f"disk: {embeddings} of embeddings, {scores:,.1f} GB of kept scores at most"
-
-
-def _thresholds(params: Params) -> Iterator[str]:
-    """A warning where so few questions of PopQA are asked that hardly any relation can have a threshold."""
-    questions, least = params.answer.max_questions, params.thresholds.min_questions
-    if params.lms and params.parts.rules and "popqa" in params.parts.answered and questions < least / LARGEST:
-        one = f"a relation with {least} answered questions (thresholds.min_questions)"
-        most = f"of {questions} (answer.max_questions), PopQA's largest relation has about {questions * LARGEST:.0f}"
-        yield f"thresholds: probably none. One needs {one}; {most}"
+    known = None not in (*counts, *widths)
+    yield f"disk: {f'{2 * sum(counts) * sum(widths) / 1e9:,.1f} GB' if known else 'an unknown size'} of embeddings"
 
 
 def _number(value: float | None) -> str:
     if value is None:
         return "unknown"
-    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= size:
-            return f"{value / size:.3g} {unit}"
-    return f"{value:.0f}"
+    units = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+    return next((f"{value / size:.3g} {unit}" for size, unit in units if value >= size), f"{value:.0f}")
 
 
 def _hours(seconds: float | None) -> str:
     if seconds is None:
         return "unknown"
-    if seconds >= 3600:
-        return f"{seconds / 3600:,.1f} h"
-    return f"{seconds / 60:.0f} min" if seconds >= 100 else f"{seconds:.0f} s"
+    units = ((3600, f"{seconds / 3600:,.1f} h"), (100, f"{seconds / 60:.0f} min"))
+    return next((shown for least, shown in units if seconds >= least), f"{seconds:.0f} s")

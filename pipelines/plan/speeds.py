@@ -19,26 +19,19 @@ BYTES = {"fp32": 4, "bf16": 2, "int8": 1}  # of a weight
 
 
 class Size(NamedTuple):
-    """The size of a model."""
-
-    parameters: int
+    parameters: int  # of a model
     multiplied: int  # parameters that each token meets; an encoder's embeddings are looked up
     hidden: int
-    layers: int
     download: int  # bytes; 0 for a model that is here
 
 
 def size(section: LM | Retriever | Reranker, folder: Path, vocabulary: int | None, here: bool) -> Size | None:
-    """The size of a model that is trained here or whose config.json is at hand; None for others.
-
-    `folder` is the stage's output, which counts where it is `here`. A model that is trained has `vocabulary` tokens.
-    """
+    """The size of a trained model, or by its config.json, which is in `folder`, the stage's output, if it is `here`."""
     training = getattr(section, "training", None)
     if getattr(section, "source", "") == "train" and training and vocabulary:
         width, inner = training.hidden_size, getattr(training, "intermediate_size", 2 * training.hidden_size)
-        layers = training.layers * (4 * width**2 + 3 * width * inner)
-        looked_up = 0 if isinstance(section, LM) else vocabulary * width
-        return Size(layers + vocabulary * width, layers + vocabulary * width - looked_up, width, training.layers, 0)
+        layers, words = training.layers * (4 * width**2 + 3 * width * inner), vocabulary * width
+        return Size(layers + words, layers + words * isinstance(section, LM), width, 0)
     place = str(folder) if here and (folder / "config.json").is_file() else section.path
     return _by_config(place, None if place == str(folder) else section.revision, isinstance(section, LM))
 
@@ -57,23 +50,19 @@ def _by_config(place: str | None, revision: str | None, is_lm: bool) -> Size | N
     parameters, text = model.num_parameters(), config.get_text_config()
     looked_up = 0 if is_lm else model.get_input_embeddings().weight.numel()
     download = 0 if Path(place).is_dir() else parameters * (config.dtype or torch.float32).itemsize
-    return Size(parameters, parameters - looked_up, text.hidden_size, text.num_hidden_layers, download)
+    return Size(parameters, parameters - looked_up, text.hidden_size, download)
 
 
 def sizes(params: Params, made: Collection[str]) -> dict[str, Size | None]:
     """The sizes of the run's language models, but for those on servers, and of its encoders, by name."""
     models, vocabulary = Path("data/models"), params.tokenizer.vocab_size
-    found = {
-        name: size(params.lm[name], models / "lm" / name, vocabulary, f"base_lm@{name}" in made)
-        for name in params.lms
-        if params.lm[name].source != "http"
+    sections = [("lm", name, params.lm[name]) for name in params.lms if params.lm[name].source != "http"]
+    sections += [("retriever", name, params.retriever[name]) for name in params.retrievers]
+    sections += [("reranker", name, params.reranker) for name in params.parts.rerankers]
+    return {
+        name: size(section, models / kind / name, vocabulary, f"base_{kind}@{name}" in made)
+        for kind, name, section in sections
     }
-    for name in params.retrievers:
-        here = f"base_retriever@{name}" in made
-        found[name] = size(params.retriever[name], models / "retriever" / name, vocabulary, here)
-    for name in params.parts.rerankers:
-        found[name] = size(params.reranker, models / "reranker" / name, None, f"base_reranker@{name}" in made)
-    return found
 
 
 def reads(size: Size | None, compute: Compute, dtype: str, passes: float = 1.0) -> float | None:
@@ -85,11 +74,6 @@ def reads(size: Size | None, compute: Compute, dtype: str, passes: float = 1.0) 
     where = device(compute)
     half = has_bf16(where) if dtype == "auto" else dtype != "fp32"
     return SHARE * matrix_products(compute.threads, where, half) / (2.0 * size.multiplied * passes)
-
-
-def embedding_processes(compute: Compute, gpu: bool, cores: int) -> int:
-    """Processes, of one thread each, in which a stage embeds documents."""
-    return 1 if gpu else min(max(compute.workers, compute.threads), cores)
 
 
 def side_by_side(compute: Compute, gpu: bool, cores: int) -> int:
