@@ -85,27 +85,6 @@ def indexes(chosen: SimpleNamespace) -> list[str]:
     return ["bm25", *(short("dense", name, names) for name in names), *(short("lsr", name, names) for name in tuned)]
 
 
-def check_ways(ways: Sequence[str], retrievers: Sequence[str], parts: SimpleNamespace) -> list[str]:
-    """The ways of answering by their short names, checked; pydantic turns the ValueError into the user's error.
-
-    `parts` has the retrievers that are tuned, and the rerankers.
-    """
-    found = []
-    for way in ways:
-        try:
-            kind, name = resolve(way, retrievers)
-        except LongtailError as error:
-            raise ValueError(str(error)) from None
-        if INDEXES.get(kind) == "lsr" and name not in parts.tuned:
-            raise ValueError(f"{way}: needs {name} among parts.tuned; leave it out, or tune it")
-        if kind == "reranked" and (name != retrievers[0] or not parts.rerankers):
-            raise ValueError(f"{way}: needs parts.rerankers, which rerank what the main retriever finds")
-        found.append(short(kind, name, retrievers))
-    if len(set(found)) < len(found):
-        raise ValueError("should have each way once")
-    return found
-
-
 def of_kinds(ways: Sequence[str], *kinds: str) -> list[str]:
     """The ways of these kinds, in the order of tables."""
     return ordered(way for way in ways if split(way)[0] in kinds)

@@ -34,7 +34,8 @@ def page() -> str:
     from flows import profiles
     from pipelines.params.params import Params
 
-    said = {key: text for file in (ROOT / "pipelines").glob("params*.py") for key, text in _comments(file).items()}
+    files = (ROOT / "pipelines/params").glob("params*.py")
+    said = {key: text for file in files for key, text in _comments(file).items()}
     schema = Params.model_json_schema()
     values = [yaml.safe_load(profiles.compose(name, ROOT)) for name in PROFILES]
     parts, plain = [], []

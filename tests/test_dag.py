@@ -122,7 +122,7 @@ def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(s
     both = {"retriever": values["retriever"] | {"e5": values["retriever"]["dense"]}}
     two = ["dense", "e5"]
     parts = values["parts"] | {"tuned": two, "rerankers": ["cross-encoder"]}
-    both["ways"] = ["closed_book", "dense_dense", "dense_e5", "lsr_e5", "reranked"]
+    both["ways"] = ["closed_book", "dense", "dense_e5", "lsr_e5", "reranked"]
     both["reranker"] = {"path": "x", "revision": None, "max_tokens": 1, "batch_tokens": 1, "candidates": 1}
     stages = stages_of(retrievers=["dense", "e5"], parts=parts, **both)
 
@@ -140,7 +140,7 @@ def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(s
     for reader in ("answer@popqa-tiny", "evaluate_retrieval@retrieval"):
         assert "base_reranker@cross-encoder" in stages[reader].needs
     assert not [name for name in alone if "rerank" in name]
-    turned = stages_of(retrievers=["e5", "dense"], parts=parts, **both)
+    turned = stages_of(retrievers=["e5", "dense"], parts=parts, **both | {"ways": ["dense", "dense_dense", "lsr"]})
     assert {name: stage.outs for name, stage in turned.items()} == {name: s.outs for name, s in stages.items()}
     assert {name: stage.outs for name, stage in alone.items()}.items() <= {n: s.outs for n, s in stages.items()}.items()
 

@@ -190,3 +190,4 @@ def test_every_data_set_is_in_the_guide_to_the_data_and_its_reader_or_builder_th
 def test_the_page_of_params_is_of_the_present_ones(root):
     written = (root / "docs/params.md").read_text(encoding="utf-8")
     assert written == params_reference.page(), "run `python tests/params_reference.py`"
+    assert written.count("|  |\n") == written.count("| key |"), "each key says what it is"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
+from string import Formatter
 from typing import Literal
 
 import msgspec
@@ -102,17 +103,13 @@ def read_language(code: str) -> Language:
 def _check(language: Language) -> None:
     """Raise ValueError for a template or prompt that can't be filled."""
     for key, template, expected in (
-        ("prompt.question", language.prompt.question, "{question} and after it {answer}"),
-        ("prompt.passage", language.prompt.passage, "{question}"),
+        ("prompt.question", language.prompt.question, ["question", "answer"]),
+        ("prompt.passage", language.prompt.passage, ["question"]),
     ):
-        try:
-            filled = template.format(question="\0", answer="\1")
-        except (KeyError, IndexError, ValueError):
-            filled = ""
-        if [filled.count(mark) for mark in "\0\1"] != [1, "answer" in expected] or filled.endswith("\0\1"):
-            raise ValueError(f"{key} is {template!r}, expected a text with {expected}")
-    if "{answer}" in language.prompt.question.partition("{question}")[0]:
-        raise ValueError(f"prompt.question is {language.prompt.question!r}, expected {{question}} first")
+        named = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+        if named != expected or template.endswith("{question}{answer}"):
+            wanted = " and after it ".join(f"{{{name}}}" for name in expected)
+            raise ValueError(f"{key} is {template!r}, expected a text with {wanted}")
     for pid, template in language.templates.items():
         if template.count("{}") != 1:
             raise ValueError(f"{pid}'s template {template!r} must have one {{}}")

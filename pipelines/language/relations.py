@@ -36,21 +36,18 @@ def read_relations(path: Path = FILE, language: Language = ENGLISH) -> dict[str,
             raise LongtailError(f"{path.name}: entry {pid!r} is {name!r}, expected P<number>: name")
     if len(set(names.values())) != len(names):
         raise LongtailError(f"{path.name}: two relations have the same name, expected {len(names)} names")
-    if unknown := sorted(language.templates.keys() - names.keys()):
+    templates = language.templates
+    if unknown := sorted(templates.keys() - names.keys()):
         raise LongtailError(
             f"{path.name}: no entry {unknown[0]}, of which {language.name} has a template; add its name"
         )
-    templates = language.templates
     if language == ENGLISH and (missing := [pid for pid in names if pid not in templates]):
         raise LongtailError(f"languages/en.yaml: no template of {missing[0]}, which {path.name} has; add one")
     return {pid: Relation(pid, name, templates[pid]) for pid, name in names.items() if pid in templates}
 
 
 def property_ids(templates: Path) -> list[str]:
-    """The properties whose claims are read: PopQA's relations, and those of EntityQuestions if it has been fetched.
-
-    `templates` is the file of EntityQuestions' templates.
-    """
+    """The properties whose claims are read: PopQA's, and those of EntityQuestions' `templates` if fetched."""
     ids = set(RELATIONS)
     if templates.is_file():
         try:

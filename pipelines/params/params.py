@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt
 
-from pipelines import catalogue, methods
-from pipelines.language import language
 from pipelines.params.params_data import (
     C4,
     Chunk,
@@ -42,7 +40,7 @@ from pipelines.params.params_models import (
     Retriever,
     RetrieverTraining,
 )
-from pipelines.params.params_types import Count, LMName, Month, RetrieverName, Section, Share, known
+from pipelines.params.params_types import Count, LMName, Month, RetrieverName, Section, Share
 
 __all__ = ["LMServer", "LMTraining", "Pages", "Phase", "RetrieverTraining"]  # sections within sections
 
@@ -50,20 +48,10 @@ Answers = Annotated[str, Field(pattern=r"^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-
 
 
 class Pair(Section):
-    """Two ways to answer that a threshold chooses between, besides closed-book with each other method.
-
-    Each is METHOD, of each language model, or LM/METHOD.
-    """
+    """Two ways to answer that a threshold chooses between; each is METHOD, of each language model, or LM/METHOD."""
 
     popular: Answers  # from the threshold on
     tail: Answers  # below the threshold
-
-    @field_validator("tail")
-    @classmethod
-    def _another(cls, value: str, info: ValidationInfo) -> str:
-        if value == info.data.get("popular"):
-            raise ValueError("should be other answers than popular's")
-        return value
 
 
 class Thresholds(Section):
@@ -113,13 +101,6 @@ class Parts(Section):
     rules: list[Literal["popularity"]]  # by which the closed-book or the augmented answer is chosen
     exposure: list[str] = Field(default_factory=list)  # texts whose documents with subjects and answers are counted
 
-    @field_validator("question_sets", "answered", "corpora", "benchmarks", "passages", "exposure")
-    @classmethod
-    def _in_the_catalogue(cls, value: list[str], info: ValidationInfo) -> list[str]:
-        uses = {"question_sets": "questions", "benchmarks": "benchmark"}
-        uses |= dict.fromkeys(("corpora", "exposure"), "documents")
-        return known(value, catalogue.names(uses.get(info.field_name, info.field_name)))
-
 
 class Params(Section):
     profile: str  # the name it was composed from
@@ -156,105 +137,3 @@ class Params(Section):
     tasks: Tasks
     exposure: Exposure = Field(default_factory=Exposure)
     report: Report
-
-    @field_validator("language")
-    @classmethod
-    def _has_a_file(cls, value: str) -> str:
-        return known([value], language.codes())[0]
-
-    @field_validator("replug")
-    @classmethod
-    def _no_more_than_scored(cls, value: Replug, info: ValidationInfo) -> Replug:
-        if "logprobs" in info.data and value.top_k > info.data["logprobs"].top_k:
-            raise ValueError(f"top_k should be at most logprobs.top_k, {info.data['logprobs'].top_k}")
-        return value
-
-    @field_validator("lsr")
-    @classmethod
-    def _learns_from_a_model_that_runs(cls, value: LSR, info: ValidationInfo) -> LSR:
-        tuned = "parts" in info.data and info.data["parts"].tuned
-        if tuned and value.lm not in info.data.get("lms", [value.lm]):
-            raise ValueError(f"lm should be one of lms, {', '.join(info.data['lms'])}; it is {value.lm}")
-        return value
-
-    @field_validator("lms", "retrievers")
-    @classmethod
-    def _in_the_section_of_one(cls, value: list[str], info: ValidationInfo) -> list[str]:
-        return known(value, list(info.data.get(info.field_name.removesuffix("s"), {})))
-
-    @field_validator("parts")
-    @classmethod
-    def _complete(cls, parts: Parts, info: ValidationInfo) -> Parts:
-        if {"corpus", "queries", "lms", "retrievers", "popqa", "language"} <= set(info.data):
-            _check_language(info.data["language"], parts, info.data["popqa"])
-            tested = [
-                name
-                for name, corpus in info.data["corpus"].items()
-                if corpus.test_files or (corpus.query_share and info.data["queries"].test_share)
-            ]
-            names = info.data["lms"], info.data["retrievers"], info.data.get("reranker")
-            _check_parts(parts, info.data["corpus"], tested, *names, info.data["popqa"])
-        return parts
-
-    @field_validator("ways")
-    @classmethod
-    def _of_the_retrievers(cls, ways: list[str], info: ValidationInfo) -> list[str]:
-        if not {"parts", "retrievers", "lms"} <= set(info.data):
-            return ways
-        parts, retrievers = info.data["parts"], info.data["retrievers"]
-        return methods.check_ways(ways, retrievers, parts) if parts.answered and info.data["lms"] else ways
-
-
-def _each_once(listed: list[str], names: list[str]) -> bool:
-    """Whether a list has names of `names` only, each at most once."""
-    return set(listed) <= set(names) and len(set(listed)) == len(listed)
-
-
-def _check_language(spoken: str, parts: Parts, popqa: PopQA) -> None:
-    """Raise ValueError where published questions, which are English, would be taken for those of another language."""
-    if spoken != "en":
-        if english := [name for name in parts.question_sets if name != "popqa"]:
-            raise ValueError(f"question_sets: {english[0]} is English, expected popqa alone with language: {spoken}")
-        if "popqa" in parts.question_sets and popqa.source != "wikidata":
-            raise ValueError(f"question_sets: popqa.source should be wikidata with language: {spoken}")
-
-
-def _check_parts(
-    parts: Parts,
-    corpus: dict[str, CorpusOf],
-    tested: list[str],
-    lms: list[str],
-    retrievers: list[str],
-    reranker: Reranker | None,
-    popqa: PopQA,
-) -> None:
-    """Raise ValueError naming the first list of `parts` that lacks what another one needs; `tested` have test texts."""
-    tested = [name for name in parts.corpora if name in tested]
-    published = {"popqa"} if popqa.source == "published" else set()
-    from_triples = [name for name in parts.question_sets if catalogue.DATASETS[name].triples and name not in published]
-    answering = bool(parts.benchmarks or parts.passages or (parts.answered and lms))
-    rules = [
-        (set(parts.corpora) <= set(corpus), "corpora: the section corpus has no settings for one of them"),
-        (
-            set(parts.scored) <= set(tested),
-            f"scored: only {tested} have test texts (corpus.*.test_files, or query_share and queries.test_share)",
-        ),
-        (set(parts.answered) <= set(parts.question_sets), "answered: should be among question_sets"),
-        (parts.knowledge or not from_triples, f"knowledge: {from_triples} need wikidata there"),
-        (parts.tokenizers or not parts.corpora, "tokenizers: corpora need it to be [documents]"),
-        (retrievers or not parts.corpora, "corpora: need at least one of retrievers"),
-        (parts.corpora or not retrievers, "corpora: retrievers search them, and there are none"),
-        (_each_once(parts.tuned, retrievers), "tuned: should be among retrievers"),
-        (reranker or not parts.rerankers, "rerankers: the section reranker is null"),
-        (parts.corpora or not parts.tuned, "tuned: a retriever is tuned on corpora, and there are none"),
-        (lms or not (parts.tuned or parts.scored or parts.benchmarks), "tuned, scored, benchmarks: need one of lms"),
-        (parts.answered or not parts.rules, "rules: thresholds need a question set in answered"),
-        (parts.answered or not parts.exposure, "exposure: is of the question sets in answered, and there are none"),
-        (
-            not answering or parts.datastore in parts.corpora,
-            "datastore: should be the one of corpora that answers questions",
-        ),
-    ]
-    for holds, problem in rules:
-        if not holds:
-            raise ValueError(problem)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt
 
-from pipelines import catalogue
-from pipelines.params.params_types import Address, Count, Month, Section, Share, known
+from pipelines.params.params_types import Address, Count, Month, Section, Share
 
 
 class Compute(Section):
@@ -16,13 +15,6 @@ class Compute(Section):
     executor: Literal["local", "dask"]  # what runs shards: processes on this machine, or a Dask cluster
     dask: Annotated[str, Field(pattern=r"^(\w+://)?[^\s/]+:\d+$")] | None  # dask: address of the scheduler
     device: Literal["cpu", "cuda"]  # where torch computes; FAISS and DuckDB stay on the CPU
-
-    @field_validator("dask")
-    @classmethod
-    def _address_of_the_scheduler(cls, value: str | None, info: ValidationInfo) -> str | None:
-        if value is None and info.data.get("executor") == "dask":
-            raise ValueError("should be the scheduler's address, as tcp://host:8786, with compute.executor: dask")
-        return value
 
 
 class Ingest(Section):
@@ -88,11 +80,6 @@ class Tokenizer(Section):
     vocab_size: PositiveInt | None  # train: entries of the vocabulary
     text: list[str]  # train: the data sets under data/raw it learns from
 
-    @field_validator("text")
-    @classmethod
-    def _readable(cls, value: list[str]) -> list[str]:
-        return known(value, catalogue.names("documents"))
-
 
 class CorpusOf(Section):
     documents: PositiveInt | None  # documents of the corpus, at most, drawn by hash; null: all
@@ -109,13 +96,6 @@ class Chunk(Section):
     tokens: PositiveInt  # tokens of a document
     min_tokens: PositiveInt  # tokens of a document, at least; a shorter last piece joins the one before it
 
-    @field_validator("min_tokens")
-    @classmethod
-    def _no_more_than_tokens(cls, value: int, info: ValidationInfo) -> int:
-        if value > info.data.get("tokens", value):
-            raise ValueError(f"should be at most chunk.tokens, {info.data['tokens']}")
-        return value
-
 
 class Queries(Section):
     """Language-modelling queries to learn from and to validate on, anywhere in the source documents kept for them."""
@@ -126,13 +106,6 @@ class Queries(Section):
     test_share: Share  # share of the queries' source documents for tests; what remains is for training
     per_document: PositiveInt  # queries of a source document, at most, drawn by hash
     max_per_split: PositiveInt  # queries of a split, at most, drawn by hash
-
-    @field_validator("test_share")
-    @classmethod
-    def _no_more_than_all(cls, value: float, info: ValidationInfo) -> float:
-        if value + info.data.get("validation_share", 0.0) > 1:
-            raise ValueError(f"should be at most 1 with queries.validation_share, {info.data['validation_share']}")
-        return value
 
 
 class Windows(Section):

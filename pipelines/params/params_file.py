@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
 from typing import get_args
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from pipelines.errors import LongtailError
 from pipelines.params.params import Params
+from pipelines.params.params_rules import broken_rules
 
 
 def parse(values: dict, file: str = "params.yaml") -> Params:
@@ -20,21 +22,29 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
     An unknown key comes first: where one is misspelt, the right one is missing as well. `file` is what to mend.
     """
     try:
-        return Params.model_validate(values)
+        params = Params.model_validate(values)
     except ValidationError as error:
         fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
         key = ".".join(map(str, fault["loc"])) or "(top level)"
         value, problem = fault["input"], f"{fault['msg'][0].lower()}{fault['msg'][1:]}"
         if fault["type"] == "extra_forbidden":
-            parent = Params
-            for part in fault["loc"][:-1]:
-                parent = _model_of(parent, part)
-            allowed = ", ".join(parent.model_fields)
+            allowed = ", ".join(reduce(_model_of, fault["loc"][:-1], Params).model_fields)
             raise LongtailError(f"{file}: unknown key {key}; allowed here: {allowed}") from None
         if fault["type"] == "missing":
             raise LongtailError(f"{file}: {key} is missing") from None
-        found = "" if isinstance(value, dict) else f" is {_masked(repr(value))}"  # a section is too long for a line
-        raise LongtailError(f"{file}: {key}{found}: {problem}") from None
+        raise _wrong(file, key, value, problem) from None
+    for key, problem in broken_rules(params):
+        raise _wrong(file, key, reduce(_below, key.split("."), values), problem)
+    return params
+
+
+def _wrong(file: str, key: str, value: object, problem: str) -> LongtailError:
+    found = "" if isinstance(value, dict) else f" is {_masked(repr(value))}"  # a section is too long for a line
+    return LongtailError(f"{file}: {key}{found}: {problem}")
+
+
+def _below(values: dict | list, name: str) -> object:
+    return values[int(name)] if isinstance(values, list) else values.get(name)
 
 
 def _masked(text: str) -> str:
@@ -44,23 +54,17 @@ def _masked(text: str) -> str:
 
 def _model_of(model: type[BaseModel], name: str) -> type[BaseModel]:
     """The section class behind a field, through `X | None`, `list[X]` and `dict[str, X]` with its keys."""
-    if name not in model.model_fields:
-        return model
-
-    pending = [model.model_fields[name].annotation]
+    pending = [model.model_fields[name].annotation] if name in model.model_fields else []
     while pending:
         kind = pending.pop()
         if isinstance(kind, type) and issubclass(kind, BaseModel):
             return kind
-        pending.extend(get_args(kind))
+        pending += get_args(kind)
     return model
 
 
 def load_params(*sections: str, path: str | Path = "params.yaml") -> SimpleNamespace:
-    """Read and check all of params.yaml; hand back only `sections`, so that a stage can't use what it does not declare.
-
-    Raises LongtailError with one line on a missing file, bad YAML, an unknown key, a wrong type or a bad value.
-    """
+    """Only these sections of params.yaml, all of which is checked; raises LongtailError with one line."""
     params = parse(read_values(path))
     return SimpleNamespace(**{name: getattr(params, name) for name in sections})
 

@@ -41,13 +41,6 @@ class LMServer(Section):
     completion_price: Annotated[float, Field(ge=0)]  # price of 1,000 generated tokens, in the same currency
     max_cost: PositiveFloat | None  # limit on the cost of all requests to this model, over all runs; null: none
 
-    @field_validator("max_cost")
-    @classmethod
-    def _with_prices(cls, value: float | None, info: ValidationInfo) -> float | None:
-        if value is not None and not info.data.get("prompt_price"):
-            raise ValueError("should be null where prompt_price is 0: nothing would ever be counted")
-        return value
-
 
 class LM(Section):
     source: Literal["train", "pretrained", "http"]  # trained here, local weights, or a server
@@ -59,22 +52,6 @@ class LM(Section):
     training: LMTraining | None  # train: how
     chat: bool  # answers: prompts are a user's message, by the model's own template or the server's chat interface
     n_shots: Count | None  # demonstrations before a question; null: answer.n_shots
-
-    @field_validator("http")
-    @classmethod
-    def _where_it_is_served(cls, value: LMServer | None, info: ValidationInfo) -> LMServer | None:
-        if info.data.get("source") == "http" and not (value and info.data.get("path")):
-            raise ValueError("should be the server's settings, beside path, the model's name there, with source: http")
-        return value
-
-    @field_validator("chat")
-    @classmethod
-    def _as_it_can_be_asked(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and info.data.get("source") == "train":
-            raise ValueError("should be false with source: train: such a model has no chat template")
-        if value and info.data.get("http") and info.data["http"].tokenizer:
-            raise ValueError("should be false where http.tokenizer is set: the chat interface takes texts, not tokens")
-        return value
 
 
 class RetrieverTraining(Section):
@@ -152,21 +129,6 @@ class LSR(Section):
     # where the device has it in hardware and the untuned encoder's vectors agree
     micro_batch: PositiveInt | None  # texts of a step that are embedded with gradients at once; null: all of them
     keep_scores: bool  # keep the language model's scores for later trainings; their last digits may then differ
-
-    @field_validator("lm_queries", "qa_queries")
-    @classmethod
-    def _some_of_the_kind_learnt_from(cls, value: int, info: ValidationInfo) -> int:
-        kind = info.field_name.removesuffix("_queries")
-        if value == 0 and info.data.get("queries") in (kind, "mixed"):
-            raise ValueError(f"should be at least 1 with lsr.queries: {info.data['queries']}")
-        return value
-
-    @field_validator("keep")
-    @classmethod
-    def _by_validation(cls, value: str, info: ValidationInfo) -> str:
-        if value == "best" and info.data.get("validation_queries") == 0:
-            raise ValueError("should be last with lsr.validation_queries: 0, which choose no encoder")
-        return value
 
 
 class Datastore(Section):

@@ -21,13 +21,6 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, protected_namespaces=())
 
 
-def known(names: list[str], known: list[str]) -> list[str]:
-    """The names, each once and all of them known; pydantic turns the ValueError into the user's error."""
-    if len(set(names)) < len(names) or not set(names) <= set(known):
-        raise ValueError(f"should be names, each once, of: {', '.join(known)}")
-    return names
-
-
 def _filled_by_a_document(template: str) -> str:
     if not re.fullmatch(r"[^{}]*(\{title\}[^{}]*)?\{text\}[^{}]*", template):
         raise ValueError("should have {text} once, and no other braces but {title} once before it")

@@ -124,10 +124,10 @@ def test_an_unknown_language_and_published_questions_in_another_one_are_param_er
     with pytest.raises(LongtailError, match=r"no such file as xx\.yaml, expected one of de, en"):
         language.read_language("xx")
     values["language"] = "de"
-    with pytest.raises(LongtailError, match=r"parts: .*question_sets: entityquestions is English"):
+    with pytest.raises(LongtailError, match=r"parts\.question_sets .*with language: de; entityquestions.* is English"):
         params_file.parse(values)
     values["parts"] |= {"question_sets": ["popqa"], "answered": ["popqa"]}
     assert params_file.parse(values).language == "de"
     values["popqa"]["source"] = "both"
-    with pytest.raises(LongtailError, match=r"popqa\.source should be wikidata"):
+    with pytest.raises(LongtailError, match=r"popqa\.source is 'both': should be wikidata"):
         params_file.parse(values)

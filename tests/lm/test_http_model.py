@@ -13,7 +13,7 @@ from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
-from pipelines.params import params
+from pipelines.params import params, params_file
 from pipelines.replug import ensemble
 from pipelines.replug.ensemble_answers import vote
 
@@ -165,7 +165,8 @@ def test_another_models_tokenizer_is_named(server, tmp_path):
         HttpModel(tmp_path / "other", settings(server.url, tmp_path / "other"), None, tmp_path / "cache")
 
 
-def test_params_that_lack_something_are_refused():
+def test_params_that_lack_something_are_refused(root):
+    whole = yaml.safe_load((root / "params.yaml").read_text("utf-8"))
     for change, message in [
         ({"http": None}, "should be the server's settings"),
         ({"path": None}, "should be the server's settings"),
@@ -176,8 +177,9 @@ def test_params_that_lack_something_are_refused():
     ]:
         values = settings("http://127.0.0.1:1/v1").model_dump()
         http = change.get("http", {})
-        with pytest.raises(ValueError, match=message):
-            params.LM(**values | change | {"http": http if http is None else values["http"] | http})
+        whole["lm"]["served"] = values | change | {"http": http if http is None else values["http"] | http}
+        with pytest.raises(LongtailError, match=message):
+            params_file.parse(whole)
 
 
 def test_the_documented_examples_are_valid(root):

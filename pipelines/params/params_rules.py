@@ -1,0 +1,122 @@
+"""What a value of params.yaml may be beside the others: each rule is a key, what it should be, and whether it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pipelines import catalogue, methods
+from pipelines.errors import LongtailError
+from pipelines.language import language
+from pipelines.params.params import Params
+
+Rule = tuple[str, bool, str]  # key, whether its value is right, what it should be
+USES = {"question_sets": "questions", "benchmarks": "benchmark", "corpora": "documents", "exposure": "documents"}
+
+
+def broken_rules(params: Params) -> Iterator[tuple[str, str]]:
+    """The keys whose values do not go with others, each with what it should be; a rule may rely on those before it."""
+    for rules in (_names, _sections, _models, _parts, _ways):
+        yield from ((key, should) for key, holds, should in rules(params) if not holds)
+
+
+def _listed(key: str, names: Sequence[str], known: Sequence[str]) -> Rule:
+    holds = len(set(names)) == len(names) and set(names) <= set(known)
+    return key, holds, f"should be names, each once, of: {', '.join(known)}"
+
+
+def _names(params: Params) -> Iterator[Rule]:
+    """Names of languages, data sets, language models and retrievers."""
+    yield _listed("language", [params.language], language.codes())
+    yield _listed("tokenizer.text", params.tokenizer.text, catalogue.names("documents"))
+    for part in ("question_sets", "answered", "corpora", "benchmarks", "passages", "exposure"):
+        yield _listed(f"parts.{part}", getattr(params.parts, part), catalogue.names(USES.get(part, part)))
+    yield _listed("lms", params.lms, list(params.lm))
+    yield _listed("retrievers", params.retrievers, list(params.retriever))
+
+
+def _sections(params: Params) -> Iterator[Rule]:
+    """Numbers and addresses of one section, and those that two of them share."""
+    compute, chunk, queries, logprobs = params.compute, params.chunk, params.queries, params.logprobs
+    at = "should be the scheduler's address, as tcp://host:8786, with compute.executor: dask"
+    yield "compute.dask", compute.executor != "dask" or compute.dask is not None, at
+    yield "chunk.min_tokens", chunk.min_tokens <= chunk.tokens, f"should be at most chunk.tokens, {chunk.tokens}"
+    most = f"should be at most 1 with queries.validation_share, {queries.validation_share}"
+    yield "queries.test_share", queries.test_share + queries.validation_share <= 1, most
+    most = f"should be at most logprobs.top_k, {logprobs.top_k}"
+    yield "replug.top_k", params.replug.top_k <= logprobs.top_k, most
+    for i, pair in enumerate(params.thresholds.pairs):
+        yield f"thresholds.pairs.{i}.tail", pair.tail != pair.popular, "should be other answers than popular's"
+
+
+def _models(params: Params) -> Iterator[Rule]:
+    """What language models need, and what LSR learns from."""
+    for name, lm in params.lm.items():
+        trained, http = lm.source == "train", lm.http if lm.source == "http" else None
+        server = "should be the server's settings, beside path, the model's name there, with source: http"
+        yield f"lm.{name}.http", lm.source != "http" or bool(http and lm.path), server
+        nothing = "should be null where prompt_price is 0: nothing would ever be counted"
+        yield f"lm.{name}.http.max_cost", not (http and http.max_cost and not http.prompt_price), nothing
+        no_template = "should be false with source: train: such a model has no chat template"
+        yield f"lm.{name}.chat", not (lm.chat and trained), no_template
+        texts = "should be false where http.tokenizer is set: the chat interface takes texts, not tokens"
+        yield f"lm.{name}.chat", not (lm.chat and lm.http and lm.http.tokenizer), texts
+    lsr = params.lsr
+    for kind, number in (("lm", lsr.lm_queries), ("qa", lsr.qa_queries)):
+        some = f"should be at least 1 with lsr.queries: {lsr.queries}"
+        yield f"lsr.{kind}_queries", bool(number) or lsr.queries not in (kind, "mixed"), some
+    last = "should be last with lsr.validation_queries: 0, which choose no encoder"
+    yield "lsr.keep", lsr.keep != "best" or bool(lsr.validation_queries), last
+
+
+def _parts(params: Params) -> Iterator[Rule]:
+    """What each list of `parts` needs of the others."""
+    parts, retrievers, lms, popqa = params.parts, params.retrievers, params.lms, params.popqa
+    if params.language != "en":  # published questions are
+        english = [name for name in parts.question_sets if name != "popqa"]
+        spoken = f"should be popqa alone with language: {params.language}; {', '.join(english)} is English"
+        yield "parts.question_sets", not english, spoken
+        wikidata = f"should be wikidata with language: {params.language}"
+        yield "popqa.source", "popqa" not in parts.question_sets or popqa.source == "wikidata", wikidata
+    no_settings = "has no settings in the section corpus for one of them"
+    yield "parts.corpora", set(parts.corpora) <= set(params.corpus), no_settings
+    of = {name: params.corpus[name] for name in parts.corpora}
+    split = params.queries.test_share > 0
+    tested = [name for name, corpus in of.items() if corpus.test_files or (corpus.query_share and split)]
+    texts = f"only {tested} have test texts (corpus.*.test_files, or query_share and queries.test_share)"
+    yield "parts.scored", set(parts.scored) <= set(tested), texts
+    yield "parts.answered", set(parts.answered) <= set(parts.question_sets), "should be among question_sets"
+    published = {"popqa"} if popqa.source == "published" else set()
+    built = [name for name in parts.question_sets if catalogue.DATASETS[name].triples and name not in published]
+    yield "parts.knowledge", bool(parts.knowledge or not built), f"should be [wikidata], which {built} need"
+    yield "parts.tokenizers", bool(parts.tokenizers or not parts.corpora), "should be [documents], for the corpora"
+    yield "parts.corpora", bool(retrievers or not parts.corpora), "need at least one of retrievers"
+    yield "parts.corpora", bool(parts.corpora or not retrievers), "retrievers search them, and there are none"
+    yield _listed("parts.tuned", parts.tuned, retrievers)
+    yield "parts.rerankers", bool(params.reranker or not parts.rerankers), "the section reranker is null"
+    yield "parts.corpora", bool(parts.corpora or not parts.tuned), "a retriever is tuned on them, and there are none"
+    used = parts.tuned or parts.scored or parts.benchmarks
+    yield "lms", bool(lms or not used), "parts tuned, scored and benchmarks need one of lms"
+    yield "parts.answered", bool(parts.answered or not parts.rules), "should have a set, which thresholds need"
+    yield "parts.answered", bool(parts.answered or not parts.exposure), "should have a set, which exposure is of"
+    answering = parts.benchmarks or parts.passages or (parts.answered and lms)
+    corpus = "should be the one of corpora that answers questions"
+    yield "parts.datastore", not answering or parts.datastore in parts.corpora, corpus
+    yield "lsr.lm", not parts.tuned or params.lsr.lm in lms, f"should be one of lms, {', '.join(lms)}"
+
+
+def _ways(params: Params) -> Iterator[Rule]:
+    """Methods that the language models can answer by."""
+    parts, retrievers = params.parts, params.retrievers
+    for way in params.ways if parts.answered and params.lms else ():
+        try:
+            kind, name = methods.resolve(way, retrievers)
+        except LongtailError as error:
+            yield "ways", False, str(error)
+            return
+        called = methods.short(kind, name, retrievers)
+        yield "ways", way == called, f"{way}: should be {called}, as the main retriever's ways have no name"
+        tuned = methods.INDEXES.get(kind) != "lsr" or name in parts.tuned
+        yield "ways", tuned, f"{way}: needs {name} among parts.tuned; leave it out, or tune it"
+        reranked = kind != "reranked" or (bool(parts.rerankers) and called == kind)
+        yield "ways", reranked, f"{way}: needs parts.rerankers, which rerank what the main retriever finds"
+    yield "ways", len(set(params.ways)) == len(params.ways), "should have each way once"
