@@ -7,6 +7,7 @@ a dvc.lock with fewer stages. So the flow keeps a copy of dvc.lock after each st
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -53,7 +54,7 @@ def keep(root: Path) -> dict[str, Any]:
     All that DVC wrote is on disk before: of itself it has nothing written, so that after a power cut there would be
     empty files in data/ and in its cache that it takes for whole.
     """
-    shards.flush(root, root / "data", root / ".dvc/cache")
+    os.sync()
     with _no_dvc_writing(root):
         text = (root / LOCK).read_text(encoding="utf-8")
         if _is_readable(text):

@@ -94,10 +94,7 @@ def status(
         bool, typer.Option("--verify", help="Hash all outputs anew, and name those that differ from dvc.lock.")
     ] = False,
 ) -> None:
-    """Show which stages are up to date, and which run. Of the others, what changed, or what they wait for.
-
-    With compute.executor dask a last line has the cluster's workers and its dashboard.
-    """
+    """Show which stages are up to date, and which run. Of the others, what changed, or what they wait for."""
     if context.invoked_subcommand:
         return
     if verify:
@@ -105,9 +102,7 @@ def status(
         return
     from flows import graph, workspace
 
-    compute = params_file.load_params(
-        "compute"
-    ).compute  # dvc.yaml takes names from the params; DVC's own error does not help
+    params_file.load_params("compute")  # dvc.yaml takes names from the params; DVC's own error does not help
     stages, changed = graph.read_graph(Path.cwd(), beside_a_run=True)
     touched = graph.behind(stages, changed)
     at_work = workspace.LOCK.exists() and not workspace.is_free()
@@ -130,13 +125,6 @@ def status(
         f"{len(stages) - len(touched)} of {len(stages)} stages are up to date"
         + terminal.as_called("; `longtail run` does the rest" * bool(touched))
     )
-    if compute.executor == "dask":
-        from pipelines.work import pool
-
-        try:
-            terminal.show(f"compute.dask: {pool.about(compute.dask)}")
-        except LongtailError as error:
-            terminal.show(str(error))
 
 
 def _verify() -> None:

@@ -24,7 +24,6 @@ from pipelines.errors import LongtailError
 from pipelines.storage import shards
 
 EVERY = 15.0  # seconds
-SHARE = 0.005  # of the time that saving may take, by how long it took last
 
 
 class Checkpoints:
@@ -35,7 +34,7 @@ class Checkpoints:
         libraries = [(name, version(name)) for name in ("numpy", "torch", "transformers")]
         key = shards.key_of(*parts, libraries, torch.get_num_threads(), Path(__file__))
         self._stage, self._folder = stage, folder(stage) / key
-        self._last, self._took = time.monotonic(), 0.0
+        self._last = time.monotonic()
 
     def load(self, weights: Sequence[torch.Tensor], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Put the last one into `weights`, `optimizer` and torch's generator; returns its progress, {} without one."""
@@ -46,10 +45,8 @@ class Checkpoints:
             progress = json.loads((saved[-1] / "progress.json").read_text(encoding="utf-8"))
             tensors = load_file(saved[-1] / "state.safetensors")
         except (OSError, ValueError, SafetensorError) as error:
-            said = " ".join(str(error).split())
-            raise LongtailError(
-                f"{saved[-1]}: damaged ({said}); remove {self._folder}, to train from the start"
-            ) from None
+            again = f"remove {self._folder}, to train from the start"
+            raise LongtailError(f"{saved[-1]}: damaged ({' '.join(str(error).split())}); {again}") from None
         torch.set_rng_state(tensors.pop("random"))
         for name, tensor in tensors.items():
             number, what = name.split(".")
@@ -62,12 +59,12 @@ class Checkpoints:
         return progress
 
     def due(self) -> bool:
-        """Whether so long after the last one, or the start, another is worth its time."""
-        return time.monotonic() - self._last >= max(EVERY, self._took / SHARE)
+        """Whether it is long since the last one was saved, or since the start."""
+        return time.monotonic() - self._last >= EVERY
 
     def save(self, progress: dict[str, Any], weights: Sequence[torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
         """Keep the present state, but not the learning rate; `progress` is JSON, and has the number of `step`s done."""
-        started, tensors = time.monotonic(), {"random": torch.get_rng_state()}
+        tensors = {"random": torch.get_rng_state()}
         for i, weight in enumerate(weights):
             tensors[f"{i}.weight"] = weight.detach().contiguous()
             tensors |= {f"{i}.{name}": value.contiguous() for name, value in optimizer.state.get(weight, {}).items()}
@@ -80,7 +77,6 @@ class Checkpoints:
         for old in saved:
             shutil.rmtree(old)
         self._last = time.monotonic()
-        self._took = self._last - started
 
     def _saved(self) -> list[Path]:
         return sorted(self._folder.glob("saved-*"))

@@ -48,14 +48,9 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
             raise
         except duckdb.OutOfMemoryException as error:
             said = str(error).partition("\n")[0]
-            if "failed to offload" in said:
-                raise LongtailError(
-                    f"{holder}: no space left for what exceeds ingest.memory_gb, {memory_gb:g} ({said}); free some, or "
-                    "raise it"
-                ) from None
-            raise LongtailError(
-                f"ingest.memory_gb: {memory_gb:g} is not enough ({said}); raise it, or lower compute.threads"
-            ) from None
+            full = f"{holder}: no space left for what exceeds ingest.memory_gb, {memory_gb:g} ({said}); free some"
+            small = f"ingest.memory_gb: {memory_gb:g} is not enough ({said}); raise it, or lower compute.threads"
+            raise LongtailError(full if "failed to offload" in said else small) from None
 
 
 def view(
@@ -66,10 +61,7 @@ def view(
     numbered: bool = False,
     named: bool = False,
 ) -> None:
-    """Let `name` be the rows of Parquet files in SQL: all columns, or some, and perhaps file_row_number and filename.
-
-    Raises LongtailError if a file is missing or is no Parquet file.
-    """
+    """Let `name` be some or all columns of Parquet files in SQL; LongtailError if a file is missing or damaged."""
     for path in paths:
         parquet.metadata(path)
     rows = db.read_parquet([str(path) for path in paths], file_row_number=numbered, filename=named)
@@ -78,10 +70,7 @@ def view(
 
 
 def ask(query: str, values: Values = None, **files: Path) -> duckdb.DuckDBPyRelation:
-    """The rows of a query, to be fetched once, in which each of the Parquet files is a table called by its keyword.
-
-    Raises the errors of `view`.
-    """
+    """The rows of a query, to be fetched once; each Parquet file is a table called by its keyword (`view`)."""
     db = duckdb.connect()
     for name, path in files.items():
         view(db, name, path)
@@ -102,32 +91,27 @@ def read_rows(db: duckdb.DuckDBPyConnection, query: str, values: Values = None) 
 def write_query(db: duckdb.DuckDBPyConnection, query: str, path: Path, values: Values = None) -> None:
     """Write a query's rows to Parquet in full row groups, one in memory at a time; it must ORDER BY a unique key."""
     reader = db.sql(query, params=values).to_arrow_reader(ROW_GROUP)
-    with parquet.writer(path, reader.schema) as writer:
-        held, whole = reader.schema.empty_table(), 0
+    with row_group_writer(path, reader.schema) as add:
         for batch in reader:  # of any size, which must not show in the file
-            held = pa.concat_tables([held, pa.Table.from_batches([batch])])
-            while held.num_rows >= ROW_GROUP:
-                writer.write_table(held.slice(0, ROW_GROUP).combine_chunks())
-                held, whole = held.slice(ROW_GROUP), whole + 1
-        if held.num_rows or not whole:
-            writer.write_table(held.combine_chunks())
+            add(pa.Table.from_batches([batch]))
 
 
 @contextmanager
 def row_group_writer(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
-    """Yield a function that adds rows to a Parquet file, in row groups of at least ROW_GROUP; one is in memory."""
-    held: list[pa.Table] = []
+    """Yield a function that adds rows to a Parquet file, in full row groups but for the last; one is in memory."""
+    held, whole = schema.empty_table(), 0
+
+    def add(rows: pa.Table) -> None:
+        nonlocal held, whole
+        held = pa.concat_tables([held, rows])
+        while held.num_rows >= ROW_GROUP:
+            file.write_table(held.slice(0, ROW_GROUP).combine_chunks())
+            held, whole = held.slice(ROW_GROUP), whole + 1
+
     with parquet.writer(path, schema) as file:
-
-        def add(rows: pa.Table) -> None:
-            held.append(rows)
-            if sum(map(len, held)) >= ROW_GROUP:
-                file.write_table(pa.concat_tables(held))
-                held.clear()
-
         yield add
-        if held:
-            file.write_table(pa.concat_tables(held))
+        if held.num_rows or not whole:
+            file.write_table(held.combine_chunks())
 
 
 def mapped(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:

@@ -45,22 +45,18 @@ def meaning_of(text: str, files: Iterable[str | os.PathLike] = ()) -> str | None
     for words, mend in MEANING.items():
         if match := re.search(words, text, re.IGNORECASE):
             named = [os.fsdecode(file) for file in files] or re.findall(r"'([^']+)'", text[match.end() :])
-            where = ", ".join(_short(name) for name in named) or _suspects(mend)
+            here = f"{Path.cwd()}/"
+            where = ", ".join(name.removeprefix(here) for name in named or _suspects(mend))
             said = "no space left on device" if mend == FULL else f"{match[0][0].lower()}{match[0][1:]}"
             return f"{where}: {said}; {mend}"
     return None
 
 
-def _suspects(mend: str) -> str:
+def _suspects(mend: str) -> list[str]:
     """The places that have no space left, of those that a stage writes to; all of them if none is known to be full."""
     places = [place for place in (*PLACES, tempfile.gettempdir()) if Path(place).is_dir()]
     full = [place for place in places if shutil.disk_usage(place).free < LEAST] if mend == FULL else []
-    return ", ".join(full or places)
-
-
-def _short(name: str) -> str:
-    path = Path(name)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else name
+    return full or places
 
 
 def new_array(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:

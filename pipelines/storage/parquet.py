@@ -21,6 +21,7 @@ BATCH = 1 << 16  # rows
 FEW = 8  # rows that are read at once however long their texts may be
 DENSEST = 1000  # bytes of text for one on disk; Zstandard makes ten of ordinary texts
 SHOWN = 200  # characters of what a library says
+OF_FOREIGN = ("fetch or copy it again", (pa.ArrowException, OSError, UnicodeDecodeError))  # for `naming`
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
@@ -34,10 +35,7 @@ def writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None, schema: pa.Schema | None = None) -> pa.Table:
-    """A file, or some of its columns, in memory; LongtailError if it is missing or damaged.
-
-    With `schema` the table has its columns, which are null where the file lacks them.
-    """
+    """A file, or some columns, in memory; with `schema` its columns, null where the file lacks them."""
     with naming(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
         if schema is None:
             return file.read(columns and list(columns))
@@ -56,10 +54,7 @@ def batches(
     groups: Sequence[int] | None = None,
     mapped: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, or of some of its row groups, `size` at a time; LongtailError if it is missing or damaged.
-
-    With `mapped` the file is mapped into memory and read by this thread alone.
-    """
+    """The rows of a file, or of some row groups, `size` at a time; `mapped` into memory, by this thread alone."""
     with naming(path), pq.ParquetFile(path, memory_map=mapped, page_checksum_verification=True) as file:
         yield from file.iter_batches(size, groups, columns and list(columns), use_threads=not mapped)
 
@@ -70,36 +65,24 @@ def foreign(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int
     `columns` chooses from the file's columns. Raises LongtailError if the file is damaged, or texts of it are too long
     to be held: a thousand bytes can stand for gigabytes.
     """
-    try:
-        with pq.ParquetFile(path, buffer_size=1 << 20, page_checksum_verification=True) as file:
-            if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
-                raise LongtailError(f"{path}: two columns {twice[0]!r}, expected one of each name")
-            names = list(columns(file.schema_arrow))
-            rows = _rows_that_fit(path, file.metadata, {name.partition(".")[0] for name in names}, size)
-            yield from file.iter_batches(rows, columns=names, use_threads=False)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _corrupt(path, error) from None
+    options = {"buffer_size": 1 << 20, "page_checksum_verification": True}
+    with naming(path, *OF_FOREIGN), pq.ParquetFile(path, **options) as file:
+        if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
+            raise LongtailError(f"{path}: two columns {twice[0]!r}, expected one of each name")
+        names = list(columns(file.schema_arrow))
+        rows = _rows_that_fit(path, file.metadata, {name.partition(".")[0] for name in names}, size)
+        yield from file.iter_batches(rows, columns=names, use_threads=False)
 
 
 def foreign_rows(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int) -> Iterator[dict[str, Any]]:
     """The rows of `foreign` as dictionaries."""
-    for batch in foreign(path, columns, size):
-        try:
+    with naming(path, *OF_FOREIGN):
+        for batch in foreign(path, columns, size):
             yield from batch.to_pylist()
-        except UnicodeDecodeError as error:
-            raise _corrupt(path, error) from None
-
-
-def _corrupt(path: Path, error: Exception) -> LongtailError:
-    said = " ".join(str(error).split())[:SHOWN]
-    return LongtailError(f"{path}: corrupt, expected a Parquet file ({said}); fetch or copy it again")
 
 
 def _rows_that_fit(path: Path, about: pq.FileMetaData, columns: Collection[str], size: int) -> int:
-    """How many rows have at most the bytes of a few records together, as the file says of its columns.
-
-    Raises LongtailError for texts that are far smaller on disk than a text can be.
-    """
+    """How many rows have few records' bytes; LongtailError for texts that are far smaller on disk than texts are."""
     for group, number in product(range(about.num_row_groups), range(about.num_columns)):
         chunk = about.row_group(group).column(number)
         if chunk.path_in_schema.partition(".")[0] in columns:

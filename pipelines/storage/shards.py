@@ -7,7 +7,6 @@ its temporary files lie in data/.longtail/tmp: only a file of the same file syst
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import glob
 import hashlib
@@ -24,17 +23,16 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from tqdm import tqdm
+
 from pipelines import progress
 
 SCRATCH = Path(".longtail")
 OUTSIDE = ".longtail."  # with it begin the names of temporary files outside of the project
 PIECE = 1 << 20  # bytes that a worker reads at once of a shard of a stream
-# A fingerprint reads up to WHOLE bytes. Of anything larger, it reads PIECES of PIECE_READ bytes and the last END bytes:
-# a Parquet file ends with the place, size, minimum and maximum of every column chunk.
-WHOLE = 64 << 20
-PIECES = 256
-PIECE_READ = 64 << 10
-END = 16 << 20
+SAMPLE = 64 << 10  # bytes that a fingerprint reads at once
+SAMPLES = 1024  # of a file or folder: up to their size it is read as a whole
+END = 16 << 20  # bytes at a file's end: Parquet's say of every column chunk its place, size, minimum and maximum
 AT_ONCE = 4096  # shards that an executor is given at once: more than it has workers, but no million futures
 
 
@@ -100,20 +98,6 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def flush(*folders: Path) -> None:
-    """Have the system write all that lies on the file systems of these folders to disk, whoever wrote it."""
-    libc = ctypes.CDLL(None)
-    if not hasattr(libc, "syncfs"):
-        os.sync()
-        return
-    for folder in {folder.stat().st_dev: folder for folder in folders if folder.exists()}.values():
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            libc.syncfs(handle)
-        finally:
-            os.close(handle)
-
-
 def sweep() -> None:
     """Remove the temporary files of processes that are gone: a killed one can't do it itself."""
     for place in (Path(), Path("data"), *Path("data").glob("*/")):
@@ -154,23 +138,22 @@ def key_of(*parts: Any) -> str:
 def fingerprint(path: Path) -> str:
     """A hash that stands for the content of a file or folder; takes a fraction of a second at any size.
 
-    Beyond WHOLE bytes it reads names, sizes, the end and pieces spread evenly: what is made from other input differs
-    nearly everywhere. Only a few bytes edited by hand could be missed; DVC's checksums find those.
+    Of large ones it reads names, sizes, the ends and pieces spread evenly: what is made from other input differs nearly
+    everywhere. Only a few bytes edited by hand could be missed; DVC's checksums find those.
     """
     path = Path(path)
     files = sorted(file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
     sizes = [file.stat().st_size for file in files]
-    digest, total = hashlib.blake2b(repr(([file.name for file in files], sizes)).encode(), digest_size=8), sum(sizes)
+    digest = hashlib.blake2b(repr(([file.name for file in files], sizes)).encode(), digest_size=8)
+    step = max(SAMPLE, sum(sizes) // SAMPLES)
     for file, size in zip(files, sizes, strict=True):
         with file.open("rb") as stream:
-            if total <= WHOLE:
-                digest.update(stream.read())
-                continue
-            for place in range(0, size, size // (1 + PIECES * size // total) + 1):
+            for place in range(0, size, step):
                 stream.seek(place)
-                digest.update(stream.read(PIECE_READ))
-            stream.seek(max(0, size - (END if file == files[-1] else PIECE_READ)))
-            digest.update(stream.read())
+                digest.update(stream.read(SAMPLE))
+            if step > SAMPLE:
+                stream.seek(max(0, size - END // len(files)))
+                digest.update(stream.read())
     return digest.hexdigest()
 
 
@@ -190,25 +173,32 @@ def map_shards(
     calls `forget(stage, key)`. Progress is shown in shards, or in the `unit` of which `sizes` says how many each has.
     """
     sizes = sizes or [1] * len(shards)
-    folder, done = begun(stage, key)
-    paths = [folder / f"{i:06d}" for i in range(len(shards))]
-    todo = [i for i, path in enumerate(paths) if path.name not in done]
-    before = sum(sizes) - sum(sizes[i] for i in todo)
-    with progress.bar(stage, sum(sizes), unit, before) as bar:
+    with unfinished(stage, key, sizes, unit) as (paths, todo, bar):
         if executor is None:
             for i in todo:
                 with progress.piece(bar, sizes[i]):
                     _one(work, shards[i], paths[i])
             return paths
-        for i, future in in_parallel(deque(todo), lambda i: executor.submit(_one, work, shards[i], paths[i]), AT_ONCE):
+        for i, future in in_parallel(todo, lambda i: executor.submit(_one, work, shards[i], paths[i]), AT_ONCE):
             future.result()
             bar.update(sizes[i])
     return paths
 
 
-def in_parallel(waiting: deque[int], submit: Callable[[int], Future], at_once: int) -> Iterator[tuple[int, Future]]:
-    """Submit what is `waiting`, of which at most `at_once` are not done; yield each with its future once it is done."""
-    running, ended = {}, SimpleQueue()
+@contextmanager
+def unfinished(stage: str, key: str, sizes: Sequence[int], unit: str) -> Iterator[tuple[list[Path], list[int], tqdm]]:
+    """Yield the files of all of a stage's shards, the places of those that are not there, and a bar of all sizes."""
+    folder, done = _begun(stage, key)
+    paths = [folder / f"{i:06d}" for i in range(len(sizes))]
+    todo = [i for i, path in enumerate(paths) if path.name not in done]
+    before = sum(sizes) - sum(sizes[i] for i in todo)
+    with progress.bar(stage, sum(sizes), unit, before) as bar:
+        yield paths, todo, bar
+
+
+def in_parallel(todo: Iterable[int], submit: Callable[[int], Future], at_once: int) -> Iterator[tuple[int, Future]]:
+    """Submit what is `todo`, of which at most `at_once` are not done; yield each with its future once it is done."""
+    waiting, running, ended = deque(todo), {}, SimpleQueue()
     while waiting or running:
         while waiting and len(running) < at_once:
             i = waiting.popleft()
@@ -217,11 +207,8 @@ def in_parallel(waiting: deque[int], submit: Callable[[int], Future], at_once: i
         yield running.pop(future := ended.get()), future
 
 
-def begun(stage: str, key: str) -> tuple[Path, set[str]]:
-    """The folder of a stage's shards, and the names of those in it.
-
-    Listed, not asked for one by one: a network file system goes on for a while to deny a file it once denied.
-    """
+def _begun(stage: str, key: str) -> tuple[Path, set[str]]:
+    """A stage's shards and their names, listed: a network file system goes on to deny a file that it once denied."""
     folder = SCRATCH / "shards" / f"{stage}-{key}"
     folder.mkdir(parents=True, exist_ok=True)
     return folder, {path.name for path in folder.iterdir()}
@@ -247,7 +234,7 @@ def map_stream(
     and reads all pieces. At most `at_once` shards wait or are worked on. Their bytes pass to workers in that many
     files, which are written over and over, ten times faster than by a pipe.
     """
-    folder, done = begun(stage, key)
+    folder, done = _begun(stage, key)
     (SCRATCH / "tmp").mkdir(exist_ok=True)
     running: deque[tuple[Future | None, Path]] = deque()
 
@@ -267,28 +254,22 @@ def map_stream(
             path, future = folder / f"{i:06d}", None
             if path.name in done:
                 deque(pieces, maxlen=0)
-            elif executor is None:
-                _streamed(work, what, pieces, path)
             else:
-                slot = Path(slots) / str(i % at_once)  # its last shard is finished: at most `at_once` are running
+                slot = Path(slots, str(i % at_once))  # its last shard is finished: at most `at_once` are running
                 with slot.open("r+b" if slot.exists() else "wb") as file:
                     size = sum(file.write(piece) for piece in pieces)
-                future = executor.submit(_from_slot, work, what, slot, size, path)
+                call = work, what, slot, size, path
+                future = executor.submit(_from_slot, *call) if executor else _from_slot(*call)
             running.append((future, path))
             bar.update()
         while running:
             yield finished()
 
 
-def _streamed(work: Callable[[Any, Iterable[bytes], Path], None], what: Any, pieces: Iterable[bytes], path: Path):
-    with atomic(path, keep=True) as temporary:  # of a worker that was thought lost, and its slot written over
-        work(what, pieces, temporary)
-
-
 def _from_slot(work: Callable[[Any, Iterable[bytes], Path], None], what: Any, slot: Path, size: int, path: Path):
-    with slot.open("rb") as file:
+    with slot.open("rb") as file, atomic(path, keep=True) as temporary:  # `keep`: by a worker that was thought lost
         starts = range(0, size, PIECE)
-        _streamed(work, what, (file.read(min(PIECE, size - start)) for start in starts), path)
+        work(what, (file.read(min(PIECE, size - start)) for start in starts), temporary)
 
 
 def forget_shards(stage: str, key: str) -> None:

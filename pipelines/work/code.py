@@ -39,13 +39,12 @@ def of_stages(root: Path = ROOT, language: str = ENGLISH) -> dict[str, str]:
 
 def of_datasets(root: Path = ROOT, language: str = ENGLISH) -> dict[str, str]:
     """Name of each data set of the catalogue -> the fingerprint of its entry and of its own code."""
-    return {
-        name: hashlib.sha256(
-            repr([catalogue.facts(name), *(fingerprint(module, root, language) for module in dataset.code)]).encode()
-        ).hexdigest()[:16]
+    parts = {
+        name: [catalogue.facts(name), *(fingerprint(module, root, language) for module in dataset.code)]
         for name, dataset in catalogue.DATASETS.items()
         if dataset.code
     }
+    return {name: hashlib.sha256(repr(of).encode()).hexdigest()[:16] for name, of in parts.items()}
 
 
 def fingerprint(module: str, root: Path = ROOT, language: str = ENGLISH) -> str:
@@ -58,19 +57,12 @@ def fingerprint(module: str, root: Path = ROOT, language: str = ENGLISH) -> str:
 
 
 def files(module: str, root: Path = ROOT, language: str = ENGLISH) -> list[Path]:
-    """The project's files that a module reaches by imports, those inside functions included, sorted by path.
-
-    A data file beside a module counts where a string in the module is its name.
-    """
-    reached: set[Path] = set()
-    pending = [_file(module, root)]
+    """The project's files that a module reaches by imports, and data files that its strings name, sorted by path."""
+    reached, pending = set(), _files_of(module, root)
     while pending:
-        file = pending.pop()
-        if file in reached:
-            continue
-        reached.add(file)
-        if file.suffix == ".py":
-            pending += _reached_directly(file, root, language)
+        if (file := pending.pop()) not in reached:
+            reached.add(file)
+            pending += _reached_directly(file, root, language) if file.suffix == ".py" else []
     return sorted(reached)
 
 
@@ -79,7 +71,13 @@ def _reached_directly(file: Path, root: Path, language: str) -> list[Path]:
     """The files that a module's own imports and strings name, and the studies that it asks for."""
     reached = []
     for node in _running_nodes(ast.parse(file.read_text(encoding="utf-8"))):
-        for name in {*_imported(node)} - TRANSPORT:
+        if isinstance(node, ast.Import):
+            names = {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:  # `from a import b` is a, or a.b
+            names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        else:
+            names = set()
+        for name in names - TRANSPORT:
             reached += _files_of(name, root)
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             reached += _data_files(file.parent, node.value, language)
@@ -91,26 +89,16 @@ def _reached_directly(file: Path, root: Path, language: str) -> list[Path]:
 def _running_nodes(tree: ast.AST):
     """Every node of a module but those below `if TYPE_CHECKING:`."""
     for node in ast.iter_child_nodes(tree):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
-        yield node
-        yield from _running_nodes(node)
-
-
-def _imported(node: ast.AST) -> list[str]:
-    """The modules that an import statement may mean: `from a import b` is a, or a.b."""
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom) and node.module and not node.level:
-        return [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    return []
+        if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+            yield node
+            yield from _running_nodes(node)
 
 
 def _files_of(name: str, root: Path) -> list[Path]:
     """The file of a module of this project, or the `__init__.py` of a package; nothing for other names."""
-    if not name.startswith("pipelines."):
-        return []
-    return [file for file in (_file(name, root), root / name.replace(".", "/") / "__init__.py") if file.is_file()]
+    path = root / name.replace(".", "/")
+    found = (path.with_suffix(".py"), path / "__init__.py") if name.startswith("pipelines.") else ()
+    return [file for file in found if file.is_file()]
 
 
 def _data_files(folder: Path, text: str, language: str) -> list[Path]:
@@ -142,10 +130,6 @@ def _substance(file: Path) -> bytes:
         if token.type == tokenize.COMMENT and lines[token.start[0] - 1]:
             lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]]
     return "\n".join(line.rstrip() for line in lines if line.strip()).encode()
-
-
-def _file(module: str, root: Path) -> Path:
-    return root / f"{module.replace('.', '/')}.py"
 
 
 def write_fingerprints(out: Path, language: str) -> stage.Metrics:

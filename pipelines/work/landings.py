@@ -57,21 +57,18 @@ def read_landings(client, experiment: str) -> list[Landing]:
     found = [*(page := ask())]
     while page.token:
         found += (page := ask(page_token=page.token))
-    runs = (run.data for run in found if {"profile", MONTH, PART} <= run.data.params.keys())
-    return sorted((_landing(data) for data in runs), key=lambda run: run.landed)
+    known = (run.data for run in found if {"profile", MONTH, PART} <= run.data.params.keys())
+    return sorted(map(_landing, known), key=lambda run: run.landed)
 
 
 def _landing(data) -> Landing:
     from pipelines.intervals import Interval
 
-    metrics, tags = data.metrics, data.tags
-    commit = tags.get(COMMIT, "")[:10] + " with changes" * (tags.get(DIRTY) == "true")
-    names = sorted(name for name in metrics if not name.endswith((LOW, HIGH)))
-    figures = {
-        name: Interval(*(_number(metrics.get(f"{name}{end}", math.nan)) for end in ("", LOW, HIGH))) for name in names
-    }
-    return Landing(tags[TAG], commit, data.params, figures)
+    def number(name: str) -> float:
+        value = data.metrics.get(name, math.nan)
+        return math.copysign(math.inf, value) if abs(value) >= MOST else value
 
-
-def _number(value: float) -> float:
-    return math.copysign(math.inf, value) if abs(value) >= MOST else value
+    commit = data.tags.get(COMMIT, "")[:10] + " with changes" * (data.tags.get(DIRTY) == "true")
+    names = sorted(name for name in data.metrics if not name.endswith((LOW, HIGH)))
+    figures = {name: Interval(number(name), number(name + LOW), number(name + HIGH)) for name in names}
+    return Landing(data.tags[TAG], commit, data.params, figures)

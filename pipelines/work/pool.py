@@ -38,13 +38,13 @@ def processes(
     has not begun. Raises LongtailError for a cluster that can't be used, and where workers died.
     """
     workers = compute.workers if most is None else min(compute.workers, max(most, 1))
-    if compute.executor == "local" and workers == 1:
-        yield None
-        return
     if compute.executor == "dask":
         pool = _Cluster(compute.dask, gpu)
-    else:
+    elif workers > 1:
         pool = _Processes(workers, visible_gpus() if compute.device == "cuda" else [])
+    else:
+        yield None
+        return
     try:
         yield pool
     except Exception as error:
@@ -62,11 +62,9 @@ def _lost(error: Exception) -> str | None:
     if isinstance(error, CancelledError):
         return "lost the scheduler of compute.dask; run again to go on"
     if type(error).__name__ == "KilledWorker":  # Dask's, which may not be installed
-        return (
-            f"the Dask workers that had a shard died, {error.allowed_failures + 1} times, last the one at "
-            f"{error.last_worker.address} (out of memory, of this shard or of another that it had?); "
-            "give workers more memory, or see their logs"
-        )
+        times, last = error.allowed_failures + 1, error.last_worker.address
+        why = "out of memory, of this shard or of another that it had?"
+        return f"the Dask workers that had a shard died, {times} times, last {last} ({why}); give workers more memory"
     return None
 
 
@@ -135,10 +133,7 @@ class _Cluster(Executor):
             self.shutdown(cancel_futures=True)
             if isinstance(errors[0], LongtailError):
                 raise errors[0]
-            raise LongtailError(
-                f"compute.dask: the workers of {address} can't run Longtail ({_line(errors[0])}); "
-                "install it where they are"
-            )
+            raise LongtailError(f"compute.dask: {address}'s workers can't run Longtail; install it ({errors[0]!r})")
 
     def submit(self, work: Callable, /, *args: Any) -> Future:
         return self._executor.submit(_at_home, self._home, work, args)
@@ -153,34 +148,19 @@ def _connect(address: str):
     try:
         from distributed import Client
     except ImportError:
-        raise LongtailError(
-            "compute.executor: dask needs the package distributed, which is missing; `pip install 'longtail[dask]'`"
-        ) from None
+        raise LongtailError("compute.executor: dask needs a package; `pip install 'longtail[dask]'`") from None
     logging.getLogger("distributed.client").setLevel(logging.CRITICAL)  # tracebacks of what comes as one line
     try:
         client = Client(address, timeout=PATIENCE, set_as_default=False)
     except (OSError, ValueError, TypeError) as error:  # TypeError: tls:// without Dask's settings of certificates
-        raise LongtailError(
-            f"compute.dask: no scheduler answers at {address} ({_line(error)}); start one there, or correct the address"
-        ) from None
+        said = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise LongtailError(f"compute.dask: no scheduler answers at {address} ({said}); start one there") from None
     try:
         client.wait_for_workers(1, PATIENCE)
     except TimeoutError:
         client.close()
         raise LongtailError(f"compute.dask: the scheduler at {address} has no workers; start some") from None
     return client
-
-
-def about(address: str) -> str:
-    """A line on the cluster of a Dask scheduler: its workers, and its dashboard; LongtailError where it has none."""
-    client = _connect(address)
-    try:
-        workers = client.scheduler_info(-1)["workers"].values()
-        gpus = sum("GPU" in worker.get("resources", {}) for worker in workers)
-        with_gpus = f", {gpus} of them with the resource GPU" if gpus else ""
-        return f"{address} has {len(workers)} workers{with_gpus}; its dashboard: {client.dashboard_link}"
-    finally:
-        client.close()
 
 
 def _greet(home: _Home) -> None:
@@ -207,10 +187,8 @@ def _enter(home: _Home) -> None:
             "system that all machines share; put the project on one, under the same path everywhere"
         ) from None
     if _code() != home.code:
-        raise LongtailError(
-            f"the Dask worker on {platform.node()} runs another version of Longtail or of a package; "
-            "install the same, and start the workers again"
-        )
+        said = f"the Dask worker on {platform.node()} runs another version of Longtail or of a package"
+        raise LongtailError(f"{said}; install the same, and start the workers again")
     os.environ.update(home.environment)
 
 
@@ -221,10 +199,6 @@ def _code() -> str:
     found = {one.name.lower(): one.version.split("+")[0] for one in distributions()}  # not +cpu: torch makes no shards
     versions = [sys.version_info[:2], sorted((name, found.get(name)) for name in needed)]
     digest = hashlib.blake2b(repr(versions).encode(), digest_size=8)
-    for file in sorted(Path(__file__).parent.rglob("*.py")):
+    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
         digest.update(file.read_bytes())
     return digest.hexdigest()
-
-
-def _line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"

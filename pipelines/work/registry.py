@@ -30,7 +30,7 @@ def register(client, experiment: str, name: str, locked: dict) -> str | None:
     """
     folder, metrics = FOLDER / name, METRICS / f"lsr_{name}.json"
     outs = {entry["path"]: entry["md5"] for entry in locked.get("outs", [])}
-    if not outs or any(not path.exists() or outputs.md5(path) != outs.get(str(path)) for path in (folder, metrics)):
+    if any(not path.exists() or outputs.md5(path) != outs.get(str(path)) for path in (folder, metrics)):
         return None
     md5, figures = outs[str(folder)], json.loads(metrics.read_text(encoding="utf-8"))
     runs = client.search_runs([experiment], f"tags.`dvc.output.{folder}` = '{md5}'", max_results=1)
@@ -39,24 +39,19 @@ def register(client, experiment: str, name: str, locked: dict) -> str | None:
     if not client.search_registered_models(f"name = '{NAME}'"):
         client.create_registered_model(NAME, description="Tuned to a frozen language model by REPLUG LSR")
     versions = client.search_model_versions(f"name = '{NAME}'")
+    if any(version.tags.get("md5") == md5 for version in versions):
+        return None
     tags = {"md5": md5, "judged_on": _judged_on(locked)}
     tags |= {"validation_bpb": repr(figures[TUNED]), "untuned_bpb": repr(figures[UNTUNED])}
-    known = next((version for version in versions if version.tags.get("md5") == md5), None)
     number = client.get_registered_model(NAME).aliases.get(ALIAS)  # an int from a database, a str from a server
-    champion = next((version for version in versions if str(version.version) == str(number)), None)
-    leads, reason = _verdict(tags, champion)
-    if known and (known is champion or not leads):
-        return None
-    version = known and known.version
-    if not known:
-        run = runs[0].info
-        client.log_artifacts(run.run_id, str(folder), FOLDER.name)
-        source = f"{run.artifact_uri}/{FOLDER.name}"
-        version = client.create_model_version(NAME, source, run.run_id, tags=tags).version
-    client.set_model_version_tag(NAME, version, "verdict", reason)
+    leads, tags["verdict"] = _verdict(tags, next((one for one in versions if str(one.version) == str(number)), None))
+    run = runs[0].info
+    client.log_artifacts(run.run_id, str(folder), FOLDER.name)
+    source = f"{run.artifact_uri}/{FOLDER.name}"
+    version = client.create_model_version(NAME, source, run.run_id, tags=tags).version
     if leads:
         client.set_registered_model_alias(NAME, ALIAS, version)
-    return f"{NAME} version {version}: {reason}"
+    return f"{NAME} version {version}: {tags['verdict']}"
 
 
 def _verdict(tags: dict[str, str], champion) -> tuple[bool, str]:
@@ -68,8 +63,8 @@ def _verdict(tags: dict[str, str], champion) -> tuple[bool, str]:
     if champion is None:
         return True, f"champion, as the first: {measured}, {untuned:.4f} before it was tuned"
     if champion.tags.get("judged_on") != tags["judged_on"]:
-        reason = f"version {champion.version}, the champion, was judged on other data or by another language model"
-        return False, f"not champion: {reason}; {measured}"
+        other = f"version {champion.version}, the champion, was judged on other data or by another language model"
+        return False, f"not champion: {other}; {measured}"
     best = float(champion.tags["validation_bpb"])
     compared = f"{measured}, {best:.4f} those of version {champion.version}, the champion until now"
     return (True, f"champion: {compared}") if tuned < best else (False, f"not champion: {compared}")

@@ -11,24 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NoReturn
 
 from threadpoolctl import threadpool_limits
 
 from pipelines import neutral
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.params import params_file
-from pipelines.storage import disks, outputs, shards
+from pipelines.storage import disks, shards
 from pipelines.work import tracking
 
 Metrics = Mapping[str, float | list[float]]
 
 
 def arguments(doc: str, **expected: Sequence[str] | str) -> argparse.Namespace:
-    """The words after the stage's module on the command line, by name; `doc` is what --help says of the stage.
-
-    `expected` has for each word its choices, or a line of help if any word will do. Another word ends the process.
-    """
+    """The words of the stage's command line, by name; each has its choices in `expected`, or a line of help."""
     module = sys.modules["__main__"].__spec__
     parser = argparse.ArgumentParser(prog=module and f"python -m {module.name}", description=doc)
     for name, choices in expected.items():
@@ -66,28 +62,16 @@ def run(
         found = work(chosen)
         if metrics:
             shards.write_json(metrics, {name: value for name, value in found.items() if not isinstance(value, list)})
-    except LongtailError as error:
-        _fail(name, used, started, str(error), os.EX_TEMPFAIL if isinstance(error, Unreachable) else 1)
     except KeyboardInterrupt:
         print(f"{name}: interrupted; run again to go on", file=sys.stderr)
         raise SystemExit(130) from None
     except Exception as error:
-        if said := disks.meaning(error):
-            _fail(name, used, started, said)
-        if changed := outputs.changed_input():
-            said = neutral.message(f"{changed}: not what its stage left ({type(error).__name__}: {error})")
-            _fail(
-                name, used, started, f"{said}; `longtail status --verify` names the file, `longtail run` brings it back"
-            )
-        tracking.log_stage(used, {}, started, neutral.message(f"{type(error).__name__}: {error}"))
-        raise
+        said = str(error) if isinstance(error, LongtailError) else disks.meaning(error)
+        with suppress(OSError):  # a record is kept where there is space for one
+            tracking.log_stage(used, {}, started, said or neutral.message(f"{type(error).__name__}: {error}"))
+        if said is None:
+            raise
+        print(f"error: {name}: {said}", file=sys.stderr)
+        raise SystemExit(os.EX_TEMPFAIL if isinstance(error, Unreachable) else 1) from None
     tracking.log_stage(used, found, started)
     print(f"{name}: done, see {out}")
-
-
-def _fail(name: str, used: Mapping[str, object], started: float, said: str, code: int = 1) -> NoReturn:
-    """End the process with one line; a record of it is kept where there is space for one."""
-    with suppress(OSError):
-        tracking.log_stage(used, {}, started, said)
-    print(f"error: {name}: {said}", file=sys.stderr)
-    raise SystemExit(code) from None

@@ -53,16 +53,18 @@ def log_stage(
     if os.environ.get(FLOW):
         shards.write_json(RECORDS / f"{stage}.json", record)
         return
-    driver = _dvc_process()
+
+    def warn(said: object) -> None:
+        print(f"warning: {said}", file=sys.stderr)
+
+    above = psutil.Process().parents()  # all stages of one `dvc repro` have its process there
+    dvc = next((one for one in above if any(Path(part).name == "dvc" for part in one.cmdline()[:3])), above[0])
     try:
-        run = Run(
-            f"dvc-{driver.pid}-{driver.create_time():.2f}", {}, lambda line: print(f"warning: {line}", file=sys.stderr)
-        )
+        run = Run(f"dvc-{dvc.pid}-{dvc.create_time():.2f}", {}, warn)
+        run.log(stage, record, {})
+        run.end("FAILED" if error else "FINISHED")
     except LongtailError as wrong:
-        print(f"warning: {wrong}", file=sys.stderr)
-        return
-    run.log(stage, record, {})
-    run.end("FAILED" if error else "FINISHED")
+        warn(wrong)
 
 
 def record_of(stage: str, since: float = 0.0) -> dict[str, Any] | None:
@@ -80,15 +82,12 @@ class Run:
         self._say, self._tags, self._client = say, tags | _git_tags(), None
         with self._never_an_error():
             client = open_client()
-            if (experiment := client.get_experiment_by_name(EXPERIMENT)) is None:
-                self._experiment = client.create_experiment(EXPERIMENT)
-            else:
-                self._experiment = experiment.experiment_id
+            known = client.get_experiment_by_name(EXPERIMENT)
+            self._experiment = known.experiment_id if known else client.create_experiment(EXPERIMENT)
             found = client.search_runs([self._experiment], f"tags.`longtail.run` = '{run}'", max_results=1)
-            if not found:
-                tags = {"longtail.run": run, **self._tags}
-                found = [client.create_run(self._experiment, tags=tags, run_name="pipeline")]
-            self._parent, self._client = found[0].info.run_id, client
+            tags = {"longtail.run": run, **self._tags}
+            parent = found[0] if found else client.create_run(self._experiment, tags=tags, run_name="pipeline")
+            self._parent, self._client = parent.info.run_id, client
 
     def log(self, stage: str, record: Mapping[str, Any], locked: Mapping[str, Any]) -> None:
         """Log what a stage did as a child run; `locked` is the stage's entry in dvc.lock, if it has one."""
@@ -126,14 +125,11 @@ class Run:
                     if stage.startswith(registry.STAGE):
                         name = stage.removeprefix(registry.STAGE)
                         lines.append(registry.register(client, self._experiment, name, entry))
-        return [line for line in lines if line]
+        return list(filter(None, lines))
 
     @contextmanager
     def _never_an_error(self) -> Iterator[None]:
-        """Tell of an error in the block, and ask MLflow no more unless it only refused a value.
-
-        Each backend raises errors of its own.
-        """
+        """Tell of an error in the block, and ask MLflow no more unless it only refused a value."""
         try:
             yield
         except LongtailError:
@@ -214,10 +210,3 @@ def _git_tags() -> dict[str, str]:
         return {}
     dirty = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ".", ":!dvc.lock"], capture_output=True).returncode
     return {"mlflow.source.git.commit": commit.stdout.strip(), "git.dirty": str(bool(dirty)).lower()}
-
-
-def _dvc_process() -> psutil.Process:
-    """The `dvc` process that started this stage. All stages of one `dvc repro` share it."""
-    parents = psutil.Process().parents()
-    above = [p for p in parents if any(Path(part).name == "dvc" for part in p.cmdline()[:3])]
-    return (above or parents)[0]

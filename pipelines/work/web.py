@@ -18,6 +18,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from itertools import islice
 from operator import length_hint
 from pathlib import Path
 from typing import TypeVar
@@ -49,14 +50,9 @@ Result = TypeVar("Result")
 
 
 class Session(requests.Session):
-    """A session that follows a redirect of a GET to the host that was asked or to one of `hosts`, and no other.
+    """A session that follows only redirects of a GET to the host that was asked, or to one of `hosts`."""
 
-    So what is sent reaches no server that the params don't name.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hosts: frozenset[str] = frozenset()
+    hosts: frozenset[str] = frozenset()
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         """The address that an answer sends on to, None if it doesn't. LongtailError where that isn't followed."""
@@ -100,6 +96,8 @@ class Client:
         The first error ends it: what waits stops waiting, and what has not begun never begins.
         """
 
+        most = AHEAD * self._at_once
+
         def do(item: Item) -> Result:
             try:
                 return work(item)
@@ -112,13 +110,12 @@ class Client:
             ThreadPoolExecutor(self._at_once) as pool,
             tqdm(total=length_hint(items) or None, desc=desc, unit="request", mininterval=2, disable=not desc) as bar,
         ):
+            todo = iter(items)
             try:
-                for item in items:
-                    waiting.append(pool.submit(do, item))
-                    if len(waiting) == AHEAD * self._at_once:
-                        yield waiting.popleft().result()
-                        bar.update()
-                while waiting:
+                while True:
+                    waiting.extend(pool.submit(do, one) for one in islice(todo, most - len(waiting)))
+                    if not waiting:
+                        return
                     yield waiting.popleft().result()
                     bar.update()
             except GeneratorExit:
@@ -127,8 +124,7 @@ class Client:
                 self.stop(error)
                 raise self._cause from None  # what stopped the others, not that they were stopped
             finally:
-                for future in waiting:
-                    future.cancel()
+                pool.shutdown(wait=False, cancel_futures=True)
 
     def send(
         self, method: str, url: str, *, check: Check | None = None, attempts: int | None = None, **request
@@ -161,12 +157,11 @@ class Client:
                 problem = f"the answer was cut ({_short(str(error))})"
             except requests.RequestException as error:
                 raise LongtailError(f"{shown(url, params)}: {error}") from None
-            if asked_wait is None:
-                if attempt < attempts - 1:
-                    self.pause(BACKOFF * 2**attempt)
-            elif asked_wait > LONGEST:
+            if asked_wait is None and attempt < attempts - 1:
+                self.pause(BACKOFF * 2**attempt)
+            elif asked_wait and asked_wait > LONGEST:
                 raise LongtailError(f"{shown(url, params)}: {problem}, asks to wait {asked_wait:.0f} s; run again then")
-            else:  # the whole host asked for peace, not only this request's part of it
+            elif asked_wait:  # the whole host asked for peace, not only this request's part of it
                 self._not_before[host] = max(self._not_before.get(host, 0.0), time.monotonic() + asked_wait)
         raise Unreachable(f"{shown(url, params)}: {problem}; gave up after {attempts} attempts, run again to go on")
 
@@ -231,7 +226,7 @@ def refusal(answer: requests.Response, url: str, params: Mapping[str, str] | Non
 
 def shown(url: str, params: Mapping[str, str] | None = None) -> str:
     """An address for a message: readable, and not too long."""
-    return url + (_short(f"?{'&'.join(f'{name}={value}' for name, value in params.items())}") if params else "")
+    return url + _short("".join(f"{'&' if i else '?'}{name}={params[name]}" for i, name in enumerate(params or ())))
 
 
 def _said(answer: requests.Response) -> str:
@@ -290,15 +285,10 @@ class Kept:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """One transaction, whatever other threads and processes do."""
-        with self._lock:
+        """One transaction, whatever other threads and processes do; an error takes it back."""
+        with self._lock, self._db:
             self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
+            yield
 
     def close(self) -> None:
         with self._lock:

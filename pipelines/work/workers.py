@@ -7,9 +7,7 @@ process: a worker that starts has to import torch first.
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
@@ -18,7 +16,6 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from pipelines import progress
 from pipelines.params import params
 from pipelines.storage import shards
 from pipelines.work.pool import processes, visible_gpus
@@ -48,22 +45,13 @@ class Steps(NamedTuple):
     length: Callable[[Any], int]  # how many characters of text there are in what was read
 
 
-class Workers:
-    """A model in the processes that `compute` asks for: opened in this one for little work, else in each worker.
-
-    A context manager: the workers end with its block.
-    """
+class Workers(ExitStack):
+    """A model in the processes that `compute` asks for, which end with the block; for little work, in this one."""
 
     def __init__(self, model: Model, compute: params.Compute, opened: Any = None) -> None:
         """`opened` is the model where this process has opened it already."""
-        self.model, self._compute = model, compute
-        self._stack, self._here, self._pool = ExitStack(), opened, None
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.__exit__(*error)
+        super().__init__()
+        self.model, self._compute, self._here, self._pool = model, compute, opened, None
 
     def here(self) -> Any:
         """The model, open in this process."""
@@ -83,10 +71,9 @@ class Workers:
         worth = int(2.0 * self.model.parameters * tokens / WORTH[compute.device])
         most, reason = worth, ""
         if compute.executor == "local":
-            most = min(compute.workers, worth)
-            for bound, name in ((self._fitting(), "memory for more"), (self._gpus(), "more GPUs")):
-                if bound < most:
-                    most, reason = bound, f", no {name}"
+            most, (copies, lacking) = min(compute.workers, worth), self._copies()
+            if copies < most:
+                most, reason = copies, f", no {lacking}"
             if most < 2:
                 if reason:
                     print(f"{stage}: this process alone opens {self.model.folder}{reason}", flush=True)
@@ -94,26 +81,20 @@ class Workers:
         elif worth < 1 and compute.device == "cpu":
             return None
         self._here = None  # its memory is for the workers
-        self._pool = self._stack.enter_context(processes(compute, most, gpu=compute.device == "cuda"))
+        self._pool = self.enter_context(processes(compute, most, gpu=compute.device == "cuda"))
         each = f"{self.model.bytes / 1e9:.1f} GB each"
         print(f"{stage}: {self._pool.workers} workers open {self.model.folder}, {each}{reason}", flush=True)
         return self._pool
 
-    def _fitting(self) -> int:
-        """How many copies of the model fit into this machine's free memory."""
-        if self._compute.device == "cuda":
-            return sys.maxsize
-        return int(MEMORY * psutil.virtual_memory().available / max(self.model.bytes, 1))
-
-    def _gpus(self) -> int:
-        """How many GPUs hold a copy of the model each: none where it takes several."""
+    def _copies(self) -> tuple[int, str]:
+        """How many copies of the model this machine holds, one on a GPU, and what more of them would need."""
         if self._compute.device == "cpu":
-            return sys.maxsize
+            return int(MEMORY * psutil.virtual_memory().available / max(self.model.bytes, 1)), "memory for more"
         import torch
 
-        count = torch.cuda.device_count()
-        smallest = min((torch.cuda.get_device_properties(i).total_memory for i in range(count)), default=0)
-        return len(visible_gpus()) if self.model.bytes < MEMORY * smallest else 1
+        memory = [torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())]
+        fits = self.model.bytes < MEMORY * min(memory, default=0)  # else one process takes several GPUs
+        return len(visible_gpus()) if fits else 1, "more GPUs"
 
 
 def map_texts(
@@ -126,11 +107,7 @@ def map_texts(
     sizes: Sequence[int] = (),
     unit: str = "shard",
 ) -> list[Path]:
-    """`shards.map_shards` for work with a model, which is open in this process, or is that of `Workers`.
-
-    `sizes` says how many of `unit` each task has: those with most begin first. At most AHEAD tasks for each worker are
-    in memory.
-    """
+    """`shards.map_shards` for work with a model; the tasks with most of `unit` begin first, few at a time."""
     sizes = sizes or [1] * len(tasks)
     several = isinstance(model, Workers)
     pool = model.start(stage, tasks[0], steps, sum(sizes) / max(sizes[0], 1)) if several and tasks else None
@@ -141,27 +118,17 @@ def map_texts(
             steps.write(task, steps.work(opened, steps.read(task)), path)
 
         return shards.map_shards(stage, key, do, tasks, sizes=sizes, unit=unit)
-    folder, done = shards.begun(stage, key)
-    paths = [folder / f"{i:06d}" for i in range(len(tasks))]
-    todo = [i for i, path in enumerate(paths) if path.name not in done]
-    before, state = sum(sizes) - sum(sizes[i] for i in todo), _state(model.model.folder)
+    state = shards.fingerprint(model.model.folder)  # a worker that lives on opens the model anew when it changes
 
     def submit(i: int) -> Future:
         return pool.submit(do_in_worker, model.model, state, steps.work, steps.read(tasks[i]))
 
-    waiting = deque(sorted(todo, key=lambda i: (-sizes[i], i)))
-    with progress.bar(stage, sum(sizes), unit, before) as bar:
-        for i, future in shards.in_parallel(waiting, submit, AHEAD * pool.workers):
+    with shards.unfinished(stage, key, sizes, unit) as (paths, todo, bar):
+        for i, future in shards.in_parallel(sorted(todo, key=lambda i: -sizes[i]), submit, AHEAD * pool.workers):
             with shards.atomic(paths[i], keep=True) as temporary:
                 steps.write(tasks[i], future.result(), temporary)
             bar.update(sizes[i])
     return paths
-
-
-def _state(folder: Path) -> str:
-    """The names, sizes and times of a model's files: a worker that lives on opens the model anew when they change."""
-    files = sorted(file for file in Path(folder).rglob("*") if file.is_file())
-    return shards.key_of([(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in files])
 
 
 _one_at_a_time = threading.Lock()  # a worker of a cluster may have several threads, a model's passes want one

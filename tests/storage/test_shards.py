@@ -164,7 +164,8 @@ def test_finished_shards_are_not_done_again_also_by_a_worker_thought_lost():
     path = Path("shard")
     shards._one(double, 4, path)
     shards._one(double, 5, path)
-    shards._streamed(join, 6, [b"another"], path)
+    Path("slot").write_bytes(b"another")
+    shards._from_slot(join, 6, Path("slot"), 7, path)
     assert path.read_text() == "8"
     with pytest.raises(ValueError, match="bad shard"):
         shards.map_shards("stage", "key", double, [1, 2, -1])

@@ -6,14 +6,11 @@ import platform
 import shutil
 import subprocess
 import sys
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
-import yaml
 
 from pipelines.errors import LongtailError
-from pipelines.storage import outputs
 from pipelines.work import stage
 
 
@@ -45,24 +42,6 @@ def test_a_users_error_is_one_line_and_exit_code_1_and_params_are_checked_before
             stage.run("chunk", ("seed",), work, out="data/corpus")
         assert end.value.code == 1
         assert capsys.readouterr().err.startswith(said)
-
-
-@pytest.mark.parametrize(("text", "names"), [("{}", True), ('{"a": 1}', False)])
-def test_an_input_that_is_not_what_its_stage_left_is_named(capsys, monkeypatch, text, names):
-    made = Path("data/made/figures.json")
-    made.parent.mkdir(parents=True)
-    made.write_text('{"a": 1}')
-    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("pipelines.use", None))
-    monkeypatch.setattr(sys, "argv", ["use.py", "pile"])
-    left = {"path": "data/made", "md5": outputs.md5(Path("data/made"))}
-    use = {"cmd": "python -m pipelines.use pile", "deps": [{"path": str(made)}]}
-    lock = {"make": {"cmd": "python -m pipelines.make", "outs": [left]}, "use@pile": use}
-    Path("dvc.lock").write_text(yaml.safe_dump({"stages": lock}))
-    made.write_text(text)
-    with pytest.raises(SystemExit if names else KeyError):
-        stage.run("use@pile", ("seed",), lambda params: json.loads(made.read_text())["b"], out="data/used")
-    said = capsys.readouterr().err
-    assert said.startswith("error: use@pile: data/made: not what its stage left (KeyError: 'b')") == names, said
 
 
 THREADS = """

@@ -163,12 +163,12 @@ def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_lan
     np.testing.assert_equal(found, expected)  # some are infinite, or have no interval
 
 
-def test_without_landed_runs_one_line_says_what_to_do(tmp_path, monkeypatch):
+def test_without_landed_runs_one_line_says_what_to_do(databases, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     nothing = "no run that landed; `longtail run` records the next one"
-    for address, said in ((None, nothing), (f"sqlite:///{tmp_path}/other.db", nothing), (UNREACHABLE, UNREACHABLE)):
+    for address, said in ((None, nothing), (f"sqlite:///{databases}/mlflow.db", nothing), (UNREACHABLE, UNREACHABLE)):
         if address:
             monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
         with pytest.raises(LongtailError, match=said) as error:

@@ -138,7 +138,7 @@ def test_a_killed_run_goes_on_and_a_cluster_opens_the_model_anew_for_other_bytes
 
     with pytest.raises(KeyboardInterrupt), Workers(model(), dask(cluster)) as many:
         map_texts(many, "stage", "key", TASKS, STEPS._replace(write=interrupted), sizes=SIZES)
-    done = shards.begun("stage", "key")[1]
+    done = shards._begun("stage", "key")[1]
     assert 0 < len(done) < len(TASKS)
     assert on(dask(cluster)) == EXPECTED
     assert len(seen) == len(TASKS) - len(done)
