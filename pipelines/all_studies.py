@@ -17,10 +17,7 @@ def files_offering(name: str, folder: Path = FOLDER) -> list[Path]:
 
 
 def studies_offering(name: str) -> list[ModuleType]:
-    """The studies that have a function or constant of this name. Others are not imported.
-
-    `name` is written as a literal where this is called: a stage's fingerprint (code.py) counts the same studies.
-    """
+    """The studies that have a function or constant of this name, which is a literal here and for code.py."""
     return [import_module(f"pipelines.studies.{file.stem}") for file in files_offering(name)]
 
 

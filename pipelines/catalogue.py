@@ -48,10 +48,7 @@ DATASETS = {
         "`*.json`, also `.gz` or `.bz2`, an entity a line",
     ),
     "pageviews": Dataset(
-        "page views",
-        "Wikimedia page views, monthly dump",
-        "CC0-1.0",
-        "`pageviews-YYYYMM-*.bz2`, also `.gz` or plain",
+        "page views", "Wikimedia page views, monthly dump", "CC0-1.0", "`pageviews-YYYYMM-*.bz2`, also `.gz` or plain"
     ),
     "redirects": Dataset(
         "redirects",

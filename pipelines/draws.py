@@ -20,10 +20,7 @@ def uniforms(seed: int, purpose: str, keys: Iterable[str]) -> np.ndarray:
 
 
 def streams(seed: int, purpose: str, keys: Iterable[str], n: int) -> np.ndarray:
-    """`n` numbers in [0, 1) for each key, (keys, n) float64, that depend on no other key; some 50 million a second.
-
-    Each key's hash starts a SplitMix64 generator of its own.
-    """
+    """`n` numbers in [0, 1) for each key, (keys, n) float64; each key's hash starts a SplitMix64 of its own."""
     return splitmix64(_hashes(seed, purpose, keys), n) / 2.0**64
 
 

@@ -17,6 +17,8 @@ LEVEL = 0.95
 UNITS = 20_000  # drawn at most; of more clusters several are drawn together, which costs an interval nothing
 _BLOCK = 4_000_000  # drawn positions held at a time: bounds the memory of a bootstrap
 
+Statistic = Callable[[np.ndarray], np.ndarray]  # (resamples, m) sums -> (resamples,) values
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -85,12 +87,12 @@ def difference(one: Interval, other: Interval) -> Interval:
     return Interval(value, value - down, value + up)
 
 
-def wilson(successes: np.ndarray, counts: np.ndarray, level: float = LEVEL) -> tuple[np.ndarray, np.ndarray]:
+def wilson(successes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Wilson's score interval of successes/counts, elementwise: (low, high), NaN where counts is 0."""
     from scipy.special import ndtri  # SciPy takes as long to import as all else here
 
     successes, n = np.asarray(successes, dtype=float), np.asarray(counts, dtype=float)
-    z2 = ndtri(0.5 + level / 2) ** 2
+    z2 = ndtri(0.5 + LEVEL / 2) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
         share = successes / n
         centre = (share + z2 / (2 * n)) / (1 + z2 / n)
@@ -112,35 +114,29 @@ def share(correct: np.ndarray) -> Interval:
 
 
 def mcnemar(only_this: int, only_that: int) -> float:
-    """McNemar's exact test, two-sided: the probability, if both are right equally often, of counts as unequal as these.
-
-    The counts are of questions on which only one of two answers is right. Questions count as independent.
-    """
+    """McNemar's exact test, two-sided; the counts are of questions on which only one of two answers is right."""
     from scipy.stats import binom
 
     return float(min(1.0, 2 * binom.cdf(min(only_this, only_that), only_this + only_that, 0.5)))
 
 
-def quantile(values: np.ndarray, share: float, level: float = LEVEL) -> Interval:
+def quantile(values: np.ndarray, share: float) -> Interval:
     """The value below which this share of the values (n,) lies, between two of them that bound it whatever their law.
 
-    With few values a bound may hold less often than `level` says: it is at most the largest and at least the smallest.
+    With few values a bound may hold less often than LEVEL says: it is at most the largest and at least the smallest.
     """
     from scipy.stats import binom
 
     if not len(values):
         return NOTHING
-    low, high = binom.ppf([0.5 - level / 2, 0.5 + level / 2], len(values), share).astype(int)
+    low, high = binom.ppf([0.5 - LEVEL / 2, 0.5 + LEVEL / 2], len(values), share).astype(int)
     ordered = np.sort(values)
     bounds = ordered[max(low - 1, 0)], ordered[min(high, len(values) - 1)]
     return Interval(float(np.quantile(ordered, share)), float(bounds[0]), float(bounds[1]))
 
 
 def units(clusters: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """The unit that each row is drawn with, (rows,): its cluster, or one of UNITS random groups of more clusters.
-
-    `clusters` (rows,) are numbers from 0.
-    """
+    """The unit that each row is drawn with, (rows,): its cluster (from 0), or one of UNITS random groups of them."""
     n = int(clusters.max(initial=-1)) + 1
     return clusters if n <= UNITS else (generator.permutation(n) % UNITS)[clusters]
 
@@ -152,27 +148,17 @@ def cluster_sums(columns: np.ndarray, clusters: np.ndarray) -> np.ndarray:
     return np.stack([np.bincount(numbers, weights=column) for column in columns.T], axis=1)
 
 
-def bootstrap(
-    sums: np.ndarray,
-    statistic: Callable[[np.ndarray], np.ndarray],
-    generator: np.random.Generator,
-    resamples: int,
-    level: float = LEVEL,
-) -> Interval:
+def bootstrap(sums: np.ndarray, statistic: Statistic, generator: np.random.Generator, resamples: int) -> Interval:
     """Percentile bootstrap of a function of column sums.
 
-    `sums` is (n, m): a row per independent unit (a question, a document, a cluster's `cluster_sums`); `statistic` takes
-    (resamples, m) sums to (resamples,) values. Resamples on which it is undefined (NaN) are left out of the interval.
+    `sums` is (n, m): a row per independent unit, as a question or a cluster's `cluster_sums`. Resamples on which
+    the statistic is undefined (NaN) are left out of the interval.
     """
-    return bootstraps(sums, [statistic], generator, resamples, level)[0]
+    return bootstraps(sums, [statistic], generator, resamples)[0]
 
 
 def bootstraps(
-    sums: np.ndarray,
-    statistics: Sequence[Callable[[np.ndarray], np.ndarray]],
-    generator: np.random.Generator,
-    resamples: int,
-    level: float = LEVEL,
+    sums: np.ndarray, statistics: Sequence[Statistic], generator: np.random.Generator, resamples: int
 ) -> list[Interval]:
     """`bootstrap` of many functions of the same sums, over the same resamples."""
     sums = np.asarray(sums, dtype=float)
@@ -184,7 +170,7 @@ def bootstraps(
     drawn = np.concatenate([counts @ sums for counts in resampled(n, generator, resamples)])
     with np.errstate(divide="ignore", invalid="ignore"):
         found = [(float(statistic(sums.sum(axis=0, keepdims=True))[0]), statistic(drawn)) for statistic in statistics]
-    return [percentiles(value, values, level) for value, values in found]
+    return [percentiles(value, values) for value, values in found]
 
 
 def of_columns(statistic: Callable, places: Sequence[int] | slice, sums: np.ndarray) -> np.ndarray:
@@ -201,12 +187,12 @@ def resampled(n: int, generator: np.random.Generator, resamples: int) -> Iterato
         yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n)
 
 
-def percentiles(value: float, values: np.ndarray, level: float = LEVEL) -> Interval:
+def percentiles(value: float, values: np.ndarray) -> Interval:
     """A figure with the percentiles of its `values` (resamples,); those that are not defined (NaN) are left out."""
     values = values[np.isfinite(values)]
     if not math.isfinite(value) or not len(values):
         return NOTHING
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return Interval(value, float(low), float(high))
 
 

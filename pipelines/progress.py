@@ -33,8 +33,7 @@ def bar(desc: str, total: int | None, unit: str, initial: int = 0) -> tqdm:
 @contextmanager
 def piece(bar: tqdm, size: int) -> Iterator[None]:
     """The block does `size` units of the bar's, as many as `advance` says so far, and all of them at its end."""
-    before = _piece.set(_Piece(bar, bar.n, size))
-    begin = bar.n
+    before, begin = _piece.set(_Piece(bar, bar.n, size)), bar.n
     try:
         yield
     finally:
