@@ -143,10 +143,10 @@ def explore(
     asked = {"set": set_, "lm": lm, "base": base, "method": method, "relation": relation, "popularity": popularity}
     asked |= {"cell": cell, "judged": judged, "words": words, "order": order}
     if export:
-        from pipelines.explorer import export as exporting
+        from pipelines.explorer import pages
 
         run = looked_at.open_run()
-        page = exporting.html(run, Slice.of(run, asked), most)
+        page = pages.export(run, Slice.of(run, asked), most)
         path = terminal.CALLED_FROM / export
         with shards.atomic(path) as file:
             file.write_text(page, encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import asdict, fields, replace
 from urllib.parse import urlencode
 
 from pipelines.errors import LongtailError
@@ -13,10 +13,18 @@ PAGE = 50  # rows of a list
 WORDS = 200  # characters of a text in an address, which every link of a page repeats
 
 
-def address(path: str, values: Mapping[str, Any], defaults: Mapping[str, Any]) -> str:
-    """A path with its parameters, without those that are empty or have their default."""
-    named = {name: value for name, value in values.items() if value and defaults.get(name) != value}
-    return f"{path}?{urlencode(named, errors='replace')}" if named else path
+class Addressed:
+    """A dataclass whose fields are the parameters of the pages at PATH; those that have their default are left out."""
+
+    PATH = ""
+
+    def to(self, path: str = "", *, id: str = "", prompt: str = "", **changes: str | int) -> str:
+        """The address of a page about this choice with some changes: of its list, or of the row `id` in it."""
+        if "page" in (defaults := {field.name: field.default for field in fields(self)}):
+            changes = {"page": self.page if id else 1} | changes
+        named = asdict(replace(self, **changes)) | {"id": id, "prompt": prompt}
+        named = {name: value for name, value in named.items() if value and defaults.get(name) != value}
+        return (path or self.PATH) + (f"?{urlencode(named, errors='replace')}" if named else "")
 
 
 def one_of(field: str, value: str, allowed: Iterable[str]) -> str:

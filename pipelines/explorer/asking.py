@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from pipelines import methods
 from pipelines.adaptive import ask
@@ -14,16 +14,17 @@ from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.subjects import Reading
 from pipelines.answering import answer_files
 from pipelines.errors import LongtailError
-from pipelines.explorer.addresses import address, one_of
+from pipelines.explorer.addresses import Addressed, one_of
 from pipelines.explorer.looked_at import RUN, Run
 
 KEPT = 100  # questions, with their answers
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What is asked; each field is a parameter of the page's address."""
+class Asked(Addressed):
+    """What is asked."""
 
+    PATH = "/ask"
     question: str
     lm: str
     method: str  # that answers below the threshold, or the name of two answers
@@ -32,8 +33,7 @@ class Asked:
     @classmethod
     def of(cls, run: Run, asked: Mapping[str, str]) -> Asked:
         """What some fields ask; LongtailError where no model can answer, and for a value that a field does not have."""
-        known = ways(run)
-        if not known:
+        if not (known := ways(run)):
             raise LongtailError(f"no language model answers with passages here; {RUN}")
         lm = one_of("lm", asked.get("lm") or next(iter(known)), known)
         chosen = run.params
@@ -41,9 +41,6 @@ class Asked:
         best = next((name for name in ("lsr" if tuned else "dense", "bm25") if name in known[lm]), known[lm][0])
         method = asked.get("method") if asked.get("method") in known[lm] else best
         return cls(asked.get("question", "")[:2000], lm, method, asked.get("subject", ""))
-
-    def to(self) -> str:
-        return address("/ask", asdict(self), {})
 
 
 @dataclass
@@ -63,10 +60,7 @@ class Job:
 
 
 class Jobs:
-    """The last questions asked; their answers are kept, because the same question has the same answer.
-
-    The language model and the index of the last one stay open for the next.
-    """
+    """The last questions asked, with their answers; the model and the index of the last one stay open."""
 
     def __init__(self) -> None:
         self._jobs: OrderedDict[Asked, tuple[Run, Job]] = OrderedDict()
@@ -80,8 +74,7 @@ class Jobs:
 
     def start(self, run: Run, asked: Asked) -> None:
         """Begin to answer, if that was not asked before or ended in an error."""
-        known = self.get(run, asked)
-        if known and not known.error:
+        if (known := self.get(run, asked)) and not known.error:
             return
         job = Job()
         self._jobs[asked] = run, job
@@ -93,9 +86,9 @@ class Jobs:
         with self._one_at_a_time:
             job.working = "Reading the question"
             try:
-                said = asked.question, asked.lm, asked.method, run.params
-                more = {"data": run.data, "tell": job.tell, "opened": self._opened}
-                job.result = ask.ask(*said, subject=asked.subject or None, **more)
+                said, more = (asked.question, asked.lm, asked.method, run.params), {"tell": job.tell}
+                more |= {"data": run.data, "subject": asked.subject or None, "opened": self._opened}
+                job.result = ask.ask(*said, **more)
                 job.passage = job.result.passage
             except Exception as error:  # the page says so; its reader can't see this process
                 job.error = str(error) if isinstance(error, LongtailError) else f"{type(error).__name__}: {error}"
@@ -104,13 +97,12 @@ class Jobs:
 
 def ways(run: Run) -> dict[str, list[str]]:
     """Language model -> how it can answer below the threshold; imported ones come last, and one can see what counts."""
-    chosen = run.params
+    chosen, known = run.params, {}
     own = methods.of_kinds(chosen.ways, "bm25", "dense", "lsr", "hybrid", "reranked", "genread")
-    known = {}
     for lm in chosen.lms:
         pairs = [name for dataset in chosen.parts.answered for name in run.rules(dataset, lm) if BELOW in name]
-        known[lm] = [*own, *dict.fromkeys(pairs)]
-    known = {lm: names for lm, names in known.items() if names}
+        if names := [*own, *dict.fromkeys(pairs)]:
+            known[lm] = names
     for lm, by in answer_files.elsewhere(chosen.lms, chosen.retrievers, run.data).items():
         if others := [name for name in by if name != "closed_book"]:
             known[lm] = others

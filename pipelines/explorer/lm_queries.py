@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.explorer.addresses import PAGE, WORDS, address, one_of, page_of
+from pipelines.explorer.addresses import PAGE, WORDS, Addressed, one_of, page_of
 from pipelines.explorer.looked_at import RUN, Run, lookup
 from pipelines.replug import ensemble, responsibility
 from pipelines.report import attribution_page
@@ -29,9 +29,10 @@ GAINS = """WITH gains AS (
 
 
 @dataclass(frozen=True)
-class Texts:
-    """Which scored texts are looked at; each field is a parameter of the pages' addresses."""
+class Texts(Addressed):
+    """Which scored texts are looked at."""
 
+    PATH = "/texts"
     corpus: str
     lm: str
     retriever: str
@@ -44,10 +45,9 @@ class Texts:
     def of(cls, run: Run, asked: Mapping[str, str]) -> Texts:
         """The texts that some fields ask for; LongtailError for a value that a field does not have."""
         asked = {name: value for name, value in asked.items() if value}
-        corpora = [name for name in run.params.parts.scored if table(run, name).is_file()]
-        if not corpora:
+        if not (there := corpora(run)):
             raise LongtailError(f"{run.data}/language_modelling: no scored texts; {RUN}")
-        corpus = one_of("corpus", asked.get("corpus", corpora[0]), corpora)
+        corpus = one_of("corpus", asked.get("corpus", there[0]), there)
         settings = settings_of(run, corpus)
         lm = one_of("lm", asked.get("lm", next(iter(settings))), settings)
         retrievers = settings[lm]
@@ -55,20 +55,11 @@ class Texts:
         retriever = one_of("retriever", asked.get("retriever", best), retrievers)
         ks = retrievers[retriever]
         most = max((k for k in ks if k <= run.params.replug.top_k), default=ks[0])
-        return cls(
-            corpus,
-            lm,
-            retriever,
-            int(one_of("k", asked.get("k", str(most)), map(str, ks))),
-            asked.get("source", "")[:WORDS],
+        k, order = (
+            one_of("k", asked.get("k", str(most)), map(str, ks)),
             one_of("order", asked.get("order", "gain"), ORDERS),
-            page_of(asked),
         )
-
-    def to(self, path: str = "/texts", *, id: str = "", **changes: str | int) -> str:
-        """The address of a page about these texts with some changes: of their list, or of the text `id`."""
-        chosen = asdict(replace(self, **({"page": self.page if id else 1} | changes)))
-        return address(path, chosen | {"id": id}, {"order": "gain", "page": 1})
+        return cls(corpus, lm, retriever, int(k), asked.get("source", "")[:WORDS], order, page_of(asked))
 
 
 class Token(NamedTuple):
@@ -103,6 +94,11 @@ def table(run: Run, corpus: str) -> Path:
     return run.data / "language_modelling" / corpus / "bpb.parquet"
 
 
+def corpora(run: Run) -> list[str]:
+    """The corpora that have scored texts."""
+    return [name for name in run.params.parts.scored if table(run, name).is_file()]
+
+
 def settings_of(run: Run, corpus: str) -> dict[str, dict[str, list[int]]]:
     """Language model -> retriever -> numbers of documents that a corpus was scored with."""
     query = "SELECT lm, retriever, list(DISTINCT k ORDER BY k) FROM bpb WHERE k > 0 GROUP BY ALL ORDER BY ALL"
@@ -119,11 +115,10 @@ def list_texts(run: Run, chosen: Texts) -> tuple[list[dict], dict[str, int]]:
     sources = database.ask(f"{GAINS} SELECT source, count(*) FROM gains GROUP BY ALL ORDER BY ALL", values, bpb=file)
     query = f"{GAINS} SELECT * FROM gains WHERE {where} ORDER BY {ORDERS[chosen.order]} LIMIT $limit OFFSET $offset"
     values |= {"limit": PAGE, "offset": PAGE * (chosen.page - 1)} | ({"source": chosen.source} if chosen.source else {})
-    result = database.ask(query, values, bpb=file)
-    rows = [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]
+    rows = database.ask(query, values, bpb=file).to_arrow_table().to_pylist()
     queries = run.data / "corpus" / chosen.corpus / "queries.parquet"
-    asked = lookup(queries, "id", [row["query_id"] for row in rows], "continuation") if rows else []
-    texts = {query["id"]: query["continuation"] for query in asked}
+    asked = [row["query_id"] for row in rows]
+    texts = {row["id"]: row["continuation"] for row in (lookup(queries, "id", asked, "continuation") if asked else [])}
     return [row | {"text": texts.get(row["query_id"], "")} for row in rows], dict(sources.fetchall())
 
 

@@ -99,8 +99,5 @@ def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> lis
     """
     with parquet.naming(file, errors=(duckdb.Error,)), duckdb.connect() as db:
         database.view(db, "rows", file, columns=[*dict.fromkeys((column, *columns))] if columns else ())
-        result = db.sql(
-            f"SELECT * FROM rows WHERE {column} IN (SELECT unnest($values::VARCHAR[])) ORDER BY {column}",
-            params={"values": list(values)},
-        )
-        return [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]
+        query = f"SELECT * FROM rows WHERE {column} IN (SELECT unnest($values::VARCHAR[])) ORDER BY {column}"
+        return db.sql(query, params={"values": list(values)}).to_arrow_table().to_pylist()

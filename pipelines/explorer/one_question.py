@@ -37,27 +37,26 @@ class Question:
     row: dict[str, Any]  # of the question set
     answers: dict[str, dict[str, dict]]  # language model -> method -> its row of predictions
     decisions: dict[str, list[Decision]]  # language model -> what its rules decide
-    documents: dict[str, dict]  # id -> row of docs.parquet, of every best passage
+    documents: dict[str, dict]  # id -> row of docs.parquet, of every best passage of the questions read together
+
+    @property
+    def listed(self) -> list[tuple[str, str, dict]]:
+        """(model, method, answer) of each answer."""
+        return [(lm, method, answer) for lm, by in self.answers.items() for method, answer in by.items()]
 
     @property
     def read(self) -> list[tuple[dict, list[tuple[str, str, dict]]]]:
-        """Each passage with the (model, method, answer) that it was the best one of; the most used one comes first."""
+        """Each passage with those of `listed` that it was the best one of; the most used one comes first."""
         readers: dict[str, list[tuple[str, str, dict]]] = {}
-        for lm, by_method in self.answers.items():
-            for method, answer in by_method.items():
-                if answer["doc_id"] in self.documents:
-                    readers.setdefault(answer["doc_id"], []).append((lm, method, answer))
-        return [(self.documents[id_], by) for id_, by in sorted(readers.items(), key=lambda pair: -len(pair[1]))]
+        for one in self.listed:
+            readers.setdefault(one[2]["doc_id"], []).append(one)
+        used = sorted(readers.items(), key=lambda pair: -len(pair[1]))
+        return [(self.documents[id_], by) for id_, by in used if id_ in self.documents]
 
     @property
     def written(self) -> list[tuple[str, str, str]]:
         """(model, method, passage) of each passage that a language model wrote itself."""
-        return [
-            (lm, method, answer["passage"])
-            for lm, by_method in self.answers.items()
-            for method, answer in by_method.items()
-            if answer["passage"]
-        ]
+        return [(lm, method, answer["passage"]) for lm, method, answer in self.listed if answer["passage"]]
 
 
 @dataclass(frozen=True)
@@ -76,17 +75,14 @@ def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list
         raise LongtailError(f"id: {dataset} has no question {missing[0]!r}")
     answers = _answers(run, dataset, question_ids)
     known = {answer["doc_id"] for of in answers.values() for by in of.values() for answer in by.values()} - {None}
-    corpus = run.params.parts.datastore
-    docs = run.data / f"corpus/{corpus}/docs.parquet"
+    docs = run.data / f"corpus/{run.params.parts.datastore}/docs.parquet"
     found = lookup(docs, "id", sorted(known), "title", "text") if known and docs.is_file() else []
     documents = {document["id"]: document for document in found}
     of_models = {lm: run.rules(dataset, lm) for lm in run.answers(dataset)}
     read = []
     for id_ in question_ids:
         decisions = {lm: _decisions(by_name, asked[id_], answers[id_]) for lm, by_name in of_models.items() if by_name}
-        best = [answer["doc_id"] for by in answers[id_].values() for answer in by.values()]
-        own = {doc_id: documents[doc_id] for doc_id in best if doc_id in documents}
-        read.append(Question(asked[id_], answers[id_], decisions, own))
+        read.append(Question(asked[id_], answers[id_], decisions, documents))
     return read
 
 
@@ -102,8 +98,7 @@ def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, d
         queries.append("SELECT NULL::FLOAT AS margin, NULL AS place WHERE false")  # older imports lack the column
         union = " UNION ALL BY NAME ".join(queries)
         result = db.sql(f"FROM ({union}) ORDER BY place", params={"ids": list(question_ids)})
-        for values in result.fetchall():
-            row = dict(zip(result.columns, values, strict=True))
+        for row in result.to_arrow_table().to_pylist():
             lm, method, _ = places[row["place"]]
             answers[row["question_id"]].setdefault(lm, {})[method] = row
     return answers
@@ -160,7 +155,8 @@ def _documents(run: Run, kind: str, found: list[dict]) -> list[list[dict]]:
         similarities = np.array([row["similarities"]], float)
         weights = np.exp(ensemble.log_weights(similarities, run.params.replug.temperature))[0].tolist()
         columns = zip(row["doc_ids"], row["titles"], row["similarities"], weights, strict=True)
-        names = ("id", "title", "similarity", "weight")
-        rows = [dict(zip(names, values, strict=True)) for values in columns if values[0]]
+        rows = [
+            dict(zip(("id", "title", "similarity", "weight"), values, strict=True)) for values in columns if values[0]
+        ]
         listed.append([row if kind in methods.ENSEMBLES else row | {"weight": None} for row in rows])
     return listed

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import math
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -89,8 +92,8 @@ def marked(text: str, answers: Sequence[str]) -> list[str]:
 def wrong_answers(question: Question) -> dict[str, bool]:
     """Each answer to a question that is wrong by the published rule -> whether a passage has it, as `marked`."""
     texts = [document["text"] for document, _ in question.read] + [text for *_, text in question.written]
-    answers = [answer for by_method in question.answers.values() for answer in by_method.values()]
-    said = [unicodedata.normalize("NFC", one["prediction"] or "").strip() for one in answers if one["correct"] is False]
+    wrong = [answer["prediction"] or "" for *_, answer in question.listed if answer["correct"] is False]
+    said = [unicodedata.normalize("NFC", one).strip() for one in wrong]
     gold = {name.lower() for name in question.row["possible_answers"]}
     names = [name for name in dict.fromkeys(said) if name and name.lower() not in gold]
     return {name: any(len(marked(text, [name])) > 1 for text in texts) for name in names}
@@ -111,24 +114,34 @@ def of_slice(run: Run, chosen: Slice) -> dict[str, Any]:
         "listed": listed,
         "cells": dict(zip(slices.CELLS, ("right by both", *only, "wrong by both"), strict=True)),
         "sets": run.sets,
-        "set_names": {name: page.label(name) for name in run.sets},
         "models": list(answers),
-        "imported_names": imported_names(run, answers),
         "methods": list(answers[chosen.lm]),
-        "method_names": {method: page.label(method) for method in answers[chosen.lm]},
         "relations": sorted(relations, key=lambda relation: page.named(relation).lower()),
         "relation_names": {"": "all"} | {relation: page.named(relation) for relation in relations},
         "bands": (bands := list(dict.fromkeys([*listed.bands, *([chosen.popularity] if chosen.popularity else [])]))),
         "band_names": {"": "all"} | {band: range_of(band) for band in bands},
         "orders": ORDERED,
-        "first": PAGE * (chosen.page - 1) + 1,
     }
+
+
+def export(run: Run, chosen: Slice, most: int) -> str:
+    """A slice's first `most` questions as a page that needs no server and no other file; its bytes repeat.
+
+    What a question shows when it is opened is nearly the same markup for all, so it lies in the page compressed, and a
+    script lays it out on demand. Questions and both answers stand in the page as they are.
+    """
+    read, own = one_question.read_answers_to(run, chosen.set, slices.ids(run, chosen, most)), run.params.lms
+    details = [render("details", question=one, own=own, chosen=chosen, at=f"q{i}-") for i, one in enumerate(read, 1)]
+    packed = base64.b64encode(gzip.compress(json.dumps(details).encode(), mtime=0)).decode()
+    script = (TEMPLATES / "export.js").read_text(encoding="utf-8")
+    shown = of_slice(run, chosen) | {"read": read, "details": packed, "script": script}
+    return render("export", css=css(), **shown)
 
 
 def home(run: Run, places: Sequence[Place]) -> str:
     """What there is to look at: questions, texts, a question of one's own, the report, and `places`."""
     answered = [f"{page.label(name)} by {', '.join(run.answers(name))}" for name in run.sets]
-    scored = [page.label(name) for name in run.params.parts.scored if lm_queries.table(run, name).is_file()]
+    scored = [page.label(name) for name in lm_queries.corpora(run)]
     report = (run.data / "report/index.html").is_file()
     here = [
         ("Questions", "/questions" if answered else "", "; ".join(answered) or f"no answers yet; {RUN}"),
@@ -141,24 +154,12 @@ def home(run: Run, places: Sequence[Place]) -> str:
 
 def ask(run: Run, asked: Asked, job: Job | None, token: str) -> str:
     """The form for a question of one's own, with what is known of the answer so far."""
-    job = job or Job(working="")
     known = asking.ways(run)
-    return render(
-        "ask",
-        here="ask",
-        asked=asked,
-        token=token,
-        models=list(known),
-        imported_names=imported_names(run, known),
-        methods=list(dict.fromkeys(name for names in known.values() for name in names)),
-        method_names={name: page.label(name) for names in known.values() for name in names},
-        **vars(job),
-    )
-
-
-def imported_names(run: Run, models: Iterable[str]) -> dict[str, str]:
-    """Imported model -> what it is called in a choice."""
-    return {lm: f"{lm} (imported)" for lm in models if lm not in run.params.lms}
+    choices = {
+        "models": list(known),
+        "methods": list(dict.fromkeys(name for names in known.values() for name in names)),
+    }
+    return render("ask", here="ask", asked=asked, token=token, **choices, **vars(job or Job(working="")))
 
 
 def question(run: Run, asked: Mapping[str, str]) -> str:
@@ -182,26 +183,13 @@ def texts(run: Run, asked: Mapping[str, str]) -> str:
     chosen = Texts.of(run, asked)
     rows, sources = lm_queries.list_texts(run, chosen)
     total = sources.get(chosen.source, 0) if chosen.source else sum(sources.values())
-    settings = lm_queries.settings_of(run, chosen.corpus)
-    return render(
-        "texts",
-        here="texts",
-        chosen=chosen,
-        rows=rows,
-        sources=sources,
-        total=total,
-        pages=max(1, math.ceil(total / PAGE)),
-        corpora=[name for name in run.params.parts.scored if lm_queries.table(run, name).is_file()],
-        settings=settings,
-        names={name: page.label(name) for name in (*run.params.parts.scored, *settings[chosen.lm])},
-        orders=GAINED,
-        first=PAGE * (chosen.page - 1) + 1,
-    )
+    shown = {"rows": rows, "sources": sources, "total": total, "pages": max(1, math.ceil(total / PAGE))}
+    shown |= {"corpora": lm_queries.corpora(run), "settings": lm_queries.settings_of(run, chosen.corpus)}
+    return render("texts", here="texts", chosen=chosen, orders=GAINED, **shown)
 
 
 def text(run: Run, asked: Mapping[str, str]) -> str:
     """A scored text with its tokens and documents."""
     chosen = Texts.of(run, asked)
-    return render(
-        "text", here="texts", chosen=chosen, text=lm_queries.read_scored_text(run, chosen, asked.get("id", ""))
-    )
+    read = lm_queries.read_scored_text(run, chosen, asked.get("id", ""))
+    return render("text", here="texts", chosen=chosen, text=read)

@@ -6,11 +6,11 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 
 from pipelines.errors import LongtailError
 from pipelines.evaluation.popularity_bins import HALF_DECADES
-from pipelines.explorer.addresses import PAGE, WORDS, address, one_of, page_of
+from pipelines.explorer.addresses import PAGE, WORDS, Addressed, one_of, page_of
 from pipelines.explorer.looked_at import RUN, Run
 from pipelines.storage import database
 
@@ -23,7 +23,6 @@ ORDERS = {
 }
 BOUNDS = [math.ceil(bound) for bound in HALF_DECADES[:16]]  # between bands of popularity, those of the report's figures
 UNKNOWN = "unknown"
-DEFAULTS = {"judged": "published", "order": "popular", "page": 1}
 
 ANSWERED = """WITH answered AS (
     SELECT questions.*, CAST(s_pop AS DOUBLE) AS popularity,
@@ -36,9 +35,10 @@ ANSWERED = """WITH answered AS (
 
 
 @dataclass(frozen=True)
-class Slice:
-    """What is looked at; each field is a parameter of the pages' addresses, and an option of `longtail explore`."""
+class Slice(Addressed):
+    """What is looked at; each field is an option of `longtail explore`, too."""
 
+    PATH = "/questions"
     set: str  # question set
     lm: str  # language model, or an imported one
     base: str  # whose answers are compared: closed_book, if the model has such answers
@@ -85,11 +85,6 @@ class Slice:
             page=page_of(asked),
         )
 
-    def to(self, path: str = "/questions", *, id: str = "", prompt: str = "", **changes: str | int) -> str:
-        """The address of a page about this slice with some changes: of its list, or of the question `id` in it."""
-        chosen = asdict(replace(self, **({"page": self.page if id else 1} | changes)))
-        return address(path, chosen | {"id": id, "prompt": prompt}, DEFAULTS)
-
 
 @dataclass(frozen=True)
 class Listed:
@@ -117,17 +112,15 @@ def band(place: int | None) -> str:
 
 def list_questions(run: Run, chosen: Slice) -> Listed:
     """The questions of a slice: one page of them, and the counts of all."""
-    rows, counted = _ask(run, chosen, _PAGE_OF, PAGE, PAGE * (chosen.page - 1)), _counts(run, chosen)
-    here = [row for row in counted if row["inside"] and chosen.relation in ("", row["relation"])]
-    cells, relations = Counter(), Counter()
-    for row in here:
-        cells[row["cell"]] += row["n"]
-    for row in counted:
+    rows = _ask(run, chosen, _PAGE_OF, limit=PAGE, offset=PAGE * (chosen.page - 1))
+    cell_of = {right: cell for cell, right in CELLS.items()}
+    cells, relations, bands = Counter(), Counter(), {}
+    for row in sorted(_ask(run, chosen, _COUNTS), key=lambda row: (row["band"] is None, row["band"] or 0)):
+        cell = cell_of.get((row["base_right"], row["method_right"]))
         relations[row["relation"]] += row["n"] * row["inside"]
-    bands: dict[str, Counter] = {}
-    for row in sorted(counted, key=lambda row: (row["band"] is None, row["band"] or 0)):
         if chosen.relation in ("", row["relation"]):
-            bands.setdefault(band(row["band"]), Counter())[row["cell"]] += row["n"]
+            bands.setdefault(band(row["band"]), Counter())[cell] += row["n"]
+            cells[cell] += row["n"] * row["inside"]
     return Listed(
         rows=rows,
         cells={cell: cells[cell] for cell in CELLS},
@@ -140,7 +133,7 @@ def list_questions(run: Run, chosen: Slice) -> Listed:
 
 def ids(run: Run, chosen: Slice, most: int) -> list[str]:
     """The ids of a slice's first questions, at most so many."""
-    return [row["question_id"] for row in _ask(run, chosen, _PAGE_OF, most, 0)]
+    return [row["question_id"] for row in _ask(run, chosen, _PAGE_OF, limit=most, offset=0)]
 
 
 def neighbours(run: Run, chosen: Slice, question_id: str) -> tuple[str | None, str | None]:
@@ -155,20 +148,12 @@ def neighbours(run: Run, chosen: Slice, question_id: str) -> tuple[str | None, s
 
 _PAGE_OF = """SELECT question_id, relation, question, s_pop, possible_answers, base_answer, base_right, method_answer,
     method_right, title, s_uri FROM answered WHERE {where} ORDER BY {order} LIMIT $limit OFFSET $offset"""
+_COUNTS = (
+    "SELECT relation, band, inside, base_right, method_right, count(*) AS n FROM answered GROUP BY ALL ORDER BY ALL"
+)
 
 
-def _counts(run: Run, chosen: Slice) -> list[dict]:
-    """Questions by relation, band, cell, and whether their popularity is the slice's."""
-    cells = {right: cell for cell, right in CELLS.items()}
-    query = """SELECT relation, band, inside, base_right, method_right, count(*) AS n FROM answered
-        GROUP BY ALL ORDER BY ALL"""
-    rows = _ask(run, chosen, query)
-    return [row | {"cell": cells.get((row["base_right"], row["method_right"]))} for row in rows]
-
-
-def _ask(
-    run: Run, chosen: Slice, query: str, limit: int | None = None, offset: int | None = None, **values: str
-) -> list[dict]:
+def _ask(run: Run, chosen: Slice, query: str, **values: str | int) -> list[dict]:
     """The rows of a query over the slice's questions with both answers (ANSWERED)."""
     least, _, most = chosen.popularity.partition("-")
     inside, where = "true", ["inside"]
@@ -185,20 +170,12 @@ def _ask(
             right = CELLS[chosen.cell]
             where.append(f"base_right = {right[0]} AND method_right = {right[1]}")
         query = query.format(where=" AND ".join(where), order=ORDERS[chosen.order])
-    if limit is not None:
-        values |= {"limit": limit, "offset": offset}
     answered = ANSWERED.format(
         judged=JUDGEMENTS[chosen.judged],
         band=f"CASE WHEN s_pop IS NOT NULL THEN len(list_filter({BOUNDS}, lambda bound: bound <= s_pop)) END",
         inside=inside,
         split="split = 'test'" if run.params.thresholds.imported == "test" else "true",
     )
-    files = run.answers(chosen.set)[chosen.lm]
-    result = database.ask(
-        answered + query,
-        values,
-        questions=run.questions(chosen.set),
-        base=files[chosen.base],
-        method=files[chosen.method],
-    )
-    return [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]
+    answers = run.answers(chosen.set)[chosen.lm]
+    files = {"questions": run.questions(chosen.set), "base": answers[chosen.base], "method": answers[chosen.method]}
+    return database.ask(answered + query, values, **files).to_arrow_table().to_pylist()

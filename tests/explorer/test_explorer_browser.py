@@ -6,7 +6,7 @@ import pytest
 from chromium import COVERED, NAMELESS
 
 from flows import explorer
-from pipelines.explorer import export
+from pipelines.explorer import pages
 from pipelines.explorer.slices import Slice
 
 PHONE, DESK = {"width": 400, "height": 860}, {"width": 1280, "height": 900}
@@ -109,7 +109,7 @@ def test_the_answer_is_marked_in_the_passage_and_tokens_are_shaded_by_what_docum
 
 def test_in_a_file_without_a_server_a_question_opens_and_words_choose_questions(opened, answered, tmp_path):
     file = tmp_path / "page.html"
-    file.write_text(export.html(answered, Slice.of(answered, {"relation": "P57"}), most=60), encoding="utf-8")
+    file.write_text(pages.export(answered, Slice.of(answered, {"relation": "P57"}), most=60), encoding="utf-8")
     page = opened(file.as_uri(), viewport=PHONE)
     asked = page.locator("details.one summary bdi:first-child").all_inner_texts()
     page.get_by_label("Only those with").fill(asked[7].upper()[:12])

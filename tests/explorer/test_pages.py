@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.explorer import export, one_question, pages, slices
+from pipelines.explorer import one_question, pages, slices
 from pipelines.explorer.looked_at import Run
 from pipelines.explorer.slices import Slice
 
@@ -79,8 +79,8 @@ def details(page: str) -> list[str]:
 
 def test_a_slice_as_a_file_has_its_questions_and_nothing_from_elsewhere_and_is_the_same_again(answered):
     chosen = Slice.of(answered, {"relation": "P57", "cell": "base", "method": "dense"})
-    page = export.html(answered, chosen, most=20)
-    assert export.html(answered, chosen, most=20) == page
+    page = pages.export(answered, chosen, most=20)
+    assert pages.export(answered, chosen, most=20) == page
     opened = details(page)
     assert not re.search(r"<script src|<link|<img|<iframe|url\(|@import|\bhref=\"(?!#)|\bsrc=", page + "".join(opened))
     assert f"The first 20 of {slices.list_questions(answered, chosen).total} questions" in page
@@ -93,7 +93,7 @@ def test_a_slice_as_a_file_has_its_questions_and_nothing_from_elsewhere_and_is_t
 
 
 def test_hostile_texts_stay_words_in_a_file(spoilt):
-    page = export.html(spoilt, Slice.of(spoilt, {"order": "id"}), most=len(hostile.LABELS))
+    page = pages.export(spoilt, Slice.of(spoilt, {"order": "id"}), most=len(hostile.LABELS))
     for text in (page[: page.index("<script")], "".join(details(page))):
         assert not re.search(r"<(script|img|iframe|svg|base|meta http|style)", text[text.find("<body") :])
         assert not re.search(hostile.STEERING, text)
@@ -107,4 +107,4 @@ def test_the_command_writes_the_file(asked, at_work, tmp_path, call):
     chosen = ("--method", "bm25", "--cell", "neither")
     assert call("explore", "--export", file, *chosen) == (0, f"the page: {file}\n", "")
     chosen = Slice.of(asked.run, {"method": "bm25", "cell": "neither"})
-    assert file.read_text(encoding="utf-8") == export.html(asked.run, chosen, 50)
+    assert file.read_text(encoding="utf-8") == pages.export(asked.run, chosen, 50)
