@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,7 +11,7 @@ import torch
 from pipelines.lm import prefixes
 from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.language_model import up_to
-from pipelines.lm.ragged import Ragged, joined
+from pipelines.lm.ragged import Ragged
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,6 @@ class Decoder:
     `passes` are the model's forward passes.
     """
 
-    cached = True  # whether the model's cache gives the same numbers
-
     def __init__(self, model, tokenizer, passes: ForwardPasses) -> None:
         self.model, self.tokenizer, self._passes = model, tokenizer, passes
         ends = model.generation_config.eos_token_id  # a token, several, or none
@@ -53,10 +50,7 @@ class Decoder:
         far). With `sequence_mixture` the weights follow the text: see `_Weights`.
         """
         n, device = batch.questions.max() + 1, self.model.device
-        if self.cached:
-            passes = self.passes(batch.prompts, batch.held, batch.beginnings, max_tokens, batch.total)
-        else:
-            passes = self._passes_without_cache(batch.prompts, batch.total)
+        passes = self._passes.decoding(batch.prompts, batch.held, batch.beginnings, max_tokens, batch.total)
         weights = _Weights(batch, device, moving=sequence_mixture)
         questions = torch.from_numpy(batch.questions).to(device)
         completes_stop = self._holding(stop[-1])
@@ -78,25 +72,6 @@ class Decoder:
             weights.follow(logits, token[questions])
             logits = passes.send(token[questions])
         return [(*self._answer(tokens[i, :m], log_probs[i, :m], stop), int(m)) for i, m in enumerate(lengths)]
-
-    def passes(
-        self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray, new_tokens: int, total: int = 0
-    ) -> Generator[torch.Tensor, torch.Tensor, None]:
-        """Yield logits (prompts, vocabulary) after each prompt, then after each token (prompts,) that is sent.
-
-        Prompt i begins with the beginning number beginnings[i] of `held`. Progress counts prompts among `total`.
-        """
-        logits, kept = self._passes.read(prompts, held, beginnings, new_tokens, total)
-        while True:
-            token = yield logits
-            logits = self._passes.following(token[:, None], kept)
-
-    def _passes_without_cache(self, prompts: Ragged, total: int) -> Generator[torch.Tensor, torch.Tensor, None]:
-        """Yield what `passes` does, but read the whole texts again at every step."""
-        while True:
-            token = yield self._passes.table(len(prompts.lengths), self._passes.after(prompts), total)
-            total = 0
-            prompts = joined([prompts, Ragged.of(token[:, None].tolist())])
 
     def _answer(self, tokens: np.ndarray, log_probs: np.ndarray, stop: str) -> tuple[str, float]:
         """The text before `stop`, and the mean log-prob of its tokens."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
 
 import numpy as np
@@ -14,9 +14,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 
 from pipelines import progress
 from pipelines.lm import prefixes
-from pipelines.lm.prefixes import KeysAndValues, OwnCache
-from pipelines.lm.ragged import Ragged, padded
-from pipelines.lm.weights import Trials
+from pipelines.lm.prefixes import KeysAndValues
+from pipelines.lm.ragged import Ragged, joined, padded
 
 MAX_LOGITS = 1 << 23  # logits in memory at once: 32 MiB
 CACHED_PER_NEW = 8  # so many cached tokens count as one new token when a batch is sized
@@ -28,10 +27,10 @@ class ForwardPasses:
     shares_prefixes = False  # whether several texts can continue from a common beginning that was read once
     keeps = False  # whether texts can be continued from their keys and values
 
-    def __init__(self, model, pad: int, batch_tokens: int, trials: Trials) -> None:
+    def __init__(self, model, pad: int, batch_tokens: int) -> None:
         self.model, self.device, self.batch_tokens = model, model.device, batch_tokens
         self._pad, self._vocabulary = pad, model.config.get_text_config().vocab_size
-        self._head = _Head(model, trials)
+        self._head = _Head(model)
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     def over(self, rows: Ragged, first: np.ndarray) -> Iterator[tuple[np.ndarray, object, int]]:
@@ -71,35 +70,27 @@ class ForwardPasses:
         last = rows.lengths - 1
         yield from self._last(last, self.over(rows, last))
 
-    def read(
-        self, rows: Ragged, held: prefixes.Held, beginnings: np.ndarray, new_tokens: int, total: int = 0
-    ) -> tuple[torch.Tensor, OwnCache]:
-        """Read texts that will get `new_tokens` more tokens; text i begins with prefix beginnings[i] of `held`.
+    def decoding(
+        self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray, new_tokens: int, total: int = 0
+    ) -> Generator[torch.Tensor, torch.Tensor, None]:
+        """Yield logits (prompts, vocabulary) after each prompt, then after each token (prompts,) that is sent.
 
-        Progress counts them among `total` texts, as reading takes nearly all of the time.
-        Returns the logits after each text, (rows, vocabulary) float32, and what `following` needs.
+        Prompt i begins with the beginning number beginnings[i] of `held`. Progress counts prompts among `total`, as
+        reading them takes nearly all of the time. A model without `keeps` reads the whole texts again at every step.
         """
-        if not self.keeps:
-            ids, real = padded(rows, int(rows.lengths.max()), self._pad, left=True)
-            kept = OwnCache(len(ids))
-            logits = self.following(torch.from_numpy(ids).to(self.device), kept, real)
-            progress.advance(len(ids), total)
-            return logits, kept
-        kept = KeysAndValues(rows.lengths, new_tokens)
-        continued = (self._continued(rows, *group, kept) for group in held.of(beginnings))
-        last = self._last(rows.lengths - 1, chain.from_iterable(continued))
-        return self.table(len(beginnings), last, total), kept
-
-    def following(self, ids: torch.Tensor, kept: OwnCache, real: np.ndarray | None = None) -> torch.Tensor:
-        """Logits (rows, vocabulary) float32 after the next tokens of each text: `ids` (rows, tokens), or those of them
-        that are `real` (rows, tokens)."""
-        cache = kept.append(np.ones(ids.shape, bool) if real is None else real)
-        mask = torch.from_numpy(kept.real.astype(np.int64)).to(self.device)
-        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        extra = {"position_ids": positions} if self._takes_positions else {}
-        outputs = self._run(input_ids=ids, attention_mask=mask, past_key_values=cache, **extra)
-        kept.cache, last = outputs.past_key_values, np.full(len(ids), ids.shape[1] - 1)
-        return torch.cat([logits for _, logits in self.logits(outputs, np.arange(len(ids)), last)])
+        while not self.keeps:
+            token = yield self._table(len(beginnings), self.after(prompts), total)
+            prompts, total = joined([prompts, Ragged.of(token[:, None].tolist())]), 0
+        kept, rows = KeysAndValues(prompts.lengths, new_tokens), np.arange(len(beginnings))
+        continued = (self._continued(prompts, *group, kept) for group in held.of(beginnings))
+        token = yield self._table(len(rows), self._last(prompts.lengths - 1, chain.from_iterable(continued)), total)
+        while True:
+            inputs = {"input_ids": token[:, None], "past_key_values": kept.append()}
+            mask = torch.from_numpy(kept.real.astype(np.int64)).to(self.device)
+            if self._takes_positions:
+                inputs["position_ids"] = mask.sum(1, keepdim=True) - 1
+            outputs = self._run(attention_mask=mask, **inputs)
+            token = yield torch.cat([logits for _, logits in self.logits(outputs, rows, 0 * rows)])
 
     def bytes_kept(self) -> int:
         """Bytes of the keys and values of one token."""
@@ -107,14 +98,6 @@ class ForwardPasses:
         for _ in self._continued(Ragged.of([[self._pad]]), np.zeros(1, np.int64), None, np.zeros(1, np.int64), kept):
             pass
         return kept.bytes
-
-    def table(self, n: int, parts: Iterable[tuple[np.ndarray, torch.Tensor]], total: int = 0) -> torch.Tensor:
-        """Logits of `n` rows that come in `parts`, (n, vocabulary) float32. Progress counts rows among `total`."""
-        found = torch.empty(n, self._vocabulary, device=self.device)
-        for rows, logits in parts:
-            found[torch.from_numpy(rows)] = logits.to(self.device)
-            progress.advance(len(rows), total)
-        return found
 
     def _last(
         self, last: np.ndarray, passes: Iterable[tuple[np.ndarray, object, int]]
@@ -138,6 +121,14 @@ class ForwardPasses:
                 rows = max(1, min(rows, MAX_LOGITS // (self._vocabulary * longest)))
             yield order[start : start + rows]
             start += rows
+
+    def _table(self, n: int, parts: Iterable[tuple[np.ndarray, torch.Tensor]], total: int) -> torch.Tensor:
+        """Logits of `n` rows that come in `parts`, (n, vocabulary) float32. Progress counts rows among `total`."""
+        found = torch.empty(n, self._vocabulary, device=self.device)
+        for rows, logits in parts:
+            found[torch.from_numpy(rows)] = logits.to(self.device)
+            progress.advance(len(rows), total)
+        return found
 
     def _continued(
         self,
@@ -173,12 +164,11 @@ class _Head:
     the model; a few tokens are tried to find out. Do not call a head that is not separable.
     """
 
-    def __init__(self, model, trials: Trials) -> None:
+    def __init__(self, model) -> None:
         self._layers = _GivenStates()
         self._model = copy.copy(model)  # shares the weights
         self._model._modules = {**model._modules, model.base_model_prefix: self._layers}
-        alone = model.base_model is not model
-        self.separable = alone and trials.found("separable head", lambda: self._agrees(model))
+        self.separable = model.base_model is not model and self._agrees(model)
 
     def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
         """Logits (n, vocabulary) of the hidden states (n, width)."""

@@ -19,9 +19,9 @@ from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.model_files import CACHE_BYTES, UNREADABLE, max_tokens
 from pipelines.lm.ragged import joined, spans
-from pipelines.lm.shortcuts import ShortcutCheck
+from pipelines.lm.shortcuts import choose_shortcuts
 from pipelines.lm.token_prompts import PromptTokenizer
-from pipelines.lm.weights import Trials, load
+from pipelines.lm.weights import load
 from pipelines.work import threads as torch_threads
 
 logging.disable_progress_bar()  # loading weights takes no time
@@ -44,21 +44,19 @@ class LocalModel:
             self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         except UNREADABLE as error:
             raise LongtailError(f"{folder}: no tokenizer: {' '.join(str(error).split())}") from None
-        trials = Trials(folder, dtype, device)
-        self.model = load(folder, self.tokenizer, dtype, device, trials)
+        self.model = load(folder, self.tokenizer, dtype, device)
         self.name, self.batch_tokens = name, batch_tokens
         config = self.model.config.get_text_config()
         self.max_tokens, self._vocabulary = max_tokens(config, self.tokenizer), config.vocab_size
         self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens, chat=chat)
         self.scores = self.mixes = self.votes = True
         self.usage, self.begins = {}, "" if chat else " "
-        self._passes = ForwardPasses(self.model, self.tokenizer.pad_token_id or 0, batch_tokens, trials)
+        self._passes = ForwardPasses(self.model, self.tokenizer.pad_token_id or 0, batch_tokens)
         self._decoder = Decoder(self.model, self.tokenizer, self._passes)
-        ShortcutCheck(self.model, self.tokenizer, folder, self.max_tokens, trials).choose(self._passes, self._decoder)
+        choose_shortcuts(self._passes, self.tokenizer, folder, self.max_tokens)
         self._decoded_tokens = None  # of the texts in a batch to be continued, where no pass reads all of it
         if self._passes.keeps:
-            self._decoded_tokens = max(batch_tokens, CACHE_BYTES // trials.found("bytes kept", self._passes.bytes_kept))
-        trials.keep()
+            self._decoded_tokens = max(batch_tokens, CACHE_BYTES // self._passes.bytes_kept())
 
     # ------------------------------------------------------------------ the protocol
 

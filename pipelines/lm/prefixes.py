@@ -133,21 +133,7 @@ class _Shared(DynamicLayer):
         return torch.cat([past_of_rows, new], dim=-2)
 
 
-class OwnCache:
-    """The cache that a model makes itself of `texts` texts. With padding on the left, all of them end in one column."""
-
-    cache: Cache | None = None
-
-    def __init__(self, texts: int) -> None:
-        self.real = np.zeros((texts, 0), bool)  # (texts, columns): which columns hold tokens
-
-    def append(self, real: np.ndarray) -> Cache | None:
-        """Note that columns are to follow, (texts, columns) bool as in `real`; returns the cache of those before."""
-        self.real = np.concatenate([self.real, real], axis=1)
-        return self.cache
-
-
-class KeysAndValues(OwnCache):
+class KeysAndValues:
     """Keys and values of texts that are read in several batches, with room for `new_tokens` more tokens of each.
 
     `lengths` (texts,) are in tokens. A text's last token stands in the last column before the new ones.
@@ -156,13 +142,16 @@ class KeysAndValues(OwnCache):
     def __init__(self, lengths: np.ndarray, new_tokens: int) -> None:
         longest = int(lengths.max(initial=0))
         self._padding, self._columns = longest - lengths, longest + new_tokens
-        self.real = np.arange(longest) >= self._padding[:, None]
+        self.real = np.arange(longest) >= self._padding[:, None]  # (texts, columns): which columns hold tokens
+        self._cache: Cache | None = None
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []  # (texts, heads, columns, width) each
 
-    def append(self, real: np.ndarray) -> Cache:
-        if self.cache is None:
-            self.cache = Cache(layers=[_Filled(*pair, self.real.shape[1]) for pair in self._layers])
-        return super().append(real)
+    def append(self) -> Cache:
+        """Note that a token of each text follows; returns the cache of those before."""
+        if self._cache is None:
+            self._cache = Cache(layers=[_Filled(*pair, self.real.shape[1]) for pair in self._layers])
+        self.real = np.pad(self.real, ((0, 0), (0, 1)), constant_values=True)
+        return self._cache
 
     @property
     def bytes(self) -> int:

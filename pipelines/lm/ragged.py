@@ -62,11 +62,9 @@ def joined(parts: Sequence[Ragged]) -> Ragged:
     return Ragged(values, bounds)
 
 
-def padded(rows: Ragged, width: int, pad: int, *, left: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def padded(rows: Ragged, width: int, pad: int) -> tuple[np.ndarray, np.ndarray]:
     """(sequences, width) int64 token ids filled up with `pad`, and a mask of the real tokens, bool."""
-    lengths = rows.lengths[:, None]
-    columns = np.arange(width)[None, :] - (width - lengths if left else 0)
-    real = (columns >= 0) & (columns < lengths)
-    values = np.full((len(lengths), width), pad, np.int64)
+    real = np.arange(width) < rows.lengths[:, None]
+    values = np.full(real.shape, pad, np.int64)
     values[real] = rows.values
     return values, real

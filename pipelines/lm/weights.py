@@ -1,18 +1,7 @@
-"""Load a causal language model into memory in fp32, bf16 or int8, with faster layers of the same formulas.
-
-What a model's trials found when it was first opened (see `load`, shortcuts.py and local.py) is kept for later openings.
-A trial compares a model with itself. So it ends alike where all of these are the same: the model's files, its number
-format, the device and its threads, the libraries, and the code of this folder. Results are kept by the hash of these,
-in the project's scratch. A process outside of a project keeps none.
-"""
+"""Load a causal language model into memory in fp32, bf16 or int8, with faster layers of the same formulas."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Callable
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,14 +14,9 @@ from transformers.activations import NewGELUActivation
 from transformers.pytorch_utils import Conv1D
 
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import UNREADABLE, check_complete, count_parameters
-from pipelines.storage import shards
+from pipelines.lm.model_files import check_complete, count_parameters, load_pretrained
 
-KEPT = shards.SCRATCH / "trials"
-LIBRARIES = ("torch", "transformers", "tokenizers", "accelerate", "bitsandbytes")
-SETTINGS = ("ATEN_", "DNNL_", "ONEDNN_", "MKL_", "CUBLAS_", "NVIDIA_", "TORCH_")  # begin variables that choose kernels
 TOLERANCE = 0.05  # nats: largest mean absolute difference of a token's log-prob from fp32's
-DIFFERENCE = "nats from fp32"  # the trial's name
 MIN_ROWS = 64  # torch's default multiplies fewer rows faster than oneDNN, as in decoding
 TOKENS = 64  # of TEXT at most
 TEXT = """The harbour master wrote down 14 ships on the first of May 1887, three of them from the south with salt and
@@ -40,74 +24,29 @@ cork. Nobody in the town had seen so many at once. "Where will they all lie?" as
 bridge. A year later the new pier was built of granite, 120 metres long, and the old one was left to the gulls."""
 
 
-Found = bool | int | float
-
-
-class Trials:
-    """The results of the trials of the model in `folder`, by name."""
-
-    def __init__(self, folder: Path, dtype: str, device: str) -> None:
-        gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())] if device == "cuda" else []
-        machine = torch.cpu.get_capabilities(), torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
-        chosen = sorted(item for item in os.environ.items() if item[0].startswith(SETTINGS))
-        libraries = [_version(name) for name in LIBRARIES]
-        code = sorted(Path(__file__).parent.glob("*.py"))
-        self._file = KEPT / (
-            f"{shards.key_of(Path(folder), dtype, device, gpus, machine, chosen, libraries, *code)}.json"
-        )
-        self.known = self._kept = _read_trials(self._file)
-
-    def found(self, name: str, trial: Callable[[], Found]) -> Found:
-        """What the trial of this name found, in this process or an earlier one; without a result, it is done now."""
-        if name not in self.known:
-            self.known = self.known | {name: trial()}
-        return self.known[name]
-
-    def keep(self) -> None:
-        """Keep the results, if some are new. Call this when the model can be used: a refusal is not kept."""
-        if self.known != self._kept and shards.SCRATCH.is_dir():
-            shards.write_json(self._file, self.known)
-
-
-def _read_trials(file: Path) -> dict[str, Found]:
-    """The results in a file; none where it is missing or damaged."""
-    with suppress(OSError, ValueError):
-        results = json.loads(file.read_text(encoding="utf-8"))
-        if isinstance(results, dict) and all(isinstance(found, Found) for found in results.values()):
-            return results
-    return {}
-
-
-def _version(library: str) -> str | None:
-    with suppress(PackageNotFoundError):
-        return version(library)
-    return None
-
-
-def load(folder: Path, tokenizer, dtype: str, device: str, trials: Trials) -> PreTrainedModel:
+def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
     """Load the model in `folder` for inference, over all GPUs where there are several.
 
     `dtype` is fp32, bf16 or int8 (matrix products by LLM.int8, the rest in fp16). bf16 and int8 are compared with fp32
     on a fixed text if fp32 fits into memory; the result is printed. Raises LongtailError where they differ by more than
     TOLERANCE.
     """
-    expected = None
-    if dtype != "fp32" and DIFFERENCE not in trials.known:
-        fp32_bytes = 4 * (count_parameters(folder) or 0)
-        if fp32_bytes < 0.8 * psutil.virtual_memory().available:
-            expected = _log_probs(_open(folder, "fp32", "cpu"), tokenizer)
-        else:
-            gigabytes = fp32_bytes / 1e9
-            print(f"warning: {folder}: {dtype} not compared with fp32, which takes {gigabytes:.0f} GB", flush=True)
+    if dtype == "fp32":
+        return _open(folder, dtype, device)
+    fp32_bytes = 4 * (count_parameters(folder) or 0)
+    if fp32_bytes >= 0.8 * psutil.virtual_memory().available:
+        takes = f"{fp32_bytes / 1e9:.0f} GB"
+        print(f"warning: {folder}: {dtype} not compared with fp32, which takes {takes}", flush=True)
+        return _open(folder, dtype, device)
+    expected = _log_probs(_open(folder, "fp32", "cpu"), tokenizer)
     model = _open(folder, dtype, device)
-    if expected is not None or DIFFERENCE in trials.known:
-        difference = trials.found(DIFFERENCE, lambda: float((_log_probs(model, tokenizer) - expected).abs().mean()))
-        if not difference <= TOLERANCE:
-            raise LongtailError(
-                f"{folder}: log-probs in {dtype} are {difference:.3f} nats a token from those in fp32, expected "
-                f"{TOLERANCE} at most; set its dtype to fp32"
-            )
-        print(f"{folder}: log-probs in {dtype} are {difference:.4f} nats a token from those in fp32", flush=True)
+    difference = float((_log_probs(model, tokenizer) - expected).abs().mean())
+    if not difference <= TOLERANCE:
+        raise LongtailError(
+            f"{folder}: log-probs in {dtype} are {difference:.3f} nats a token from those in fp32, expected "
+            f"{TOLERANCE} at most; set its dtype to fp32"
+        )
+    print(f"{folder}: log-probs in {dtype} are {difference:.4f} nats a token from those in fp32", flush=True)
     return model
 
 
@@ -122,24 +61,12 @@ def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
         from transformers import BitsAndBytesConfig
 
         options["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)
-    torch_dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float16}[dtype]
-    try:
-        model, loading_info = AutoModelForCausalLM.from_pretrained(
-            folder,
-            dtype=torch_dtype,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-            **options,
-        )
-    except UNREADABLE as error:
-        raise LongtailError(
-            f"{folder}: not a causal language model in safetensors: {' '.join(str(error).split())}"
-        ) from None
+    options |= {"dtype": {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float16}[dtype]}
+    model, loading_info = load_pretrained(AutoModelForCausalLM, folder, None, use_safetensors=True, **options)
     if dtype != "int8":  # int8 adds tensors that no checkpoint has
         check_complete(folder, model, loading_info)
     model = model.eval().requires_grad_(False)
-    if not options:
+    if "device_map" not in options:
         model = model.to(device)
     _replace_slow_layers(model)
     return model

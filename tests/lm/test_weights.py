@@ -1,0 +1,51 @@
+"""The weights' number formats: bf16 and int8 are compared with fp32 and refused where they differ; fast layers."""
+
+import platform
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from local_models import open_model, pairs
+
+from pipelines.errors import LongtailError
+
+
+def score(lm) -> np.ndarray:
+    return np.concatenate(lm.score(*pairs(8)).log_probs)
+
+
+def test_bf16_is_compared_with_fp32_and_refused_where_it_differs(tmp_path, capsys):
+    folder = tiny_models.language_model(tmp_path / "model", scale=0.02)
+    expected = score(open_model(folder))
+    assert "log-probs in" not in capsys.readouterr().out
+    lm = open_model(folder, dtype="bf16")
+    assert "log-probs in bf16 are 0.0" in capsys.readouterr().out
+    assert lm.model.dtype == torch.bfloat16
+    np.testing.assert_allclose(score(lm), expected, atol=0.05)
+    with pytest.raises(LongtailError, match=r"in bf16 are \d.*set its dtype to fp32"):
+        open_model(tiny_models.language_model(tmp_path / "rough", scale=1.0), dtype="bf16")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="MKL and oneDNN are for x86 processors")
+@pytest.mark.parametrize(("maker", "layer"), [("AMD EPYC", "_OneDNNLinear"), ("Intel Xeon", "Linear")])
+def test_fp32_is_multiplied_by_what_is_fast_on_the_processor(tmp_path, monkeypatch, maker, layer):
+    folder = tiny_models.language_model(tmp_path, scale=0.05)
+    expected = score(open_model(folder))
+    processor = torch.cpu.get_capabilities() | {"cpu_name": maker}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: processor)
+    lm = open_model(folder)
+    assert type(lm.model.model.layers[0].mlp.up_proj).__name__ == layer
+    np.testing.assert_allclose(score(lm), expected, atol=1e-5)
+
+
+def test_int8_scores_about_as_fp32_does_or_says_what_to_install(tmp_path):
+    folder = tiny_models.language_model(tmp_path, scale=0.05)
+    if not find_spec("bitsandbytes"):
+        with pytest.raises(LongtailError, match=r"longtail\[large\]"):
+            open_model(folder, dtype="int8")
+        return
+    lm = open_model(folder, dtype="int8")
+    assert {weight.dtype for weight in lm.model.model.layers[0].mlp.parameters()} == {torch.int8}
+    np.testing.assert_allclose(score(lm), score(open_model(folder)), atol=0.05)
