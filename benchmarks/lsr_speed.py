@@ -26,7 +26,6 @@ from pipelines import methods
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.open_lm import supervising_lm
 from pipelines.lsr import train_lsr, training_queries
-from pipelines.lsr.objective import GradientCache
 from pipelines.lsr.refresh import Refresher, make_deterministic
 from pipelines.lsr.rounds import Trainer, TrainingFiles
 from pipelines.params import params_file
@@ -134,8 +133,7 @@ def _in_turns(
 
     for dtype in ("fp32", "bf16") if has_bf16("cpu") else ("fp32",):
         lsr = params.lsr.model_copy(update={"dtype": dtype})
-        gradients = GradientCache(Encoder.open(folder, params.retriever, params.compute), lsr)
-        trainer = Trainer(gradients, corpora, schedule, lsr)
+        trainer = Trainer(Encoder.open(folder, params.retriever, params.compute), corpora, schedule, lsr)
         add(dtype, measure.timed(lambda trainer=trainer: trainer.start_round(candidates) and None))
         ways[dtype] = lambda number, trainer=trainer: trainer.step(number)["kl"]
     plain, batches = Plain(folder, supervising_lm(params)[0], params), [batch_of(trainer, i) for i in range(steps)]
@@ -170,7 +168,7 @@ def rows(quick: bool = False) -> list[Row]:
     make_deterministic()
     params = params_file.load_params(*train_lsr.SECTIONS)
     params = methods.with_retriever(params, params.parts.tuned[0])
-    params.lsr = params.lsr.model_copy(update={"kl": "q_p", "likelihood": "mean_logprob", "keep_scores": False})
+    params.lsr = params.lsr.model_copy(update={"kl": "q_p", "likelihood": "mean_logprob"})
     params.compute = params.compute.model_copy(update={"threads": 1, "workers": 1})
     with measure.in_folder():
         for part in ("corpus", "questions", "index", "models/lm", "models/retriever"):

@@ -110,10 +110,9 @@ def _again(asked: set[tuple[str, str]]) -> Iterator[str]:
         for name, lm in chosen.lm.items()
         if lm.http and ((lm.http.url.rstrip("/"), lm.path) in asked or (UNNAMED, "") in asked)
     ]
-    unfinished = [*shards.SCRATCH.glob("lm_scores/*"), *shards.SCRATCH.glob("shards/*")]
-    unfinished = [folder for folder in unfinished if any(name in folder.name for name in names)]
+    unfinished = {folder for folder in shards.SCRATCH.glob("shards/*") if any(name in folder.name for name in names)}
     if chosen.lsr.lm in names:
-        unfinished += shards.SCRATCH.glob("checkpoints/train_lsr*")
+        unfinished |= {*shards.SCRATCH.glob("*/train_lsr*")}
     for folder in unfinished:
         shutil.rmtree(folder)
     stages = _made_with(names)

@@ -1,14 +1,14 @@
 """LSR's objective (REPLUG §4): train the retriever to prefer the documents that help the language model.
 
-`likelihood` and `lsr_loss` are the formulas. `GradientCache` backpropagates a batch's loss through the encoder, in
-parts if the batch doesn't fit on the device (Gao et al., 2021, GradCache).
+`likelihood` and `lsr_loss` are the formulas. `backward` backpropagates a batch's loss through the encoder, in parts if
+the batch doesn't fit on the device.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -53,54 +53,39 @@ def entropy(logits: np.ndarray | torch.Tensor, temperature: float) -> float:
     return float(nats) / math.log(log_p.shape[1]) if log_p.shape[1] > 1 else 0.0
 
 
-class Part(NamedTuple):
-    """Texts that an encoder embeds at once."""
+def backward(
+    encoder: Encoder, lsr: LSR, documents: Sequence[str], queries: Sequence[str], loss: Callable[..., torch.Tensor]
+) -> None:
+    """Add to the encoder's weights the gradient of `loss`, a function of documents and queries as vectors, (n, dim).
 
-    is_query: bool
-    rows: np.ndarray  # of the queries or the documents
+    More than `lsr.micro_batch` texts are first embedded without gradient. The loss's gradient at the vectors is then
+    backpropagated through one part after the other, each embedded again (Gao et al., 2021, GradCache).
+    """
+    import torch
 
+    texts, device = (list(documents), list(queries)), torch.device(encoder.documents.device).type
+    at_once = lsr.micro_batch is None or sum(map(len, texts)) <= lsr.micro_batch
+    parts = [(i, rows) for i, kind in enumerate(texts) for rows in _parts(kind, None if at_once else lsr.micro_batch)]
 
-class GradientCache:
-    """Adds the gradient of a loss over a batch's embeddings to the encoder's weights."""
+    def embed(is_query: int, rows: np.ndarray, gradient: bool) -> torch.Tensor:
+        # one autocast a part: it caches the bf16 weights, and those cached without gradient would stay without
+        with torch.set_grad_enabled(gradient), torch.autocast(device, torch.bfloat16, enabled=lsr.dtype == "bf16"):
+            return encoder.embed_with_gradient([texts[is_query][i] for i in rows], bool(is_query))
 
-    def __init__(self, encoder: Encoder, lsr: LSR) -> None:
-        self.encoder, self._micro_batch, self._bf16 = encoder, lsr.micro_batch, lsr.dtype == "bf16"
-
-    def backward(self, documents: Sequence[str], queries: Sequence[str], loss: Callable[..., torch.Tensor]) -> None:
-        """Add the gradient of `loss`, a function of the documents' and the queries' vectors, (n, dim) each.
-
-        More than `micro_batch` texts are first embedded without gradient. The loss's gradient at the vectors is then
-        backpropagated through one part after the other, each embedded again.
-        """
-        import torch
-
-        texts, encoder = (list(documents), list(queries)), self.encoder
-        at_once = self._micro_batch is None or sum(map(len, texts)) <= self._micro_batch
-        parts = list(_parts(texts, None if at_once else self._micro_batch))
-
-        def embed(part: Part, gradient: bool) -> torch.Tensor:
-            # one autocast a part: it caches the bf16 weights, and those cached without gradient would stay without
-            device = torch.device(encoder.documents.device).type
-            with torch.set_grad_enabled(gradient), torch.autocast(device, torch.bfloat16, enabled=self._bf16):
-                return encoder.embed_with_gradient([texts[part.is_query][i] for i in part.rows], part.is_query)
-
-        embedded = [embed(part, at_once) for part in parts]
-        vectors = [encoder.parameters()[0].new_zeros(len(kind), encoder.dim) for kind in texts]
-        for part, made in zip(parts, embedded, strict=True):
-            vectors[part.is_query][part.rows] = made.detach()
-        loss(*(kind.requires_grad_() for kind in vectors)).backward()
-        of_parts = [vectors[part.is_query].grad[part.rows] for part in parts]
-        if at_once:
-            torch.autograd.backward(embedded, of_parts)
-        else:
-            for part, gradient in zip(parts, of_parts, strict=True):
-                embed(part, gradient=True).backward(gradient)
+    embedded = [embed(*part, at_once) for part in parts]
+    vectors = [encoder.parameters()[0].new_zeros(len(kind), encoder.dim) for kind in texts]
+    for (is_query, rows), made in zip(parts, embedded, strict=True):
+        vectors[is_query][rows] = made.detach()
+    loss(*(kind.requires_grad_() for kind in vectors)).backward()
+    of_parts = [vectors[is_query].grad[rows] for is_query, rows in parts]
+    if at_once:
+        torch.autograd.backward(embedded, of_parts)
+    else:
+        for part, gradient in zip(parts, of_parts, strict=True):
+            embed(*part, True).backward(gradient)
 
 
-def _parts(texts: Sequence[Sequence[str]], size: int | None) -> Iterator[Part]:
-    """The documents and the queries: whole, or in parts of `size` texts of like length."""
-    for is_query, kind in enumerate(texts):
-        order = np.argsort([len(text) for text in kind], kind="stable") if size else np.arange(len(kind))
-        step = size or max(1, len(kind))
-        for start in range(0, len(kind), step):
-            yield Part(bool(is_query), order[start : start + step])
+def _parts(texts: Sequence[str], size: int | None) -> list[np.ndarray]:
+    """The texts' rows: all at once, or in parts of `size` texts of like length."""
+    order = np.argsort([len(text) for text in texts], kind="stable") if size else np.arange(len(texts))
+    return np.split(order, range(size, len(texts), size)) if size else [order]

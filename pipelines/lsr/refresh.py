@@ -17,14 +17,14 @@ from pipelines import methods
 from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr.objective import likelihood
 from pipelines.lsr.rounds import ScoredCandidates, TrainingFiles
+from pipelines.lsr.scores import Scores
 from pipelines.lsr.training_queries import CorpusQueries, Schedule
 from pipelines.replug import ensemble
 from pipelines.retrieval import dense, documents
-from pipelines.retrieval.embeddings import embed_corpus
-from pipelines.retrieval.embeddings import forget_embeddings as forget_shards
+from pipelines.retrieval.embeddings import embed_corpus, forget_embeddings
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.faiss_build import HELD_OUT, build_and_tune
-from pipelines.scoring import logprobs, score_cache
+from pipelines.scoring import logprobs
 from pipelines.storage import shards
 
 SHOWN = 10  # documents of a validation query
@@ -44,11 +44,7 @@ class Refresher:
         self.lm = self._stack.enter_context(lm_at_work(folder, lm, params.compute, scoring=True))
         untuned = methods.encoder("dense", params.retrieves)
         self.encoder = Encoder.open(untuned, params.retriever, params.compute)
-        key = key_of_scores(params)
-        self.scores = [
-            score_cache.Scores(corpus.stage, self.lm, key, corpus.queries, corpus.docs, corpus.train)
-            for corpus in corpora
-        ]
+        self.scores = [Scores(files.scores(corpus.name), self.lm, corpus) for corpus in corpora]
         self._by_corpus = {queries.corpus: queries for queries in reversed(corpora)}
         folders = {name: methods.index("dense", params.retrieves, name) for name in self._by_corpus}
         self.indexes = {
@@ -70,7 +66,7 @@ class Refresher:
 
     def asked(self) -> dict[str, float]:
         """How much the language model scored so far, and what a server took for it."""
-        scored = {f"scored_{c.name}": scores.computed for c, scores in zip(self.corpora, self.scores, strict=True)}
+        scored = {f"scored_{c.name}": len(scores) for c, scores in zip(self.corpora, self.scores, strict=True)}
         return scored | self.lm.usage
 
     def validate(self) -> dict[str, float]:
@@ -104,7 +100,7 @@ class Refresher:
         """The candidates with their scores; the language model is asked for those that it has not scored yet."""
         candidates = []
         for scores, (rows, positions) in zip(self.scores, retrieved, strict=True):
-            asked = _and_none(positions)
+            asked = np.pad(positions, ((0, 0), (0, 1)), constant_values=logprobs.NONE)  # each document, and none
             scores.score(logprobs.unique_pairs(rows, asked))
             sums, tokens = scores.look_up(rows, asked)
             means = likelihood(sums, tokens, "mean_logprob")
@@ -129,7 +125,7 @@ class Refresher:
                 depths = {name: self._index(corpus, model, whole / name) for name, corpus in self._by_corpus.items()}
                 (whole / "depths.json").write_text(json.dumps(depths), encoding="utf-8")
             for corpus in self.corpora:
-                forget_shards(f"{corpus.stage}-embeddings")
+                forget_embeddings(f"{corpus.stage}-embeddings")
         depths = json.loads((folder / "depths.json").read_text(encoding="utf-8"))
         self.indexes = {
             name: dense.Index(folder / name, *depth, params.compute.threads) for name, depth in depths.items()
@@ -144,31 +140,8 @@ class Refresher:
         return made.probe, made.refine
 
 
-def _and_none(positions: np.ndarray) -> np.ndarray:
-    """Each query's documents (n, k), and no document, (n, k + 1)."""
-    return np.pad(positions, ((0, 0), (0, 1)), constant_values=logprobs.NONE)
-
-
 def make_deterministic() -> None:
     """Have torch sum in a fixed order in this process."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS sums in no fixed order
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # it takes time, and no result reads such memory
-
-
-def key_of_scores(params: SimpleNamespace) -> str:
-    """A hash of what the supervising language model's scores depend on; `lsr.keep_scores: false` adds this training."""
-    key = score_cache.key_of_lm(*supervising_lm(params), params.compute)
-    if params.lsr.keep_scores:
-        return key
-    untuned = methods.encoder("dense", params.retrieves)
-    settings = params.lsr, params.retrieves, params.retriever, params.index
-    return shards.key_of(key, params.seed, *settings, untuned)
-
-
-def forget_training(params: SimpleNamespace, corpora: Sequence[CorpusQueries]) -> None:
-    """Remove what a killed run would have resumed from, once the training's result is written."""
-    for corpus in corpora:
-        forget_shards(corpus.stage)
-        if not params.lsr.keep_scores:
-            score_cache.forget_scores(params.lsr.lm, key_of_scores(params), corpus.docs)

@@ -1,8 +1,8 @@
 """A round of LSR (REPLUG §4): its scored candidates, the training steps on them, and what a killed run resumes from.
 
 Beside its checkpoints (storage/checkpoint.py), the training's folder holds model-<step>/ for each encoder that is still
-needed, the best among them, and index-<step>/<corpus>/ for the last encoder that embedded the corpora. Scores are
-kept by scoring/score_cache.py.
+needed, the best among them, index-<step>/<corpus>/ for the last encoder that embedded the corpora, and scores/
+(see scores.py).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pipelines.lsr import objective
 from pipelines.lsr.training_queries import CorpusQueries, Schedule
 from pipelines.params.params import LSR
 from pipelines.retrieval import documents
+from pipelines.retrieval.encoder import Encoder
 from pipelines.storage.checkpoint import Checkpoints
 
 
@@ -36,11 +37,8 @@ class ScoredCandidates:
 class Trainer:
     """The encoder in training, with Adam. `start_round` says what the next steps learn from."""
 
-    def __init__(
-        self, gradients: objective.GradientCache, corpora: Sequence[CorpusQueries], schedule: Schedule, lsr: LSR
-    ) -> None:
-        self.encoder, self._gradients = gradients.encoder, gradients
-        self.corpora, self.schedule, self.lsr = corpora, schedule, lsr
+    def __init__(self, encoder: Encoder, corpora: Sequence[CorpusQueries], schedule: Schedule, lsr: LSR) -> None:
+        self.encoder, self.corpora, self.schedule, self.lsr = encoder, corpora, schedule, lsr
         self.optimizer = torch.optim.Adam(self.encoder.parameters(), lr=lsr.learning_rate)
 
     def start_round(self, candidates: Sequence[ScoredCandidates]) -> None:
@@ -62,28 +60,30 @@ class Trainer:
         lsr = self.lsr
         warm = max(1, round(lsr.warmup * lsr.steps))
         self.optimizer.param_groups[0]["lr"] = lsr.learning_rate * min(1.0, (number + 1) / warm)
-        batch = self._batch(number)
+        texts, queries, places, targets, gains = self._batch(number)
         seen = {}
 
         def loss(of_documents: torch.Tensor, of_queries: torch.Tensor) -> torch.Tensor:
-            rows = of_documents.index_select(0, batch.places.ravel().to(of_documents.device))
-            similarities = torch.einsum("bd,bkd->bk", of_queries, rows.view(*batch.places.shape, -1))
-            value = objective.lsr_loss(similarities, batch.targets.to(similarities), lsr.gamma, lsr.beta, lsr.kl)
+            rows = of_documents.index_select(0, places.ravel().to(of_documents.device))
+            similarities = torch.einsum("bd,bkd->bk", of_queries, rows.view(*places.shape, -1))
+            value = objective.lsr_loss(similarities, targets.to(similarities), lsr.gamma, lsr.beta, lsr.kl)
             seen["kl"], seen["similarities"] = float(value.detach()), similarities.detach().cpu()
             return value
 
         self.optimizer.zero_grad(set_to_none=True)
-        self._gradients.backward(batch.documents, batch.queries, loss)
+        objective.backward(self.encoder, lsr, texts, queries, loss)
         self.optimizer.step()
         retriever = torch.softmax(seen["similarities"].double() / lsr.gamma, dim=1)
         return {
             "kl": seen["kl"],
             "entropy_retriever": objective.entropy(seen["similarities"], lsr.gamma),
-            "entropy_lm": objective.entropy(batch.targets, lsr.beta),
-            "lm_gain": float((retriever * batch.gains).sum(1).mean()),
+            "entropy_lm": objective.entropy(targets, lsr.beta),
+            "lm_gain": float((retriever * gains).sum(1).mean()),
         }
 
-    def _batch(self, step: int) -> Batch:
+    def _batch(self, step: int) -> tuple[list[str], list[str], torch.Tensor, torch.Tensor, torch.Tensor]:
+        """A step's distinct documents (m,), its queries (b,), and each query's documents as numbers of the former, with
+        their targets and gains, (b, k) each."""
         texts, places, targets, gains, queries = [], [], [], [], []
         chosen = self.schedule.queries[self.schedule.batch(step)]
         for i, (corpus, candidates) in enumerate(zip(self.corpora, self.candidates, strict=True)):
@@ -97,16 +97,7 @@ class Trainer:
             targets.append(candidates.targets[at])
             gains.append(candidates.gains[at])
             queries.extend(corpus.queries.texts[rows])
-        return Batch(texts, queries, *(torch.from_numpy(np.concatenate(rows)) for rows in (places, targets, gains)))
-
-
-@dataclass(frozen=True)
-class Batch:
-    documents: list[str]  # (m,) distinct texts
-    queries: list[str]  # (b,)
-    places: torch.Tensor  # (b, k) in `documents`
-    targets: torch.Tensor  # (b, k) as in ScoredCandidates
-    gains: torch.Tensor  # (b, k) as in ScoredCandidates
+        return texts, queries, *(torch.from_numpy(np.concatenate(rows)) for rows in (places, targets, gains))
 
 
 @dataclass
@@ -127,6 +118,10 @@ class TrainingFiles(Checkpoints):
     def index(self, step: int) -> Path:
         """The folder of the corpora's indexes by that encoder."""
         return self._folder / f"index-{step:08d}"
+
+    def scores(self, corpus: str) -> Path:
+        """The folder of the scores of a corpus's pairs."""
+        return self._folder / "scores" / corpus
 
     def remove_indexes_except(self, step: int) -> None:
         for old in {*self._folder.glob("index-*")} - {self.index(step)}:

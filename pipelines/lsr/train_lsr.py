@@ -41,8 +41,8 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     documents is uniform.
     """
     from pipelines.lsr import refresh, training_queries
-    from pipelines.lsr.objective import GradientCache
     from pipelines.lsr.rounds import Progress, Trainer, TrainingFiles
+    from pipelines.retrieval.embeddings import forget_embeddings
     from pipelines.retrieval.encoder import EXACT, Encoder
     from pipelines.storage import checkpoint
 
@@ -51,11 +51,8 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
     untuned, name = methods.encoder("dense", params.retrieves), f"train_lsr@{params.retrieves}"
     encoder = Encoder.open(untuned, params.retriever, params.compute, EXACT)
-    if params.lsr.dtype == "auto":
-        update = {"dtype": encoder.fastest("auto").dtype}
-        params = SimpleNamespace(**vars(params) | {"lsr": params.lsr.model_copy(update=update)})
     files = TrainingFiles(name, *_result_depends_on(params, corpora))
-    trainer = Trainer(GradientCache(encoder, params.lsr), corpora, schedule, params.lsr)
+    trainer = Trainer(encoder, corpora, schedule, params.lsr)
     progress = Progress(**files.load(encoder.parameters(), trainer.optimizer))
     with closing(refresh.Refresher(params, corpora, schedule, files)) as refresher:
         _train_rounds(trainer, files, progress, refresher)
@@ -68,7 +65,8 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     rows = {"curve": _thinned(progress.curve), "validation": progress.validation}
     shards.write_json(METRICS / f"lsr_{params.retrieves}.json", figures | rows)
     checkpoint.forget_checkpoints(name)
-    refresh.forget_training(params, corpora)
+    for corpus in corpora:
+        forget_embeddings(corpus.stage)
     return figures | scored | _columns(progress.curve) | _columns(progress.validation, "validation_")
 
 
@@ -133,16 +131,16 @@ def _check_informative(curve: list[dict], epoch: int, lsr: LSR) -> None:
 
 def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries]) -> tuple[Any, ...]:
     """All that a checkpoint's key hashes; an index's meta.json stands for its documents, encoder and embeddings."""
-    from pipelines.lsr import refresh
-    from pipelines.scoring import score_cache
+    from pipelines.lm.open_lm import supervising_lm
     from pipelines.work import code
 
+    folder, lm = supervising_lm(params)
+    served = lm.http and (lm.http.url, lm.http.tokenizer, lm.http.max_tokens)
+    teacher = folder, lm.source, lm.path, lm.dtype, lm.batch_tokens, served
+    queries = [corpus.digest() for corpus in corpora]
     indexes = [methods.index("dense", params.retrieves, corpus.corpus) / "meta.json" for corpus in corpora]
-    queries = [(corpus.name, corpus.train, score_cache.hashes(corpus.queries).tobytes()) for corpus in corpora]
-    pages = [corpus.pages if corpus.pages is None else corpus.pages.tolist() for corpus in corpora]
-    settings = (params.seed, params.compute.device, params.compute.threads, params.retriever, params.index)
-    code_of_training = code.fingerprint("pipelines.lsr.train_lsr")
-    return code_of_training, *settings, params.lsr, refresh.key_of_scores(params), queries, pages, *indexes
+    settings = params.seed, params.compute.device, params.compute.threads, params.retriever, params.index, params.lsr
+    return code.fingerprint("pipelines.lsr.train_lsr"), *settings, *teacher, queries, *indexes
 
 
 def _figures(progress: Progress, kept: int) -> dict[str, float]:

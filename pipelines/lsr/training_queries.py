@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -45,6 +46,14 @@ class CorpusQueries:
     @property
     def stage(self) -> str:
         return f"train_lsr@{self.retriever}-{self.name}"
+
+    def digest(self) -> str:
+        """A hash of all that training reads of it, but for the documents."""
+        queries, pages = self.queries, self.pages if self.pages is None else self.pages.tolist()
+        found = blake2b(repr((self.name, self.train, queries.document, pages)).encode(), digest_size=16)
+        for row in zip(queries.ids, queries.texts, queries.contexts, queries.continuations, strict=True):
+            found.update(repr(row).encode())
+        return found.hexdigest()
 
 
 def read_training_queries(params: SimpleNamespace) -> list[CorpusQueries]:

@@ -125,10 +125,8 @@ class LSR(Section):
     refresh_steps: PositiveInt  # steps after which the corpora are embedded and indexed anew
     keep: Literal["best", "last"]  # the encoder that is kept: the one that validates best, or the last step's
     checkpoint_steps: PositiveInt  # steps between checkpoints, which a killed run goes on from
-    dtype: Literal["auto", "fp32", "bf16"]  # number format of matrix products; weights and Adam stay fp32; auto: bf16
-    # where the device has it in hardware and the untuned encoder's vectors agree
+    dtype: Literal["fp32", "bf16"]  # number format of matrix products; weights and Adam stay fp32
     micro_batch: PositiveInt | None  # texts of a step that are embedded with gradients at once; null: all of them
-    keep_scores: bool  # keep the language model's scores for later trainings; their last digits may then differ
 
 
 class Datastore(Section):

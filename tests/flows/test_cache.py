@@ -65,7 +65,7 @@ def test_what_was_named_is_dropped_and_nothing_else(longtail):
 
 
 def test_the_stages_to_run_again_are_named_and_unfinished_work_is_gone(longtail):
-    scored, other = (Path(".longtail/lm_scores") / name for name in ("far-12", "tiny-12"))
+    scored, other = (Path(".longtail/shards") / name for name in ("far-12", "tiny-12"))
     for folder in (scored, other):
         folder.mkdir(parents=True)
     assert longtail("--drop", "http://one:1/v1", "--yes") == [

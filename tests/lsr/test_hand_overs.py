@@ -11,7 +11,6 @@ from small_project import TUNED, UNTUNED
 
 from pipelines import methods
 from pipelines.lsr import objective, training_queries
-from pipelines.lsr.objective import GradientCache
 from pipelines.lsr.refresh import SHOWN, Refresher
 from pipelines.lsr.rounds import ScoredCandidates, Trainer, TrainingFiles
 from pipelines.lsr.training_queries import Schedule
@@ -103,7 +102,7 @@ def trainer(project, changed):
             scores = -draw.gamma(2.0, size=(2, *positions.shape))
             candidates.append(ScoredCandidates(rows, positions, *scores))
         encoder = Encoder.open(UNTUNED, project.params.retriever, project.params.compute, EXACT)
-        made = Trainer(GradientCache(encoder, project.params.lsr), corpora, schedule, project.params.lsr)
+        made = Trainer(encoder, corpora, schedule, project.params.lsr)
         made.start_round(candidates)
         return made
 

@@ -6,7 +6,7 @@ import tiny_models
 import torch
 from small_project import UNTUNED
 
-from pipelines.lsr.objective import GradientCache, entropy, likelihood, lsr_loss
+from pipelines.lsr.objective import backward, entropy, likelihood, lsr_loss
 from pipelines.retrieval.encoder import Encoder
 
 DOCUMENTS, QUERIES = tiny_models.words(11, 1, at_least=1), tiny_models.words(4, 2, at_least=3)
@@ -67,7 +67,7 @@ def gradient(project):
 
         encoder.embed_with_gradient = counted
         settings = project.params.lsr.model_copy(update=changes)
-        GradientCache(encoder, settings).backward(DOCUMENTS, QUERIES, loss)
+        backward(encoder, settings, DOCUMENTS, QUERIES, loss)
         return torch.cat([w.grad.ravel() for w in encoder.parameters() if w.grad is not None]), max(sizes)
 
     return compute
@@ -81,7 +81,7 @@ def test_queries_are_embedded_as_queries_and_documents_as_documents(project):
         seen.extend((documents.detach().numpy().copy(), queries.detach().numpy().copy()))
         return (queries @ documents.T).sum()
 
-    GradientCache(encoder, project.params.lsr).backward(DOCUMENTS, QUERIES, loss)
+    backward(encoder, project.params.lsr, DOCUMENTS, QUERIES, loss)
     np.testing.assert_allclose(seen[0], encoder.embed(DOCUMENTS), atol=1e-5)
     np.testing.assert_allclose(seen[1], encoder.embed_queries(QUERIES), atol=1e-5)
     assert np.abs(seen[1] - encoder.embed(QUERIES)).max() > 1e-2

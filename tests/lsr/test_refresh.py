@@ -50,12 +50,11 @@ def test_the_language_model_that_is_learnt_from_is_the_one_named(project):
     assert Refresher(project.params, corpora, schedule, TrainingFiles("train_lsr")).lm.name == "second"
 
 
-def test_a_served_model_teaches_and_its_cost_counts_and_kept_scores_are_free(project, monkeypatch):
+def test_a_served_model_teaches_and_its_cost_counts_and_its_kept_answers_are_free(project, monkeypatch):
     folder = project.folder / "data/models/lm" / project.params.lms[0]
     with completions_server.running(folder) as server:
         served = completions_server.settings(server.url, folder, prompt_price=1.0)
         project.params.lm = {project.params.lms[0]: served}
-        change(project, keep_scores=True)
         metrics = train_lsr.train_retriever(project.params)
         assert 0 < metrics["lm_prompt_tokens"] == pytest.approx(1000 * metrics["lm_cost"])
         asked = len(server.requests)

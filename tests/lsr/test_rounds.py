@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from lsr_training import change, remove_training, steps_from_now, watched, written
 from small_project import TUNED, UNTUNED
@@ -10,7 +12,6 @@ from small_project import TUNED, UNTUNED
 from pipelines import methods
 from pipelines.lm.local import LocalModel
 from pipelines.lsr import refresh, train_lsr, training_queries
-from pipelines.lsr.objective import GradientCache
 from pipelines.lsr.rounds import ScoredCandidates, Trainer, TrainingFiles
 from pipelines.retrieval import dense, index
 from pipelines.retrieval.encoder import EXACT, Encoder
@@ -48,7 +49,7 @@ def test_training_embeds_documents_as_the_index_does(project):
     corpora = training_queries.read_training_queries(params)
     encoder = Encoder.open(UNTUNED, params.retriever, params.compute, EXACT)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
-    trainer = Trainer(GradientCache(encoder, params.lsr), corpora, schedule, params.lsr)
+    trainer = Trainer(encoder, corpora, schedule, params.lsr)
     positions = np.arange(30).reshape(6, 5)
     trainer.start_round([ScoredCandidates(np.arange(6), positions, positions, positions)] * len(corpora))
     for number, corpus in enumerate(corpora):
@@ -65,4 +66,13 @@ def test_another_param_has_no_checkpoint_yet(project):
         corpora = training_queries.read_training_queries(project.params)
         return TrainingFiles("train_lsr", *train_lsr._result_depends_on(project.params, corpora)).model(0)
 
-    assert checkpoints() == checkpoints() != checkpoints(gamma=0.2)
+    first = checkpoints()
+    assert first == checkpoints() != checkpoints(gamma=0.2)
+    path = "data/corpus/pile/queries.parquet"
+    queries, schema = pq.read_table(path).to_pylist(), pq.read_schema(path)
+    longer = [query | {"continuation": query["continuation"] + "x"} for query in queries]
+    pq.write_table(pa.Table.from_pylist(longer, schema), path)
+    second = checkpoints(gamma=project.params.lsr.gamma)
+    config = project.folder / "data/models/lm" / project.params.lsr.lm / "config.json"
+    config.write_text(config.read_text() + " ")
+    assert len({first, checkpoints(), second}) == 3, "other continuations, or another language model"

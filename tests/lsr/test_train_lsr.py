@@ -14,9 +14,8 @@ from small_project import TUNED, UNTUNED
 
 from pipelines import methods
 from pipelines.errors import LongtailError
-from pipelines.lsr import refresh, rounds, train_lsr
+from pipelines.lsr import refresh, train_lsr
 from pipelines.lsr.refresh import Refresher
-from pipelines.retrieval import encoder
 from pipelines.retrieval.encoder import Encoder
 from pipelines.storage.shards import fingerprint
 
@@ -53,18 +52,6 @@ def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
     assert {name: metrics[name] for name in metrics if name.startswith("queries_")} == counts
     assert seen == indexed * 2, "at each of the two refreshes"
     assert ("bpb_k10_after" in metrics, "recall_at_10_after" in metrics) == (queries != "qa", queries != "lm")
-
-
-@pytest.mark.parametrize(("has", "close", "dtype"), [(True, 1.0, "bf16"), (False, 1.0, "fp32"), (True, 0.0, "fp32")])
-def test_auto_is_bf16_where_the_device_has_it_and_its_vectors_agree(has, close, dtype, project, monkeypatch):
-    monkeypatch.setattr(encoder, "has_bf16", lambda device: has)
-    monkeypatch.setattr(encoder, "CLOSE", close)
-    chosen = []
-    monkeypatch.setattr(rounds, "Trainer", lambda *parts: chosen.append(parts[-1].dtype) or 1 / 0)
-    change(project, dtype="auto")
-    with pytest.raises(ZeroDivisionError):
-        train_lsr.train_retriever(project.params)
-    assert chosen == [dtype]
 
 
 @pytest.mark.parametrize(("bits", "changes", "validated", "best"), [
