@@ -43,7 +43,6 @@ class Completions(Server):
         self.texts_only = False  # token ids make it fail
         self.at_once: int | None = None  # prompts in a request: more make it fail
         self.least = 0  # tokens to make: fewer make it fail
-        self.endless = 0  # tokens that are made where none are asked for
         self.shifted = False  # log-probabilities of prompts are those of the place after
         self.penalty = 0.0  # nats, of a token that the text has already, when one is chosen
         self.quiet = False  # pieces of characters are shown as no text
@@ -82,7 +81,7 @@ class Completions(Server):
             raise Failing("Only no echo is supported")
         for index, prompt in enumerate(prompts):
             ids = prompt if isinstance(prompt, list) else self.tokenizer(prompt)["input_ids"]
-            choice = self._continued(ids, body | {"max_tokens": body["max_tokens"] or self.endless})
+            choice = self._continued(ids, body)
             made += len(choice["logprobs"]["tokens"])
             choice = self._echoed(ids, choice) if body.get("echo") else choice
             if self.chat:

@@ -6,7 +6,6 @@ Servers differ, and a wrong number looks like any other. Scoring needs the log-p
 
 from __future__ import annotations
 
-from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated
@@ -24,12 +23,9 @@ if TYPE_CHECKING:
 
 ROUNDING = 1e-3  # nats: how far above 0 a log-probability may come out
 TOLERANCE = 0.5  # nats: how far two passes of a server may differ at one token, in whatever number format
-
-
 PROBE, SHORTER_PROBE = "one two three", "one two"
 ABILITIES = {"score": "score texts", "choose": "choose between options", "generate": "generate answers", "vote": "vote"}
-ECHO = {"max_tokens": 0, "echo": True, "logprobs": 1}
-ECHO_AND_ONE = ECHO | {"max_tokens": 1}  # for servers that refuse 0, or take it as no limit
+ECHO = {"max_tokens": 1, "echo": True, "logprobs": 1}  # scores a prompt; some servers refuse 0, or take it as no limit
 
 
 class Unable(LongtailError):
@@ -98,15 +94,13 @@ class Choice(msgspec.Struct):
         self.text = self.text or (self.message.content if self.message else "") or ""
         self.logprobs = self.logprobs or LogProbs()
 
-    def prompt_log_probs(self, count: int, positions: np.ndarray, generated: int) -> np.ndarray:
-        """Log-probabilities, float32, of the tokens at `positions` of a prompt of `count` tokens.
+    def prompt_log_probs(self, count: int, positions: np.ndarray) -> np.ndarray:
+        """Log-probabilities, float32, of the tokens at `positions` of a prompt of `count` tokens, after ECHO.
 
-        Up to `generated` more tokens may follow the prompt. Raises Unable where the server does not show them.
+        Raises Unable where the server does not show them.
         """
         values = np.array(self.logprobs.token_logprobs, np.float32)
-        tokens_shown = len(self.logprobs.tokens or values)
-        complete = len(values) > 0 and len(values) == tokens_shown and tokens_shown in (count, count + generated)
-        complete = complete and positions.max(initial=0) < count
+        complete = len(self.logprobs.tokens or values) == len(values) in (count, count + 1)
         values = values[:count]
         if not complete or not np.isfinite(values[positions]).all():
             known = np.count_nonzero(np.isfinite(values[1:]))
@@ -149,15 +143,15 @@ def is_piece(token: str) -> bool:
 class Abilities:
     """What the server behind `client` can do for the model `name`.
 
-    `echo` are the fields of a request that scores a prompt, `shown` those that ask for an answer's log-probabilities.
-    Raises LongtailError where the server can't be used at all, or `tokenizer` belongs to another model.
+    `shown` are the fields of a request that ask for an answer's log-probabilities. Raises LongtailError where the
+    server can't be used at all, or `tokenizer` belongs to another model.
     """
 
     def __init__(
         self, name: str, settings: params.LMServer, client: CompletionsClient, tokenizer: PromptTokenizer | None
     ) -> None:
         self._name, self._settings, self._client, self._tokenizer = name, settings, client, tokenizer
-        self.echo, self.shown = ECHO, {"logprobs": 1}
+        self.shown = {"logprobs": 1}
         self._lacks: dict[str, str] = {}  # ability -> why the server lacks it
         first = self._try_chat() if client.chat else self._try_prompts()
         if not first.logprobs.token_logprobs and (first.text or not self.shown):
@@ -180,25 +174,15 @@ class Abilities:
             raise LongtailError(f"{reason}, so {self._name} can't {ABILITIES[ability]}; it can still {self}")
 
     def _try_prompts(self) -> Choice:
-        """Generate a token after PROBE. Raises LongtailError where the server can't take prompts in the form they have.
-
-        The error says which other form it takes.
-        """
+        """Generate a token after PROBE. Raises LongtailError where the server can't take prompts in this form."""
         key, texts = f"lm.{self._name}.http", [PROBE, SHORTER_PROBE][: self._settings.batch_size]
-        prompts = [self._prompt(text) for text in texts]
         try:
-            return self._first_answer(prompts)
+            return self._first_answer([self._prompt(text) for text in texts])
         except Unable as error:
-            others = {
-                f"one prompt in a request; set {key}.batch_size to 1": [self._prompt(PROBE)],
-                f"texts, but no token ids; set {key}.tokenizer to null and {key}.batch_size to 1": [PROBE],
-            }
-            for advice, other in others.items():
-                if other != prompts:
-                    with suppress(Unable):
-                        self._first_answer(other)
-                        raise LongtailError(f"{error}: it takes {advice}") from None
-            raise
+            raise LongtailError(
+                f"{error}; if it takes one prompt in a request, set {key}.batch_size to 1, and if it takes texts "
+                f"alone, no token ids, {key}.tokenizer to null as well"
+            ) from None
 
     def _try_chat(self) -> Choice:
         """Generate a token in answer to PROBE, without log-probabilities where the server refuses to show them."""
@@ -217,36 +201,27 @@ class Abilities:
             raise Unable(f"{self._client.url}: a chat interface shows no log-probabilities of prompts")
         if not self._tokenizer:
             raise Unable(f"params.yaml: lm.{self._name}.http.tokenizer is null")
-        shown = first.logprobs
-        after = shown.tokens[0] if shown.tokens and not is_piece(shown.tokens[0]) else ""
-        expected = (shown.token_logprobs or [None])[0] if after else None
-        prompt = self._prompt(PROBE + after)
-        if len(token := self._tokenizer.tokens([after])[0].values) == 1:
-            prompt = [*self._prompt(PROBE), *token.tolist()]  # together, the texts may be other tokens
-
-        def ask() -> None:
-            self._client.ask([prompt], read, probe=True, **self.echo)
+        prompt, after = self._prompt(PROBE), (first.logprobs.tokens or [""])[0]
+        following = self._tokenizer.tokens([after])[0].values.tolist()
+        comparable = len(following) == 1 and first.logprobs.token_logprobs and not is_piece(after)
+        prompt += following if comparable else []
 
         def read(_: int, choice: Choice) -> None:
-            count, tokens = len(prompt), choice.logprobs.tokens
-            values = choice.prompt_log_probs(count, np.arange(1, max(count, 2)), self.echo["max_tokens"])
-            if PROBE.replace(" ", "") not in "".join(filter(str.isalpha, "".join(tokens[:count]))):
+            values = choice.prompt_log_probs(len(prompt), np.arange(1, max(len(prompt), 2)))
+            tokens = choice.logprobs.tokens[: len(prompt)]
+            if PROBE.replace(" ", "") not in "".join(filter(str.isalpha, "".join(tokens))):
                 raise LongtailError(
                     f"params.yaml: lm.{self._name}.http.tokenizer is {self._settings.tokenizer}, whose {PROBE!r} is "
                     f"{''.join(tokens)!r} to {self._client.url}; expected the tokenizer of the model there"
                 )
-            scored_after = tokens[:count][-1:] == [after]
-            if expected is not None and scored_after and abs(values[-1] - expected) > TOLERANCE:
+            expected = first.logprobs.token_logprobs[0] if comparable and tokens[-1:] == [after] else values[-1]
+            if abs(values[-1] - expected) > TOLERANCE:
                 raise Unable(
                     f"gives {after!r} after {PROBE!r} the log-probability {values[-1]:.2f} as a "
                     f"prompt's token (echo with logprobs), {expected:.2f} as an answer's"
                 )
 
-        try:
-            ask()
-        except Unable:
-            self.echo = ECHO_AND_ONE
-            ask()
+        self._client.ask([prompt], read, probe=True, **ECHO)
 
     def _try_choosing(self) -> None:
         wanted = self._settings.logprobs

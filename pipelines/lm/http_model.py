@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.lm.http_choice import Abilities, Choice
+from pipelines.lm.http_choice import ECHO, Abilities, Choice
 from pipelines.lm.http_client import CompletionsClient
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import joined
@@ -51,14 +51,14 @@ class HttpModel:
         tokens, counts = self._tokenizer.continuations(continuations)
         pairs = joined([self._tokenizer.prompts(prompts, tokens.lengths), tokens])
         nonempty = np.flatnonzero(tokens.lengths)
-        sent, generated = pairs.take(nonempty).tolist(), self.abilities.echo["max_tokens"]
+        sent = pairs.take(nonempty).tolist()
 
         def read(i: int, choice: Choice) -> np.ndarray:
             positions = np.arange(len(sent[i]) - tokens.lengths[nonempty[i]], len(sent[i]))
-            return choice.prompt_log_probs(len(sent[i]), positions, generated)
+            return choice.prompt_log_probs(len(sent[i]), positions)
 
         log_probs = [np.empty(0, np.float32)] * len(prompts)
-        for row, scored in zip(nonempty, self._client.ask(sent, read, **self.abilities.echo), strict=True):
+        for row, scored in zip(nonempty, self._client.ask(sent, read, **ECHO), strict=True):
             log_probs[row] = scored
         return Scores(log_probs, counts.split(counts.values.astype(np.int32)))
 

@@ -29,7 +29,7 @@ class LMServer(Section):
     """A server with OpenAI's completions or chat interface; its key, if it wants one, is $LONGTAIL_API_KEY."""
 
     url: Annotated[Address, Field(pattern=r"^https?://\S+$")]  # base address, as https://host/v1; without a password
-    max_tokens: PositiveInt  # tokens of prompt and continuation; vLLM and llama.cpp: one less than their context
+    max_tokens: PositiveInt  # tokens of prompt and continuation; one less than the model reads at once
     tokenizer: str | None  # local folder or Hub name (at lm.<name>.revision); null: prompts are sent as text, uncut
     batch_size: PositiveInt  # prompts in a request; a chat's request has one
     concurrency: PositiveInt  # requests at the same time, by each stage
