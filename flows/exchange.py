@@ -41,7 +41,7 @@ def release(
         typer.Option(help="Publish it: hub:OWNER/NAME. Says what it would send."),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="With --to, send it.")] = False,
-    check: Annotated[Path | None, typer.Option(help="Check this release's files and rows, and write none.")] = None,
+    check: Annotated[Path | None, typer.Option(help="Check this release's files, and write none.")] = None,
 ) -> None:
     """Write a release, publish or check one. PopQA with card, licences, citation, provenance and checksums."""
     from flows import landing
@@ -49,7 +49,10 @@ def release(
     if context.invoked_subcommand:
         return
     if check:
-        terminal.show(landing.check_release((terminal.CALLED_FROM / check).resolve()))
+        from pipelines.release import dataset
+
+        folder = (terminal.CALLED_FROM / check).resolve()
+        terminal.show(f"{folder}: {dataset.check_release(folder)} files as they were released")
         return
     if yes and not to:
         raise LongtailError("--yes: sends a release, expected --to with it, which says where")

@@ -66,19 +66,10 @@ def publish(
         if plan is None:
             yield f"{folder.name} is there already, with the same bytes: {target.where}"
             return
-        yield from plan.lines(target.where)
+        yield from plan
         if yes:
-            target.send(folder, [*plan.files], plan.others)
+            target.send(folder)
         yield f"sent: {folder.name}" if yes else "nothing was sent; --yes sends it"
-
-
-def check_release(folder: Path) -> str:
-    """Check a release's files and rows; returns a line that says they are right, raises LongtailError if not."""
-    from pipelines.release import dataset
-
-    settings = params_file.load_params("compute", "ingest")
-    count = dataset.check_release(folder, ingest=settings.ingest, threads=settings.compute.threads)
-    return f"{folder}: {count} files as they were released, and their rows fit"
 
 
 def record(root: Path) -> dict[str, Any]:
@@ -90,7 +81,7 @@ def record(root: Path) -> dict[str, Any]:
     from flows import graph
     from pipelines.release import citation
 
-    cited = citation.project(root / citation.PROJECT)
+    cited = citation.read_citation(root / citation.PROJECT)
     entries = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
     if changed := [name for entry in entries if (name := entry[3:].strip('"')) not in RECORDED]:
         raise LongtailError(

@@ -1,4 +1,4 @@
-"""Write a release's README.md, a dataset card with Hugging Face's front matter, and its LICENSE.md."""
+"""Write a release's README.md, a dataset card with Hugging Face's front matter, its LICENSE.md and CANARY.txt."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ CITATION = """@inproceedings{mallen2023trust,
   booktitle = {Proceedings of the 61st Annual Meeting of the Association for Computational Linguistics},
   year = {2023}
 }"""
-KINDS = (contents.INTEGER, contents.FLOAT, contents.BOOLEAN, contents.TEXT, contents.TEXTS)
-TYPES = dict(zip(KINDS, ("int64", "double", "bool", "string", "list of string"), strict=True))
+TYPES = {"BIGINT": "int64", "DOUBLE": "double", "BOOLEAN": "bool", "VARCHAR": "string", "VARCHAR[]": "list of string"}
 SIZES = [(10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")]
 LARGEST = "10M<n<100M"
 
@@ -67,21 +66,21 @@ def write_texts(
     made_by: Mapping[str, Any],
     manifest: list[dict[str, Any]],
     newest: str,
-    templates: jinja2.Environment,
 ) -> None:
-    """Write README.md and LICENSE.md into the folder of a release, whose checked tables `db` holds.
+    """Write README.md, LICENSE.md and CANARY.txt into the folder of a release, whose checked tables `db` holds.
 
-    `changes` are those of `versions.changes` and `newest` their entry in the changelog, `made_by` has commit and
+    `changes` are those of `versions.changes` and `newest` their part of the changelog, `made_by` has commit and
     params, `manifest` the raw files.
     """
     tables, settings, popqa = contents.present(folder), made_by["params"], _popqa(db)
     names, search = {table.name for table in tables}, settings["thresholds"]["search"]
     code, dates = settings.get("language", "en"), snapshots.dates(manifest, popqa["months"])
+    spoken = language.read_language(code)
     links = "SELECT count(*) AS questions, count(s_uri) AS linked FROM entityquestions_links"
     facts = {
         "title": TITLE,
         "code": code,
-        "language": language.read_language(code),
+        "language": spoken,
         "version": folder.name,
         "description": description(folder),
         "citation": CITATION,
@@ -89,9 +88,8 @@ def write_texts(
         "size": _size(db, names),
         "tables": tables,
         "types": TYPES,
-        "sums": {  # they make the front matter unique: `datasets` takes a folder with known front matter from its cache
-            table.parquet: contents.sha256(folder / table.parquet) for table in tables
-        },
+        # they make the front matter unique: `datasets` takes a folder with known front matter from its cache
+        "sums": {table.parquet: contents.sha256(folder / table.parquet) for table in tables},
         "popqa": popqa,
         "dates": dates,
         "warning": snapshots.warning(dates, settings["fetch"]["days_apart"]),
@@ -103,19 +101,24 @@ def write_texts(
         "thresholds": _thresholds(db, search) if contents.THRESHOLDS.name in names else None,
         "search": search,
         "rules": bool(contents.rules(folder)),
-        "newest": newest.strip().partition("\n")[2].strip(),
+        "newest": newest.partition("\n")[2].strip(),
         "first": not changes["previous"],
         "canary": contents.CANARY,
         "commit": made_by["commit"],
-        "sources": _sources(manifest, language.read_language(code).name),
+        "sources": _sources(manifest, spoken.name),
         "generated": any(file["licence"] == GENERATED for file in manifest),
     }
     for template, name in (("card.md.j2", "README.md"), ("licence.md.j2", "LICENSE.md")):
-        (folder / name).write_text(templates.get_template(template).render(facts), encoding="utf-8")
+        (folder / name).write_text(render(template, facts), encoding="utf-8")
+    (folder / "CANARY.txt").write_text(
+        "These files test language models and should be in no text that one is trained on. Texts that have this "
+        f"string are copies of them:\n{contents.CANARY}\n",
+        encoding="utf-8",
+    )
 
 
-def templates() -> jinja2.Environment:
-    """The templates of all texts of a release, which are Markdown and no HTML."""
+def render(template: str, facts: Mapping[str, Any]) -> str:
+    """A text of a release, which is Markdown or a program and no HTML."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         undefined=jinja2.StrictUndefined,
@@ -125,7 +128,7 @@ def templates() -> jinja2.Environment:
         autoescape=False,
     )
     made.filters["plain"] = neutral.markdown
-    return made
+    return made.get_template(template).render(facts)
 
 
 def _published(db: duckdb.DuckDBPyConnection) -> bool:

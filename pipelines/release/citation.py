@@ -1,4 +1,4 @@
-"""Write how a release is cited: CITATION.cff for GitHub and Zotero, and .zenodo.json, from which Zenodo makes a DOI."""
+"""Write how a release is cited: CITATION.cff, which GitHub, Zotero and Zenodo read."""
 
 from __future__ import annotations
 
@@ -10,16 +10,11 @@ import yaml
 
 from pipelines.errors import LongtailError
 from pipelines.release.card import TITLE, Licence
-from pipelines.storage import shards
 
 PROJECT = Path("CITATION.cff")  # names who maintains this checkout: they are the authors of its releases
-MESSAGE = "If you use this data set, please cite it, and the paper that PopQA is from."
-KEYWORDS = ["question answering", "PopQA", "long-tail knowledge", "popularity", "adaptive retrieval", "Wikidata"]
-PAPER = "10.18653/v1/2023.acl-long.546"  # PopQA's DOI
-SEVERAL = "other-open"  # Zenodo takes one licence
 
 
-def project(file: Path = PROJECT) -> dict[str, Any]:
+def read_citation(file: Path = PROJECT) -> dict[str, Any]:
     """The authors and references of the project's own CITATION.cff.
 
     Raises LongtailError where the file is missing, or does not name authors as the format asks.
@@ -37,45 +32,19 @@ def project(file: Path = PROJECT) -> dict[str, Any]:
 
 
 def write_citation(folder: Path, made_by: Mapping[str, Any], description: str, licences: Sequence[Licence]) -> None:
-    """Write both files into a release's folder. `made_by` has commit_date, and `project`'s citation."""
-    version, authors = folder.name, made_by["citation"]["authors"]
+    """Write CITATION.cff into a release's folder. `made_by` has commit_date, and `read_citation`'s citation."""
     facts = {
         "cff-version": "1.2.0",
-        "message": MESSAGE,
+        "message": "If you use this data set, please cite it, and the paper that PopQA is from.",
         "title": TITLE,
         "abstract": description,
         "type": "dataset",
-        "version": version,
+        "version": folder.name,
         "date-released": made_by["commit_date"],
         "license": sorted(licence.id.upper() for licence in licences),
-        "authors": authors,
-        "keywords": KEYWORDS,
+        "authors": made_by["citation"]["authors"],
+        "keywords": ["question answering", "PopQA", "popularity", "adaptive retrieval", "Wikidata"],
         "references": made_by["citation"]["references"],
     }
     text = yaml.safe_dump({name: value for name, value in facts.items() if value}, sort_keys=False, allow_unicode=True)
     (folder / PROJECT.name).write_text(text, encoding="utf-8")
-    zenodo = {
-        "upload_type": "dataset",
-        "title": TITLE,
-        "version": version,
-        "publication_date": made_by["commit_date"],
-        "description": description,
-        "creators": [_creator(author) for author in authors],
-        "access_right": "open",
-        "license": licences[0].id if len(licences) == 1 else SEVERAL,
-        "language": "eng",
-        "keywords": KEYWORDS,
-        "notes": " ".join(f"{licence.name} for {licence.covers}." for licence in licences),
-        "related_identifiers": [
-            {"identifier": PAPER, "relation": "references", "scheme": "doi"},
-            {"identifier": "https://www.wikidata.org", "relation": "isDerivedFrom", "scheme": "url"},
-        ],
-    }
-    shards.write_json(folder / ".zenodo.json", zenodo)
-
-
-def _creator(author: Mapping[str, str]) -> dict[str, str]:
-    name = author.get("name") or ", ".join(filter(None, (author["family-names"], author.get("given-names"))))
-    orcid = author.get("orcid", "").rpartition("/")[2]
-    more = {"affiliation": author.get("affiliation"), "orcid": orcid}
-    return {"name": name} | {key: value for key, value in more.items() if value}

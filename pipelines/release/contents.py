@@ -1,9 +1,8 @@
-"""What a release holds: its tables and their columns, as Parquet and TSV, and the checksums of all its files.
+"""What a release holds: its tables and their columns, as Parquet and TSV, their schema, and the checksums of all files.
 
 PopQA's TSV has the published 17 columns in the published format, its Parquet file five more. Of EntityQuestions a
 release has the ids of the questions, not their text. A table that the last run did not make, or that has no row, is
-left out. Beside the thresholds, rules/ has each rule in use as a JSON file. SHA256SUMS is in the format of
-`sha256sum -c`.
+left out. SHA256SUMS is in the format of `sha256sum -c`.
 """
 
 from __future__ import annotations
@@ -12,20 +11,23 @@ import hashlib
 import json
 import shutil
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 import duckdb
 
 from pipelines.adaptive import rule
 from pipelines.errors import LongtailError
+from pipelines.language.language import Language
+from pipelines.language.relations import read_relations
 from pipelines.questions import published
 from pipelines.storage import database, parquet, shards
 
 INTEGER, FLOAT, BOOLEAN, TEXT, TEXTS = "BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR", "VARCHAR[]"  # DuckDB's names
 BATCH = 100_000  # rows
 SUMS = "SHA256SUMS"
+SCHEMA = "schema.json"
 RULES = "rules"  # <question set>/<language model>/<method>.json
-CANARY_FILE = "CANARY.txt"
 # The same in every release, for ever: whoever filters a training text by it must find all of them.
 CANARY = "longtail:canary:81c27560-b743-427d-b2a7-8413bf9d8cd7"
 
@@ -39,6 +41,7 @@ class Table:
     source: str  # below the folder of datasets
     key: tuple[str, ...]  # unique
     columns: dict[str, tuple[str, str]]  # name -> (DuckDB's type, meaning), in order
+    nullable: frozenset[str]
     split: str  # what Hugging Face's loader calls its rows
 
     @property
@@ -79,6 +82,7 @@ POPQA = Table(
         "month": (TEXT, "of the page views"),
         "origin": (TEXT, "wikidata: built from it; published: a row of the published set"),
     },
+    nullable=frozenset({"s_wiki_title", "o_wiki_title", "s_pop", "o_pop"}),
     split="test",
 )
 LINKS = Table(
@@ -94,6 +98,7 @@ LINKS = Table(
         "s_pop": (INTEGER, "monthly views of its English Wikipedia article; null: not linked, or not known"),
         "link": (TEXT, "label, alias: how it is linked; ambiguous, another_type, without_article, not_found: why not"),
     },
+    nullable=frozenset({"s_uri", "s_pop"}),
     split="test",
 )
 THRESHOLDS = Table(
@@ -110,10 +115,7 @@ THRESHOLDS = Table(
         "questions": (INTEGER, "questions of the relation with a known popularity"),
         "pooled": (BOOLEAN, "too few of them: the threshold of all relations together"),
         "threshold": (FLOAT, "monthly page views below which to retrieve; 0: never, inf: always"),
-        "threshold_low": (
-            FLOAT,
-            "2.5 % of the thresholds that other questions would have given (bootstrap over subjects)",
-        ),
+        "threshold_low": (FLOAT, "2.5 % of the thresholds that other questions would give (bootstrap over subjects)"),
         "threshold_high": (FLOAT, "97.5 % of them"),
         "policy": (TEXT, "what to use: thresholds; or always or never, where thresholds lose accuracy held out"),
         "deployed": (FLOAT, "the threshold by that policy"),
@@ -125,6 +127,7 @@ THRESHOLDS = Table(
         "adaptive_high": (FLOAT, "to"),
         "retrieved": (FLOAT, "share of the questions that retrieve, held out likewise"),
     },
+    nullable=frozenset({"threshold_low", "threshold_high", "adaptive", "adaptive_low", "adaptive_high", "retrieved"}),
     split="train",
 )
 TABLES = (POPQA, LINKS, THRESHOLDS)
@@ -177,13 +180,32 @@ def write_rules(data: Path, folder: Path) -> None:
     shutil.copyfile(rule.JSON_SCHEMA, folder / rule.JSON_SCHEMA.name)
 
 
-def write_canary(folder: Path) -> None:
-    """Write CANARY.txt, so that a copy of the folder in a training text can be found there, or in a model."""
-    (folder / CANARY_FILE).write_text(
-        f"These files test language models and should be in no text that one is trained on. Texts that have this "
-        f"string are copies of them:\n{CANARY}\n",
-        encoding="utf-8",
-    )
+def write_schema(folder: Path, spoken: Language) -> None:
+    """Write schema.json: tables, columns and relations as they are now; questions are in the language `spoken`."""
+    tables = {
+        table.name: {
+            "key": table.key,
+            "columns": [
+                {"name": name, "type": kind, "nullable": name in table.nullable}
+                for name, (kind, _) in table.columns.items()
+            ],
+        }
+        for table in TABLES
+    }
+    relations = read_relations(language=spoken).items()
+    named = {pid: {"name": relation.name, "template": relation.template} for pid, relation in relations}
+    shards.write_json(folder / SCHEMA, {"tables": tables, "relations": named})
+
+
+def check_schema(folder: Path) -> None:
+    """Raise LongtailError where a table's columns have other names or types than those of the release's schema.json."""
+    for name, table in json.loads((folder / SCHEMA).read_text(encoding="utf-8"))["tables"].items():
+        if (file := folder / f"{name}.parquet").is_file():
+            columns = [f"{column} {kind}" for column, kind in column_types(file).items()]
+            expected = [f"{column['name']} {column['type']}" for column in table["columns"]]
+            for column, wanted in zip_longest(columns, expected, fillvalue="nothing"):
+                if column != wanted:
+                    raise LongtailError(f"{file.name}: its columns have {column} where {wanted} is expected")
 
 
 def rules(folder: Path) -> dict[str, Path]:

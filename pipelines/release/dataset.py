@@ -1,9 +1,7 @@
 """Write a release: the run's tables, with all that others need to load, judge and cite them.
 
-release/<version>/ holds each table as Parquet and TSV, README.md (a dataset card), LICENSE.md, croissant.json,
-schema.json, rules/ with the schema of a rule, CHANGELOG.md, CITATION.cff and .zenodo.json, lm-eval/, CANARY.txt,
-provenance.json, changes.json, difference/ (to the release before), and SHA256SUMS. The same data, params, commit and
-previous release give the same bytes. A release that fails leaves nothing behind.
+docs/releases.md lists the files of release/<version>/. The same data, params, commit and previous release give the same
+bytes. A release that fails leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -19,18 +17,7 @@ from typing import Any
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
-from pipelines.release import (
-    card,
-    changelog,
-    citation,
-    contents,
-    croissant,
-    harness,
-    private,
-    schema,
-    validate,
-    versions,
-)
+from pipelines.release import card, citation, contents, harness, private, validate, versions
 from pipelines.release.difference import write_difference
 from pipelines.storage import database, shards
 
@@ -64,39 +51,36 @@ def write_release(
         with database.connect(ingest.memory_gb, threads) as db:
             contents.write_tables(db, data, folder)
             contents.write_rules(data, folder)
-            contents.write_canary(folder)
-            schema.write_schema(folder, spoken)
-            validate.check_tables(db, folder)
+            contents.write_schema(folder, spoken)
+            validate.check_tables(db, folder, spoken)
             changes = versions.changes(db, previous, folder)
             if previous and not changes["level"]:
                 return None
-            version = versions.next_version(changes, version)
-            folder = folder.rename(folder.with_name(version))
-            changes |= changelog.moved(db, previous, folder, manifest)
+            folder = folder.rename(folder.with_name(versions.next_version(changes, version)))
             shards.write_json(folder / "changes.json", changes)
-            date, templates = made_by["commit_date"], card.templates()  # today's date would change repeated bytes
-            newest = changelog.entry(version, date, changes, templates)
-            changelog.write_changelog(folder, previous, newest)
+            moved = []
+            if previous:
+                moved = write_difference(previous, folder, folder / "difference", ingest=ingest, threads=threads)
+            newest = versions.write_changelog(folder, previous, made_by["commit_date"], changes, moved)
             made = {name: value for name, value in made_by.items() if name != "citation"}
             made |= {"params": private.shown(made_by["params"]), "sources": manifest}
-            made |= {"version": version, "previous": changes["previous"]}
+            made |= {"version": folder.name, "previous": changes["previous"]}
             shards.write_json(folder / "provenance.json", made)
-            card.write_texts(db, folder, changes, made_by, manifest, newest, templates)
+            card.write_texts(db, folder, changes, made_by, manifest, newest)
             citation.write_citation(folder, made_by, card.description(folder), card.licences(db))
-            harness.write_harness_task(folder, made_by["params"], templates)
-            croissant.write_croissant(db, folder, date, made_by["params"].get("language", "en"))
-        if previous:
-            write_difference(previous, folder, folder / "difference", ingest=ingest, threads=threads)
+            harness.write_harness_task(folder, made_by["params"])
         private.check_no_secrets(folder, machine)
         contents.write_sums(folder)
         return _land(folder, out)
 
 
-def check_release(folder: Path, *, ingest: params.Ingest, threads: int) -> int:
-    """Check a release's files and rows; returns the number of files. Raises LongtailError if one is not as it was."""
+def check_release(folder: Path) -> int:
+    """Compare a release's files with its checksums and its schema; returns their number.
+
+    Raises LongtailError where a file is not as it was released.
+    """
     count = contents.check_sums(folder)
-    with database.connect(ingest.memory_gb, threads) as db:
-        validate.check_tables(db, folder)
+    contents.check_schema(folder)
     return count
 
 

@@ -70,22 +70,48 @@ def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, 
     with database.connect(ingest.memory_gb, threads) as db:
         heads = [_load(db, name, path, ingest) for name, path in (("old", old), ("new", new))]
         db.execute(f"CREATE TEMP TABLE compared AS {COMPARED}")
-        counts = count(db)
         with shards.atomic(out / "difference.parquet") as table, shards.atomic(out / "changed.parquet") as changed:
             database.write_query(db, f"SELECT * FROM compared WHERE {CONCERNED} ORDER BY {KEY}", table)
             database.write_query(db, f"{CHANGED} ORDER BY relation, s_uri", changed)
             replaced = parquet.metadata(changed).num_rows
-    return [*(f"{name}: {head}" for name, head in zip(("old", "new"), heads, strict=True)), *_summary(counts, replaced)]
+        return [f"old: {heads[0]}", f"new: {heads[1]}", *_summary(db, replaced)]
 
 
-def count(db: duckdb.DuckDBPyConnection) -> pa.Table:
-    """How many questions changed and how, in the table `compared`: a row for all (relation null), then each relation's.
+def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.Ingest) -> str:
+    """Read a release's questions into the table `name`; returns a description of the release."""
+    file = next((path / name for name in FILES if (path / name).is_file()), path)
+    if not file.is_file():
+        raise LongtailError(
+            f"{path}: no release, expected popqa.parquet, a file in the published format, or its folder"
+        )
+    rejects = Rejects(ingest.max_reject_share)
+    if file.suffix == ".parquet":
+        names = parquet.schema_of(file, "get the release again").names
+        if missing := [column for column in [*READ, "month"] if column not in names]:
+            raise LongtailError(f"{file}: no column {', '.join(missing)}, expected a popqa.parquet")
+        database.view(db, f"{name}_rows", file)
+    else:
+        rows = published.read_published(file, rejects)
+        relations = pa.array([BY_NAME[prop] for prop in rows["prop"].to_pylist()], pa.string())
+        rows = rows.append_column("relation", relations).append_column("month", pa.nulls(len(rows), pa.string()))
+        db.register(f"{name}_rows", rows)
+    query = f"SELECT {', '.join(READ)}, month FROM {name}_rows"
+    db.execute(f"CREATE TEMP TABLE {name} AS SELECT * REPLACE ({VIEWS}) FROM ({query})")
+    counted = f"SELECT count(*), count(DISTINCT ({KEY})), min(month), max(month) FROM {name}"
+    questions, triples, first, last = database.row(db, counted)
+    if triples < questions:
+        raise LongtailError(f"{file}: {questions} questions on {triples} triples, expected one on each")
+    month = f" of {first}" * bool(first) + f" to {last}" * (first != last)
+    rejected = f"; {rejects.bad.total()} rows could not be read" * bool(rejects.bad)
+    return f"{questions:,} questions{month} ({file.parent.name}/{file.name}{rejected})"
 
-    Relations are sorted by questions, largest first. `unknown` are those of the questions `moved` whose popularity only
-    one release knows. `low`, `median` and `high` are the 5, 50 and 95 % quantiles of the
-    ratios of new to old popularity, over questions whose popularity both releases know; they are null without any.
+
+def _summary(db: duckdb.DuckDBPyConnection, replaced: int) -> list[str]:
+    """What the table `compared` holds, in lines: for all questions, then a table by relation, largest first.
+
+    The ratios of new to old popularity are over questions whose popularity both releases know.
     """
-    return database.read_rows(
+    counted = database.read_rows(
         db,
         """SELECT relation, count(*) FILTER (change != 'added') AS old, count(*) FILTER (change != 'gone') AS new,
             count(*) FILTER (change = 'added') AS added, count(*) FILTER (change = 'gone') AS gone,
@@ -95,59 +121,16 @@ def count(db: duckdb.DuckDBPyConnection) -> pa.Table:
             pow(2, quantile_cont(log2_ratio, 0.95)) AS high
         FROM compared GROUP BY GROUPING SETS ((), (relation)) ORDER BY relation IS NOT NULL, new DESC, relation""",
     )
-
-
-def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.Ingest) -> str:
-    """Read a release's questions into the table `name`; returns a description of the release."""
-    file = next((path / name for name in FILES if (path / name).is_file()), None) if path.is_dir() else path
-    if file is None or not file.is_file():
-        raise LongtailError(
-            f"{path}: no release, expected popqa.parquet, a file in the published format, or its folder"
-        )
-    rejects = Rejects(ingest.max_reject_share)
-    if file.suffix == ".parquet":
-        _check_columns(file)
-        database.view(db, "rows", file)
-        query = f"SELECT {', '.join(READ)}, month FROM rows"
-        db.execute(f"CREATE TEMP TABLE {name} AS SELECT * REPLACE ({VIEWS}) FROM ({query})")
-        db.execute("DROP VIEW rows")
-    else:
-        rows = published.read_published(file, rejects)
-        relations = pa.array([BY_NAME[prop] for prop in rows["prop"].to_pylist()], pa.string())
-        db.register("rows", rows.append_column("relation", relations))
-        query = f"SELECT {', '.join(READ)}, NULL::VARCHAR AS month FROM rows"
-        db.execute(f"CREATE TEMP TABLE {name} AS SELECT * REPLACE ({VIEWS}) FROM ({query})")
-        db.unregister("rows")
-    questions, triples, first, last = database.row(
-        db, f"SELECT count(*), count(DISTINCT ({KEY})), min(month), max(month) FROM {name}"
-    )
-    if triples < questions:
-        raise LongtailError(f"{file}: {questions} questions on {triples} triples, expected one on each")
-    month = f" of {first}" * bool(first) + f" to {last}" * (first != last)
-    rejected = f"; {rejects.bad.total()} rows could not be read" * bool(rejects.bad)
-    return f"{questions:,} questions{month} ({file.parent.name}/{file.name}{rejected})"
-
-
-def _check_columns(file: Path) -> None:
-    names = parquet.schema_of(file, "get the release again").names
-    if missing := [name for name in [*READ, "month"] if name not in names]:
-        raise LongtailError(f"{file}: no column {', '.join(missing)}, expected a popqa.parquet")
-
-
-def _summary(counts: pa.Table, replaced: int) -> list[str]:
-    everything, *relations = counts.to_pylist()
-    lines = [
+    everything, *relations = counted.to_pylist()
+    said = [
         "{added:,} added, {gone:,} gone; in both: {answers:,} with other answers, {reworded:,} reworded, "
-        "{moved:,} with another popularity".format_map(everything)
+        "{moved:,} with another popularity"
     ]
-    if replaced:
-        lines.append(f"no answer in common: {replaced:,} subjects and relations (changed.parquet)")
-    if everything["unknown"]:
-        lines.append("popularity known to one release only: {unknown:,}".format_map(everything))
+    said += ["no answer in common: {replaced:,} subjects and relations (changed.parquet)"] * bool(replaced)
+    said += ["popularity known to one release only: {unknown:,}"] * bool(everything["unknown"])
     if everything["median"] is not None:
-        lines.append(
-            "popularity, new to old: median {median:.2f}, 90 % from {low:.2f} to {high:.2f}".format_map(everything)
-        )
+        said.append("popularity, new to old: median {median:.2f}, 90 % from {low:.2f} to {high:.2f}")
+    lines = [line.format(**everything, replaced=replaced) for line in said]
     names = ("old", "new", "added", "gone", "answers", "reworded", "moved", "median")
     rows = [[named(row["relation"]), *(row[name] for name in names)] for row in relations]
     return [*lines, *csv_files.to_lines(Table("relations", "", HEAD, rows))] if rows else lines

@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from pipelines import draws
 from pipelines.language import language, words
 from pipelines.lm import language_model
 from pipelines.questions import matching
+from pipelines.release import card
 
 FOLDER = "lm-eval"
 TASK = "popqa_longtail"
@@ -26,7 +25,7 @@ COPIED = (
 AS_COPIED = {"words.": "", ": Language = ENGLISH": ""}  # what the copies say otherwise
 
 
-def write_harness_task(folder: Path, settings: Mapping[str, Any], templates: jinja2.Environment) -> None:
+def write_harness_task(folder: Path, settings: Mapping[str, Any]) -> None:
     """Write both files below a release's folder; `settings` are the params of the run that it is made of."""
     facts = {"task": TASK, "version": folder.name, "answer": settings["answer"], "seed": settings["seed"]}
     spoken = language.read_language(settings.get("language", "en"))
@@ -35,8 +34,7 @@ def write_harness_task(folder: Path, settings: Mapping[str, Any], templates: jin
     facts["functions"] = [_copied(function) for function in COPIED]
     (folder / FOLDER).mkdir()
     for template, name in (("lm_eval_task.yaml.j2", "popqa.yaml"), ("lm_eval_functions.py.j2", "functions.py")):
-        text = templates.get_template(template).render(facts)
-        (folder / FOLDER / name).write_text(text, encoding="utf-8")
+        (folder / FOLDER / name).write_text(card.render(template, facts), encoding="utf-8")
 
 
 def _copied(function: Callable) -> str:

@@ -39,16 +39,13 @@ def of_machine(environment: Mapping[str, str], folders: Iterable[Path]) -> dict[
     return secrets | {f"the folder {path.name}": pattern for path, pattern in paths.items()}
 
 
-def shown(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def shown(value: Any, prefix: str = "") -> Any:
     """Params as a release shows them: without LEFT_OUT, and with only the last name of a path outside the project."""
-    return {key: _shown(value, f"{prefix}{key}.") for key, value in params.items() if f"{prefix}{key}" not in LEFT_OUT}
-
-
-def _shown(value: Any, prefix: str) -> Any:
     if isinstance(value, Mapping):
-        return shown(value, prefix)
+        names = [name for name in value if f"{prefix}{name}" not in LEFT_OUT]
+        return {name: shown(value[name], f"{prefix}{name}.") for name in names}
     if isinstance(value, list):
-        return [_shown(item, prefix) for item in value]
+        return [shown(item, prefix) for item in value]
     if isinstance(value, str):
         path = PureWindowsPath(value) if PureWindowsPath(value).drive else PurePosixPath(value)
         if path.is_absolute() or value.startswith("~") or ".." in path.parts:

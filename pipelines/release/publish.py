@@ -8,9 +8,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,23 +21,8 @@ HUB = "hub:"
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What sending a release does."""
-
-    folder: Path
-    files: dict[str, int]  # name -> bytes, SHA256SUMS last
-    others: list[str]  # files there that go away
-
-    def lines(self, where: str) -> Iterator[str]:
-        total = sum(self.files.values())
-        yield f"{self.folder.name} for {where}: {len(self.files)} files, {total:,} bytes"
-        yield from (f"  {size:>13,}  {name}" for name, size in self.files.items())
-        yield from (f"  {'taken away':>13}  {name}" for name in self.others)
-
-
-def plan(target: Hub, folder: Path) -> Plan | None:
-    """What sending the release in `folder` does; None where that version is there with the same bytes.
+def plan(target: Hub, folder: Path) -> list[str] | None:
+    """What sending the release in `folder` does, as lines; None where that version is there with the same bytes.
 
     Raises LongtailError where the folder is not as it was released, or the version is there with other bytes.
     """
@@ -50,9 +34,10 @@ def plan(target: Hub, folder: Path) -> Plan | None:
                 "is, name a higher one with --version"
             )
         return None
-    names = [*contents.files(folder), contents.SUMS]
-    sizes = {name: (folder / name).stat().st_size for name in names}
-    return Plan(folder, sizes, target.others(set(names)))
+    sizes = {name: (folder / name).stat().st_size for name in [*contents.files(folder), contents.SUMS]}
+    lines = [f"{folder.name} for {target.where}: {len(sizes)} files, {sum(sizes.values()):,} bytes"]
+    lines += [f"  {size:>13,}  {name}" for name, size in sizes.items()]
+    return lines + [f"  {'taken away':>13}  {name}" for name in target.others(sizes)]
 
 
 def bring_last(target: Hub, out: Path) -> None:
@@ -123,20 +108,21 @@ class Hub:
         shutil.rmtree(folder / ".cache", ignore_errors=True)  # the library's own, and the Hub's file of settings
         (folder / ".gitattributes").unlink(missing_ok=True)
 
-    def others(self, names: set[str]) -> list[str]:
+    def others(self, names: Collection[str]) -> list[str]:
         """Files that sending a version takes away, because it has none of their names."""
         there = self.api.list_repo_files(**self.of) if self._refs() else []
-        return sorted({*there} - names - {".gitattributes"})
+        return sorted({*there} - {*names, ".gitattributes"})
 
-    def send(self, folder: Path, names: list[str], others: list[str]) -> None:
-        """One commit with all of it, then the tag; a commit that is there already is not made again."""
+    def send(self, folder: Path) -> None:
+        """One commit with all of a release, SHA256SUMS last, then the tag."""
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete, get_token
 
         if get_token() is None:
             raise LongtailError(f"--to {HUB}{self.of['repo_id']}: no token; `hf auth login` keeps one, or set HF_TOKEN")
         self.api.create_repo(**self.of, exist_ok=True)
+        names = [*contents.files(folder), contents.SUMS]
         operations: list[Any] = [CommitOperationAdd(name, folder / name) for name in names]
-        operations += [CommitOperationDelete(name) for name in others]
+        operations += [CommitOperationDelete(name) for name in self.others(names)]
         commit = self.api.create_commit(**self.of, operations=operations, commit_message=folder.name)
         self.api.create_tag(**self.of, tag=folder.name, revision=commit.oid)
 

@@ -1,4 +1,4 @@
-"""Derive a release's version from what changed since the release before.
+"""Derive a release's version from what changed since the release before, and write CHANGELOG.md.
 
 The change is major where columns or tables are gone or have another type. It is minor where rows are added or gone, or
 columns or tables are new. It is a patch where only values changed. Without a change there is no release.
@@ -7,16 +7,18 @@ columns or tables are new. It is a patch where only values changed. Without a ch
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import duckdb
 
 from pipelines.errors import LongtailError
-from pipelines.release import contents
+from pipelines.release import card, contents
 from pipelines.storage import database, parquet
 
 FIRST = "1.0.0"
+CHANGELOG, HEAD = "CHANGELOG.md", "# Changelog\n"
 LEVELS = ("major", "minor", "patch")
 VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 
@@ -69,6 +71,21 @@ def next_version(changes: dict[str, Any], wanted: str | None) -> str:
             f"{derived} or above"
         )
     return wanted or derived
+
+
+def write_changelog(
+    folder: Path, previous: Path | None, date: str, changes: Mapping[str, Any], moved: Sequence[str]
+) -> str:
+    """Write CHANGELOG.md, the newest version first, carried on from the release before; returns the newest one's part.
+
+    `moved` are the lines of `difference.write_difference`, which stand there as a block of text.
+    """
+    facts = {"version": folder.name, "date": date, "changes": changes, "moved": moved}
+    newest = card.render("changelog.md.j2", facts).strip()
+    kept = previous / CHANGELOG if previous else None
+    earlier = kept.read_text(encoding="utf-8").removeprefix(HEAD) if kept and kept.is_file() else ""
+    (folder / CHANGELOG).write_text(f"{HEAD}\n{newest}\n{earlier}", encoding="utf-8")
+    return newest
 
 
 def _table_changes(

@@ -74,8 +74,8 @@ def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project, monkeypa
     outputs = provenance["dvc"]["build_popqa"]
     assert sorted(outputs) == ["data/adaptive", "data/questions", "data/raw"]
     assert all(re.fullmatch(r"\w{32}\.dir", md5) for md5 in outputs.values())
-    date = json.loads(Path("release/1.0.0/croissant.json").read_text(encoding="utf-8"))["datePublished"]
-    assert date == git(project, "show", "-s", "--format=%cs")
+    date = re.search(r"date-released: '(.*)'", Path("release/1.0.0/CITATION.cff").read_text(encoding="utf-8"))
+    assert date[1] == git(project, "show", "-s", "--format=%cs")
     assert landing.land() == "nothing changed since the last release in release: no new one"
 
 

@@ -44,8 +44,8 @@ def send(to: str, folder: Path) -> list[str] | None:
     with publish.opened(to) as target:
         plan = publish.plan(target, folder)
         if plan:
-            target.send(plan.folder, [*plan.files], plan.others)
-        return plan and list(plan.lines(target.where))
+            target.send(folder)
+        return plan
 
 
 def test_each_version_is_sent_whole_and_stays_as_it_was(hub, made, monkeypatch):
@@ -53,7 +53,7 @@ def test_each_version_is_sent_whole_and_stays_as_it_was(hub, made, monkeypatch):
     place, newest = hub, made / "1.1.0"
     files = files_of(newest)
     with publish.opened(place.to) as target, monkeypatch.context() as patch:
-        plan = publish.plan(target, newest)
+        publish.plan(target, newest)
         assert (target.versions(), place.files("1.1.0")) == ([], {})
         assert {method for method, _ in place.hub.requests} == {"GET"}
 
@@ -62,7 +62,7 @@ def test_each_version_is_sent_whole_and_stays_as_it_was(hub, made, monkeypatch):
 
         patch.setattr(target.api, "create_tag", fail)
         with pytest.raises(OSError, match="the line is cut"):
-            target.send(plan.folder, [*plan.files], plan.others)
+            target.send(newest)
         assert target.versions() == []
     first, *others = send(place.to, newest)
     assert first == f"1.1.0 for {place.where}: {len(files)} files, {sum(map(len, files.values())):,} bytes"
