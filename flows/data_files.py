@@ -15,6 +15,7 @@ from pipelines.evaluation.mmlu import CATEGORIES
 from pipelines.questions import published
 from pipelines.sources import pageviews, source_documents, wikipedia
 from pipelines.sources.question_files import SUFFIXES
+from pipelines.sources.source_documents import is_psgs
 from pipelines.sources.streams import DECOMPRESSORS, open_blocks
 
 HEAD = 1 << 16  # bytes, decompressed, that are read of a file
@@ -29,17 +30,20 @@ class Seen(NamedTuple):
     reason: str = ""
 
 
-def files_below(folder: Path) -> Iterator[Path]:
-    """The visible files below a folder, sorted by path; links are followed, and models' folders left out."""
+def folders_below(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Each visible folder at or below a folder, with its visible files, sorted; links are followed.
+
+    Nothing is below a model's folder, which is one with a config.json.
+    """
     visited: set[Path] = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         real = Path(place).resolve()
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if real in visited or "config.json" in names:
             folders.clear()
-            continue
+        if real not in visited:
+            yield Path(place), [Path(place, name) for name in sorted(names) if not name.startswith(".")]
         visited.add(real)
-        yield from (Path(place, name) for name in sorted(names) if not name.startswith("."))
 
 
 def recognise(file: Path) -> Seen:
@@ -49,18 +53,10 @@ def recognise(file: Path) -> Seen:
     except LongtailError as error:
         return Seen("", str(error).removeprefix(f"{file}: "))
     name = seen.data_set.partition("/")[0]
-    readable = (".csv", *SUFFIXES) if name == "mmlu" else (".jsonl",) if name == "retrieval" else SUFFIXES
-    if name in ("mmlu", "nq", "triviaqa", "retrieval") and file.suffix not in readable:
-        return Seen("", f"{DATASETS[name].label} is read from {', '.join(readable)} only")
+    readable = {"mmlu": (".csv", *SUFFIXES), "nq": SUFFIXES, "triviaqa": SUFFIXES, "retrieval": (".jsonl",)}
+    if file.suffix not in readable.get(name, (file.suffix,)):
+        return Seen("", f"{DATASETS[name].label} is read from {', '.join(readable[name])} only")
     return seen
-
-
-def split_of(file: Path) -> str:
-    """The split that a file's name or its folder's name tells, such as dev or test; else ""."""
-    for name in (file.name, file.parent.name):
-        if splits := SPLIT.findall(name.lower()):
-            return splits[-1]
-    return ""
 
 
 def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[Path, Path]]]:
@@ -72,9 +68,11 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
     if data_set == "popqa":
         first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
         return [first], [(file, first) for file in files if file != first]
+    kinds = dict.fromkeys(files, 0)
+    if data_set == "wikipedia":
+        kinds = {file: 0 if is_psgs(file) else 2 if source_documents.is_documents(file) else 1 for file in files}
     used: dict[str, Path] = {}
     others = []
-    kinds = {file: _kind(file) if data_set == "wikipedia" else 0 for file in files}
     best = min(files, key=lambda file: (kinds[file], file))
     for file in files:
         if kinds[file] != kinds[best]:
@@ -82,11 +80,6 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
         elif used.setdefault(file.name, file) != file:
             others.append((file, used[file.name]))
     return list(used.values()), others
-
-
-def _kind(file: Path) -> int:
-    """Of Wikipedia's files: passages, a dump, or rows with title and text."""
-    return 0 if source_documents.is_psgs(file) else 2 if source_documents.is_documents(file) else 1
 
 
 def _by_head(file: Path) -> Seen:
@@ -100,7 +93,7 @@ def _by_head(file: Path) -> Seen:
     if columns == published.COLUMNS:
         return Seen("popqa")
     if columns == source_documents.HEADER:
-        fault = "" if source_documents.is_psgs(file) else "DPR's passages are read from .tsv or .tsv.gz only"
+        fault = "" if is_psgs(file) else "DPR's passages are read from .tsv or .tsv.gz only"
         return Seen("" if fault else "wikipedia", fault)
     if wikipedia.INDEX in name:
         return Seen("", "the index of a dump, which nothing needs")
@@ -131,34 +124,33 @@ def _first_record(text: str) -> dict:
 
 
 def _by_columns(file: Path) -> Seen:
-    import pyarrow as pa
-
     from pipelines.storage import parquet
 
     try:
         schema = parquet.schema_of(file)
     except (LongtailError, OSError):
         return Seen("", "not a Parquet file")
-    aliases = "answer" in schema.names and pa.types.is_struct(schema.field("answer").type)
+    aliases = "answer" in schema.names and str(schema.field("answer").type).startswith("struct")
     return _by_names(file, schema.names, aliases)
 
 
 def _by_names(file: Path, names: list[str], aliases: bool) -> Seen:
     """What a file of records is by their fields; `aliases` says that `answer` is an object, as TriviaQA has it."""
     keys, words = set(names), f"{file.parent.name}/{file.name}".lower()
+    split = next((found[-1] for part in reversed(words.split("/")) if (found := SPLIT.findall(part))), "")
     if file.name == TEMPLATES:
         return Seen("entityquestions")
     if {"id", "type", "labels"} <= keys:
         return Seen("wikidata")
     if {"question", "subject", "choices", "answer"} <= keys:
-        return _mmlu(split_of(file))
+        return _mmlu(split)
     if "question" in keys and keys & {"ctxs", "context"}:
         return Seen("retrieval")
     if {"question", "answers"} <= keys and re.match(r"P\d+\.", file.name):
         test = file.name.endswith(".test.json")
         return Seen("entityquestions") if test else Seen("", "of EntityQuestions, only P*.test.json is read")
     if "question" in keys and keys & {"answer", "golden_answers"}:
-        if split_of(file) == "train":
+        if split == "train":
             return Seen("", "a train split, and benchmarks are made of test questions")
         if aliases or "trivia" in words:
             return Seen("triviaqa")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from glob import escape
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple
 
 import yaml
 
 from flows import data_files, model_folders, profiles
-from flows.init_choices import Choices, choose_parts
-from flows.machine import this_machine
+from flows.init_choices import Choices, Contents, choose_parts, this_machine
 from flows.model_folders import Encoder, LanguageModel
 from pipelines import catalogue, neutral
 from pipelines.errors import LongtailError
@@ -41,15 +38,6 @@ WITHOUT_REDIRECTS = (
 )
 
 
-class Contents(NamedTuple):
-    """What lies in a folder."""
-
-    files: dict[str, list[Path]]  # by data set, as under fetch.files
-    lms: list[LanguageModel]  # smallest first
-    encoders: list[Encoder]
-    unused: list[tuple[Path, str]]  # a file or folder, and why it is not used
-
-
 def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = False) -> list[str]:
     """Write conf/profile/<name>.yaml for a folder; return what to tell the user. `name` is by default the folder's.
 
@@ -62,70 +50,70 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
     if path.exists() and not force:
         raise LongtailError(f"{path}: is there already; --force writes it anew, --name NAME writes another")
     contents = look(folder)
-    choices = choose_parts(contents.files, contents.lms, contents.encoders, this_machine(), lsr=lsr)
+    choices = choose_parts(contents, this_machine(), lsr=lsr)
     if not choices.parts["question_sets"] and not choices.parts["corpora"]:
         unused = f"; not used: {contents.unused[0][0].name}, {contents.unused[0][1]}" if contents.unused else ""
         raise LongtailError(f"{folder}: nothing in it that a run can be made of; looked for {LOOKED_FOR}{unused}")
-    before = path.read_text(encoding="utf-8") if path.exists() else None
-    _write(path, text(folder, name, contents, choices))
-    try:
-        profiles.compose(name)
-    except LongtailError:
-        path.unlink() if before is None else _write(path, before)
-        raise
-    return _said(folder, name, path, contents, choices)
+    found = {
+        "used": _used(folder, contents, choices),
+        "not used": [f"{key}: {why}" for key, why in choices.set_aside.items()] + _unused(folder, contents),
+        "missing": _missing(contents, choices),
+    }
+    with shards.atomic(path) as temporary:
+        temporary.write_text(_text(folder, name, contents, choices, found), encoding="utf-8")
+    profiles.compose(name)
+    lines = [f"{what}: {line}" for what, lines in found.items() for line in lines]
+    lines.append(f"wrote {path}, which says what was chosen and why; look at it, then:")
+    return [*lines, *(f"  {command}" for command in choices.commands(name))]
 
 
 def look(folder: Path) -> Contents:
     """The data sets and models in a folder, and why the other files and folders are not used."""
     files: dict[str, list[Path]] = {}
     unused: list[tuple[Path, str]] = []
-    for file in data_files.files_below(folder):
-        seen = data_files.recognise(file)
-        if seen.data_set:
-            files.setdefault(seen.data_set, []).append(file)
-        elif not ABOUT.match(file.name):
-            unused.append((file, seen.reason))
+    lms: list[LanguageModel] = []
+    encoders: list[Encoder] = []
+    for place, inside in data_files.folders_below(folder):
+        if place / "config.json" in inside:
+            try:
+                model = model_folders.read_model_folder(place)
+            except LongtailError as error:
+                unused.append((place, str(error)))
+                continue
+            if isinstance(model, Encoder):
+                encoders.append(model)
+            elif model.name in {lm.name for lm in lms}:
+                unused.append((place, f"another model is called {model.name}; rename the folder"))
+            else:
+                lms.append(model)
+            continue
+        for file in inside:
+            seen = data_files.recognise(file)
+            if seen.data_set:
+                files.setdefault(seen.data_set, []).append(file)
+            elif not ABOUT.match(file.name):
+                unused.append((file, seen.reason))
     for key, paths in files.items():
         files[key], others = data_files.together(key, paths)
         unused += [(file, f"{other.relative_to(folder)} is used in its place") for file, other in others]
-    lms: list[LanguageModel] = []
-    encoders: list[Encoder] = []
-    for place in model_folders.folders_below(folder):
-        try:
-            model = model_folders.read_model_folder(place)
-        except LongtailError as error:
-            unused.append((place, str(error)))
-            continue
-        if isinstance(model, Encoder):
-            encoders.append(model)
-        elif model.name in {lm.name for lm in lms}:
-            unused.append((place, f"another model is called {model.name}; rename the folder"))
-        else:
-            lms.append(model)
     encoders = model_folders.pair_dpr(encoders)
     unused += [(encoder.folder, f"{encoders[0].folder.name} is the retriever") for encoder in encoders[1:]]
     lms.sort(key=lambda lm: (lm.parameters, lm.name))
-    return Contents(files, lms, encoders[:1], unused)
+    return Contents(files, lms, encoders, unused)
 
 
-def text(folder: Path, name: str, contents: Contents, choices: Choices) -> str:
-    """The profile: what was found, used and missing as a comment, then each section with why it is so."""
-    root, globs = _globs(folder, {key: contents.files[key] for key in choices.data_sets})
+def _text(folder: Path, name: str, contents: Contents, choices: Choices, found: dict[str, list[str]]) -> str:
+    """The profile: what was found as a comment, then each section with why it is so."""
     lines = ["# @package _global_", f"# Written by `longtail init` from what lies in {folder}. It is yours to change."]
-    lines += ["# docs/params.md explains every key; `longtail run --profile` checks them.", "#", "# Used:"]
-    lines += [f"#   {line}" for line in _used(folder, contents, choices)]
-    set_aside = [f"{key}: {why}" for key, why in choices.set_aside.items()]
-    if unused := [*set_aside, *(f"{_shown(path, folder)}: {why}" for path, why in _grouped(contents.unused))]:
-        lines += ["# Not used:", *(f"#   {line}" for line in unused)]
-    if missing := _missing(contents, choices):
-        lines += ["# Missing. Put it into the folder and run `longtail init` with --force to have it used:"]
-        lines += [f"#   {line}" for line in missing]
-    lines.append(f"profile: {name}")
+    lines.append("# docs/params.md explains every key; `longtail run --profile` checks them.")
+    for what, about in found.items():
+        lines += ["#", f"# {what.capitalize()}:", *(f"#   {line}" for line in about)] if about else []
+    lines += ["#", "# After more came into the folder, `longtail init --force` writes this anew.", f"profile: {name}"]
+    root, globs = _globs(folder, {key: contents.files[key] for key in choices.data_sets})
     fetch = {"fetch": {"source": "files", "root": str(root), "files": globs}}
-    notes = {"fetch": ["The globs are relative to root." + _linked(folder, root)]} | choices.notes
+    notes = {"fetch": ["The globs are relative to root, which is above the folder and all that links in it lead to."]}
     for section, values in (fetch | choices.sections).items():
-        lines += [f"# {note}" for note in notes.get(section, [])]
+        lines += [f"# {note}" for note in (notes | choices.notes).get(section, [])]
         lines += _yaml({section: values})
     return "\n".join(neutral.line(line) if line.startswith("#") else line for line in lines) + "\n"
 
@@ -140,28 +128,21 @@ def _profile_name(folder: Path, name: str | None) -> str:
 
 
 def _globs(folder: Path, files: dict[str, list[Path]]) -> tuple[Path, dict[str, list[str]]]:
-    """fetch.root and fetch.files. Where files are links, the root is above the folder and all that they lead to."""
+    """fetch.root and fetch.files. Files that all names of a folder's files tell by their end share a glob."""
     folder = folder.absolute()
     targets = [file.resolve().parent for paths in files.values() for file in paths]
-    inside = all(target.is_relative_to(folder.resolve()) for target in targets)
-    root = folder.resolve() if inside else Path(os.path.commonpath([folder.resolve(), *targets]))
+    root = Path(os.path.commonpath([folder.resolve(), *targets]))
     globs = {}
     for key, paths in files.items():
         globs[key] = []
         for parent, group in groupby(paths, key=lambda file: file.parent):
-            names = {file.name for file in group}
+            names = sorted(file.name for file in group)
             below = (folder.resolve() / parent.absolute().relative_to(folder)).relative_to(root)
-            first = min(names)
-            ends = [first[i:] for i, character in enumerate(first) if character == "."]
-            end = next((end for end in ends if all(name.endswith(end) for name in names)), "")
-            alike = len(names) > 2 and {file.name for file in parent.glob(f"*{escape(end)}") if file.is_file()} == names
-            patterns = [f"*{escape(end)}"] if alike else [escape(file) for file in sorted(names)]
+            shared = f"*{escape(os.path.commonprefix([name[::-1] for name in names])[::-1])}"  # noqa: RUF071  not of paths
+            alike = len(names) > 2 and sorted(file.name for file in parent.glob(shared)) == names
+            patterns = [shared] if alike else map(escape, names)
             globs[key] += [(Path(escape(str(below))) / pattern).as_posix() for pattern in patterns]
     return root, globs
-
-
-def _linked(folder: Path, root: Path) -> str:
-    return "" if root == folder.resolve() else " Links lead out of the folder, so root is above all that they lead to."
 
 
 def _used(folder: Path, contents: Contents, choices: Choices) -> list[str]:
@@ -176,7 +157,7 @@ def _used(folder: Path, contents: Contents, choices: Choices) -> list[str]:
         chat = "; its chat template is not used (the profile says why)" if lm.chat else ""
         size = f"{lm.parameters / 1e6:,.0f} M parameters, reads {lm.positions:,} tokens at once"
         lines.append(f"language model {_shown(lm.folder, folder)}: {size}{chat}")
-    for encoder in contents.encoders if choices.parts["corpora"] else []:
+    for encoder in contents.encoders[:1] if choices.parts["corpora"] else []:
         lines.append(f"encoder {_shown(encoder.folder, folder)}")
     return lines
 
@@ -193,24 +174,14 @@ def _missing(contents: Contents, choices: Choices) -> list[str]:
     return lines
 
 
-def _said(folder: Path, name: str, path: Path, contents: Contents, choices: Choices) -> list[str]:
-    lines = [f"used: {line}" for line in _used(folder, contents, choices)]
-    lines += [f"not used: {key}: {why}" for key, why in choices.set_aside.items()]
-    lines += [f"not used: {_shown(place, folder)}: {why}" for place, why in _grouped(contents.unused)]
-    lines += [f"missing: {line}" for line in _missing(contents, choices)]
-    lines += [*choices.advice, f"wrote {path}, which says what was chosen and why; look at it, then:"]
-    return [*lines, *(f"  {command}" for command in choices.commands(name))]
-
-
-def _grouped(unused: Sequence[tuple[Path, str]]) -> list[tuple[Path, str]]:
-    """At most two files of a folder with the same reason; the second then stands for all others."""
-    grouped = []
+def _unused(folder: Path, contents: Contents) -> list[str]:
+    """A line for each file that is not used; of a folder's files with the same reason the first stands for all."""
+    lines = []
     key = lambda entry: (str(entry[0].parent), re.sub(r"\S+\.\w+", "", entry[1]))  # noqa: E731
-    for _, group in groupby(sorted(unused, key=key), key=key):
-        first, *others = group
-        more = f" (and {len(others)} more files beside it)" if others else ""
-        grouped.append((first[0], first[1] + more))
-    return grouped
+    for _, group in groupby(sorted(contents.unused, key=key), key=key):
+        (place, why), *others = group
+        lines.append(f"{_shown(place, folder)}: {why}" + f" (and {len(others)} more beside it)" * bool(others))
+    return lines
 
 
 def _shown(path: Path, folder: Path) -> str:
@@ -227,8 +198,3 @@ def _yaml(values: dict, indent: str = "") -> list[str]:
             flow = yaml.safe_dump([value], default_flow_style=True, width=1 << 20, allow_unicode=True).strip()
             lines.append(f"{indent}{key}: {flow[1:-1]}")
     return lines
-
-
-def _write(path: Path, content: str) -> None:
-    with shards.atomic(path) as temporary:
-        temporary.write_text(content, encoding="utf-8")

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import count_parameters
@@ -19,6 +18,16 @@ ENDLESS = 2048  # tokens that a language model without a limit (ALiBi) is given 
 LONGEST = 512  # tokens of a document that an encoder is given, at most
 TITLED = "{title} {text}"  # a document as most encoders read it
 BGE = "Represent this sentence for searching relevant passages: "
+FAMILIES = (  # what an encoder is called, then its pooling, similarity, prefix of queries, and template of documents
+    (r"dpr", "cls", "dot", "", "{title} [SEP] {text}"),
+    (r"bge.*-en", "cls", "cosine", BGE, TITLED),
+    (r"bge", "cls", "cosine", "", TITLED),
+    (r"(?<![a-z])e5(?![a-z])(?!.*instruct)", "mean", "cosine", "query: ", f"passage: {TITLED}"),
+    (r"contriever", "mean", "dot", "", TITLED),
+    (r"tas-b", "cls", "dot", "", TITLED),
+    (r"dot", "mean", "dot", "", TITLED),
+    (r"", "mean", "cosine", "", TITLED),
+)
 
 
 @dataclass(frozen=True)
@@ -34,26 +43,9 @@ class LanguageModel:
 class Encoder:
     folder: Path
     name: str  # under retriever
-    pooling: str
-    similarity: str
-    query_prefix: str
-    document: str  # template of a document's {title} and {text}
-    max_tokens: int
-    reasons: tuple[str, ...]  # why pooling, similarity, prefix and template are what they are
-    query_folder: Path | None = None  # DPR: of the encoder for queries
-
-
-def folders_below(folder: Path) -> Iterator[Path]:
-    """The folders with a config.json at or below a folder, sorted; none inside another one."""
-    visited: set[Path] = set()
-    for place, folders, names in os.walk(folder, followlinks=True):
-        real = Path(place).resolve()
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if real in visited or "config.json" in names:
-            folders.clear()
-        if real not in visited and "config.json" in names:
-            yield Path(place)
-        visited.add(real)
+    kind: str  # the architecture
+    settings: dict[str, Any]  # of its section
+    reasons: list[str]  # why these are what they are
 
 
 def read_model_folder(folder: Path) -> LanguageModel | Encoder:
@@ -71,13 +63,7 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
     other = next((kind for kind in kinds if not re.search(r"(Model|ForMaskedLM|ForPreTraining|Encoder)$", kind)), "")
     if (other and not pooled) or config.get("is_encoder_decoder") or not kinds:
         raise LongtailError(f"a model of the kind {other or family or 'unknown'}, neither a causal one nor an encoder")
-    return _encoder(folder, config, kinds)
-
-
-def published_name(folder: Path) -> str:
-    """The model's name: the folder's; in a cache of the Hub, where that is a commit, the name on the Hub."""
-    cached = folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
-    return folder.parent.parent.name.split("--")[-1] if cached else folder.name
+    return _encoder(folder, config, kinds[0])
 
 
 def param_name(name: str) -> str:
@@ -85,10 +71,10 @@ def param_name(name: str) -> str:
     return re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-_") or "model"
 
 
-def retriever_name(name: str) -> str:
-    """A retriever's name as params.yaml allows it: lower case, digits and single hyphens."""
-    parts = re.findall(r"[a-z0-9]+", name.lower())
-    return "-".join(parts) if parts and parts != ["lsr"] else "encoder"
+def _published_name(folder: Path) -> str:
+    """The model's name: the folder's; in a cache of the Hub, where that is a commit, the name on the Hub."""
+    cached = folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--")
+    return folder.parent.parent.name.split("--")[-1] if cached else folder.name
 
 
 def _language_model(folder: Path, config: dict) -> LanguageModel:
@@ -97,97 +83,60 @@ def _language_model(folder: Path, config: dict) -> LanguageModel:
     limits = [config.get(key) for key in POSITIONS] + [settings.get("model_max_length")]
     positions = min((int(limit) for limit in limits if limit and limit < 1 << 30), default=ENDLESS)
     chat = bool(settings.get("chat_template")) or (folder / "chat_template.jinja").is_file()
-    name = param_name(published_name(folder))
-    return LanguageModel(folder, name, _parameters(folder, config), positions, chat)
+    # PyTorch's older files have no count; in half precision each parameter takes two bytes
+    half = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.") in ("float16", "bfloat16")
+    size = sum(file.stat().st_size for file in folder.glob("pytorch_model*.bin"))
+    parameters = count_parameters(folder) or size // (2 if half else 4)
+    return LanguageModel(folder, param_name(_published_name(folder)), parameters, positions, chat)
 
 
-def _encoder(folder: Path, config: dict, kinds: list[str]) -> Encoder:
-    name = f"{published_name(folder)} {config.get('_name_or_path', '')}".lower()
+def _encoder(folder: Path, config: dict, kind: str) -> Encoder:
+    """What the folder's files for sentence-transformers say comes first, then how its family was trained."""
+    published = _published_name(folder)
+    called = f"{published} {config.get('_name_or_path', '')} {'dpr' * kind.startswith('DPR')}".lower()
+    family, pooling, similarity, query, document = next(row for row in FAMILIES if re.search(row[0], called))
+    trained = f"as {re.search(family, called)[0]} was trained" if family else "a guess: the folder does not say"
+    said_by = dict.fromkeys(("pooling", "similarity", "prefixes"), trained)
+
+    pools = _json(folder / "1_Pooling/config.json")
+    if pools:
+        modes = {pools.get("pooling_mode"), *(mode for mode in pools if pools[mode] is True)}
+        pooling = "mean" if modes & {"mean", "pooling_mode_mean_tokens"} else "cls"
+        said_by["pooling"] = "as 1_Pooling/config.json says"
+        if not modes & {"mean", "pooling_mode_mean_tokens", "cls", "pooling_mode_cls_token"}:
+            raise LongtailError("an encoder that pools neither by the mean nor by the first token")
     known = _json(folder / "config_sentence_transformers.json")
-    pooling, why_pooling = _pooling(folder, name, kinds)
-    similarity, why_similarity = _similarity(folder, name, kinds, known)
-    query_prefix, document, why_prefixes = _prefixes(name, kinds, known.get("prompts") or {})
+    if known.get("similarity_fn_name") in ("cosine", "dot"):
+        similarity, said_by["similarity"] = known["similarity_fn_name"], "as config_sentence_transformers.json says"
+    elif any(module.get("type", "").endswith("Normalize") for module in _json(folder / "modules.json", [])):
+        similarity, said_by["similarity"] = "cosine", "because modules.json normalizes the vectors"
+    prompts = known.get("prompts") or {}
+    before = prompts.get("document") or prompts.get("passage", "")
+    if before or prompts.get("query"):
+        query, document = prompts.get("query", ""), before + TITLED
+        said_by["prefixes"] = "as config_sentence_transformers.json says"
+
     padding = 2 if config.get("model_type") in ("roberta", "xlm-roberta", "mpnet", "camembert") else 0
     positions = next((config[key] for key in POSITIONS if config.get(key)), LONGEST) - padding
     longest = _json(folder / "sentence_bert_config.json").get("max_seq_length") or positions
-    return Encoder(
-        folder=folder,
-        name=retriever_name(published_name(folder)),
-        pooling=pooling,
-        similarity=similarity,
-        query_prefix=query_prefix,
-        document=document,
-        max_tokens=min(int(longest), positions, LONGEST),
-        reasons=(why_pooling, why_similarity, *why_prefixes),
-    )
-
-
-def _pooling(folder: Path, name: str, kinds: list[str]) -> tuple[str, str]:
-    file = folder / "1_Pooling/config.json"
-    settings = _json(file)
-    modes = {"mean": settings.get("pooling_mode_mean_tokens"), "cls": settings.get("pooling_mode_cls_token")}
-    modes[settings.get("pooling_mode")] = True
-    if chosen := next((mode for mode in ("mean", "cls") if modes.get(mode)), None):
-        return chosen, "pooling: as 1_Pooling/config.json says"
-    if file.is_file():
-        raise LongtailError("an encoder that pools neither by the mean nor by the first token")
-    if _is_dpr(kinds):
-        return "cls", "pooling: cls, as DPR was trained"
-    if "bge" in name:
-        return "cls", "pooling: cls, as BGE was trained"
-    known = next((family for family in ("contriever", "e5") if family in name), None)
-    return "mean", f"pooling: mean, {f'as {known} was trained' if known else 'a guess: the folder does not say'}"
-
-
-def _similarity(folder: Path, name: str, kinds: list[str], known: dict) -> tuple[str, str]:
-    if (said := known.get("similarity_fn_name")) in ("cosine", "dot"):
-        return said, "similarity: as config_sentence_transformers.json says"
-    modules = folder / "modules.json"
-    types = [module.get("type", "") for module in _json(modules, [])]
-    if any(kind.endswith("Normalize") for kind in types):
-        return "cosine", "similarity: cosine, because modules.json normalizes the vectors"
-    if _is_dpr(kinds) or re.search(r"contriever|dpr|tas-b|dot", name):
-        return "dot", "similarity: dot, as it was trained (by its name)"
-    return "cosine", f"similarity: cosine, {'the default of its library' if types else 'the usual one'}"
-
-
-def _prefixes(name: str, kinds: list[str], prompts: dict[str, str]) -> tuple[str, str, tuple[str, ...]]:
-    """What goes before a query, the template of a document, and why."""
-    query, document = prompts.get("query", ""), prompts.get("document") or prompts.get("passage", "")
-    if query or document:
-        return query, document + TITLED, ("prefixes: as config_sentence_transformers.json says",)
-    if _is_dpr(kinds):
-        return "", "{title} [SEP] {text}", ("document: as DPR was trained",)
-    if re.search(r"(?<![a-z])e5(?![a-z])", name) and "instruct" not in name:
-        return "query: ", f"passage: {TITLED}", ("prefixes: E5 was trained with them",)
-    if re.search(r"bge.*-en", name):
-        return BGE, TITLED, ("query_prefix: BGE was trained with it",)
-    return "", TITLED, ()
+    settings = {
+        "source": "pretrained", "path": str(folder.absolute()), "revision": None, "query_path": None,
+        "query_revision": None, "pooling": pooling, "similarity": similarity, "query_prefix": query,
+        "document": document, "dtype": "fp32", "max_tokens": min(int(longest), positions, LONGEST), "training": None,
+    }  # fmt: skip
+    parts = re.findall(r"[a-z0-9]+", published.lower())
+    name = "-".join(parts) if parts and parts != ["lsr"] else "encoder"
+    return Encoder(folder, name, kind, settings, [f"{what}: {why}" for what, why in said_by.items()])
 
 
 def pair_dpr(encoders: list[Encoder]) -> list[Encoder]:
     """The encoders, with DPR's encoder for queries inside the one for documents."""
-    kinds = {
-        encoder.folder: (_json(encoder.folder / "config.json").get("architectures") or [""])[0] for encoder in encoders
-    }
-    queries = [encoder for encoder in encoders if kinds[encoder.folder] == "DPRQuestionEncoder"]
-    paired = []
-    for encoder in encoders:
-        if encoder not in queries:
-            other = queries[0].folder if queries and kinds[encoder.folder] == "DPRContextEncoder" else None
-            paired.append(replace(encoder, query_folder=other))
-    return paired or queries
-
-
-def _parameters(folder: Path, config: dict) -> int:
-    """Counted in safetensors; for PyTorch's older files by their size, of which half precision takes two bytes each."""
-    half = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.") in ("float16", "bfloat16")
-    size = sum(file.stat().st_size for file in folder.glob("pytorch_model*.bin"))
-    return count_parameters(folder) or size // (2 if half else 4)
-
-
-def _is_dpr(kinds: list[str]) -> bool:
-    return any(kind.startswith("DPR") for kind in kinds)
+    queries = [encoder for encoder in encoders if encoder.kind == "DPRQuestionEncoder"]
+    others = [encoder for encoder in encoders if encoder not in queries]
+    for encoder in others:
+        if queries and encoder.kind == "DPRContextEncoder":
+            encoder.settings["query_path"] = queries[0].settings["path"]
+    return others or queries
 
 
 def _json(file: Path, otherwise=None):

@@ -77,13 +77,12 @@ def _reports(part: Part) -> bool:
 
 def schedule(
     port: Annotated[int, typer.Option(help="Port of Prefect's pages, on 127.0.0.1.", **PORTS)] = 4200,
-    make_up: Annotated[bool, typer.Option(help="Run once at the start what fell due while nothing ran.")] = True,
 ) -> None:
     """Run what prefect.yaml schedules, until Ctrl-C. Starts Prefect's server, a worker and the schedules here."""
     from flows import schedules
 
     try:
-        schedules.serve(HOME, port, make_up)
+        schedules.serve(HOME, port)
     except KeyboardInterrupt:
         print("closed")
 

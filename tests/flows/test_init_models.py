@@ -73,9 +73,10 @@ NORMALIZE = [{"type": "sentence_transformers.models.Transformer"}, {"type": "sen
 def test_an_encoder_is_used_as_it_was_trained(checkout, name, files, expected):
     bert(checkout / name)
     write(checkout / name, files | {"sentence_bert_config.json": {"max_seq_length": 256}})
-    (made,) = init_profile.look(checkout).encoders
-    assert (made.pooling, made.similarity, made.query_prefix, made.document) == expected
-    assert made.max_tokens == 256
+    (encoder,) = init_profile.look(checkout).encoders
+    made = encoder.settings
+    assert (made["pooling"], made["similarity"], made["query_prefix"], made["document"]) == expected
+    assert made["max_tokens"] == 256
 
 
 def test_weights_may_be_pytorchs_older_files_and_dprs_two_encoders_belong_together(checkout):

@@ -122,7 +122,7 @@ def test_each_month_becomes_a_dated_release_late_or_missed_ones_later(schedules,
     os.kill(schedules.process.pid, signal.SIGINT)
     schedules.process.communicate(timeout=PATIENCE)
     world.add(SECOND)
-    assert "monthly fell due while nothing ran: it runs now, once\n" in schedules.start()
+    schedules.start()
     schedules.until(lambda: says(f"{SECOND} has landed"))
     schedules.until(lambda: says(f"nothing is due: {SECOND} has landed"))
     for version, month in (("1.0.0", FIRST), ("1.1.0", SECOND)):

@@ -11,12 +11,12 @@ from pathlib import Path
 import yaml
 
 from flows import profiles
-from flows.machine import GIB, Machine
+from flows.init_choices import GIB, Machine
 from pipelines.params import params_file
 from pipelines.params.params import Params
 from pipelines.questions import published
 
-LAPTOP = Machine(cores=4, memory=16 * GIB, gpu=False, operations=5e10)
+LAPTOP = Machine(cores=4, memory=16 * GIB, gpu=False)
 QUESTION = {"question": "where", "answer": ["here"]}
 FILES = {  # data set -> path -> content; one of every layout, small
     "popqa": {"popQA.tsv": "\t".join(published.COLUMNS) + "\n"},
