@@ -103,7 +103,7 @@ def choose_parts(contents: Contents, machine: Machine, *, lsr: bool = False) -> 
     choices.add("parts", parts, *_explained(choices, retriever))
     choices.add("retrievers", [retriever] if parts["corpora"] else [])
     ways = [*WAYS, *TUNED_WAYS * bool(parts["tuned"])] if uses_lms and parts["answered"] else []
-    choices.add("ways", ways, *_of_ways(retriever) * bool(ways))
+    choices.add("ways", ways, *_of_ways(retriever, tuned=bool(parts["tuned"])) * bool(ways))
     _questions(choices, contents.files)
     if parts["corpora"]:
         _corpora(choices, contents, machine)
@@ -116,7 +116,7 @@ def choose_parts(contents: Contents, machine: Machine, *, lsr: bool = False) -> 
     return choices
 
 
-def _of_ways(retriever: str) -> list[str]:
+def _of_ways(retriever: str, *, tuned: bool) -> list[str]:
     """The ways of answering, in plain words."""
     return [
         "Every question is answered in each of these ways; take out what you do not need:",
@@ -124,7 +124,7 @@ def _of_ways(retriever: str) -> list[str]:
         f"  bm25, dense: with the best passage, found by words (BM25) or by the encoder {retriever} (dense)",
         "  genread: the language model first writes a passage itself",
         "  replug: an ensemble of replug.top_k prompts, each with another passage",
-        "  lsr, replug_lsr: as dense and replug, by the encoder that LSR tuned (--lsr)",
+        *["  lsr, replug_lsr: as dense and replug, by the tuned encoder"] * tuned,
     ]
 
 
