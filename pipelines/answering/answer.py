@@ -27,6 +27,7 @@ from pipelines.params import params
 from pipelines.questions import matching
 from pipelines.replug import ensemble_answers
 from pipelines.storage import parquet, shards
+from pipelines.storage.outputs import md5
 from pipelines.work import stage, workers
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 SHARD = 64  # prompts that a killed run loses at most, or those of one question; no answer depends on it
 USED = ("seed", "language", "compute", "parts", "ways", "lm", "retriever", "retrievers", "reranker", "answer", "replug")
 CODE = Path("data/code.json")
-MADE_OF = b"made_of"  # in a file's metadata: the key of what its answers depend on
+MADE = shards.SCRATCH / "answers"  # what each file of answers depended on when it was written
 LOCAL = 128  # of a local LM, which reads long prompts slowly: prompts and demonstrations with passages, together
 SCHEMA = pa.schema(
     {
@@ -246,8 +247,8 @@ def _names(dataset: str, lm: str, method: str) -> tuple[str, str]:
 def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> stage.Metrics:
     """Write data/predictions/<dataset>/<lm>/<method>.parquet for each of `chosen.ways`; returns the new ones' metrics.
 
-    A file that was made of the same inputs by the same settings and code stays as it is. `chosen` are params with
-    USED. Raises LongtailError where there is no question set, or an ensemble is asked of an LM that can't mix.
+    A file that is as it was written stays if its inputs, settings and code are the same. `chosen` are params with USED.
+    Raises LongtailError where there is no question set, or an ensemble is asked of an LM that can't mix.
     """
     from pipelines.lm.open_lm import MODELS, lm_at_work
 
@@ -261,7 +262,11 @@ def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> s
     out.mkdir(parents=True, exist_ok=True)
     for file in {*out.iterdir()} - {*files.values()}:
         file.unlink()
-    missing = [way for way, file in files.items() if not _is_made_of(file, keys[way])]
+    record = MADE / dataset / f"{lm_name}.json"
+    made = json.loads(record.read_text(encoding="utf-8")) if record.is_file() else {}
+    missing = [
+        way for way, file in files.items() if not file.is_file() or made.get(file.stem) != [keys[way], md5(file)]
+    ]
     if not missing:
         return {}
     with lm_at_work(MODELS / lm_name, settings, chosen.compute) as lm:
@@ -273,7 +278,8 @@ def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> s
             setup = Setup(*of_file, settings.http, language.read_language(chosen.language))
             table, taken = answer(parquet.read_parquet(questions), setup)
             with shards.atomic(files[way]) as temporary:
-                parquet.write_parquet(table.replace_schema_metadata({MADE_OF: key}), temporary)
+                parquet.write_parquet(table, temporary)
+            shards.write_json(record, made := made | {files[way].stem: [key, md5(files[way])]})
             of_answers, on_server = (dataset, lm_name, files[way].stem), settings.http is not None
             latency.write_latency(data, *of_answers, taken, chosen.compute.threads, on_server)
             forget_answers(dataset, lm_name, way, key)
@@ -290,14 +296,6 @@ def _key(way: str, chosen: SimpleNamespace, settings: params.LM, questions: Path
     code = json.loads(CODE.read_text(encoding="utf-8"))["stage"]["answer"] if CODE.is_file() else None
     inputs = questions, model, *passages.inputs(way, chosen, Path("data"))
     return shards.key_of(SHARD, LOCAL, *said, searched, settings, code, *inputs)
-
-
-def _is_made_of(file: Path, key: str) -> bool:
-    """Whether a file of answers is whole and has this key."""
-    try:
-        return file.is_file() and (parquet.read_parquet(file).schema.metadata or {}).get(MADE_OF) == key.encode()
-    except LongtailError:
-        return False
 
 
 def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:
