@@ -10,14 +10,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines import catalogue
 from pipelines.errors import LongtailError
@@ -124,41 +122,32 @@ def read_json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, st
 
 
 def _read_parquet_texts(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str, str]]:
-    for number, (text, subset, title) in enumerate(_parquet_rows(path), start=1):
+    for number, row in enumerate(_parquet_rows(path), start=1):
         rejects.read += 1
-        try:
-            if len(text or b"") > bounds.RECORD:
-                rejects.add(path, number, "too_long", bounds.too_long("a document"))
-            else:
-                yield number, (text or b"").decode("utf-8"), subset or "", title or ""
-        except UnicodeDecodeError as error:
-            rejects.add(path, number, "not_utf8", str(error))
+        text = row["text"] or ""
+        if len(text) > bounds.RECORD:
+            rejects.add(path, number, "too_long", bounds.too_long("a document"))
+        else:
+            subset = (row.get("meta") or {}).get("pile_set_name") or row.get("subset") or ""
+            yield number, text, subset, row.get("title") or ""
 
 
-def _parquet_rows(path: Path) -> Iterator[tuple[bytes | None, str | None, str | None]]:
-    """Yield (text, subset, title) of a Parquet file's rows. The text is bytes: pyarrow doesn't check that it is UTF-8.
+def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield a Parquet file's rows, as far as they are used.
 
     Raises LongtailError naming the file if it is damaged or has no column `text` of strings.
     """
+
+    def columns(schema: pa.Schema) -> list[str]:
+        texts = [field.name for field in schema if field.type in (pa.string(), pa.large_string())]
+        if "text" not in texts:
+            raise LongtailError(f"{path}: columns {', '.join(schema.names)}, expected a column `text` of strings")
+        meta = schema.field("meta").type if "meta" in schema.names else pa.null()
+        has_set = pa.types.is_struct(meta) and meta.get_field_index("pile_set_name") >= 0
+        return [*(["meta.pile_set_name"] * has_set), *(name for name in ("text", "subset", "title") if name in texts)]
+
     check_start(path)
-    for batch in parquet.foreign(path, partial(_columns, path), PARQUET_BATCH):
-        columns = {name: batch.column(name) for name in batch.schema.names}
-        columns = {name: pc.struct_field(c, 0) if pa.types.is_struct(c.type) else c for name, c in columns.items()}
-        nothing = pa.nulls(batch.num_rows)
-        subsets = columns.get("meta", columns.get("subset", nothing)).to_pylist()
-        titles = columns.get("title", nothing).to_pylist()
-        yield from zip(columns["text"].cast(pa.large_binary()).to_pylist(), subsets, titles, strict=True)
-
-
-def _columns(path: Path, schema: pa.Schema) -> list[str]:
-    """The column with the texts and, where they are there, the columns with the subsets and the titles."""
-    texts = [field.name for field in schema if field.type in (pa.string(), pa.large_string())]
-    if "text" not in texts:
-        raise LongtailError(f"{path}: columns {', '.join(schema.names)}, expected a column `text` of strings")
-    meta = schema.field("meta").type if "meta" in schema.names else pa.null()
-    if pa.types.is_struct(meta) and meta.get_field_index("pile_set_name") >= 0:
-        return ["meta.pile_set_name", *(name for name in ("text", "title") if name in texts)]
-    return [name for name in ("text", "subset", "title") if name in texts]
+    yield from parquet.foreign_rows(path, columns, PARQUET_BATCH)
 
 
 def read_psgs(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
@@ -197,7 +186,7 @@ def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     """
     path = part.file
     if path.suffix == ".parquet":  # a line in each row; an empty one stands for " ", WikiText's blank line
-        texts = ((row or b"").removesuffix(b"\n") or b" " for row, *_ in _parquet_rows(path))
+        texts = ((row["text"] or "").encode().removesuffix(b"\n") or b" " for row in _parquet_rows(path))
         lines = (text if len(text) <= bounds.RECORD else None for text in texts)
     else:
         lines = (line and line.removesuffix(b"\r") for line in bounded_lines(path))  # of a file that Windows wrote
