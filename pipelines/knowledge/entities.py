@@ -48,7 +48,7 @@ def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) ->
     counts = {"files": len(dumps), "dump_lines": rejects.read}
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
-        counts |= _load(db, blocks) | _write(db, folder)
+        counts |= _write(db, blocks, folder)
         rejects.write(folder / "rejects.parquet")
     shards.forget_shards("entities", key)
     return counts | rejects.metrics()
@@ -93,8 +93,8 @@ def _check_dumps(parts: Iterator[Path], rejects: Rejects) -> list[Path]:
     return paths
 
 
-def _load(db: duckdb.DuckDBPyConnection, blocks: list[Path]) -> dict[str, int]:
-    """Create the tables claims(s, p, o), objects(qid) and entities(qid, label, aliases, wiki_title); return counts.
+def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> dict[str, int]:
+    """Write the tables from those of the blocks; return counts.
 
     If an item occurs twice in dumps, the first one counts, by the files' names and then by line.
     """
@@ -126,26 +126,20 @@ def _load(db: duckdb.DuckDBPyConnection, blocks: list[Path]) -> dict[str, int]:
         SELECT qid, label, aliases, wiki_title FROM newest
         WHERE wiki_title IS NOT NULL OR qid IN (SELECT qid FROM objects)"""
     )
-    read, duplicates, missing = database.row(
-        db,
-        """SELECT (SELECT count(*) FROM lines), (SELECT count(*) FROM outdated),
-            (SELECT count(*) FROM objects ANTI JOIN entities USING (qid))""",
-    )
-    return {"entities_read": read, "duplicate_entities": duplicates, "objects_missing": missing}
-
-
-def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
     database.write_query(db, "SELECT * FROM entities ORDER BY entities.qid", folder / "entities.parquet")
     database.write_query(db, "SELECT * FROM claims ORDER BY s, p, o", folder / "claims.parquet")
     of_dates = ", ".join(
         f"nullif(dates[{place}], '') AS \"{name}\"" for place, name in enumerate(statement_dates.QUALIFIERS, start=1)
     )
     database.write_query(db, f"SELECT s, p, o, {of_dates} FROM dates ORDER BY s, p, o", folder / "dates.parquet")
-    entities, labels, articles, claims = database.row(
-        db, "SELECT count(*), count(label), count(wiki_title), (SELECT count(*) FROM claims) FROM entities"
+    names = ("entities_read", "duplicate_entities", "objects_missing", "claims", "entities", "entities_without_label")
+    counts = database.row(
+        db,
+        """SELECT (SELECT count(*) FROM lines), (SELECT count(*) FROM outdated),
+            (SELECT count(*) FROM objects ANTI JOIN entities USING (qid)), (SELECT count(*) FROM claims),
+            count(*), count(*) - count(label), count(*) - count(wiki_title) FROM entities""",
     )
-    without = {"entities_without_label": entities - labels, "entities_without_article": entities - articles}
-    return {"entities": entities, **without, "claims": claims}
+    return dict(zip((*names, "entities_without_article"), counts, strict=True))
 
 
 def main() -> None:

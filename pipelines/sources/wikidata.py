@@ -77,7 +77,13 @@ def parse_block(
                     rows.append(item)
     columns = zip(*rows, strict=True) if rows else [()] * len(ENTITIES)
     arrays = [pa.array(column, field.type) for column, field in zip(columns, ENTITIES, strict=True)]
-    return pa.table(arrays, schema=ENTITIES), row, "" if last in BRACKETS else _syntax_error(last)
+    fault = ""
+    try:
+        if last not in BRACKETS:
+            msgspec.json.decode(last.removesuffix(b","), type=msgspec.Raw)
+    except BROKEN as error:
+        fault = str(error)
+    return pa.table(arrays, schema=ENTITIES), row, fault
 
 
 def check_read(path: str | Path, rejects: Rejects, end_error: str) -> None:
@@ -157,15 +163,6 @@ def _item(
         names = (int(parsed.id[1:]), label, layout.aliases(parsed, label), title)
         return row, *names, pids, objects, dates
     return None
-
-
-def _syntax_error(line: bytes) -> str:
-    """What keeps a line from being whole JSON; "" if nothing does."""
-    try:
-        msgspec.json.decode(line.removesuffix(b","), type=msgspec.Raw)
-    except BROKEN as error:
-        return str(error)
-    return ""
 
 
 def _best_objects(statements: list[Statement], rejects: Rejects) -> dict[int, str]:

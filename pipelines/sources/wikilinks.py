@@ -38,7 +38,9 @@ MARKS = "[\u200e\u200f\u202a-\u202e]"  # of the direction of a text
 
 def targets(wikitext: str) -> list[str]:
     """What the page's links name, as written, each once."""
-    return list(dict.fromkeys(TARGET.findall(HIDDEN.sub(_hidden, wikitext) if "<" in wikitext else wikitext)))
+    if "<" in wikitext:  # a comment vanishes; where a tag was, a link can't go on
+        wikitext = HIDDEN.sub(lambda match: "<" if match[1] else "", wikitext)
+    return list(dict.fromkeys(TARGET.findall(wikitext)))
 
 
 def titles(written: Sequence[str]) -> pa.Array:
@@ -117,8 +119,3 @@ def count_incoming(db: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> int:
     )
     (articles,) = database.row(db, "SELECT count(DISTINCT title) FROM linking WHERE NOT redirect")
     return articles
-
-
-def _hidden(match: re.Match) -> str:
-    """A comment vanishes; where a tag was, a link can't go on."""
-    return "<" if match[1] else ""

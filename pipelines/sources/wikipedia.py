@@ -79,8 +79,11 @@ def _pages(blocks: Iterable[bytes]) -> Iterator[tuple[int, Page, bool]]:
         for event, element in parser.read_events():
             if event == "start":
                 open_elements.append(element)
-                if len(open_elements) < 3:
-                    _check_place([one.tag.rpartition("}")[2] for one in open_elements])
+                name, depth = element.tag.rpartition("}")[2][:40], len(open_elements)
+                if depth == 1 and name != "mediawiki":
+                    raise ValueError(f"it begins with <{name}>, not with <mediawiki>")
+                if depth == 2 and name not in ("siteinfo", "page"):
+                    raise ValueError(f"<{name}> where a <page> is expected")
                 continue
             open_elements.pop()
             if len(open_elements) == 1:
@@ -90,13 +93,6 @@ def _pages(blocks: Iterable[bytes]) -> Iterator[tuple[int, Page, bool]]:
                 size = 0
         if size > bounds.RECORD:
             raise ValueError(f"an element {bounds.too_long('a page')}")
-
-
-def _check_place(names: list[str]) -> None:
-    if names[0] != "mediawiki":
-        raise ValueError(f"it begins with <{names[0]}>, not with <mediawiki>")
-    if names[-1] not in ("mediawiki", "siteinfo", "page"):
-        raise ValueError(f"<{names[-1][:40]}> where a <page> is expected")
 
 
 def _page(element: Element) -> tuple[int, Page, bool]:
