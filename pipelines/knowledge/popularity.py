@@ -110,8 +110,7 @@ def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[st
         counts[name], distinct = database.row(db, f"SELECT count(*), count(DISTINCT page_id) FROM {name}")
         if distinct < counts[name]:
             raise LongtailError(
-                f"{files[0].parent}: two tables of {name} are in it, expected one dump of each; leave the other out of "
-                "fetch.files.redirects"
+                f"{files[0].parent}: two tables of {name} are in it, expected one (fetch.files.redirects)"
             )
     return counts
 

@@ -57,9 +57,7 @@ def strict_rows(path: Path, delimiter: str, quoted: bool = True) -> Iterator[tup
                 yield reader.line_num, cells
             row = reader.line_num + 1
     except csv.Error as error:
-        raise LongtailError(
-            f"{path}: line {row}: {error}, expected a quoted table whose quotes within cells are doubled"
-        ) from None
+        raise LongtailError(f"{path}: line {row}: {error}, expected a quoted table, its quotes doubled") from None
     finally:
         csv.field_size_limit(usual)
 

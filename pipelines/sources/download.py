@@ -42,11 +42,8 @@ def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
     missing = [job for job in zip(urls, heads, paths, strict=True) if job[1] is not None]
     total = sum(head["size"] or 0 for _, head, _ in missing)
     unknown = sum(head["size"] is None for _, head, _ in missing)
-    print(
-        f"fetch: {len(missing)} of {len(urls)} files to download, {_readable(total)}"
-        + (f" and {unknown} of unknown size" if unknown else ""),
-        flush=True,
-    )
+    more = f" and {unknown} of unknown size" if unknown else ""
+    print(f"fetch: {len(missing)} of {len(urls)} files to download, {_readable(total)}{more}", flush=True)
     remaining = total - sum(_size(_part(path)) for path in paths)
     if remaining > (free := shutil.disk_usage(folder).free):
         raise LongtailError(f"{folder}: {_readable(remaining)} to download, {_readable(free)} free; make room")

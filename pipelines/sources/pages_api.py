@@ -141,9 +141,7 @@ def _read_popqa(published: Path) -> tuple[list[str], list[tuple[int, list[str]]]
         raise LongtailError(f"{published}: no question in it; fetch it again")
     for number, row, text in rows:  # the header is row 1
         if row is None or len(row) != len(header):
-            raise LongtailError(
-                f"{published}: row {number} is no row of {len(header)} columns: {text[:60]!r}; fetch it again"
-            )
+            raise LongtailError(f"{published}: row {number} is no row of {len(header)} columns: {text[:60]!r}")
     return header, [(number, row) for number, row, _ in rows]
 
 

@@ -39,14 +39,9 @@ SCHEMA = pa.schema({"title": pa.string(), "page_id": pa.int64(), "views": pa.int
 
 PAGES = re.compile(r"(?:^|-)page\.sql")  # in the name of a dump of the table `page`
 PAGE_COLUMNS = {"page_id": pa.int64(), "namespace": pa.int32(), "title": pa.string()}  # others follow
-REDIRECT_COLUMNS = PAGE_COLUMNS | {
-    "interwiki": pa.string(),
-    "fragment": pa.binary(),  # cut at 255 bytes, so perhaps not UTF-8
-}
+REDIRECT_COLUMNS = PAGE_COLUMNS | {"interwiki": pa.string(), "fragment": pa.binary()}  # which may be cut UTF-8
 ROW_END = b"),("
-NO_ROWS = re.compile(
-    rb"\s*(--|/\*|DROP |CREATE |LOCK |UNLOCK |SET |\)|`|PRIMARY |UNIQUE |KEY |$)"
-)  # a dump's other lines
+NO_ROWS = re.compile(rb"\s*(--|/\*|DROP |CREATE |LOCK |UNLOCK |SET |\)|`|PRIMARY |UNIQUE |KEY |$)")  # other lines
 
 
 def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> dict[str, list[Path]]:
@@ -219,13 +214,9 @@ def _read_rows(path: Path, name: str, columns: dict[str, pa.DataType]) -> Iterat
             has_rows = True
             yield _parse_rows(path, number, line[len(begin) :], columns)
         elif not NO_ROWS.match(line):
-            raise LongtailError(
-                f"{path}: line {number}: begins with {line[:40]!r}, expected {begin.decode()}…; fetch it again"
-            )
+            raise LongtailError(f"{path}: line {number}: begins with {line[:40]!r}, expected {begin.decode()}…")
     if not has_rows:
-        raise LongtailError(
-            f"{path}: no row of a table {name} in it, expected lines {begin.decode()}…; fetch enwiki-…-{name}.sql.gz"
-        )
+        raise LongtailError(f"{path}: no row of a table {name} in it, expected lines {begin.decode()}…")
 
 
 def _parse_rows(path: Path, number: int, values: bytes, columns: dict[str, pa.DataType]) -> pa.Table:
@@ -249,7 +240,5 @@ def _parse_rows(path: Path, number: int, values: bytes, columns: dict[str, pa.Da
             raise pa.ArrowInvalid("a row without page id, namespace or title")
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise LongtailError(
-            f"{path}: line {number}: {reason}, expected rows ({', '.join(columns)}); fetch it again"
-        ) from None
+        raise LongtailError(f"{path}: line {number}: {reason}, expected rows ({', '.join(columns)})") from None
     return rows.set_column(2, "title", pc.replace_substring(rows["title"], "\n", ROW_END.decode()))

@@ -11,29 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import LongtailError
+from pipelines.sources import prediction_layouts as layouts
 from pipelines.sources.cell_values import answer_list, as_text, clean_id, composed, judgement, written_list
-from pipelines.sources.prediction_layouts import (
-    ANSWERS,
-    FIELDS,
-    FILTER,
-    IDS,
-    JUDGED,
-    KNOWN,
-    PREDICTION,
-    PROMPT,
-    QUESTION,
-    SCORES,
-    flattened,
-    layout_of,
-)
 from pipelines.sources.record_files import columns_of, listed, read_any_records
 
 REASONING = re.compile(r"</?(?:think|thinking|reasoning|answer|search|information)>|\\boxed\{", re.IGNORECASE)
 LONG = 1000  # characters from which on a text is no answer but says how it was found
 MARK = re.compile(r".\banswer:", re.IGNORECASE | re.DOTALL)  # with a text before it
 EXPECTED = (
-    f"one with what a model said ({', '.join(PREDICTION)}), or with whether that was right "
-    f"({', '.join((*JUDGED, *SCORES))})"
+    f"one with what a model said ({', '.join(layouts.PREDICTION)}), or with whether that was right "
+    f"({', '.join((*layouts.JUDGED, *layouts.SCORES))})"
 )
 
 
@@ -77,12 +64,12 @@ def read_predictions(path: Path, more: Collection[str] = (), pattern: str | None
     text without it then is an empty prediction. Raises LongtailError, in one line, for a file that has neither
     predictions nor judgements, has a column twice or none below its header, or is damaged.
     """
-    kind, names, rows = read_any_records(path, {*KNOWN, *FIELDS, *more}, EXPECTED)
-    number, first = next(rows)
-    layout = layout_of(first)
-    flat = ((number, flattened(row, layout)) for number, row in chain([(number, first)], rows))
-    cells, notes = columns_of(path, flat, {*KNOWN, *more, *([FILTER] if layout else ())}), []
-    filters = cells.pop(FILTER, [])
+    kind, header, records = read_any_records(path, {*layouts.KNOWN, *layouts.FIELDS, *more}, EXPECTED)
+    number, first = next(records)
+    layout = layouts.layout_of(first)
+    flat = ((number, layouts.flattened(row, layout)) for number, row in chain([(number, first)], records))
+    cells, notes = columns_of(path, flat, {*layouts.KNOWN, *more, *([layouts.FILTER] if layout else ())}), []
+    filters = cells.pop(layouts.FILTER, [])
     if len(several := list(dict.fromkeys(filters))) > 1:  # the harness writes a sample once for each of its filters
         chosen = [name == several[0] for name in filters]
         cells = {name: list(compress(values, chosen)) for name, values in cells.items()}
@@ -92,36 +79,27 @@ def read_predictions(path: Path, more: Collection[str] = (), pattern: str | None
         )
     column = {
         "prediction": _prediction_column(cells),
-        "correct": _first(cells, (*JUDGED, *SCORES)),
-        "question": next((name for name in QUESTION if any(cells.get(name, ()))), ""),
-        "answers": _first(cells, ANSWERS),
-        "prompt": _first(cells, PROMPT),
+        "correct": _first(cells, (*layouts.JUDGED, *layouts.SCORES)),
+        "question": next((name for name in layouts.QUESTION if any(cells.get(name, ()))), ""),
+        "answers": _first(cells, layouts.ANSWERS),
+        "prompt": _first(cells, layouts.PROMPT),
     }
-    ids = {name: list(map(clean_id, cells[name])) for name in IDS if name in cells}
+    ids = {name: list(map(clean_id, cells[name])) for name in layouts.IDS if name in cells}
     correct = _judgements(path, column["correct"], cells, ids) if column["correct"] else None
     if not column["prediction"] and correct is None:
         no_use = "; its answer has gold answers" if "answer" in cells else ""
-        no_use += "".join(f"; its {name} is not true or false in every row" for name in SCORES if name in cells)
-        raise LongtailError(f"{path}: its columns are {listed(names)}, expected {EXPECTED}; rename one{no_use}")
+        no_use += "".join(f"; its {name} is not true or false in every row" for name in layouts.SCORES if name in cells)
+        raise LongtailError(f"{path}: its columns are {listed(header)}, expected {EXPECTED}; rename one{no_use}")
     column["correct"] = column["correct"] if correct else ""
     texts, is_cut = None, False
     if column["prediction"]:
         texts, is_cut, more_notes = _texts(path, cells[column["prediction"]], pattern)
         notes += more_notes
-    return Predictions(
-        path,
-        layout.name if layout else kind,
-        len(next(iter(cells.values()))),
-        {what: name for what, name in column.items() if name},
-        texts,
-        correct,
-        ids,
-        list(map(as_text, cells[column["question"]])) if column["question"] else None,
-        cells,
-        layout.columns if layout else {},
-        is_cut,
-        notes,
-    )
+    names = {what: name for what, name in column.items() if name}
+    questions = list(map(as_text, cells[column["question"]])) if column["question"] else None
+    rows, places = len(next(iter(cells.values()))), layout.columns if layout else {}
+    kind = layout.name if layout else kind
+    return Predictions(path, kind, rows, names, texts, correct, ids, questions, cells, places, is_cut, notes)
 
 
 def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:
@@ -157,9 +135,9 @@ def _prediction_column(columns: dict[str, list[Any]]) -> str:
 
     A column without any text, as an import of judgements has one, is taken only where nothing judges either.
     """
-    judged = any(other in columns for other in JUDGED)
-    filled = [name for name in PREDICTION if any(cell not in (None, "") for cell in columns.get(name, ()))]
-    name = _first(filled, PREDICTION) or ("" if judged else _first(columns, PREDICTION))
+    judged = any(other in columns for other in layouts.JUDGED)
+    filled = [name for name in layouts.PREDICTION if any(cell not in (None, "") for cell in columns.get(name, ()))]
+    name = _first(filled, layouts.PREDICTION) or ("" if judged else _first(columns, layouts.PREDICTION))
     if name != "answer":
         return name
     return "" if judged or all(map(answer_list, columns[name])) else name
@@ -214,7 +192,7 @@ def _prediction(path: Path, row: int, value: Any) -> tuple[str, bool]:
 def _judgements(path: Path, name: str, columns: dict[str, list[Any]], ids: dict[str, list[str]]) -> list[bool] | None:
     """What a column says is right; None for one of SCORES that is neither true nor false somewhere, such as F1."""
     judged = list(map(judgement, columns[name]))
-    if None not in judged or name in SCORES:
+    if None not in judged or name in layouts.SCORES:
         return None if None in judged else judged
     row = judged.index(None)
     which, said = next(iter(ids.values()))[row] if ids else f"row {row + 1}", as_text(columns[name][row])

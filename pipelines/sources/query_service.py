@@ -32,13 +32,9 @@ OUT_OF_TIME = (b"TimeoutException", b"upstream request timeout")  # from the ser
 ITEM = re.compile(r"https?://[^/]+/entity/Q([1-9][0-9]{0,17})")
 SPLIT = b""  # kept as the answer to a page that had to be halved
 
-COUNT = """PREFIX wdt: <http://www.wikidata.org/prop/direct/>
-SELECT (COUNT(*) AS ?n) WHERE {{ ?s wdt:{pid} ?o }}"""
-PAGE = """PREFIX wdt: <http://www.wikidata.org/prop/direct/>
-PREFIX schema: <http://schema.org/>
-PREFIX bd: <http://www.bigdata.com/rdf#>
-PREFIX hint: <http://www.bigdata.com/queryHints#>
-SELECT ?s ?o WHERE {{
+# The service knows the prefixes.
+COUNT = "SELECT (COUNT(*) AS ?n) WHERE {{ ?s wdt:{pid} ?o }}"
+PAGE = """SELECT ?s ?o WHERE {{
   hint:Query hint:optimizer "None" .
   SERVICE bd:slice {{
     ?s wdt:{pid} ?o .
@@ -93,9 +89,7 @@ def write_statements(
     endpoint = settings.query_service
     totals = dict(zip(pids, client.map(lambda pid: _count(client, endpoint, pid), pids, "relations"), strict=True))
     if not any(totals.values()):
-        raise LongtailError(
-            f"{endpoint}: no statement of {', '.join(pids)}, expected Wikidata (wikidata.query_service)"
-        )
+        raise LongtailError(f"{endpoint}: no statement of {', '.join(pids)} (wikidata.query_service)")
     ranges = [(pid, start, STATEMENTS) for pid in pids for start in range(0, totals[pid], STATEMENTS)]
     print(f"fetch: {sum(totals.values()):,} statements of {len(pids)} relations in {len(ranges):,} pages", flush=True)
     found, rows = [np.empty((0, 3), np.int64)], 0
@@ -185,16 +179,9 @@ def _pages(
 def _ask_names(client: Client, api: str, qids: Sequence[int], language: Language) -> dict[str, _Entity]:
     """The entity API's answer about items, by the ids that were asked for."""
     ids = {f"Q{qid}" for qid in qids}
-    params = {
-        "action": "wbgetentities",
-        "ids": "|".join(f"Q{qid}" for qid in qids),
-        "props": "labels|aliases|sitelinks",
-        "languages": "|".join(language.codes),
-        "sitefilter": language.site,
-        "redirects": "yes",
-        "format": "json",
-        "formatversion": "2",
-    }
+    params = {"action": "wbgetentities", "props": "labels|aliases|sitelinks", "redirects": "yes", "format": "json"}
+    params |= {"formatversion": "2", "languages": "|".join(language.codes), "sitefilter": language.site}
+    params["ids"] = "|".join(f"Q{qid}" for qid in qids)
 
     def check(answer: _Answer) -> None:
         about = {key for key, entity in answer.entities.items() if entity.redirects.get("from", entity.id) == key}

@@ -46,7 +46,7 @@ def read_questions(folder: Path, rejects: Rejects) -> Iterator[Question]:
         name = path.relative_to(folder).with_suffix("").as_posix()
         if name in files:
             raise LongtailError(
-                f"{path}: its questions would have the same ids as those of {files[name].name}; leave one of them out"
+                f"{path}: its questions have the same ids as those of {files[name].name}; leave one out"
             )
         files[name] = path
         for number, _, text, answers in _answered(path, rejects, ("golden_answers", "answer")):

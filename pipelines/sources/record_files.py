@@ -64,10 +64,7 @@ def columns_of(path: Path, rows: Records, wanted: Known) -> dict[str, list[Any]]
         if row.keys() != first[1].keys():
             there = {name for name in row if plain(name) in wanted}
             if odd := there ^ {*spelled.values()}:
-                raise LongtailError(
-                    f"{path}: row {number}: other columns than the first ({listed(sorted(odd))}), expected the same in "
-                    "every row"
-                )
+                raise LongtailError(f"{path}: row {number}: other columns than the first ({listed(sorted(odd))})")
         for name, values in columns.items():
             values.append(row[spelled[name]])
     return columns
@@ -114,9 +111,7 @@ def _table(path: Path, known: Known) -> Opened:
     def records() -> Records:
         for number, cells in rows:
             if len(cells) != len(names):
-                raise LongtailError(
-                    f"{path}: line {number}: {len(cells)} columns, expected {len(names)} as in the first"
-                )
+                raise LongtailError(f"{path}: line {number}: {len(cells)} columns, expected {len(names)}")
             yield number, dict(zip(names, cells, strict=True))
 
     return TABLES[best] + " without quotes" * (not quoted), names, records()
@@ -157,9 +152,7 @@ def _whole_object(path: Path, record: dict[str, Any], known: Known) -> Opened:
         return "JSON object with a list", [], _objects(path, "element", enumerate(inside, start=1))
     longest = max(map(len, lists.values()), default=0)
     if fault := next((name for name in lists if plain(name) in known and len(lists[name]) != longest), None):
-        raise LongtailError(
-            f"{path}: {len(lists[fault])} values in {fault!r} and {longest} in others, expected as many"
-        )
+        raise LongtailError(f"{path}: {len(lists[fault])} values in {fault!r} and {longest} in others")
     tables = [value for value in record.values() if isinstance(value, dict)]
     columns: dict[str, Collection[Any]] = {name: value for name, value in lists.items() if len(value) == longest}
     if tables and len(tables) == len(record):

@@ -79,10 +79,8 @@ def resolve(urls: Iterable[str], month: str, days_apart: int, folder: Path, clie
     if not groups:
         return {}
     if last_day(month) >= today():
-        raise LongtailError(
-            f"{next(iter(groups.values()))[0]}: popularity.month is {month}, expected a month that is over; `latest` "
-            "means the last dump by its end"
-        )
+        address = next(iter(groups.values()))[0]
+        raise LongtailError(f"{address}: popularity.month is {month}, expected a month that is over")
     pins = msgspec.json.decode((folder / PINS).read_bytes()) if (folder / PINS).exists() else {"month": ""}
     kept = pins["addresses"] if pins["month"] == month else {}
     for base, group in groups.items():
@@ -171,10 +169,7 @@ def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client
             return day
         if waits:
             raise Late(f"{base}/{day}/{missing[0]}: not whole yet")
-    raise Gone(
-        f"{base}/: no whole dump by the end of {month}, the server lists those of {listed[-1]} to {listed[0]}; choose "
-        "another month, or a date"
-    )
+    raise Gone(f"{base}/: no whole dump by the end of {month}, the server has those of {listed[-1]} to {listed[0]}")
 
 
 def _listed(body: bytes) -> list[str]:

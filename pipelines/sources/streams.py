@@ -100,10 +100,8 @@ def open_text(path: str | Path) -> Iterator[str]:
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise LongtailError(
-                f"{path}: line {number}: not UTF-8 at byte {error.start} (0x{line[error.start]:02x}), "
-                f"expected UTF-8 text; {AGAIN}"
-            ) from None
+            at = error.start
+            raise LongtailError(f"{path}: line {number}: not UTF-8 at byte {at} (0x{line[at]:02x}); {AGAIN}") from None
         yield text
 
 

@@ -27,18 +27,9 @@ BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # JSON that 
 ID = re.compile(r"Q([1-9][0-9]{0,17})")
 
 # One line's item, and its claims as aligned lists of properties, objects and dates (statement_dates).
-ENTITIES = pa.schema(
-    {
-        "row": pa.int64(),
-        "qid": pa.int64(),
-        "label": pa.string(),
-        "aliases": pa.list_(pa.string()),
-        "wiki_title": pa.string(),
-        "properties": pa.list_(pa.int64()),
-        "objects": pa.list_(pa.int64()),
-        "dates": pa.list_(pa.string()),
-    }
-)
+NUMBERS, TEXTS = pa.list_(pa.int64()), pa.list_(pa.string())
+NAMES = {"row": pa.int64(), "qid": pa.int64(), "label": pa.string(), "aliases": TEXTS, "wiki_title": pa.string()}
+ENTITIES = pa.schema(NAMES | {"properties": NUMBERS, "objects": NUMBERS, "dates": TEXTS})
 
 
 def parse_block(

@@ -39,10 +39,7 @@ class _Failure(msgspec.Struct):
 def open_client(contact: str | None, cache: Path, kept_days: float = KEPT_DAYS) -> Iterator[Client]:
     """Yield a client that names `contact` in its User-Agent, without which it refuses, and keeps answers in `cache`."""
     if not contact:
-        raise LongtailError(
-            "params.yaml: contact is null, expected an e-mail address or a web page; Wikimedia's policy asks "
-            "that downloads say whom to write to"
-        )
+        raise LongtailError("params.yaml: contact is null, expected an address or web page, as Wikimedia's policy asks")
     with closing(Client(contact, cache, kept_days)) as client:
         yield client
 

@@ -65,9 +65,7 @@ def read_articles(part: Part, rejects: Rejects, redirects: list[Page] | None = N
                 if redirects is not None:
                     redirects.append(page)
     except (ParseError, ValueError) as error:
-        raise LongtailError(
-            f"{path}: corrupt {last}, expected the XML of a pages-articles dump ({error}); fetch it again"
-        ) from None
+        raise LongtailError(f"{path}: corrupt {last}, expected the XML of a dump ({error}); fetch it again") from None
 
 
 def _pages(blocks: Iterable[bytes]) -> Iterator[tuple[int, Page, bool]]:
