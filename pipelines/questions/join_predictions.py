@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -57,7 +57,6 @@ class Match:
     rejected: dict[str, list[int]]  # why -> rows of the file
     missing: list[int]  # questions that no row answers
     doubt: str = ""  # what is odd about the ids
-    by_chance: list[tuple[int, int]] = field(default_factory=list)  # (row, question) that disagree, if most do
 
     def described(self, predictions: Predictions) -> list[str]:
         """How the rows were joined and which were left out, in lines."""
@@ -71,15 +70,37 @@ def join_predictions(predictions: Predictions, asked: Asked) -> Match:
 
     Rows are joined by the pair of id columns with the most ids in common, or by the question's text if more rows fit
     that way. The text of a question that several subjects share is told apart by the columns of TELLING and by the
-    answer lists. An id is not believed where the row carries another question's text. No id is believed where most rows
-    carry other texts or answers than their ids' questions: row numbers may be ids by chance. Without ids and texts a
-    file is joined by position, if it has as many rows as the set has questions, and what it carries agrees.
+    answer lists. An id is not believed where the row carries another question's text, and no id is where most rows do:
+    row numbers may be ids by chance. Without ids and texts a file is joined by position, if it has as many rows as the
+    set has questions, and what it carries agrees.
 
     Rows that fit no question, several, or one that another row answers, are in `rejected`. Raises LongtailError for a
     file without ids, texts and a fitting number of rows, for one whose ids and texts contradict each other, and for one
     whose column `answer` has the gold answers.
     """
-    match, texts = _joined(predictions, asked), predictions.texts
+    by_id, disagreeing = _by_id(predictions, asked)
+    if by_id and not by_id.rows and predictions.questions is None:  # an object in JSON may have questions for its keys
+        predictions = replace(predictions, questions=next(iter(predictions.ids.values())))
+    if by_id and not by_id.rejected and not disagreeing:
+        match = by_id
+    elif predictions.questions is None:
+        match = by_id or _by_position(predictions, asked)
+    else:
+        in_order = list(map(folded, predictions.questions)) == list(map(folded, asked.questions))
+        match = _by_position(predictions, asked) if in_order else _by_text(predictions, asked)
+        if disagreeing and not match.rows:
+            row, place = disagreeing[0]
+            raise LongtailError(
+                f"{predictions.path}: {len(disagreeing):,} rows have the id of one question and the text of another, "
+                f"as {shown_rows(predictions, [row])}: {predictions.questions[row][:80]}, in the set "
+                f"{asked.questions[place][:80]}; drop the ids if they only number rows, or the texts if ids are right"
+            )
+        if disagreeing:
+            doubt = f"its ids are left aside: {len(disagreeing):,} are of questions with other texts"
+            match = replace(match, doubt=doubt)
+        elif by_id and len(by_id.rows) >= len(match.rows):
+            match = by_id
+    texts = predictions.texts
     if texts and predictions.names.get("prediction") == "answer" and len(match.rows) >= ENOUGH:
         pairs = zip(match.rows, match.questions, strict=True)
         if all(folded(texts[row]) in asked.answer_sets[place] for row, place in pairs):
@@ -107,39 +128,12 @@ def shown_rows(predictions: Predictions, rows: Sequence[int]) -> str:
     return ", ".join(names) + more
 
 
-def _joined(predictions: Predictions, asked: Asked) -> Match:
-    by_id = _by_id(predictions, asked)
-    by_chance = by_id.by_chance if by_id else []
-    if by_id and not by_id.rejected and not by_chance:
-        return by_id
-    if by_id and not by_id.rows and predictions.questions is None:  # an object in JSON may have questions for its keys
-        predictions = replace(predictions, questions=next(iter(predictions.ids.values())))
-    if predictions.questions is not None:
-        in_order = list(map(folded, predictions.questions)) == list(map(folded, asked.questions))
-        by_text = _by_position(predictions, asked) if in_order else _by_text(predictions, asked)
-        if not by_chance:
-            return by_id if by_id and len(by_id.rows) >= len(by_text.rows) else by_text
-        if by_text.rows:
-            doubt = f"its ids are left aside: {len(by_chance):,} are of questions with other texts"
-            return replace(by_text, doubt=doubt)
-    if by_id and by_chance:
-        (row, place), ids = by_chance[0], by_id.by.partition(" = ")[0]
-        what, theirs, ours = "question", predictions.questions, asked.questions
-        if theirs is None:
-            what, theirs, ours = "answers", predictions.answers, asked.answers
-        raise LongtailError(
-            f"{predictions.path}: {len(by_chance):,} rows have the id of one question and the {what} of another, as "
-            f"{shown_rows(predictions, [row])}: {str(theirs[row])[:80]}, in the set {str(ours[place])[:80]}; expected "
-            f"the same; drop the column {ids} if it only numbers rows, or {predictions.names[what]} if the ids are "
-            "right"
-        )
-    return by_id or _by_position(predictions, asked)
-
-
-def _by_id(predictions: Predictions, asked: Asked) -> Match | None:
+def _by_id(predictions: Predictions, asked: Asked) -> tuple[Match | None, list[tuple[int, int]]]:
     """The join by the id columns with the most ids in common; None if the file or the set has no ids.
 
-    Of two pairs with as many, the pair of the same name is taken.
+    Of two pairs with as many, the pair of the same name is taken. Where most rows have another text than their ids'
+    questions, these (row, question) come second. A text that is none of the set's agrees if it has all of the
+    question's words: it may be a whole prompt.
     """
     pairs: dict[tuple[str, str], list[int | None]] = {}
     for theirs, values in asked.ids.items():
@@ -151,39 +145,25 @@ def _by_id(predictions: Predictions, asked: Asked) -> Match | None:
             twice, _ = Counter(keys).most_common(1)[0]
             raise LongtailError(f"the question set has the {theirs} {twice} more than once, expected every id once")
     if not pairs:
-        return None
+        return None, []
     ours, theirs = max(pairs, key=lambda pair: (-pairs[pair].count(None), pair[0] == pair[1]))
     places, texts = pairs[ours, theirs], predictions.questions
     rejected = {FOREIGN: [row for row, place in enumerate(places) if place is None]}
-    disagree = list(_disagreeing(predictions, asked, places))
-    by_chance = 2 * len(disagree) > len(places) - len(rejected[FOREIGN])
-    if texts and not by_chance:
-        rejected[OTHER_QUESTION] = [row for row, _ in disagree if folded(texts[row]) in asked.places]
+    disagreeing: list[tuple[int, int]] = []
+    for row, place in enumerate(places if texts else ()):
+        if place is not None and texts[row] not in ("", asked.questions[place]):
+            of_text = asked.places.get(folded(texts[row]), ())
+            if place not in of_text and (of_text or not _words(asked.questions[place]) <= _words(texts[row])):
+                disagreeing.append((row, place))
+    if 2 * len(disagreeing) <= len(places) - len(rejected[FOREIGN]):
+        rejected[OTHER_QUESTION] = [row for row, _ in disagreeing if folded(texts[row]) in asked.places]
         for row in rejected[OTHER_QUESTION]:
             places[row] = None
+        disagreeing = []
     first = _numbers_from(predictions.ids[ours]), _numbers_from(list(map(clean_id, asked.ids[theirs])))
     one_off = f"{ours} counts the file's rows from {first[0]}, {theirs} the set's from {first[1]}: is it one off?"
     doubt = one_off if texts is None and first in ((0, 1), (1, 0)) else ""
-    match = _match(f"{ours} = {theirs}", places, rejected, asked)
-    return replace(match, doubt=doubt, by_chance=disagree if by_chance else [])
-
-
-def _disagreeing(predictions: Predictions, asked: Asked, places: Sequence[int | None]) -> Iterator[tuple[int, int]]:
-    """Yield (row, question) where a row has the question's id, but neither its text nor, without texts, its answers.
-
-    A text that is none of the set's agrees if it has all of the question's words: it may be a whole prompt.
-    """
-    texts, asks = predictions.questions, asked.questions
-    answers = predictions.answers if texts is None else None
-    for row, place in enumerate(places):
-        if place is None:
-            continue
-        if texts and texts[row] not in ("", asks[place]):
-            of_text = asked.places.get(folded(texts[row]), ())
-            if place not in of_text and (of_text or not _words(asks[place]) <= _words(texts[row])):
-                yield row, place
-        elif answers and answers[row] and not asked.answer_sets[place] & _as_set(answers[row]):
-            yield row, place
+    return replace(_match(f"{ours} = {theirs}", places, rejected, asked), doubt=doubt), disagreeing
 
 
 def _words(text: str) -> set[str]:

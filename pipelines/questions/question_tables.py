@@ -125,7 +125,9 @@ def read_question_table(
     groups = {text: BY_NAME.get(text, text) or NO_GROUP for text in set(texts.get("group", [EVERYTHING]))}
     subjects = [subject or id_ for subject, id_ in zip(texts.get("subject", ids), ids, strict=True)]
     joined_by = {name: cells[name] for name in dict.fromkeys(("question_id", "id", columns.get("id"))) if name in cells}
-    months = sorted({*texts.get("month", [_published_month(columns, cells)])} - {""})
+    by_authors = columns.get("signal") == "s_pop" and {"s_uri", "o_uri", "id"} <= cells.keys()
+    by_authors = by_authors and all(id_.isdecimal() and int(id_) < LARGEST_PUBLISHED for id_ in ids)
+    months = sorted({*texts.get("month", [PUBLISHED_MONTH * by_authors])} - {""})
     telling = {name: list(map(as_text, cells[name])) for name in TELLING if name in cells}
     return Questions(
         name=path.name,
@@ -187,11 +189,3 @@ def _numbers(path: Path, column: str, cells: Sequence[Any]) -> list[float]:
             ) from None
         numbers.append(number if math.isfinite(number) else math.nan)
     return numbers
-
-
-def _published_month(columns: Mapping[str, str], cells: Mapping[str, list]) -> str:
-    """The month of the page views in the authors' file, which is known by its ids; "" for another file."""
-    if columns.get("signal") != "s_pop" or not {"s_uri", "o_uri", "id"} <= cells.keys():
-        return ""
-    ids = map(as_text, cells["id"])
-    return PUBLISHED_MONTH if all(id_.isdecimal() and int(id_) < LARGEST_PUBLISHED for id_ in ids) else ""
