@@ -69,11 +69,17 @@ def write_corpus(
 ) -> dict[str, float]:
     """Write the three tables to `out`; return counts. LongtailError for no documents, or too many bad rows."""
     cut = [path for each in rounds for path in each.cut]
-    counts = _read_counts(rounds[0].read)  # every round reads all rows, and rejects the same ones
+    # Every round reads all rows, and rejects the same ones.
+    counts = [json.loads((folder / "read.json").read_text(encoding="utf-8")) for folder in rounds[0].read]
     _view(db, "rejects", [*rounds[0].read, *cut])
     reasons = dict(db.sql("SELECT reason, count(*) FROM all_rejects GROUP BY reason ORDER BY reason").fetchall())
     rows = sum(count["read"] for count in counts)
-    _check_rejects(settings.name, reasons, rows, max_reject_share)
+    bad = {reason: count for reason, count in reasons.items() if not reason.startswith(TOO_SHORT)}
+    if rows and sum(bad.values()) > max_reject_share * rows:
+        raise LongtailError(
+            f"data/raw/{settings.name}: {sum(bad.values())} of {rows} rows are bad ({json.dumps(bad)}), more than "
+            f"ingest.max_reject_share = {max_reject_share} allows; check the files, or allow more"
+        )
     if not cut or not count_documents(db, rounds):
         raise LongtailError(
             f"data/raw/{settings.name}: no documents for the corpus: of {rows} rows, {json.dumps(reasons)} were left "
@@ -158,19 +164,6 @@ def _metrics(db: DuckDBPyConnection, folder: Path, counts: list[dict], reasons: 
         **{f"skipped_{reason}": count for reason, count in skipped.items()},
     }
     return {name: float(value) for name, value in metrics.items()}
-
-
-def _check_rejects(name: str, reasons: dict[str, int], rows: int, max_reject_share: float) -> None:
-    bad = {reason: count for reason, count in reasons.items() if not reason.startswith(TOO_SHORT)}
-    if rows and sum(bad.values()) > max_reject_share * rows:
-        raise LongtailError(
-            f"data/raw/{name}: {sum(bad.values())} of {rows} rows are bad ({json.dumps(bad)}), more than "
-            f"ingest.max_reject_share = {max_reject_share} allows; check the files, or allow more"
-        )
-
-
-def _read_counts(read: list[Path]) -> list[dict]:
-    return [json.loads((folder / "read.json").read_text(encoding="utf-8")) for folder in read]
 
 
 def _view(db: DuckDBPyConnection, kind: str, folders: list[Path]) -> None:

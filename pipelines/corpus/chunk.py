@@ -31,15 +31,14 @@ FOR_A_PROCESS = 1_000_000  # bytes of source files; with less than that to read,
 
 def main() -> None:
     name = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
-    out = Path("data/corpus") / name
-
-    def work(chosen) -> dict[str, float]:
-        metrics = build(Path("data/raw") / name, TOKENIZER, out, name, chosen)
-        shards.write_json(Path("data/metrics") / f"corpus_{name}.json", metrics)
-        return metrics
-
-    sections = ("seed", "language", "compute", "ingest", "corpus", "chunk", "queries", "windows")
-    stage.run(f"chunk@{name}", sections, work, out=str(out))
+    raw, out = Path("data/raw", name), Path("data/corpus", name)
+    stage.run(
+        f"chunk@{name}",
+        ("seed", "language", "compute", "ingest", "corpus", "chunk", "queries", "windows"),
+        lambda chosen: build(raw, TOKENIZER, out, name, chosen),
+        out=str(out),
+        metrics=Path(f"data/metrics/corpus_{name}.json"),
+    )
 
 
 def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str, float]:

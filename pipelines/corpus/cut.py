@@ -119,16 +119,11 @@ def _text(rejects: Rejects, media: str, file: str, row: int, text: str, wikitext
 
 
 def _docs(rows: pa.Table, keys: np.ndarray, tokens: Tokens, pieces: Pieces) -> pa.Table:
-    # An Arrow array of strings is one buffer and its bounds. Every other string is a piece; those between hold the
-    # bytes between two pieces, of which there are as a rule none.
-    bounds = np.stack([pieces.begin, pieces.end], axis=1).ravel()
-    buffers = (pa.py_buffer(bounds), pa.py_buffer(tokens.data))
-    strings = pa.LargeStringArray.from_buffers(max(len(bounds) - 1, 0), *buffers)
     offsets = pieces.begin - (np.cumsum(tokens.sizes) - tokens.sizes)[pieces.text]
     copied = rows.select(["source", "title", "source_document"]).take(pa.array(pieces.text)).combine_chunks()
     columns = dict(zip(copied.column_names, copied.columns, strict=True)) | {
         "id": pc.binary_join_element_wise(copied["source_document"], pa.array(offsets).cast(pa.string()), ":"),
-        "text": strings.take(pa.array(np.arange(0, len(bounds), 2))).cast(pa.string()),
+        "text": [tokens.data[begin:end].decode() for begin, end in zip(pieces.begin, pieces.end, strict=True)],
         "tokens": pieces.tokens.astype(np.int32),
         "offset": offsets,
         "key": keys[pieces.text],
@@ -183,37 +178,21 @@ def _signatures(settings: Settings, tokens: Tokens) -> tuple[pa.Array, pa.Array]
 
 
 def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int | np.ndarray, min_tokens: int | np.ndarray) -> Pieces:
-    """`cut_tokens` for all texts where `wanted` (texts,) is true, in one pass.
+    """`cut_tokens` of each text where `wanted` (texts,) is true.
 
-    `size` and `min_tokens` are the same for all texts, or arrays (texts,). A text that has a cut inside a character is
-    cut alone.
+    `size` and `min_tokens` are the same for all texts, or arrays (texts,).
     """
-    size, min_tokens = (np.broadcast_to(value, len(tokens.counts)) for value in (size, min_tokens))
     firsts = np.cumsum(tokens.counts) - tokens.counts
-    counts = np.where(wanted, tokens.counts, 0)
-    numbers = -(-counts // size)
-    last_begin = (numbers - 1) * size
-    last_size = counts - last_begin
-    too_short = (last_size < min_tokens) & (numbers > 1)
-    numbers = np.where(counts < min_tokens, 0, numbers - too_short)
-    text = np.repeat(np.arange(len(numbers)), numbers)
-    begin = (np.arange(len(text)) - np.repeat(np.cumsum(numbers) - numbers, numbers)) * size[text]
-    end = np.where(begin == (numbers[text] - 1) * size[text], counts[text], begin + size[text])
-    # The cut before a last piece that is too short may move and so change its length: such a text is cut alone as well.
-    ending_short = np.flatnonzero(too_short)
-    cuts = np.concatenate([firsts[text] + end, (firsts + last_begin)[ending_short]])
-    irregular = np.unique(np.concatenate([text, ending_short])[tokens.ends[cuts - 1] < 0])
-    if len(irregular):
-        regular = ~np.isin(text, irregular)
-        ranges = [
-            cut_tokens(tokens.ends[firsts[i] : firsts[i] + counts[i]], int(size[i]), int(min_tokens[i]))
-            for i in irregular.tolist()
-        ]
-        text = np.concatenate([text[regular], np.repeat(irregular, list(map(len, ranges)))])
-        begin = np.concatenate([begin[regular], *(pieces[:, 0] for pieces in ranges)])
-        end = np.concatenate([end[regular], *(pieces[:, 1] for pieces in ranges)])
-        order = np.argsort(text, kind="stable")
-        text, begin, end = text[order], begin[order], end[order]
+    texts = np.flatnonzero(wanted)
+    of_texts = (
+        np.broadcast_to(value, len(wanted))[texts].tolist() for value in (firsts, tokens.counts, size, min_tokens)
+    )
+    ranges = [
+        cut_tokens(tokens.ends[first : first + count], *lengths)
+        for first, count, *lengths in zip(*of_texts, strict=True)
+    ]
+    begin, end = np.concatenate([np.empty((0, 2), np.int64), *ranges]).T
+    text = np.repeat(texts, list(map(len, ranges)))
     return Pieces(text, end - begin, *(byte_cuts(tokens, firsts, text, cut) for cut in (begin, end)))
 
 
@@ -233,16 +212,14 @@ def cut_tokens(ends: np.ndarray, size: int, min_tokens: int) -> np.ndarray:
     character alone is longer than a piece. A last piece shorter than `min_tokens` joins the piece before it. A
     text shorter than `min_tokens` has no piece.
     """
-    total = len(ends)
+    total, cuts = len(ends), [0]
     if total < min_tokens:
         return np.empty((0, 2), dtype=np.int64)
-    cuts = [0]
     while total - cuts[-1] > size:
         cuts.append(_allowed(ends, cuts[-1], cuts[-1] + size))
     if total - cuts[-1] < min_tokens:
         cuts.pop()
-    bounds = np.array([*cuts, total], dtype=np.int64)
-    return np.stack([bounds[:-1], bounds[1:]], axis=1)
+    return np.array(list(pairwise([*cuts, total])), dtype=np.int64).reshape(-1, 2)
 
 
 def separate_windows(ends: np.ndarray, context: int, continuation: int, shift: float) -> np.ndarray:

@@ -8,7 +8,6 @@ import pyarrow.compute as pc
 from duckdb import DuckDBPyConnection
 
 from pipelines.corpus.sample import SPLITS
-from pipelines.storage import database
 
 NEAR_DUPLICATE = 0.8  # Jaccard similarity from which a query's document is dropped
 PERMUTATIONS = 128
@@ -16,7 +15,7 @@ SHINGLE = 5  # tokens
 RENSA_SEED = 0
 MISSED = 0.01  # the largest share of pairs just as similar as the threshold that may have no band in common
 TOGETHER = 8192  # pairs compared at once
-FIRST = 32  # documents of a band that are compared first; each later round compares FIRST times as many
+COMPARED = 100  # documents of a band that a query is compared with, at most
 NO_TOKEN = np.uint64(2**32 - 1)
 
 
@@ -71,47 +70,27 @@ def near_duplicates(db: DuckDBPyConnection, documents: str, threshold: float) ->
 
     `documents` is the name of a relation (source_document, split, signature, bands), and SPLITS is the order of the
     splits. DuckDB joins the candidates and may spill to disk; only their signatures come to Python, TOGETHER pairs at a
-    time.
-
-    Some texts, such as licences, are in a corpus ten thousand times. So queries are first compared with FIRST documents
-    of each band. Only those that resemble none of them go on to more.
+    time. Some texts, such as licences, are in a corpus ten thousand times. So a query is compared with the first
+    COMPARED documents of each band, those of the earliest splits.
     """
     splits = "['" + "', '".join(SPLITS) + "']"
     ranked = f"SELECT *, hash(source_document) AS name, list_position({splits}, split) AS rank FROM {documents}"
     db.execute(f"CREATE OR REPLACE TEMP VIEW ranked AS {ranked}")
     db.execute("CREATE OR REPLACE TEMP VIEW band AS SELECT name, rank, unnest(bands) AS band FROM ranked")
     # These are tables, not one query: DuckDB chooses a good join order only if it knows how large they are.
-    db.execute("CREATE OR REPLACE TEMP TABLE query_band AS SELECT DISTINCT band FROM band WHERE rank > 1")
-    db.execute("CREATE OR REPLACE TEMP TABLE member AS FROM band SEMI JOIN query_band USING (band)")
-    db.execute(
-        """CREATE OR REPLACE TEMP TABLE shared AS
-           SELECT *, row_number() OVER (PARTITION BY band ORDER BY rank, name) AS place FROM member
-           SEMI JOIN (SELECT band FROM member GROUP BY band HAVING min(rank) < max(rank)) AS mixed USING (band)"""
-    )
-    (largest,) = database.row(db, "SELECT coalesce(max(place), 0) FROM shared")
-    similar: set[str] = set()
-    low, high = 0, FIRST
-    while low < largest:
-        similar |= _similar(db, sorted(similar), low, high, threshold)
-        low, high = high, high * FIRST
-    for table in ("query_band", "member", "shared", "pair", "signed"):
-        db.execute(f"DROP TABLE IF EXISTS {table}")
-    return similar
-
-
-def _similar(db: DuckDBPyConnection, known: list[str], low: int, high: int, threshold: float) -> set[str]:
-    """Queries, but for the `known` ones, that resemble a document with low < place <= high in one of their bands."""
-    db.execute("CREATE OR REPLACE TEMP TABLE known AS SELECT hash(unnest(?::VARCHAR[])) AS name", [known])
-    db.execute(
-        f"""CREATE OR REPLACE TEMP TABLE pair AS SELECT DISTINCT query.name AS query, other.name AS other
-            FROM (FROM shared ANTI JOIN known USING (name)) AS query
-            JOIN (FROM shared WHERE place > {low} AND place <= {high}) AS other USING (band)
-            WHERE query.rank > other.rank"""
-    )
-    db.execute(
-        """CREATE OR REPLACE TEMP TABLE signed AS SELECT name, rank, source_document, signature FROM ranked
-           SEMI JOIN (SELECT query AS name FROM pair UNION SELECT other FROM pair) AS wanted USING (name)"""
-    )
+    tables = {
+        "query_band": "SELECT DISTINCT band FROM band WHERE rank > 1",
+        "member": "FROM band SEMI JOIN query_band USING (band)",
+        "shared": """SELECT *, row_number() OVER (PARTITION BY band ORDER BY rank, name) AS place FROM member
+            SEMI JOIN (SELECT band FROM member GROUP BY band HAVING min(rank) < max(rank)) AS mixed USING (band)""",
+        "pair": f"""SELECT DISTINCT query.name AS query, other.name AS other
+            FROM shared AS query JOIN (FROM shared WHERE place <= {COMPARED}) AS other USING (band)
+            WHERE query.rank > other.rank""",
+        "signed": """SELECT name, rank, source_document, signature FROM ranked
+            SEMI JOIN (SELECT query AS name FROM pair UNION SELECT other FROM pair) AS wanted USING (name)""",
+    }
+    for name, query in tables.items():
+        db.execute(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
     pairs = db.sql(
         """SELECT query.source_document, query.rank, other.rank, query.signature, other.signature
            FROM pair JOIN signed AS query ON query.name = pair.query
@@ -123,4 +102,6 @@ def _similar(db: DuckDBPyConnection, known: list[str], low: int, high: int, thre
         queries, others = (column.flatten().to_numpy().reshape(-1, PERMUTATIONS) for column in columns)
         alike = pa.array(np.mean(queries == others, axis=1) >= threshold)
         similar.update(names.filter(pc.and_(alike, pc.greater(query_rank, other_rank))).to_pylist())
+    for name in tables:
+        db.execute(f"DROP TABLE {name}")
     return similar

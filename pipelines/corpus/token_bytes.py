@@ -16,7 +16,6 @@ from pipelines.corpus.tokenizer import encode, open_tokenizer, stretches
 if TYPE_CHECKING:
     import tokenizers
 
-TOGETHER = 1_000_000  # characters that `_OffsetEncoder` tokenises at once
 CONTINUES = 0b10  # the first two bits of every byte of a character but its first
 
 
@@ -125,7 +124,9 @@ class _OffsetEncoder:
         data, sizes = _joined(texts)
         ids, ends = [np.empty(0, dtype=np.uint32)], [np.empty(0, dtype=np.int64)]
         stops = np.cumsum(sizes)
-        for text, (text_ids, offsets), size, stop in zip(texts, self._encoded(texts), sizes, stops, strict=True):
+        for text, (text_ids, offsets), size, stop in zip(
+            texts, encode(self._tokenizer, texts), sizes, stops, strict=True
+        ):
             characters = token_ends(offsets)
             text_ends = np.where(characters < 0, -1, byte_positions(text)[characters] + stop - size)
             text_ends[-1:] = stop  # text that the tokenizer leaves out at the end belongs to the last token
@@ -133,16 +134,6 @@ class _OffsetEncoder:
             ends.append(text_ends)
         counts = np.array([len(text_ids) for text_ids in ids[1:]], dtype=np.int64)
         return Tokens(np.concatenate(ids), np.concatenate(ends), counts, data, sizes)
-
-    def _encoded(self, texts: Sequence[str]):
-        begin = 0
-        while begin < len(texts):
-            end, size = begin, 0
-            while end < len(texts) and size < TOGETHER:
-                size += len(texts[end])
-                end += 1
-            yield from encode(self._tokenizer, texts[begin:end])
-            begin = end
 
 
 def _joined(texts: Sequence[str]) -> tuple[bytes, np.ndarray]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SEGMENT = 500_000  # characters
 SAMPLE_MB = 20  # megabytes of each data set that a tokenizer learns from
 LONGEST = 1000  # characters without a space that a tokenizer learns from as one; no word is so long
-LONG_RUN = re.compile(rf"\S{{{LONGEST}}}(?=\S)")
+LONG_RUN = re.compile(rf"(\S{{{LONGEST}}})(?=\S)")
 RAW = Path("data/raw")
 OUT = Path("data/models/tokenizer")
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
@@ -49,8 +49,16 @@ def work(chosen) -> dict[str, float]:
 
 def raw_texts(raw: Path, settings: params.Tokenizer) -> Iterator[str]:
     """The first SAMPLE_MB megabytes of each data set that `tokenizer.text` names; LongtailError if it has no file."""
-    limit = SAMPLE_MB * 1_000_000
-    return chain.from_iterable(_first_bytes(_texts(raw, name), limit) for name in settings.text)
+    for name in settings.text:
+        rejects, size = Rejects(1.0), 0  # the stages that keep the documents check the share of bad rows
+        parts = (part for file in source_files(raw / name) for part in wikipedia.wikipedia_parts(file))
+        for document in (document for part in parts for document in read_raw(name, part, rejects)):
+            with suppress(BadWikitext):
+                text = wikitext_to_text(document.text) if document.wikitext else document.text
+                yield text
+                size += len(text.encode("utf-8"))
+            if size >= SAMPLE_MB * 1_000_000:
+                break
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> None:
@@ -75,7 +83,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> None
         initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(chain.from_iterable(map(without_long_runs, texts)), trainer)
+    # Training looks at a run without spaces again and again, in a time that grows with the square of its length.
+    tokenizer.train_from_iterator(chain.from_iterable(map(LONG_RUN.split, texts)), trainer)
     begin = SPECIAL_TOKENS["bos_token"]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{begin} $A", pair=f"{begin} $A $B", special_tokens=[(begin, tokenizer.token_to_id(begin))]
@@ -84,18 +93,6 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, folder: Path) -> None
     PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, split_special_tokens=True, clean_up_tokenization_spaces=False, **SPECIAL_TOKENS
     ).save_pretrained(folder)
-
-
-def without_long_runs(text: str) -> Iterator[str]:
-    """A text in parts, cut where more than LONGEST characters follow each other without a space: most texts are whole.
-
-    Training looks at each such run again and again, in a time that grows with the square of its length.
-    """
-    begin = 0
-    for match in LONG_RUN.finditer(text):
-        yield text[begin : match.end()]
-        begin = match.end()
-    yield text[begin:]
 
 
 def copy_pretrained(section: str, path: str | None, revision: str | None, out: Path) -> None:
@@ -160,23 +157,6 @@ def stretches(text: str) -> Iterator[tuple[int, str]]:
         yield begin, text[begin:end]
         begin = end
     yield begin, text[begin:]
-
-
-def _texts(raw: Path, name: str) -> Iterator[str]:
-    rejects = Rejects(1.0)  # the stages that keep the documents check the share of bad rows
-    for part in (part for file in source_files(raw / name) for part in wikipedia.wikipedia_parts(file)):
-        for document in read_raw(name, part, rejects):
-            with suppress(BadWikitext):
-                yield wikitext_to_text(document.text) if document.wikitext else document.text
-
-
-def _first_bytes(texts: Iterator[str], limit: int) -> Iterator[str]:
-    seen = 0
-    for text in texts:
-        if seen >= limit:
-            return
-        seen += len(text.encode("utf-8"))
-        yield text
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipelines.corpus import near_duplicates as module
 from pipelines.corpus.near_duplicates import PERMUTATIONS, SHINGLE, bands, near_duplicates, signatures
 from pipelines.corpus.sample import SPLITS
 
@@ -74,9 +73,7 @@ def test_near_duplicates_of_the_corpus_are_found_and_only_they(threshold):
     assert threshold == 1 or same == {"q30"} | {f"q{i}" for i in range(10)}
 
 
-@pytest.mark.parametrize("first", [2, 32])
-def test_however_few_are_compared_first_all_near_duplicates_are_found(monkeypatch, first):
-    monkeypatch.setattr(module, "FIRST", first)
+def test_of_many_documents_all_near_duplicates_are_found():
     rng = np.random.default_rng(5)
     minhashes = np.concatenate([alike(rng, 60, changed) for changed in (0.05, 0.1, 0.13, 0.2)])
     splits = rng.choice(SPLITS, len(minhashes), p=[0.6, 0.2, 0.1, 0.1])

@@ -58,7 +58,7 @@ def test_a_long_text_is_tokenised_in_stretches_with_the_same_tokens(folder, monk
 
 @given(st.lists(st.sampled_from(["a word ", "é" * 900, "x" * 2000, "\n", "y" * 1001]), max_size=6).map("".join))
 def test_training_reads_all_of_a_text_in_runs_that_are_not_too_long(text):
-    parts = list(module.without_long_runs(text))
+    parts = module.LONG_RUN.split(text)
     assert "".join(parts) == text
     assert max(len(run) for part in parts for run in [*part.split(), ""]) <= module.LONGEST
 
