@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
-from functools import partial
-from itertools import combinations, compress
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 from urllib.parse import urlsplit
@@ -63,8 +61,8 @@ def thresholds(
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
-    read = partial(_given, questions, columns, answer_pattern, answers_separator)
-    asked, answered = read([closed, *augmented], texts=False)
+    files = [closed, *augmented]
+    asked, answered = _given(questions, columns, answer_pattern, answers_separator, files, texts=False)
     results = from_files.tune_from_files(asked, answered[0], answered[1:], search.value, SEED, RESAMPLES)
     notes = [*asked.described(), *(line for file in answered for line in file.lines)]
     rows = results[0].file.questions
@@ -110,9 +108,10 @@ def decide(
     table = csv_files.to_csv(csv_files.inert(page.Table("decisions", "", head, rows)))
     path = terminal.CALLED_FROM / out
     write_page(path.parent, {path.name: table})
-    relations, retrieves = ([row[head.index(name)] for row in rows] for name in ("relation", "retrieve"))
-    for line in (*_doubts(file, asked), *_decided(relations, retrieves)):
+    for line in _doubts(file, asked):
         terminal.show(line)
+    retrieves = sum(row[-3] for row in rows)
+    terminal.show(f"all questions: {retrieves:,} of {len(rows):,} retrieve ({100 * retrieves / len(rows):.1f} %)")
     terminal.show(f"a row for each question: {path}")
 
 
@@ -135,49 +134,36 @@ def _doubts(file: RuleFile, asked: Questions) -> Iterator[str]:
         yield f"warning: the rule has no {named}, so {share} take the threshold of all relations together"
 
 
-def _decided(relations: Sequence[str], retrieves: Sequence[bool]) -> Iterator[str]:
-    """How many questions of each relation retrieve."""
-    counts, retrieved = Counter(relations), Counter(compress(relations, retrieves))
-    width = max(map(len, (*counts, "all questions")))
-    rows = [("all questions", len(relations), sum(retrieves))]
-    for name, count, chosen in rows + [(name, counts[name], retrieved[name]) for name in sorted(counts)]:
-        yield f"{name:{width}}  {chosen:9,} of {count:9,} retrieve ({100 * chosen / count:.1f} %)"
-
-
 def compare(
-    files: Annotated[list[str] | None, typer.Argument(help="Predictions in any layout, as FILE or NAME=FILE.")] = None,
+    files: Annotated[list[str], typer.Argument(help="Predictions in any layout, as FILE or NAME=FILE.")],
     questions: QuestionsOption = None,
     columns: ColumnsOption = None,
     answer_pattern: PatternOption = None,
     answers_separator: SeparatorOption = "",
     out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path("comparison"),
 ) -> None:
-    """Compare systems on the questions that all answered. Without files, all that are imported here; as a page."""
+    """Compare systems on the questions that all answered. Writes a page and tables; needs no project."""
     from pipelines.answering.answers_elsewhere import short_name
     from pipelines.evaluation import systems
     from pipelines.report import csv_files, leaderboard
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
-    if files and len(files) == 1:
+    if len(files) == 1:
         raise LongtailError(f"{files[0]}: one file, expected two or more to compare")
-    read = partial(_given, questions, columns, answer_pattern, answers_separator)
-    sets = [read(files, texts=True)] if files else _imported(Path("data"))
-    parts, names = [], []
-    for asked, answered in sets:
-        notes = [*asked.described(), *(line for system in answered for line in system.lines)]
-        for line in notes:
-            terminal.show(line)
-        for this, that in combinations(answered, 2):
-            if this.texts == that.texts and (this.correct == that.correct).all():
-                terminal.show(f"odd: {this.name} and {that.name} say the same to all {int(this.has.sum()):,} questions")
-        compared = systems.compare_systems(asked, answered, SEED, RESAMPLES)
-        for line in leaderboard.leaderboard_lines(compared):
-            terminal.show(line)
-        name = short_name(Path(asked.name))
-        parts += leaderboard.sections(name, asked.signal_name, compared, notes)
-        names.append(f"{len(answered)} systems on {compared.questions:,} questions of {name}")
-    intro = f"Held against each other: {'; '.join(names)}."
+    asked, answered = _given(questions, columns, answer_pattern, answers_separator, files, texts=True)
+    notes = [*asked.described(), *(line for system in answered for line in system.lines)]
+    for line in notes:
+        terminal.show(line)
+    for this, that in combinations(answered, 2):
+        if this.texts == that.texts and (this.correct == that.correct).all():
+            terminal.show(f"odd: {this.name} and {that.name} say the same to all {int(this.has.sum()):,} questions")
+    compared = systems.compare_systems(asked, answered, SEED, RESAMPLES)
+    for line in leaderboard.leaderboard_lines(compared):
+        terminal.show(line)
+    name = short_name(Path(asked.name))
+    parts = leaderboard.sections(name, asked.signal_name, compared, notes)
+    intro = f"Held against each other: {len(answered)} systems on {compared.questions:,} questions of {name}."
     tables = {f"{table.name}.csv": csv_files.to_csv(csv_files.inert(table)) for table in leaderboard.tables(parts)}
     write_page(out, {"index.html": leaderboard.leaderboard_html("Systems compared", intro, parts)} | tables)
     terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")
@@ -192,25 +178,6 @@ def _given(
     paths = named_files(files, terminal.CALLED_FROM)
     asked = _questions(questions, columns, separator)
     return asked, read_answers(paths, asked, pattern, texts=texts)
-
-
-def _imported(data: Path) -> Iterator[tuple[Questions, list[Answered]]]:
-    """Each question set of the project with the answers that were imported for it."""
-    from pipelines.answering.answer_files import imports
-    from pipelines.answering.answers_elsewhere import read_answers
-    from pipelines.questions.question_tables import read_question_table
-
-    sets: dict[str, dict[str, Path]] = {}
-    for file in imports(data):
-        sets.setdefault(file.parts[-3], {})[f"{file.parts[-2]}/{file.stem}"] = file
-    if not any(len(files) > 1 for files in sets.values()):
-        raise LongtailError(
-            "no two imported files of one question set here, expected files: longtail compare A B --questions popQA.tsv"
-        )
-    for name, files in sets.items():
-        if len(files) > 1:
-            asked = read_question_table(data / "questions" / name / f"{name}.parquet")
-            yield asked, read_answers(files, asked, texts=True)
 
 
 def _questions(

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import typer
 
-from flows import anywhere, cache, exchange, imports, results, running, terminal
+from flows import anywhere, cache, imports, landing, results, running, terminal
 from pipelines import all_studies
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
@@ -22,9 +22,9 @@ GROUPS = {  # what one wants -> the commands for it
     "Look": (running.status, results.report, results.explore, results.reproduce, *OF_STUDIES),
     "Ask": (results.search, results.ask),
     "Your own files": (anywhere.thresholds, anywhere.decide, anywhere.compare, imports.imports),
-    "Publish": (exchange.release,),
+    "Publish": (landing.release,),
 }
-BELOW = {running.status: cache.cache, exchange.release: exchange.diff}  # command -> the command below it
+BELOW = {running.status: cache.cache, landing.release: landing.diff}  # command -> the command below it
 ANYWHERE = {"thresholds", "decide", "compare", *(command.__name__ for command in OF_STUDIES)}  # need no project
 
 

@@ -1,14 +1,13 @@
 """dvc.lock and .dvc/tmp/rwlock, put right where a killed DVC left half of one.
 
-DVC empties these files and then writes them. A process killed in that moment leaves a file that stops the next DVC, or
-a dvc.lock with fewer stages. So the flow keeps a copy of dvc.lock after each stage, and calls `mend` before DVC starts.
+DVC empties these files and then writes them. A process killed in that moment leaves a file that stops the next DVC. So
+the flow keeps a copy of dvc.lock after each stage, and calls `mend` before DVC starts.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -30,8 +29,9 @@ RWLOCK = Path(".dvc/tmp/rwlock")  # which process reads and writes which outputs
 def mend(root: Path, repo: Repo | None = None) -> None:
     """Undo what killed DVC processes left; call this before DVC starts, or before `repo` has read anything.
 
-    A cut dvc.lock is replaced by its copy, else by the committed one. Without either it is removed: the stages' results
-    are still in DVC's run cache. A rwlock that is no JSON, or names no process that is alive, is removed.
+    A cut dvc.lock is replaced by its copy. Without one it is removed: the stages' results are still in DVC's run cache.
+    One with git's conflict marks stays, since a person must choose. A rwlock that names no process that is alive is
+    removed.
     """
     with _no_dvc_writing(root, repo):
         rwlock = root / RWLOCK
@@ -40,12 +40,13 @@ def mend(root: Path, repo: Repo | None = None) -> None:
         if not (root / LOCK).exists():
             return
         text, copy = (root / LOCK).read_text(encoding="utf-8", errors="replace"), _copied(root)
-        if not _is_cut(text, copy, root):
+        if _is_readable(text):
             _write(root / COPY, text)
-        elif whole := copy or _committed(root):
-            _write(root / LOCK, whole)
-        else:
-            (root / LOCK).unlink()
+        elif "\n<<<<<<< " not in text:
+            if copy:
+                _write(root / LOCK, copy)
+            else:
+                (root / LOCK).unlink()
 
 
 def keep(root: Path) -> dict[str, Any]:
@@ -120,17 +121,6 @@ def _value(values: Any, key: str) -> Any:
     return values
 
 
-def _is_cut(text: str, copy: str, root: Path) -> bool:
-    """Whether the end of a dvc.lock is missing. One with git's conflict marks is not cut: a person must choose."""
-    if "\n<<<<<<< " in text:
-        return False
-    if not _is_readable(text):
-        return True
-    keys, copied_keys = ([line.partition(":")[0] for line in lines.splitlines()] for lines in (text, copy))
-    # cut between two lines: its keys are the first of the copy's, and it is not the committed one
-    return len(keys) < len(copied_keys) and copied_keys[: len(keys)] == keys and text != _committed(root)
-
-
 def _is_readable(text: str) -> bool:
     """Whether a dvc.lock ends with a whole line, and DVC finds a command in each stage and no empty part."""
     try:
@@ -146,11 +136,6 @@ def _stages(text: str) -> dict[str, Any]:
 
 def _copied(root: Path) -> str:
     return (root / COPY).read_text(encoding="utf-8") if (root / COPY).exists() else ""
-
-
-def _committed(root: Path) -> str:
-    """The dvc.lock of the last commit; empty where there is none."""
-    return subprocess.run(["git", "show", f"HEAD:./{LOCK}"], cwd=root, capture_output=True, text=True).stdout
 
 
 def _write(path: Path, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The outputs of an earlier run, from DVC's cache: of a commit, of a run that landed here, or of a release."""
+"""The outputs of an earlier run, from DVC's cache: of a commit, or of a run that landed here."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import yaml
 
-from flows import terminal
 from pipelines.errors import LongtailError
 from pipelines.storage import shards
 
@@ -38,8 +37,8 @@ def keep_lock(profile: str, lock: Path = Path("dvc.lock")) -> None:
 def restore(old: str, profile: str, into: Path) -> str:
     """Lay an earlier run's report, tables, answers and questions into a folder, as links; returns the run's name.
 
-    `old` is a release's folder, a run that landed, LAST, or a commit. Raises LongtailError where it is none of them, or
-    where DVC's cache lacks its report. Others that the cache lacks are left out.
+    `old` is a run that landed, LAST, or a commit. Raises LongtailError where it is none of them, or where DVC's cache
+    lacks its report. Others that the cache lacks are left out.
     """
     name, outs = _outs(old, profile)
     if REPORT not in outs:
@@ -58,25 +57,16 @@ def restore(old: str, profile: str, into: Path) -> str:
 
 
 def metrics(profile: str, files: Collection[Path]) -> dict[Path, Any] | None:
-    """The content of metrics files as the last run of a profile that landed here left them, or else the last commit.
+    """The content of metrics files as the last run of a profile that landed here left them; None where there is none.
 
-    None where there is neither. What DVC's cache lacks is left out.
+    What DVC's cache lacks is left out.
     """
-    if runs := _runs(profile):
-        outs = _locked(runs[-1].read_text(encoding="utf-8"))
-    elif (yaml.safe_load(_committed("HEAD", "params.yaml")) or {}).get("profile") == profile:
-        outs = _locked(_committed("HEAD", "dvc.lock"))
-    else:
+    if not (runs := _runs(profile)):
         return None
-    cache = _cache()
+    outs, cache = _locked(runs[-1].read_text(encoding="utf-8")), _cache()
     held = {file: _held(cache, outs[file.as_posix()]) for file in files if file.as_posix() in outs}
     found = {file: json.loads(one.read_text(encoding="utf-8")) for file, one in held.items() if one}
     return found or None
-
-
-def _committed(commit: str, file: str) -> str:
-    """A file of a commit, "" where there is none."""
-    return subprocess.run(["git", "show", f"{commit}:./{file}"], capture_output=True, text=True).stdout
 
 
 def _cache() -> Path:
@@ -88,10 +78,6 @@ def _cache() -> Path:
 
 def _outs(old: str, profile: str) -> tuple[str, dict[str, str]]:
     """What the earlier run is called, and path -> MD5 of its outputs."""
-    provenance = terminal.CALLED_FROM / old / "provenance.json"
-    if provenance.is_file():
-        made = json.loads(provenance.read_text(encoding="utf-8"))["dvc"]
-        return f"release {provenance.parent.name}", {path: md5 for outs in made.values() for path, md5 in outs.items()}
     here = Path("dvc.lock")
     others = [run for run in _runs(profile) if not here.is_file() or _report(run) != _report(here)]
     if old == LAST and not others and (landed := [run.stem for run in _runs(profile)]):
@@ -102,12 +88,12 @@ def _outs(old: str, profile: str) -> tuple[str, dict[str, str]]:
         return run.stem, _locked(run.read_text(encoding="utf-8"))
     git = ["git", "rev-parse", "--verify", "--quiet", "--end-of-options", f"{old}^{{commit}}"]
     commit = subprocess.run(git, capture_output=True, text=True).stdout.strip()
-    shown = _committed(commit, "dvc.lock") if commit else ""
-    if not shown:
+    shown = subprocess.run(["git", "show", f"{commit}:./dvc.lock"], capture_output=True, text=True).stdout
+    if not (commit and shown):
         landed = ", ".join(run.stem for run in _runs()) or "none yet"
         raise LongtailError(
-            f"--compare {old}: no such release's folder, commit with a dvc.lock or run that landed here "
-            f"({landed}); expected one of them, or {LAST} for the last landed run with another report"
+            f"--compare {old}: no such commit with a dvc.lock, and no such run that landed here ({landed}); "
+            f"expected one of them, or {LAST} for the last landed run with another report"
         )
     return f"commit {commit[:10]}", _locked(shown)
 

@@ -70,21 +70,11 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
         history = [("The history", "/history/", "figures of landed runs, month by month")]
         return HTMLResponse(pages.home(open_run(), [*(history if terminal.HISTORY.is_file() else []), *places]))
 
-    @made.get("/questions")
-    def questions(request: Request) -> Response:
-        return HTMLResponse(pages.questions(open_run(), request.query_params))
+    def page(name: str) -> Callable[[Request], Response]:
+        return lambda request: HTMLResponse(getattr(pages, name)(open_run(), request.query_params))
 
-    @made.get("/question")
-    def question(request: Request) -> Response:
-        return HTMLResponse(pages.question(open_run(), request.query_params))
-
-    @made.get("/texts")
-    def texts(request: Request) -> Response:
-        return HTMLResponse(pages.texts(open_run(), request.query_params))
-
-    @made.get("/text")
-    def text(request: Request) -> Response:
-        return HTMLResponse(pages.text(open_run(), request.query_params))
+    for name in ("questions", "question", "texts", "text"):
+        made.add_route(f"/{name}", page(name))
 
     @made.get("/attribution")
     def attribution(request: Request) -> Response:

@@ -21,8 +21,11 @@ def keep_landing(part: str, stages: Collection[graph.Stage], run: tracking.Run) 
     outs = {out for stage in stages for out in stage.outs}
     params = {"profile": chosen.profile, landings.MONTH: chosen.popularity.month, landings.PART: part}
     params |= {"lms": ",".join(chosen.lms), "parts.answered": ",".join(chosen.parts.answered)}
-    figures = landed.figures(outs, chosen) | landed.sizes(_bytes(stages))
-    run.land(params, landings.flat(figures))
+    locked, sizes = dvc_files.kept(Path.cwd()), Counter()  # bytes of what the stages wrote, by folder of data/
+    for out in (out for stage in stages for out in locked.get(stage.name, {}).get("outs", [])):
+        _, folder, *_ = *Path(out["path"]).parts, ""
+        sizes[folder] += out.get("size", 0)
+    run.land(params, landings.flat(landed.figures(outs, chosen) | landed.sizes(sizes)))
 
 
 def runs() -> list[landings.Landing]:
@@ -50,12 +53,3 @@ def write_history() -> Iterator[str]:
 
     chosen = params_file.load_params("profile")
     yield from history_page.write_history(runs(), chosen.profile, terminal.HISTORY.parent)
-
-
-def _bytes(stages: Collection[graph.Stage]) -> Counter[str]:
-    """Bytes of what the stages wrote, by folder of data/."""
-    locked, found = dvc_files.kept(Path.cwd()), Counter()
-    for out in (out for stage in stages for out in locked.get(stage.name, {}).get("outs", [])):
-        _, folder, *_ = *Path(out["path"]).parts, ""
-        found[folder] += out.get("size", 0)
-    return found

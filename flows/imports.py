@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from flows import terminal
+from flows.anywhere import PatternOption
 from pipelines import catalogue, methods
 from pipelines.errors import LongtailError
 from pipelines.language import language
@@ -20,17 +21,12 @@ DATA = Path("data")
 
 
 def imports(
-    file: Annotated[
-        Path | None, typer.Argument(help="A table, JSON, JSON lines or Parquet; published systems' results too.")
-    ] = None,
+    file: Annotated[Path | None, typer.Argument(help="A table, JSON, JSON lines or Parquet.")] = None,
     dataset: Annotated[QuestionSet | None, typer.Option(help="Whose questions they answer.")] = None,
     lm: Annotated[str, typer.Option(help="A name for the model that made them, such as Qwen2.5-7B.")] = "",
     method: Annotated[str, typer.Option(help="A name for how it answered: closed_book, bm25 or web-search, say.")] = "",
     kind: Annotated[Kind | None, typer.Option(help="What the method is, where its name does not tell.")] = None,
-    answer_pattern: Annotated[
-        str,
-        typer.Option(help="Cuts the answer out of a text, such as '<answer>(.*?)</answer>': the group's last match."),
-    ] = "",
+    answer_pattern: PatternOption = None,
     partial: Annotated[bool, typer.Option("--partial", help="Take the answers whose question both have.")] = False,
     remove: Annotated[Path | None, typer.Option(help="Remove this import, as MODEL/METHOD or its file.")] = None,
 ) -> None:
@@ -50,7 +46,7 @@ def imports(
         raise LongtailError(f"{path}: no such file, expected predictions: a table, JSON, JSON lines or Parquet")
     called = import_answers.Import(dataset.value, lm, method, kind.value if kind else "")
     params = params_file.load_params("lm", "language")
-    asked = {"partial": partial, "pattern": answer_pattern, "language": language.read_language(params.language)}
+    asked = {"partial": partial, "pattern": answer_pattern or "", "language": language.read_language(params.language)}
     for line in import_answers.import_answers(path, called, list(params.lm), DATA, **asked):
         terminal.show(line)
 

@@ -1,4 +1,4 @@
-"""Write a release of the last run, after a check that the data are what the commit, the params and DVC say."""
+"""Commands that write and compare releases; one is made where the data are what commit, params and DVC say."""
 
 from __future__ import annotations
 
@@ -6,18 +6,60 @@ import os
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import typer
 import yaml
 
-from flows import workspace
+from flows import terminal, workspace
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 
-DATA = Path("data")
 OUT = Path("release")
+DIFFERENCE = Path(".longtail/difference")
 RECORDED = {"dvc.lock", "params.yaml"}  # may differ from the commit: a release records what is in them
 NAMED = 3  # files or stages that an error names; it counts the others
+
+
+def diff(
+    old: Annotated[Path, typer.Argument(help="popqa.parquet, a file in the published format, or its folder.")],
+    new: Annotated[Path, typer.Argument(help="The later release, in the same forms.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the tables, in place of .longtail/difference.")] = None,
+) -> None:
+    """Compare two releases of PopQA. Questions added and gone, other answers, popularity moved; as tables."""
+    from pipelines.release.difference import write_difference
+
+    params = params_file.load_params("compute", "ingest")
+    old, new, out = ((terminal.CALLED_FROM / path).resolve() for path in (old, new, out or DIFFERENCE.resolve()))
+    terminal.check_folder(out)
+    for line in write_difference(old, new, out, ingest=params.ingest, threads=params.compute.threads):
+        terminal.show(line)
+    terminal.show(f"each question: {out / 'difference.parquet'}; answers with nothing in common: changed.parquet")
+
+
+def release(
+    context: typer.Context,
+    version: Annotated[str | None, typer.Option(help="Such as 2.0.0, in place of what the changes call for.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for releases, in place of release/.")] = None,
+    to: Annotated[str | None, typer.Option(help="Publish it: hub:OWNER/NAME. Says what it would send.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --to, send it.")] = False,
+    check: Annotated[Path | None, typer.Option(help="Check this release's files, and write none.")] = None,
+) -> None:
+    """Write a release, publish or check one. PopQA with card, licences, citation, provenance and checksums."""
+    if context.invoked_subcommand:
+        return
+    if check:
+        from pipelines.release import dataset
+
+        folder = (terminal.CALLED_FROM / check).resolve()
+        terminal.show(f"{folder}: {dataset.check_release(folder)} files as they were released")
+        return
+    if yes and not to:
+        raise LongtailError("--yes: sends a release, expected --to with it, which says where")
+    out = (terminal.CALLED_FROM / out).resolve() if out else OUT
+    terminal.check_folder(out)
+    for line in publish(to, version, out, yes, waiting=None):
+        terminal.show(line)
 
 
 def land(version: str | None = None, out: Path = OUT) -> str:
@@ -27,18 +69,10 @@ def land(version: str | None = None, out: Path = OUT) -> str:
     """
     from pipelines.release import dataset, private
 
-    root = Path.cwd()
-    settings = params_file.load_params("compute", "ingest")
-    made_by = record(root)
-    landed = dataset.write_release(
-        DATA,
-        out,
-        made_by,
-        version=version,
-        machine=private.of_machine(os.environ, [root, Path.home()]),
-        ingest=settings.ingest,
-        threads=settings.compute.threads,
-    )
+    root, params = Path.cwd(), params_file.load_params("compute", "ingest")
+    machine = private.of_machine(os.environ, [root, Path.home()])
+    limits = {"ingest": params.ingest, "threads": params.compute.threads}
+    landed = dataset.write_release(Path("data"), out, record(root), version=version, machine=machine, **limits)
     return f"the release: {landed}" if landed else f"nothing changed since the last release in {out}: no new one"
 
 

@@ -66,8 +66,8 @@ def set_month(month: str, path: Path) -> str:
     """Set the month of the page views in params.yaml, YYYY-MM; returns a message.
 
     It stands in `popularity.month`, and in the addresses and globs of `fetch.files.pageviews`. All other text stays,
-    comments included: `latest` in an address of `fetch.files` means the month's dump, and the message names addresses
-    that stay at a date. Raises LongtailError on a month that is not over.
+    comments included: `latest` in an address of `fetch.files` means the month's dump. Raises LongtailError on a month
+    that is not over.
     """
     _check(month)
     settings = params_file.load_params("popularity", "fetch", path=path)
@@ -83,14 +83,7 @@ def set_month(month: str, path: Path) -> str:
         return f"popularity.month is {month} already"
     with shards.atomic(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-    fixed = [
-        entry
-        for name in snapshots.DATED
-        for entry in settings.fetch.files.get(name, [])
-        if "://" in entry and snapshots.day_of(entry)
-    ]
-    stays = f"; {fixed[0]} stays, with `latest` in place of its date it would be the month's dump" if fixed else ""
-    return f"popularity.month was {old}, and is {month} from now on{stays}"
+    return f"popularity.month was {old}, and is {month} from now on"
 
 
 def _last() -> str:

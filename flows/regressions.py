@@ -40,8 +40,7 @@ def find_regressions(profile: str, stages: list[graph.Stage], tolerance: float) 
     """Figures of the stages that are worse than the landed run's, the worst first; None without a landed run.
 
     A figure is worse when it lost more than `tolerance` times what it was, and its interval, if it has one, does not
-    hold the old value. The landed run is the last one of this profile that landed here. Before there is one, the last
-    commit takes its place, as far as its metrics are in DVC's cache.
+    hold the old value. The landed run is the last one of this profile that landed here.
     """
     files = [path for stage in stages for path in stage.metrics]
     if (landed := earlier.metrics(profile, files)) is None:

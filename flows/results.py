@@ -40,7 +40,6 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="Print all of each document, as a JSON list.")] = False,
 ) -> None:
     """Search a corpus. Shows score, title, id and the beginning of the best documents."""
-    from dataclasses import asdict
     from shutil import get_terminal_size
 
     from flows import searching
@@ -49,7 +48,7 @@ def search(
     corpus = corpus or params.parts.datastore or next(iter(params.parts.corpora), "")
     hits = searching.search_corpus(text, corpus, retriever or _best(params), k)
     if as_json:
-        print(neutral.dumps([asdict(hit) for hit in hits]))
+        print(neutral.dumps(hits))
         return
     for line in searching.hit_lines(hits, max(30, min(get_terminal_size().columns, 100))):
         terminal.show(line)
@@ -151,11 +150,11 @@ def explore(
         with shards.atomic(path) as file:
             file.write_text(page, encoding="utf-8")
         terminal.show(f"the page: {path}")
-    else:
-        start = Slice.of(looked_at.open_run(), asked).to() if any(asked.values()) else "/"
-        _serve(port, start, everything=everything, show=show)
-    if export and show:
-        typer.launch(path.as_uri())
+        if show:
+            typer.launch(path.as_uri())
+        return
+    start = Slice.of(looked_at.open_run(), asked).to() if any(asked.values()) else "/"
+    _serve(port, start, everything=everything, show=show)
 
 
 def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> None:
@@ -188,7 +187,7 @@ def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> Non
 def report(
     show: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
     compare: Annotated[
-        str, typer.Option(help="What moved since a run that landed here (landed: the last), a commit or a release.")
+        str, typer.Option(help="What moved since a run that landed here (landed: the last), or a commit.")
     ] = "",
     history: Annotated[bool, typer.Option("--history", help="All landed runs' figures, month by month.")] = False,
 ) -> None:
@@ -198,18 +197,16 @@ def report(
     if history:
         from flows import history as landed
 
-        for line in landed.write_history():
-            terminal.show(line)
-        _made(terminal.HISTORY, show)
-        return
-    if not terminal.REPORT.is_file():
+        file, lines = terminal.HISTORY, landed.write_history()
+    elif not terminal.REPORT.is_file():
         raise LongtailError(f"{terminal.REPORT}: no such file; `longtail run` writes it")
-    file = terminal.REPORT
-    if compare:
-        file = MOVED
-        for line in _compared(compare):
-            terminal.show(line)
-    _made(file, show)
+    else:
+        file, lines = (MOVED, _compared(compare)) if compare else (terminal.REPORT, ())
+    for line in lines:
+        terminal.show(line)
+    print(file.resolve())
+    if show:
+        typer.launch(file.resolve().as_uri())
 
 
 def _compared(earlier_run: str) -> Iterator[str]:
@@ -231,13 +228,6 @@ def _compared(earlier_run: str) -> Iterator[str]:
         yield from csv_files.to_lines(compare_runs.as_table(moved[:SHOWN]))
     if moved[SHOWN:]:
         yield f"and {len(moved) - SHOWN:,} more"
-
-
-def _made(page: Path, show: bool) -> None:
-    """Print where a page is, and open it with `show`."""
-    print(page.resolve())
-    if show:
-        typer.launch(page.resolve().as_uri())
 
 
 def reproduce(

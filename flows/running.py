@@ -17,18 +17,11 @@ HOME = Path(".longtail/prefect")
 PORTS = {"min": 1, "max": 65535}
 
 
-class Part(StrEnum):
-    refresh = "refresh"
-    popqa = "popqa"
-    corpus = "corpus"
-    retriever = "retriever"
-    thresholds = "thresholds"
+Part = StrEnum("Part", ["refresh", "popqa", "corpus", "retriever", "thresholds"])  # those of graph.PARTS
 
 
 def run(
-    part: Annotated[Part, typer.Argument(help="The part to run, with all that it needs; refresh is everything.")] = (
-        Part.refresh
-    ),
+    part: Annotated[Part, typer.Argument(help="What to run, with all that it needs.")] = Part.refresh,
     profile: Annotated[str | None, typer.Option(help="Compose params.yaml from this profile first.")] = None,
     push: Annotated[bool, typer.Option("--push", help="Send the results to DVC's default remote.")] = False,
 ) -> None:
@@ -36,18 +29,18 @@ def run(
 
     A part that makes no report names none.
     """
-    from flows import graph, workspace
+    from flows import graph, profiles, workspace
 
     if profile:
-        _compose(profile)
-    params_file.load_params()  # DVC's own error about a bad param does not help
+        profiles.write_profile(profile, Path("params.yaml"))
+    params_file.load_params()  # before DVC, whose own error on a bad param does not help
     disks.check_disks()
     with workspace.alone():
         stages, changed = graph.read_with_cache(Path.cwd(), print)
         stages = graph.part(stages, graph.PARTS[part])
         changed = {stage.name: changed[stage.name] for stage in stages if stage.name in changed}
         if not changed and not push:
-            named = f"; the report: {terminal.REPORT}" if _reports(part) else ""
+            named = f"; the report: {terminal.REPORT}" * (part is Part.refresh and terminal.REPORT.is_file())
             terminal.show(f"all {len(stages)} stages are up to date{named}")
             return
         from flows import server
@@ -66,13 +59,8 @@ def run(
             raise LongtailError(state.message)
         closed = f"{page} is closed; `longtail explore --all` opens it again"
         terminal.show(f"{state.message} ({terminal.as_called(closed)})")
-        if _reports(part):
+        if part is Part.refresh and terminal.REPORT.is_file():
             terminal.show(f"the report: {terminal.REPORT.resolve()}")
-
-
-def _reports(part: Part) -> bool:
-    """Whether a run of this part brings the report up to date, and there is one."""
-    return part is Part.refresh and terminal.REPORT.is_file()
 
 
 def schedule(
@@ -89,19 +77,24 @@ def schedule(
 
 def status(
     context: typer.Context,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Hash all outputs anew, and name those that differ from dvc.lock.")
-    ] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Hash all outputs; name what is not in dvc.lock.")] = False,
 ) -> None:
     """Show which stages are up to date, and which run. Of the others, what changed, or what they wait for."""
     if context.invoked_subcommand:
         return
-    if verify:
-        _verify()
-        return
-    from flows import graph, workspace
+    from flows import dvc_files, graph, workspace
+    from flows.verify import faults
 
-    params_file.load_params("compute")  # dvc.yaml takes names from the params; DVC's own error does not help
+    compute = params_file.load_params("compute").compute  # before DVC, whose own error on a bad param does not help
+    if verify:
+        dvc_files.mend(Path.cwd())
+        count, lines = faults(Path.cwd(), compute.threads)
+        for line in lines:
+            terminal.show(line)
+        if lines:
+            raise LongtailError(f"{len(lines)} are not as in dvc.lock; remove them, and `longtail run` restores them")
+        terminal.show(f"{count:,} files are those of dvc.lock")
+        return
     stages, changed = graph.read_graph(Path.cwd(), beside_a_run=True)
     touched = graph.behind(stages, changed)
     at_work = workspace.LOCK.exists() and not workspace.is_free()
@@ -126,27 +119,9 @@ def status(
     )
 
 
-def _verify() -> None:
-    """Hash all outputs; a line for each that is not as in dvc.lock, as after damage to a disk."""
-    from flows import dvc_files
-    from flows.verify import faults
-
-    dvc_files.mend(Path.cwd())
-    count, lines = faults(Path.cwd(), params_file.load_params("compute").compute.threads)
-    for line in lines:
-        terminal.show(line)
-    if lines:
-        raise LongtailError(f"{len(lines)} are not as in dvc.lock; remove them, and `longtail run` restores them")
-    terminal.show(f"{count:,} files are those of dvc.lock")
-
-
 def init(
-    folder: Annotated[
-        Path | None, typer.Argument(help="Folder with data sets and folders of models, wherever below it.")
-    ] = None,
-    profile: Annotated[
-        str | None, typer.Option(help="Write params.yaml from this profile of conf/profile, and look at no folder.")
-    ] = None,
+    folder: Annotated[Path | None, typer.Argument(help="Folder with data sets and models, wherever below it.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Write params.yaml from this profile; takes no folder.")] = None,
     name: Annotated[str | None, typer.Option(help="The profile's name, in place of the folder's.")] = None,
     lsr: Annotated[bool, typer.Option("--lsr", help="Tune the retriever to the language model too.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Write over a profile of that name.")] = False,
@@ -155,8 +130,10 @@ def init(
 
     With --profile it composes params.yaml: conf/config.yaml with what conf/profile/NAME.yaml changes.
     """
+    from flows import profiles
+
     if profile and folder is None:
-        _compose(profile)
+        profiles.write_profile(profile, Path("params.yaml"))
         terminal.show(terminal.as_called(f"wrote params.yaml, profile {profile}; `longtail run` works with it"))
         return
     if profile or folder is None:
@@ -179,9 +156,3 @@ def plan(
     values = yaml.safe_load(profiles.compose(profile)) if profile else params_file.read_values()
     for line in forecast.forecast(values):
         terminal.show(line)
-
-
-def _compose(name: str) -> None:
-    from flows import profiles
-
-    profiles.write_profile(name, Path("params.yaml"))

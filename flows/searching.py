@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from pipelines import methods
 from pipelines.errors import LongtailError
@@ -15,16 +15,10 @@ from pipelines.params import params_file
 LINES = 4  # lines of a document's text that the terminal shows
 
 
-@dataclass(frozen=True)
-class Hit:
-    score: float
-    id: str
-    title: str
-    text: str
+def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[str, Any]]:
+    """The `k` best documents for a text by a retriever, best first, with "score", "id", "title" and "text".
 
-
-def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
-    """The `k` best documents for a text by a retriever, best first. BM25 gives only documents with one of its words.
+    BM25 gives only documents with one of its words.
 
     Raises LongtailError for an empty text, where nothing is found, and where there is no such index.
     """
@@ -38,20 +32,15 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[Hit]:
     if not text.strip():
         raise LongtailError("the text is empty, expected some words to look for")
     if missing := [str(index) for index in searched if not index.is_dir()]:
-        there = ", ".join(_indexes(params.retrievers))
-        raise LongtailError(
-            f"{missing[0]}: no such index; `longtail run` makes it" + (f"; there are {there}" * bool(there))
-        )
+        raise LongtailError(f"{missing[0]}: no such index; `longtail run` makes it")
     positions, scores = (row[0] for row in open_index(retriever, corpus, params).search([text], k))
     if retriever == "bm25":
         positions, scores = positions[scores > 0], scores[scores > 0]
     if not len(positions):
         beginning = text if len(text) <= 60 else f"{text[:60]}…"
         raise LongtailError(f"no document of {corpus} has a word of {beginning!r}; try others, or --retriever dense")
-    return [
-        Hit(float(score), *rest)
-        for score, *rest in zip(scores, *documents.read_documents(docs, positions), strict=True)
-    ]
+    found = zip(map(float, scores), *documents.read_documents(docs, positions), strict=True)
+    return [dict(zip(("score", "id", "title", "text"), hit, strict=True)) for hit in found]
 
 
 def index_of(retriever: str, params: SimpleNamespace) -> tuple[str, str]:
@@ -62,28 +51,15 @@ def index_of(retriever: str, params: SimpleNamespace) -> tuple[str, str]:
     return kind, name
 
 
-def _indexes(retrievers: Sequence[str]) -> list[str]:
-    """What there is in data/index, as "wikipedia by dense"."""
-    folder = Path("data/index")
-    found = [f"{path.name} by bm25" for path in folder.glob("bm25/*")]
-    for kind in methods.MODELS:
-        found += [
-            f"{path.name} by {methods.short(kind, path.parent.name, retrievers)}" for path in folder.glob(f"{kind}/*/*")
-        ]
-    return sorted(found)
-
-
-def hit_lines(hits: list[Hit], width: int) -> Iterator[str]:
+def hit_lines(hits: list[dict[str, Any]], width: int) -> Iterator[str]:
     """Yield lines of at most `width` characters: rank, score, title and id of each hit, then how its text begins."""
     for rank, hit in enumerate(hits, 1):
-        head = f"{rank:3}  {hit.score:8.4f}  "
-        title = hit.title or "(no title)"
-        yield from textwrap.wrap(
-            f"{title}  [{hit.id}]", width, initial_indent=head, subsequent_indent=" " * len(head), max_lines=LINES
-        )
-        yield from textwrap.wrap(
-            hit.text, width, initial_indent=" " * 5, subsequent_indent=" " * 5, max_lines=LINES, placeholder=" …"
-        )
+        head, below = f"{rank:3}  {hit['score']:8.4f}  ", " " * 5
+        title = f"{hit['title'] or '(no title)'}  [{hit['id']}]"
+        indents = {"initial_indent": head, "subsequent_indent": " " * len(head)}
+        yield from textwrap.wrap(title, width, max_lines=LINES, **indents)
+        indents = {"initial_indent": below, "subsequent_indent": below}
+        yield from textwrap.wrap(hit["text"], width, max_lines=LINES, placeholder=" …", **indents)
 
 
 def attribute_text(query_id: str, retriever: str, page: Path) -> Iterator[str]:

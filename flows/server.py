@@ -16,7 +16,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -62,9 +62,10 @@ def prepare(home: Path) -> None:
 @contextmanager
 def start(home: Path, port: int = 0) -> Iterator[str]:
     """Start a server, wait until it is healthy, yield its API's URL, and stop it at the end."""
-    if port and not _is_free(port):
+    free = port_for(port)
+    if port and free != port:
         raise LongtailError(f"port {port} is taken; end what listens there, or choose another with --port")
-    port = port or _free_port()
+    port = free
     url = f"http://127.0.0.1:{port}/api"
     log = home / "server.log"
     environment = {k: v for k, v in os.environ.items() if k != "PREFECT_API_URL"}
@@ -134,8 +135,13 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
 
 
 def port_for(usual: int) -> int:
-    """The usual port, or a free one where that is taken."""
-    return usual if _is_free(usual) else _free_port()
+    """The usual port, or a free one where that is taken; 0 stands for any free one."""
+    for port in (usual, 0):
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return probe.getsockname()[1]
+    raise LongtailError("no port is free on 127.0.0.1; end a program that listens there")
 
 
 def flush() -> None:
@@ -166,22 +172,6 @@ def _healthy(url: str) -> bool:
             return answer.status == 200
     except (urllib.error.URLError, OSError):
         return False
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def main() -> None:

@@ -26,22 +26,11 @@ def faults(root: Path, threads: int, paths: Collection[Path] | None = None) -> t
     Raises LongtailError where there is no dvc.lock.
     """
     outs = _locked(root, paths)
-    files = {out["path"]: sorted(_files(root / out["path"])) for out in outs}
-    every = [file for found in files.values() for file in found]
-    with (
-        ThreadPoolExecutor(threads) as pool,
-        tqdm(total=sum(file.stat().st_size for file in every), unit="B", unit_scale=True, desc="verify") as bar,
-    ):
-
-        def digest(file: Path) -> str:
-            bar.update(file.stat().st_size)
-            return outputs.md5(file)
-
-        digests = dict(zip(every, pool.map(digest, every), strict=True))
-    lines = [
-        line for out in outs for line in _of_output(root, out, {file: digests[file] for file in files[out["path"]]})
-    ]
-    return len(every), lines
+    every = [file for out in outs for file in _files(root / out["path"])]
+    with ThreadPoolExecutor(threads) as pool:
+        hashed = tqdm(pool.map(outputs.md5, every), total=len(every), unit=" files", desc="verify")
+        digests = dict(zip(every, hashed, strict=True))
+    return len(every), [line for out in outs for line in _of_output(root, out, digests)]
 
 
 def drop_damaged(root: Path, paths: Collection[Path]) -> list[str]:
@@ -83,23 +72,21 @@ def _listing(root: Path, md5: str) -> list[dict[str, str]]:
     return json.loads(_cached(root, md5).read_text(encoding="utf-8")) if md5.endswith(".dir") else []
 
 
-def _files(path: Path) -> Iterator[Path]:
+def _files(path: Path) -> list[Path]:
     """The files of an output that is a file or a folder; those that DVC ignores are none."""
-    if path.is_file():
-        yield path
-    else:
-        yield from (file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts)
+    inside = [file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    return [path] if path.is_file() else inside
 
 
 def _of_output(root: Path, out: dict[str, Any], digests: dict[Path, str]) -> Iterator[str]:
+    """A line for each file of an output that differs from dvc.lock."""
     path, expected = root / out["path"], out["md5"]
     if not path.exists():
         yield f"{out['path']}: missing"
     elif not expected.endswith(".dir"):
-        if digests.get(path) != expected:
-            yield f"{out['path']}: changed"
+        yield from [f"{out['path']}: changed"] * (digests.get(path) != expected)
     else:
-        here = {file.relative_to(path).as_posix(): found for file, found in digests.items()}
+        here = {file.relative_to(path).as_posix(): digests[file] for file in _files(path)}
         if outputs.of_listing(here) == expected:
             return
         try:

@@ -12,6 +12,7 @@ from pipelines.errors import LongtailError
 from pipelines.release.card import TITLE, Licence
 
 PROJECT = Path("CITATION.cff")  # names who maintains this checkout: they are the authors of its releases
+KEYWORDS = ["question answering", "PopQA", "long-tail knowledge", "popularity", "adaptive retrieval", "Wikidata"]
 
 
 def read_citation(file: Path = PROJECT) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def write_citation(folder: Path, made_by: Mapping[str, Any], description: str, l
         "date-released": made_by["commit_date"],
         "license": sorted(licence.id.upper() for licence in licences),
         "authors": made_by["citation"]["authors"],
-        "keywords": ["question answering", "PopQA", "popularity", "adaptive retrieval", "Wikidata"],
+        "keywords": KEYWORDS,
         "references": made_by["citation"]["references"],
     }
     text = yaml.safe_dump({name: value for name, value in facts.items() if value}, sort_keys=False, allow_unicode=True)

@@ -70,8 +70,10 @@ def opened(to: str) -> Iterator[Hub]:
     except LongtailError:
         raise
     except Exception as error:  # the Hub's library has many errors of its own
+        from huggingface_hub import get_token  # it may come from a file
+
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        for pattern in private.of_machine(os.environ | _hub_token(), ()).values():
+        for pattern in private.of_machine(os.environ | {"HF_TOKEN": get_token() or ""}, ()).values():
             said = re.sub(pattern, "(secret)", said)
         raise LongtailError(neutral.message(f"--to {to}: {said}; what was sent is used when you send again")) from None
 
@@ -134,10 +136,3 @@ class Hub:
             return self.api.list_repo_refs(**self.of)
         except RepositoryNotFoundError:
             return None
-
-
-def _hub_token() -> dict[str, str]:
-    """The Hub's token under a name that says so; it may come from a file."""
-    from huggingface_hub import get_token
-
-    return {"HF_TOKEN": token} if (token := get_token()) else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,8 +12,11 @@ from unittest import mock
 
 import pytest
 import quick_project
+from once import once
 from quick_project import LAST, Prefect, Project
 from user_folder import LAPTOP
+
+NAME = "a project"  # of its folder
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +37,11 @@ def prefect(databases, tmp_path_factory) -> Iterator[Prefect]:
 @pytest.fixture(scope="session")
 def fresh(root, databases, tmp_path_factory) -> Path:
     """The quick project with nothing run yet. Tests work on copies."""
-    return quick_project.make(shutil.copytree(databases, tmp_path_factory.mktemp("fresh") / "project"), root)
+
+    def make(folder: Path) -> None:
+        quick_project.make(shutil.copytree(databases, folder, dirs_exist_ok=True), root)
+
+    return once(tmp_path_factory, "fresh", make)
 
 
 @pytest.fixture
@@ -49,23 +57,32 @@ def project(root, tmp_path, fresh, prefect) -> Project:
 
 
 @pytest.fixture(scope="session")
-def first(root, fresh, prefect, tmp_path_factory) -> Project:
-    """The quick project after its first run, which said `done`, and `logged` to Prefect. Tests work on copies."""
-    project = Project(_copy(fresh, tmp_path_factory.mktemp("first")), root, prefect)
-    done = project.longtail("run", tracked=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    project.done, project.logged = done, prefect.ask(f"SELECT message FROM log WHERE flow_run_id = {LAST}")
-    return project
+def first(root, fresh, prefect, tmp_path_factory) -> Path:
+    """The quick project after its first run, in a folder beside said.json, which has what that said and logged.
+
+    Tests work on copies.
+    """
+
+    def make(folder: Path) -> None:
+        project = Project(_copy(fresh, folder), root, prefect)
+        done = project.longtail("run", tracked=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        logged = prefect.ask(f"SELECT message FROM log WHERE flow_run_id = {LAST}")
+        results = prefect.ask("SELECT count(*) FROM artifact WHERE type = 'result'")
+        said = {"out": done.stdout, "err": done.stderr, "logged": logged, "results": results}
+        (folder / "said.json").write_text(json.dumps(said), encoding="utf-8")
+
+    return once(tmp_path_factory, "first", make) / NAME
 
 
 @pytest.fixture
 def ran(root, tmp_path, first, prefect) -> Project:
     """The quick project after its first run."""
-    return Project(_copy(first.folder, tmp_path), root, prefect)
+    return Project(_copy(first, tmp_path), root, prefect)
 
 
 def _copy(template: Path, folder: Path) -> Path:
-    return shutil.copytree(template, folder / "a project", symlinks=True)
+    return shutil.copytree(template, folder / NAME, symlinks=True)
 
 
 @pytest.fixture

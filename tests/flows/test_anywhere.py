@@ -13,7 +13,6 @@ import hostile
 import numpy as np
 import pytest
 import systems
-from adaptive_pairs import write_answers, write_questions
 
 
 def test_what_published_systems_wrote_becomes_thresholds_in_one_command(folder, made, longtail, tuned):
@@ -125,7 +124,6 @@ def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
         ("thresholds closed.csv rag.csv -q none", "", "--questions none: no such file, expected a table of questions"),
         ("compare closed.csv -q popQA.tsv", "", "closed.csv: one file, expected two or more to compare\n"),
         ("compare closed.csv none.csv -q popQA.tsv", "", "/none.csv: no such file, expected predictions"),
-        ("compare", "", "no two imported files of one question set here, expected files"),
         ("compare closed.csv rag.csv", "", "--questions is missing, expected popQA.tsv"),
         ("decide none.json popQA.tsv", "", "/none.json: no such file, expected a rule; `longtail thresholds` writes"),
         ("status", "", "not inside a Longtail checkout"),
@@ -169,26 +167,6 @@ def test_compare_ranks_systems_with_paired_intervals_and_examples(folder, made, 
     assert {(row["right"], row["wrong"]) for row in examples} >= {("authors", "best"), ("authors", "closed")}
     assert all(row["a gold answer"] in row["right answer"] for row in examples)
     assert not any(row["a gold answer"] in row["wrong answer"] for row in examples)
-
-
-def test_in_a_project_all_imported_answers_are_compared(folder, made, longtail):
-    """On the questions that all of them answered."""
-    (folder / "conf").mkdir()
-    for name in ("dvc.yaml", "conf/config.yaml"):
-        (folder / name).touch()
-    ids = [row["id"] for row in made.rows]
-    months = ["2021-10" if i % 2 else "2025-10" for i in range(300)]
-    columns = {name: [row[name] for row in made.rows] for name in ("question", "s_uri")}
-    columns |= {"possible_answers": [["Object"]] * 300, "month": months, "relation": ["P36", "P50", "P641"] * 100}
-    views = [int(row["s_pop"]) for row in made.rows]
-    write_questions(folder / "data/questions/popqa/popqa.parquet", ids, views, **columns)
-    for name, right, n in (("closed_book", made.closed, 300), ("web", made.augmented, 200)):
-        file = folder / f"data/imported/popqa/gpt/{name}.parquet"
-        write_answers(file, ids[:n], right[:n], prediction=made.said(right)[:n])
-    assert longtail("compare")[::2] == (0, "")
-    with (folder / "comparison/leaderboard-popqa-2021-10 to 2025-10.csv").open(newline="", encoding="utf-8") as file:
-        board = {row["system"]: float(row["accuracy"]) for row in csv.DictReader(file)}
-    assert board == {"gpt/closed_book": made.closed[:200].mean(), "gpt/web": made.augmented[:200].mean()}
 
 
 def test_hostile_texts_stay_texts(folder, made, longtail):

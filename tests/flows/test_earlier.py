@@ -1,8 +1,7 @@
-"""An earlier run's report comes back from DVC's cache, by a commit, a run that landed here, or a release."""
+"""An earlier run's report comes back from DVC's cache, by a commit or a run that landed here."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pytest
 import yaml
 from quick_project import dvc_init, git, reproduce
 
-from flows import earlier, terminal
+from flows import earlier
 from pipelines.errors import LongtailError
 
 MADE = "mkdir -p data/report data/questions && cp in data/report/index.html && cp in data/questions/q.parquet"
@@ -40,7 +39,6 @@ def built(tmp_path_factory) -> tuple[Path, list[str]]:
 def project(built, tmp_path, monkeypatch) -> list[str]:
     """A copy of it, as the working folder; its commits."""
     monkeypatch.chdir(shutil.copytree(built[0], tmp_path / "project", symlinks=True))
-    monkeypatch.setattr(terminal, "CALLED_FROM", Path.cwd())
     return built[1]
 
 
@@ -51,15 +49,10 @@ def restored(old: str, into: Path) -> tuple[str, str]:
     return name, (into / "report/index.html").read_text()
 
 
-def test_a_commit_a_landed_run_and_a_release_are_named(project, tmp_path):
+def test_a_commit_and_a_landed_run_are_named(project, tmp_path):
     assert restored("HEAD~2", tmp_path / "commit") == (f"commit {project[0][:10]}", "first")
     assert restored("landed", tmp_path / "last") == ("sample-2", "second"), "the last one that is another"
     assert restored("sample-1", tmp_path / "first") == ("sample-1", "first")
-    outs = yaml.safe_load(git(Path(), "show", f"{project[1]}:dvc.lock"))["stages"]["report"]["outs"]
-    Path("release/1.0.0").mkdir(parents=True)
-    made = {"dvc": {"report": {out["path"]: out["md5"] for out in outs}}}
-    Path("release/1.0.0/provenance.json").write_text(json.dumps(made))
-    assert restored("release/1.0.0", tmp_path / "release") == ("release 1.0.0", "second")
 
 
 def test_a_run_that_changed_nothing_is_not_kept_and_the_oldest_are_forgotten(project, monkeypatch):

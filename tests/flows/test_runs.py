@@ -33,16 +33,17 @@ def logs(project) -> list[str]:
 
 
 def test_a_first_run_runs_every_stage_and_says_what_dvc_did_without_its_hints(first):
-    out, err = first.done.stdout, first.done.stderr
+    said = json.loads((first.parent / "said.json").read_text(encoding="utf-8"))
+    out, err = said["out"], said["err"]
     assert "4 ran, 0 restored from the cache, 0 unchanged" in out
     assert "\x1b" not in out + err
-    assert (first.folder / "data/c").read_text() == "c"
+    assert (first / "data/c").read_text() == "c"
     assert err.count("| Task run 'a' - Running stage 'a':\n") == 1, "where there is no terminal"
-    lines = [message for (message,) in first.logged]
-    lines += [*out.splitlines(), *err.splitlines(), *(first.folder / graph.LOGS / "a.log").read_text().splitlines()]
+    lines = [message for (message,) in said["logged"]]
+    lines += [*out.splitlines(), *err.splitlines(), *(first / graph.LOGS / "a.log").read_text().splitlines()]
     assert [line for line in lines if re.search("git add|with git|auto ?stag|dvc push", line)] == []
     assert lines.count("Updating lock file 'dvc.lock'") > 0
-    assert first.prefect.ask("SELECT count(*) FROM artifact WHERE type = 'result'") == [(0,)], "it keeps no results"
+    assert said["results"] == [[0]], "Prefect keeps no results"
 
 
 def test_a_run_goes_on_from_files_that_a_killed_dvc_left_half_written(ran):

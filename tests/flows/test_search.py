@@ -67,8 +67,8 @@ def test_json_for_scripts(longtail, tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["Velm", "--retriever", "hybrid"], 1, "dense/dense/wikipedia: no such index; `longtail run` makes it; "),
-        (["Velm", "--corpus", "wikitext"], 1, "there are wikipedia by bm25\n"),
+        (["Velm", "--retriever", "hybrid"], 1, "dense/dense/wikipedia: no such index; `longtail run` makes it"),
+        (["Velm", "--corpus", "wikitext"], 1, "/wikitext: no such index"),
         ([" ", "--retriever", "bm25"], 1, "error: the text is empty"),
         (["zzz", "--retriever", "bm25"], 1, "error: no document of wikipedia has a word of 'zzz'"),
         (["zzz " * 1000, "--retriever", "bm25"], 1, "has a word of 'zzz zzz"),

@@ -73,7 +73,7 @@ def test_a_server_that_can_not_start_is_one_line(clean, monkeypatch):
 def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, databases, tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     shutil.copy(databases / "mlflow.db", tmp_path)
-    port = server._free_port()
+    port = server.port_for(0)
     with server.mlflow_pages(clean, port) as url:
         name = {"experiment_name": tracking.EXPERIMENT}
         made = requests.post(f"{url}/api/2.0/mlflow/experiments/create", json={"name": tracking.EXPERIMENT}).json()
