@@ -12,7 +12,6 @@ import threading
 import time
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
-from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -20,9 +19,8 @@ import yaml
 from waiting import PATIENCE, until
 
 from flows import cli, graph, running, workspace
-from pipelines.errors import LongtailError
 from pipelines.plan import forecast
-from pipelines.work import pool, tracking
+from pipelines.work import tracking
 
 MLFLOW = """
 import sys
@@ -48,18 +46,6 @@ def test_a_part_that_makes_no_report_names_none(longtail, tmp_path, monkeypatch)
     (tmp_path / "data/report").mkdir(parents=True)
     (tmp_path / "data/report/index.html").touch()
     assert [part for part in running.Part if "report" in longtail("run", part)[1]] == ["refresh"]
-
-
-def test_status_ends_with_the_cluster_or_with_why_there_is_none(longtail, tmp_path, monkeypatch):
-    params = yaml.safe_load((tmp_path / "params.yaml").read_text())
-    params["compute"] |= {"executor": "dask", "dask": "tcp://10.0.0.1:8786"}
-    (tmp_path / "params.yaml").write_text(yaml.safe_dump(params))
-    monkeypatch.setattr(graph, "read_graph", lambda root, beside_a_run: ([], {}))
-    refused = LongtailError("compute.dask: no scheduler answers")
-    monkeypatch.setattr(pool, "about", Mock(side_effect=["tcp://10.0.0.1:8786 has 3 workers", refused]))
-    for said in ("compute.dask: tcp://10.0.0.1:8786 has 3 workers", str(refused)):
-        code, lines, _ = longtail("status")
-        assert (code, lines.splitlines()[-1]) == (0, said)
 
 
 def test_help_lists_every_command_once_under_what_one_wants(longtail):
