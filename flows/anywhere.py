@@ -145,7 +145,7 @@ def compare(
     """Compare systems on the questions that all answered. Writes a page and tables; needs no project."""
     from pipelines.answering.answers_elsewhere import short_name
     from pipelines.evaluation import systems
-    from pipelines.report import csv_files, leaderboard
+    from pipelines.report import leaderboard, rendering
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
@@ -164,8 +164,7 @@ def compare(
     name = short_name(Path(asked.name))
     parts = leaderboard.sections(name, asked.signal_name, compared, notes)
     intro = f"Held against each other: {len(answered)} systems on {compared.questions:,} questions of {name}."
-    tables = {f"{table.name}.csv": csv_files.to_csv(csv_files.inert(table)) for table in leaderboard.tables(parts)}
-    write_page(out, {"index.html": leaderboard.leaderboard_html("Systems compared", intro, parts)} | tables)
+    write_page(out, rendering.page_files("Systems compared", intro, parts, leaderboard.FOOTER))
     terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")
 
 

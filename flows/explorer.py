@@ -23,7 +23,7 @@ from flows import terminal
 from pipelines.errors import LongtailError
 from pipelines.explorer import asking, looked_at, pages
 from pipelines.explorer.addresses import one_of
-from pipelines.report import attribution_page, explored
+from pipelines.report import attribution_page, rendering
 
 PORT = 4300  # unless it is taken
 HOSTS = ["127.0.0.1", "localhost"]  # another name in a request is that of a page elsewhere that was led here
@@ -82,7 +82,7 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
         run, asked = open_run(), request.query_params
         corpus = one_of("corpus", asked.get("corpus", ""), run.params.parts.scored)
         retriever, query = asked.get("retriever", ""), asked.get("id", "")
-        shown = attribution_page.one_text(run.data, corpus, retriever, query, "The text")
+        shown = attribution_page.one_text(run.data, corpus, retriever, query)
         page = attribution_page.render_attribution_page([shown], shown["summary"])
         script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
         known = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -132,7 +132,7 @@ def _of_folder(folder: Path, path: str, shown: str, makes: str) -> Response:
         raise LongtailError(f"{shown}/{path or 'index.html'}: no such file; {makes}")
     headers = {"Content-Security-Policy": WRITTEN.format("'unsafe-inline'")}
     if file.name == "index.html":
-        return HTMLResponse(explored.served(file.read_text(encoding="utf-8")), headers=headers)
+        return HTMLResponse(rendering.served(file.read_text(encoding="utf-8")), headers=headers)
     return FileResponse(file, headers=headers)
 
 

@@ -19,8 +19,8 @@ def languages(
     out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path("languages"),
 ) -> None:
     """Compare runs in several languages on the same facts. Writes a page and tables."""
-    from pipelines.report import csv_files, languages_page, leaderboard
-    from pipelines.studies.across_languages import read_runs
+    from pipelines.report import rendering
+    from pipelines.studies import across_languages
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
@@ -33,11 +33,10 @@ def languages(
         runs[name] = folder / "data"
     if len(runs) < 2:
         raise LongtailError(f"{projects[0]}: one project, expected two or more, each in another language")
-    found = read_runs(runs)
-    for line in languages_page.languages_lines(found):
+    found = across_languages.read_runs(runs)
+    for line in across_languages.language_lines(found):
         terminal.show(line)
-    parts = languages_page.sections(found)
+    parts = across_languages.language_sections(found)
     intro = f"Runs in {', '.join(runs)}, joined by the ids of questions, which are those of the facts."
-    tables = {f"{table.name}.csv": csv_files.to_csv(csv_files.inert(table)) for table in leaderboard.tables(parts)}
-    write_page(out, {"index.html": languages_page.languages_html(intro, parts)} | tables)
+    write_page(out, rendering.page_files("The same facts in several languages", intro, parts, across_languages.FOOTER))
     terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")

@@ -71,7 +71,7 @@ def attribute_text(query_id: str, retriever: str, page: Path) -> Iterator[str]:
     scored_in = [corpus for corpus in corpora if attribution_page.holds(data, corpus, query_id)] or corpora
     if not scored_in:
         raise LongtailError("params.yaml: parts.scored is empty, expected a corpus whose test queries are scored")
-    text = attribution_page.one_text(data, scored_in[0], retriever, query_id, "The text")
+    text = attribution_page.one_text(data, scored_in[0], retriever, query_id)
     yield text["summary"]
     yield f"{'without':>10} {'with':>10} {'bits':>6} {'memory':>8}  token"
     for token in text["tokens"]:

@@ -21,11 +21,14 @@ from pipelines.storage import parquet
 from pipelines.work import code
 from pipelines.evaluation import evaluate_lm, tables
 from pipelines.replug import attribution
+from pipelines.report import write_report
 from pipelines.scoring import score_lm
 small_results.write_data(Path("data"), chosen=small_results.IMPORTED)
 assert {file.stem for file in Path("data/analyses").glob("*.parquet")} == {*tables.TABLES}
 assert parquet.metadata(Path("data/analyses/accuracy.parquet")).num_rows
 assert attribution.EDGES == {}
+write_report.write_report(Path("data"), Path("report"), small_results.IMPORTED)
+assert [entry.id for entry in write_report.listed() if entry.after] == []
 print(sorted(tables.TABLES), sorted(command.callback.__name__ for command in cli.app.registered_commands))
 print(sorted(code.of_stages(Path(sys.argv[1]))))
 """
@@ -42,10 +45,10 @@ def imports(file: Path) -> set[str]:
 
 @pytest.mark.parametrize("room", ["pipelines", "flows"])
 def test_no_other_room_and_no_other_study_names_a_study(root, room):
-    """But the report, until its sections are entries of studies, and the file of a study's own command."""
+    """But the file of a study's own command."""
     found = {}
     for file in (root / room).rglob("*.py"):
-        if file.parent.name != "report" and file != root / "flows/languages.py":
+        if file != root / "flows/languages.py":
             found[file.name] = {name for name in imports(file) if name.startswith("pipelines.studies.")}
     assert {name for names in found.values() for name in names} == set()
 
@@ -55,6 +58,7 @@ def test_a_study_is_found_by_what_it_offers():
     assert offered("of_answers") == {"measures", "memorised", "seen"}
     assert offered("of_tokens") == {"copying", "rarity"}
     assert offered("TABLE") == set(), "the whole name counts"
+    assert offered("report_entries") == {*STUDIES} - {"across_languages", "exposure"}
     hooks = ("of_answers", "of_metrics", "of_pairs", "of_rules", "score_more", "of_bits", "of_tokens", "COMMAND")
     assert set().union(*map(offered, hooks)) == {*STUDIES} - {"exposure"}, "exposure is a stage of its own"
 
@@ -64,8 +68,6 @@ def test_without_the_files_of_studies_everything_else_works(root, tmp_path):
         shutil.copytree(root / room, tmp_path / "code" / room, ignore=shutil.ignore_patterns("__pycache__"))
     for study in STUDIES:
         (tmp_path / f"code/pipelines/studies/{study}.py").unlink()
-    for file in (tmp_path / "code/pipelines/report").glob("*.py"):  # its sections name studies
-        file.unlink()
     path = os.pathsep.join([str(tmp_path / "code"), str(root / "tests")])
     command = [sys.executable, "-c", WITHOUT_STUDIES, str(tmp_path / "code")]
     ran = subprocess.run(command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True)

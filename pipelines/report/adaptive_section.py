@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
 from typing import Any
 
 from pipelines import methods as names
-from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.rule import THRESHOLDS, VIEWS
 from pipelines.adaptive.searches import SEARCHES
-from pipelines.report import entries, figures
+from pipelines.intervals import Interval
 from pipelines.report.entries import Drawn, Entry, Rows, Shown, measured, spread
+from pipelines.report.figures import bars, lines, ranges
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Figure, label, named, points, show
+from pipelines.report.page import Figure, label, named, points
 
 POLICIES = ("never", "always", "adaptive", "oracle")
 SIGNALS = ("popularity", "uncertainty")
@@ -34,7 +33,7 @@ def of_search(*searches: str) -> Rows:
             for lm in order:
                 found += [
                     {"dataset": dataset, "lm": lm, "method": method, "search": search}
-                    | _by_signal(measured(by_lm[lm][method][search]), search)
+                    | measured(by_lm[lm][method][search])
                     for method in _methods(by_lm[lm])
                     for search in searches
                     if search in by_lm[lm][method]
@@ -42,22 +41,6 @@ def of_search(*searches: str) -> Rows:
         return found
 
     return rows
-
-
-def _by_signal(row: dict[str, Any], search: str) -> dict[str, Any]:
-    """The row with the accuracies of what decides, such as popularity, under names of their own."""
-    signals = {"uncertainty": SIGNALS, "gate": ("popularity", "gate")}.get(search, ())
-    return row | {f"accuracy_{signal}": row[signal] for signal in signals}
-
-
-def trusted(inputs: Inputs) -> list[dict[str, Any]]:
-    """The figures of each language model's confidence."""
-    return [
-        {"dataset": dataset, "lm": lm} | measured(found["confidence"])
-        for dataset, by_lm in inputs.metrics.get("adaptive", {}).items()
-        for lm, found in by_lm.items()
-        if "confidence" in found and _methods(found)
-    ]
 
 
 def _methods(found: dict) -> list[str]:
@@ -90,40 +73,27 @@ def _thresholds(inputs: Inputs) -> list[Mapping[str, Any]]:
 
 
 def _drawn_thresholds(inputs: Inputs) -> list[Figure]:
-    drawn, rows = [], _of_main(_thresholds(inputs))
-    for dataset in dict.fromkeys(row["dataset"] for row in rows):
-        of_set = [row for row in rows if row["dataset"] == dataset]
-        methods = dict.fromkeys(row["method"] for row in of_set)
-        kept = [method for method in methods if names.split(method)[0] in DRAWN] or methods
-        fitted = {m: {row["relation"]: row for row in of_set if row["method"] == m} for m in kept}
-        relations = {relation: named(relation) for relation in sorted({row["relation"] for row in of_set})}
-        of = f"{label(dataset)}, {of_set[0]['lm']}"
-        drawn.append(draw_thresholds(f"thresholds-{dataset}", fitted, relations, VIEWS, of))
-    return drawn
+    rows = _of_main(_thresholds(inputs))
+    kept = [row for row in rows if names.split(row["method"])[0] in DRAWN] or rows
+    return draw_thresholds(kept, VIEWS, {relation: named(relation) for relation in {row["relation"] for row in kept}})
 
 
-def draw_thresholds(
-    name: str, rows: Mapping[str, dict[str, dict]], relations: Mapping[str, str], signal: str, of: str
-) -> Figure:
-    """Thresholds fitted to all questions `of` a set; `rows` are method -> relation -> row, `relations` their names."""
-    cuts = {
-        m: [tuple(of_method[relation][key] for key in CUTS) for relation in relations] for m, of_method in rows.items()
-    }
-    values = [value for of_method in cuts.values() for point in of_method for value in point]
-    finite = [value for value in values if 0 < value < math.inf] or [1.0]
-    middle = {method: median(point[0] for point in of_method) for method, of_method in cuts.items()}
-    return figures.ranges(
-        name,
-        [*relations.values()],
-        cuts,
-        (min(finite), max(finite)),
-        x=f"threshold, {signal} (left edge: never retrieve, right edge: always)",
-        caption=f"{of}: thresholds fitted on all questions. Bars span the middle 95 % of the thresholds over resampled "
-        "subjects (a bootstrap).",
-        alt=f"Thresholds of {len(relations)} relations, in {signal}. The median over relations is "
-        f"{'; '.join(f'{label(m)}: {show(cut(value))}' for m, value in middle.items())}. The numbers are in the table "
-        "below.",
-    )
+def draw_thresholds(rows: Sequence[Mapping], signal: str, relations: Mapping[str, str], each: str = "dataset") -> list:
+    """A figure of the thresholds of thresholds.parquet's rows, one for each `each`; `relations` are their names."""
+    known = [row for row in rows if None not in [row[key] for key in CUTS]]
+    cuts = [row | {"cut": Interval(*(row[key] for key in CUTS)), "name": relations[row["relation"]]} for row in known]
+    return Drawn(
+        ranges,
+        "thresholds",
+        sorted(cuts, key=lambda row: row["relation"]),
+        "name",
+        "cut",
+        "thresholds fitted on all questions. Bars span the middle 95 % of the thresholds over resampled subjects (a "
+        "bootstrap).",
+        {"x": f"threshold, {signal} (left edge: never retrieve, right edge: always)", "log_x": True},
+        series="method",
+        each=each,
+    ).blocks()
 
 
 def cut(value: float) -> float | str:
@@ -131,10 +101,10 @@ def cut(value: float) -> float | str:
     return "never" if value == 0 else "always" if value == math.inf else value
 
 
-def _signals(inputs: Inputs) -> list[Mapping[str, Any]]:
-    """A bar for each way to decide, of the main language model."""
-    rows = [row for row in of_search("uncertainty")(inputs) if row["lm"] == inputs.main]
-    return spread(rows, {signal: signal for signal in ("never", "always", *SIGNALS, "oracle")})
+def _by_signal(inputs: Inputs) -> list[dict[str, Any]]:
+    """The figures by what decides; the accuracy by popularity has a name that no other column has."""
+    rows = of_search("uncertainty")(inputs)
+    return [row | {f"accuracy_{signal}": row[signal] for signal in SIGNALS} for row in rows]
 
 
 def _by_size(inputs: Inputs) -> list[Mapping[str, Any]]:
@@ -145,13 +115,8 @@ def _by_size(inputs: Inputs) -> list[Mapping[str, Any]]:
 
 
 def _notes(inputs: Inputs) -> Iterator[str]:
-    """What is odd: pairs of answers, unknown popularity, thresholds that are not put to use, pooled ones."""
-    rows, search = in_use(inputs), inputs.chosen.thresholds.search
-    if any(BELOW in row["method"] for row in rows):
-        yield (
-            "A row named after two answers, such as dense below GenRead, has the first one below the threshold, in "
-            "place of the augmented answer, and the second one from it on, in place of the closed-book answer."
-        )
+    """What is odd: unknown popularity, and thresholds that are not put to use."""
+    rows = in_use(inputs)
     for dataset, lm in {row["dataset"]: row["lm"] for row in reversed(rows)}.items():
         if excluded := inputs.metrics["adaptive"][dataset][lm]["excluded_without_popularity"]:
             yield (
@@ -165,15 +130,6 @@ def _notes(inputs: Inputs) -> Iterator[str]:
                 f"On {label(dataset)} thresholds are not put to use where they lose accuracy to always or never "
                 "retrieving, with the whole interval of the gain, or to never at all. `longtail ask` and a release "
                 f"follow this verdict: {'; '.join(lost)}."
-            )
-        of_lm = [row for row in inputs.tables["thresholds"] if (row["dataset"], row["lm"]) == (dataset, lm)]
-        of_method = [r for r in of_lm if (r["method"], r["search"]) == (of_lm[0]["method"], search)]
-        if sharing := [named(row["relation"]) for row in of_method if row["pooled"]]:
-            yield (
-                f"{len(sharing):,} of the {len(of_method):,} relations {'has' if len(sharing) == 1 else 'have'} fewer "
-                f"than {inputs.chosen.thresholds.min_questions:,} questions of {label(dataset)} "
-                f"(thresholds.min_questions): {', '.join(sharing)}. The threshold there is pooled: it is fitted to the "
-                f"{sum(row['questions'] for row in of_method):,} questions of all relations."
             )
 
 
@@ -199,32 +155,15 @@ def _says(inputs: Inputs, rule: str) -> str:
     """What choosing by popularity is worth to the main language model with its retriever, tuned if it is."""
     rows = _of_main(in_use(inputs))
     by_method = {row["method"]: row for row in rows if row["dataset"] == rows[0]["dataset"]}
-    method = next((name for name in ("lsr", "dense") if name in by_method), next(iter(by_method)))
-    row = by_method[method]
-    shares = {name: 100 * row[name].value for name in ("adaptive", "always", "never")}
-    worth = {
-        1: "beats both always and never retrieving",
-        -1: "loses to the better of always and never retrieving",
-        0: "is not clearly better or worse than the better of always and never retrieving",
-    }
+    row = by_method.get("lsr") or by_method.get("dense") or rows[0]
+    adaptive, always, never = (f"{100 * row[name].value:.1f} %" for name in ("adaptive", "always", "never"))
+    better = "the better of always and never retrieving"
+    worth = {1: "beats both always and never retrieving", -1: f"loses to {better}"}
     return (
-        f"On {label(row['dataset'])}, choosing by popularity when {row['lm']} reads what {label(method)} finds "
-        f"{worth[row['gain'].sign]}: {shares['adaptive']:.1f} % right, against {shares['always']:.1f} % and "
-        f"{shares['never']:.1f} % ({points(row['gain'])}).{of_best(method, by_method)}"
+        f"On {label(row['dataset'])}, choosing by popularity when {row['lm']} reads what {label(row['method'])} finds "
+        f"{worth.get(row['gain'].sign, f'is not clearly better or worse than {better}')}: {adaptive} right, against "
+        f"{always} and {never} ({points(row['gain'])})."
     )
-
-
-def of_best(method: str, by_method: Mapping[str, Mapping[str, Any]]) -> str:
-    """What choosing adds to the method that is right most often when always used, in a sentence; "" if it is `method`.
-
-    Answers that stand in for closed-book ones (pairs) don't count.
-    """
-    always = {name: row["always"].value for name, row in by_method.items() if BELOW not in name}
-    best = max(always, key=lambda name: (always[name], name == method), default=method)
-    if best == method:
-        return ""
-    gain, share = by_method[best]["gain"], 100 * always[best]
-    return f" With {label(best)}, the most often right if always used ({share:.1f} %), choosing adds {points(gain)}."
 
 
 ORACLE = "The oracle knows which of the two answers is right."
@@ -234,7 +173,7 @@ ADAPTIVE = Entry(
     "Adaptive retrieval",
     [
         Drawn(
-            entries.bars, "policies", _policies, "of", "accuracy",
+            bars, "policies", _policies, "of", "accuracy",
             f"adaptive against always and never retrieving, by where the text comes from. {ORACLE}",
             {"y": "held-out accuracy, %"}, each="dataset",
         ),
@@ -268,14 +207,8 @@ ADAPTIVE = Entry(
             TEXT | {"threshold_low": "from", "threshold_high": "to", "deployed": "in use",
                     "popularity_least": "least views", "popularity_most": "most views"},
         ),
-        Drawn(
-            entries.bars, "deciding", _signals, "method", "accuracy",
-            "deciding by the subject's popularity, or by the mean log-probability of the closed-book answer's "
-            "tokens.",
-            {"y": "held-out accuracy, %"}, each="dataset",
-        ),
         Shown(
-            "deciding", of_search("uncertainty"),
+            "deciding", _by_signal,
             ["dataset", "lm", "method", "questions",
              *(f"accuracy_{signal}" for signal in SIGNALS), "difference",
              *(f"retrieved_{signal}" for signal in SIGNALS)],
@@ -286,7 +219,7 @@ ADAPTIVE = Entry(
             TEXT | {"difference": "uncertainty less popularity"} | {f"accuracy_{signal}": signal for signal in SIGNALS},
         ),
         Drawn(
-            entries.lines, "retrieves-by-lm", _by_size, "size", "retrieved",
+            lines, "retrieves-by-lm", _by_size, "size", "retrieved",
             "how much language models retrieve by their size, held out.",
             {"x": "parameters", "y": "share of the questions that retrieve, %", "log_x": True},
             series="method", each="dataset",

@@ -1,72 +1,21 @@
-"""What texts owe to memory and to documents: a section on rare words, and a page of texts by token (REPLUG, B)."""
+"""A page of texts token by token: what each owes to memory and to documents (REPLUG, B)."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from pathlib import Path
 from textwrap import shorten
 
-import numpy as np
-
 from pipelines.errors import LongtailError
-from pipelines.report.page import label, show
+from pipelines.report.page import show
 from pipelines.report.rendering import environment, inline
 from pipelines.storage import database
 
-SHOWN = ("lsr", "dense", "bm25")  # retrievers; the first of them that a run has is shown on the page
-EACH = 3  # texts of each kind
+SHOWN = ("lsr", "dense", "bm25")  # retrievers, of which the first that a run has is shown
 FULL = 3.0  # bits that shade a token fully
 CLEAR = 0.1  # a token that gains or loses at least so many bits is underlined
-NAME = "attribution.html"
 TITLE = "Whose knowledge: memory or documents"
-FOOTER = (
-    "Made by Longtail from data/attribution, which covers all scored texts and all retrievers. The texts were chosen "
-    "by rule, not by hand."
-)
-
-
-def shown_retriever(data: Path, corpus: str) -> str:
-    """The retriever whose documents the page shows: the first of SHOWN that a corpus's texts were attributed with."""
-    table = data / "attribution" / corpus / "texts.parquet"
-    names = database.ask("SELECT DISTINCT retriever FROM texts", texts=table).fetchall()
-    return next(name for name in SHOWN if (name,) in names)
-
-
-def chosen(data: Path, corpus: str, retriever: str) -> list[tuple[str, str]]:
-    """(query_id, why) of the texts shown: where documents save most bits, the median, where they cost most."""
-    ids = [
-        query_id
-        for (query_id,) in database.ask(
-            "SELECT query_id FROM texts WHERE retriever = ? ORDER BY nats_none - nats DESC, query_id",
-            [retriever],
-            texts=data / "attribution" / corpus / "texts.parquet",
-        ).fetchall()
-    ]
-    n, middle = len(ids), max(0, (len(ids) - EACH) // 2)
-    places = {
-        **{place: "Helped most" for place in range(min(EACH, n))},
-        **{place: "In the middle" for place in range(middle, min(middle + EACH, n)) if place >= EACH},
-    }
-    places |= {place: "Helped least" for place in range(max(n - EACH, 0), n) if place not in places}
-    return [(ids[place], places[place]) for place in sorted(places)]
-
-
-def write_attribution_page(data: Path, corpus: str, lm: str, path: Path) -> None:
-    """Write the page on the texts of a corpus that `chosen` names, as the language model `lm` reads them."""
-    retriever = shown_retriever(data, corpus)
-    texts = chosen(data, corpus, retriever)
-    kinds = {
-        "Helped most": "on which the retrieved documents save most bits",
-        "In the middle": "in the middle",
-        "Helped least": "on which they save least or cost most",
-    }
-    counts = Counter(why for _, why in texts)
-    parts = ", ".join(f"{counts[why]} {words}" for why, words in kinds.items() if counts[why])
-    intro = f"Texts of the test set as {lm} reads them: {parts}. Documents by {label(retriever)}."
-    path.write_text(
-        render_attribution_page([one_text(data, corpus, retriever, *text) for text in texts], intro), encoding="utf-8"
-    )
+FOOTER = "Made by Longtail from data/attribution, which covers all scored texts and all retrievers."
 
 
 def render_attribution_page(texts: list[dict], intro: str) -> str:
@@ -85,7 +34,7 @@ def holds(data: Path, corpus: str, query_id: str) -> bool:
     return table.is_file() and database.ask(query, [query_id], texts=table).fetchall()[0][0] > 0
 
 
-def one_text(data: Path, corpus_name: str, retriever: str, query_id: str, why: str) -> dict:
+def one_text(data: Path, corpus_name: str, retriever: str, query_id: str) -> dict:
     """What the template shows of a text. Raises LongtailError if the text was not scored."""
     folder, corpus = data / "attribution" / corpus_name, data / "corpus" / corpus_name
 
@@ -106,32 +55,31 @@ def one_text(data: Path, corpus_name: str, retriever: str, query_id: str, why: s
     (text,) = known
     tokens = rows(folder / "tokens.parquet", f"{of_text} ORDER BY token", retriever, query_id)
     (query,) = rows(corpus / "queries.parquet", "id = ?", query_id)
-    found = rows(corpus / "docs.parquet", "list_contains(?, id)", text["doc_ids"])
-    documents = {document["id"]: document for document in found}
+    found = {row["id"]: row for row in rows(corpus / "docs.parquet", "list_contains(?, id)", text["doc_ids"])}
     ranks = [rank for rank, doc_id in enumerate(text["doc_ids"], start=1) if doc_id]
-    retrieved = [documents[text["doc_ids"][rank - 1]] for rank in ranks]
-    beginnings = [shorten(document["title"] or document["text"], 40, placeholder=" …") for document in retrieved]
+    documents = [
+        {
+            "rank": rank,
+            "id": document["id"],
+            "beginning": shorten(document["title"] or document["text"], 40, placeholder=" …"),
+            "text": document["text"],
+            "weight": _percent(text["weights"][rank - 1]),
+            "share": _percent(text["documents"][rank - 1]),
+        }
+        for rank in ranks
+        for document in [found[text["doc_ids"][rank - 1]]]
+    ]
     saved, before = (text["nats_none"] - text["nats"]) / math.log(2), text["nats_none"] / math.log(2)
     change = "save {:.1f} of them" if saved >= 0 else "cost {:.1f} more"
     return {
-        "heading": f"{why}: {saved:+.1f} bits".replace("-", "\N{MINUS SIGN}"),
+        "heading": f"The text: {saved:+.1f} bits".replace("-", "\N{MINUS SIGN}"),
         "summary": f"Query {query_id} ({query['source']}). Without documents the continuation takes {before:.1f} bits; "
         f"the documents {change.format(abs(saved))}, {100 * abs(saved) / before:.0f} %.",
         "context": query["context"],
         "tokens": [_token(token, ranks) for token in tokens],
         "memory": _percent(text["memory"]),
-        "names": ["memory", *(f"{rank}. {words}" for rank, words in zip(ranks, beginnings, strict=True))],
-        "documents": [
-            {
-                "rank": rank,
-                "id": document["id"],
-                "beginning": words,
-                "text": document["text"],
-                "weight": _percent(text["weights"][rank - 1]),
-                "share": _percent(text["documents"][rank - 1]),
-            }
-            for rank, words, document in zip(ranks, beginnings, retrieved, strict=True)
-        ],
+        "names": ["memory", *(f"{one['rank']}. {one['beginning']}" for one in documents)],
+        "documents": documents,
     }
 
 
@@ -155,5 +103,5 @@ def _token(token: dict, ranks: list[int]) -> dict:
 
 
 def _percent(share: float) -> str:
-    digits = np.clip(1 - math.floor(math.log10(100 * share)), 0, 4) if share > 0 else 0
+    digits = min(max(1 - math.floor(math.log10(100 * share)), 0), 4) if share > 0 else 0
     return f"{100 * share:.{digits}f} %" if share <= 0 or share >= 5e-7 else "under 0.0001 %"

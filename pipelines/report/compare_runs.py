@@ -18,7 +18,7 @@ import numpy as np
 
 from pipelines.answering import answer_files
 from pipelines.evaluation import accuracy, paired, tables
-from pipelines.intervals import Interval, difference, interval
+from pipelines.intervals import NOTHING, Interval, difference, interval
 from pipelines.report.page import RULES, Percent, Table, label, named
 from pipelines.storage import parquet
 
@@ -135,24 +135,31 @@ def _of_thresholds(old: Path, data: Path, search: str) -> Iterator[Change]:
     """What thresholds are worth held out, by the search in use."""
     if not all((folder / ADAPTIVE).is_file() for folder in (old, data)):
         return
-    now, before = (json.loads((folder / ADAPTIVE).read_text(encoding="utf-8")) for folder in (data, old))
-    for dataset, by_lm in now.items():
-        for lm, by_method in by_lm.items():
-            for method, found in by_method.items():
-                earlier = before.get(dataset, {}).get(lm, {}).get(method)
-                if not (isinstance(found, dict) and isinstance(earlier, dict) and search in found.keys() & earlier):
-                    continue
-                for figure in ("adaptive", "always", "never", "gain", "retrieved"):
-                    one, two = (interval(of_run[search].get(figure)) for of_run in (found, earlier))
-                    what = _what({"dataset": dataset, "lm": lm, "method": method}, figure)
-                    if math.isfinite(one.value) and math.isfinite(two.value):
-                        yield Change("adaptive", what, two, one, difference(one, two), True)
+    now, before = (
+        {
+            (dataset, lm, method, figure): interval(found[search].get(figure))
+            for dataset, by_lm in json.loads((folder / ADAPTIVE).read_text(encoding="utf-8")).items()
+            for lm, by_method in by_lm.items()
+            for method, found in by_method.items()
+            if isinstance(found, dict) and search in found
+            for figure in ("adaptive", "always", "never", "gain", "retrieved")
+        }
+        for folder in (data, old)
+    )
+    for key, one in now.items():
+        two = before.get(key, NOTHING)
+        if math.isfinite(one.value) and math.isfinite(two.value):
+            what = _what(dict(zip(("dataset", "lm", "method"), key, strict=False)), key[-1])
+            yield Change("adaptive", what, two, one, difference(one, two), True)
 
 
 def _what(row: dict, column: str) -> str:
     """The texts of a row and a column's name."""
-    shown = {"dataset": label, "method": label, "against": label, "retriever": label, "relation": named}
-    texts = [shown.get(key, str)(value) for key, value in row.items() if value not in ("", None)]
+    texts = [
+        named(value) if key == "relation" else label(str(value))
+        for key, value in row.items()
+        if value not in ("", None)
+    ]
     return ", ".join([*texts, tables.column(column).label])
 
 

@@ -28,6 +28,7 @@ RULE = (
     "A number is `ok` if our 95 % interval meets the published number, give or take half a unit of its last printed "
     "digit, or what a *roughly* in the text allows. Where the paper states a bound, our interval must reach below it."
 )
+FINISHED = "a finished run; `longtail run` brings every stage up to date"
 ANSWERING = ("answer.", "retriever.", "parts.datastore", "files.wikipedia", "metrics.corpus_wikipedia.")
 _WORDS = ("table", "value", "times")  # of `find`, beside the columns that pick rows
 
@@ -65,8 +66,8 @@ class Run:
 
     def __init__(self, data: Path, chosen: params.Params | SimpleNamespace, setups: dict, finished: bool = True):
         self.data, self.params, self.setups = data, chosen, setups
-        self.comparable = chosen.fetch.source != "world"
-        self.finished = finished and (data / "analyses/models.parquet").is_file()
+        self.lacks = "" if finished and (data / "analyses/models.parquet").is_file() else FINISHED
+        self.lacks = "real data" if chosen.fetch.source == "world" else self.lacks
         self._table = cache(lambda name: tables.read_analyses(data / "analyses", name))
 
     @cached_property
@@ -76,21 +77,13 @@ class Run:
     @cached_property
     def names(self) -> dict[str, str | None]:
         """Language model of the run -> its path, or the name that imported answers have; None if trained here."""
-        return {
-            row["lm"]: row["lm"] if row["imported"] else self.params.lm[row["lm"]].path for row in self._table("models")
-        }
-
-    def imported(self, lm: str) -> bool:
-        return lm in self.names and lm not in self.params.lms
+        imported = {row["lm"]: row["imported"] for row in self._table("models")}
+        return {lm: lm if elsewhere else self.params.lm[lm].path for lm, elsewhere in imported.items()}
 
     def compare(self, number: Number) -> Compared:
         """The verdict on a number."""
-        if number.missing:
-            return Compared(number, needs=(number.missing,))
-        if not self.comparable:
-            return Compared(number, needs=("real data",))
-        if not self.finished:
-            return Compared(number, needs=("a finished run; `longtail run` brings every stage up to date",))
+        if lacks := number.missing or self.lacks:
+            return Compared(number, needs=(lacks,))
         models = list(self.names)
         right = [lm for lm in models if any(alike(self.names[lm], name) for name in number.lm)]
         lm = next(iter(right or models), "")
@@ -106,11 +99,11 @@ class Run:
 
     def differences(self, needs: dict[str, Any], lm: str) -> list[str]:
         """What of `needs` the run does not have. How imported answers were made is not known, and not asked."""
-        asked = [key for key in needs if not (self.imported(lm) and key.startswith(ANSWERING))]
-        found, lacking = {key: self.setting(key, lm) for key in asked}, []
-        for key in found:
-            if not _meets(key, found[key], needs[key]):
-                here = _last(found[key]) if key == "lsr.lm" or key.endswith("path") else found[key]
+        imported = lm in self.names and lm not in self.params.lms
+        lacking = []
+        for key in (key for key in needs if not (imported and key.startswith(ANSWERING))):
+            if not _meets(key, found := self.setting(key, lm), needs[key]):
+                here = _last(found) if key == "lsr.lm" or key.endswith("path") else found
                 lacking.append(f"{key} {_shown(needs[key])} (here {_shown(here)})")
         return lacking
 
@@ -126,8 +119,7 @@ class Run:
             return self.params.lm[self.params.lsr.lm].path if self.params.lsr.lm else None
         if kind == "questions":
             rows = [row for row in self._table("accuracy") if (row["dataset"], row["lm"]) == (name, lm)]
-            of_task = [row for row in self._table("tasks") if (row["task"], row["lm"]) == (name, lm)]
-            rows += [row for row in of_task if row["category"] == "all"]
+            rows += [r for r in self._table("tasks") if (r["task"], r["lm"], r["category"]) == (name, lm, "all")]
             return rows[0]["questions"] if rows else None
         if kind == "files":
             manifest = json.loads((self.data / "raw/manifest.json").read_text(encoding="utf-8"))
@@ -137,8 +129,8 @@ class Run:
             return self.metrics.get(file, {}).get(figure)
         value: Any = self.params
         if kind == "retriever":  # of the main one
-            value = self.params.retriever.get(next(iter(self.params.retrievers), ""))
-        for part in (name if kind == "retriever" else key).split("."):
+            key, value = name, self.params.retriever.get(next(iter(self.params.retrievers), ""))
+        for part in key.split("."):
             value = value and (value.get(part) if isinstance(value, dict) else getattr(value, part))
         return value
 
@@ -153,7 +145,7 @@ class Run:
             figure = self.metrics.get(find["metrics"], {})
             for part in (part.format(lm=lm) for part in find["key"].split(".")):  # imported names may have dots
                 figure = figure.get(part, {}) if isinstance(figure, dict) else {}
-            measured = interval(figure) if isinstance(figure, dict) else Interval(*[float(figure)] * 3)
+            measured = interval(figure) if isinstance(figure, dict) else _exactly(figure)
         elif "least_popular" in find:
             measured = self._least_popular(find, lm)
         else:
@@ -165,24 +157,19 @@ class Run:
         wanted = {key: entry for key, entry in find.items() if key not in _WORDS}
         wanted |= {"lm": lm} if "lm" in tables.TABLES[find["table"]] else {}
         wanted = {key: entry if isinstance(entry, list) else [entry] for key, entry in wanted.items()}
-        rows = [
-            row for row in self._table(find["table"]) if all(row[key] in entries for key, entries in wanted.items())
-        ]
+        rows = self._table(find["table"])
+        rows = [row for row in rows if all(row[key] in entries for key, entries in wanted.items())]
         return rows if len(rows) == math.prod(map(len, wanted.values())) else []
 
     def mean(self, find: dict[str, Any], lm: str) -> Interval:
         """The mean of a column over the rows that `find` picks; their errors are independent of each other."""
         cells = [row[find["value"]] for row in self.rows(find, lm)]
-        cells = [
-            cell if isinstance(cell, Interval) else Interval(*[float(cell)] * 3) for cell in cells if cell is not None
-        ]
+        cells = [cell if isinstance(cell, Interval) else _exactly(cell) for cell in cells if cell is not None]
         if not cells:
             return NOTHING
         value = float(np.mean([cell.value for cell in cells]))
-        down, up = (
-            math.hypot(*(cell.value - end for cell, end in zip(cells, ends, strict=True))) / len(cells)
-            for ends in ([cell.low for cell in cells], [cell.high for cell in cells])
-        )
+        down = math.hypot(*(cell.value - cell.low for cell in cells)) / len(cells)
+        up = math.hypot(*(cell.high - cell.value for cell in cells)) / len(cells)
         return Interval(value, value - down, value + up)
 
     def share(self, find: dict[str, Any], lm: str) -> Interval:
@@ -211,14 +198,12 @@ class Run:
         return cost if cost.value > 0 else NOTHING
 
     def _least_popular(self, find: dict[str, Any], lm: str) -> Interval:
-        dataset, method = find["dataset"], find["method"]
-        split = self.params.thresholds.imported
+        dataset, method, split = find["dataset"], find["method"], self.params.thresholds.imported
         files = answer_files.sets(dataset, self.params.lms, self.params.retrievers, self.data, split).get(lm, {})
         if method not in files:
             return NOTHING
-        answers = accuracy.read_answered(
-            self.data / "questions" / dataset / f"{dataset}.parquet", {method: files[method]}, split
-        )
+        questions = self.data / "questions" / dataset / f"{dataset}.parquet"
+        answers = accuracy.read_answered(questions, {method: files[method]}, split)
         order = accuracy.least_popular(answers, find["least_popular"])
         whole = len(order) == find["least_popular"]
         return accuracy.share(answers.by_method[method].correct, order) if whole else NOTHING
@@ -244,6 +229,10 @@ def _meets(key: str, value: Any, wanted: Any) -> bool:
     if key.endswith("path"):
         return alike(value, wanted)
     return value >= float(wanted[3:]) if str(wanted).startswith(">= ") else value == wanted
+
+
+def _exactly(number: float) -> Interval:
+    return Interval(*[float(number)] * 3)
 
 
 def _last(path: str | None) -> str | None:

@@ -7,6 +7,8 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from string import Template
 
 from pipelines.intervals import Interval
 from pipelines.report.comparison import RULE, Compared
@@ -17,37 +19,7 @@ WIDTH = 100
 MOST = 3  # needs of what was not run that a terminal shows
 NOT_RUN = "not run here"
 VERDICTS = ("ok", "differs", NOT_RUN)
-_BULLET = "\n".join(textwrap.wrap(f"- {RULE}", 120, subsequent_indent="  "))
-HEAD = f"""# The papers' numbers, and ours
-
-Hold a run's outputs against every result that the texts of the REPLUG and PopQA papers state as a number:
-
-```sh
-longtail run --profile paper-popqa
-longtail reproduce
-```
-
-`longtail reproduce` prints which numbers the run at hand meets and which it does not. It writes this page, with all
-numbers, to `data/reproduction/reproduction.md`. `docs/measured/reproduction.md` is the project's copy, of the sample:
-`longtail reproduce --docs` makes it again. The numbers are in `pipelines/report/papers.yaml`.
-
-{_BULLET}
-- A result counts only if the run has what the paper's set-up demands: the language model and the
-  [set-ups](#set-ups) that its line names. All else is `not run here`, with what the run lacks.
-- A language model is known by the last part of its `path`, whatever the case and the separators, or by the name that
-  [imported answers](adaptive.md#answers-made-elsewhere) have. How imported answers were made is not checked.
-- **here** is the same measure in another set-up or of another model. It stands beside the paper's number, never in its
-  place, and has no verdict.
-- The sample's world is fictional, so its figures can't be compared with the papers. They are not shown here at all.
-- Numbers stand as printed. Figures that no text puts into numbers are listed at the end, with the table that has ours.
-"""
-
-SETUPS = """## Set-ups
-
-Names are parameters ([params.md](params.md)), but for these: `lsr.lm` is the model's name on the Hub or its server;
-`questions.<set>` is a number of questions asked; `files.<data set>` are the names of its raw files;
-`metrics.<file>.<key>` is a figure in `data/metrics`. `set` means any value.
-"""
+TEMPLATE = Path(__file__).parent / "templates/reproduction.md"
 
 
 def count_agreeing(groups: Sequence[tuple[Group, list[Compared]]]) -> str:
@@ -59,7 +31,7 @@ def count_agreeing(groups: Sequence[tuple[Group, list[Compared]]]) -> str:
 def comparison_lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator[str]:
     """Yield lines of at most WIDTH characters: how many numbers have each verdict, then those that are not NOT_RUN.
 
-    What all numbers that were not run lack is said once, else what most of them lack; what each lacks is on the page.
+    Then what those that were not run need most often; what each needs is on the page.
     """
     yield count_agreeing(groups)
     for group, of_group in groups:
@@ -69,46 +41,53 @@ def comparison_lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator
         for compared in judged:
             yield f"  {textwrap.shorten(_label(compared.number), WIDTH - 4, placeholder=' …')}"
             ours, _ = _figures(compared)
-            yield from _wrapped(f"published {_published(compared.number)}; ours {ours}; {compared.verdict}", "    ")
+            text = f"published {_published(compared.number)}; ours {ours}; {compared.verdict}"
+            yield from textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="      ")
     others = [compared for _, of_group in groups for compared in of_group if compared.verdict == NOT_RUN]
-    lacking = [set(compared.needs) for compared in others if not compared.number.missing]
-    if lacking and (everywhere := set.intersection(*lacking)):
-        yield from ("", *_wrapped(f"All that was {NOT_RUN} needs {'; '.join(sorted(everywhere))}.", ""))
-    elif lacking:
-        times = Counter(need for needs in lacking for need in {need.partition(" (here ")[0] for need in needs})
-        most = sorted(times, key=lambda need: (-times[need], need))[:MOST]
-        said = "; ".join(f"{need} ({times[need]})" for need in most)
-        yield from _wrapped(f"Needed most often, and by how many: {said}", "")
+    lacking = [{need.partition(" (here ")[0] for need in one.needs} for one in others if not one.number.missing]
+    if most := Counter(need for needs in lacking for need in sorted(needs)).most_common(MOST):
+        said = "; ".join(f"{need} ({times})" for need, times in most)
+        yield from ("", *textwrap.wrap(f"Needed most often, and by how many: {said}", WIDTH))
 
 
-def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, profile: str, docs: str = "") -> str:
-    """The page, as Markdown; `docs` is put before its links, where it does not lie in the folder docs itself."""
-    parts = [HEAD, f"Held against a run of the profile `{profile}`: {count_agreeing(groups)}.\n"]
+def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, profile: str, docs: str = "../") -> str:
+    """The page, as Markdown; `docs` is the way to the folder docs, which is put before its links."""
+    parts = []
     for paper in dict.fromkeys(group.paper for group, _ in groups):
         parts.append(f"## {paper}\n")
-        parts += [_section(group, of_group) for group, of_group in groups if group.paper == paper]
-    rows = [
-        f"| {name} | {', '.join(f'`{key}: {_wanted(value)}`' for key, value in demands.items())} |"
+        for group, of_group in (one for one in groups if one[0].paper == paper):
+            parts.append(f"### {group.place[0].upper()}{group.place[1:]}\n")
+            parts.append(f"{group.what}. Profile `{group.profile}`.\n")
+            parts += [f"- {' '.join(note.split())}" for note in group.notes]
+            head = "\n| | published | ours | here | set-up | found in | verdict |"
+            parts.append(f"{_table(head, [*map(_row, of_group)])}\n")
+    setups = [
+        [name, ", ".join(f"`{key}: {_wanted(value)}`" for key, value in demands.items())]
         for name, demands in published.setups.items()
     ]
-    parts.append("\n".join([SETUPS, "| set-up | a run must have |", "|---|---|", *rows, ""]))
-    rows = [f"| {entry['figure']} | `data/analyses/{entry['table']}.parquet` |" for entry in published.drawn]
-    parts.append("\n".join(["## Figures without printed numbers\n", "| figure | ours |", "|---|---|", *rows, ""]))
-    return re.sub(r"(?<=\]\()(?=[\w-]+\.md\b)", docs, "\n".join(parts))
+    drawn = [[entry["figure"], f"`data/analyses/{entry['table']}.parquet`"] for entry in published.drawn]
+    text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+        rule="\n".join(textwrap.wrap(f"- {RULE}", 120, subsequent_indent="  ")),
+        counts=f"Held against a run of the profile `{profile}`: {count_agreeing(groups)}.",
+        papers="\n".join(parts),
+        setups=_table("| set-up | a run must have |", setups),
+        drawn=_table("| figure | ours |", drawn),
+    )
+    return re.sub(r"(?<=\]\()(?=[\w-]+\.md\b)", docs, text)
 
 
-def _section(group: Group, of_group: list[Compared]) -> str:
-    text = [f"### {group.place[0].upper()}{group.place[1:]}\n", f"{group.what}. Profile `{group.profile}`.\n"]
-    text += [f"- {' '.join(note.split())}" for note in group.notes]
-    text += ["", "| | published | ours | here | set-up | found in | verdict |", "|---|---|---|---|---|---|---|"]
-    for compared in of_group:
-        ours, beside = _figures(compared)
-        verdict = compared.verdict + f": needs {'; '.join(compared.needs)}" * bool(compared.needs)
-        number = compared.number
-        cells = [_label(number), _published(number), ours or NONE, beside or NONE]
-        cells += [", ".join([*number.lm[:1], *number.setups]) or NONE, _place(number), verdict]
-        text.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
-    return "\n".join([*text, ""])
+def _table(head: str, rows: list[list[str]]) -> str:
+    """`head` is a whole line."""
+    lines = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
+    return "\n".join([head, "|" + "---|" * (head.count("|") - 1), *lines])
+
+
+def _row(compared: Compared) -> list[str]:
+    number, (ours, beside) = compared.number, _figures(compared)
+    setup = ", ".join([*number.lm[:1], *number.setups])
+    verdict = compared.verdict + f": needs {'; '.join(compared.needs)}" * bool(compared.needs)
+    cells = [_label(number), _published(number), ours, beside, setup]
+    return [*(cell or NONE for cell in cells), _place(number), verdict]
 
 
 def _figures(compared: Compared) -> tuple[str, str]:
@@ -151,7 +130,3 @@ def _place(number: Number) -> str:
 
 def _wanted(value: object) -> str:
     return " or ".join(value) if isinstance(value, list) else "none" if value is None else str(value)
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ")

@@ -55,11 +55,9 @@ def to_lines(table: Table) -> Iterator[str]:
         yield "  ".join(cells).rstrip()
 
 
-def _three(value: Any) -> tuple[str, str, str]:
-    interval = value.interval if isinstance(value, Percent) else value
-    if not isinstance(interval, Interval):
-        return _plain(value), "", ""
-    return _plain(interval.value), _plain(interval.low), _plain(interval.high)
+def _three(value: Any) -> tuple[str, ...]:
+    one = value.interval if isinstance(value, Percent) else value
+    return tuple(map(_plain, (one.value, one.low, one.high))) if isinstance(one, Interval) else (_plain(value), "", "")
 
 
 def _plain(value: Any) -> str:

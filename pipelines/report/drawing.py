@@ -20,27 +20,16 @@ SIZE = {WIDE: 13.0, NARROW: 12.0}  # of the letters, pixels
 HEIGHT = {WIDE: 280, NARROW: 220}  # of a plot without legend and axes, pixels
 INK, SOFT, GRID = "var(--ink,#1d2430)", "var(--soft,#5a6473)", "var(--line,#dcdfe4)"
 PALETTE = (  # distinct for the colour-blind, at least 3:1 against a light ground; the page has others for dark
-    "var(--c0,#6b7480)",
-    "var(--c1,#b8690a)",
-    "var(--c2,#2475b8)",
-    "var(--c3,#1b7f65)",
-    "var(--c4,#9a4f8d)",
-    "var(--c5,#c2413a)",
-    "var(--c6,#0d7f93)",
-    "var(--c7,#77700f)",
-)
+    "var(--c0,#6b7480)", "var(--c1,#b8690a)", "var(--c2,#2475b8)", "var(--c3,#1b7f65)",
+    "var(--c4,#9a4f8d)", "var(--c5,#c2413a)", "var(--c6,#0d7f93)", "var(--c7,#77700f)",
+)  # fmt: skip
 NARROWEST, WIDEST = set("fijlrt.,:;'|!()[] -"), set("mwMW%@")  # letters
 DASHES = ("", "7 3", "8 3 2 3", "", "2 3", "5 2", "10 3 2 3 2 3", "3 2")
 MARKERS = (  # paths around 0, 0
-    "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0",
-    "m-3.5-3.5h7v7h-7z",
-    "m0-4.6l4.4 8h-8.8z",
-    "m0-5l4.5 5-4.5 5-4.5-5z",
-    "m0 4.6l4.4-8h-8.8z",
-    "m-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
-    "m-4.5-2.6l4.5-2.6 4.5 2.6v5.2l-4.5 2.6-4.5-2.6z",
+    "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "m-3.5-3.5h7v7h-7z", "m0-4.6l4.4 8h-8.8z", "m0-5l4.5 5-4.5 5-4.5-5z",
+    "m0 4.6l4.4-8h-8.8z", "m-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z", "m-4.5-2.6l4.5-2.6 4.5 2.6v5.2l-4.5 2.6-4.5-2.6z",
     "m-4.5-3h9v6h-9z",
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -132,10 +121,9 @@ class Canvas:
     def lines(self, text: str, width: float) -> list[str]:
         return textwrap.wrap(text, max(12, int(width / (0.54 * self.size)))) or [""]
 
-    def text(self, x: float, y: float, text: str, anchor: str = "start", fill: str = INK, weight: str = "") -> None:
-        more = f' font-weight="{weight}"' if weight else ""
+    def text(self, x: float, y: float, text: str, anchor: str = "start", fill: str = INK) -> None:
         shown = escape(self.fitted(text, {"start": self.width - x, "end": x}.get(anchor, self.width)))
-        self.parts.append(f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}" fill="{fill}"{more}>{shown}</text>')
+        self.parts.append(f'<text x="{_n(x)}" y="{_n(y)}" text-anchor="{anchor}" fill="{fill}">{shown}</text>')
 
     def tick(self, x: float, y: float, text: str) -> None:
         """The text of a tick below a plot, moved inwards if it would leave the drawing."""
@@ -208,14 +196,13 @@ def y_axis(canvas: Canvas, top: float, values: Sequence[float], y: str) -> tuple
     return max(canvas.length(text) for _, text in scale.ticks) + 11, top, bottom, scale
 
 
-def grid(canvas: Canvas, across: Scale, up: Scale, left: float, zero: bool = False, rules: bool = True) -> None:
-    """Horizontal rules, and the ticks of both axes; `zero` draws the line of 0, `rules` the marks of the x ticks."""
+def grid(canvas: Canvas, across: Scale, up: Scale, left: float, zero: bool = False) -> None:
+    """Horizontal rules, and the ticks of both axes; `zero` draws the line of 0."""
     for value, text in up.ticks:
         canvas.line(left, up(value), canvas.width - 4, up(value))
         canvas.text(left - 6, up(value) + 0.35 * canvas.size, text, "end", SOFT)
     for value, text in across.ticks:
-        if rules:
-            canvas.line(across(value), up.start, across(value), up.start + 4, SOFT)
+        canvas.line(across(value), up.start, across(value), up.start + 4, SOFT)
         canvas.tick(across(value), up.start + 1.4 * canvas.size, text)
     if zero and up.low <= 0 <= up.high:
         canvas.line(left, up(0), canvas.width - 4, up(0), INK)
@@ -235,10 +222,6 @@ def x_name(canvas: Canvas, x: str, bottom: float, left: float) -> float:
         y += 1.35 * canvas.size
         canvas.text((left + canvas.width - 4) / 2, y, words, "middle", SOFT)
     return y + 6
-
-
-def error_bar(canvas: Canvas, low: tuple[float, float], high: tuple[float, float]) -> None:
-    canvas.line(*low, *high, INK, 1.2)
 
 
 def _n(value: float) -> str:

@@ -9,15 +9,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
 from pipelines.evaluation.tables import column
 from pipelines.intervals import NOTHING, Interval, interval
-from pipelines.report import figures
 from pipelines.report.drawing import PALETTE
-from pipelines.report.explored import Explored
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import RULES, Block, Figure, Percent, Section, Share, Table, by_rule, label, named
 
@@ -47,49 +45,46 @@ class Shown:
 class Drawn:
     """Figures of rows, one for each value of the column `each`: `y` by `x`, a line or bars for each value of `series`.
 
-    `kind` is one of `lines`, `bars` and `ranges`, `words` are those of its axes. With `parts`, the reader can choose a
-    relation's figure, of rows by relation. A figure needs `least` values of x in a series.
+    `kind` is a function of figures.py, `words` are those of its axes. A figure needs `least` values of x in a series.
+    Rows that have a column for both rules of being right are drawn by both.
     """
 
     kind: Callable[..., Figure]
     name: str
-    rows: Rows
+    rows: Rows | Sequence[Row]
     x: str | Callable[[Row], Any]
     y: str
     caption: Words
     words: Mapping[str, Any] = field(default_factory=dict)
     series: str = "series"
     each: str = ""
-    parts: Rows | None = None
     least: int = 1
 
-    def blocks(self, inputs: Inputs) -> list[Block]:
-        return [figure for rows in self.groups(self.rows(inputs)) if (figure := self._of(rows, inputs))]
-
-    def groups(self, rows: Sequence[Row]) -> list[list[Row]]:
+    def blocks(self, inputs: Inputs | None = None) -> list[Block]:
+        rows = self.rows(inputs) if callable(self.rows) else self.rows
         values = dict.fromkeys(row[self.each] if self.each else "" for row in rows)
-        return [[row for row in rows if not self.each or row[self.each] == value] for value in values]
+        groups = {of: [row for row in rows if not self.each or row[self.each] == of] for of in values}
+        return [figure for of, group in groups.items() if (figure := self._of(of, group, inputs))]
 
-    def _of(self, rows: list[Row], inputs: Inputs) -> Figure | None:
-        of = rows[0][self.each] if self.each else ""
-        own = "-".join(filter(None, (self.name, re.sub(r"[^\w.-]+", "-", of))))  # an anchor and the name of a file
-        whole = self._draw(rows, own, label(of), inputs)
-        if whole is None or self.parts is None:
-            return whole
-        of_parts, choices = [row for row in self.parts(inputs) if not of or row[self.each] == of], {}
-        for relation in dict.fromkeys(row["relation"] for row in of_parts):
-            bins, name = [row for row in of_parts if row["relation"] == relation], named(relation)
-            if max(sum(row[self.series] == one for row in bins) for one in {row[self.series] for row in bins}) > 1:
-                choice = self._draw(bins, f"{own}-{relation}", f"{label(of)}, {name}", inputs)
-                choices |= {name: choice} if choice else {}
-        return replace(whole, by="relation", choices=choices)
-
-    def _draw(self, rows: list[Row], name: str, title: str, inputs: Inputs) -> Figure | None:
-        series = [*dict.fromkeys(row[self.series] for row in rows if math.isfinite(_value(row[self.y]).value))]
+    def _of(self, of: str, rows: list[Row], inputs: Inputs | None) -> Figure | None:
+        series = [*dict.fromkeys(row[self.series] for row in rows if not math.isnan(_value(row[self.y]).value))]
         if not series or max(sum(row[self.series] == one for row in rows) for one in series) < self.least:
             return None
-        caption = f"{f'{title}: ' * bool(title)}{said(self.caption, inputs, rows)}"
-        return chart(self.kind, name, caption, rows, series, self.x, self.y, self.series, **self.words)
+        name = "-".join(filter(None, (self.name, re.sub(r"[^\w.-]+", "-", of))))  # an anchor and the name of a file
+        caption = f"{f'{label(of)}: ' * bool(of)}{said(self.caption, inputs, rows)}"
+        places = [self.x(row) if callable(self.x) else row[self.x] for row in rows]
+        places = [label(place) if isinstance(place, str) else place for place in places]
+
+        def draw(of: str) -> Figure:
+            points: dict[str, list] = {one: [] for one in series[: len(PALETTE)]}  # the table has all
+            factor = 100 if column(of).unit in ("share", "points") else 1
+            for row, place in zip(rows, places, strict=True):
+                points.get(row[self.series], []).append((place, _value(row[of]).times(factor)))
+            return self.kind(name, points, caption=caption, **self.words)
+
+        columns = RULED.get(self.y, ())
+        both = columns and all(column in rows[0] for column in columns)
+        return by_rule(lambda rule: draw(columns[[*RULES].index(rule)])) if both else draw(self.y)
 
 
 Part = str | Shown | Drawn | Callable[[Inputs], Sequence[Block]]
@@ -99,7 +94,7 @@ Part = str | Shown | Drawn | Callable[[Inputs], Sequence[Block]]
 class Entry:
     """A section: `says` is its claim by a rule of being right, `parts` are what it shows, the first figure as its lead.
 
-    `missing` says what else there is no data for, `explored` which questions of the claim one can look at.
+    `missing` says what else there is no data for.
     """
 
     id: str
@@ -107,7 +102,6 @@ class Entry:
     parts: Sequence[Part]
     says: Callable[[Inputs, str], str] = lambda inputs, rule: ""
     missing: Callable[[Inputs], str] = lambda inputs: ""
-    explored: Callable[[Inputs], Explored] | None = None
     after: str = ""
 
     def section(self, inputs: Inputs) -> Section | None:
@@ -118,23 +112,25 @@ class Entry:
             blocks += [block for block in made if not isinstance(block, Table) or block.rows]
         if not any(isinstance(block, Table | Figure) for block in blocks):
             return None
-        sentences = {rule: self.says(inputs, rule) for rule in RULES}
-        says = sentences if len({*sentences.values()}) > 1 else next(iter(sentences.values()))
-        explored = self.explored(inputs) if self.explored and says else None
-        return Section(self.id, self.title, blocks, self.missing(inputs), says, explored)
+        says = {rule: words for rule in RULES if (words := self.says(inputs, rule))}
+        if len({*says.values()}) == 1:
+            says = {"": next(iter(says.values()))}
+        return Section(self.id, self.title, blocks, self.missing(inputs), says)
 
 
 def in_order(entries: Iterable[Entry]) -> list[Entry]:
-    """The entries as they stand on the page: each one that has an `after` behind that one, or else at the end."""
+    """The entries as they stand on the page: one that has an `after` follows that one, if it is there."""
     entries = list(entries)
-    ordered = [entry for entry in entries if not entry.after]
-    for entry in (entry for entry in entries if entry.after):
-        followed = [i for i, other in enumerate(ordered) if entry.after in (other.id, other.after)]
-        ordered.insert(followed[-1] + 1 if followed else len(ordered), entry)
-    return ordered
+    ids = {entry.id for entry in entries}
+
+    def following(id_: str) -> list[Entry]:
+        behind = [entry for entry in entries if (entry.after if entry.after in ids else "") == id_]
+        return [one for entry in behind for one in (entry, *following(entry.id))]
+
+    return following("")
 
 
-def said(words: Words, inputs: Inputs, rows: Sequence[Row]) -> str:
+def said(words: Words, inputs: Inputs | None, rows: Sequence[Row]) -> str:
     return words if isinstance(words, str) else words(inputs, rows)
 
 
@@ -164,66 +160,8 @@ def cell(value: Any, name: str) -> Any:
     return named(value) if unit == "relation" else label(value)
 
 
-def chart(
-    kind: Callable[..., Figure],
-    name: str,
-    caption: str,
-    rows: Sequence[Row],
-    series: Sequence[str],
-    place: str | Callable[[Row], Any],
-    value: str,
-    by: str = "series",
-    **words: Any,
-) -> Figure:
-    """One figure of these series, by both rules where the rows have a column for each; `words` are the axes'."""
-    at = place if callable(place) else lambda row: row[place]
-    columns = RULED.get(value, ())
-    drawn = [*series][: len(PALETTE)]  # as many as have a colour of their own; the table has all
-
-    def draw(of: str) -> Figure:
-        by_series = {one: [(at(row), _scaled(row[of], of)) for row in rows if row[by] == one] for one in drawn}
-        return kind(name, by_series, caption=caption, **words)
-
-    if columns and all(one in rows[0] for one in columns):
-        return by_rule(lambda rule: draw(columns[[*RULES].index(rule)]))
-    return draw(value)
-
-
-Points = dict[str, list[tuple[Any, Interval]]]  # series -> (place, figure)
-
-
-def lines(name: str, points: Points, **words: Any) -> Figure:
-    """A line for each series."""
-    return figures.lines(name, {one: ([p for p, _ in of], [f for _, f in of]) for one, of in points.items()}, **words)
-
-
-def bars(name: str, points: Points, **words: Any) -> Figure:
-    """A bar for each series and place; places are names."""
-    places = dict.fromkeys(label(str(place)) for of in points.values() for place, _ in of)
-    known = {one: {label(str(place)): f for place, f in of} for one, of in points.items()}
-    values = {one: [of.get(place, NOTHING) for place in places] for one, of in known.items()}
-    return figures.bars(name, [*places], values, **words)
-
-
-def ranges(name: str, points: Points, *, x: str, caption: str) -> Figure:
-    """A point and its range for each place, a name, and series."""
-    places = dict.fromkeys(str(place) for of in points.values() for place, _ in of)
-    known = {one: {str(place): f for place, f in of} for one, of in points.items()}
-    values = {one: [of.get(place, NOTHING) for place in places] for one, of in known.items()}
-    ends = "; ".join(
-        f"{label(one)}: " + ", ".join(f"{place} {figures.show(float(f.value))}" for place, f in of.items())
-        for one, of in known.items()
-    )
-    rows = {one: [(f.value, f.low, f.high) for f in row] for one, row in values.items()}
-    return figures.ranges(name, [*places], rows, None, x=x, caption=caption, alt=f"Dot plot of {x}. {ends}.")
-
-
 def _value(value: Any) -> Interval:
     return value if isinstance(value, Interval) else NOTHING if value is None else Interval(*[float(value)] * 3)
-
-
-def _scaled(value: Any, name: str) -> Interval:
-    return _value(value).times(100 if column(name).unit in ("share", "points") else 1)
 
 
 def measured(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,3 +206,8 @@ def spread(rows: Sequence[Row], columns: Mapping[str, str]) -> list[Row]:
 def where(rows: Rows, holds: Callable[[Row], Any]) -> Rows:
     """Those of the rows for which that holds."""
     return lambda inputs: [row for row in rows(inputs) if holds(row)]
+
+
+def of_one_passage(rows: Rows) -> Rows:
+    """The rows of methods that figures by popularity have: those of one passage at most; the tables have all."""
+    return where(rows, lambda row: not row["method"].startswith("replug"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from pipelines.evaluation import accuracy, retrieval_effects
 from pipelines.intervals import NOTHING, Interval, interval
@@ -17,11 +18,11 @@ def findings(inputs: Inputs, thresholds: params.Thresholds, top_k: int) -> list[
 
     `thresholds` are the params of that name, `top_k` the number of REPLUG's documents.
     """
-    of_questions = _memory(inputs) + _retrieval(inputs) + _adaptive(inputs, thresholds)
-    return of_questions + _bits(inputs, top_k) + _recall(inputs) + _benchmarks(inputs)
+    of_questions = (*_memory(inputs), *_retrieval(inputs), *_adaptive(inputs, thresholds))
+    return [*of_questions, *_bits(inputs, top_k), *_recall(inputs), *_benchmarks(inputs)]
 
 
-def _memory(inputs: Inputs) -> list[Finding]:
+def _memory(inputs: Inputs) -> Iterator[Finding]:
     """Whether answers from the model's memory are better for popular subjects."""
     claims = {
         "closed_book": ("memory", "Without retrieval, accuracy rises with the subject's popularity."),
@@ -30,65 +31,45 @@ def _memory(inputs: Inputs) -> list[Finding]:
             "GenRead, whose passages come from the model's memory, does worse on less popular subjects as well.",
         ),
     }
-    rows = {row["method"]: row for row in inputs.rows("accuracy", dataset=inputs.main_questions)}
-    return [
-        Finding(
-            id_,
-            claim,
-            f"The correlation of being right with log popularity is {show(rows[method]['correlation'])}"
-            f"{_over(rows[method]['popularity_known'], inputs)}.",
-            rows[method]["correlation"],
-            1,
-        )
-        for method, (id_, claim) in claims.items()
-        if method in rows
-    ]
+    for row in (row for row in inputs.rows("accuracy", dataset=inputs.main_questions) if row["method"] in claims):
+        of = f"The correlation of being right with log popularity is {show(row['correlation'])}"
+        measured = f"{of}{_over(row['popularity_known'], inputs)}."
+        yield Finding(*claims[row["method"]], measured, row["correlation"], 1)
 
 
-def _retrieval(inputs: Inputs) -> list[Finding]:
+def _retrieval(inputs: Inputs) -> Iterator[Finding]:
     """Where the untuned dense retriever helps and where it hurts."""
     rows = inputs.rows("retrieval_effect", dataset=inputs.main_questions, method="dense")
-    groups = {row["group"]: row for row in rows}
-    if not groups:
-        return []
-    tail, head, namesake, difference = (
-        groups[group] for group in ("tail", "head", "namesake's page, head", retrieval_effects.TAIL_LESS_HEAD)
+    if not (groups := {row["group"]: row for row in rows}):
+        return
+    tail, head, namesake = (groups[group] for group in ("tail", "head", "namesake's page, head"))
+    difference = groups[retrieval_effects.TAIL_LESS_HEAD]["gain"]
+    measured = (
+        f"On the least popular {percent(accuracy.TAIL)} of the questions, the dense retriever's passage changes "
+        f"accuracy by {points(tail['gain'])}{_over(tail['questions'], inputs)}."
     )
-    found = [
-        Finding(
-            "tail",
-            "Retrieval helps in the long tail.",
-            f"On the least popular {percent(accuracy.TAIL)} of the questions, the dense retriever's passage changes "
-            f"accuracy by {points(tail['gain'])}{_over(tail['questions'], inputs)}.",
-            tail["gain"],
-            1,
-        ),
-        Finding(
-            "tail-most",
-            "Retrieval helps more in the tail than at the head.",
-            f"The gain in the tail less the gain on the most popular {percent(accuracy.HEAD)} "
-            f"({points(head['gain'])}) is {points(difference['gain'])}.",
-            difference["gain"],
-            1,
-        ),
-    ]
+    yield Finding("tail", "Retrieval helps in the long tail.", measured, tail["gain"], 1)
+    measured = (
+        f"The gain in the tail less the gain on the most popular {percent(accuracy.HEAD)} ({points(head['gain'])}) is "
+        f"{points(difference)}."
+    )
+    yield Finding("tail-most", "Retrieval helps more in the tail than at the head.", measured, difference, 1)
     if namesake["questions"]:
         measured = (
             "If the dense retriever found another page by the same name, accuracy on the most popular "
             f"{percent(accuracy.HEAD)} changes by {points(namesake['gain'])}{_over(namesake['questions'], inputs)}."
         )
         claim = "Retrieval hurts if a namesake's page is retrieved for a popular subject."
-        found.append(Finding("namesakes", claim, measured, namesake["gain"], -1))
-    return found
+        yield Finding("namesakes", claim, measured, namesake["gain"], -1)
 
 
-def _adaptive(inputs: Inputs, thresholds: params.Thresholds) -> list[Finding]:
+def _adaptive(inputs: Inputs, thresholds: params.Thresholds) -> Iterator[Finding]:
     """Whether thresholds on popularity beat always and never retrieving, of the main model and of each imported one."""
     if not inputs.parts.rules:
-        return []
+        return
     rows = [row for row in of_search(thresholds.search)(inputs) if row["dataset"] == inputs.main_questions]
     by_method = {row["method"]: row for row in rows if row["lm"] == inputs.main}
-    answered, found = inputs.methods(inputs.main_questions), []
+    answered = inputs.methods(inputs.main_questions)
     for method, words in (("dense", "the untuned retriever"), ("lsr", "the tuned retriever (LSR)")):
         if method not in answered:
             continue
@@ -103,80 +84,57 @@ def _adaptive(inputs: Inputs, thresholds: params.Thresholds) -> list[Finding]:
                 f"the better of always and never is {points(row['gain'])}."
             )
         claim = f"With {words}, retrieving below a popularity threshold beats both always and never retrieving."
-        found.append(Finding(f"adaptive-{method}", claim, measured, row["gain"], 1))
-    return found + [_of_imported(row) for lm in inputs.imported for row in rows if row["lm"] == lm]
+        yield Finding(f"adaptive-{method}", claim, measured, row["gain"], 1)
+    for row in (row for lm in inputs.imported for row in rows if row["lm"] == lm):  # whatever its method is called
+        measured = (
+            f"Held out, adaptive retrieval is right on {100 * row['adaptive'].value:.1f} % of the questions."
+            f" Adaptive less the better of always and never is {points(row['gain'])}."
+        )
+        claim = (
+            f"For {row['lm']}, whose answers were imported, choosing between its closed-book answer and that by "
+            f"{label(row['method'])} at a popularity threshold beats both."
+        )
+        yield Finding(f"adaptive-{row['lm']}-{row['method']}", claim, measured, row["gain"], 1)
 
 
-def _of_imported(row: dict) -> Finding:
-    """Whether thresholds are worth it for an imported model, whatever its method is called."""
-    measured = (
-        f"Held out, adaptive retrieval is right on {100 * row['adaptive'].value:.1f} % of the questions."
-        f" Adaptive less the better of always and never is {points(row['gain'])}."
-    )
-    claim = (
-        f"For {row['lm']}, whose answers were imported, choosing between its closed-book answer and that by "
-        f"{label(row['method'])} at a popularity threshold beats both."
-    )
-    return Finding(f"adaptive-{row['lm']}-{row['method']}", claim, measured, row["gain"], 1)
-
-
-def _bits(inputs: Inputs, top_k: int) -> list[Finding]:
+def _bits(inputs: Inputs, top_k: int) -> Iterator[Finding]:
     """Whether REPLUG and LSR lower bits per byte of the main corpus."""
-    figures = inputs.scored(inputs.main_corpus).get(inputs.main, {})
-    if not figures:
-        return []
-    replug, random = (interval(figures.get(f"gain_{name}_k{top_k}")) for name in ("dense", "random"))
-    against_random = interval(figures.get(f"gain_over_random_dense_k{top_k}"))
+    if not (figures := inputs.scored(inputs.main_corpus).get(inputs.main, {})):
+        return
+    names = ("gain_dense", "gain_random", "gain_over_random_dense", "lsr_gain")
+    replug, random, against_random, lsr = (interval(figures.get(f"{name}_k{top_k}")) for name in names)
+    claim = "REPLUG lowers the language model's bits per byte."
+    measured = f"{top_k} documents of the dense retriever save {_percent(replug)} on {label(inputs.main_corpus)}."
+    yield Finding("replug", claim, measured, replug, 1)
     control = {1: "so that part of the gain is the ensemble's own", 0: "which is no clear gain", -1: "which is a loss"}
-    found = [
-        Finding(
-            "replug",
-            "REPLUG lowers the language model's bits per byte.",
-            f"{top_k} documents of the dense retriever save {_percent(replug)} on {label(inputs.main_corpus)}.",
-            replug,
-            1,
-        ),
-        Finding(
-            "random",
-            "It is what documents say that lowers bits per byte: random documents in the same ensemble do worse.",
-            f"{top_k} random documents save {_percent(random)}, {control[random.sign]}. Retrieved documents save "
-            f"{_percent(against_random)} against random ones.",
-            against_random,
-            1,
-        ),
-    ]
+    claim = "It is what documents say that lowers bits per byte: random documents in the same ensemble do worse."
+    measured = (
+        f"{top_k} random documents save {_percent(random)}, {control[random.sign]}. Retrieved documents save "
+        f"{_percent(against_random)} against random ones."
+    )
+    yield Finding("random", claim, measured, against_random, 1)
     if inputs.parts.tuned:
-        lsr = interval(figures.get(f"lsr_gain_k{top_k}"))
         claim = "LSR lowers bits per byte further than the untuned retriever."
         measured = f"LSR's {top_k} documents save {_percent(lsr)} against the untuned retriever's."
-        found.append(Finding("lsr", claim, measured, lsr, 1))
-    return found
+        yield Finding("lsr", claim, measured, lsr, 1)
 
 
-def _recall(inputs: Inputs) -> list[Finding]:
-    return [
-        Finding(
-            "recall",
-            "LSR finds an answer more often, on questions about subjects it was not trained on.",
-            "The share of top passages that hold an answer changes by "
-            f"{points(row['recall_gain'])}{_over(row['questions'], inputs)}.",
-            row["recall_gain"],
-            1,
-        )
-        for row in inputs.rows("comparisons", dataset=inputs.main_questions, method="lsr", against="dense")
-    ]
+def _recall(inputs: Inputs) -> Iterator[Finding]:
+    claim = "LSR finds an answer more often, on questions about subjects it was not trained on."
+    for row in inputs.rows("comparisons", dataset=inputs.main_questions, method="lsr", against="dense"):
+        change = f"{points(row['recall_gain'])}{_over(row['questions'], inputs)}"
+        measured = f"The share of top passages that hold an answer changes by {change}."
+        yield Finding("recall", claim, measured, row["recall_gain"], 1)
 
 
-def _benchmarks(inputs: Inputs) -> list[Finding]:
-    metrics, found = inputs.metrics.get("tasks", {}), []
+def _benchmarks(inputs: Inputs) -> Iterator[Finding]:
     for name in inputs.parts.benchmarks:
-        of_main = metrics.get(name, {}).get(inputs.main, {})
+        of_main = inputs.metrics.get("tasks", {}).get(name, {}).get(inputs.main, {})
         for method, id_, of in (("replug", name, ""), ("replug_lsr", f"{name}-lsr", " with LSR's documents")):
             if method in of_main:
                 gain = interval(of_main[method]["gain"])
                 measured = f"Against closed-book: {points(gain)} ({of_main[method]['questions']:,} questions)."
-                found.append(Finding(id_, f"REPLUG{of} raises accuracy on {label(name)}.", measured, gain, 1))
-    return found
+                yield Finding(id_, f"REPLUG{of} raises accuracy on {label(name)}.", measured, gain, 1)
 
 
 def _percent(change: Interval) -> str:

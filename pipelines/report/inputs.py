@@ -7,19 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
+from pipelines import all_studies
 from pipelines.errors import LongtailError
 from pipelines.evaluation import stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.params import params
 from pipelines.report.page import label
 from pipelines.storage import database, parquet
-
-ADAPTIVE = {  # name -> file of adaptive/popularity
-    "thresholds": "thresholds",
-    "reliability": "reliability",
-    "coverage": "coverage",
-    "carried": "carried",
-}
 
 
 @dataclass(frozen=True)
@@ -28,24 +22,18 @@ class Inputs:
     manifest: list[dict]  # data/raw/manifest.json
     metrics: dict[str, dict]  # as stage_metrics.read returns them
     documents: dict[str, int]  # corpus -> documents
-    questions: list[dict]  # a row for each answered question set: counts
     popularity: dict[str, dict]  # question set -> how many popularities are known and not, quantiles; sets with some
-    links: dict[str, list[tuple[str, str, int]]]  # question set with linked subjects -> (relation, link, questions)
+    links: dict[str, dict[str, int]]  # question set with linked subjects -> how they were linked -> questions
     rejects: list[dict]  # a row for each (stage's folder, reason): rows
     models: list[str]  # language models of this run, the main one first
     parts: params.Parts  # what the run is made of
-    tables: dict[str, list[dict]]  # name -> rows of analyses/<name>.parquet, and of adaptive/popularity (ADAPTIVE)
+    tables: dict[str, list[dict]]  # name -> rows of analyses/<name>.parquet, and of adaptive/popularity
     chosen: SimpleNamespace | None = None  # the run's params
 
     @property
     def sizes(self) -> dict[str, int | None]:
         """Language model -> parameters, None where not known; the imported models come last."""
         return {row["lm"]: row["parameters"] for row in self.tables["models"]}
-
-    @property
-    def families(self) -> dict[str, str | None]:
-        """Language model -> architecture, such as gpt2, None where not known."""
-        return {row["lm"]: row["family"] for row in self.tables["models"]}
 
     @property
     def imported(self) -> list[str]:
@@ -59,17 +47,15 @@ class Inputs:
 
     @property
     def main(self) -> str:
-        """The main language model, else the first imported one, else ""."""
+        """The main language model, else the first imported one, else "". The next two are what is mainly shown."""
         return next(iter([*self.models, *self.sizes]), "")
 
     @property
     def main_corpus(self) -> str:
-        """The corpus that language models are mainly scored on: the first of parts.scored, else ""."""
         return next(iter(self.parts.scored), "")
 
     @property
     def main_questions(self) -> str:
-        """The question set that the findings are about: the first of parts.answered, else ""."""
         return next(iter(self.parts.answered), "")
 
     def scored(self, corpus: str) -> dict[str, dict]:
@@ -82,16 +68,14 @@ class Inputs:
         wanted = {"lm": lm or self.main} | key
         return [row for row in self.tables[name] if all(row[column] == value for column, value in wanted.items())]
 
-    @property
-    def beside(self) -> list[str]:
-        """The main language model, then the imported models, which stand beside it in all sections on answers."""
-        return [*filter(None, [self.main]), *self.imported]
-
     def answered(self, name: str, **key) -> list[dict]:
-        """Rows of a table of each model of `beside`; `series` is the method, and an imported model's name with it."""
+        """Rows of a table of the main language model and of the imported ones, which stand beside it.
+
+        `series` is the method, and an imported model's name with it.
+        """
         return [
             row | {"series": row["method"] if lm == self.main else f"{label(row['method'])}, {lm}"}
-            for lm in self.beside
+            for lm in filter(None, [self.main, *self.imported])
             for row in self.rows(name, lm, **key)
         ]
 
@@ -106,6 +90,7 @@ def read_inputs(data: Path, models: list[str], parts: params.Parts, chosen: Simp
         _file(data / f"analyses/{name}.parquet")
     files = {name: _file(data / "questions" / name / f"{name}.parquet") for name in parts.answered}
     popularity = [_popularity(data, name) for name in parts.question_sets]
+    fitted = [name for study in all_studies.studies_offering("RULE_TABLES") for name in study.RULE_TABLES]
     return Inputs(
         data=data,
         manifest=json.loads(_file(data / "raw/manifest.json").read_text(encoding="utf-8")),
@@ -113,14 +98,17 @@ def read_inputs(data: Path, models: list[str], parts: params.Parts, chosen: Simp
         documents={
             name: parquet.metadata(_file(data / f"corpus/{name}/docs.parquet")).num_rows for name in parts.corpora
         },
-        questions=[_questions(path, name) for name, path in files.items()],
         popularity={row["dataset"]: row for row in popularity if row["known"]},
-        links={name: _links(path) for name, path in files.items() if "link" in parquet.schema_of(path).names},
+        links={
+            name: dict(database.ask("SELECT link, count(*) FROM questions GROUP BY link", questions=path).fetchall())
+            for name, path in files.items()
+            if "link" in parquet.schema_of(path).names and parquet.metadata(path).num_rows
+        },
         rejects=_rejects(data, next(iter(models), "")),
         models=models,
         parts=parts,
         tables={name: tables.read_analyses(data / "analyses", name) for name in tables.TABLES}
-        | {name: read_fitted(data, file) if parts.rules else [] for name, file in ADAPTIVE.items()},
+        | {name: read_fitted(data, name) if parts.rules else [] for name in ("thresholds", *fitted)},
         chosen=chosen,
     )
 
@@ -142,45 +130,24 @@ def bounded(row: dict, name: str) -> Interval:
     return interval({"value": row[name]} | {end: row[f"{name}_{end}"] for end in ("low", "high")})
 
 
-def _questions(path: Path, name: str) -> dict:
-    counts = database.ask(
-        """SELECT count(*), count(DISTINCT relation), count(*) FILTER (split = 'test'),
-                  count(*) FILTER (split = 'train'), count(s_pop) FROM questions""",
-        questions=path,
-    ).fetchall()[0]
-    columns = ("dataset", "questions", "relations", "test", "train", "popularity_known")
-    return dict(zip(columns, (name, *counts), strict=True))
-
-
 def _popularity(data: Path, name: str) -> dict:
     """How many popularities of what a question set asks about are known and not, and their quantiles."""
     path, column = tables.popularity_of(data, name)
-    query = f"""SELECT count({column}), count(*) - count({column}),
-        quantile_cont({column}, 0.1), quantile_cont({column}, 0.5), quantile_cont({column}, 0.9) FROM questions"""
-    found = database.ask(query, questions=_file(path)).fetchall()[0]
-    return {"dataset": name} | dict(zip(("known", "unknown", "10 %", "median", "90 %"), found, strict=True))
-
-
-def _links(path: Path) -> list[tuple[str, str, int]]:
-    query = "SELECT relation, link, count(*) FROM questions GROUP BY ALL ORDER BY relation, link"
-    return database.ask(query, questions=path).fetchall()
+    shares = {"10 %": 0.1, "median": 0.5, "90 %": 0.9}
+    quantiles = ", ".join(f'quantile_cont({column}, {share}) AS "{words}"' for words, share in shares.items())
+    query = f"SELECT count({column}) AS known, count(*) - count({column}) AS unknown, {quantiles} FROM questions"
+    return {"dataset": name} | database.ask(query, questions=_file(path)).to_arrow_table().to_pylist()[0]
 
 
 def _rejects(data: Path, lm: str) -> list[dict]:
     """Rejected rows by the stage's folder and the reason, of every rejects.parquet; of tasks, those of `lm`."""
     rows = []
     depths = ("*", "*/*", f"tasks/*/{lm}")  # a benchmark's rows are the same whatever language model it asks
+    query = """SELECT reason, count(*) AS rows, min(file) || ', row ' || arg_min(row, (file, row)) AS first
+        FROM rejects GROUP BY reason ORDER BY reason"""
     for path in sorted({path for depth in depths for path in data.glob(f"{depth}/rejects.parquet")}):
-        counts = database.ask(
-            """SELECT reason, count(*), min(file), arg_min(row, (file, row)) FROM rejects
-               GROUP BY reason ORDER BY reason""",
-            rejects=path,
-        ).fetchall()
-        folder = path.parent.relative_to(data).as_posix()
-        rows += [
-            {"folder": folder, "reason": reason, "rows": n, "first": f"{file}, row {row}"}
-            for reason, n, file, row in counts
-        ]
+        found = database.ask(query, rejects=path).to_arrow_table().to_pylist()
+        rows += [{"folder": path.parent.relative_to(data).as_posix()} | row for row in found]
     return rows
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -36,7 +36,8 @@ def figures(outs: Collection[Path], params: SimpleNamespace) -> dict[str, Interv
 
     `params` needs lms, parts and thresholds.
     """
-    return dict(_figures({*outs}, params))
+    held = {*outs}
+    return dict(_figures(lambda path: path.exists() and not held.isdisjoint((path, *path.parents)), params))
 
 
 def sizes(folders: Mapping[str, int]) -> dict[str, Interval]:
@@ -44,30 +45,23 @@ def sizes(folders: Mapping[str, int]) -> dict[str, Interval]:
     return {f"bytes/{folder}": _count(size) for folder, size in folders.items() if folder}
 
 
-def _figures(outs: set[Path], params: SimpleNamespace) -> Iterator[tuple[str, Interval]]:
-    def held(path: Path) -> bool:
-        return path.exists() and not outs.isdisjoint((path, *path.parents))
-
+def _figures(held: Callable[[Path], bool], params: SimpleNamespace) -> Iterator[tuple[str, Interval]]:
     if held(ANALYSES):
         for row in tables.read_analyses(ANALYSES, "accuracy"):
             for rule in RULES:
                 yield f"accuracy/{rule}/{row['dataset']}/{row['lm']}/{row['method']}", row[rule]
     search = params.thresholds.search
-    if held(ADAPTIVE):
-        for dataset, by_lm in _json(ADAPTIVE).items():
-            for lm, by_method in by_lm.items():
-                for method, found in by_method.items():
-                    if isinstance(found, dict) and search in found:
-                        yield f"adaptive/{dataset}/{lm}/{method}", interval(found[search]["adaptive"])
-                        yield f"retrieves/{dataset}/{lm}/{method}", interval(found[search]["retrieved"])
-    if held(THRESHOLDS):
-        columns = ("threshold", "threshold_low", "threshold_high")
-        for row in parquet.read_parquet(
-            THRESHOLDS, ["dataset", "lm", "method", "search", "relation", *columns]
-        ).to_pylist():
-            if row["search"] == search and row["lm"] in params.lms[:1]:
-                name = f"threshold/{row['dataset']}/{row['lm']}/{row['relation']}/{row['method']}"
-                yield name, Interval(*(math.nan if row[column] is None else row[column] for column in columns))
+    for dataset, by_lm in _json(ADAPTIVE).items() if held(ADAPTIVE) else ():
+        for lm, by_method in by_lm.items():
+            for method, found in by_method.items():
+                if isinstance(found, dict) and search in found:
+                    yield f"adaptive/{dataset}/{lm}/{method}", interval(found[search]["adaptive"])
+                    yield f"retrieves/{dataset}/{lm}/{method}", interval(found[search]["retrieved"])
+    for row in parquet.read_parquet(THRESHOLDS).to_pylist() if held(THRESHOLDS) else ():
+        if row["search"] == search and row["lm"] in params.lms[:1]:
+            ends = (row[column] for column in ("threshold", "threshold_low", "threshold_high"))
+            name = f"threshold/{row['dataset']}/{row['lm']}/{row['relation']}/{row['method']}"
+            yield name, Interval(*(math.nan if end is None else end for end in ends))
     counts = {f"questions/{name}": (name, "questions") for name in params.parts.question_sets}
     counts |= {"triples": ("triples", "triples")}
     counts |= {f"passages/{name}": (f"corpus_{name}", "documents") for name in params.parts.corpora}

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pipelines.answering import answer_files, latency
-from pipelines.report import csv_files, rendering
-from pipelines.report.entries import Drawn, bars, measured, table_of
+from pipelines.report import rendering
+from pipelines.report.entries import Drawn, measured, table_of
+from pipelines.report.figures import bars
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Section, label
 from pipelines.storage import shards
@@ -21,41 +22,35 @@ def write_latency_page(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[
 
     `workers` is how many stages may have run side by side.
     """
-    rows = _read(inputs, lms, retrievers)
-    if not rows:
+    if not (rows := _read(inputs, lms, retrievers)):
         return
     columns = ["dataset", "lm", "method", "questions", "batches", *QUANTILES, "search", "machine", "threads", "server"]
-    table = table_of(
-        "latency",
+    caption = (
         "Seconds of a question by language model and method, over batches of questions. A question's seconds are its "
         "share of its batch's, and of the search's (for GenRead, of writing the passage), without opening models and "
-        "indexes. Intervals hold whatever the law of the batches' times.",
-        rows,
-        columns,
-        QUANTILES | {"search": "of it search", "server": "language model runs"},
+        "indexes. Intervals hold whatever the law of the batches' times."
     )
+    heads = QUANTILES | {"search": "of it search", "server": "language model runs"}
+    table = table_of("latency", caption, rows, columns, heads)
     of_each = [
         row | {"of": f"{label(row['dataset'])}, {row['lm']}", "series": words, "seconds": row[name]}
         for row in rows
         for name, words in QUANTILES.items()
     ]
     axes, caption = {"y": "seconds of a question"}, "seconds of a question by method."
-    drawn = Drawn(bars, "latency", lambda inputs: of_each, "method", "seconds", caption, axes, each="of")
+    drawn = Drawn(bars, "latency", of_each, "method", "seconds", caption, axes, each="of")
     shared = (
         f" Stages ran side by side (compute.workers: {workers}), so these seconds are those of a shared machine; "
         "compute.workers: 1 measures them alone."
     )
-    html = rendering.render(
-        "How long answers take",
+    intro = (
         "These times were measured as the answers of this run were made. They are no part of the report, which has no "
-        f"times, so that the same inputs give the same report.{shared if workers > 1 else ''}",
-        [],
-        [Section("latency", "Seconds of a question", [*drawn.blocks(inputs), table])],
-        "Made by Longtail from data/latency/<question set>/<language model>/<method>.json.",
+        f"times, so that the same inputs give the same report.{shared if workers > 1 else ''}"
     )
-    folder = inputs.data / latency.FOLDER
-    for name, text in (("index.html", html), ("latency.csv", csv_files.to_csv(table))):
-        with shards.atomic(folder / name) as temporary:
+    parts = [Section("latency", "Seconds of a question", [*drawn.blocks(), table])]
+    footer = "Made by Longtail from data/latency/<question set>/<language model>/<method>.json."
+    for name, text in rendering.page_files("How long answers take", intro, parts, footer).items():
+        with shards.atomic(inputs.data / latency.FOLDER / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
 
@@ -69,8 +64,8 @@ def _read(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str]) -> list
     }
     read = {key: json.loads(file.read_text(encoding="utf-8")) for key, file in files.items() if file.is_file()}
     return [
-        {"dataset": dataset, "lm": lm, "method": method}
+        dict(zip(("dataset", "lm", "method"), key, strict=True))
         | measured(found)
         | {"batches": len(found["batches"]), "server": "on a server" if found["server"] else "here"}
-        for (dataset, lm, method), found in read.items()
+        for key, found in read.items()
     ]

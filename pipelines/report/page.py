@@ -6,15 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-import numpy as np
+from urllib.parse import urlencode
 
 from pipelines import catalogue, methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.intervals import Interval, fixed, plainly
-from pipelines.language import words
 from pipelines.language.relations import RELATIONS
-from pipelines.report.explored import Explored
 
 NONE = "\N{EN DASH}"
 CELL = 2000  # characters that the page shows of a text in a table; its CSV file has all
@@ -23,20 +20,11 @@ RULES = {  # of being right, the first is the default -> what they ask of an ans
     "word": "An answer is right if it holds a gold answer as whole words (word).",
 }
 LABELS = {
-    "closed_book": "closed-book",
-    "bm25": "BM25",
-    "dense": "dense",
-    "lsr": "LSR",
-    "hybrid": "BM25 + dense",
-    "reranked": "dense, reranked",
-    "none": "no document",
-    "random": "random documents",
-    "genread": "GenRead",
-    "replug": "REPLUG",
-    "replug_lsr": "REPLUG LSR",
-    "replug_random": "REPLUG, random documents",
+    "closed_book": "closed-book", "bm25": "BM25", "dense": "dense", "lsr": "LSR", "hybrid": "BM25 + dense",
+    "reranked": "dense, reranked", "none": "no document", "random": "random documents", "genread": "GenRead",
+    "replug": "REPLUG", "replug_lsr": "REPLUG LSR", "replug_random": "REPLUG, random documents",
     "replug_bm25": "REPLUG, BM25's documents",
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -51,26 +39,18 @@ class Share(float):
     """A share without an interval, shown in per cent; as a Percent, it is a share in CSV files."""
 
 
-@dataclass(frozen=True)
-class Marked:
-    """A text in parts: every second part is marked, as an answer in a passage is."""
+class Explorable(str):
+    """A text in a table that `longtail explore` makes a link to `at`, an address of the explorer."""
 
-    parts: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return "".join(self.parts)
-
-    @property
-    def shown(self) -> list[str]:
-        """The parts of the first CELL characters."""
-        ends = np.cumsum([len(part) for part in self.parts])
-        parts = [part[: max(0, CELL - end + len(part))] for part, end in zip(self.parts, ends.tolist(), strict=True)]
-        return [*parts, "", "…"] if ends[-1] > CELL else parts
+    def __new__(cls, text: str, path: str, **values: str) -> Explorable:
+        made = super().__new__(cls, text)
+        made.at = f"{path}?{urlencode(values, errors='replace')}"
+        return made
 
 
 @dataclass(frozen=True)
 class Table:
-    """`rows` hold text (some Marked), numbers, Shares, Intervals and Percents; `name` is the CSV file's.
+    """`rows` hold text, numbers, Shares, Intervals and Percents; `name` is the CSV file's.
 
     Of the columns in `rules`, head -> rule, the page shows those of one of RULES at a time; the CSV file has all.
     """
@@ -103,8 +83,7 @@ class Table:
 class Figure:
     """An SVG drawing; `alt` says in words what it shows.
 
-    `drawn` makes it, wide and for a phone, with the place of each of its `series` in the palette. The reader can choose
-    one of `choices` instead, the same figure of a part; `by` names the parts, such as "relation". `rules` has the same
+    `drawn` makes it, wide and for a phone, with the place of each of its `series` in the palette. `rules` has the same
     figure by the other RULES.
     """
 
@@ -113,19 +92,12 @@ class Figure:
     alt: str
     series: tuple[str, ...]
     drawn: Callable[[Mapping[str, int]], tuple[str, str]]
-    by: str = ""
-    choices: dict[str, Figure] = field(default_factory=dict)
     rules: dict[str, Figure] = field(default_factory=dict)
 
     @property
     def by_rule(self) -> dict[str, Figure]:
         """Rule -> the figure by it; "" -> the figure, if it is of no rule."""
         return {next(iter(RULES)): self, **self.rules} if self.rules else {"": self}
-
-    @property
-    def every(self) -> list[Figure]:
-        """This figure, and those that the reader can choose instead."""
-        return [self, *(one for other in (*self.rules.values(), *self.choices.values()) for one in other.every)]
 
 
 @dataclass(frozen=True)
@@ -157,33 +129,20 @@ class Finding:
             return "no clear effect"
         return "shown" if self.figure.sign == self.expected else "the opposite"
 
-    @property
-    def remark(self) -> str:
-        """What a reader must be told if the claim does not hold."""
-        return {
-            "no clear effect": "The interval touches zero, so this run does not support the claim.",
-            "the opposite": "This run shows the opposite of the claim.",
-        }.get(self.verdict, "")
-
 
 @dataclass(frozen=True)
 class Section:
     """Blocks are paragraphs (str, Link), Tables and Figures; a section without blocks is not shown.
 
-    `missing` says what else there is no data for, if anything. `says` is what the section shows, in a sentence, or one
-    for each of RULES; a section that has it leads with its first figure, and all else is folded.
+    `missing` says what else there is no data for, if anything. `says` is what the section shows, in a sentence for each
+    of RULES, or in one for "", for all; a section that has it leads with its first figure, and all else is folded.
     """
 
     id: str
     title: str
     blocks: list[Block] = field(default_factory=list)
     missing: str = ""
-    says: str | Mapping[str, str] = ""
-    explored: Explored | None = None
-
-    @property
-    def sentences(self) -> Mapping[str, str]:
-        return {"": self.says} if isinstance(self.says, str) else self.says
+    says: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lead(self) -> Figure | None:
@@ -243,11 +202,6 @@ def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
         return "∞" if math.isinf(value) else _minus(plainly(value, 3))
     text = "" if value is None else str(value)
     return (text if len(text) <= CELL else f"{text[:CELL]}…") or NONE
-
-
-def marked(text: str, name: str) -> Marked:
-    """The text with a name marked wherever it stands whole, whatever its case."""
-    return Marked(tuple(words.split(text, [name])))
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -60,21 +60,18 @@ class Papers:
 
 def read_papers(path: Path = FILE) -> Papers:
     """The content of papers.yaml."""
-    content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    return Papers(content["setups"], [_group(entry) for entry in content["groups"]], content["drawn"])
-
-
-def _group(entry: dict) -> Group:
-    shared = {key: entry.pop(key) for key in ("columns", "rows")}
-    described = {key: entry.pop(key) for key in ("paper", "place", "what", "profile")}
-    notes = entry.pop("notes", [])
-    numbers = [
-        _number({"column": column["name"], "row": row["name"], "value": float(value)}, entry, column, row)
-        for row in shared["rows"]
-        for column, value in zip(shared["columns"], row["values"], strict=True)
-        if value is not None
-    ]
-    return Group(**described, notes=notes, numbers=numbers)
+    content, groups = yaml.safe_load(path.read_text(encoding="utf-8")), []
+    for entry in content["groups"]:
+        columns, rows = entry.pop("columns"), entry.pop("rows")
+        described = {key: entry.pop(key, []) for key in ("paper", "place", "what", "profile", "notes")}
+        numbers = [
+            _number({"column": column["name"], "row": row["name"], "value": float(value)}, entry, column, row)
+            for row in rows
+            for column, value in zip(columns, row["values"], strict=True)
+            if value is not None
+        ]
+        groups.append(Group(**described, numbers=numbers))
+    return Papers(content["setups"], groups, content["drawn"])
 
 
 def _number(number: dict, *levels: dict) -> Number:

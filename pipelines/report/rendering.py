@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
@@ -14,12 +14,16 @@ import jinja2
 from markupsafe import Markup, escape
 
 from pipelines import neutral
-from pipelines.report import colours
 from pipelines.report.csv_files import inert, to_csv
-from pipelines.report.explored import Explorable
-from pipelines.report.page import CELL, RULES, Block, Figure, Finding, Link, Marked, Section, Table, show
+from pipelines.report.page import CELL, RULES, Explorable, Figure, Finding, Link, Section, Table, label, show
 
 TEMPLATES = Path(__file__).parent / "templates"
+COLOURED = {  # slots of drawing.PALETTE, DASHES and MARKERS, the same on every page
+    "closed_book": 0, "never": 0, "none": 0, "bm25": 1, "always": 1, "dense": 2, "lsr": 3, "adaptive": 3,
+    "random": 4, "oracle": 4, "genread": 5, "replug": 6, "replug_lsr": 7, "replug_random": 4, "replug_bm25": 1,
+}  # fmt: skip
+FIXED = {label(name): slot for name, slot in COLOURED.items()}
+OTHERS = (4, 6, 5, 7, 2, 1, 3, 0)  # slots of other names, such as language models, in the order in which they are taken
 
 
 def environment() -> jinja2.Environment:
@@ -31,11 +35,10 @@ def environment() -> jinja2.Environment:
     )  # fmt: skip
     made.policies["json.dumps_function"] = lambda value, **options: json.dumps(neutral.values(value), **options)
     made.tests |= {
-        kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind)
-        for kind in (Table, Figure, Link, Marked, Explorable)
+        kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind) for kind in (Table, Figure, Link, Explorable)
     }
-    made.tests["stacked"] = lambda table: any(isinstance(cell, Marked) for row in table.rows for cell in row)
-    made.filters |= {"show": show, "data_csv": _data_csv, "counted": _counted, "commands": commands}
+    made.tests["stacked"] = lambda table: "passage" in table.head
+    made.filters |= {"show": show, "data_csv": _data_csv, "commands": commands}
     return made
 
 
@@ -48,7 +51,7 @@ def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequen
     """The whole page, self-contained; without findings it has no section of them."""
     template, verdicts = environment().get_template("report.html.j2"), Counter(finding.verdict for finding in findings)
     blocks = [block for section in sections for block in section.blocks]
-    slots = colours.of_page(sections)  # a name has one colour in all figures
+    slots = slots_of_page(sections)
     return template.render(
         drawn=lambda figure: figure.drawn(slots),
         rules=RULES if any(not isinstance(block, str | Link) and block.rules for block in blocks) else {},
@@ -63,9 +66,42 @@ def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequen
     )
 
 
+def page_files(title: str, intro: str, sections: Sequence[Section], footer: str) -> dict[str, str]:
+    """A page without findings, as index.html, and its tables as CSV files."""
+    tables = [block for section in sections for block in section.blocks if isinstance(block, Table)]
+    html = render(title, intro, [], sections, footer)
+    return {"index.html": html} | {f"{table.name}.csv": to_csv(inert(table)) for table in tables}
+
+
 def commands(text: str) -> Markup:
     """A paragraph with what stands between backticks as code."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(neutral.text(text)))))
+
+
+def served(html: str) -> str:
+    """A page as the explorer serves it: what leads to the explorer is a link, which a file on a disk can't have."""
+    return html.replace('<a data-at="/', '<a href="/')
+
+
+def slots(charts: Iterable[Sequence[str]]) -> dict[str, int]:
+    """The slot of every series of a page, from the names of the series in each of its charts.
+
+    A name that COLOURED lacks has a slot that nothing beside it in a chart has, and of these one that few names have.
+    """
+    charts = sorted(dict.fromkeys(map(tuple, charts)), key=len, reverse=True)
+    names = dict.fromkeys(name for chart in charts for name in chart)
+    chosen = {name: FIXED[name] for name in names if name in FIXED}
+    for name in (name for name in names if name not in FIXED):
+        beside = Counter(chosen[other] for chart in charts if name in chart for other in {*chart} & chosen.keys())
+        taken = Counter(chosen.values())
+        chosen[name] = min(OTHERS, key=lambda slot: (beside[slot], taken[slot], OTHERS.index(slot)))
+    return chosen
+
+
+def slots_of_page(sections: Iterable[Section]) -> dict[str, int]:
+    """The slot of every series in the figures of a page."""
+    whole = [block for section in sections for block in section.blocks if isinstance(block, Figure)]
+    return slots(chart.series for figure in whole for chart in figure.by_rule.values())
 
 
 def standalone(figure: Figure, slots: Mapping[str, int]) -> str:
@@ -74,16 +110,8 @@ def standalone(figure: Figure, slots: Mapping[str, int]) -> str:
     return re.sub(r"var\(--\w+,(#\w+)\)", r"\1", figure.drawn(slots)[0]).replace("<svg ", style, 1) + "\n"
 
 
-def _counted(blocks: Sequence[Block]) -> str:
-    """What is folded: so many tables and figures."""
-    kinds = {"table": Table, "figure": Figure}
-    counts = {name: sum(isinstance(block, kind) for block in blocks) for name, kind in kinds.items()}
-    words = [f"{n} {name}{'s' * (n > 1)}" for name, n in counts.items() if n]
-    return f": {' and '.join(words)}" if words else ""
-
-
 def _data_csv(table: Table) -> str:
     """The table as CSV in an address, as spreadsheets may open it; of long texts what the page shows."""
-    rows = [[str(cell)[:CELL] if isinstance(cell, str | Marked) else cell for cell in row] for row in table.rows]
+    rows = [[cell[:CELL] if isinstance(cell, str) else cell for cell in row] for row in table.rows]
     text = neutral.text(to_csv(inert(replace(table, rows=rows))))
     return f"data:text/csv;charset=utf-8,{quote(text, safe=',;!*()?@$-_.~=')}"

@@ -7,9 +7,10 @@ from typing import Any
 
 from pipelines.adaptive.from_files import Result
 from pipelines.intervals import Interval, interval, wilson
-from pipelines.report import adaptive_section, csv_files, entries, leaderboard
+from pipelines.report import adaptive_section, csv_files, leaderboard, rendering
 from pipelines.report.adaptive_section import CUTS, ORACLE, POLICIES, cut
-from pipelines.report.entries import chart, spread, table_of
+from pipelines.report.entries import Drawn, spread, table_of
+from pipelines.report.figures import bars
 from pipelines.report.inputs import bounded
 from pipelines.report.page import Percent, Section, Table, show
 
@@ -17,38 +18,32 @@ FOOTER = (
     "Made by `longtail thresholds`. An answer is right if it contains a gold answer (the published rule). rule.json "
     "beside this page is the rule; thresholds.csv has the thresholds of all files."
 )
-HEADS = {"tail": "below", "popular": "from it on", "name": "relation", "cut": "threshold"}
+HEADS = {"tail": "below", "popular": "from it on", "name": "relation", "cut": "threshold", "closed_book": "without"}
+HEADS |= {"augmented": "with", "gain": "gain"}
 PLAIN = ("closed_book", "augmented", "adaptive", "retrieved")
-SEARCHES = {
-    "shrunk": "each relation's accuracy curve, shrunk towards that of all relations together",
-    "exact": "every distinct cut of the training questions",
-    "logistic": "a logistic curve for each relation",
-    "bins": "ten bins of the logarithm of equal width, as in the authors' notebook",
-}
 
 
 def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str]:
     """What each pair of files is worth, and its thresholds; the best pair comes first."""
     for result in results:
-        held = {name: Percent(interval(result.figures[name])) for name in (*POLICIES, "retrieved")}
-        better = "always" if held["always"].interval.value >= held["never"].interval.value else "never"
-        saved = 1 - held["retrieved"].interval.value
+        held = {name: show(Percent(figure, signed=name == "gain")) for name, figure in _held(result).items()}
+        better = "always" if _held(result)["always"].value >= _held(result)["never"].value else "never"
+        saved = 1 - _held(result)["retrieved"].value
         yield ""
         yield f"{result.tail} below the threshold, {result.popular} from it on"
-        yield f"  never retrieve  {show(held['never'])}"
-        yield f"  always          {show(held['always'])}"
-        yield f"  adaptive        {show(held['adaptive'])}, held out"
-        yield f"  oracle          {show(held['oracle'])}"
-        yield f"  gain            {show(Percent(interval(result.figures['gain']), signed=True))} points over {better}"
-        yield f"  retrieves       {show(held['retrieved'])} % of the questions; saves {100 * saved:.1f} % of retrievals"
+        yield f"  never retrieve  {held['never']}"
+        yield f"  always          {held['always']}"
+        yield f"  adaptive        {held['adaptive']}, held out"
+        yield f"  oracle          {held['oracle']}"
+        yield f"  gain            {held['gain']} points over {better}"
+        yield f"  retrieves       {held['retrieved']} % of the questions; saves {100 * saved:.1f} % of retrievals"
         yield f"  verdict         {result.file.rule.verdict}"
         rows = [
             row | {"cut": f"{show(row['cut'])}{'*' * row['pooled']}"} | {name: row[f"plain_{name}"] for name in PLAIN}
             for row in _rows([result], names)
         ]
-        heads = HEADS | {"closed_book": "without", "augmented": "with"}
         columns = ["name", "questions", "cut", "from", "to", *PLAIN]
-        yield from (f"  {line}" for line in csv_files.to_lines(table_of("", "", rows, columns, heads)))
+        yield from (f"  {line}" for line in csv_files.to_lines(table_of("", "", rows, columns, HEADS)))
         if any(row["pooled"] for row in rows):
             yield "  * too few questions: the threshold of all relations together"
 
@@ -61,8 +56,11 @@ def table(results: Sequence[Result], names: dict[str, str]) -> Table:
         "share the threshold of all relations together."
     )
     columns = ["tail", "popular", "name", "id", "questions", "own_threshold", "cut", "from", "to", *PLAIN]
-    heads = HEADS | {"closed_book": "without", "augmented": "with"}
-    return table_of("thresholds", caption, _rows(results, names), columns, heads)
+    return table_of("thresholds", caption, _rows(results, names), columns, HEADS)
+
+
+def _held(result: Result) -> dict[str, Interval]:
+    return {name: interval(result.figures[name]) for name in (*POLICIES, "gain", "retrieved")}
 
 
 def _rows(results: Sequence[Result], names: dict[str, str]) -> list[dict[str, Any]]:
@@ -86,13 +84,11 @@ def rule_html(
     best, thresholds = results[0], table(results, names)
     file = best.file
     month = f" of {file.month}" if file.month else ""
-    held = {name: Percent(interval(best.figures[name])) for name in (*POLICIES, "gain", "retrieved")}
     rows = [
-        {"tail": result.tail, "popular": result.popular, "verdict": result.file.rule.verdict}
-        | {name: interval(result.figures[name]) for name in (*POLICIES, "gain", "retrieved")}
+        {"tail": result.tail, "popular": result.popular, "verdict": result.file.rule.verdict} | _held(result)
         for result in results
     ]
-    bars = spread(rows, {policy: policy for policy in POLICIES})
+    drawn = spread(rows, {policy: policy for policy in POLICIES})
     caption = f"Adaptive against always and never retrieving. {ORACLE}"
     verdict = [
         f"{best.tail} below the threshold, {best.popular} from it on: {file.rule.verdict}.",
@@ -102,28 +98,26 @@ def rule_html(
             "questions that retrieve in per cent.",
             rows,
             ["tail", "popular", *POLICIES, "gain", "retrieved", "verdict"],
-            HEADS | {"gain": "gain"},
+            HEADS,
         ),
-        chart(entries.bars, "policies", caption, bars, POLICIES, "tail", "accuracy", y="held-out accuracy, %"),
+        *Drawn(bars, "policies", drawn, "tail", "accuracy", caption, {"y": "held-out accuracy, %"}).blocks(),
     ]
-    fitted = {result.tail: {row["relation"]: row for row in result.relations} for result in results}
-    shown = {row["relation"]: names[row["relation"]] for row in best.relations}
-    drawn = adaptive_section.draw_thresholds("thresholds", fitted, shown, file.signal, set_name)
+    rows = [row | {"method": result.tail} for result in results for row in result.relations]
+    drawn = adaptive_section.draw_thresholds(rows, file.signal, names, each="")
     sections = [
         Section("verdict", "Is a threshold worth it?", verdict),
-        Section("thresholds", "Thresholds", [drawn, thresholds]),
+        Section("thresholds", "Thresholds", [*drawn, thresholds]),
         *leaderboard.popularity_section("", file.signal, by_popularity),
         leaderboard.what_was_read("", notes),
     ]
     intro = (
         f"{file.questions:,} questions of {set_name}{', page views' + month if month else ''}. A question takes the "
         f"answer of {best.tail} where its {file.signal} are below its relation's threshold. Adaptive retrieves for "
-        f"{show(held['retrieved'])} % of the questions. The thresholds were searched for by {SEARCHES[file.search]}; "
-        "held-out figures are over 100 splits, each with a subject's questions on one side."
+        f"{show(Percent(_held(best)['retrieved']))} % of the questions. The thresholds were searched for by "
+        f"`{file.search}`; held-out figures are over 100 splits, each with a subject's questions on one side."
     )
-    return leaderboard.leaderboard_html(f"Thresholds: {best.tail} and {best.popular}", intro, sections, FOOTER)
+    return rendering.render(f"Thresholds: {best.tail} and {best.popular}", intro, [], sections, FOOTER)
 
 
 def _wilson(share: float, questions: int) -> Interval:
-    low, high = wilson(share * questions, questions)
-    return Interval(share, float(low), float(high))
+    return Interval(share, *map(float, wilson(share * questions, questions)))

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from types import SimpleNamespace
 
 from pipelines import methods
 from pipelines.params import params
-from pipelines.report.entries import Entry, Row, Shown, table_of
+from pipelines.report.entries import Entry, Row, Shown
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Block, Link, Table, label
+from pipelines.report.page import Block, Table, label
 from pipelines.sources import snapshots
 from pipelines.storage import parquet
 
-PREFECT, MLFLOW = "http://127.0.0.1:4200", "http://127.0.0.1:5000"
-READ = {  # metrics of the stage `chunk` -> column
-    "rows": "read",
-    "skipped_redirect": "redirects",
-    "skipped_other_namespace": "other namespaces",
-    "rejected": "rejected",
-    "duplicates": "exact duplicates",
-}
-KEPT = {"source_documents": "source documents", "documents": "documents", "tokens": "tokens", "bytes": "bytes of text"}
-QUERIES = {
-    "near_duplicate_sources": "sources removed as near-duplicates",
-    "duplicate_queries": "exact duplicates removed",
-    "queries_train": "train",
-    "queries_validation": "validation",
-    "queries_test": "test",
-}
+COUNTED = {  # of a corpus, from the stages `chunk` and `queries` -> column
+    "rows": "read", "skipped_redirect": "redirects", "skipped_other_namespace": "other namespaces",
+    "rejected": "rejected", "duplicates": "exact duplicates",
+    "source_documents": "source documents", "documents": "documents", "tokens": "tokens", "bytes": "bytes of text",
+    "near_duplicate_sources": "sources removed as near-duplicates", "duplicate_queries": "duplicate queries removed",
+    "queries_train": "train queries", "queries_validation": "validation queries", "queries_test": "test queries",
+}  # fmt: skip
 
 
 def _says(inputs: Inputs, rule: str) -> str:
-    sets, rejected = Counter(row["dataset"] for row in inputs.manifest), sum(row["rows"] for row in inputs.rejects)
-    files, folders = sets.total(), len(sets)
+    files, sets = len(inputs.manifest), len({row["dataset"] for row in inputs.manifest})
     return (
-        f"The profile {inputs.chosen.profile} was run on {files:,} source file{'s' * (files != 1)} of {folders} data "
-        f"set{'s' * (folders != 1)}; {rejected:,} input row{'s were' if rejected != 1 else ' was'} rejected, each with "
-        "its reason."
+        f"The profile {inputs.chosen.profile} was run on {files:,} source files of {sets} data sets; "
+        f"{sum(row['rows'] for row in inputs.rejects):,} input rows were rejected, each with its reason."
     )
 
 
@@ -66,37 +54,32 @@ def _weights(model: params.LM | params.Retriever | params.Reranker) -> str:
 def _settings(inputs: Inputs) -> list[Row]:
     """The settings that this run's figures depend on."""
     parts, chosen = inputs.parts, inputs.chosen
-    answer, replug, thresholds = chosen.answer, chosen.replug, chosen.thresholds
     lms = {name: chosen.lm[name] for name in chosen.lms}
     retrievers = {name: chosen.retriever[name] for name in chosen.retrievers}
     answers = bool(lms and parts.answered)
-    prompts = bool(lms and (parts.answered or parts.benchmarks))
     answered_so = parts.answered and methods.of_kinds(chosen.ways, *methods.ENSEMBLES)
     ensembles = bool(lms and (parts.scored or parts.benchmarks or answered_so))
     fitted = bool(inputs.tables["thresholds"])
+    shots = {name: chosen.answer.of(lm).n_shots for name, lm in lms.items()}
     settings = [
         (True, "profile", chosen.profile),
         (True, "seed", str(chosen.seed)),
         (lms, "language models, the main one first", ", ".join(lms)),
         (lms, "their weights", _each({name: _weights(lm) for name, lm in lms.items()})),
         (lms, "their number format (dtype)", _each({name: lm.dtype for name, lm in lms.items()})),
-        (prompts, "prompts are chat messages (chat)", _each({n: "yes" if lm.chat else "no" for n, lm in lms.items()})),
         (True, "retrievers' encoders", "; ".join(f"{name}: {encoder}" for name, encoder in encoders(chosen))),
         (retrievers, "pooling of the encoder", _each({name: r.pooling for name, r in retrievers.items()})),
         (retrievers, "similarity of embeddings", _each({name: r.similarity for name, r in retrievers.items()})),
         (parts.rerankers, "reranker", parts.rerankers and _weights(chosen.reranker)),
         (bool(parts.tuned), "language model that the retriever is tuned to", chosen.lsr.lm),
         (bool(parts.knowledge), "month of the page views", chosen.popularity.month),
-        (answers, "questions asked of each set, at most (answer.max_questions)", answer.max_questions),
-        (answers, "demonstrations in a question's prompt", _each({n: answer.of(lm).n_shots for n, lm in lms.items()})),
-        (answers and parts.corpora, "passages in a question's prompt (answer.passages)", answer.passages),
-        (answers, "tokens of the passage that GenRead writes, at most", answer.passage_tokens),
-        (ensembles, "documents in the ensemble (k)", replug.top_k),
-        (ensembles, "temperature of lambda", replug.temperature),
-        (ensembles, "mixture", replug.mixture),
-        (fitted, "threshold search in use", thresholds.search),
-        (fitted, "splits of the thresholds' evaluation", thresholds.splits),
-        (fitted, "questions of a relation that a threshold of its own needs", thresholds.min_questions),
+        (answers, "questions asked of each set, at most (answer.max_questions)", chosen.answer.max_questions),
+        (answers, "demonstrations in a question's prompt", _each(shots)),
+        (answers and parts.corpora, "passages in a question's prompt (answer.passages)", chosen.answer.passages),
+        (ensembles, "documents in the ensemble (k)", chosen.replug.top_k),
+        (ensembles, "temperature of lambda", chosen.replug.temperature),
+        (ensembles, "mixture", chosen.replug.mixture),
+        (fitted, "threshold search in use", chosen.thresholds.search),
         (True, "bootstrap resamples", chosen.report.bootstrap),
     ]
     return [{"setting": name, "value": value} for applies, name, value in settings if applies and value != ""]
@@ -110,14 +93,12 @@ def _each(values: Mapping[str, object]) -> object:
 
 
 def _sources(inputs: Inputs) -> list[Row]:
-    by_set: dict[str, list[dict]] = {}
-    for row in sorted(inputs.manifest, key=lambda row: row["dataset"]):
-        by_set.setdefault(row["dataset"], []).append(row)
-    return [
-        {"data set": name, "files": len(rows), "bytes": sum(row["bytes"] for row in rows)}
-        | {"licence": ", ".join(sorted({str(row["licence"]) for row in rows}))}
-        for name, rows in by_set.items()
-    ]
+    found = []
+    for name in sorted({row["dataset"] for row in inputs.manifest}):
+        rows = [row for row in inputs.manifest if row["dataset"] == name]
+        licence = ", ".join(sorted({str(row["licence"]) for row in rows}))
+        found.append({"data set": name, "files": len(rows), "bytes": sum(r["bytes"] for r in rows), "licence": licence})
+    return found
 
 
 def dates(inputs: Inputs) -> list[Block]:
@@ -131,31 +112,11 @@ def dates(inputs: Inputs) -> list[Block]:
     return [table, warning] if warning else [table]
 
 
-def _corpora(inputs: Inputs) -> list[Block]:
+def _corpora(inputs: Inputs) -> list[Row]:
     """Documents and language-modelling queries of each corpus (REPLUG, section 5)."""
-    made = {
-        "documents": "Documents to retrieve from, cut from source documents. Rows, pages or articles that were read "
-        "but are not counted in a later column became queries, or were not drawn for a corpus of limited size.",
-        "queries": "Language-modelling queries. They come from source documents that the corpus does not contain. "
-        "Near-duplicates are source documents of queries that resemble one in the corpus, or one of a split that "
-        "models are judged on. The test queries are rolling windows, so that each byte of a test document is predicted "
-        "once.",
-    }
     counts = {corpus: inputs.metrics.get(f"corpus_{corpus}", {}) for corpus in inputs.documents}
-    tables = []
-    for (name, caption), columns in zip(made.items(), (READ | KEPT, QUERIES), strict=True):
-        shown = [key for key in columns if any(key in of for of in counts.values())]
-        rows = [{"corpus": of} | {key: int(found.get(key, 0)) for key in shown} for of, found in counts.items()]
-        if shown and any(row[key] for row in rows for key in shown):
-            tables.append(table_of(name, caption, rows, ["corpus", *shown], columns))
-    return tables
-
-
-def _rejected(inputs: Inputs) -> list[str]:
-    total = sum(row["rows"] for row in inputs.rejects)
-    if not total:
-        return ["No input row was rejected."]
-    return [f"{total:,} input rows were rejected. Each is kept with its file, row and reason in a rejects.parquet."]
+    rows = [{"corpus": of} | {key: found[key] for key in COUNTED if found.get(key)} for of, found in counts.items()]
+    return [row | {key: int(number) for key, number in row.items() if key != "corpus"} for row in rows if len(row) > 1]
 
 
 RUN = Entry(
@@ -172,24 +133,23 @@ RUN = Entry(
         ),
         dates,
         Shown("sources", _sources, ["data set", "files", "bytes", "licence"], "Source files by data set."),
-        _corpora,
         Shown(
-            "questions", lambda inputs: inputs.questions,
-            ["dataset", "questions", "relations", "test", "train", "popularity_known"],
-            "Questions. Those with split train are set apart for training the retriever and never evaluated.",
-            {"dataset": "data set"},
+            "corpora", _corpora, ["corpus", *COUNTED],
+            "Documents to retrieve from, cut from source documents, and language-modelling queries. Rows, pages or "
+            "articles that were read but are not counted in a later column became queries, or were not drawn for a "
+            "corpus of limited size. Queries come from source documents that the corpus does not contain. "
+            "Near-duplicates are source documents of queries that resemble one in the corpus, or one of a split that "
+            "models are judged on. The test queries are rolling windows, so that each byte of a test document is "
+            "predicted once.",
+            COUNTED,
         ),
-        _rejected,
         Shown(
-            "rejects", lambda inputs: inputs.rejects, ["folder", "reason", "rows", "first"], "Rejected rows by reason.",
+            "rejects", lambda inputs: inputs.rejects, ["folder", "reason", "rows", "first"],
+            "Rejected rows by reason. Each is kept with its file, row and reason in a rejects.parquet.",
             {"folder": "where"},
         ),
         "Times and logs of runs are not on this page, because the same inputs must give the same page. Prefect and "
-        "MLflow on the machine that made it have them; the command longtail explore --all opens both there:",
-        lambda inputs: [
-            Link(f"Prefect, runs and logs ({PREFECT})", PREFECT),
-            Link(f"MLflow, parameters, metrics and the registry of retrievers ({MLFLOW})", MLFLOW),
-        ],
+        "MLflow on the machine that made it have them; `longtail explore --all` opens both there.",
     ],
     _says,
 )  # fmt: skip

@@ -6,11 +6,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from pipelines import all_studies
 from pipelines.params import params_file
 from pipelines.storage import shards
 from pipelines.work import stage
 
 if TYPE_CHECKING:
+    from pipelines.report.entries import Entry
     from pipelines.report.inputs import Inputs
     from pipelines.report.page import Section
 
@@ -21,56 +23,34 @@ FOOTER = (
     "against the papers' published numbers, in data/reproduction/reproduction.md."
 )
 SECTIONS = (
-    "profile",
-    "seed",
-    "language",
-    "fetch",
-    "lm",
-    "lms",
-    "retriever",
-    "retrievers",
-    "reranker",
-    "lsr",
-    "popularity",
-    "answer",
-    "replug",
-    "thresholds",
-    "report",
-    "parts",
-    "ways",
-    "lm_text",
-)
+    "profile", "seed", "language", "fetch", "lm", "lms", "retriever", "retrievers", "reranker", "lsr", "popularity",
+    "answer", "replug", "thresholds", "report", "parts", "ways", "lm_text",
+)  # fmt: skip
 
 
 def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 1) -> stage.Metrics:
     """Write index.html, figures/*.svg, tables/*.csv and findings.json below `out`; return each finding's figure.
 
-    Times are on a page of their own in data/latency, because `out` is the same bytes wherever it is made. That page
-    alone says how many stages ran side by side (`workers`).
+    Times are on a page of their own in data/latency, because `out` is the same bytes wherever it is made; `workers`
+    is how many stages ran side by side.
     """
-    from pipelines.report import attribution_page, colours, csv_files, latency_page, page, rendering
+    from pipelines.report import csv_files, latency_page, page, rendering
     from pipelines.report.findings import findings
     from pipelines.report.inputs import read_inputs
 
     inputs = read_inputs(data, params.lms, params.parts, params)
     found = findings(inputs, params.thresholds, params.replug.top_k)
     shown = sections(inputs)
-    slots = colours.of_page(shown)
+    slots = rendering.slots_of_page(shown)
     with shards.atomic(out) as folder:
         for name in ("figures", "tables"):
             (folder / name).mkdir(parents=True)
         for block in (block for section in shown for block in section.blocks):
-            if isinstance(block, page.Figure):
-                for figure in block.every:
-                    (folder / f"figures/{figure.name}.svg").write_text(
-                        rendering.standalone(figure, slots), encoding="utf-8"
-                    )
-            elif isinstance(block, page.Table):
+            for figure in block.by_rule.values() if isinstance(block, page.Figure) else ():
+                file = folder / f"figures/{figure.name}.svg"
+                file.write_text(rendering.standalone(figure, slots), encoding="utf-8")
+            if isinstance(block, page.Table):
                 (folder / f"tables/{block.name}.csv").write_text(csv_files.to_csv(block), encoding="utf-8")
-        if any(section.id == "attribution" for section in shown):
-            attribution_page.write_attribution_page(
-                data, inputs.main_corpus, inputs.main, folder / attribution_page.NAME
-            )
         shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
         html = rendering.render(f"Longtail report: {params.profile}", _intro(inputs, params), found, shown, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
@@ -79,10 +59,22 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
 
 
 def sections(inputs: Inputs) -> list[Section]:
-    """The sections that this run has something to show for."""
-    from pipelines.report import sections_listed
+    """The sections that this run has something to show for, in the order of the page."""
+    return [section for entry in listed() if (section := entry.section(inputs))]
 
-    return [section for entry in sections_listed.ENTRIES if (section := entry.section(inputs))]
+
+def listed() -> list[Entry]:
+    """The report's entries. A study's entry says itself where it stands."""
+    from pipelines.report import accuracy_sections, effect_sections, lm_sections, retriever_sections
+    from pipelines.report.adaptive_section import ADAPTIVE
+    from pipelines.report.entries import in_order
+    from pipelines.report.run_section import RUN
+
+    own = [accuracy_sections.POPULARITY, accuracy_sections.ACCURACY, effect_sections.RETRIEVAL_EFFECT]
+    own += [retriever_sections.RECALL, ADAPTIVE, effect_sections.COSTS, effect_sections.MODELS]
+    own += [lm_sections.REPLUG, lm_sections.PERPLEXITY, retriever_sections.TRAINING, retriever_sections.TASKS, RUN]
+    studies = all_studies.studies_offering("report_entries")
+    return in_order([*own, *(entry for study in studies for entry in study.report_entries())])
 
 
 def _intro(inputs: Inputs, params: SimpleNamespace) -> str:
@@ -93,43 +85,31 @@ def _intro(inputs: Inputs, params: SimpleNamespace) -> str:
     did = []
     if inputs.documents:
         did.append(f"searched {_and([f'{n:,} {label(name)}' for name, n in inputs.documents.items()])} documents")
-    asked = {dataset: inputs.rows("accuracy", dataset=dataset) for dataset in inputs.asked}
-    if asked:
+    if asked := {dataset: inputs.rows("accuracy", dataset=dataset) for dataset in inputs.asked}:
         questions = sum(rows[0]["questions"] for rows in asked.values())
         methods = list(dict.fromkeys(label(row["method"]) for rows in asked.values() for row in rows))
-        several = f"{len(methods)} ways ({', '.join(methods)})" if len(methods) > 1 else f"by one method ({methods[0]})"
-        did.append(f"asked {questions:,} questions, each answered {several}")
+        ways = f"{len(methods)} way{'s' * (len(methods) > 1)} ({', '.join(methods)})"
+        did.append(f"asked {questions:,} questions, each answered {ways}")
     for corpus in inputs.parts.scored:
         if queries := inputs.scored(corpus).get(inputs.main, {}).get("queries"):
             did.append(f"scored {queries:,} texts of {label(corpus)}")
     rejected = sum(row["rows"] for row in inputs.rejects)
     did.append(f"rejected {rejected:,} input row{'' if rejected == 1 else 's'}")
-    named = [f"{name} is {encoder}" for name, encoder in encoders(params)]
-    main = f" Figures are of {inputs.main}, the main language model, unless they name another."
+    named = _and([f"{name} is {encoder}" for name, encoder in encoders(params)])
+    fictional = (
+        "This is the sample: a small fictional world, whose people, places and page views are made up, and small "
+        "models trained on it. Its figures show how the page reads, not what real models do. "
+    )
     return (
         "When does retrieved text help a language model, and when does it mislead the model? "
-        f"{_fictional(inputs, params)}This run {_and(did)}.{main if len(inputs.sizes) > 1 else ''}"
-        f"{named and f' Here, {_and(named)}.'}"
-    )
-
-
-def _fictional(inputs: Inputs, params: SimpleNamespace) -> str:
-    """What a reader must know of a run on the sample world: that nothing in it is real."""
-    if params.fetch.source != "world":
-        return ""
-    trained = [lm for lm in params.lms if params.lm[lm].source == "train"]
-    sizes = {lm: f" of {inputs.sizes[lm]:,} parameters" if inputs.sizes.get(lm) else "" for lm in trained}
-    small = [
-        f"{lm} is a small language model{sizes[lm]} that this run trained on texts of that world" for lm in trained
-    ]
-    return (
-        "This is the sample: a small fictional world, whose people, places and page views are made up. "
-        f"{f'{_and(small)}. ' if small else ''}Its figures show how the page reads, not what real models do. "
+        f"{fictional if params.fetch.source == 'world' else ''}This run {_and(did)}."
+        f"{f' Figures are of {inputs.main}, the main language model, unless they name another.' if inputs.main else ''}"
+        f"{f' Here, {named}.' if named else ''}"
     )
 
 
 def _and(parts: list[str]) -> str:
-    return " and ".join(filter(None, [", ".join(parts[:-1]), parts[-1]]))
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
 def main() -> None:

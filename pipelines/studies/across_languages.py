@@ -5,10 +5,11 @@ Each language is a run of its own. A question's id is that of its triple, so the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,9 +17,13 @@ from pipelines import intervals
 from pipelines.errors import LongtailError
 from pipelines.storage import database
 
+if TYPE_CHECKING:
+    from pipelines.report.page import Section
+
 SET = "popqa"
 BINS = 5  # of popularity, of equal size
 COMMAND = "flows.languages:languages"
+FOOTER = "Made by `longtail languages`. An answer is right if it contains a gold answer in its language."
 
 
 @dataclass(frozen=True)
@@ -141,3 +146,63 @@ def _spearman(these: np.ndarray, those: np.ndarray) -> float:
     from scipy.stats import spearmanr
 
     return float(spearmanr(these, those).statistic)
+
+
+def language_sections(found: Sequence[Facts]) -> list[Section]:
+    """A section of the page for each language model and method."""
+    from pipelines.report.accuracy_sections import WILSON
+    from pipelines.report.entries import Drawn, table_of
+    from pipelines.report.figures import lines
+    from pipelines.report.page import Section
+
+    sections = []
+    for number, facts in enumerate(found, start=1):
+        first, of, bins = next(iter(facts.right)), f"{facts.lm}-{facts.method}", by_popularity(facts)
+        blocks: list = [
+            table_of(
+                f"languages-{of}",
+                f"Accuracy in per cent on {len(facts):,} facts that all languages ask about. Only here: right in no "
+                f"other language. Correlation: of the views of subjects with those in {first} (Spearman).",
+                accuracy_by_language(facts),
+                ["language", "accuracy", "only", "popularity", "correlation"],
+                {"only": "only here", "popularity": "median views", "correlation": f"correlation with {first}"},
+            )
+        ]
+        if bins:
+            log_x = min(row["popularity"] for row in bins) > 0
+            caption = f"Accuracy by the subject's popularity in the same language, in {BINS} bins of equal size. "
+            axes = {"x": f"median views of the bin{' (log scale)' * log_x}", "y": "accuracy, %", "log_x": log_x}
+            name = f"languages-by-popularity-{of}"
+            blocks += Drawn(lines, name, bins, "popularity", "substring", caption + WILSON, axes, "method").blocks()
+        rows = here_and_there(facts)
+        rows = [row | {f"accuracy_{place}": row[place] for place in ("here", "there")} for row in rows]
+        blocks.append(
+            table_of(
+                f"here-and-there-{of}",
+                f"Accuracy in per cent where a subject's views are above the median in {first} (here), in another "
+                "language (there), in both or in neither.",
+                rows,
+                ["language", "popular_here", "popular_there", "questions", "accuracy_here", "accuracy_there"],
+                {"questions": "facts", "accuracy_here": "accuracy here", "accuracy_there": "accuracy there"},
+            )
+        )
+        sections.append(Section(f"facts-{number}", _title(facts), blocks))
+    return sections
+
+
+def language_lines(found: Sequence[Facts]) -> list[str]:
+    """The accuracies for a terminal."""
+    from pipelines.report.page import Percent, show
+
+    said = []
+    for facts in found:
+        said.append(f"{_title(facts)}: {len(facts):,} facts that all languages ask about; accuracy in %")
+        rows = accuracy_by_language(facts)
+        said += [f"  {row['language']:10}  {show(Percent(row['accuracy']))}" for row in rows]
+    return said
+
+
+def _title(facts: Facts) -> str:
+    from pipelines.report.page import label
+
+    return f"{facts.lm}, {label(facts.method)}"

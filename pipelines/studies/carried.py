@@ -162,3 +162,24 @@ def by_rank(cuts: Mapping[str, np.ndarray], here: Pairs, there: Pairs) -> dict[s
 def _everywhere(brought: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The thresholds `brought` to all relations of `own`; one that they lack always retrieves."""
     return {relation: brought.get(relation, np.full(len(cut), np.inf)) for relation, cut in own.items()}
+
+
+def report_entries() -> list:
+    """Thresholds carried over."""
+    from pipelines.report.entries import Entry, Shown, every
+
+    parts = [
+        "Thresholds may be carried over: those fitted to another language model's answers, or to another month's page "
+        "views, are judged on the same splits as thresholds of their own.",
+        Shown(
+            "carried", every("carried"),
+            ["dataset", "lm", "method", "fitted", "judged", "scale", "questions", "own", "carried", "difference",
+             "difference_splits", "retrieved_own", "retrieved_carried"],
+            "Held-out accuracy in per cent by thresholds of their own and by those carried over, the difference in "
+            "points with the middle 95 % over splits, and the share that retrieves in per cent. Between months a "
+            "threshold keeps its page views, or its rank among the relation's questions.",
+            {"method": "retriever", "fitted": "fitted to", "judged": "judged on", "scale": "by",
+             "difference": "carried less own"},
+        ),
+    ]  # fmt: skip
+    return [Entry("carried", "Thresholds carried over", parts, after="adaptive")]

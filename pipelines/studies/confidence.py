@@ -243,3 +243,66 @@ def coverage(answers: Answers, seed: int, resamples: int) -> list[dict]:
         | accuracy.columns("accuracy")
         for mask, cut, accuracy in zip(answered.T, least, accuracies, strict=True)
     ]
+
+
+def report_entries() -> list:
+    """Are confident answers right?"""
+    from pipelines.report.entries import Drawn, Entry, Shown, every, measured
+    from pipelines.report.figures import lines
+
+    shares = (0.2, 0.5)
+
+    def reliable(inputs):
+        """The bins of the main language model, and the line on which confidence and accuracy are the same."""
+        names = {"none": "as the model says", "isotonic": "after isotonic regression"}
+        rows = [row | {"series": names[row["calibration"]]} for row in inputs.tables["reliability"]]
+        rows = [row for row in rows if row["lm"] == inputs.main]
+        for dataset in dict.fromkeys(row["dataset"] for row in rows):
+            known = [row["confidence"] for row in rows if row["dataset"] == dataset]
+            rows += [
+                {"dataset": dataset, "series": "calibrated", "confidence": end, "accuracy": end}
+                for end in (min(known), max(known))
+            ]
+        return rows
+
+    def confident(inputs):
+        """The figures of each language model, with the accuracy at the least coverage that reaches each share."""
+        rows = []
+        for dataset, by_lm in inputs.metrics.get("adaptive", {}).items():
+            for lm in (lm for lm in by_lm if "confidence" in by_lm[lm]):
+                covered = [row for row in inputs.tables["coverage"] if (row["dataset"], row["lm"]) == (dataset, lm)]
+                reached = {
+                    f"accuracy_{share:.0%}": next(of["accuracy"] for of in covered if of["coverage"] >= share - 1e-9)
+                    for share in shares
+                }
+                rows.append({"dataset": dataset, "lm": lm} | measured(by_lm[lm]["confidence"]) | reached)
+        return rows
+
+    parts = [
+        Drawn(
+            lines, "reliability", reliable, lambda row: 100 * row["confidence"], "accuracy",
+            "accuracy of the main language model by confidence in ten bins. On the line `calibrated` both are the "
+            "same. Intervals hold the bins fixed: in simulations they cover 83 %.",
+            {"x": "confidence of the closed-book answer, %", "y": "accuracy, %"}, each="dataset",
+        ),
+        Drawn(
+            lines, "coverage", every("coverage"), lambda row: 100 * row["coverage"], "accuracy",
+            "accuracy of closed-book answers if only the most confident are given.",
+            {"x": "share of the questions that are answered, the most confident first, %",
+             "y": "accuracy of the answers, %"}, series="lm", each="dataset",
+        ),
+        "The closed-book answer's confidence is the geometric mean of its tokens' probabilities. The calibration error "
+        "(ECE) is the mean distance of accuracy and confidence over ten bins of equal counts. The isotonic regression "
+        "is fitted on the training sides of the splits and judged on the others; the interval of its error holds it "
+        "fixed and covers 90 % in simulations. The area of risk is the error rate among all answers at least as "
+        "confident, on average over the answers.",
+        Shown(
+            "confidence", confident,
+            ["dataset", "lm", "questions", "ece", "ece_isotonic", "ece_splits", "ece_isotonic_splits", "risk_area",
+             "error", *(f"accuracy_{share:.0%}" for share in shares)],
+            "Calibration error of closed-book answers, its mean over the splits' held-out sides, and the area of risk, "
+            "in per cent, and accuracy in per cent if the most confident are answered.",
+            {"questions": "answers"},
+        ),
+    ]  # fmt: skip
+    return [Entry("confidence", "Are confident answers right?", parts, after="adaptive")]

@@ -104,3 +104,41 @@ def features(pairs: Pairs) -> dict[str, np.ndarray]:
     doubt = np.where(np.isneginf(doubt), some.min() if len(some) else np.nan, doubt)
     numbers = {"popularity": popularity, "score": pairs.score, "margin": pairs.margin, "log_prob": doubt}
     return numbers | {relation: pairs.relations == relation for relation in np.unique(pairs.relations)}
+
+
+def report_entries() -> list:
+    """A learned gate, beside the popularity rule."""
+    from pipelines.report.adaptive_section import of_search
+    from pipelines.report.entries import Drawn, Entry, Shown, spread
+    from pipelines.report.figures import bars
+
+    def gates(inputs):
+        rows = of_search("gate")(inputs)
+        return [row | {f"accuracy_{name}": row[name] for name in ("gate", "popularity")} for row in rows]
+
+    def drawn(inputs):
+        rows = [row for row in gates(inputs) if row["lm"] == inputs.main]
+        return spread(rows, {"accuracy_popularity": "popularity rule", "accuracy_gate": "gate"})
+
+    parts = [
+        Drawn(
+            bars, "gate", drawn, "method", "accuracy",
+            "held-out accuracy of the learned gate and of the popularity rule.",
+            {"y": "held-out accuracy, %"}, each="dataset",
+        ),
+        "A small gate can learn more than a threshold: a logistic regression on the popularity, the relation, the "
+        "retriever's score and its margin over the second passage, and the closed-book answer's log-probability, which "
+        "predicts whether the augmented answer gains. It is fitted and judged on the same splits. Unlike the "
+        "popularity rule, it needs the closed-book answer and the search before it decides.",
+        Shown(
+            "gate", gates,
+            ["dataset", "lm", "method", "questions", "accuracy_gate", "accuracy_popularity", "difference",
+             "difference_splits", "retrieved_gate", "retrieved_popularity"],
+            "Held-out accuracy of the learned gate and of the popularity rule in per cent, the difference on the same "
+            "questions in points, with the middle 95 % over splits, and the share that retrieves in per cent. "
+            "Questions of unknown popularity count; the rule retrieves for them.",
+            {"method": "retriever", "accuracy_gate": "gate", "accuracy_popularity": "popularity rule",
+             "difference": "gate less rule", "retrieved_popularity": "retrieves, rule"},
+        ),
+    ]  # fmt: skip
+    return [Entry("gate", "A learned gate", parts, after="adaptive")]

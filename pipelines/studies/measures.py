@@ -166,3 +166,75 @@ def _together(
         weights = regression.fit_logistic(numbers[side], right[side] == 1, np.ones(side.sum()))
         together[~side] = numbers[~side] @ weights
     return together
+
+
+def report_entries() -> list:
+    """What predicts that a model knows."""
+    from pipelines.report.entries import Drawn, Entry, Shown
+    from pipelines.report.figures import ranges
+    from pipelines.report.page import label, show
+
+    words = {
+        VIEWS: "page views of the month",
+        MEAN: "mean of the months' page views",
+        LINKS: "incoming links",
+        TERMS: "term frequency in C4",
+        "subject": "documents with the subject",
+        "answer": "documents with the answer",
+        "together": "documents with both",
+        ALL: "all together",
+    }
+    why = {MEAN: "popularity.months is 1", LINKS: "parts.exposure has no dump of Wikipedia"}
+
+    def measure(row):
+        return words[row["measure"]] + (f" ({label(row['text'])})" if row["text"] else "")
+
+    def measured(inputs):
+        """The measures of each language model and question set for which there are two at least."""
+        rows = inputs.tables["popularity_measures"]
+        known = [(row["dataset"], row["lm"]) for row in rows if np.isfinite(row["auc"].value)]
+        return [row | {"name": measure(row)} for row in rows if known.count((row["dataset"], row["lm"])) > 1]
+
+    def says(inputs, rule):
+        """Which single measure predicts best, and what all do together."""
+        rows = {
+            (row["measure"], row["text"]): row
+            for row in inputs.rows("popularity_measures", dataset=inputs.main_questions)
+            if np.isfinite(row["auc"].value)
+        }
+        views, together = rows.pop((VIEWS, ""), None), rows.pop((ALL, ""), None)
+        if not (views and rows):
+            return ""
+        best = max(rows.values(), key=lambda row: row["auc"].value)
+        more = {1: "more than", -1: "less than"}.get(best["auc_gain"].sign, "not clearly more than")
+        reached = f"; all together reach {show(together['auc'])}" if together else ""
+        return (
+            f"What is answered right closed-book is told best, of {len(rows)} other measures, by {measure(best)}: AUC "
+            f"{show(best['auc'])}, {more} by the month's page views ({show(views['auc'])}){reached}."
+        )
+
+    def caption(inputs, rows):
+        missing = [name for name in why if name not in {row["measure"] for row in rows}]
+        return (
+            "How well each measure predicts being right closed-book (substring): Spearman's rank correlation, ROC AUC, "
+            "and the AUC less that of the month's page views on the same resamples. All are judged on the questions of "
+            "which all measures are known; one that is known of fewer than half of the questions has no figures. All "
+            "together are a logistic regression, learnt from one half of the subjects and judged on the other."
+            + "".join(f" Without {words[name]}: {why[name]}." for name in missing)
+        )
+
+    parts = [
+        Drawn(
+            ranges, "popularity-measures",
+            lambda inputs: [row for row in measured(inputs) if np.isfinite(row["auc"].value)], "name", "auc",
+            "how well each measure tells questions that a model answers right closed-book (substring) from others. 0.5 "
+            "is chance, 1 is always. Lines are 95 % bootstrap intervals over subjects.",
+            {"x": "ROC AUC of being right closed-book"}, series="lm", each="dataset",
+        ),
+        Shown(
+            "popularity-measures", measured,
+            ["dataset", "lm", "name", "known", "questions", "correlation", "auc", "auc_gain"], caption,
+            {"name": "measure", "correlation": "rank correlation", "auc": "AUC", "auc_gain": "AUC over page views"},
+        ),
+    ]  # fmt: skip
+    return [Entry("measures", "What predicts that a model knows", parts, says, after="effect")]

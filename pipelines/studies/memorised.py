@@ -44,3 +44,36 @@ def compare_halves(answers: Answers, seed: int, resamples: int) -> list[dict]:
         | {"correlation": correlation[name], "tail_gain": gains[name]}
         for name, half in groups.items()
     ]
+
+
+def report_entries() -> list:
+    """Knowledge or memorised questions?"""
+    from pipelines.report.entries import Drawn, Entry, Shown
+    from pipelines.report.figures import bars
+    from pipelines.report.page import Percent, show
+
+    def halves(inputs):
+        return [row | {"series": "closed_book"} for row in inputs.rows("halves")]
+
+    def says(inputs, rule):
+        shares = (
+            f"{show(Percent(row[rule]))} % of the questions on subjects {row['subjects']}" for row in halves(inputs)
+        )
+        return f"Closed-book answers are right on {' and on '.join(shares)}."
+
+    parts = [
+        Drawn(
+            bars, "halves", halves, "subjects", "substring",
+            "Closed-book accuracy by what the training text asked about the subject.", {"y": "accuracy, %"},
+        ),
+        "The sample's language model was trained on text that asks about half of the world's entities in the wording "
+        "of the evaluation, and about the other half only in other wordings. If both halves have similar figures, "
+        "closed-book answers are recalled facts, not recalled questions.",
+        Shown(
+            "halves", halves, ["subjects", "questions", "substring", "word", "correlation", "tail_gain"],
+            "By what the language model's training text asked about the subject. The last column is dense minus "
+            "closed-book in the tail (substring), in points.",
+            {"correlation": "correlation with log popularity"},
+        ),
+    ]  # fmt: skip
+    return [Entry("halves", "Knowledge or memorised questions?", parts, says, after="accuracy")]

@@ -151,3 +151,57 @@ def frequencies(db: duckdb.DuckDBPyConnection, texts: pa.RecordBatchReader, word
         params={"word": WORD},
     ).fetchnumpy()
     return counts["n"].astype(np.int64)
+
+
+def report_entries() -> list:
+    """Whose knowledge, and which words gain."""
+    from pipelines.report import attribution_page
+    from pipelines.report.entries import Drawn, Entry, Shown, where
+    from pipelines.report.figures import bars
+    from pipelines.report.page import label, show
+
+    def rare(inputs):
+        """Tokens by how rare their word is, in every scored corpus."""
+        return [
+            row | {"frequency": f"{row['least']:,} to {row['most']:,}" if row["most"] else "never"}
+            for row in inputs.tables["rare_words"]
+        ]
+
+    def of_shown(inputs):
+        """Those of the retriever that the page of texts has, on the main corpus."""
+        rows = [row for row in rare(inputs) if row["corpus"] == inputs.main_corpus]
+        shown = next((name for name in attribution_page.SHOWN if any(row["retriever"] == name for row in rows)), "")
+        return [row for row in rows if row["retriever"] == shown]
+
+    def says(inputs, rule):
+        if not (rows := of_shown(inputs)):
+            return ""
+        first, last = rows[0], rows[-1]
+        return (
+            f"With the documents of {label(first['retriever'])}, the rarest words ({first['frequency']} times in "
+            f"{label(first['counted_in'])}) gain {show(first['bits_saved'])} bits a token, the most frequent "
+            f"({last['frequency']}) {show(last['bits_saved'])}."
+        )
+
+    parts = [
+        Drawn(
+            bars, "gain-by-frequency", where(rare, lambda row: np.isfinite(row["bits_saved"].value)),
+            "frequency", "bits_saved",
+            lambda inputs, rows: "bits that documents save per token, by how often "
+            f"{label(rows[0]['counted_in'])} has the token's word.",
+            {"y": "bits saved per token"}, series="retriever", each="corpus",
+        ),
+        "A token's probability with documents is shared out. Memory has the share that the model gives the token "
+        "without documents; a document has what it adds to that. How often C4, or the corpus where a run has no C4, "
+        "has the token's word says how rare it is. The paper's example is a rare name, which the documents spell out "
+        "and the model does not know.",
+        "`longtail explore` shows the texts token by token, with each document's share.",
+        Shown(
+            "gain-by-frequency", rare,
+            ["frequency", "corpus", "retriever", "counted_in", "tokens", "bits_without", "bits_saved", "memory"],
+            "Tokens by how often their word occurs: bits without documents, bits saved, and memory's share of the "
+            "probability.",
+            {"frequency": "word's frequency", "bits_without": "bits without documents", "bits_saved": "saved"},
+        ),
+    ]  # fmt: skip
+    return [Entry("attribution", "Whose knowledge, and which words gain", parts, says, after="perplexity")]

@@ -152,3 +152,73 @@ def _bins(counts: np.ndarray) -> list[np.ndarray]:
     places = np.where(np.isfinite(counts), np.digitize(counts, BOUNDS), -1)
     sizes = np.bincount(places[places >= 0], minlength=1)
     return [(places >= s.start) & (places < s.stop) for s in merged(sizes.tolist(), least_of(int(sizes.sum())))]
+
+
+def report_entries() -> list:
+    """What the model could have seen, and facts that changed since."""
+    from pipelines.report.entries import Drawn, Entry, Shown, every, of_main, of_one_passage
+    from pipelines.report.figures import lines
+    from pipelines.report.page import label, show
+
+    def by_documents_of_each(inputs):
+        for row in of_one_passage(of_main("accuracy_by_documents"))(inputs):
+            least, most = row["least"], row["most"]
+            both = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+            yield row | {"of": f"{label(row['dataset'])}, {label(row['text'])}", "documents with both": both}
+
+    def says(inputs, rule):
+        rows = of_main("seen_correlations", what="right", method="closed_book")(inputs)
+        rows = [row for row in rows if row["dataset"] == inputs.asked[0] and math.isfinite(row["together"].value)]
+        if not rows:
+            return ""
+        texts = ", ".join(f"{show(row['together'])} in {label(row['text'])}" for row in rows)
+        return (
+            "Being right closed-book correlates with the number of documents that have subject and answer: "
+            f"{texts}. With page views it is {show(rows[0]['popularity'])}."
+        )
+
+    exposure = Entry(
+        "exposure",
+        "What the model could have seen",
+        [
+            Drawn(
+                lines, "accuracy-by-documents", lambda inputs: [*by_documents_of_each(inputs)],
+                lambda row: math.sqrt((1 + row["least"]) * (1 + row["most"])), "substring",
+                "accuracy by the documents that have subject and answer. Bands are Wilson's 95 % intervals.",
+                {"x": "1 + documents with the subject and an answer (log scale)", "log_x": True, "y": "accuracy, %"},
+                series="method", each="of", least=3,
+            ),
+            "A model can only know what it has read. Counted are the documents that have a name of the question's "
+            "subject, those that have an acceptable answer, and those that have both, as whole words, exactly as "
+            "written. A document with both need not state the fact, and one that states it in other words does not "
+            "count. The counts say most where the text is what the model was trained on.",
+            Shown(
+                "accuracy-by-documents", lambda inputs: [*by_documents_of_each(inputs)],
+                ["text", "documents with both", "dataset", "questions", "popularity", "method", "substring", "word",
+                 "gain"],
+                "Accuracy in per cent, and what a method gains over closed-book answers in points (substring), by the "
+                "documents of a text that have the subject and an answer. Neighbouring bins with few questions are "
+                "merged. Page views are the bin's median.",
+            ),
+            Shown(
+                "seen-correlations", of_one_passage(of_main("seen_correlations")),
+                ["dataset", "text", "what", "method", "questions", "popularity", "together", "subject", "answer"],
+                "What predicts an answer better? Correlations (Pearson) of being right (substring), and of what a "
+                "method gains, with the logarithms of page views and of 1 + documents, on the same questions: those of "
+                "known popularity. Intervals are bootstraps over subjects.",
+                {"what": "of", "popularity": "page views", "together": "both"},
+            ),
+        ],
+        says,
+        after="effect",
+    )  # fmt: skip
+    dates = Shown(
+        "accuracy-by-date",
+        every("accuracy_by_date"),
+        ["group", "dataset", "lm", "cutoff", "questions", "method", "substring", "word", "gain"],
+        "Accuracy in per cent, and the gain over closed-book answers in points (substring), of facts that surely "
+        "changed after a model's text ended (exposure.cutoffs), by Wikidata's start time, end time or point in time, "
+        "of other dated facts, and of those without a date, which may have changed too.",
+        {"group": "facts", "cutoff": "text until"},
+    )
+    return [exposure, Entry("dates", "Facts that changed since", [dates], after="effect")]

@@ -87,3 +87,35 @@ def _of_chosen(places: np.ndarray, n: int) -> list[Callable]:
         lambda sums: 100 * (1 - nats(sums) / sums[:, 2 * n]),
         lambda sums: 100 * (1 - nats(sums) / (sums[:, 0] + sums[:, n])),
     ]
+
+
+def report_entries() -> list:
+    """Settings chosen on other texts."""
+    from pipelines.report.entries import Entry, Shown
+
+    def settings(inputs):
+        keys = ("corpus", "lm", "retriever", "k")
+        in_use = {tuple(row[key] for key in keys): row["bits_per_byte"] for row in inputs.tables["bits_per_byte"]}
+        return [
+            row
+            | {f"{name}s": f"{row[f'{name}_1']:g}, {row[f'{name}_2']:g}" for name in SETTING}
+            | {"in_use": in_use[tuple(row[key] for key in keys)]}
+            for row in inputs.tables["lm_settings"]
+            if row["corpus"] == inputs.main_corpus
+        ]
+
+    parts = [
+        "The temperature of lambda and a weight of the model without documents, as one more member of the ensemble, "
+        "are chosen on one half of the test documents and used on the other half, both ways round. No text is judged "
+        "by settings chosen on it.",
+        Shown(
+            "bits-per-byte-by-chosen-settings", settings,
+            ["corpus", "lm", "retriever", "chosen", "temperatures", "weights", "in_use", "bits_per_byte", "saved",
+             "saved_over_fixed"],
+            "Bits per byte with the settings in use and with chosen ones, the values chosen for each half, and the "
+            "bits saved in per cent.",
+            {"weights": "weights of no document", "in_use": "bits per byte in use",
+             "bits_per_byte": "bits per byte, chosen", "saved_over_fixed": "saved against in use, %"},
+        ),
+    ]  # fmt: skip
+    return [Entry("chosen-settings", "Settings chosen on other texts", parts, after="replug")]

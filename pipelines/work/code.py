@@ -4,7 +4,8 @@ DVC cannot see imports. This stage writes data/code.json, which DVC follows as p
 stage's module -> a hash of that module and of every project file that it imports at any depth; under "dataset" the name
 of each data set -> a hash of its entry in the catalogue and of its reader's or builder's code. Of languages only the
 files of English and of the run's language count. Comments, docstrings and blank lines do not count. The modules of
-TRANSPORT do not count either: they carry data, messages and settings, so they cannot change a result.
+TRANSPORT do not count either: they carry data, messages and settings, so they cannot change a result. What a
+study shows in the report (its function report_entries) counts for stages of the report alone.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _MODULES = """work.code catalogue work.stage work.tracking work.registry storage
 params.params params.params_data params.params_file params.params_types work.pool progress work.workers
 storage.shards storage.checkpoint work.web sources.download sources.wikimedia lm.http_client lm.http_ledger"""
 LANGUAGES, ENGLISH = "languages", "en"  # a folder, and the language whose prompts and words serve all languages
+SHOWN = "report_entries"
 TRANSPORT = frozenset(f"pipelines.{name}" for name in _MODULES.split())
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -52,7 +54,7 @@ def fingerprint(module: str, root: Path = ROOT, language: str = ENGLISH) -> str:
     digest = hashlib.sha256()
     for file in files(module, root, language):
         digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
-        digest.update(_substance(file))
+        digest.update(_substance(file, _shows(module)))
     return digest.hexdigest()[:16]
 
 
@@ -62,15 +64,20 @@ def files(module: str, root: Path = ROOT, language: str = ENGLISH) -> list[Path]
     while pending:
         if (file := pending.pop()) not in reached:
             reached.add(file)
-            pending += _reached_directly(file, root, language) if file.suffix == ".py" else []
+            pending += _reached_directly(file, root, language, _shows(module)) if file.suffix == ".py" else []
     return sorted(reached)
 
 
+def _shows(module: str) -> bool:
+    """Whether what studies show counts for a stage."""
+    return module.startswith("pipelines.report.")
+
+
 @cache
-def _reached_directly(file: Path, root: Path, language: str) -> list[Path]:
+def _reached_directly(file: Path, root: Path, language: str, shows: bool) -> list[Path]:
     """The files that a module's own imports and strings name, and the studies that it asks for."""
     reached = []
-    for node in _running_nodes(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in _running_nodes(ast.parse(file.read_text(encoding="utf-8")), shows):
         if isinstance(node, ast.Import):
             names = {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:  # `from a import b` is a, or a.b
@@ -86,12 +93,13 @@ def _reached_directly(file: Path, root: Path, language: str) -> list[Path]:
     return reached
 
 
-def _running_nodes(tree: ast.AST):
-    """Every node of a module but those below `if TYPE_CHECKING:`."""
+def _running_nodes(tree: ast.AST, shows: bool):
+    """Every node of a module but those below `if TYPE_CHECKING:`, and without `shows` but those of SHOWN."""
     for node in ast.iter_child_nodes(tree):
-        if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+        typed = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        if not typed and (shows or getattr(node, "name", "") != SHOWN):
             yield node
-            yield from _running_nodes(node)
+            yield from _running_nodes(node, shows)
 
 
 def _files_of(name: str, root: Path) -> list[Path]:
@@ -113,9 +121,10 @@ def _data_files(folder: Path, text: str, language: str) -> list[Path]:
 
 
 @cache
-def _substance(file: Path) -> bytes:
+def _substance(file: Path, shows: bool) -> bytes:
     """What of a file can change a result: of Python the text without comments, docstrings and blank lines.
 
+    The function SHOWN counts only with `shows`.
     The text is hashed, not the syntax tree: trees and their dumps differ between versions of Python.
     """
     content = file.read_bytes()
@@ -126,6 +135,8 @@ def _substance(file: Path) -> bytes:
         if isinstance(node, DOCUMENTED) and ast.get_docstring(node):
             docstring = node.body[0]
             lines[docstring.lineno - 1 : docstring.end_lineno] = [""] * (docstring.end_lineno - docstring.lineno + 1)
+        if not shows and getattr(node, "name", "") == SHOWN:
+            lines[node.lineno - 1 : node.end_lineno] = [""] * (node.end_lineno - node.lineno + 1)
     for token in tokenize.generate_tokens(io.StringIO(content.decode()).readline):
         if token.type == tokenize.COMMENT and lines[token.start[0] - 1]:
             lines[token.start[0] - 1] = lines[token.start[0] - 1][: token.start[1]]

@@ -186,7 +186,7 @@ def test_hostile_texts_stay_texts(folder, made, longtail):
         text = (out / "index.html").read_text(encoding="utf-8")
         assert not re.search(hostile.STEERING, text)
         assert (text.count("<script"), text.count("<img")) == (1, 0)
-        assert hostile.AWAY not in re.sub(r">[^<]*<", "><", text)
+        assert hostile.AWAY not in re.sub(r' aria-label="[^"]*"|(?<=>)[^<]*(?=<)', "", text)
     tables = [*out.glob("*.csv")]
     assert len(tables) >= 5
     for path in tables:

@@ -64,7 +64,10 @@ def _pages(root: Path, written: Path, home: Path, spoilt: bool) -> dict[str, Pat
         for name, columns in {"docs": ("title", "text"), "queries": ("context",)}.items() if spoilt else ():
             hostile.replace(Path(f"data/corpus/pile/{name}.parquet"), *columns)
         attribution.attribute_corpus(params, "pile")
-        attribution_page.write_attribution_page(Path("data"), "pile", "tiny", home / "attribution.html")
+        ids = scored_texts.CONTINUATIONS
+        texts = [attribution_page.one_text(Path("data"), "pile", "lsr", id_) for id_ in ids]
+        html = attribution_page.render_attribution_page(texts, "All texts.")
+        (home / "attribution.html").write_text(html, encoding="utf-8")
     names = ("report", "thresholds", "comparison")
     return {name: home / name / "index.html" for name in names} | {"attribution": home / "attribution.html"}
 

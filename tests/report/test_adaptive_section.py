@@ -11,11 +11,13 @@ from adaptive_pairs import CHOSEN, made_pairs
 from pipelines.adaptive import tune_thresholds
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.intervals import Interval
-from pipelines.report import adaptive_section, findings, studies
-from pipelines.report.inputs import ADAPTIVE as FITTED
+from pipelines.report import adaptive_section, findings
 from pipelines.report.inputs import read_fitted
 from pipelines.report.page import Figure, Table, label
-from pipelines.studies import carried, confidence
+from pipelines.studies import carried, confidence, gate
+
+STUDIES = (gate, confidence, carried)
+STUDIED = confidence.RULE_TABLES | carried.RULE_TABLES
 
 
 def evaluate(chosen=CHOSEN, **columns):
@@ -47,7 +49,7 @@ def section(found, folder, excluded=0, trusted=None, brought=(), also=None, chos
         metrics[lm]["confidence"] = one.figures
         for name in ("reliability", "coverage"):
             of_tables[name] += [{"dataset": "popqa", "lm": lm} | row for row in getattr(one, name)]
-    schemas = {"thresholds": tune_thresholds.THRESHOLDS} | confidence.RULE_TABLES | carried.RULE_TABLES
+    schemas = {"thresholds": tune_thresholds.THRESHOLDS} | STUDIED
     for name, of_table in of_tables.items():
         table = pa.Table.from_pylist(of_table, schemas[name])
         small_results.write(folder / f"adaptive/popularity/{name}.parquet", table)
@@ -58,10 +60,10 @@ def section(found, folder, excluded=0, trusted=None, brought=(), also=None, chos
         main="small",
         parts=small_results.PARTS,
         sizes={"small": 1_000_000, "large": 50_000_000, "elsewhere": None},
-        tables={name: read_fitted(folder, file) for name, file in FITTED.items()},
+        tables={name: read_fitted(folder, name) for name in ("thresholds", *STUDIED)},
         chosen=SimpleNamespace(thresholds=chosen),
     )
-    listed = (adaptive_section.ADAPTIVE, studies.GATE, studies.CONFIDENCE, studies.CARRIED)
+    listed = [adaptive_section.ADAPTIVE, *(entry for study in STUDIES for entry in study.report_entries())]
     made = [section for entry in listed if (section := entry.section(inputs))]
     blocks = [block for section in made for block in section.blocks]
     tables = {block.name: block for block in blocks if isinstance(block, Table)}
@@ -114,22 +116,18 @@ def test_thresholds_that_lose_accuracy_are_named_with_what_is_used_instead(found
     assert {row["in use"] for row in rows_of(tables["thresholds"], **of_main)} == {np.inf}
 
 
-def test_unknown_popularity_pooled_thresholds_and_sets_without_any_are_told_with_their_questions(tmp_path):
-    rare = "1 of the 5 relations has fewer than 20 questions of PopQA (thresholds.min_questions): rare. The threshold"
-    pooled = f"{rare} there is pooled: it is fitted to the 600 questions of all relations."
-    for least, excluded, said in ((20, 12, [pooled]), (5, 0, [])):
-        fewest = CHOSEN.model_copy(update={"min_questions": least})
-        again = {("small", method): evaluate(fewest) for method in ("dense", "genread")}
+def test_unknown_popularity_and_sets_without_thresholds_are_told_with_their_questions(tmp_path):
+    for excluded in (12, 0):
         others = {"entityquestions": {"small": {"questions": 1060}}}
-        made, _, _ = section(again, tmp_path, excluded=excluded, chosen=fewest, also=others)
+        again = {("small", method): evaluate() for method in ("dense", "genread")}
+        made, _, _ = section(again, tmp_path, excluded=excluded, also=others)
         texts = [block for block in made.blocks if isinstance(block, str)]
-        assert [text for text in texts if "pooled" in text] == said
         unknown = [text.split(" of PopQA")[0] for text in texts if "unknown popularity" in text]
         assert unknown == ["12 questions"] * bool(excluded)
         assert made.missing == (
             "There are no thresholds: 1,060 questions of EntityQuestions were answered and have a known popularity, "
-            f"but no relation has {least} of them (thresholds.min_questions). If one relation has, those with fewer "
-            "use the pooled threshold. Set answer.max_questions higher."
+            f"but no relation has {CHOSEN.min_questions} of them (thresholds.min_questions). If one relation has, "
+            "those with fewer use the pooled threshold. Set answer.max_questions higher."
         )
 
 
@@ -147,24 +145,24 @@ def test_each_imported_models_thresholds_are_a_finding_whatever_its_methods_are_
 
 
 def test_doubt_and_the_gate_are_shown_where_they_are_known(found, tmp_path):
-    _, tables, drawn = section(found, tmp_path)
-    deciding, gate = (tables[name] for name in ("deciding", "gate"))
+    _, tables, _ = section(found, tmp_path)
+    deciding, of_gate = tables["deciding"], tables["gate"]
     assert {row[1] for row in deciding.rows} == {"small", "large"}
     figures = found["large", "dense"].figures["uncertainty"]
     (row,) = rows_of(deciding, language_model="large")
     assert row["uncertainty"].interval.value == figures["uncertainty"]["value"]
     assert row["uncertainty less popularity"].interval.low == figures["difference"]["low"]
     pairs = [("small", "dense"), ("small", "GenRead"), ("large", "dense"), ("elsewhere", "BM25")]
-    assert [tuple(row[1:3]) for row in gate.rows] == pairs
+    assert [tuple(row[1:3]) for row in of_gate.rows] == pairs
     figures = found["large", "dense"].figures["gate"]
-    (row,) = rows_of(gate, language_model="large")
+    (row,) = rows_of(of_gate, language_model="large")
     assert row["gate"].interval.value == figures["gate"]["value"]
     assert row["popularity rule"].interval.high == figures["popularity"]["high"]
     assert row["gate less rule"].interval.low == figures["difference"]["low"]
     assert row["difference, over splits"].interval.high == figures["difference"]["splits_high"]
-    assert "deciding-popqa" in drawn
     silent = {("small", "bm25"): found["elsewhere", "bm25"], ("large", "dense"): found["large", "dense"]}
-    assert "deciding-popqa" not in section(silent, tmp_path)[2], "the main model gave no probabilities"
+    (row,) = section(silent, tmp_path)[1]["deciding"].rows
+    assert row[1] == "dense", "BM25's answers are of a model that gave no probabilities"
 
 
 def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_from(found, tmp_path):
@@ -185,7 +183,6 @@ def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_
     assert row["ECE, over splits"].interval.low == figures["ece"]["splits_low"]
     assert row["area of risk"].interval.value == figures["risk_area"]["value"]
     assert row["accuracy, 20%"].interval.value == trusted["large"].coverage[3]["accuracy"]
-    assert len(tables["reliability"].rows) == 2 * 2 * 10
     assert all(said in drawn["reliability-popqa"].alt for said in ("as the model says", "calibrated: "))
     (row,) = rows_of(tables["carried"], fitted_to="large")
     assert (row["language model"], row["judged on"], row["by"]) == ("small", "small", "views")

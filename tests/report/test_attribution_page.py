@@ -6,7 +6,6 @@ import re
 import shutil
 from types import SimpleNamespace
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scored_texts
@@ -15,9 +14,10 @@ from flows import searching
 from pipelines.errors import LongtailError
 from pipelines.evaluation import stage_metrics
 from pipelines.replug import attribution
-from pipelines.report import attribution_page, lm_sections, page, rendering, studies
+from pipelines.report import attribution_page, page
 from pipelines.studies import copying, rarity
 
+(ATTRIBUTION,) = rarity.report_entries()
 PARTS = SimpleNamespace(scored=["pile", "wikitext"])
 
 
@@ -30,9 +30,12 @@ def project(root, tmp_path_factory):
         params, _ = scored_texts.write(home)
         shutil.copy(root / "params.yaml", home)
         attribution.attribute_corpus(params, "pile")
-        attribution_page.write_attribution_page(home / "data", "pile", "tiny", home / "page.html")
     figures = json.loads((home / attribution.METRICS / "attribution_pile.json").read_text())
-    return SimpleNamespace(html=(home / "page.html").read_text(), folder=home, data=home / "data", figures=figures)
+    texts = pq.read_table(home / "data/attribution/pile/texts.parquet").to_pylist()
+    ids = [row["query_id"] for row in texts if row["retriever"] == "lsr"]
+    shown = [attribution_page.one_text(home / "data", "pile", "lsr", id_) for id_ in ids]
+    html = attribution_page.render_attribution_page(shown, "All texts.")
+    return SimpleNamespace(html=html, ids=ids, folder=home, data=home / "data", figures=figures)
 
 
 def inputs(project, corpora, data=None) -> SimpleNamespace:
@@ -49,30 +52,6 @@ def rows_of(table) -> list[dict]:
     return [dict(zip(table.head, row, strict=True)) for row in table.rows]
 
 
-def test_texts_are_those_helped_most_the_median_and_those_helped_least(tmp_path, project):
-    (tmp_path / "attribution/pile").mkdir(parents=True)
-    rows = [{"retriever": "lsr", "query_id": f"q{i:02}", "nats_none": 50.0, "nats": 40.0 + i} for i in range(20)]
-    rows += [{"retriever": "dense", "query_id": "other", "nats_none": 50.0, "nats": 0.0}]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "attribution/pile/texts.parquet")
-    chosen = attribution_page.chosen(tmp_path, "pile", "lsr")
-    assert [query for query, _ in chosen] == ["q00", "q01", "q02", "q08", "q09", "q10", "q17", "q18", "q19"]
-    assert [why.split()[-1] for _, why in chosen] == ["most"] * 3 + ["middle"] * 3 + ["least"] * 3
-    said = re.search(r"Texts of the test set as tiny reads them: ([^.]*)\.", project.html)[1]
-    shown = attribution_page.chosen(project.data, "pile", "lsr")
-    assert sum(map(int, re.findall(r"\d+", said))) == len(shown) > 0
-
-
-def test_without_lsr_the_page_has_the_documents_of_the_untuned_retriever(project, tmp_path):
-    assert attribution_page.shown_retriever(project.data, "pile") == "lsr"
-    data = shutil.copytree(project.data, tmp_path / "data")
-    file = data / "attribution/pile/texts.parquet"
-    rows = [row for row in pq.read_table(file).to_pylist() if row["retriever"] != "lsr"]
-    pq.write_table(pa.Table.from_pylist(rows, pq.read_schema(file)), file)
-    figures = {name: of_name for name, of_name in project.figures.items() if name != "lsr"}
-    tables = tables_of(lm_sections.ATTRIBUTION, inputs(project, {"pile": figures}, data))
-    assert {row["documents"] for row in rows_of(tables["gain-by-frequency"])} == {"dense"}
-
-
 def shown_in(html: str) -> list[dict]:
     """The data of each text on a page."""
     return [json.loads(one) for one in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', html, re.S)]
@@ -82,9 +61,8 @@ def test_the_page_holds_every_token_with_its_numbers(project):
     shown, folder = shown_in(project.html), project.data / "attribution/pile"
     rows = pq.read_table(folder / "texts.parquet").to_pylist()
     texts = {row["query_id"]: row for row in rows if row["retriever"] == "lsr"}
-    order = sorted(texts, key=lambda q: texts[q]["nats"] - texts[q]["nats_none"])
     rows = [r for r in pq.read_table(folder / "tokens.parquet").to_pylist() if r["retriever"] == "lsr"]
-    for query, data in zip(order, shown, strict=True):
+    for query, data in zip(project.ids, shown, strict=True):
         assert "".join(token["text"] for token in data["tokens"]) == scored_texts.CONTINUATIONS[query]
         assert len(data["names"]) == 1 + sum(bool(doc) for doc in texts[query]["doc_ids"])
         own = [r for r in rows if r["query_id"] == query]
@@ -107,7 +85,7 @@ def test_the_command_tells_a_texts_tokens_and_shares_and_writes_its_page(project
     assert last == f"the page: {tmp_path / 'one.html'}"
     assert len(shown_in((tmp_path / "one.html").read_text())) == 1
     with pytest.raises(LongtailError, match=r"no text 'q9' with documents by lsr.* as q0"):
-        attribution_page.one_text(project.data, "pile", "lsr", "q9", "The text")
+        attribution_page.one_text(project.data, "pile", "lsr", "q9")
 
 
 def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere(project):
@@ -120,21 +98,19 @@ def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere(pro
     rows = {"by_frequency": [row(1, 9, 5, 2.0)], "by_shared": [row(0, 2, 4, 0.5), row(9, None, 1, 0.3)]}
     corpora = {"pile": {"dense": rows | {"counted_in": "c4"}}, "wikitext": {"lsr": rows | {"counted_in": "wikitext"}}}
     of = inputs(project, corpora)
-    (copied,) = tables_of(studies.COPYING, of).values()
+    (copied,) = tables_of(*copying.report_entries(), of).values()
     found = [(row["documents"], row["longest n-gram"], row["tokens"]) for row in rows_of(copied)]
     assert found == [("dense", "0 to 2", 4), ("dense", "9 or more", 1)]
     assert rows_of(copied)[1]["share of saved"].interval.value == 0.3
-    here, elsewhere = rows_of(tables_of(lm_sections.ATTRIBUTION, of)["gain-by-frequency"])
+    here, elsewhere = rows_of(tables_of(ATTRIBUTION, of)["gain-by-frequency"])
     assert (here["corpus"], here["documents"], here["counted in"]) == ("Pile", "dense", "C4")
     assert [*elsewhere.values()][:5] == ["1 to 9", "WikiText", "LSR", "WikiText", 5]
 
 
-def test_the_section_shows_each_retriever_and_links_to_the_page(project):
+def test_the_section_shows_each_retriever(project):
     of = inputs(project, {"pile": project.figures})
-    section = lm_sections.ATTRIBUTION.section(of)
-    assert '<a href="attribution.html">' in rendering.render("Report", "", [], [section], "")
-    tables = tables_of(lm_sections.ATTRIBUTION, of)
+    tables = tables_of(ATTRIBUTION, of)
     rows = rows_of(tables["gain-by-frequency"])
     assert {row["word's frequency"] for row in rows} == {"never", "1 to 9"}
     assert {"dense", "LSR"} <= {row["documents"] for row in rows}
-    assert lm_sections.ATTRIBUTION.section(inputs(project, {})) is None
+    assert ATTRIBUTION.section(inputs(project, {})) is None

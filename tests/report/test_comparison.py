@@ -197,7 +197,7 @@ def test_the_page_has_every_number_and_a_terminal_those_with_a_verdict(run):
     assert max(map(len, lines)) <= comparison_page.WIDTH
     (figures,) = [line for line in lines[lines.index("  GPT-2: original") :] if "published" in line]
     assert re.fullmatch("    published 35 %; ours .*; (ok|differs)", figures)
-    assert lines[-1] == "All that was not run here needs the language model opt."
+    assert lines[-1] == "Needed most often, and by how many: the language model opt (1)"
 
 
 @pytest.fixture
@@ -231,7 +231,9 @@ def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_
     assert said[-1] == "all numbers, and what each of them needs: data/reproduction/reproduction.md"
     assert "(../../docs/params.md)" in page.read_text()
     assert beside in page.read_text()
-    assert "needs a finished run" in " ".join(longtail(answer__n_shots=5)), "the outputs are not of these params"
+    assert "a finished run; `longtail run`" in " ".join(longtail(answer__n_shots=5)), (
+        "the outputs are not of these params"
+    )
     assert "0.900" not in page.read_text()
     assert published.read_text() == "the project's own"
     page.unlink()

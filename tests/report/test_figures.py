@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.intervals import NOTHING, Interval
-from pipelines.report import colours, drawing, figures, page, rendering
+from pipelines.report import drawing, figures, page, rendering
 
 SVG = "{http://www.w3.org/2000/svg}"
 SCALES = st.sampled_from(["linear", "tight", "zero"])
@@ -24,7 +24,7 @@ def interval(value: float, width: float = 5.0) -> Interval:
 
 def drawn(figure: page.Figure) -> tuple[str, str]:
     """The figure alone on a page, wide and for a phone."""
-    return figure.drawn(colours.slots([figure.series]))
+    return figure.drawn(rendering.slots([figure.series]))
 
 
 def titles(svg: str) -> list[list[str]]:
@@ -36,33 +36,34 @@ def marks(svg: str) -> list[ElementTree.Element]:
 
 
 def test_every_known_figure_is_a_mark_that_says_series_place_value_and_interval():
-    series = {"dense": ([10, 100, 1000], [interval(10.0), NOTHING, interval(30.0)])}
+    series = {"dense": [(10, interval(10.0)), (100, NOTHING), (1000, interval(30.0))]}
     figure = figures.lines("figure", series, x="page views", y="<accuracy> & more", caption="A caption.", log_x=True)
     for svg in drawn(figure):
         assert titles(svg) == [["dense", "10", "10.0 [5.0, 15.0]"], ["dense", "1,000", "30.0 [25.0, 35.0]"]]
         said = ElementTree.fromstring(svg).get("aria-label")
         assert said == "Line chart of <accuracy> & more by page views. dense: 10 at 10 to 30 at 1,000."
-    alone = rendering.standalone(figure, colours.slots([figure.series]))
+    alone = rendering.standalone(figure, rendering.slots([figure.series]))
     ElementTree.fromstring(alone)
     assert "var(" not in alone, "a figure as a file needs no page"
     assert "#2475b8" in alone
 
 
-@pytest.mark.parametrize("kind", ["upright", "lying"])
-def test_bars_have_a_mark_each_and_lie_down_where_names_do_not_fit(kind):
-    groups = ["a", "b"] if kind == "upright" else [f"a relation with a long name {i}" for i in range(8)]
-    series = {"dense": [interval(10.0)] * len(groups), "lsr": [NOTHING, *[interval(-20.0)] * (len(groups) - 1)]}
-    figure = figures.bars("bars", groups, series, y="points", caption="")
+def test_bars_have_a_mark_each_for_what_is_known():
+    groups = [f"a relation with a long name {i}" for i in range(8)]
+    values = {"dense": [interval(10.0)] * len(groups), "lsr": [NOTHING, *[interval(-20.0)] * (len(groups) - 1)]}
+    series = {name: [*zip(groups, of, strict=True)] for name, of in values.items()}
+    figure = figures.bars("bars", series, y="points", caption="")
     assert len(titles(drawn(figure)[0])) == 2 * len(groups) - 1
     sizes = [re.search(r"h(-?[\d.]+)v(-?[\d.]+)h", mark.get("d")).groups() for mark in marks(drawn(figure)[0])]
     widths, heights = np.array(sizes, float).T
-    assert np.ptp(widths if kind == "upright" else heights) == 0
+    assert np.ptp(heights) == 0 < np.ptp(widths)
     assert f"; LSR: {groups[0]} \N{EN DASH}, {groups[1]} \N{MINUS SIGN}20" in figure.alt
 
 
 def test_a_threshold_of_never_and_one_of_always_lie_on_the_two_edges():
-    points = {"dense": [(0.0, 0.0, 50.0), (math.inf, 50.0, math.inf), (100.0, 100.0, 100.0)]}
-    figure = figures.ranges("ranges", ["never", "always", "some"], points, (50, 200), x="", caption="", alt="")
+    cuts = {"never": (0.0, 0.0, 50.0), "always": (math.inf, 50.0, math.inf), "some": (100.0, 50.0, 200.0)}
+    points = {"dense": [(name, Interval(*cut)) for name, cut in cuts.items()]}
+    figure = figures.ranges("ranges", points, log_x=True, x="", caption="")
     never, always, some = (float(re.match(r"M([\d.]+)", mark.get("d"))[1]) for mark in marks(drawn(figure)[0]))
     assert never < some < always
     assert some == pytest.approx((never + always) / 2, abs=0.2)  # in the middle on a log scale

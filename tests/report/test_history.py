@@ -28,9 +28,10 @@ def drawn(page: str, figure: str, series: str) -> dict[str, str]:
     return dict(re.findall(rf"<title>{series}\n([\d-]+)\n([^<]*)</title>", svg[: svg.index("</svg>")]))
 
 
-def counted(rows: list[dict[str, str]], figure: str) -> dict[str, str]:
-    """Month -> the value that counts."""
-    return {row["month"]: row["value"] for row in rows if (row["figure"], row["counts"]) == (figure, "True")}
+def counted(rows: list[dict[str, str]], figure: str, of: str) -> list[str]:
+    """The figure of each month, the last month first."""
+    found = [row for row in rows if (row["figure"], row["of"]) == (figure, of)]
+    return [row[month] for row in found for month in reversed(MONTHS) if month in row]
 
 
 def row_of(page: str, figure: str, of: str) -> list[str]:
@@ -48,8 +49,8 @@ def test_each_month_is_a_point_with_its_interval(tmp_path):
     assert drawn(page, "accuracy", "closed-book") == of_months
     assert row_of(page, "share that retrieves", "PopQA, tiny, BM25")[1:] == ["80.0 [78.0, 82.0]"] * 3
     assert row_of(page, "bytes", "raw") == [NONE, *["1,000,000,000"] * 3]
-    assert counted(rows, "questions/popqa") == dict.fromkeys(MONTHS, "1000")
-    assert counted(rows, "threshold/popqa/tiny/P57/bm25") == dict.fromkeys(MONTHS, "500")
+    assert counted(rows, "questions", "PopQA") == ["1000"] * 3
+    assert counted(rows, "threshold", "PopQA, tiny, director (P57), BM25") == ["500"] * 3
     with pytest.raises(LongtailError, match="no run of the profile sample has landed, expected one; there are runs of"):
         written(tmp_path, landing("2026-01", figures(), profile="other"))
 
@@ -70,8 +71,10 @@ def test_the_last_run_of_a_month_counts_with_the_parts_that_landed_after_it(tmp_
     lines, page, rows = written(tmp_path, *runs)
     assert lines == ["3 landed runs of the profile sample: all of one month, 2026-01."]
     assert drawn(page, "accuracy", "closed-book") == {"2026-01": "20.0 [18.0, 22.0]"}
-    assert counted(rows, "questions/popqa") == {"2026-01": "3"}
-    assert counted(rows, "questions/nq") == {}, "the run of everything that made it is not the last one"
+    assert counted(rows, "questions", "PopQA") == ["3"]
+    assert counted(rows, "questions", "Natural Questions") == [], (
+        "the run of everything that made it is not the last one"
+    )
 
 
 def test_what_a_run_landed_is_read_from_its_outputs_alone(data):

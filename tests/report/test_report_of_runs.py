@@ -90,7 +90,7 @@ def test_a_second_retriever_is_in_every_table_under_its_name(richer):
     assert saved["LSR (e5-base)"] == saved["LSR"] != "" == saved["dense (e5-base)"]
     assert ("LSR (e5-base)", "dense (e5-base)") in {(row["answered"], row["less"]) for row in compared}
     assert {"dense (e5-base)", "REPLUG (e5-base)"} <= {row["answered"] for row in table_of(richer, "recall")}
-    assert "e5-base: recall in validation." in page_of(richer)
+    assert "e5-base: entropy of both distributions by step." in page_of(richer)
     settings = settings_of(richer)
     assert settings["retrievers' encoders"].startswith("dense: all-MiniLM-L6-v2; dense (e5-base): intfloat/e5-base; ")
     assert settings["pooling of the encoder"] == "dense mean, e5-base cls"
@@ -103,13 +103,7 @@ def test_imported_models_stand_beside_the_main_one_on_the_questions_that_all_ans
     by_lm = {row["language model"]: row["judged on"] for row in table_of(richer, "models")}
     assert by_lm == {"tiny": "test", "davinci": "all"}
     assert "imported/popqa/davinci/bm25.parquet is left out: it answers 0 questions that closed_book.parquet" in page
-    of_common = "the 600 questions of PopQA that all 2 language models answered"
-    assert f"accuracy by language model and method, on {of_common}." in page
-    by_popularity = [row for row in table_of(richer, "models-by-popularity") if row["answered"] == "closed-book"]
-    tiny, davinci = ([row for row in by_popularity if row["language model"] == lm] for lm in ("tiny", "davinci"))
-    assert sum(int(row["questions"]) for row in tiny) == sum(int(row["questions"]) for row in davinci) == 600
-    assert min(int(row["questions"]) for row in tiny) >= 40
-    assert float(davinci[-1]["substring"]) == 1 > float(tiny[-1]["substring"])
+    assert "closed-book accuracy by half power of ten of popularity and language model, on the questions" in page
     by_relation = [row for row in table_of(richer, "models-by-relation") if row["answered"] == "closed-book"]
     assert sum(int(row["questions"]) for row in by_relation) == 2 * 600
 
@@ -124,34 +118,21 @@ def test_questions_of_unknown_popularity_are_counted_and_in_no_figure_by_popular
     assert "The popularity of 80 of 800 answered questions of PopQA is unknown." in page_of(richer)
 
 
-def test_linked_subjects_are_counted_and_examples_show_what_was_retrieved_with_the_answer_marked(richer):
+def test_linked_subjects_are_counted_and_examples_show_what_was_retrieved(richer):
     page = page_of(richer)
     linked = "30.0 % of 10 questions have exactly one candidate (the PopQA paper: 82 %); 40.0 % name nothing that was"
     assert linked in page
-    assert "It is &lt;i&gt;<mark>Answer 7</mark>&lt;/i&gt;, not answer 70." in page
+    assert "It is &lt;i&gt;Answer 7&lt;/i&gt;, not answer 70." in page
 
 
-def test_captions_say_how_few_questions_made_the_bins_and_that_only_a_part_was_asked(data):
-    """60 questions of 800 make three groups in place of ten, and two bins of page views."""
-    analyses = data / "analyses"
-    kept = {"accuracy_by_popularity": ("decile", {1: 20, 4: 20, 7: 20}), "accuracy_by_log_popularity": ("bin", {})}
-    for name, (key, sizes) in kept.items():
-        rows = tables.read_analyses(analyses, name)
-        sizes = sizes or dict.fromkeys(sorted({row[key] for row in rows})[:2], 30)
-        tables.write_analyses(
-            analyses, name, [row | {"questions": sizes[row[key]]} for row in rows if row[key] in sizes]
-        )
-    tables.write_analyses(
-        analyses, "accuracy", [row | {"questions": 60} for row in tables.read_analyses(analyses, "accuracy")]
-    )
+def test_captions_say_how_few_questions_made_the_bins(data):
+    """60 questions of 800 make three groups in place of ten."""
+    analyses, name = data / "analyses", "accuracy_by_popularity"
+    rows = [row | {"questions": 20} for row in tables.read_analyses(analyses, name) if row["decile"] in (1, 4, 7)]
+    tables.write_analyses(analyses, name, rows)
     write_report.write_report(data, Path("report"), SETTINGS)
     page = page_of(Path("report"))
-    for said in (
-        "There are 3 groups, because some deciles would have fewer than 20 questions.",
-        "half power of ten of popularity. Bins with fewer than 20 questions are merged with their neighbours.",
-        "such questions of PopQA are shown; tiny was asked 60.",
-    ):
-        assert said in page
+    assert "Deciles with fewer than 20 questions are merged with their neighbours." in page
 
 
 @pytest.mark.parametrize(("device", "side_by_side"), [("cpu", 3), ("cuda", 1)])
@@ -187,7 +168,7 @@ KINDS = {  # a kind of run: the sections that it shows, its findings, what the i
         {"encoder", "passages", "search"},
     ),
     "PILE": (
-        ["recall", "replug", "controls", "provenance"],
+        ["recall", "replug", "controls", "chosen-settings", "provenance"],
         {"replug", "random"},
         "This run searched 123 Pile documents, scored 60 texts of Pile and rejected 0 input rows.",
         {"ensemble", "encoder"},

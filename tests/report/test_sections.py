@@ -13,44 +13,33 @@ from pipelines.evaluation import stage_metrics
 from pipelines.intervals import Interval
 from pipelines.report import (
     accuracy_sections,
-    adaptive_section,
     entries,
     lm_sections,
     retriever_sections,
     run_section,
-    sections_listed,
-    studies,
+    write_report,
 )
 from pipelines.report.entries import Entry, Shown
 from pipelines.report.inputs import read_inputs
 from pipelines.report.page import Table
+from pipelines.studies import measures, seen
 
 
 def tables_of(section) -> dict[str, Table]:
     return {block.name: block for block in section.blocks if isinstance(block, Table)}
 
 
-def test_what_is_best_is_said_in_a_sentence():
-    """Which number of documents, and which method if it is always used."""
+def test_the_best_number_of_documents_is_said_in_a_sentence():
+    def saves(gain: float) -> str:
+        metrics = small_results.language_modelling(1.0)
+        metrics["gain_lsr_k1"] = {"value": gain, "low": gain - 3, "high": gain + 3}
+        rows = stage_metrics.bits_per_byte({"pile": {"tiny": metrics}}, ["pile"], ["tiny"])
+        of_run = {"main": "tiny", "main_corpus": "pile", "sizes": {}, "chosen": small_results.SETTINGS}
+        return lm_sections._saves(SimpleNamespace(tables={"bits_per_byte": rows}, **of_run), "substring")
 
-    def saves(metrics: dict) -> str:
-        chosen = SimpleNamespace(replug=SimpleNamespace(top_k=10))
-        inputs = SimpleNamespace(main_corpus="pile", chosen=chosen, scored=lambda corpus: {"tiny": metrics})
-        return lm_sections._saves(inputs, "substring")
-
-    metrics = small_results.language_modelling(1.0)
-    same = saves(metrics)
-    metrics["gain_lsr_k1"] = {"value": 19.0, "low": 16.0, "high": 21.0}
-    assert saves(metrics) == f"{same} The best number is 1, which saves 19.0 [16.0, 21.0] %. More documents save less."
-
-    def figures(always: float, gain: float) -> dict:
-        return {"always": Interval(always, always, always), "gain": Interval(gain, gain - 0.01, gain + 0.01)}
-
-    by_method = {"bm25": figures(0.7, 0.003), "lsr": figures(0.6, 0.03), "bm25_below_dense": figures(0.9, 0.1)}
-    said = adaptive_section.of_best("lsr", by_method)
-    assert said.startswith(" With BM25, the most often right if always used (70.0 %), choosing adds +0.3 [")
-    assert adaptive_section.of_best("bm25", by_method) == ""
-    assert adaptive_section.of_best("lsr", by_method | {"bm25": figures(0.6, 0.003)}) == "", "it is no better"
+    same = saves(14.0)
+    assert " saves tiny 14.0 [13.0, 15.0] % of the bits per byte of Pile; random documents save 0.0 [" in same
+    assert saves(19.0) == f"{same} The best number is 1, which saves 19.0 [16.0, 22.0] %."
 
 
 def test_a_section_is_an_entry_a_study_stands_after_the_section_it_names_and_nothing_is_shown_of_nothing():
@@ -64,12 +53,12 @@ def test_a_section_is_an_entry_a_study_stands_after_the_section_it_names_and_not
     assert (table.head, table.rules) == (["answered", *table.rules], {"substring": "substring", "word": "word"})
     assert [str(cell) for cell in table.rows[0][:1]] == ["BM25"]
     assert entry.section([]) is None
-    two, study, late = Entry("two", "", []), Entry("study", "", [], after="one"), Entry("late", "", [], after="gone")
-    ordered = entries.in_order([study, late, entry, two])
-    assert [one.id for one in ordered] == ["one", "study", "two", "late"]
-    ids = [one.id for one in sections_listed.ENTRIES]
+    of_study, study = Entry("next", "", [], after="study"), Entry("study", "", [], after="one")
+    ordered = entries.in_order([entry, Entry("two", "", []), Entry("late", "", [], after="gone"), of_study, study])
+    assert [one.id for one in ordered] == ["one", "study", "next", "two", "late"]
+    ids = [one.id for one in write_report.listed()]
     assert len({*ids}) == len(ids)
-    assert {*ids} > {one.id for one in studies.ENTRIES}
+    assert ids.index("confidence") == ids.index("adaptive") + 2, "after adaptive and the study carried"
 
 
 def test_controls_and_chosen_settings_stand_beside_the_setting_in_use(made):
@@ -99,9 +88,9 @@ def test_perplexity_is_drawn_by_size_within_a_family_with_the_smaller_models_fir
     inputs = SimpleNamespace(
         parts=small_results.PARTS,
         main_corpus="pile",
-        tables={"bits_per_byte": stage_metrics.bits_per_byte(metrics, ["wikitext"], [*families])},
+        tables={"bits_per_byte": stage_metrics.bits_per_byte(metrics, ["wikitext"], [*families])}
+        | {"models": [{"lm": lm, "family": family} for lm, family in families.items()]},
         sizes=sizes,
-        families=families,
         chosen=small_results.SETTINGS,
     )
     section = lm_sections.PERPLEXITY.section(inputs)
@@ -156,15 +145,11 @@ def test_each_language_model_has_its_rows_and_what_is_odd_of_one_is_said(tmp_pat
     ]
     assert [row[1:4] for row in table.rows] == rows
     assert [block for block in blocks if isinstance(block, str)][1:] == [
-        "second shows no log-probabilities of its answers to Natural Questions, so REPLUG was left out.",
         "Natural Questions, second: prompts too long for the language model are left out: questions (2).",
     ]
     of_tiny = {name: solved(0.4, "mixture") for name in ("closed_book", "replug", "replug_lsr")}
     assert tasks({"mmlu": {"tiny": of_tiny}}, small_results.PILE.parts) is None
     assert tasks({"mmlu": {"gone": of_tiny}}) is None
-    answers = {"method": ["closed_book", "replug"], "prediction": ["A", "A"]}
-    small_results.write(tmp_path / "tasks/mmlu/tiny/predictions.parquet", pa.table(answers))
-    assert "tiny answers A to every question of MMLU" in tasks({"mmlu": {"tiny": of_tiny}}, data=tmp_path).says
 
 
 def test_accuracy_and_gain_by_documents_stand_beside_page_views(made):
@@ -197,11 +182,12 @@ def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_s
     assert rows["documents with both (Pile)"]["AUC"] == "", "all have one"
     inputs = read_inputs(data, ["tiny", "big"], small_results.PARTS, small_results.SETTINGS)
     without = "Without incoming links: parts.exposure has no dump of Wikipedia."
-    (table,) = tables_of(studies.POPULARITY_MEASURES.section(inputs)).values()
+    (of_measures,), of_seen = measures.report_entries(), seen.report_entries()
+    (table,) = tables_of(of_measures.section(inputs)).values()
     assert without in table.caption
     for name in ("accuracy_by_documents", "seen_correlations", "accuracy_by_date", "popularity_measures"):
         inputs.tables[name].clear()
-    for study in (studies.EXPOSURE, studies.POPULARITY_MEASURES, studies.DATES):
+    for study in (of_measures, *of_seen):
         assert study.section(inputs) is None
     for redirects in (0, 2):
         inputs.metrics["popularity"] = {"files.pageviews": 1, "files.redirects": redirects}

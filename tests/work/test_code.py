@@ -68,11 +68,18 @@ def test_words_for_readers_of_the_report_change_no_result(monkeypatch):
 
 def test_a_study_counts_where_a_stage_asks_for_what_it_offers(tmp_path):
     rooms = {"room/stage.py": 'def main():\n    return all_studies.studies_offering("of_answers")\n'}
+    rooms |= {"report/page.py": 'def main():\n    return all_studies.studies_offering("report_entries")\n'}
     rooms |= {
-        "studies/one.py": "def of_answers(of):\n    return 1\n",
+        "studies/one.py": "def of_answers(of):\n    return 1\n\n\ndef report_entries():\n    return 'a caption'\n",
         "studies/two.py": "def of_bits(of):\n    return 1\n",
     }
     for file, content in rooms.items():
         (tmp_path / "pipelines" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "pipelines" / file).write_text(content)
     assert [file.name for file in code.files("pipelines.room.stage", tmp_path)] == ["stage.py", "one.py"]
+    stages = ("pipelines.room.stage", "pipelines.report.page")
+    before = [code.fingerprint(stage, tmp_path) for stage in stages]
+    code._substance.cache_clear()
+    (tmp_path / "pipelines/studies/one.py").write_text(rooms["studies/one.py"].replace("a caption", "another"))
+    after = [code.fingerprint(stage, tmp_path) for stage in stages]
+    assert [one == other for one, other in zip(before, after, strict=True)] == [True, False]

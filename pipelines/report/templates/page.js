@@ -1,4 +1,4 @@
-// What the page does beyond being read: light or dark, contents, sorting, marks that say their numbers, choices.
+// What the page does beyond being read: light or dark, contents, sorting, marks that say their numbers.
 // Everything can be read without it.
 "use strict";
 const all = (selector, root = document) => [...root.querySelectorAll(selector)];
@@ -190,46 +190,4 @@ for (const drawn of all(".drawn")) {
     return one;
   };
   drawn.append(make("div", { className: "tools save" }, "Save as", button("SVG", fixed), button("PNG", asPng)));
-}
-
-// choices: a list in place of all drawings below each other; what is chosen in one figure holds for all that have it
-const choosers = [];
-for (const figure of all("figure")) {
-  const details = figure.querySelector(".choices");
-  if (!details) continue;
-  const drawings = all(".drawn", figure), parts = new Set(drawings.map((drawn) => drawn.dataset.choice));
-  figure.append(...drawings);
-  const by = details.querySelector("summary").textContent, select = make("select");
-  for (const name of parts) select.append(make("option", { value: name }, name || "all together"));
-  details.replaceWith();
-  figure.prepend(make("label", { className: "tools" }, by, select));
-  const choose = (name) => {
-    select.value = name;
-    for (const drawn of drawings) drawn.hidden = drawn.dataset.choice !== name;
-  };
-  choose("");
-  choosers.push({ figure, parts, choose });
-  select.addEventListener("change", () => chooseAll(select.value));
-}
-const chooseAll = (name) => {
-  for (const { parts, choose } of choosers) choose(parts.has(name) ? name : "");
-};
-for (const { figure, parts } of [...choosers].reverse()) {
-  for (const cell of all("tbody th", figure.closest("section"))) {
-    const name = cell.textContent;
-    if (!parts.has(name) || cell.querySelector("button")) continue;
-    const button = make("button", { type: "button", title: `Show the figures of ${name}` }, name);
-    cell.replaceChildren(button);
-    button.addEventListener("click", () => {
-      const follows = ({ figure }) => figure.compareDocumentPosition(cell) & Node.DOCUMENT_POSITION_FOLLOWING;
-      const having = choosers.filter((one) => one.parts.has(name));
-      let at = Math.max(0, having.findLastIndex(follows));  // the figures before the table, from their first on
-      while (at > 0 && having[at - 1].figure === having[at].figure.previousElementSibling) at -= 1;
-      chooseAll(name);
-      const target = having[at].figure;
-      for (let one = target.closest("details"); one; one = one.parentElement.closest("details")) one.open = true;
-      target.scrollIntoView();
-      target.querySelector("select").focus({ preventScroll: true });
-    });
-  }
 }
