@@ -34,7 +34,7 @@ from benchmarks.papers_effects import comparisons
 from pipelines.params import params_file
 from pipelines.report import findings, inputs
 p = params_file.load_params("lms", "thresholds", "replug", "parts")
-read = inputs.read(Path("data"), p.lms, p.parts)
+read = inputs.read_inputs(Path("data"), p.lms, p.parts)
 found = findings.findings(read, p.thresholds, p.replug.top_k)
 rows = [[f.claim, f.expected, f.figure.value, f.figure.low, f.figure.high] for f in found]
 print(json.dumps([rows, comparisons(read, p.thresholds.search)]))
