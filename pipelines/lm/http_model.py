@@ -13,7 +13,7 @@ from pipelines.lm.http_choice import ECHO, Abilities, Choice
 from pipelines.lm.http_client import CompletionsClient
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import joined
-from pipelines.lm.token_prompts import PromptTokenizer
+from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
 from pipelines.params import params
 
 
@@ -31,9 +31,7 @@ class HttpModel:
         self._tokenizer: PromptTokenizer | None = None
         decode = str
         if lm.http.tokenizer:
-            from transformers import AutoTokenizer
-
-            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            tokenizer = read_tokenizer(folder)
             self._tokenizer = PromptTokenizer(tokenizer, folder, self.name, self.max_tokens)
             decode = tokenizer.decode
         self._client = CompletionsClient(self.name, lm.path, lm.http, key, cache, chat=lm.chat, decode=decode)

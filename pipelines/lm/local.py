@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.nn import functional
-from transformers import AutoTokenizer
 from transformers.utils import logging
 
 from pipelines import progress
@@ -20,7 +19,7 @@ from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.model_files import CACHE_BYTES, UNREADABLE, max_tokens
 from pipelines.lm.ragged import joined, spans
 from pipelines.lm.shortcuts import choose_shortcuts
-from pipelines.lm.token_prompts import PromptTokenizer
+from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
 from pipelines.lm.weights import load
 from pipelines.work import threads as torch_threads
 
@@ -41,7 +40,7 @@ class LocalModel:
             raise LongtailError(f"{folder}: no config.json, expected a causal language model in Hugging Face's layout")
         torch_threads.use(threads)
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+            self.tokenizer = read_tokenizer(folder)
         except UNREADABLE as error:
             raise LongtailError(f"{folder}: no tokenizer: {' '.join(str(error).split())}") from None
         self.model = load(folder, self.tokenizer, dtype, device)

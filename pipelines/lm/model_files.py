@@ -9,7 +9,7 @@ import pickle
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from pipelines.errors import LongtailError
 from pipelines.storage import shards
@@ -92,11 +92,10 @@ def count_parameters(folder: Path) -> int | None:
     shapes: dict[str, list[int]] = {}
     for file in folder.glob("*.safetensors"):
         try:
-            with file.open("rb") as stream:
-                header = json.loads(stream.read(min(int.from_bytes(stream.read(8), "little"), file.stat().st_size)))
-        except ValueError:
+            with safe_open(file, "numpy") as weights:
+                shapes |= {name: weights.get_slice(name).get_shape() for name in weights.offset_keys()}
+        except (OSError, SafetensorError):
             raise LongtailError(f"{file}: damaged, expected weights in safetensors; fetch or make them again") from None
-        shapes |= {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
     counted = [shape for name, shape in shapes.items() if not (name.endswith(".bias") and len(shape) > 1)]
     return sum(map(math.prod, counted)) if counted else None
 
@@ -109,10 +108,11 @@ def family(folder: Path) -> str | None:
 
 def max_tokens_in(folder: Path) -> int:
     """How many tokens the model in a folder reads at once; its weights are not read."""
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoConfig
 
-    config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
-    return max_tokens(config, AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
+    from pipelines.lm.token_prompts import read_tokenizer
+
+    return max_tokens(AutoConfig.from_pretrained(folder).get_text_config(), read_tokenizer(folder))
 
 
 def max_tokens(config, tokenizer) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -180,10 +181,19 @@ def open_tokenizer(folder: Path) -> PromptTokenizer | None:
     """The tokenizer of the model in `folder`, for texts of any length; None where a server's is not known."""
     if not (folder / "tokenizer_config.json").is_file():
         return None
+    return PromptTokenizer(read_tokenizer(folder), folder, folder.name, sys.maxsize)
+
+
+def read_tokenizer(folder: Path):
+    """The tokenizer that `base_lm` saved to `folder`. Raises as transformers does for a folder that is not whole."""
+    config = Path(folder, "tokenizer_config.json")
+    if config.is_file() and json.loads(config.read_bytes()).get("tokenizer_class") == "TokenizersBackend":
+        from transformers import PreTrainedTokenizerFast  # AutoTokenizer takes seconds: it imports torch
+
+        return PreTrainedTokenizerFast.from_pretrained(folder)
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    return PromptTokenizer(tokenizer, folder, folder.name, sys.maxsize)
+    return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
 
 
 def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:

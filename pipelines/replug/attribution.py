@@ -40,6 +40,8 @@ BLOCK = 512  # texts in memory at once
 UNKNOWN = -1  # a study's number of a token of which it knows none
 STUDIES = sorted(all_studies.studies_offering("of_tokens"), key=lambda study: study.COLUMN.name)
 EDGES = {f"by_{study.COLUMN.name}": study.EDGES for study in STUDIES}  # where each row of figures begins, but the first
+ALL = {"all": ()}  # one row, of all tokens
+NAMES = "tokens", "none", "gain", "memory"  # what is summed: tokens, bits without documents, bits saved, memory's share
 OfTokens = Callable[[slice, slice, np.ndarray], np.ndarray]  # queries, their tokens, ids of documents -> (tokens,)
 _KEY = dict.fromkeys(("lm", "retriever", "query_id"), pa.string())
 _SHARES = pa.list_(pa.float32())
@@ -139,12 +141,9 @@ def _tokens(
     """The rows of tokens.parquet for a block; `numbers` are those of studies, (tokens,), None where not known."""
     real = texts.real
     rows = zip(continuations, texts.bytes, texts.lengths.tolist(), strict=True)
-    tokens = [
-        token for continuation, n_bytes, n in rows for token in responsibility.token_texts(continuation, n_bytes[:n])
-    ]
+    tokens = [token for text, n_bytes, n in rows for token in responsibility.token_texts(text, n_bytes[:n])]
     columns = [
-        [lm] * len(tokens),
-        [retriever] * len(tokens),
+        *([name] * len(tokens) for name in (lm, retriever)),
         np.repeat(texts.ids, texts.lengths),
         np.broadcast_to(np.arange(real.shape[1], dtype=np.int32), real.shape)[real],
         tokens,
@@ -162,8 +161,7 @@ def _texts(lm: str, retriever: str, texts: Texts, shares: Attribution) -> pa.Tab
     """The rows of texts.parquet for a block."""
     n, k = texts.doc_ids.shape
     columns = [
-        [lm] * n,
-        [retriever] * n,
+        *([name] * n for name in (lm, retriever)),
         texts.ids,
         texts.lengths.astype(np.int32),
         -texts.closed.sum(1),
@@ -183,41 +181,26 @@ def _lists(shares: np.ndarray) -> pa.ListArray:
 
 
 class _Sums:
-    """Sums for the figures of one retriever: by source document, and by each of EDGES too."""
+    """Sums over tokens for the figures of one retriever, by source document: of all tokens, and by each of EDGES."""
 
     def __init__(self, clusters: int) -> None:
-        self._whole = {name: np.zeros(clusters) for name in ("tokens", "gain", "memory")}
-        self._by_row = {
-            by: {name: np.zeros((len(edges) + 1, clusters)) for name in ("tokens", "none", "gain", "memory")}
-            for by, edges in EDGES.items()
-        }
+        self._of = {by: np.zeros((len(NAMES), len(edges) + 1, clusters)) for by, edges in (ALL | EDGES).items()}
 
     def add(
-        self,
-        none: np.ndarray,
-        nats: np.ndarray,
-        memory: np.ndarray,
-        by: dict[str, np.ndarray],
-        clusters: np.ndarray,
+        self, none: np.ndarray, nats: np.ndarray, memory: np.ndarray, by: dict[str, np.ndarray], clusters: np.ndarray
     ) -> None:
         """Add tokens: nats without documents and with them, memory's share, what rows go by, source document.
 
         All arrays are (tokens,). What rows go by is UNKNOWN for tokens that are in no row.
         """
-
-        def add(sums: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
-            np.add.at(sums.ravel(), places, values)  # token after token, so that blocks don't change the sums
-
         values = {"tokens": np.ones(len(none)), "none": none / np.log(2), "gain": (none - nats) / np.log(2)}
         values |= {"memory": memory}
-        for name, sums in self._whole.items():
-            add(sums, clusters, values[name])
-        n = len(self._whole["tokens"])
-        for name_by, of_tokens in by.items():
-            known = of_tokens != UNKNOWN
-            places = np.searchsorted(EDGES[name_by], of_tokens[known], side="right") * n + clusters[known]
-            for name, sums in self._by_row[name_by].items():
-                add(sums, places, values[name][known])
+        for name, of_tokens in (dict.fromkeys(ALL, 0 * clusters) | by).items():
+            known, sums = of_tokens != UNKNOWN, self._of[name]
+            rows = np.searchsorted((ALL | EDGES)[name], of_tokens[known], side="right")
+            places = rows * sums.shape[2] + clusters[known]
+            for number, value in enumerate(NAMES):
+                np.add.at(sums[number].ravel(), places, values[value][known])  # token after token, in any blocks
 
     def figures(self, params: SimpleNamespace) -> dict:
         """The retriever's part of the metrics."""
@@ -227,25 +210,20 @@ class _Sums:
             columns = np.stack([sums, to], axis=1)[drawn]
             return intervals.bootstrap(columns, intervals.ratio, generator, params.report.bootstrap).as_json()
 
-        def mean(sums: np.ndarray, tokens: np.ndarray) -> dict:
-            return ratio(sums, tokens, tokens > 0)
-
-        rows: dict[str, list[dict]] = {by: [] for by in EDGES}
-        saved, n_tokens = self._whole["gain"], self._whole["tokens"]
-        clearly = (mean(saved, n_tokens)["low"] or 0) > 0  # a share of nothing, or of a loss, says nothing
+        ((n_tokens, _, saved, memory),) = self._of["all"].swapaxes(0, 1)
+        clearly = (ratio(saved, n_tokens, n_tokens > 0)["low"] or 0) > 0  # a share of nothing, or of a loss, is nothing
+        found = {"memory": ratio(memory, n_tokens, n_tokens > 0)}
         for by, edges in EDGES.items():
-            sums = self._by_row[by]
-            for i, tokens in enumerate(sums["tokens"]):
-                if tokens.any():
-                    row = {
-                        "least": int(edges[i - 1]) if i else 0,
-                        "most": int(edges[i] - 1) if i < len(edges) else None,
-                    }
-                    row |= {"tokens": int(tokens.sum())}
-                    row |= {name: mean(sums[name][i], tokens) for name in ("none", "gain", "memory")}
-                    share = ratio(sums["gain"][i], saved, n_tokens > 0) if clearly else NOTHING.as_json()
-                    rows[by].append(row | {"share_of_gain": share})
-        return {"memory": mean(self._whole["memory"], n_tokens)} | rows
+            found[by] = []
+            for i, (tokens, *others) in enumerate(self._of[by].swapaxes(0, 1)):
+                if not tokens.any():
+                    continue
+                least, most = int(edges[i - 1]) if i else 0, int(edges[i] - 1) if i < len(edges) else None
+                row = {"least": least, "most": most, "tokens": int(tokens.sum())}
+                row |= {name: ratio(sums, tokens, tokens > 0) for name, sums in zip(NAMES[1:], others, strict=True)}
+                share = ratio(others[1], saved, n_tokens > 0) if clearly else NOTHING.as_json()
+                found[by].append(row | {"share_of_gain": share})
+        return found
 
 
 def main() -> None:
