@@ -13,6 +13,7 @@ import small_results
 import waiting
 import wikimedia_server
 import yaml
+from forks import PRELOADED
 from hypothesis import HealthCheck, settings
 from once import once
 
@@ -156,7 +157,9 @@ def _cluster(folder: Path, **how: object) -> Iterator["distributed.LocalCluster"
     import distributed
 
     settings = {"distributed.scheduler.allowed-failures": 1, "distributed.comm.timeouts.connect": "3s"}
+    settings |= {"distributed.worker.multiprocessing-method": "forkserver"}
     with dask.config.set(settings):
+        distributed.utils.get_mp_context().set_forkserver_preload(PRELOADED)
         with chdir(folder):
             cluster = distributed.LocalCluster(threads_per_worker=1, dashboard_address=":0", **how)
         with cluster, pytest.MonkeyPatch.context() as patch:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiny_models
+from forks import PRELOADED
 from tqdm import tqdm
 
 from pipelines import methods, progress
@@ -136,8 +137,10 @@ def in_process(number: int, folder: str, work: Callable, args: tuple) -> object:
 
 @pytest.fixture(scope="module")
 def two() -> Iterator[ProcessPoolExecutor]:
-    """Two processes, which import torch once for all stages."""
-    with ProcessPoolExecutor(2, get_context("spawn")) as made:
+    """Two processes, for which torch is imported once: what a server of forks has read, both have."""
+    context = get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    with ProcessPoolExecutor(2, context) as made:
         yield made
 
 

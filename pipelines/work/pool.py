@@ -19,7 +19,7 @@ from functools import cache
 from importlib.metadata import distributions, requires
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.params import params
@@ -102,15 +102,6 @@ def _begin(gpu_of_process: multiprocessing.SimpleQueue) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class _Home(NamedTuple):
-    """What makes a Dask worker work as a process of this one would."""
-
-    folder: str  # the project's
-    probe: str  # a file there
-    code: str
-    environment: dict[str, str]
-
-
 class _Cluster(Executor):
     """The workers of a Dask scheduler, which gives the shards of lost ones to others; one cluster, one project."""
 
@@ -126,8 +117,8 @@ class _Cluster(Executor):
         probe = Path(self._holder.name, "probe")
         probe.touch()
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        self._home = _Home(os.getcwd(), str(probe), _code(), environment)
-        answers = self._client.run(_greet, self._home, on_error="return").values()
+        self._home = os.getcwd(), str(probe), _code(), environment  # by which a worker works as a process of this one
+        answers = self._client.run(_greet, *self._home, on_error="return").values()
         # a connection's end is an OSError; the scheduler soon knows which worker is gone
         if errors := [one for one in answers if isinstance(one, Exception) and not isinstance(one, OSError)]:
             self.shutdown(cancel_futures=True)
@@ -163,33 +154,33 @@ def _connect(address: str):
     return client
 
 
-def _greet(home: _Home) -> None:
+def _greet(*home: Any) -> None:
     """Check a worker before any shard, and remove what workers that were lost left on its machine."""
     from pipelines.storage import shards
 
-    _enter(home)
+    _enter(*home)
     shards.sweep()
 
 
-def _at_home(home: _Home, work: Callable, args: tuple) -> Any:
-    _enter(home)
+def _at_home(home: tuple, work: Callable, args: tuple) -> Any:
+    _enter(*home)
     return work(*args)
 
 
-def _enter(home: _Home) -> None:
-    """Be in the project's folder, with its environment; each time, as a worker can come late or serve others too."""
+def _enter(folder: str, probe: str, code: str, environment: dict[str, str]) -> None:
+    """Be in the project's folder, which has a file `probe`; each time, as a worker may come late or serve others."""
     try:
-        os.chdir(home.folder)
-        Path(home.probe).stat()
+        os.chdir(folder)
+        Path(probe).stat()
     except OSError:
         raise LongtailError(
-            f"{home.folder}: not the same folder on {platform.node()}, where a Dask worker runs, expected a file "
+            f"{folder}: not the same folder on {platform.node()}, where a Dask worker runs, expected a file "
             "system that all machines share; put the project on one, under the same path everywhere"
         ) from None
-    if _code() != home.code:
+    if _code() != code:
         said = f"the Dask worker on {platform.node()} runs another version of Longtail or of a package"
         raise LongtailError(f"{said}; install the same, and start the workers again")
-    os.environ.update(home.environment)
+    os.environ.update(environment)
 
 
 @cache

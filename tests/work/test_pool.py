@@ -37,12 +37,12 @@ def square(n: int) -> int:
     return n * n
 
 
-def greet_or_die(home: pool._Home):
+def greet_or_die(folder: str, *home):
     """Kills the first worker of all."""
     try:
-        Path(home.folder, "died").touch(exist_ok=False)
+        Path(folder, "died").touch(exist_ok=False)
     except FileExistsError:
-        pool._greet(home)
+        pool._greet(folder, *home)
     else:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -85,14 +85,13 @@ def test_results_and_errors_come_home_from_a_cluster(cluster, tmp_path, monkeypa
     with processes(dask(cluster.scheduler_address)) as executor:
         assert executor.workers == 2
         assert list(executor.map(square, range(5))) == [0, 1, 4, 9, 16]
-        assert executor._home.folder == str(tmp_path)
+        assert executor._home[0] == str(tmp_path)
         with pytest.raises(LongtailError, match=r"^-1: no$"):
             executor.submit(square, -1).result()
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    home = pool._Home(str(tmp_path), str(tmp_path), pool._code(), {"OMP_NUM_THREADS": "5"})
     with monkeypatch.context() as patch:
         patch.chdir("/")
-        pool._enter(home)
+        pool._enter(str(tmp_path), str(tmp_path), pool._code(), {"OMP_NUM_THREADS": "5"})
         assert (os.getcwd(), os.environ["OMP_NUM_THREADS"]) == (str(tmp_path), "5")
 
 
