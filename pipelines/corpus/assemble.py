@@ -117,10 +117,7 @@ def write_corpus(
 
 
 def _capped(db: DuckDBPyConnection, documents: int | None) -> tuple[str, str]:
-    """The names of views of all_sources and all_docs without what is beyond the cap of `documents` (None: no cap).
-
-    Documents are taken by the keys of their source documents, so the last of these may lose its last documents.
-    """
+    """The names of views of all_sources and all_docs with no more than `documents`, taken by key; None: no cap."""
     last = None
     if documents is not None:
         order = 'SELECT key, source_document, "offset" FROM all_docs ORDER BY ALL'

@@ -79,10 +79,7 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
 def _read_and_cut(
     map_step: Callable[..., list[Path]], parts: list[Part], settings: Settings, max_reject_share: float, db
 ) -> list[assemble.Round]:
-    """Read and cut all source documents; of a capped corpus, round after round until there are enough.
-
-    The first round reads a small share of the corpus, by which the next ones know how much is needed.
-    """
+    """Read and cut all source documents; of a capped corpus, a small share, and then more until there are enough."""
     wanted = settings.corpus.documents
     draw = sample.Draw(settings.seed, settings.corpus, settings.queries, high=sample.FIRST_ROUND if wanted else 1.0)
     rounds: list[assemble.Round] = []

@@ -161,14 +161,6 @@ def _link(_: tokens.Token, fields: Fields) -> str:
     return text if len(fields) > 1 else target.strip().removeprefix(":")
 
 
-def _external_link(opened: tokens.Token, fields: Fields) -> str:
-    return "".join(fields[1][1]) if opened.get("brackets") and len(fields) > 1 else ""
-
-
-def _heading(opened: tokens.Token, fields: Fields) -> str:
-    return _title(opened["level"], "".join(fields[0][1]))
-
-
 def _title(level: int, text: str) -> str:
     return f"\n{HEADING * level}{text}\n"
 
@@ -192,9 +184,11 @@ def _tag(_: tokens.Token, fields: Fields) -> str:
 SHOWN: dict[type, Callable[[tokens.Token, Fields], str]] = {
     tokens.TemplateOpen: _template,
     tokens.WikilinkOpen: _link,
-    tokens.ExternalLinkOpen: _external_link,
+    tokens.ExternalLinkOpen: lambda opened, fields: (
+        "".join(fields[1][1]) if opened.get("brackets") and len(fields) > 1 else ""
+    ),
     tokens.HTMLEntityStart: _entity,
-    tokens.HeadingStart: _heading,
+    tokens.HeadingStart: lambda opened, fields: _title(opened["level"], "".join(fields[0][1])),
     tokens.TagOpenOpen: _tag,
 }
 

@@ -101,21 +101,17 @@ def _texts(batch: Batch, rejects: Rejects, media: str) -> tuple[pa.Table, list[s
         places = pc.binary_join_element_wise(table["file"], table["row"].cast(pa.string()), ":")
         table = table.filter(pc.invert(pc.is_in(places, pa.array(batch.duplicates))))
     columns = [table[column].to_pylist() for column in ("file", "row", "text", "wikitext")]
-    texts = [_text(rejects, media, *row) for row in zip(*columns, strict=True)]
+    texts = []
+    for file, row, text, wikitext in zip(*columns, strict=True):
+        try:
+            texts.append(wikitext_to_text(text, media) if wikitext else text)
+            if not texts[-1]:
+                rejects.add(file, row, "no_text", "nothing but markup")
+        except BadWikitext as error:
+            rejects.add(file, row, "bad_wikitext", str(error))
+            texts.append("")
     kept = pa.array([bool(text) for text in texts], pa.bool_())
     return table.drop_columns("text").filter(kept).combine_chunks(), [text for text in texts if text]
-
-
-def _text(rejects: Rejects, media: str, file: str, row: int, text: str, wikitext: bool) -> str:
-    """The source document's plain text, without its title; "" for a rejected page."""
-    try:
-        text = wikitext_to_text(text, media) if wikitext else text
-    except BadWikitext as error:
-        rejects.add(file, row, "bad_wikitext", str(error))
-        return ""
-    if not text:
-        rejects.add(file, row, "no_text", "nothing but markup")
-    return text
 
 
 def _docs(rows: pa.Table, keys: np.ndarray, tokens: Tokens, pieces: Pieces) -> pa.Table:
@@ -178,10 +174,7 @@ def _signatures(settings: Settings, tokens: Tokens) -> tuple[pa.Array, pa.Array]
 
 
 def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int | np.ndarray, min_tokens: int | np.ndarray) -> Pieces:
-    """`cut_tokens` of each text where `wanted` (texts,) is true.
-
-    `size` and `min_tokens` are the same for all texts, or arrays (texts,).
-    """
+    """`cut_tokens` of the texts where `wanted` (texts,) is true; the lengths are numbers, or arrays (texts,)."""
     firsts = np.cumsum(tokens.counts) - tokens.counts
     texts = np.flatnonzero(wanted)
     of_texts = (
@@ -197,10 +190,7 @@ def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int | np.ndarray, min_to
 
 
 def byte_cuts(tokens: Tokens, firsts: np.ndarray, text: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """Byte offsets in `Tokens.data` of the token boundaries `cuts` of texts `text`, (cuts,).
-
-    `firsts` (texts,) is the number of each text's first token.
-    """
+    """Bytes (cuts,) of the token boundaries `cuts` of texts `text`; `firsts` (texts,): each text's first token."""
     starts = np.cumsum(tokens.sizes) - tokens.sizes
     return np.where(cuts == 0, starts[text], tokens.ends[firsts[text] + np.maximum(cuts, 1) - 1])
 

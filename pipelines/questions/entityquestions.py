@@ -98,8 +98,6 @@ def read_questions(raw: Path, rejects: Rejects) -> pa.Table:
 def link_subjects(db: duckdb.DuckDBPyConnection) -> pa.Table:
     """Table questions, in its order, with s_pop and s_uri (null unless linked), split, matched, and `link` of LINKS.
 
-    s_pop is null also where the views of the subject's article are not known.
-
     A candidate is an entity that is named exactly like the mention and has the question's relation in table claims.
     Aliases count only if no candidate has the mention as its label. Two candidates are ambiguous: the question's
     answers could often decide between them, but then a subject would be chosen by what it is tested on. Without a

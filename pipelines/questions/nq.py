@@ -35,10 +35,7 @@ TRIMMED = r"regexp_replace(name, '^[^\p{L}\p{N}]+|[^\p{L}\p{N}]+$', '', 'g')"  #
 
 
 def build_nq(params: SimpleNamespace, out: Path, raw: Path = RAW, entities: Path = ENTITIES) -> dict[str, float]:
-    """Write the stage's folder `out` from the questions in raw/nq and the texts in raw/c4; return counts.
-
-    Without questions the table is empty; without texts every name counts.
-    """
+    """Write `out` by the questions in raw/nq and the texts in raw/c4, without which all names count; return counts."""
     rejects = Rejects(params.ingest.max_reject_share)
     questions = list(read_questions(raw / "nq", rejects))
     rejects.check()

@@ -38,9 +38,7 @@ MIX |= {"capital of": 363, "religion": 338, "mother": 187, "color": 34}
 
 
 def read_published(path: Path, rejects: Rejects) -> pa.Table:
-    """The rows of a file in the published format, in its order, with SCHEMA.
-
-    An empty o_wiki_title, s_pop or o_pop becomes null.
+    """The rows of a file in the published format, in its order, with SCHEMA; null for an empty title or number.
 
     The three published questions without a subject ("Who is the author of ?") stay, because published results include
     them. Bad rows go to `rejects` (unreadable_row, columns, number, list, no_answer, unknown_relation, uri,
