@@ -50,9 +50,9 @@ def build_term_frequency(
     rejects.check()
     passes = max(1, ceil(names * compute.workers / (ingest.memory_gb * NAMES_PER_GB)))
     workers = min(compute.workers, passes)
-    tables = [wikidata / "entities.parquet", wikidata / "claims.parquet"]
+    read = [wikidata / "entities.parquet", wikidata / "claims.parquet", *files]
     key = shards.key_of(
-        code.fingerprint("pipelines.knowledge.term_frequency"), sample, passes, sorted(relations), *tables
+        code.fingerprint("pipelines.knowledge.term_frequency"), sample, passes, sorted(relations), *read
     )
     count = partial(_count, wikidata, files, sorted(relations), sample, ingest.memory_gb / workers)
     shares = [f"qid % {passes} = {remainder}" for remainder in range(passes)]

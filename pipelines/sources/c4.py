@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +23,6 @@ class Sample(NamedTuple):
     below: float
     texts: int
     size: int  # bytes of UTF-8
-    digest: str  # of all texts that it is drawn from
 
     def has(self, text: str) -> bool:
         return self.below == 1 or draws.uniform(self.seed, "c4", text) < self.below
@@ -36,16 +34,13 @@ def draw_c4_sample(paths: Iterable[Path], megabytes: int, seed: int, rejects: Re
     A text is in it or not by itself, whatever the files and their order. Bad lines go to `rejects`.
     """
     texts, sizes = np.zeros((2, STEPS), np.int64)
-    digest = hashlib.blake2b(digest_size=8)
     files = tqdm(list(paths), desc="sample of C4", unit="file", mininterval=2)
     for text in read_c4(files, rejects):
-        draw = draws.uniform(seed, "c4", text)
-        step = int(draw * STEPS)
+        step = int(draws.uniform(seed, "c4", text) * STEPS)
         texts[step] += 1
         sizes[step] += len(text.encode())
-        digest.update(draw.hex().encode())
     steps = min(int(np.searchsorted(np.cumsum(sizes), megabytes * 1_000_000)) + 1, STEPS)
-    return Sample(seed, steps / STEPS, int(texts[:steps].sum()), int(sizes[:steps].sum()), digest.hexdigest())
+    return Sample(seed, steps / STEPS, int(texts[:steps].sum()), int(sizes[:steps].sum()))
 
 
 def read_c4_sample(paths: Iterable[Path], sample: Sample) -> Iterator[str]:

@@ -40,7 +40,11 @@ def of_qualifiers(qualifiers: bytes) -> str:
         decoded = _decoder.decode(qualifiers)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return ""
-    dates = [max(map(_date, getattr(decoded, pid)), default="") for pid in QUALIFIERS.values()]
+    values = [
+        [snak.datavalue and snak.datavalue.value for snak in getattr(decoded, pid)] for pid in QUALIFIERS.values()
+    ]
+    times = [[iso(value.time, value.precision) for value in of if isinstance(value, _Time)] for of in values]
+    dates = [max(of, default="") for of in times]
     return "/".join(dates) if any(dates) else ""
 
 
@@ -52,8 +56,3 @@ def iso(time: str, precision: int) -> str:
     sign, year, month, day = match.groups()
     known = [year.zfill(4), *(part for part in (month, day)[: parts - 1] if part != "00")]
     return sign.strip("+") + "-".join(known)
-
-
-def _date(snak: _Snak) -> str:
-    value = snak.datavalue and snak.datavalue.value
-    return iso(value.time, value.precision) if isinstance(value, _Time) else ""
