@@ -184,44 +184,40 @@ class Canvas:
         labels = f'aria-label="{escape(neutral.text(alt))}" data-x="{escape(x)}"'
         return f"{head} {labels}>{''.join(self.parts)}</svg>"
 
+    def y_axis(self, top: float, values: Sequence[float], y: str) -> tuple[float, float, float, Scale]:
+        """The y axis with its name above: left, top and bottom of the plot, and the scale."""
+        for words in self.lines(y, self.width):
+            top += 1.35 * self.size
+            self.text(2, top, words, fill=SOFT)
+        top += 0.9 * self.size
+        bottom = top + HEIGHT[self.width]
+        scale = linear(values, bottom, top)
+        return max(self.length(text) for _, text in scale.ticks) + 11, top, bottom, scale
 
-def y_axis(canvas: Canvas, top: float, values: Sequence[float], y: str) -> tuple[float, float, float, Scale]:
-    """The y axis with its name above: left, top and bottom of the plot, and the scale."""
-    for words in canvas.lines(y, canvas.width):
-        top += 1.35 * canvas.size
-        canvas.text(2, top, words, fill=SOFT)
-    top += 0.9 * canvas.size
-    bottom = top + HEIGHT[canvas.width]
-    scale = linear(values, bottom, top)
-    return max(canvas.length(text) for _, text in scale.ticks) + 11, top, bottom, scale
+    def grid(self, across: Scale, up: Scale, left: float, zero: bool = False) -> None:
+        """Horizontal rules, and the ticks of both axes; `zero` draws the line of 0."""
+        for value, text in up.ticks:
+            self.line(left, up(value), self.width - 4, up(value))
+            self.text(left - 6, up(value) + 0.35 * self.size, text, "end", SOFT)
+        for value, text in across.ticks:
+            self.line(across(value), up.start, across(value), up.start + 4, SOFT)
+            self.tick(across(value), up.start + 1.4 * self.size, text)
+        if zero and up.low <= 0 <= up.high:
+            self.line(left, up(0), self.width - 4, up(0), INK)
 
+    def x_grid(self, across: Scale, top: float, bottom: float) -> None:
+        """The grid of a figure that lies down: vertical rules, with their numbers below."""
+        for value, text in across.ticks:
+            self.line(across(value), top, across(value), bottom, INK if value == 0 else GRID)
+            self.tick(across(value), bottom + 1.25 * self.size, text)
 
-def grid(canvas: Canvas, across: Scale, up: Scale, left: float, zero: bool = False) -> None:
-    """Horizontal rules, and the ticks of both axes; `zero` draws the line of 0."""
-    for value, text in up.ticks:
-        canvas.line(left, up(value), canvas.width - 4, up(value))
-        canvas.text(left - 6, up(value) + 0.35 * canvas.size, text, "end", SOFT)
-    for value, text in across.ticks:
-        canvas.line(across(value), up.start, across(value), up.start + 4, SOFT)
-        canvas.tick(across(value), up.start + 1.4 * canvas.size, text)
-    if zero and up.low <= 0 <= up.high:
-        canvas.line(left, up(0), canvas.width - 4, up(0), INK)
-
-
-def x_grid(canvas: Canvas, across: Scale, top: float, bottom: float) -> None:
-    """The grid of a figure that lies down: vertical rules, with their numbers below."""
-    for value, text in across.ticks:
-        canvas.line(across(value), top, across(value), bottom, INK if value == 0 else GRID)
-        canvas.tick(across(value), bottom + 1.25 * canvas.size, text)
-
-
-def x_name(canvas: Canvas, x: str, bottom: float, left: float) -> float:
-    """The x axis's name below its ticks; returns where it ends."""
-    y = bottom + 1.5 * canvas.size
-    for words in canvas.lines(x, canvas.width - left):
-        y += 1.35 * canvas.size
-        canvas.text((left + canvas.width - 4) / 2, y, words, "middle", SOFT)
-    return y + 6
+    def x_name(self, x: str, bottom: float, left: float) -> float:
+        """The x axis's name below its ticks; returns where it ends."""
+        y = bottom + 1.5 * self.size
+        for words in self.lines(x, self.width - left):
+            y += 1.35 * self.size
+            self.text((left + self.width - 4) / 2, y, words, "middle", SOFT)
+        return y + 6
 
 
 def _n(value: float) -> str:

@@ -8,21 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from pipelines.intervals import Interval
-from pipelines.report.drawing import (
-    DASHES,
-    INK,
-    NARROW,
-    PALETTE,
-    WIDE,
-    Canvas,
-    Scale,
-    grid,
-    linear,
-    logarithmic,
-    x_grid,
-    x_name,
-    y_axis,
-)
+from pipelines.report.drawing import DASHES, INK, NARROW, PALETTE, WIDE, Canvas, Scale, linear, logarithmic
 from pipelines.report.page import Figure, label, show
 
 EDGE = 16  # pixels beside a plot for half of a tick's text
@@ -54,13 +40,13 @@ def lines(
 
     def draw(canvas: Canvas) -> float:
         top = canvas.legend([(label(key), canvas.slots[key]) for key in points], 0)
-        left, top, bottom, up = y_axis(canvas, top, [*values, *([0.0] if zero else [])], y)
+        left, top, bottom, up = canvas.y_axis(top, [*values, *([0.0] if zero else [])], y)
         ends = left + 8, canvas.width - 10
         across = logarithmic(everywhere, *ends) if log_x else linear(everywhere, *ends, tight=True)
         if names:
             every = math.ceil(len(names) * (canvas.length(names[0]) + 12) / (ends[1] - ends[0]))
             across = replace(across, ticks=[(i, name) for i, name in enumerate(names) if i % every == 0])
-        grid(canvas, across, up, left, zero)
+        canvas.grid(across, up, left, zero)
         for key, of in known.items():
             band = [(across(place), up(f.low)) for place, f in of]
             band += [(across(place), up(f.high)) for place, f in reversed(of)]
@@ -74,7 +60,7 @@ def lines(
                 if len(of) == 1:
                     canvas.line(across(place), up(f.low), across(place), up(f.high), PALETTE[slot], 1.5)
                 canvas.marker(across(place), up(f.value), slot, (label(key), said(place), show(f)))
-        return x_name(canvas, x, bottom, left)
+        return canvas.x_name(x, bottom, left)
 
     return _figure(name, points, draw, x, caption, f"Line chart of {y} by {x}. {ends}.")
 
@@ -106,7 +92,8 @@ def ranges(name: str, points: Points, *, x: str, caption: str, log_x: bool = Fal
     def scale(start: float, end: float) -> Scale:
         return logarithmic((low, high), start, end) if log_x else linear(_values(points), start, end)
 
-    return _rows(name, points, mark, scale, x, caption, f"Dot plot of {x}. {_said(points)}.")
+    said = "The table has the numbers" if log_x else _said(points)
+    return _rows(name, points, mark, scale, x, caption, f"Dot plot of {x}. {said}.")
 
 
 def _rows(
@@ -123,7 +110,7 @@ def _rows(
         left, height, head = (longest + 8 if beside else EDGE), 12, 3 if beside else 1.5 * canvas.size
         step = head + height * len(points) + 6
         across, bottom = scale(left + 8, canvas.width - 12), top + 8 + step * len(places)
-        x_grid(canvas, across, top + 6, bottom)
+        canvas.x_grid(across, top + 6, bottom)
         for i, place in enumerate(places):
             start = top + 8 + i * step + head
             middle = (left - 8, start + height * len(points) / 2 + 4, place, "end")
@@ -132,7 +119,7 @@ def _rows(
                 if place in of and not math.isnan(of[place].value):
                     tip = (label(key), place, show(of[place]))
                     mark(canvas, across, start + number * height, canvas.slots[key], of[place], tip)
-        return x_name(canvas, x, bottom, left)
+        return canvas.x_name(x, bottom, left)
 
     return _figure(name, points, draw, "", caption, alt)
 

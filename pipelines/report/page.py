@@ -156,10 +156,9 @@ class Section:
 def by_rule(draw: Callable[[str], Figure]) -> Figure:
     """The figure that `draw` makes of the first of RULES, with those of the others."""
     drawn = {rule: draw(rule) for rule in RULES}
-    first, *others = (
-        (rule, replace(figure, caption=f"{figure.caption} {RULES[rule]}")) for rule, figure in drawn.items()
-    )
-    return replace(first[1], rules={rule: replace(figure, name=f"{figure.name}-{rule}") for rule, figure in others})
+    first, *others = (replace(one, caption=f"{one.caption} {RULES[rule]}") for rule, one in drawn.items())
+    rules = zip([*RULES][1:], others, strict=True)
+    return replace(first, rules={rule: replace(one, name=f"{one.name}-{rule}") for rule, one in rules})
 
 
 def label(name: str) -> str:
