@@ -77,7 +77,6 @@ def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole corpus
     rows, texts = _texts(batch, rejects, settings.media)
     splits = np.array(rows["split"].to_pylist(), "U")
-    keys = np.array(rows["key"])
     tokens = _encoder(settings.tokenizer)(texts)
     chunk, whole = settings.chunk, np.array(rows["whole"].to_pylist(), bool)
     sizes = np.where(whole, np.maximum(tokens.counts, 1), chunk.tokens)
@@ -87,9 +86,9 @@ def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
     for i in np.flatnonzero(chunks + n_queries == 0):
         place = rows["file"][i].as_py(), rows["row"][i].as_py()
         rejects.add(*place, f"too_short_for_{splits[i]}", f"{tokens.counts[i]} tokens")
-    columns = [rows["source_document"], splits.tolist(), keys, chunks, *_signatures(settings, tokens)]
+    columns = [rows["source_document"], splits.tolist(), rows["key"], chunks, *_signatures(settings, tokens)]
     sources = pa.table(columns, schema=SOURCES).take(pa.array(np.flatnonzero(chunks + n_queries)))
-    for name, table in {"docs": _docs(rows, keys, tokens, pieces), "queries": queries, "sources": sources}.items():
+    for name, table in {"docs": _docs(rows, tokens, pieces), "queries": queries, "sources": sources}.items():
         parquet.write_parquet(table, out / f"{name}.parquet")
     rejects.write(out / "rejects.parquet")
 
@@ -114,15 +113,14 @@ def _texts(batch: Batch, rejects: Rejects, media: str) -> tuple[pa.Table, list[s
     return table.drop_columns("text").filter(kept).combine_chunks(), [text for text in texts if text]
 
 
-def _docs(rows: pa.Table, keys: np.ndarray, tokens: Tokens, pieces: Pieces) -> pa.Table:
+def _docs(rows: pa.Table, tokens: Tokens, pieces: Pieces) -> pa.Table:
     offsets = pieces.begin - (np.cumsum(tokens.sizes) - tokens.sizes)[pieces.text]
-    copied = rows.select(["source", "title", "source_document"]).take(pa.array(pieces.text)).combine_chunks()
+    copied = rows.select(["source", "title", "source_document", "key"]).take(pa.array(pieces.text)).combine_chunks()
     columns = dict(zip(copied.column_names, copied.columns, strict=True)) | {
         "id": pc.binary_join_element_wise(copied["source_document"], pa.array(offsets).cast(pa.string()), ":"),
         "text": [tokens.data[begin:end].decode() for begin, end in zip(pieces.begin, pieces.end, strict=True)],
         "tokens": pieces.tokens.astype(np.int32),
         "offset": offsets,
-        "key": keys[pieces.text],
     }
     return pa.table([columns[name] for name in DOCS.names], schema=DOCS)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain
 from mmap import ACCESS_READ, mmap
@@ -74,10 +72,7 @@ def _pairs(run: re.Match) -> str:
 
 
 class BM25:
-    """An opened index; implements Retriever.
-
-    `bm25s.BM25.load(folder, mmap=True)` opens the folder too. Postings and vocabulary stay on disk, memory-mapped.
-    """
+    """An opened index, whose postings and vocabulary stay on disk, memory-mapped; implements Retriever."""
 
     def __init__(self, folder: Path, docs: Path, language: Language = ENGLISH) -> None:
         self.count, self._docs, self._analyser = documents.count_documents(docs), docs, Analyser(language)
@@ -91,8 +86,11 @@ class BM25:
     @classmethod
     def load(cls, folder: Path, docs: Path) -> BM25:
         """Raises LongtailError if the index is missing or broken, or was made from other documents or terms."""
-        language = _language_of(folder)
-        check_index(folder, docs=docs, kind="bm25", analyser=Analyser(language).name, document=DOCUMENT)
+        analyser = check_index(folder, docs=docs, kind="bm25", document=DOCUMENT).get("analyser")
+        languages = chain([ENGLISH], map(read_language, codes()))
+        language = next((one for one in languages if Analyser(one).name == analyser), None)
+        if language is None:
+            raise LongtailError(f"{folder}: was made with another analyser ({analyser}); run the stage `index` again")
         try:
             return cls(folder, docs, language)
         except (OSError, ValueError, EOFError) as error:
@@ -101,10 +99,7 @@ class BM25:
     def search(
         self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """See Retriever.search. A document without any of the query's terms scores 0.
-
-        bm25s's own top k breaks ties by chance; without numba, whose import takes seconds, it is 20 times slower.
-        """
+        """See Retriever.search. A document without any of the query's terms scores 0."""
         k = min(k, self.count)
         positions, scores = np.full((len(texts), k), -1, np.int64), np.full((len(texts), k), -np.inf, np.float32)
         hidden = documents.ranges_of_sources(self._docs, [None] * len(texts) if without is None else without)
@@ -117,18 +112,8 @@ class BM25:
         return positions, scores
 
 
-def _language_of(folder: Path) -> Language:
-    """The language whose terms an index has, by its meta.json; English for one of no language of ours."""
-    with suppress(OSError, ValueError, TypeError):
-        said = json.loads((folder / "meta.json").read_text(encoding="utf-8")).get("analyser")
-        return next(
-            (one for one in chain([ENGLISH], map(read_language, codes())) if Analyser(one).name == said), ENGLISH
-        )
-    return ENGLISH
-
-
 def top_k(scores: np.ndarray, k: int) -> np.ndarray:
-    """Positions of the k largest finite `scores` (documents,), the largest first, ties by position."""
+    """Positions of the k largest finite `scores` (documents,), the largest first, ties by position, unlike bm25s."""
     columns, least = len(scores) // GROUP, -np.inf
     if k <= columns:  # the k-th best of the groups' maxima is a lower bound of the k-th best score
         maxima = scores[: columns * GROUP].reshape(GROUP, columns).max(0)

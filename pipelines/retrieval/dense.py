@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +24,6 @@ BATCH = 1024  # queries that FAISS searches at once, at most
 CANDIDATES = 1 << 24  # that FAISS returns at once, at most
 CELLS = 1 << 22  # numbers of candidates' embeddings held at once: 16 MiB, nearly what a core's cache holds
 DECIMALS = 5  # of a score: finer than fp16 embeddings, so equal documents tie whatever the order of the sums
-FILES = ("faiss.index", "sq8", "scale.npy")  # optional files beside the embeddings; a flat index has none of them
 
 
 class Index:
@@ -37,13 +36,16 @@ class Index:
     def __init__(self, folder: Path, probe: int = 1, refine: int = 1, threads: int = 1, flat: bool = False) -> None:
         """Open the index in `folder`; with `flat` only its embeddings."""
         self.folder, self.probe, self.refine, self.threads = folder, probe, refine, threads
-        files = [folder / name for name in FILES]
-        lists, sq8, scale = (not flat and file.exists() and file for file in files)
-        self.lists = _read_lists(files[0]) if lists else None
+        file = folder / "faiss.index"
+        try:
+            lists = file.exists() and not flat
+            self.lists = faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC) if lists else None
+        except RuntimeError as error:
+            said = " ".join(str(error).split())[-200:]
+            message = f"{file}: damaged ({said}), expected FAISS's index; run the stage `index` again"
+            raise LongtailError(message) from None
         self.embeddings = Embeddings(folder / "embeddings", scattered=self.lists is not None)
         self.count, self.dim = self.embeddings.count, self.embeddings.dim
-        self._sq8 = Embeddings(sq8, scattered=True) if sq8 else None
-        self._step = np.load(scale)[1] if scale else None
 
     def search(self, queries: np.ndarray, k: int, hidden: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Positions (queries, min(k, count)) int64 and scores float32, best first, ties by position.
@@ -74,9 +76,9 @@ class Index:
         """Positions and scores (n, k), and (n,) whether they are complete: enough documents, all ties considered."""
         candidates = self.candidates(queries, k, reach, probe)
         candidates[(candidates >= hidden[:, :1]) & (candidates < hidden[:, 1:])] = -1
-        if self._sq8 is not None and candidates.shape[1] > reach:
-            candidates = _sort(candidates, self._in_parts(self._approximate_scores, queries, candidates))[0][:, :reach]
-        positions, scores = _sort(candidates, self.scores(queries, candidates))
+        scores = self.scores(queries, candidates)
+        order = np.lexsort((candidates, -scores), axis=1)
+        positions, scores = np.take_along_axis(candidates, order, 1), np.take_along_axis(scores, order, 1)
         n_found = (candidates >= 0).sum(1)
         n_visible = self.count - (hidden[:, 1] - hidden[:, 0])
         complete = n_found >= np.minimum(k, n_visible)
@@ -100,40 +102,21 @@ class Index:
 
     def scores(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """Similarities (n, candidates) float32 of the embeddings at the positions `candidates`, -inf at -1."""
-        return self._in_parts(self._exact_scores, queries, candidates)
 
-    def _in_parts(self, score: Callable, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        """Scores (n, candidates) float32, -inf at -1, a few queries at a time; threads help, as reading waits."""
-        step = max(1, CELLS // (candidates.shape[1] * self.dim))
+        def score(rows: slice) -> np.ndarray:
+            vectors = self.embeddings.take(np.maximum(candidates[rows], 0).ravel())
+            vectors = vectors.reshape(*candidates[rows].shape, self.dim)
+            return np.round(np.einsum("qd,qcd->qc", queries[rows], vectors), DECIMALS)
+
+        step = max(
+            1, CELLS // (candidates.shape[1] * self.dim)
+        )  # queries scored at once; threads help, as reading waits
         parts = [slice(start, start + step) for start in range(0, len(queries), step)]
         with ThreadPoolExecutor(self.threads) as pool:
             map_parts = pool.map if len(parts) > 1 else map
-            scores = np.concatenate(list(map_parts(lambda part: score(queries[part], candidates[part]), parts)))
+            scores = np.concatenate(list(map_parts(score, parts)))
         scores[candidates < 0] = -np.inf
         return scores
-
-    def _exact_scores(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        vectors = self.embeddings.take(np.maximum(candidates, 0).ravel()).reshape(*candidates.shape, self.dim)
-        return np.round(np.einsum("qd,qcd->qc", queries, vectors), DECIMALS)
-
-    def _approximate_scores(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        """Similarities by one byte per dimension, less a constant of the query, which changes no order."""
-        vectors = self._sq8.take(np.maximum(candidates, 0).ravel()).reshape(*candidates.shape, self.dim)
-        return np.einsum("qd,qcd->qc", queries * self._step, vectors)
-
-
-def _read_lists(file: Path) -> faiss.Index:
-    try:
-        return faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC)
-    except RuntimeError as error:
-        said = " ".join(str(error).split())[-200:]
-        raise LongtailError(f"{file}: damaged ({said}), expected FAISS's index; run the stage `index` again") from None
-
-
-def _sort(candidates: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each row's candidates and scores, best first, ties by position."""
-    order = np.lexsort((candidates, -scores), axis=1)
-    return np.take_along_axis(candidates, order, 1), np.take_along_axis(scores, order, 1)
 
 
 class Dense:

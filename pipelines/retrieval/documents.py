@@ -1,7 +1,4 @@
-"""Reading docs.parquet by position: ids, titles and texts of documents, and the positions of a source document.
-
-A model reads a document's title and text together, as a template such as "{title} {text}" puts them.
-"""
+"""Reading docs.parquet by position: ids, titles and texts of documents, and the positions of a source document."""
 
 from __future__ import annotations
 
@@ -55,11 +52,10 @@ def count_documents(docs: Path) -> int:
 
 
 def filled(docs: Path, start: int, stop: int, template: str, batch: int = 4096) -> Iterator[list[str]]:
-    """The documents at start <= position < stop, each in the template (see `fill`), a batch at a time.
-
-    Only the row groups that hold them are read.
-    """
-    sizes, ends = _row_groups(docs)
+    """The documents at start <= position < stop, in the template (see `fill`) and in batches; reads no other groups."""
+    about = parquet.metadata(docs)
+    sizes = np.array([about.row_group(i).num_rows for i in range(about.num_row_groups)], np.int64)
+    ends = np.cumsum(sizes)
     groups = np.flatnonzero((ends > start) & (ends - sizes < stop)).tolist()
     position = int(ends[groups[0]] - sizes[groups[0]]) if groups else 0  # of the next batch's first row
     for rows in parquet.batches(docs, batch, ["title", "text"], groups, mapped=True):
@@ -69,13 +65,6 @@ def filled(docs: Path, start: int, stop: int, template: str, batch: int = 4096) 
             yield fill(template, wanted["title"].to_pylist(), wanted["text"].to_pylist())
         if position >= stop:
             return
-
-
-def _row_groups(docs: Path) -> tuple[np.ndarray, np.ndarray]:
-    """The number of rows of each row group, and of all up to its end."""
-    about = parquet.metadata(docs)
-    sizes = np.array([about.row_group(i).num_rows for i in range(about.num_row_groups)], np.int64)
-    return sizes, np.cumsum(sizes)
 
 
 def read_documents(docs: Path, positions: np.ndarray) -> Documents:

@@ -7,7 +7,6 @@ import io
 import mmap
 import os
 import shutil
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from itertools import pairwise
@@ -76,7 +75,7 @@ def embed_corpus(docs: Path, model: Path, out: Path, params: SimpleNamespace, na
     """Embed `docs` (docs.parquet), titles and texts, with the encoder in `model` into the folder `out`.
 
     `params.compute`'s processes, one a core, GPUs or a cluster do the work. Shards are kept under `name` until
-    `forget(name)`, so that a killed run continues. LongtailError for an empty corpus.
+    `forget_embeddings(name)`, so that a killed run continues. LongtailError for an empty corpus.
     """
     import torch
 
@@ -88,26 +87,40 @@ def embed_corpus(docs: Path, model: Path, out: Path, params: SimpleNamespace, na
     count = documents.count_documents(docs)
     size = max(min(SHARD, max(LEAST, -(-count // FEWEST))), -(-count // MOST))
     ranges = [(start, min(start + size, count)) for start in range(0, count, size)]
-    threads = torch.get_num_threads()
+    n_threads = torch.get_num_threads()
     try:
         encoder = Encoder.open(model, params.retriever, compute)
         key = shards.key_of(docs, model, params.retriever, compute.device, encoder.numerics)
         texts = partial(_texts, docs, params.retriever.document)
         if compute.device == "cuda" and compute.executor == "local" and len(visible_gpus()) < 2:
-            files = _embed_with_a_gpu(encoder, texts, name, key, ranges)
+
+            def work(positions: tuple[int, int], path: Path) -> None:
+                _write(positions, _embed(encoder, texts(positions)), path)
+
+            threads = ThreadPoolExecutor(2)  # one reads and tokenises the next shard while the GPU works on the other's
+            try:
+                files = shards.map_shards(name, key, work, ranges, threads)
+            finally:
+                threads.shutdown(cancel_futures=True)
         else:
+            of_documents = encoder.documents.model.named_parameters()
+            multiplying = sum(weight.numel() for of, weight in of_documents if not of.startswith("embeddings."))
+            memory = PROCESS + 4 * sum(weight.numel() for weight in encoder.parameters())
             settings = (params.retriever, compute, encoder.numerics)
             sizes = [stop - start for start, stop in ranges]
-            steps = Steps(texts, _embed, _write, _length)
-            with Workers(Model(Encoder.open, model, settings, *_size(encoder)), compute, encoder) as many:
+            steps = Steps(texts, _embed, _write, lambda texts: sum(map(len, texts)))
+            with Workers(Model(Encoder.open, model, settings, multiplying, memory), compute, encoder) as many:
                 del encoder
                 files = map_texts(many, name, key, ranges, steps, sizes=sizes, unit="document")
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(n_threads)
     with shards.atomic(out) as folder:
         folder.mkdir()
         for number, file in enumerate(files):
-            link(file, folder / f"{number:06d}.npy")
+            try:
+                os.link(file, folder / f"{number:06d}.npy")
+            except OSError:  # a file system without links
+                shutil.copyfile(file, folder / f"{number:06d}.npy")
     return Embeddings(out)
 
 
@@ -117,19 +130,8 @@ def forget_embeddings(name: str) -> None:
         shards.forget_shards(*folder.name.rsplit("-", 1))
 
 
-def _size(encoder: Encoder) -> tuple[int, int]:
-    """The weights that multiply for each token, and the bytes of memory of a process at work."""
-    of_documents = encoder.documents.model.named_parameters()
-    multiplying = sum(weight.numel() for name, weight in of_documents if not name.startswith("embeddings."))
-    return multiplying, PROCESS + 4 * sum(weight.numel() for weight in encoder.parameters())
-
-
 def _texts(docs: Path, template: str, positions: tuple[int, int]) -> list[str]:
     return [text for batch in documents.filled(docs, *positions, template) for text in batch]
-
-
-def _length(texts: list[str]) -> int:
-    return sum(map(len, texts))
 
 
 def _embed(encoder: Encoder, texts: list[str]) -> np.ndarray:
@@ -139,21 +141,6 @@ def _embed(encoder: Encoder, texts: list[str]) -> np.ndarray:
 def _write(_: tuple[int, int], vectors: np.ndarray, path: Path) -> None:
     with path.open("wb") as file:
         np.save(file, vectors)
-
-
-def _embed_with_a_gpu(
-    encoder: Encoder, texts: Callable[[tuple[int, int]], list[str]], name: str, key: str, ranges: list[tuple[int, int]]
-) -> list[Path]:
-    """In two threads: one reads and tokenises the next shard while the GPU works on the other's."""
-
-    def work(positions: tuple[int, int], path: Path) -> None:
-        _write(positions, _embed(encoder, texts(positions)), path)
-
-    threads = ThreadPoolExecutor(2)
-    try:
-        return shards.map_shards(name, key, work, ranges, threads)
-    finally:
-        threads.shutdown(cancel_futures=True)
 
 
 def _mapped(file: Path, scattered: bool) -> np.ndarray:
@@ -172,11 +159,3 @@ def _mapped(file: Path, scattered: bool) -> np.ndarray:
         return np.frombuffer(buffer, dtype, offset=header.tell()).reshape(shape)
     except ValueError as error:
         raise LongtailError(f"{file}: damaged ({error}), expected embeddings; run the stage `index` again") from None
-
-
-def link(file: Path, target: Path) -> None:
-    """Give the file a second name, or copy it if the file system has no links."""
-    try:
-        os.link(file, target)
-    except OSError:
-        shutil.copyfile(file, target)

@@ -47,10 +47,7 @@ EXACT = Numerics("fp32", "highest")
 
 
 class Encoder:
-    """Turns texts into vectors, of length 1 if `similarity` is cosine.
-
-    The text of a document is its title and text in the template `settings.document`, which the caller has filled in.
-    """
+    """Turns texts into vectors, of length 1 if `similarity` is cosine; callers fill in the template of documents."""
 
     def __init__(self, documents: Tower, queries: Tower, settings: params.Retriever) -> None:
         """`documents` and `queries` are the same tower, except for DPR."""
@@ -59,7 +56,8 @@ class Encoder:
                 f"retriever.query_path: its vectors have {queries.dim} numbers, those of retriever.path "
                 f"{documents.dim}, expected two encoders trained together"
             )
-        self.documents, self.queries = documents, queries
+        self.documents, self.queries, self.device = documents, queries, documents.device
+        self._towers = [documents] if queries is documents else [documents, queries]
         self.settings, self.similarity, self.dim = settings, settings.similarity, documents.dim
         self.numerics = EXACT
 
@@ -104,11 +102,7 @@ class Encoder:
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """The weights of both sides; those of a shared tower once."""
-        return [weight for tower in self._towers() for weight in tower.model.parameters()]
-
-    @property
-    def device(self) -> str:
-        return self.documents.device
+        return [weight for tower in self._towers for weight in tower.model.parameters()]
 
     @property
     def facts(self) -> dict[str, str | int]:
@@ -123,9 +117,6 @@ class Encoder:
             self.queries.save(folder / QUERIES)
         else:
             write_sentence_transformers_files(folder, self.settings, self.dim, self.documents.max_tokens)
-
-    def _towers(self) -> list[Tower]:
-        return [self.documents] if self.queries is self.documents else [self.documents, self.queries]
 
     @torch.inference_mode()
     def _embed(self, texts: Sequence[str], queries: bool, numerics: Numerics) -> np.ndarray:
@@ -162,8 +153,9 @@ class Encoder:
             limits[Numerics("bf16", "highest")] = CLOSE
         if self.documents.device == "cpu":
             limits[Numerics("fp32", "medium")] = CLOSER
+        exact = self._of_sample(EXACT)
         for numerics, limit in limits.items():
-            if (error := self._error(numerics)) < limit:
+            if (error := _difference(self._of_sample(numerics), exact)) < limit:
                 return numerics
             print(
                 f"retriever: {numerics.dtype} with matmul precision {numerics.matmul} is not used; its vectors are off "
@@ -184,20 +176,16 @@ class Encoder:
             print(f"retriever: {kind} attention is not used; its vectors are off by 1 - cosine {error:.1e}", flush=True)
 
     def _attend(self, kind: str) -> None:
-        for tower in self._towers():
+        for tower in self._towers:
             if tower.model.config._attn_implementation != kind:
                 tower.model.set_attn_implementation(kind)
-
-    def _error(self, numerics: Numerics) -> float:
-        """The largest 1 - cosine between vectors computed with `numerics` and with exact fp32, over sample texts."""
-        return _difference(self._of_sample(numerics), self._of_sample(EXACT))
 
     def _of_sample(self, numerics: Numerics) -> list[np.ndarray]:
         """The vectors of sample texts, by each tower."""
         words = np.array(sorted(self.documents.tokenizer.get_vocab()))
         draw = draws.generator(0, "encoder/sample")
         texts = [" ".join(draw.choice(words, n)) for n in SAMPLE]
-        return [self._embed(texts, queries, numerics) for queries in (False, True)[: len(self._towers())]]
+        return [self._embed(texts, queries, numerics) for queries in (False, True)[: len(self._towers)]]
 
 
 def _difference(vectors: list[np.ndarray], others: list[np.ndarray]) -> float:

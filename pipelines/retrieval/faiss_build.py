@@ -1,8 +1,7 @@
 """Building a FAISS index over a corpus's embeddings (REPLUG §3.1): inverted lists of 4-bit codes.
 
-A search examines as little of the index as reaches `index.recall_target`. A killed build continues from its last whole
-shard and ends with the same bytes. So lists are not filled by FAISS, which adds one document after another; they are
-built in shards that processes make at the same time.
+A search examines as little of the index as reaches `index.recall_target`. Lists are built in shards that processes make
+at the same time. So a killed build continues from its last whole shard and ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import numpy as np
 from pipelines import draws
 from pipelines.params import params
 from pipelines.retrieval import dense, documents
-from pipelines.retrieval.embeddings import Embeddings, link
+from pipelines.retrieval.embeddings import Embeddings
 from pipelines.retrieval.index_plan import BITS, BLOCK, Plan, choose_index, encoding_processes
 from pipelines.storage import parquet, shards
 from pipelines.work.pool import processes
@@ -49,77 +48,53 @@ def build_and_tune(
     recall = tune_search(index, queries(), plan, settings) if plan.kind != "flat" else 1.0
     if recall < settings.recall_target:
         print(f"warning: {name}: recall@{K} is {recall:.3f}, below index.recall_target {settings.recall_target:g}")
-    facts = {field: getattr(plan, field) for field in ("kind", "nlist", "sample", "codes", "sq8", "reason")}
+    facts = {field: getattr(plan, field) for field in ("kind", "nlist", "sample", "codes", "reason")}
     return index, facts | {"probe": index.probe, "refine": index.refine, f"recall_at_{K}": round(recall, 4)}
 
 
 def build_lists(plan: Plan, folder: Path, seed: int, compute: params.Compute, most: int, name: str) -> None:
-    """Write faiss.index with inverted lists over folder/embeddings, and with plan.sq8 sq8/ and scale.npy.
-
-    `most` processes encode the documents, or a cluster's.
-    """
+    """Write faiss.index with inverted lists over folder/embeddings; `most` processes, or a cluster's, encode them."""
     key = shards.key_of(plan, seed, compute.threads, folder / "embeddings")
     faiss.omp_set_num_threads(compute.threads)
     ranges = [(start, min(start + SHARD, plan.count)) for start in range(0, plan.count, SHARD)]
     (learnt,) = shards.map_shards(f"{name}.learn", key, partial(_learn, folder / "embeddings"), [(plan, seed)])
     one_thread = compute.model_copy(update={"threads": 1, "workers": max(compute.workers, compute.threads)})
     with processes(one_thread, min(most, len(ranges))) as executor:
-        encode = partial(_encode, folder / "embeddings", learnt, plan)
+        encode = partial(_encode, folder / "embeddings", learnt)
         encoded = shards.map_shards(f"{name}.encode", key, encode, ranges, executor)
     faiss.write_index(_assemble(plan, learnt, encoded), str(folder / "faiss.index"))
-    if plan.sq8:
-        np.save(folder / "scale.npy", np.load(learnt / "scale.npy"))
-        (folder / "sq8").mkdir()
-        for number, shard in enumerate(encoded):
-            link(shard / "sq8.npy", folder / f"sq8/{number:06d}.npy")
     for part in ("learn", "encode"):
         shards.forget_shards(f"{name}.{part}", key)
 
 
 def _learn(embeddings: Path, of: tuple[Plan, int], path: Path) -> None:
-    """Learn centroids, codes and scales from a sample into a folder: faiss.index without documents, scale.npy."""
+    """Learn centroids and codes from a sample; write an index without documents to the file `path`."""
     plan, seed = of
-    drawn = draws.generator(seed, "index sample").choice(plan.count, plan.sample, replace=False, shuffle=False)
-    index, vectors = _untrained(plan), Embeddings(embeddings).take(np.sort(drawn))
-    index.cp.seed = int(draws.generator(seed, "index lists").integers(1 << 31))
-    index.train(vectors)
-    path.mkdir()
-    faiss.write_index(index, str(path / "faiss.index"))
-    least, most = vectors.min(0), vectors.max(0)
-    np.save(path / "scale.npy", np.stack([least, np.maximum(most - least, 1e-12) / 255]))
-
-
-def _untrained(plan: Plan) -> faiss.IndexIVFPQ:
     shape = (plan.dim, plan.nlist, plan.codes, BITS)
     index = faiss.IndexIVFPQ(faiss.IndexFlatIP(plan.dim), *shape, faiss.METRIC_INNER_PRODUCT)
-    index.pq.cp.min_points_per_centroid = 1
-    index.cp.min_points_per_centroid = 1
+    index.pq.cp.min_points_per_centroid = index.cp.min_points_per_centroid = 1
     index.by_residual = False  # one table of partial scores serves all lists of a query; the recall is the same
-    return index
+    index.cp.seed = int(draws.generator(seed, "index lists").integers(1 << 31))
+    drawn = draws.generator(seed, "index sample").choice(plan.count, plan.sample, replace=False, shuffle=False)
+    index.train(Embeddings(embeddings).take(np.sort(drawn)))
+    faiss.write_index(index, str(path))
 
 
-def _encode(embeddings: Path, learnt: Path, plan: Plan, positions: tuple[int, int], path: Path) -> None:
-    """Write the lists of a range of documents as an index of their own, and with plan.sq8 a byte per dimension."""
+def _encode(embeddings: Path, learnt: Path, positions: tuple[int, int], path: Path) -> None:
+    """Write the lists of a range of documents, whose ids are their positions, as an index of their own."""
     faiss.omp_set_num_threads(1)
-    index, stored = faiss.read_index(str(learnt / "faiss.index")), Embeddings(embeddings)
-    least, step = np.load(learnt / "scale.npy")
+    index, stored = faiss.read_index(str(learnt)), Embeddings(embeddings)
     start, stop = positions
-    in_bytes = np.empty((stop - start, plan.dim) if plan.sq8 else (0, 0), np.uint8)
     for first in range(start, stop, BLOCK):
         vectors = stored.rows(first, min(first + BLOCK, stop))
         index.add_with_ids(vectors, np.arange(first, first + len(vectors)))
-        if plan.sq8:
-            in_bytes[first - start : first - start + len(vectors)] = np.clip(np.rint((vectors - least) / step), 0, 255)
-    path.mkdir()
-    faiss.write_index(index, str(path / "faiss.index"))
-    if plan.sq8:
-        np.save(path / "sq8.npy", in_bytes)
+    faiss.write_index(index, str(path))
 
 
 def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
-    """The index with the lists of all shards; a document's id is its position. Groups of lists are filled together."""
-    parts = [faiss.read_index(str(folder / "faiss.index"), faiss.IO_FLAG_MMAP) for folder in encoded]
-    filled = faiss.read_index(str(learnt / "faiss.index"))
+    """The index with the lists of all shards; packed group by group, the rest of a list's last block is zeros."""
+    parts = [faiss.read_index(str(file), faiss.IO_FLAG_MMAP) for file in encoded]
+    filled = faiss.read_index(str(learnt))
     whole, size = faiss.IndexIVFPQFastScan(filled), 0
     for number in range(plan.nlist):
         for lists in (part.invlists for part in parts):
@@ -127,7 +102,6 @@ def _assemble(plan: Plan, learnt: Path, encoded: list[Path]) -> faiss.Index:
                 filled.invlists.add_entries(number, count, lists.get_ids(number), lists.get_codes(number))
                 size += count * filled.code_size
         if size >= GROUP or number == plan.nlist - 1:
-            # FAISS packs codes for fast scans in whole blocks; zeros fill the last of a list
             whole.merge_from(faiss.IndexIVFPQFastScan(filled), 0)
             filled.reset()
             size = 0
@@ -161,29 +135,25 @@ def tune_search(index: dense.Index, queries: np.ndarray, plan: Plan, settings: p
     flat = dense.Index(index.folder, threads=index.threads, flat=True)
     tenth = flat.search(queries, K)[1][:, -1:]  # a document counts as found if its score reaches the tenth best
     # every second query chooses, as neighbours are of one page or split; a single query both chooses and measures
-    index.probe, index.refine = _cheapest(index, queries[::2], tenth[::2], plan, settings)
-    measuring = slice(min(1, len(queries) - 1), None, 2)
-    return float((index.search(queries[measuring], K)[1] >= tenth[measuring]).mean())
-
-
-def _cheapest(
-    index: dense.Index, queries: np.ndarray, tenth: np.ndarray, plan: Plan, settings: params.Index
-) -> tuple[int, int]:
-    """The cheapest probe and refine. Cost is a count of documents looked at: timing would not be reproducible."""
-    k = min(K, index.count)
+    choosing, reached, k = queries[::2], tenth[::2], min(K, index.count)
     probes, refines, per_list = _powers(plan.nlist), _powers(MOST_REFINED), plan.count / plan.nlist
+    # the cost is a count of documents looked at: timing would not be reproducible
     options = sorted((probe * per_list + refine * K * LOOK, probe, refine) for probe in probes for refine in refines)
     hits: dict[int, np.ndarray] = {}
     for _, probe, refine in options:
         if probe not in hits:
             index.refine = max(refines)
-            candidates = index.candidates(queries, K, k, probe)
-            hits[probe] = np.cumsum(index.scores(queries, candidates) >= tenth, axis=1)
+            candidates = index.candidates(choosing, K, k, probe)
+            hits[probe] = np.cumsum(index.scores(choosing, candidates) >= reached, axis=1)
         recalls = np.minimum(hits[probe][:, min(refine * K, hits[probe].shape[1]) - 1], k) / k
         # the target must lie two standard errors below the mean, so that chance alone does not reach it
         if recalls.mean() - 2 * recalls.std() / len(recalls) ** 0.5 >= settings.recall_target:
-            return probe, refine
-    return max(probes), max(refines)
+            break
+    else:
+        probe, refine = max(probes), max(refines)
+    index.probe, index.refine = probe, refine
+    measuring = slice(min(1, len(queries) - 1), None, 2)
+    return float((index.search(queries[measuring], K)[1] >= tenth[measuring]).mean())
 
 
 def _powers(most: int) -> list[int]:

@@ -24,7 +24,6 @@ class Plan(NamedTuple):
     nlist: int  # inverted lists; 0: none
     sample: int  # documents that centroids and codes are learnt from
     codes: int  # product quantizer codes of a document; 0: the embedding itself is stored
-    sq8: bool  # candidates are first compared by one byte per dimension, then by embeddings
     memory: int  # bytes that building or searching takes, at most
     reason: str
 
@@ -38,7 +37,9 @@ def choose_index(count: int, dim: int, settings: params.Index) -> Plan:
         raise LongtailError(
             f"params.yaml: index.kind ivf learns {2**BITS} codes, expected as many documents, found {count:,}; use flat"
         )
-    plans = [_plan(kind, count, dim, codes, settings) for codes in (_code_counts(dim) if kind == "ivf" else [0])]
+    most = [max(1, dim // sub) for sub in SUBS] if kind == "ivf" else []
+    codes = {max(n for n in range(1, largest + 1) if dim % n == 0) for largest in most}  # divisors of `dim`
+    plans = [_plan(kind, count, dim, number, settings) for number in sorted(codes or {0}, reverse=True)]
     plan = next((plan for plan in plans if plan.memory <= limit), plans[-1])
     if plan.memory > limit:
         raise LongtailError(
@@ -46,22 +47,17 @@ def choose_index(count: int, dim: int, settings: params.Index) -> Plan:
             f"{plan.memory / GIB:.1f} GiB, expected at most index.memory_gb, {settings.memory_gb:g}; "
             f"raise it, or use {'a smaller encoder' if auto else 'auto'}"
         )
-    embeddings = 2 * count * dim
-    sq8 = bool(plan.codes) and plan.memory + embeddings > limit >= plan.memory + count * dim
-    plan = plan._replace(sq8=sq8, memory=plan.memory + count * dim * sq8)
-    return plan._replace(reason=_reason(plan, settings))
+    reason = f"{kind}: {count:,} documents of {dim} dimensions, "
+    if kind == "flat":
+        return plan._replace(reason=f"{reason}{f'fewer than {FLAT_UP_TO:,}' if auto else 'as asked'}: all are compared")
+    reason += f"{plan.memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}, {plan.nlist:,} lists, "
+    return plan._replace(reason=f"{reason}{plan.codes} codes of {BITS} bits, refined by embeddings")
 
 
 def encoding_processes(plan: Plan, settings: params.Index) -> int:
     """How many processes can encode documents at the same time within `index.memory_gb`."""
     each = BASE // 2 + 4 * plan.nlist * plan.dim + 16 * BLOCK * plan.dim
     return max(1, int(settings.memory_gb * GIB) // each)
-
-
-def _code_counts(dim: int) -> list[int]:
-    """How many codes a document may have, the most first; each is a divisor of `dim`."""
-    limits = [max(1, dim // sub) for sub in SUBS]
-    return sorted({max(n for n in range(1, limit + 1) if dim % n == 0) for limit in limits}, reverse=True)
 
 
 def _plan(kind: str, count: int, dim: int, codes: int, settings: params.Index) -> Plan:
@@ -74,14 +70,4 @@ def _plan(kind: str, count: int, dim: int, codes: int, settings: params.Index) -
     centroids, block = 4 * nlist * dim, 4 * BLOCK * dim
     learning = 8 * sample * dim + centroids  # the sample twice, as it is read and as it is used; no lists yet
     searching = bytes_per_document * count + centroids + 4 * block
-    return Plan(kind, count, dim, nlist, sample, codes, False, BASE + max(learning, searching), "")
-
-
-def _reason(plan: Plan, settings: params.Index) -> str:
-    """The plan in one line, for the log and meta.json."""
-    line = f"{plan.kind}: {plan.count:,} documents of {plan.dim} dimensions"
-    if plan.kind == "flat":
-        return f"{line}, {f'fewer than {FLAT_UP_TO:,}' if settings.kind == 'auto' else 'as asked'}: all are compared"
-    line += f", {plan.memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}, {plan.nlist:,} lists"
-    refined = f"refined by {'bytes and then by ' if plan.sq8 else ''}embeddings"
-    return f"{line}, {plan.codes} codes of {BITS} bits, {refined}"
+    return Plan(kind, count, dim, nlist, sample, codes, BASE + max(learning, searching), "")

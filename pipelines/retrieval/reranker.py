@@ -55,15 +55,12 @@ class CrossEncoder:
 
         The longer of the two is cut first, a token at a time, to `max_tokens` together.
         """
-        import torch
-
         scores = np.empty(len(texts), np.float32)
-        with torch.inference_mode():
-            for start in range(0, len(texts), WINDOW):
-                stop = start + WINDOW
-                for rows, logits in self._batches(list(queries[start:stop]), list(texts[start:stop])):
-                    scores[start + rows] = logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
-                    progress.advance(len(rows), len(texts))
+        for start in range(0, len(texts), WINDOW):
+            stop = start + WINDOW
+            for rows, logits in self._batches(list(queries[start:stop]), list(texts[start:stop])):
+                scores[start + rows] = logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+                progress.advance(len(rows), len(texts))
         return np.round(scores, DECIMALS)
 
     def _batches(self, queries: list[str], texts: list[str]):
@@ -83,7 +80,9 @@ class CrossEncoder:
             batch = {name: padded(values.take(rows), width, fill[name]) for name, values in inputs.items()}
             tensors = {name: torch.from_numpy(values).to(self._device) for name, (values, _) in batch.items()}
             real = torch.from_numpy(batch["input_ids"][1].astype(np.int64)).to(self._device)
-            yield rows, self._model(**tensors, attention_mask=real).logits.float().cpu().numpy()
+            with torch.inference_mode():
+                logits = self._model(**tensors, attention_mask=real).logits
+            yield rows, logits.float().cpu().numpy()
             start += len(rows)
 
 

@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertM
 from transformers.utils import logging
 
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import UNREADABLE, load_pretrained
+from pipelines.lm.model_files import UNREADABLE, check_complete, load_pretrained
 from pipelines.lm.ragged import Ragged
 
 logging.disable_progress_bar()  # loading weights takes no time
@@ -71,11 +71,7 @@ def _load_model(path: str | Path, revision: str | None) -> PreTrainedModel:
         raise LongtailError(f"{path}: not an encoder: {_one_line(error)}") from None
     finally:
         logging.set_verbosity(verbosity)
-    if missing := sorted(loaded["missing_keys"]):  # transformers would initialise them at random, with only a warning
-        raise LongtailError(
-            f"{path}: {len(missing)} weights of {model_class.__name__} are missing ({missing[0]} first), expected a "
-            "whole encoder; is config.json that of another model?"
-        )
+    check_complete(path, model, loaded)
     return (_bert_of_dpr(path, model) if config.model_type == "dpr" else model).eval()
 
 

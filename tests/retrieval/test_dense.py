@@ -9,10 +9,10 @@ import pytest
 import vectors
 
 from pipelines.errors import LongtailError
-from pipelines.retrieval import dense, faiss_build, index_plan
+from pipelines.retrieval import dense, faiss_build
 from pipelines.retrieval.index_plan import FLAT_UP_TO, GIB, choose_index
 
-KINDS = ("flat", "ivf", "sq8")
+KINDS = ("flat", "ivf")
 COUNT = 3000
 DOCUMENTS = vectors.clustered(COUNT).astype(np.float16).astype(np.float32)
 DOCUMENTS[2000:2040] = DOCUMENTS[0]  # the same embedding many times
@@ -26,16 +26,12 @@ def build(folder, queries, kind, name="index", **settings):
 
 @pytest.fixture(scope="module")
 def indexes(tmp_path_factory):
-    """(index, what meta.json says of it) by kind, and one, sq8, whose candidates are refined by bytes."""
-    indexes, choose = {}, index_plan.choose_index
+    """(index, what meta.json says of it) by kind."""
+    indexes = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("work"))
-        for kind in KINDS[:-1]:
+        for kind in KINDS:
             indexes[kind] = build(vectors.write(tmp_path_factory.mktemp(kind), DOCUMENTS), QUERIES, kind)
-        patch.setattr(faiss_build, "choose_index", lambda *args: choose(*args)._replace(sq8=True))
-        folder = vectors.write(tmp_path_factory.mktemp("sq8"), DOCUMENTS)
-        index, facts = build(folder, QUERIES, "ivf")
-        index.refine, indexes["sq8"] = 8, (index, facts)
     return indexes
 
 
@@ -117,20 +113,18 @@ def test_a_recall_out_of_reach_is_said(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("count", "dim", "memory_gb", "kind", "codes", "sq8"),
+    ("count", "dim", "memory_gb", "kind", "codes"),
     [
-        (FLAT_UP_TO - 1, 768, 4, "flat", 0, False),
-        (FLAT_UP_TO, 768, 4, "ivf", 384, False),
-        (36_000_000, 384, 64, "ivf", 192, False),  # the embeddings fit beside the lists
-        (36_000_000, 384, 24, "ivf", 192, True),  # a byte for each dimension does
-        (36_000_000, 768, 24, "ivf", 384, False),  # they stay on disk
-        (367_000_000, 384, 24, "ivf", 96, False),  # codes of four dimensions
-        (200_001, 300, 4, "ivf", 150, False),
+        (FLAT_UP_TO - 1, 768, 4, "flat", 0),
+        (FLAT_UP_TO, 768, 4, "ivf", 384),
+        (36_000_000, 768, 24, "ivf", 384),
+        (367_000_000, 384, 24, "ivf", 96),  # codes of four dimensions
+        (200_001, 300, 4, "ivf", 150),
     ],
 )
-def test_auto_takes_the_finest_that_fits(count, dim, memory_gb, kind, codes, sq8):
+def test_auto_takes_the_finest_that_fits(count, dim, memory_gb, kind, codes):
     plan = choose_index(count, dim, vectors.settings(memory_gb=float(memory_gb)))
-    assert (plan.kind, plan.codes, plan.sq8) == (kind, codes, sq8)
+    assert (plan.kind, plan.codes) == (kind, codes)
     assert plan.memory <= memory_gb * GIB
     assert f"{kind}: {count:,} documents of {dim} dimensions" in plan.reason
 

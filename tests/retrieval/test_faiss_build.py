@@ -8,7 +8,6 @@ import pytest
 import vectors
 
 from pipelines.retrieval import faiss_build, index_plan
-from pipelines.retrieval.embeddings import Embeddings
 
 COUNT = 3000
 DOCUMENTS = vectors.clustered(COUNT)
@@ -29,7 +28,7 @@ def test_lists_are_those_that_faiss_builds_at_once(tmp_path, monkeypatch):
 
     def keep(embeddings, of, path):
         learn(embeddings, of, path)
-        learnt.append(faiss.read_index(str(path / "faiss.index")))
+        learnt.append(faiss.read_index(str(path)))
 
     monkeypatch.setattr(faiss_build, "_learn", keep)
     build(folder, nlist=300)  # a list's number takes more than a byte
@@ -53,15 +52,6 @@ def test_neither_shards_nor_groups_change_a_byte(tmp_path, monkeypatch):
     monkeypatch.setattr(faiss_build, "GROUP", 10_000)
     assert whole == build(vectors.write(tmp_path / "c", DOCUMENTS))
     assert not list(Path(".longtail/shards").glob("*"))
-
-
-def test_bytes_stand_for_dimensions(tmp_path, monkeypatch):
-    monkeypatch.setattr(faiss_build, "SHARD", 999)
-    folder = vectors.write(tmp_path / "index", DOCUMENTS)
-    build(folder, sq8=True, sample=200)  # some documents lie beyond the sample's extremes
-    least, step = np.load(folder / "scale.npy")
-    decoded = Embeddings(folder / "sq8").rows(0, COUNT) * step + least
-    assert np.abs(decoded - np.clip(DOCUMENTS, least, least + 255 * step)).max() <= step.max()
 
 
 def test_each_run_learns_the_same_centroids_of_length_1_as_near_as_faiss_has_them(tmp_path):
