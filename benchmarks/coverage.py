@@ -82,11 +82,8 @@ class World:
             confidence=doubt,
             right_above=rng.random(n) < 1 / (1 + np.exp(-closed)),
             right_below=rng.random(n) < 1 / (1 + np.exp(-augmented)),
-            cost_above=rng.gamma(4.0, 0.25, n),
-            cost_below=rng.gamma(16.0, 0.25, n),
             score=nothing,
             margin=nothing,
-            excluded=0,
         )
         return pairs.take(np.lexsort((pairs.ids.astype(str), popularity, pairs.relations.astype(str))))
 
@@ -106,16 +103,13 @@ def thresholds(world: World, n: int, seed: int, *, search: str) -> Iterator[tupl
 
 
 def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
-    """What else is derived from thresholds: costs, other signals, the gate, other models' thresholds, savings."""
+    """What else is derived from thresholds: another signal, the gate, other models' thresholds, savings."""
     pairs = world.draw(n, seed)
     train = held_out.split_train(seed, pairs.subjects, SPLITS, CHOSEN.train_share)
     fitted = carried.fit_brought(pairs, CHOSEN, seed, RESAMPLES)
     drawn = tuning.refits.resample(pairs.subjects, pairs.subjects, CHOSEN.train_share, seed, RESAMPLES)
-    (row,) = [row for row in alternatives.cost_curve(pairs, train, drawn, CHOSEN) if row["price"] == 0.1]
-    for name in ("adaptive", "retrieved", "cost"):
-        yield f"{name}, at a price", bounded(row, name)
     figures = alternatives.uncertainty(pairs, train, drawn, CHOSEN, seed, RESAMPLES)["uncertainty"]
-    for name in ("uncertainty", "difference", "both_difference", "retrieved_uncertainty", "cost_uncertainty"):
+    for name in ("uncertainty", "difference", "retrieved_uncertainty"):
         yield f"{name}, the model's doubt", intervals.interval(figures[name])
     judged = held_out.judge(pairs, train, dict(fitted.splits))
     figures = gate.evaluate(pairs, judged, CHOSEN, seed, RESAMPLES)

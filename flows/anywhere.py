@@ -69,7 +69,6 @@ def thresholds(
     notes = [*asked.described(), *(line for file in answered for line in file.lines)]
     rows = results[0].file.questions
     notes.append(f"{rows:,} questions of known {asked.signal_name} that all {len(answered)} files answer are used")
-    notes += [line for other in answered[1:] for line in from_files.odd(asked, answered[0], other)]
     for line in (*notes, *rule_page.rule_lines(results, asked.names)):
         terminal.show(line)
     by_popularity = systems.by_popularity(asked, answered)

@@ -12,17 +12,14 @@ from pipelines.answering.answer import SCHEMA
 from pipelines.params import params
 
 CHOSEN = params.Thresholds(
-    imported="all",
-    pairs=[], search="shrunk", splits=20, split_by="subject", train_share=0.75, pseudo_questions=None, quantiles=20,
-    min_questions=20, cost="tokens", cost_weight=0.0,
-)  # fmt: skip
+    imported="all", pairs=[], search="shrunk", splits=20, split_by="subject", train_share=0.75, min_questions=20
+)
 
 
 def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0, **columns) -> Pairs:
     """Closed-book answers are right above `crossing`, augmented ones below it, with some noise; one rare relation.
 
-    The closed-book answer's probability says as much as the popularity; retrieving costs 3 units more, where not asked
-    otherwise.
+    The closed-book answer's probability says as much as the popularity.
     """
     rng = np.random.default_rng(seed)
     popularity = np.ceil(10 ** rng.normal(3, 1, n))
@@ -39,12 +36,10 @@ def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0, **columns)
         "confidence": popularity / popularity.max(),
         "right_above": closed,
         "right_below": (popularity < crossing) ^ flip[1],
-        "cost_above": np.ones(n),
-        "cost_below": np.full(n, 4.0),
         "score": np.full(n, np.nan),
         "margin": np.full(n, np.nan),
     }
-    pairs = Pairs(**made | columns, excluded=0)
+    pairs = Pairs(**made | columns)
     return pairs.take(np.lexsort((pairs.signal, pairs.relations)))
 
 
@@ -68,7 +63,7 @@ def summary(pairs: Pairs, search: str = "", chosen: params.Thresholds = CHOSEN, 
     drawn, held = resampled(pairs, chosen, resamples), judged(pairs, search, chosen)
     fitted = held_out.fit_all(pairs, splits(pairs, chosen), drawn, search or chosen.search, chosen)
     policy = held_out.policy(pairs, held.retrieved, drawn, fitted)
-    return held_out.summary(pairs, held, policy, drawn, chosen.cost_weight, 0, resamples)
+    return held_out.summary(pairs, held, policy, drawn, 0, resamples)
 
 
 def write_answers(path: Path, ids: list[str], correct, **columns) -> Path:

@@ -45,7 +45,7 @@ def write_tables(data: Path) -> None:
     pq.write_table(questions(), popqa)
     pq.write_table(questions().slice(0, 0), others)
     (templates / "relation_query_templates.json").write_text(json.dumps(TEMPLATES))
-    pairs = ("bm25", "bm25_below_genread", "other/closed_book_below_bm25")
+    pairs = ("bm25", "bm25_below_genread")
     in_use = rule(thresholds=CUTS, together=60.0, shared=["P106"])
     thresholds.write_text(json.dumps({"rules": {"popqa": {"tiny": dict.fromkeys(pairs, in_use)}}}))
 

@@ -19,9 +19,9 @@ from pipelines.storage import shards
 QUESTIONS = 800
 METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")  # the sample's
 REJECTS = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
-_SEARCHED = {"search": "shrunk", "splits": 10, "split_by": "subject", "train_share": 0.75, "quantiles": 20}
-_COUNTED = {"pseudo_questions": 60.0, "min_questions": 20, "cost": "tokens", "cost_weight": 0.0}
-TUNING = params.Thresholds(imported="all", pairs=[], **_SEARCHED, **_COUNTED)
+TUNING = params.Thresholds(
+    imported="all", pairs=[], search="shrunk", splits=10, split_by="subject", train_share=0.75, min_questions=20
+)
 _QUESTIONS = {"question_sets": ["popqa", "entityquestions", "nq"], "answered": ["popqa", "entityquestions"]}
 _CORPORA = {"corpora": ["wikipedia", "pile", "wikitext"], "datastore": "wikipedia", "scored": ["pile", "wikitext"]}
 _LISTS = {"knowledge": ["wikidata"], "benchmarks": ["mmlu", "nq", "triviaqa"], "passages": ["retrieval"]}
@@ -247,24 +247,19 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
     """The outputs of the stage `tune_thresholds` on PopQA; returns its metrics."""
     folder = data / "predictions/popqa/tiny" if chosen.lms else data / "imported/popqa/davinci"
     by_method: dict = {"questions": QUESTIONS, "excluded_without_popularity": 0}
-    rows, splits, curve, rules = [], [], [], {}
+    rows, rules = [], {}
     for method in ("bm25", "dense", "lsr") if chosen.parts.rules else ():
         file = folder / f"{method}.parquet"
         if file.is_file():
             asked = data / "questions/popqa/popqa.parquet"
-            answered = pairs.read_pairs(asked, folder / "closed_book.parquet", file, TUNING.cost)
+            answered = pairs.read_pairs(asked, folder / "closed_book.parquet", file)
             key = {"dataset": "popqa", "lm": folder.name, "method": method}
             found = tune_thresholds.evaluate_thresholds(answered, TUNING, 0, 50)
             by_method[method] = found.figures
             rows += [key | row for row in found.relations]
-            curve += [key | row for row in found.curve]
-            for search, columns in found.splits.items():
-                values = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-                splits += [key | {"search": search, "split": i} | row for i, row in enumerate(values)]
             answers = f"{folder.name}/closed_book", f"{folder.name}/{method}"
-            rules[method] = rule.as_json(rule.of_tuned(found.tuned, *answers, TUNING.search, "2025-10"))
-    known = {"thresholds": rows, "splits": splits, "costs": curve}
-    schemas = {name: getattr(tune_thresholds, name.upper()) for name in known}
+            rules[method] = rule.as_json(rule.of_tuned(found, *answers, TUNING.search, "2025-10"))
+    known, schemas = {"thresholds": rows}, {"thresholds": tune_thresholds.THRESHOLDS}
     for study in all_studies.studies_offering("RULE_TABLES"):
         schemas |= study.RULE_TABLES
     for name, schema in schemas.items():

@@ -16,9 +16,9 @@ from pipelines import methods
 from pipelines.adaptive import rule as rules
 from pipelines.adaptive import subjects
 from pipelines.adaptive.opened import Opened
-from pipelines.adaptive.pairs import BELOW, Choice
-from pipelines.adaptive.rule import THRESHOLDS, Rule
-from pipelines.adaptive.subjects import Reading, Template
+from pipelines.adaptive.pairs import Choice
+from pipelines.adaptive.rule import THRESHOLDS
+from pipelines.adaptive.subjects import Reading
 from pipelines.answering import answer_files, passages, prompts
 from pipelines.errors import LongtailError
 from pipelines.language import language
@@ -98,61 +98,59 @@ def ask(
 ) -> AskedQuestion:
     """Answer a question by the threshold of its relation, tuned for this language model and retriever.
 
-    `retriever` may be the name of two answers, as thresholds.json has it (`pairs.Choice.name`). Only the language model
-    whose answer counts is opened; of one whose answers were imported, none, as the decision is all there is. `chosen`
-    are params with the sections seed, language, lm, lms, compute, retriever, retrievers, answer and parts; `subject` is
-    a Wikidata id, to choose among namesakes. `tell` hears what is known after the decision and after the search. With
-    `opened`, what is opened stays there for the next question.
-    Without relation, subject, popularity or threshold the answer is the tail's, so the passage is retrieved. Raises
-    LongtailError for an empty question, an unknown language model, method or subject, and for a missing file.
+    `retriever` may be the name of two answers, as thresholds.json has it (`pairs.Choice.name`). Of a language model
+    whose answers were imported the decision is all there is. `chosen` are params with the sections seed, language, lm,
+    lms, compute, retriever, retrievers, answer and parts; `subject` is a Wikidata id, to choose among namesakes. `tell`
+    hears what is known after the decision and after the search. With `opened`, what is opened stays there for the next
+    question. Without relation, subject, popularity or threshold the answer is the tail's, so the passage is retrieved.
+    Raises LongtailError for an empty question, an unknown language model, method or subject, and for a missing file.
     """
     from pipelines.lm.open_lm import open_lm
 
     if not question.strip():
         raise LongtailError("the question is empty, expected some words")
-    choice = Choice.named(lm, retriever)
+    choice, opened = Choice.named(lm, retriever), opened or Opened()
     elsewhere = answer_files.elsewhere(chosen.lms, chosen.retrievers, data)
-    for name, method in (choice.popular, choice.tail):
-        if name in elsewhere and method in elsewhere[name]:
-            continue
-        if name not in chosen.lms:
-            raise LongtailError(
-                f"--lm {name}: expected a name of params.yaml's lms: {', '.join(chosen.lms) or 'none'}"
-                + "".join(f"; or imported: {of} by {', '.join(by)}" for of, by in elsewhere.items())
-            )
-        kind, _ = methods.resolve(method, chosen.retrievers)
-        if kind in methods.ENSEMBLES:
+    imported = {choice.popular, choice.tail} <= set(elsewhere.get(lm, ()))
+    if not imported and lm not in chosen.lms:
+        raise LongtailError(
+            f"--lm {lm}: expected a name of params.yaml's lms: {', '.join(chosen.lms) or 'none'}"
+            + "".join(f"; or imported: {of} by {', '.join(by)}" for of, by in elsewhere.items())
+        )
+    for method in () if imported else (choice.popular, choice.tail):
+        if methods.resolve(method, chosen.retrievers)[0] in methods.ENSEMBLES:
             raise LongtailError(f"{retriever}: expected closed_book, genread or a retriever, not {method}")
     spoken = language.read_language(chosen.language)
     reading = subjects.read_question(question, data, subject, spoken)
     decision = decide_question(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
     tell(reading, decision, None)
-    lm, method = choice.tail if decision.retrieve else choice.popular
-    asked = " ".join(question.split())
+    method, asked = choice.tail if decision.retrieve else choice.popular, " ".join(question.split())
     if reading:
         name = reading.subject.name if reading.subject else reading.name
         asked = reading.template.asked.replace("{}", name)
-    if lm in elsewhere:
+    if imported:
         return AskedQuestion(asked, lm, retriever, method, reading, decision, None, "", None, "", None)
     n_shots = chosen.answer.of(chosen.lm[lm]).n_shots
     shots = _shots(asked, reading, chosen, n_shots, data, common=method == "genread")
-    retrieved: list[Passage] = []
+    texts, retrieved = [asked, *(text for text, _ in shots)], []
     if methods.split(method)[0] in methods.INDEXES:  # before the language model is opened, which takes longer to fail
-        retrieved = _passages([asked, *(text for text, _ in shots)], method, None, chosen, data, opened)
+        retrieved = _passages(texts, method, None, chosen, data, opened)
         tell(reading, decision, retrieved[0])
     weights = data / "models/lm" / lm, chosen.lm[lm], chosen.compute
-    model = opened.get("model", lambda: open_lm(*weights), weights[:1], *weights) if opened else open_lm(*weights)
+    model = opened.get("model", lambda: open_lm(*weights), weights[:1], *weights)
     if method == "genread":
-        retrieved = _passages([asked, *(text for text, _ in shots)], method, model, chosen, data)
-    texts = [passage.text for passage in retrieved] or [None] * (1 + len(shots))
-    prompt = prompts.question_prompt(
-        asked, texts[0], [(*shot, text) for shot, text in zip(shots, texts[1:], strict=True)], spoken
-    )
+        retrieved = _passages(texts, method, model, chosen, data, Opened())
+
+    def prompt_with(read: Sequence[str | None]) -> Prompt:
+        shown = [(*shot, text) for shot, text in zip(shots, read[1:], strict=True)]
+        return prompts.question_prompt(asked, read[0], shown, spoken)
+
+    nothing = [None] * len(texts)
+    prompt = prompt_with([passage.text for passage in retrieved] or nothing)
     (generation,) = model.generate([prompt], chosen.answer.new_tokens)
     attribution = None
     if retrieved and generation.text and model.scores:
-        closed_book = prompts.question_prompt(asked, None, [(*shot, None) for shot in shots], spoken)
-        attribution = attribute_answer(model, closed_book, prompt, generation.text)
+        attribution = attribute_answer(model, prompt_with(nothing), prompt, generation.text)
     return AskedQuestion(
         question=asked,
         lm=lm,
@@ -173,11 +171,10 @@ def decide_question(reading: Reading | None, thresholds: Path, lm: str, retrieve
 
     Of two answers (`pairs.Choice.name`), to retrieve is to take the one below the threshold.
     """
-    plain, below, above = "plain retrieval", "retrieve", "no retrieval"
-    if BELOW in retriever:
-        choice = Choice.named(lm, retriever)
-        below, above = (" of ".join(reversed(answers)) for answers in (choice.tail, choice.popular))
-        plain = below
+    choice = Choice.named(lm, retriever)
+    below, above, plain = "retrieve", "no retrieval", "plain retrieval"
+    if choice.popular != "closed_book":
+        below, above, plain = choice.tail, choice.popular, choice.tail
     if reading is None:
         return Decision(True, None, f"no relation is recognised in the question: {plain}")
     if reading.subject is None:
@@ -189,43 +186,15 @@ def decide_question(reading: Reading | None, thresholds: Path, lm: str, retrieve
         raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
     tuned = json.loads(thresholds.read_text(encoding="utf-8"))
     in_use = tuned["rules"].get(template.dataset, {}).get(lm, {}).get(retriever)
-    views = f"{popularity:,} views a month"
     if in_use is None:
-        why = _too_few(thresholds.parents[2] / "metrics/adaptive.json", template.dataset, lm)
-        return Decision(True, None, f"{views}, but no threshold is tuned for {lm} with {retriever}{why}: {plain}")
-    rule = rules.parse(in_use, str(thresholds)).rule
-    decided = rule.decide(template.relation, popularity)
+        why = f"{popularity:,} views a month, but no threshold is tuned for {lm} with {retriever}: {plain}"
+        return Decision(True, None, why)
+    file = rules.parse(in_use, str(thresholds))
+    decided = rules.decide_by_rule(file, template.relation, popularity)
+    of_thresholds = file.rule.policy == THRESHOLDS and math.isfinite(decided.threshold)
+    why = f"{popularity:,} views a month; {rules.why(file, template.relation, popularity)}"
     answer = below if decided.retrieve else above
-    if rule.policy != THRESHOLDS:
-        return Decision(decided.retrieve, None, f"{views}; {rule.verdict}: {answer}")
-    cut = decided.threshold if math.isfinite(decided.threshold) else None
-    if cut is None:
-        why = f"{views}; retrieving was worth it at any popularity"
-    else:
-        why = f"{views} {'are below' if decided.retrieve else 'reach'} the threshold of {cut:,.0f}"
-    return Decision(decided.retrieve, cut, f"{why}{_remarks(decided.remarks, rule, template)}: {answer}")
-
-
-def _remarks(remarks: Sequence[str], rule: Rule, template: Template) -> str:
-    """What the relation and the popularity have that thresholds know little of."""
-    together = "the threshold of all relations together"
-    least, most = rule.observed.get(template.relation, (0.0, math.inf))
-    said = {
-        "untuned": f"{together}, as no question of {template.name} was tuned on",
-        "shared": f"{together}, as {template.name} has fewer than thresholds.min_questions questions",
-        "above": f"unknown beyond {most:,.0f}, the most that was tuned on, so as there",
-        "below": f"unknown short of {least:,.0f}, the least that was tuned on, so as there",
-    }
-    return "".join(f" ({said[remark]})" for remark in remarks)
-
-
-def _too_few(metrics: Path, dataset: str, lm: str) -> str:
-    """Why a language model has no threshold, if it answered questions of the set: no relation has enough of them."""
-    figures = json.loads(metrics.read_text(encoding="utf-8")) if metrics.is_file() else {}
-    questions = figures.get(dataset, {}).get(lm, {}).get("questions")
-    if questions is None:
-        return ""
-    return f", as no relation has thresholds.min_questions of the {questions:,} questions answered"
+    return Decision(decided.retrieve, decided.threshold if of_thresholds else None, f"{why}: {answer}")
 
 
 def attribute_answer(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str) -> Attribution:
@@ -254,15 +223,13 @@ def attribute_answer(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, 
 
 def answer_lines(asked: AskedQuestion) -> Iterator[str]:
     """What was asked, found and decided, in a line each. The answer comes last."""
-    reading = asked.reading
-    if reading:
-        template = reading.template
+    if reading := asked.reading:
+        template, others = reading.template, reading.candidates[1:]
         relation = template.relation if template.name == template.relation else f"{template.name} ({template.relation})"
         yield f"relation: {relation}, by the template {template.wording!r} of {template.dataset}"
         yield f"asked: {asked.question}"
         if subject := reading.subject:
-            others = len(reading.candidates) - 1
-            namesakes = f"; {others} more of that name (--subject QID)" if others else ""
+            namesakes = f"; {len(others)} more of that name (--subject QID)" if others else ""
             yield f"subject: {subject.label} ({subject.qid}){namesakes}"
             for candidate in reading.candidates[:LISTED] if others else []:
                 views = "unknown" if candidate.popularity is None else f"{candidate.popularity:,}"
@@ -275,29 +242,24 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
     if not asked.prompt_hash:
         yield f"decision: {asked.method} of {asked.lm}, which answers elsewhere: its answers were imported"
         return
-    if asked.passage:
-        passage = asked.passage
-        text = " ".join(passage.text.split())
+    passage, attribution = asked.passage, asked.attribution
+    if passage:
         source = f"{passage.title} ({passage.id}, similarity {passage.similarity:.3f})" if passage.id else asked.lm
-        yield f"passage: {source}: {text}"
-        yield from _token_lines(asked.attribution)
+        yield f"passage: {source}: {' '.join(passage.text.split())}"
+    if attribution:
+        yield f"{'closed-book':>12} {'augmented':>10} {'memory':>8} {'passage':>8} {'posterior':>10}  token"
+        for token in attribution.tokens:
+            shares = f"{token.memory:>8.1%} {token.passage:>8.1%} {token.posterior:>10.1%}"
+            yield f"{token.closed_book:>12.3g} {token.augmented:>10.3g} {shares}  {token.text!r}"
+        yield (
+            f"attribution: {attribution.passage:.0%} from the passage, {attribution.memory:.0%} from memory (means "
+            f"over tokens); posterior of the passage {attribution.posterior:.1%}"
+        )
+    elif passage:
+        yield "attribution: not known, for an empty answer or a server that does not score texts"
     else:
         yield "attribution: memory alone, nothing was read"
     yield f"answer: {asked.answer}"
-
-
-def _token_lines(attribution: Attribution | None) -> Iterator[str]:
-    if attribution is None:
-        yield "attribution: not known, for an empty answer or a server that does not score texts"
-        return
-    yield f"{'closed-book':>12} {'augmented':>10} {'memory':>8} {'passage':>8} {'posterior':>10}  token"
-    for token in attribution.tokens:
-        shares = f"{token.memory:>8.1%} {token.passage:>8.1%} {token.posterior:>10.1%}"
-        yield f"{token.closed_book:>12.3g} {token.augmented:>10.3g} {shares}  {token.text!r}"
-    yield (
-        f"attribution: {attribution.passage:.0%} from the passage, {attribution.memory:.0%} from memory (means over "
-        f"tokens); posterior of the passage {attribution.posterior:.1%}"
-    )
 
 
 def _shots(
@@ -328,12 +290,7 @@ def _shots(
 
 
 def _passages(
-    texts: list[str],
-    method: str,
-    lm: LanguageModel | None,
-    chosen: SimpleNamespace,
-    data: Path,
-    opened: Opened | None = None,
+    texts: list[str], method: str, lm: LanguageModel | None, chosen: SimpleNamespace, data: Path, opened: Opened
 ) -> list[Passage]:
     """The passage of each text, retrieved or written by `lm`, as the evaluation reads it."""
     inputs = passages.inputs(method, chosen, data)
@@ -344,7 +301,6 @@ def _passages(
     def open_source() -> passages.Source:
         return passages.open_source(method, lm, chosen, data)
 
-    source = opened.get("passages", open_source, inputs, method, vars(chosen)) if opened else open_source()
-    found = source.find(texts)
+    found = opened.get("passages", open_source, inputs, method, vars(chosen)).find(texts)
     columns = [found[name].to_pylist() for name in ("doc_ids", "titles", "texts", "similarities")]
     return [Passage(*(values[0] for values in row)) for row in zip(*columns, strict=True)]

@@ -14,9 +14,6 @@ from pipelines.answering.answers_elsewhere import Answered, in_all
 from pipelines.errors import LongtailError
 from pipelines.questions.question_tables import Questions
 
-ODD = 0.1  # a share of questions from which on something is odd
-SURE = 5  # standard errors from which on a difference is no chance
-
 
 @dataclass(frozen=True)
 class Result:
@@ -89,39 +86,3 @@ def tune_from_files(
         file = rule.of_tuned(tuned, closed.name, other.name, search, questions.month, **about)
         results.append(Result(closed.name, other.name, tuned, file))
     return sorted(results, key=lambda result: -result.figures["adaptive"]["value"])
-
-
-def odd(questions: Questions, closed: Answered, other: Answered) -> list[str]:
-    """What looks like a mistake beyond doubt, in lines: files the wrong way round, a signal that counts down.
-
-    Retrieval should gain most where the signal is low. If it gains more where it is high, by ODD points and SURE
-    standard errors, closed-book answers that get worse as the signal grows tell that it counts down.
-    """
-    rows = in_all([closed, other]) & np.isfinite(questions.signal)
-    third = _thirds(questions.groups[rows], questions.signal[rows])
-
-    def rise(values: np.ndarray) -> float:
-        """How much higher the mean is in the upper third of the signal than in the lower; 0 where it may be chance."""
-        upper, lower = values[third == 2], values[third == 0]
-        difference = float(upper.mean() - lower.mean())
-        sure = abs(difference) > max(ODD, SURE * np.sqrt(upper.var() / len(upper) + lower.var() / len(lower)))
-        return difference if sure else 0.0
-
-    right = (closed.correct[rows] == 1).astype(float)
-    gain = rise((other.correct[rows] == 1) - right)
-    if gain <= 0:
-        return []
-    signal = questions.signal_name
-    asks = "are the two files the wrong way round? the first is that without retrieval"
-    if rise(right) < 0:
-        asks = f"{closed.name} is right less often there: does {signal} count down, as a rank does? give its inverse"
-    return [f"odd: {other.name} gains {100 * gain:.0f} points more over {closed.name} where {signal} is high; {asks}"]
-
-
-def _thirds(groups: np.ndarray, signal: np.ndarray) -> np.ndarray:
-    """The third of its group's questions that each question is in by its signal, (n,) 0 to 2; ties by position."""
-    third = np.empty(len(groups), np.int64)
-    for group in np.unique(groups.astype(str)):
-        members = np.flatnonzero(groups == group)
-        third[members[np.argsort(signal[members], kind="stable")]] = 3 * np.arange(len(members)) // len(members)
-    return third

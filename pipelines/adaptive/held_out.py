@@ -31,8 +31,7 @@ class HeldOut:
     """Thresholds judged on the questions that each split holds out."""
 
     cuts: dict[str, np.ndarray]  # relation -> (splits,) thresholds
-    table: dict[str, np.ndarray]  # column of splits.parquet -> (splits,)
-    relations: dict[str, dict[str, np.ndarray]]  # relation -> accuracy of `adaptive` and share `retrieved`, (splits,)
+    table: dict[str, np.ndarray]  # accuracies of POLICIES, `retrieved`, `train_adaptive`, `test_questions` -> (splits,)
     retrieved: np.ndarray  # (n,) in which share of the splits that hold a question out it retrieves; NaN if none does
 
 
@@ -80,7 +79,7 @@ def sides(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) ->
 
 def fit(pairs: Pairs, train: np.ndarray, search: str, chosen: params.Thresholds) -> dict[str, np.ndarray]:
     """Each relation's threshold, fitted on each column of `train` (n, splits): relation -> (splits,)."""
-    gains, members = pairs.gains(chosen.cost_weight), pairs.members()
+    gains, members = pairs.gains, pairs.members()
     few = {relation for relation, rows in members.items() if rows.stop - rows.start < chosen.min_questions}
     together = np.argsort(pairs.signal, kind="stable") if few or search == "shrunk" else []
     size = max(1, CELLS // max(len(gains), 1))
@@ -89,26 +88,23 @@ def fit(pairs: Pairs, train: np.ndarray, search: str, chosen: params.Thresholds)
         sides = train[:, start : start + size]
         by_relation = [(pairs.signal[rows], gains[rows], sides[rows]) for rows in members.values()]
         everything = pairs.signal[together], gains[together], sides[together]
-        best, pooled = _search(by_relation, everything, search, chosen)
+        best, pooled = _search(by_relation, everything, search)
         for relation, of_relation in zip(members, best, strict=True):
             cuts[relation].append(pooled if relation in few else of_relation)
     return {relation: np.concatenate(blocks) for relation, blocks in cuts.items()}
 
 
-def fit_together(pairs: Pairs, search: str, chosen: params.Thresholds) -> float:
+def fit_together(pairs: Pairs, search: str) -> float:
     """The threshold of all questions together, whatever their relation."""
     rows = np.argsort(pairs.signal, kind="stable")
-    everything = pairs.signal[rows], pairs.gains(chosen.cost_weight)[rows], np.ones((len(rows), 1), dtype=bool)
-    return float(_search([everything], everything, search, chosen)[1][0])
+    everything = pairs.signal[rows], pairs.gains[rows], np.ones((len(rows), 1), dtype=bool)
+    return float(_search([everything], everything, search)[1][0])
 
 
-def _search(
-    relations: list[tuple], everything: tuple, search: str, chosen: params.Thresholds
-) -> tuple[list[np.ndarray], np.ndarray]:
+def _search(relations: list[tuple], everything: tuple, search: str) -> tuple[list[np.ndarray], np.ndarray]:
     """The thresholds of `relations`, and of `everything`, all relations together; both are (signal, gains, train)."""
     if search == "shrunk":
-        candidates = searches.quantile_cuts(everything[0], everything[2], chosen.quantiles)
-        return searches.shrunk(relations, candidates, chosen.pseudo_questions)
+        return searches.shrunk(relations, searches.quantile_cuts(everything[0], everything[2]))
     if search == "logistic":
         return searches.logistic(relations), searches.logistic([everything])[0]
     find = {"exact": searches.exact, "bins": searches.bins}[search]
@@ -134,10 +130,8 @@ def fit_all(
 
 def policy(pairs: Pairs, retrieved: np.ndarray, drawn: Resamples, fitted: Fitted) -> Policy:
     """The decisions by thresholds `fitted` to splits, by which `retrieved` is judged, and to resamples."""
-    counted = np.zeros(drawn.times.shape, dtype=bool)
-    for part, cuts in enumerate(fitted.parts):
-        counted |= (drawn.parts == part) & below(pairs, cuts)
-    return Policy(retrieved, below(pairs, fitted.whole), counted)
+    parts = (below(pairs, cuts) for cuts in fitted.parts)
+    return refits.make_policy(retrieved, drawn, below(pairs, fitted.whole), parts)
 
 
 def below(pairs: Pairs, cuts: Mapping[str, np.ndarray]) -> np.ndarray:
@@ -148,37 +142,27 @@ def below(pairs: Pairs, cuts: Mapping[str, np.ndarray]) -> np.ndarray:
 def judge(pairs: Pairs, train: np.ndarray, cuts: dict[str, np.ndarray]) -> HeldOut:
     """Every policy on the questions that each split holds out; its thresholds `cuts` were fitted on the others."""
     splits = train.shape[1]
-    gains = pairs.gains(0.0)
-    right, right_below = pairs.right_above, pairs.right_below
+    gains, right, right_below = pairs.gains, pairs.right_above, pairs.right_below
     answers = np.stack([np.ones(len(gains)), right, right_below, right | right_below])
     answers, gain_one = answers.astype(np.float32), np.stack([np.ones(len(gains)), gains]).astype(np.float32)
-    totals, retrieved = {}, np.empty(len(gains))
+    totals, retrieved = np.zeros((7, splits)), np.empty(len(gains))
     for relation, rows in pairs.members().items():
         test = ~train[rows]
-        below = pairs.signal[rows, None] < cuts[relation]
         # float32 holds these counts exactly and is the fastest to multiply
-        retrieves = (below & test).astype(np.float32)
+        retrieves = ((pairs.signal[rows, None] < cuts[relation]) & test).astype(np.float32)
         held = test.astype(np.float32)
-        asked, closed, augmented, either = answers[:, rows] @ held
+        asked, above, below, either = answers[:, rows] @ held
         retrieving, gained = gain_one[:, rows] @ retrieves
         prefix = np.append(0, np.cumsum(gains[rows]))
         train_gained = prefix[np.searchsorted(pairs.signal[rows], cuts[relation])] - gained
-        train_closed = right[rows].sum() - closed
-        totals[relation] = np.stack(
-            [closed + gained, augmented, closed, either, retrieving, asked, train_closed + train_gained]
-        )
+        train_above = right[rows].sum() - above
+        totals += np.stack([above + gained, below, above, either, retrieving, asked, train_above + train_gained])
         with np.errstate(invalid="ignore"):
             retrieved[rows] = retrieves.sum(axis=1) / held.sum(axis=1)
-    summed = sum(totals.values(), np.zeros((7, splits)))
-    names = (*POLICIES, "retrieved")
     with np.errstate(invalid="ignore", divide="ignore"):
-        table = dict(zip(names, summed[:5] / summed[5], strict=True))
-        table["train_adaptive"] = summed[6] / (len(gains) - summed[5])
-        relations = {
-            relation: {"adaptive": total[0] / total[5], "retrieved": total[4] / total[5]}
-            for relation, total in totals.items()
-        }
-    return HeldOut(cuts, table | {"test_questions": summed[5].astype(np.int64)}, relations, retrieved)
+        table = dict(zip((*POLICIES, "retrieved"), totals[:5] / totals[5], strict=True))
+        table["train_adaptive"] = totals[6] / (len(gains) - totals[5])
+    return HeldOut(cuts, table | {"test_questions": totals[5].astype(np.int64)}, retrieved)
 
 
 def scores(pairs: Pairs, retrieved: np.ndarray) -> dict[str, np.ndarray]:
@@ -187,7 +171,7 @@ def scores(pairs: Pairs, retrieved: np.ndarray) -> dict[str, np.ndarray]:
     Values are NaN for a question that no split holds out.
     """
     return {
-        "adaptive": pairs.right_above + retrieved * pairs.gains(0.0),
+        "adaptive": pairs.right_above + retrieved * pairs.gains,
         "always": np.where(np.isnan(retrieved), np.nan, pairs.right_below),
         "never": np.where(np.isnan(retrieved), np.nan, pairs.right_above),
         "oracle": np.where(np.isnan(retrieved), np.nan, pairs.right_below | pairs.right_above),
@@ -212,53 +196,33 @@ def means(
     return dict(zip(values, intervals.bootstraps(sums, statistics, generator, resamples), strict=True))
 
 
-def summary(
-    pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples, cost_weight: float, seed: int, resamples: int
-) -> dict:
+def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples, seed: int, resamples: int) -> dict:
     """One search's figures for the metrics file: means with intervals over questions and over splits, and the verdict.
 
     `low` and `high` are what other questions would have given. Those of `adaptive`, `retrieved` and `gain` come from
     thresholds fitted again to resampled subjects (`refits`). `splits_low`, `splits_high` and `sd` say how much a figure
-    moves from split to split. `gain` is adaptive - the better of always and never over all held-out questions. With a
-    `cost_weight` the verdict is that of `net_gain`, the gain in accuracy - cost_weight x cost over the better by it.
+    moves from split to split. `gain` is adaptive - the better of always and never over all held-out questions.
     """
-    better = better_of(judged.table["always"] - judged.table["never"])
-    fixed, per_split = scores(pairs, judged.retrieved), dict(judged.table)
-    per_split["gain"] = per_split["adaptive"] - per_split[better]
-    figures = means(fixed, pairs.subjects, seed, resamples)
-    gains = pairs.gains(0.0)
+    always_less_never = np.nanmean(judged.table["always"] - judged.table["never"])
+    better = rule.ALWAYS if always_less_never >= 0 else rule.NEVER
+    per_split = judged.table | {"gain": judged.table["adaptive"] - judged.table[better]}
     columns = {
-        "adaptive": Column(pairs.right_above, {"": gains}),
+        "adaptive": Column(pairs.right_above, {"": pairs.gains}),
         "retrieved": Column(0.0, {"": 1.0}, apart=True),
-        "gain": _gain(gains, better),
+        "gain": Column(-pairs.gains if better == rule.ALWAYS else 0.0, {"": pairs.gains}),
     }
-    if cost_weight:
-        net = pairs.gains(cost_weight)
-        better = better_of(np.where(np.isnan(judged.retrieved), np.nan, net))
-        columns["net_gain"] = _gain(net, better)
+    figures = means(scores(pairs, judged.retrieved), pairs.subjects, seed, resamples)
     figures |= refits.means(columns, {"": policy}, drawn)
     made: dict = {}
     for name, mean in figures.items():
-        made[name] = mean.as_json()
-        if name in per_split:
-            over_splits = per_split[name][np.isfinite(per_split[name])]
-            low, high = np.quantile(over_splits, [0.025, 0.975])
-            made[name] |= {
-                "mean_over_splits": float(over_splits.mean()),
-                "sd": float(over_splits.std(ddof=1)) if len(over_splits) > 1 else 0.0,
-                "splits_low": float(low),
-                "splits_high": float(high),
-            }
+        over_splits = per_split[name][np.isfinite(per_split[name])]
+        low, high = np.quantile(over_splits, [0.025, 0.975])
+        made[name] = mean.as_json() | {
+            "mean_over_splits": float(over_splits.mean()),
+            "sd": float(over_splits.std(ddof=1)) if len(over_splits) > 1 else 0.0,
+            "splits_low": float(low),
+            "splits_high": float(high),
+        }
     made["train_adaptive"] = {"value": float(np.nanmean(per_split["train_adaptive"]))}
-    gain = figures["net_gain" if cost_weight else "gain"]
-    made["policy"], made["verdict"] = rule.choose_policy(gain, better, figures["retrieved"].value)
+    made["policy"], made["verdict"] = rule.choose_policy(figures["gain"], better, figures["retrieved"].value)
     return made
-
-
-def better_of(always_less_never: np.ndarray) -> str:
-    return rule.ALWAYS if np.nanmean(always_less_never) >= 0 else rule.NEVER
-
-
-def _gain(gains: np.ndarray, better: str) -> Column:
-    """What thresholds gain over the better of always and never; `gains` is what retrieving gains each question."""
-    return Column(-gains if better == rule.ALWAYS else 0.0, {"": gains})

@@ -15,7 +15,7 @@ figure's, because a resample has fewer distinct subjects. `benchmarks/coverage.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -104,15 +104,12 @@ def resample(subjects: np.ndarray, units: np.ndarray, train_share: float, seed: 
     return Resamples(times, parts[numbers], n_parts)
 
 
-def refit_policy(retrieved: np.ndarray, drawn: Resamples, decisions: Callable[[np.ndarray], np.ndarray]) -> Policy:
-    """A policy fitted again to every resample; `decisions` takes (n, resamples) counts to (n, resamples) bool.
-
-    `retrieved` is as in Policy.
-    """
+def make_policy(retrieved: np.ndarray, drawn: Resamples, fitted: np.ndarray, without: Iterable[np.ndarray]) -> Policy:
+    """A policy by decisions (n, resamples) bool, `fitted` to whole resamples and to each `without` one of its parts."""
     counted = np.zeros(drawn.times.shape, dtype=bool)
-    for part in range(drawn.n_parts):
-        counted |= (drawn.parts == part) & decisions(drawn.without(part))
-    return Policy(retrieved, decisions(drawn.times), counted)
+    for part, decisions in enumerate(without):
+        counted |= (drawn.parts == part) & decisions
+    return Policy(retrieved, fitted, counted)
 
 
 def sums(columns: Mapping[Key, Column], policies: Mapping[str, Policy], drawn: Resamples) -> dict[Key, np.ndarray]:

@@ -176,13 +176,12 @@ def why(file: RuleFile, relation: str | None, popularity: float | None) -> str:
         return f"{file.signal} not known: retrieve, as nothing says whether memory would do"
     whose = "all relations together" if {"untuned", "shared"} & {*decision.remarks} else "its relation"
     whose += ", as the rule has none of its relation" * ("untuned" in decision.remarks)
-    side = "below" if decision.retrieve else "not below"
-    if which := {math.inf: "every", -sys.float_info.max: "no"}.get(decision.threshold):
-        return f"{which} value of {file.signal} is below the threshold of {whose}"
-    cut = plainly(decision.threshold)
     beyond = {"above": "; more than was tuned on", "below": "; less than was tuned on"}
     remarks = "".join(beyond.get(remark, "") for remark in decision.remarks)
-    return f"{plainly(popularity)} is {side} the threshold of {whose}, {cut}{remarks}"
+    if which := {math.inf: "every", -sys.float_info.max: "no"}.get(decision.threshold):
+        return f"{which} value of {file.signal} is below the threshold of {whose}{remarks}"
+    side = "below" if decision.retrieve else "not below"
+    return f"{plainly(popularity)} is {side} the threshold of {whose}, {plainly(decision.threshold)}{remarks}"
 
 
 def as_json(file: RuleFile) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import numpy as np
 
 SEARCHES = ("exact", "bins", "shrunk", "logistic")
 BINS = 10  # as in the authors' notebook
+QUANTILES = 50  # candidate cuts of `shrunk`
 CELLS = 32  # groups of equal counts and neighbouring signals of a relation that the logistic regression reads
 PENALTY = 1.0  # of its squared weights, but the intercept's; the logarithm of the signal is standardised
 STEPS = 30  # of Newton's method, at most
@@ -58,39 +59,37 @@ def bins(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray
     return np.concatenate([[0.0], inner, [np.inf]])[np.argmax(gained, axis=0)]
 
 
-def quantile_cuts(signal: np.ndarray, train: np.ndarray, quantiles: int) -> np.ndarray:
-    """Candidate cuts for `shrunk`, (quantiles + 1, splits): 0, the quantiles of the training signals, infinity.
+def quantile_cuts(signal: np.ndarray, train: np.ndarray) -> np.ndarray:
+    """Candidate cuts for `shrunk`, (QUANTILES + 1, splits): 0, the quantiles of the training signals, infinity.
 
     `signal` and `train` are those of all relations together.
     """
-    cuts = np.zeros((quantiles + 1, train.shape[1]))
+    cuts = np.zeros((QUANTILES + 1, train.shape[1]))
     cuts[-1] = np.inf
     if len(signal):
         counts = np.ascontiguousarray(np.cumsum(train, axis=0, dtype=np.int32).T)
-        steps = np.arange(1, quantiles) / quantiles
+        steps = np.arange(1, QUANTILES) / QUANTILES
         for split, counts_of_split in enumerate(counts):
             cuts[1:-1, split] = signal[np.searchsorted(counts_of_split, counts_of_split[-1] * steps)]
     return cuts
 
 
 def shrunk(
-    relations: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], cuts: np.ndarray, pseudo_questions: float | None
+    relations: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]], cuts: np.ndarray
 ) -> tuple[list[np.ndarray], np.ndarray]:
     """The best cut of each relation's shrunk accuracy curve, and of the pooled curve; (splits,) float64 each.
 
     `relations` are (signal, gains, train) of each relation. A relation's curve over `cuts` (candidates, splits) is
-    shrunk towards the pooled curve by empirical Bayes: (n * relation's + pseudo_questions * pooled) / (n +
-    pseudo_questions). Without `pseudo_questions` `prior_weight` estimates them from the training questions.
+    shrunk towards the pooled curve by empirical Bayes: (n * relation's + weight * pooled) / (n + weight), where
+    `prior_weight` estimates the weight from the training questions.
     """
     gained = np.stack([gains_at(signal, gains, train, cuts) for signal, gains, train in relations])
     counts = np.stack([train.sum(axis=0) for _, _, train in relations]).astype(float)
     pooled = gained.sum(axis=0) / np.maximum(counts.sum(axis=0), 1)
-    if pseudo_questions is None:
-        squared = np.stack([gains_at(signal, gains * gains, train, cuts) for signal, gains, train in relations])
-        pseudo_questions = prior_weight(gained, squared, counts)
-    best = np.argmax(gained + pseudo_questions * pooled, axis=1)
-    together = np.argmax(pooled, axis=0)
-    return [_pick(cuts, candidates) for candidates in best], _pick(cuts, together)
+    squared = np.stack([gains_at(signal, gains * gains, train, cuts) for signal, gains, train in relations])
+    best = np.argmax(gained + prior_weight(gained, squared, counts) * pooled, axis=1)
+    *own, together = (np.take_along_axis(cuts, of[None], axis=0)[0] for of in (*best, np.argmax(pooled, axis=0)))
+    return own, together
 
 
 def prior_weight(gained: np.ndarray, squared: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -216,7 +215,3 @@ def gains_at(signal: np.ndarray, gains: np.ndarray, train: np.ndarray, cuts: np.
     below = np.zeros((len(signal) + 1, train.shape[1]), dtype=gains.dtype)
     np.cumsum(train * gains[:, None], axis=0, out=below[1:])
     return np.take_along_axis(below, np.searchsorted(signal, cuts), axis=0)
-
-
-def _pick(cuts: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-    return np.take_along_axis(cuts, candidates[None], axis=0)[0]

@@ -1,27 +1,26 @@
 """Thresholds from two sets of answers: fitted, judged held out, with intervals, and the rule to use (PopQA, section 6).
 
-`tune` takes plain arrays. `tune_pairs` takes the same as `Pairs`, which the stage reads from files of answers.
+`tune_arrays` takes plain arrays. `tune_pairs` takes the same as `Pairs`, which the stage reads from files of answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.held_out import HeldOut
-from pipelines.adaptive.pairs import Pairs
+from pipelines.adaptive.pairs import Pairs, sort_pairs
 from pipelines.adaptive.rule import Rule, make_rule
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.errors import LongtailError
 from pipelines.params import params
 
-DEFAULTS = params.Thresholds(  # those of conf/config.yaml, but for costs: arrays have no tokens
-    pairs=[], search="shrunk", splits=100, split_by="subject", train_share=0.75, pseudo_questions=None, quantiles=50,
-    min_questions=20, cost="retrievals", cost_weight=0.0, imported="all",
-)  # fmt: skip
+DEFAULTS = params.Thresholds(  # those of conf/config.yaml
+    pairs=[], search="shrunk", splits=100, split_by="subject", train_share=0.75, min_questions=20, imported="all"
+)
 THRESHOLD_CELLS = 200_000_000  # questions x resamples that thresholds are fitted to, at most, for their own intervals
 
 
@@ -33,7 +32,6 @@ class Tuned:
     excluded: int  # questions of unknown popularity
     figures: dict[str, dict]  # search -> figures of metrics/adaptive.json, with "policy" and "verdict"
     relations: list[dict]  # rows of thresholds.parquet, by search and relation
-    splits: dict[str, dict[str, np.ndarray]]  # search -> columns of splits.parquet
     cuts: dict[str, float]  # relation -> threshold of the search in use, as fitted
     rule: Rule  # what to put to use: the thresholds of the search in use, or always, or never
     judged: HeldOut  # the splits' thresholds of the search in use
@@ -46,43 +44,36 @@ def tune_arrays(
     popularity: np.ndarray,
     relations: Sequence[str] | np.ndarray,
     subjects: Sequence[str] | np.ndarray,
-    closed: np.ndarray,
+    without: np.ndarray,
     augmented: np.ndarray,
     *,
     chosen: params.Thresholds = DEFAULTS,
     seed: int = 0,
     resamples: int = 1000,
     searches: Sequence[str] = SEARCHES,
-    closed_cost: np.ndarray | None = None,
-    augmented_cost: np.ndarray | None = None,
     ids: Sequence[str] | np.ndarray | None = None,
 ) -> Tuned:
     """Tune a popularity threshold for each relation; all arrays (n,), a question each, in any order.
 
     `popularity` may be any signal that is not negative, NaN where it is not known, and `relations` any grouping.
-    `closed` and `augmented` say which of the two answers is right, without and with retrieved text. A retrieval costs 1
-    if costs are not given. Splits and resamples draw `subjects`. The result does not depend on the questions' order if
-    `ids` are given. Raises LongtailError if there are too few questions for any threshold.
+    `without` and `augmented` say which of the two answers is right, without and with retrieved text. Splits and
+    resamples draw `subjects`. The result does not depend on the questions' order if `ids` are given. Raises
+    LongtailError if there are too few questions for any threshold.
     """
     n = len(popularity)
-    nothing = np.full(n, np.nan)
     pairs = Pairs(
         ids=np.array([f"{i:012d}" for i in range(n)] if ids is None else ids, dtype=object),
         subjects=np.asarray(subjects, dtype=object),
         relations=np.asarray(relations, dtype=object),
         signal=np.asarray(popularity, dtype=float),
         popularity=np.asarray(popularity, dtype=float),
-        confidence=nothing,
-        right_above=np.asarray(closed, dtype=bool),
+        confidence=np.full(n, np.nan),
+        right_above=np.asarray(without, dtype=bool),
         right_below=np.asarray(augmented, dtype=bool),
-        cost_above=np.zeros(n) if closed_cost is None else np.asarray(closed_cost, dtype=float),
-        cost_below=np.ones(n) if augmented_cost is None else np.asarray(augmented_cost, dtype=float),
-        score=nothing,
-        margin=nothing,
-        excluded=0,
+        score=np.full(n, np.nan),
+        margin=np.full(n, np.nan),
     )
-    order = np.lexsort((pairs.ids.astype(str), pairs.popularity, pairs.relations.astype(str)))
-    known = pairs.take(order).known()
+    known = sort_pairs(pairs).known()
     if not known.usable(chosen.min_questions):
         raise LongtailError(
             f"{len(known.signal):,} questions of known popularity, but no relation has thresholds.min_questions "
@@ -94,28 +85,27 @@ def tune_arrays(
 def tune_pairs(
     pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int, searches: Sequence[str] = SEARCHES
 ) -> Tuned:
-    """`tune` of questions of known popularity. The search in use must be one of `searches`.
+    """`tune_arrays` of questions of known popularity. The search in use must be one of `searches`.
 
     Raises LongtailError if the splits hold no question out.
     """
     assert chosen.search in searches
     train, drawn = held_out.sides(pairs, chosen, seed, resamples)
-    pairs = pairs.numbered()
+    pairs = replace(pairs, subjects=np.unique(pairs.subjects, return_inverse=True)[1])  # faster to compare than texts
     resampled = resampled_thresholds(pairs, chosen, seed, resamples, searches)
     everything = np.ones((len(pairs.signal), 1), dtype=bool)
-    figures, relations, splits, in_use = {}, [], {}, ()
+    figures, relations, in_use = {}, [], ()
     for search in searches:
         fitted = held_out.fit_all(pairs, train, drawn, search, chosen, resampled[search])
         judged = held_out.judge(pairs, train, fitted.splits)
         policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
         cuts = {r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()}
-        figures[search] = held_out.summary(pairs, judged, policy, drawn, chosen.cost_weight, seed, resamples)
-        rule = rule_of(pairs, figures[search], cuts, held_out.fit_together(pairs, search, chosen), chosen.min_questions)
-        rows = relation_rows(pairs, cuts, rule, judged, resampled[search], policy, drawn)
+        figures[search] = held_out.summary(pairs, judged, policy, drawn, seed, resamples)
+        rule = rule_of(pairs, figures[search], cuts, held_out.fit_together(pairs, search), chosen.min_questions)
+        rows = relation_rows(pairs, cuts, rule, resampled[search], policy, drawn)
         relations += [{"search": search} | row for row in rows]
-        splits[search] = judged.table
         in_use = (cuts, rule, judged, fitted) if search == chosen.search else in_use
-    return Tuned(len(pairs.signal), pairs.excluded, figures, relations, splits, *in_use, train, drawn)
+    return Tuned(len(pairs.signal), pairs.excluded, figures, relations, *in_use, train, drawn)
 
 
 def rule_of(pairs: Pairs, figures: dict, cuts: dict[str, float], together: float, min_questions: int) -> Rule:
@@ -152,7 +142,6 @@ def relation_rows(
     pairs: Pairs,
     cuts: dict[str, float],
     rule: Rule,
-    judged: HeldOut,
     resampled: dict[str, np.ndarray],
     policy: refits.Policy,
     drawn: refits.Resamples,
@@ -162,10 +151,11 @@ def relation_rows(
     for relation, members in pairs.members().items():
         of_relation = pairs.take(members)
         columns = {
-            "adaptive": refits.Column(of_relation.right_above, {"": of_relation.gains(0.0)}),
+            "adaptive": refits.Column(of_relation.right_above, {"": of_relation.gains}),
             "retrieved": refits.Column(0.0, {"": 1.0}, apart=True),
         }
-        means = refits.means(columns, {"": policy.take(members)}, drawn.take(members))
+        # Both bounds are thresholds themselves, because infinity can't be interpolated.
+        low, high = np.quantile(resampled[relation], [0.025, 0.975], method="nearest")
         row = {
             "relation": relation,
             "questions": len(of_relation.signal),
@@ -173,25 +163,14 @@ def relation_rows(
             "popularity_least": rule.observed[relation][0],
             "popularity_most": rule.observed[relation][1],
             "threshold": cuts[relation],
+            "threshold_low": low,
+            "threshold_high": high,
             "policy": rule.policy,
             "deployed": rule.thresholds[relation],
             "closed_book": float(of_relation.right_above.mean()),
             "augmented": float(of_relation.right_below.mean()),
         }
-        over_splits = judged.cuts[relation]
-        row |= _quantiles("threshold", resampled[relation]) | _quantiles("threshold_splits", over_splits)
-        row["threshold_splits"] = float(np.quantile(over_splits, 0.5, method="nearest"))
-        for name, mean in means.items():
+        for name, mean in refits.means(columns, {"": policy.take(members)}, drawn.take(members)).items():
             row |= mean.columns(name)
-            over_splits = judged.relations[relation][name]
-            over_splits = over_splits[np.isfinite(over_splits)]
-            row |= _quantiles(f"{name}_splits", over_splits)
-            row[f"{name}_splits"] = float(over_splits.mean()) if len(over_splits) else None
         rows.append(row)
     return rows
-
-
-def _quantiles(name: str, values: np.ndarray) -> dict[str, float | None]:
-    """The bounds of 95 % of the values. Both are values themselves, because infinity can't be interpolated."""
-    low, high = np.quantile(values, [0.025, 0.975], method="nearest") if len(values) else (None, None)
-    return {f"{name}_low": low, f"{name}_high": high}

@@ -92,11 +92,6 @@ def kind_by_name(method: str) -> str:
     return "" if kind not in METHODS else "closed_book" if kind == "closed_book" else "retrieval"
 
 
-def brings_text(method: str, file: Path) -> bool:
-    """Whether answers by this method cost a retrieval: all but closed-book ones and imports of another kind."""
-    return method != "closed_book" and about(file).get("kind") != "other"
-
-
 def _imports(
     dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path, only: str
 ) -> tuple[dict[str, dict[str, Path]], list[str]]:

@@ -12,11 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.adaptive import held_out, refits
-from pipelines.adaptive.held_out import Fitted
-from pipelines.adaptive.pairs import Pairs, read_pairs
+from pipelines.adaptive.pairs import read_pairs
 from pipelines.adaptive.refits import Column, Policy, Resamples
 from pipelines.evaluation.accuracy import Answers
-from pipelines.intervals import NOTHING, Interval
+from pipelines.intervals import Interval
 from pipelines.params import params
 
 
@@ -28,6 +27,11 @@ def costs(answers: Answers) -> list[dict]:
         | {"cost_per_1000": 1000 * _known_mean(answer.cost)}
         for method, answer in answers.by_method.items()
     ]
+
+
+def _known_mean(values: np.ndarray) -> float:
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if len(known) else math.nan
 
 
 def savings(
@@ -42,46 +46,17 @@ def savings(
 
     `answers` were read from `questions` and `files`. A method with too few questions for a threshold has no row.
     """
-    if "closed_book" not in files:
-        return []
-    units = answers.subjects if chosen.split_by == "subject" else answers.ids
-    train = held_out.split_train(seed, units, chosen.splits, chosen.train_share)
-    drawn = refits.resample(answers.subjects.astype(str), units.astype(str), chosen.train_share, seed, resamples)
-    places = {id_: place for place, id_ in enumerate(answers.ids)}
-    rows = []
-    for method in (method for method in files if method != "closed_book"):
-        pairs = read_pairs(questions, files["closed_book"], files[method], chosen.cost, split=chosen.imported).known()
-        if pairs.usable(chosen.min_questions):
-            at = np.array([places[id_] for id_ in pairs.ids])
-            own, again = train[at], drawn.take(at)
-            fitted = held_out.fit_all(pairs, own, again, chosen.search, chosen)
-            rows.append({"method": method} | saved(pairs, spent(answers.take(at), method), fitted, ~own, again))
+    places, rows = {id_: place for place, id_ in enumerate(answers.ids)}, []
+    for method in files if "closed_book" in files else ():
+        pairs = read_pairs(questions, files["closed_book"], files[method], chosen.imported).known()
+        if method != "closed_book" and pairs.usable(chosen.min_questions):
+            train, drawn = held_out.sides(pairs, chosen, seed, resamples)
+            fitted = held_out.fit_all(pairs, train, drawn, chosen.search, chosen)
+            retrieved = held_out.judge(pairs, train, fitted.splits).retrieved
+            policy = held_out.policy(pairs, retrieved, drawn, fitted)
+            of_pairs = answers.take(np.array([places[id_] for id_ in pairs.ids]))
+            rows.append({"method": method} | saved(spent(of_pairs, method), policy, drawn))
     return rows
-
-
-def saved(pairs: Pairs, spent: Mapping[str, np.ndarray], fitted: Fitted, test: np.ndarray, drawn: Resamples) -> dict:
-    """What thresholds save on the questions that splits hold out, (n, splits) bool, of what is `spent`.
-
-    A figure is over all questions, each with the mean of the splits that hold it out. Its interval refits the
-    thresholds to resampled subjects, `drawn`. The same figure `_splits` is the mean over splits and the middle 95 % of
-    them.
-    """
-    below = held_out.below(pairs, fitted.splits)
-    retrieves = below & test
-    with np.errstate(invalid="ignore", divide="ignore"):
-        retrieved, shares = (retrieves.sum(axis=i) / test.sum(axis=i) for i in (1, 0))
-    policy, order = held_out.policy(pairs, retrieved, drawn, fitted), np.argsort(pairs.ids.astype(str))
-    policies, drawn = {"": policy.take(order)}, drawn.take(order)
-    row = {"questions": int(np.isfinite(retrieved).sum()), "retrieved_splits": _over_splits(shares)}
-    row["retrieved"] = refits.means({"": Column(0.0, {"": 1.0}, apart=True)}, policies, drawn)[""]
-    for name, both in spent.items():
-        known = np.isfinite(both).all(axis=0)
-        row[f"{name}_saved"] = _saved(both[:, order], policies, drawn)
-        paid, spared = both[:, known]
-        adaptive = paid @ retrieves[known] + spared @ (test & ~below)[known]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            row[f"{name}_saved_splits"] = _over_splits(100 * (1 - adaptive / (paid @ test[known])))
-    return row
 
 
 def spent(answers: Answers, method: str) -> dict[str, np.ndarray]:
@@ -95,10 +70,22 @@ def spent(answers: Answers, method: str) -> dict[str, np.ndarray]:
     return {name: np.stack(of) for name, of in of_kind.items()}
 
 
-def _saved(both: np.ndarray, policies: Mapping[str, Policy], drawn: Resamples) -> Interval:
-    """What the policy "" saves of always retrieving, in per cent; questions of unknown costs (2, n) are left out."""
-    known = np.isfinite(both).all(axis=0) & np.isfinite(policies[""].retrieved)
-    policies, drawn = {"": policies[""].take(known)}, drawn.take(known)
+def saved(spent: Mapping[str, np.ndarray], policy: Policy, drawn: Resamples) -> dict:
+    """What thresholds save on the questions that splits hold out, of what is `spent`, (2, n) each.
+
+    A figure is over all questions, each with the mean of the splits that hold it out. Its interval refits the
+    thresholds to resampled subjects, `drawn`.
+    """
+    share = refits.means({"": Column(0.0, {"": 1.0}, apart=True)}, {"": policy}, drawn)[""]
+    return {"questions": int(np.isfinite(policy.retrieved).sum()), "retrieved": share} | {
+        f"{name}_saved": _saved(both, policy, drawn) for name, both in spent.items()
+    }
+
+
+def _saved(both: np.ndarray, policy: Policy, drawn: Resamples) -> Interval:
+    """What a policy saves of always retrieving, in per cent; questions of unknown costs (2, n) are left out."""
+    known = np.isfinite(both).all(axis=0) & np.isfinite(policy.retrieved)
+    policies, drawn = {"": policy.take(known)}, drawn.take(known)
     with_text, without = both[:, known]
     columns = {
         "adaptive": Column(without, {"": with_text - without}, apart=True),
@@ -108,13 +95,3 @@ def _saved(both: np.ndarray, policies: Mapping[str, Policy], drawn: Resamples) -
         spent = [refits.values(column, policies).sum() for column in columns.values()]
         again = refits.sums(columns, policies, drawn)
         return refits.around(100 * (1 - np.divide(*spent)), 100 * (1 - again["adaptive"] / again["always"]))
-
-
-def _over_splits(values: np.ndarray) -> Interval:
-    known = values[np.isfinite(values)]
-    return Interval(known.mean(), *np.quantile(known, [0.025, 0.975])) if len(known) else NOTHING
-
-
-def _known_mean(values: np.ndarray) -> float:
-    known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else math.nan

@@ -53,8 +53,8 @@ TABLES: dict[str, dict[str, type]] = {
     "costs": _ANSWERS
     | {"questions": int, "calls": float, "prompt_tokens": float, "new_tokens": float, "cost_per_1000": float},
     "savings": _ANSWERS
-    | {"questions": int, "retrieved": Interval, "retrieved_splits": Interval}
-    | {f"{what}_saved{over}": Interval for over in ("", "_splits") for what in ("calls", "tokens", "cost")},
+    | {"questions": int, "retrieved": Interval}
+    | {f"{what}_saved": Interval for what in ("calls", "tokens", "cost")},
     "examples": _ANSWERS
     | {"effect": str, "question_id": str, "relation": str, "question": str, "answer": str, "popularity": int}
     | {"doc_title": str, "doc_has_answer": bool, "passage": str, "passage_answer": str}
@@ -116,10 +116,8 @@ COLUMNS = {  # of these tables and others; a column that is not here is called b
     "never": Column("never", "share"),
     "oracle": Column("oracle", "share"),
     "train_adaptive": Column("training", "share"),
-    "price": Column("must earn", "share"),
     "gate": Column("gate", "share"),
     "difference": Column("difference", "points"),
-    "both_difference": Column("both less the better", "points"),
     "own": Column("own", "share"),
     "carried": Column("carried", "share"),
     "confidence": Column("confidence", "share"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+from pydantic import Field, PositiveInt, ValidationInfo, field_validator
 
 from pipelines import catalogue
 from pipelines.language import language
@@ -47,17 +47,14 @@ from pipelines.params.params_types import Count, LMName, Month, RetrieverName, S
 
 __all__ = ["LMServer", "LMTraining", "Pages", "Phase", "RetrieverTraining"]  # sections within sections
 
-Answers = Annotated[str, Field(pattern=r"^([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*$")]  # METHOD or LM/METHOD
+Method = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")]
 
 
 class Pair(Section):
-    """Two ways to answer that a threshold chooses between, besides closed-book with each other method.
+    """Two methods that a threshold chooses between, besides closed-book with each other method."""
 
-    Each is METHOD, of each language model, or LM/METHOD.
-    """
-
-    popular: Answers  # from the threshold on
-    tail: Answers  # below the threshold
+    popular: Method  # from the threshold on
+    tail: Method  # below the threshold
 
     @field_validator("tail")
     @classmethod
@@ -74,11 +71,7 @@ class Thresholds(Section):
     splits: PositiveInt  # random splits into a training side and a held-out side
     split_by: Literal["subject", "question"]  # what splits draw: subjects with all their questions, or questions
     train_share: Share  # share of the subjects, or questions, that thresholds are fitted on
-    pseudo_questions: PositiveFloat | None  # shrunk: weight of the curve pooled over relations; null: estimated
-    quantiles: PositiveInt  # shrunk: candidate cuts
     min_questions: PositiveInt  # relations with fewer use the pooled threshold; if all have fewer, there is none
-    cost: Literal["retrievals", "tokens", "money"]  # unit of cost: retrievals, thousands of tokens, or money
-    cost_weight: Annotated[float, Field(ge=0)]  # accuracy that a unit of cost must earn
 
 
 class Tasks(Section):

@@ -1,4 +1,4 @@
-"""The report's section on adaptive retrieval: policies, thresholds, prices and doubt (PopQA, section 6)."""
+"""The report's section on adaptive retrieval: policies, thresholds and doubt (PopQA, section 6)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, label, named, points, show
 
 POLICIES = ("never", "always", "adaptive", "oracle")
-SIGNALS = ("popularity", "uncertainty", "both")
+SIGNALS = ("popularity", "uncertainty")
 CUTS = ("threshold", "threshold_low", "threshold_high")
 DRAWN = ("bm25", "dense", "lsr")  # kinds of methods in the figures of thresholds; the tables have all
-UNITS = {"retrievals": "retrievals", "tokens": "thousands of tokens", "money": "money"}
 
 
 def of_search(*searches: str) -> Rows:
@@ -130,10 +129,6 @@ def draw_thresholds(
 def cut(value: float) -> float | str:
     """A threshold as a cell: never and always in words."""
     return "never" if value == 0 else "always" if value == math.inf else value
-
-
-def _prices(inputs: Inputs) -> list[Mapping[str, Any]]:
-    return [row | {"unit": UNITS[row["unit"]]} for row in inputs.tables["prices"]]
 
 
 def _signals(inputs: Inputs) -> list[Mapping[str, Any]]:
@@ -274,39 +269,21 @@ ADAPTIVE = Entry(
                     "popularity_least": "least views", "popularity_most": "most views"},
         ),
         Drawn(
-            entries.lines, "prices", lambda inputs: _of_main(inputs.tables["prices"]),
-            lambda row: 100 * row["retrieved"].value, "adaptive",
-            "thresholds fitted to accuracy less the cost of retrieving. On the right retrieving costs nothing; on the "
-            "left each retrieval must earn a whole right answer.",
-            {"x": "share of the questions that retrieve, %", "y": "held-out accuracy, %"},
-            series="method", each="dataset",
-        ),
-        Shown(
-            "prices", _prices,
-            ["dataset", "lm", "method", "price", "cost_weight", "adaptive", "retrieved", "cost", "unit"],
-            "Held-out accuracy and share retrieving in per cent, and the cost of a question, by the points of accuracy "
-            "that a retrieval must earn. The weight (thresholds.cost_weight) is these points divided by the mean extra "
-            "cost of a retrieval.",
-            TEXT | {"price": "must earn", "cost_weight": "weight", "adaptive": "accuracy"},
-        ),
-        Drawn(
             entries.bars, "deciding", _signals, "method", "accuracy",
-            "deciding by the subject's popularity, by the mean log-probability of the closed-book answer's tokens, and "
-            "by both.",
+            "deciding by the subject's popularity, or by the mean log-probability of the closed-book answer's "
+            "tokens.",
             {"y": "held-out accuracy, %"}, each="dataset",
         ),
         Shown(
             "deciding", of_search("uncertainty"),
             ["dataset", "lm", "method", "questions",
-             *(f"accuracy_{signal}" for signal in SIGNALS), "difference", "both_difference",
-             *(f"retrieved_{signal}" for signal in SIGNALS), *(f"cost_{signal}" for signal in SIGNALS)],
+             *(f"accuracy_{signal}" for signal in SIGNALS), "difference",
+             *(f"retrieved_{signal}" for signal in SIGNALS)],
             "The language model's uncertainty can decide as well: retrieve if it gave its closed-book answer a low "
             "probability. Thresholds on this probability are fitted and judged on the same splits. Popularity is known "
             "before the model is asked; uncertainty is known only after a closed-book answer. Held-out accuracy in per "
-            "cent by what decides, differences in points, the share of the questions that retrieve in per cent, and "
-            "the cost of a question in the unit above.",
-            TEXT | {"difference": "uncertainty less popularity"} | {f"accuracy_{signal}": signal for signal in SIGNALS}
-            | {f"cost_{signal}": f"cost, {signal}" for signal in SIGNALS},
+            "cent by what decides, the difference in points, and the share of the questions that retrieve in per cent.",
+            TEXT | {"difference": "uncertainty less popularity"} | {f"accuracy_{signal}": signal for signal in SIGNALS},
         ),
         Drawn(
             entries.lines, "retrieves-by-lm", _by_size, "size", "retrieved",

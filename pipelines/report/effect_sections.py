@@ -221,9 +221,9 @@ COSTS = Entry(
         ),
         Shown(
             "savings", where(answered("savings"), lambda row: any(math.isfinite(row[name].value) for name in SAVED)),
-            [*KEY, "questions", "retrieved", "retrieved_splits", *SAVED],
+            [*KEY, "questions", "retrieved", *SAVED],
             "What retrieving only below the thresholds saves against always retrieving, in per cent, on questions that "
-            "they were not fitted to, with intervals over subjects; over splits are the mean and the middle 95 %.",
+            "they were not fitted to, with intervals over subjects.",
             {"calls_saved": "prompts saved, %", "tokens_saved": "tokens saved, %", "cost_saved": "cost saved, %"},
         ),
     ],

@@ -16,7 +16,6 @@ from pipelines.storage import database, parquet
 
 ADAPTIVE = {  # name -> file of adaptive/popularity
     "thresholds": "thresholds",
-    "prices": "costs",
     "reliability": "reliability",
     "coverage": "coverage",
     "carried": "carried",

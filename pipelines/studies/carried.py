@@ -105,9 +105,9 @@ def compare_carried(
         tuple(map(_everywhere, brought.parts, own.parts)),
     )
     columns = {
-        "own": Column(pairs.right_above, {"own": pairs.gains(0.0)}),
-        "carried": Column(pairs.right_above, {"carried": pairs.gains(0.0)}),
-        "difference": Column(0.0, {"carried": pairs.gains(0.0), "own": -pairs.gains(0.0)}, apart=True),
+        "own": Column(pairs.right_above, {"own": pairs.gains}),
+        "carried": Column(pairs.right_above, {"carried": pairs.gains}),
+        "difference": Column(0.0, {"carried": pairs.gains, "own": -pairs.gains}, apart=True),
     }
     columns |= {f"retrieved_{name}": Column(0.0, {name: 1.0}, apart=True) for name in ("own", "carried")}
     policies, accuracies = {}, {}

@@ -50,16 +50,17 @@ def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, 
     always = np.full(chosen.splits, np.inf)
     cuts = np.stack([rule.cuts.get(relation, always) for relation in pairs.relations])
     on_splits = {
-        "gate": gate_retrieves(pairs, train, chosen.cost_weight),
+        "gate": gate_retrieves(pairs, train),
         "popularity": np.isnan(pairs.popularity)[:, None] | (pairs.popularity[:, None] < cuts),
     }
-    again = {"gate": lambda counts: gate_retrieves(pairs, counts, chosen.cost_weight), "popularity": by_thresholds}
-    test, gains = ~train, pairs.gains(0.0)
+    again = {"gate": lambda counts: gate_retrieves(pairs, counts), "popularity": by_thresholds}
+    test, gains = ~train, pairs.gains
     policies, over_splits, columns = {}, {}, {}
     with np.errstate(invalid="ignore"):
         for name, retrieves in on_splits.items():
             retrieved = (retrieves & test).sum(axis=1) / test.sum(axis=1)
-            policies[name] = refits.refit_policy(retrieved, drawn, again[name])
+            without = (again[name](drawn.without(part)) for part in range(drawn.n_parts))
+            policies[name] = refits.make_policy(retrieved, drawn, again[name](drawn.times), without)
             columns[name] = Column(pairs.right_above, {name: gains})
             columns[f"retrieved_{name}"] = Column(0.0, {name: 1.0}, apart=True)
             right = pairs.right_above[:, None] + retrieves * gains[:, None]
@@ -71,14 +72,13 @@ def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, 
     return {"questions": len(pairs.ids)} | figures
 
 
-def gate_retrieves(pairs: Pairs, train: np.ndarray, cost_weight: float = 0.0) -> np.ndarray:
+def gate_retrieves(pairs: Pairs, train: np.ndarray) -> np.ndarray:
     """Whether each question retrieves by the gate of each split, (n, splits) bool.
 
-    A gate is fitted to the columns of `train` (n, splits), bool, or counts of resamples. A question weighs by what the
-    better answer gains, which is 1 without costs. If only one answer ever gains there, it decides for all; if none
-    does, nothing retrieves.
+    A gate is fitted to the columns of `train` (n, splits), bool, or counts of resamples. If only one answer ever
+    gains there, it decides for all; if none does, nothing retrieves.
     """
-    x, gains = features(pairs), pairs.gains(cost_weight)
+    x, gains = features(pairs), pairs.gains
     retrieves = np.zeros(train.shape, dtype=bool)
     for split, counts in enumerate(train.T):
         side = counts > 0
@@ -88,8 +88,7 @@ def gate_retrieves(pairs: Pairs, train: np.ndarray, cost_weight: float = 0.0) ->
             retrieves[:, split] = bool(len(gained) and gained[0])
             continue
         numbers = regression.standardised(x, side)
-        weights = np.abs(gains[learns]) * counts[learns]
-        retrieves[:, split] = numbers @ regression.fit_logistic(numbers[learns], gained, weights) > 0
+        retrieves[:, split] = numbers @ regression.fit_logistic(numbers[learns], gained, counts[learns]) > 0
     return retrieves
 
 

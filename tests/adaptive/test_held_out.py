@@ -6,8 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from adaptive_pairs import CHOSEN, judged, made_pairs, resampled, splits, summary
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from scipy import stats
 
 from pipelines import draws, intervals
@@ -15,9 +13,9 @@ from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.searches import SEARCHES
 
 
-def fit_everything(pairs, search, **changes):
+def fit_everything(pairs, search):
     """Each relation's threshold, fitted on all questions."""
-    cuts = held_out.fit(pairs, np.ones((len(pairs.ids), 1), bool), search, CHOSEN.model_copy(update=changes))
+    cuts = held_out.fit(pairs, np.ones((len(pairs.ids), 1), bool), search, CHOSEN)
     return {relation: float(cut[0]) for relation, cut in cuts.items()}
 
 
@@ -57,9 +55,6 @@ def test_held_out_figures_are_the_definitions(search):
                 "test_questions": held.sum(),
             }
         )
-        own = held & (pairs.relations == "P1")
-        assert found.relations["P1"]["adaptive"][split] == pytest.approx(right[split][own].mean())
-        assert found.relations["P1"]["retrieved"][split] == pytest.approx(retrieves[split][own].mean())
     assert train.all(axis=1).any()
     expected = [right[~train[i], i].mean() if not train[i].all() else np.nan for i in range(300)]
     np.testing.assert_allclose(held_out.scores(pairs, found.retrieved)["adaptive"], expected)
@@ -73,34 +68,6 @@ def test_intervals_draw_subjects_and_not_questions():
     found = held_out.means({"x": values}, subjects, 3, 400)["x"]
     assert found == intervals.mean(values, draws.generator(3, "adaptive bootstrap"), 400, subjects)
     assert (found.low, found.high) == (0, 1)
-
-
-def test_the_params_say_how_strong_the_prior_is_and_how_many_cuts_there_are():
-    pairs = made_pairs()
-    strong, none = (fit_everything(pairs, "shrunk", pseudo_questions=weight).values() for weight in (1e9, 0.0))
-    assert len({*strong}) == 1 < len({*none})
-    median = np.sort(pairs.signal)[299]
-    few, many = ({*fit_everything(pairs, "shrunk", quantiles=n).values()} for n in (2, 300))
-    assert few <= {0.0, median, np.inf} < many | {0.0, median, np.inf}
-
-
-@given(st.integers(0, 1000), st.integers(1, 30), st.floats(0.01, 1.0))
-@settings(max_examples=40)
-def test_where_retrieving_costs_the_best_cut_is_that_of_accuracy_less_cost(seed, n, weight):
-    rng = np.random.default_rng(seed)
-    costs = {"cost_above": rng.integers(0, 3, n) / 1.0, "cost_below": rng.integers(0, 9, n) / 1.0}
-    pairs = made_pairs(n, seed, relations=np.full(n, "P0", dtype=object), **costs)
-    train = rng.random((n, 2)) < 0.75
-    chosen = CHOSEN.model_copy(update={"cost_weight": weight, "min_questions": 1})
-
-    def objective(cut, own):
-        right = np.where(pairs.signal < cut, pairs.right_below, pairs.right_above)
-        cost = np.where(pairs.signal < cut, pairs.cost_below, pairs.cost_above)
-        return (right - weight * cost)[own].sum()
-
-    for cut, own in zip(held_out.fit(pairs, train, "exact", chosen)["P0"], train.T, strict=True):
-        best = max(objective(one, own) for one in (0, *pairs.signal[own], np.inf))
-        assert objective(cut, own) == pytest.approx(best)
 
 
 @pytest.mark.parametrize(("search", "crossing"), [("exact", 600.0), ("bins", 1000.0), ("shrunk", 1500.0)])
@@ -168,7 +135,7 @@ def test_a_mean_is_the_held_out_figure_and_its_interval_the_deviation_of_the_res
     fitted = held_out.fit_all(pairs, train, drawn, "exact", CHOSEN)
     retrieved = held_out.judge(pairs, train, dict(fitted.splits)).retrieved
     policy = held_out.policy(pairs, retrieved, drawn, fitted)
-    gains, held = pairs.gains(0.0), np.isfinite(retrieved)
+    gains, held = pairs.gains, np.isfinite(retrieved)
     columns = {
         "adaptive": refits.Column(pairs.right_above, {"": gains}),
         "retrieved": refits.Column(0.0, {"": 1.0}, apart=True),

@@ -48,7 +48,7 @@ def test_a_question_counted_thrice_is_one_that_is_there_three_times(drawn):
     times = train.sum(axis=1)
     repeated = np.repeat(np.arange(len(times)), times)
     cuts = np.array([[0.0], [3.0], [8.0], [np.inf]])
-    for search in (searches.exact, lambda *own: searches.shrunk([own], cuts, None)[0][0]):
+    for search in (searches.exact, lambda *own: searches.shrunk([own], cuts)[0][0]):
         counted = search(popularity, gains, times[:, None])
         once = search(popularity[repeated], gains[repeated], np.ones((len(repeated), 1), dtype=int))
         assert counted == once
@@ -77,21 +77,26 @@ def test_bins_keep_unviewed_questions_in_the_lowest_bin():
     assert searches.bins(popularity, np.array([1, 1, 1, -1, -1, -1]), ONCE)[0] == pytest.approx(10**0.3)
 
 
-def test_quantile_cuts_split_the_training_questions_evenly():
+def test_quantile_cuts_split_the_training_questions_evenly(monkeypatch):
+    monkeypatch.setattr(searches, "QUANTILES", 4)
     train = np.zeros((100, 2), dtype=bool)
     train[:, 0], train[:40, 1] = True, True
-    cuts = searches.quantile_cuts(np.arange(1.0, 101), train, 4)
+    cuts = searches.quantile_cuts(np.arange(1.0, 101), train)
     assert cuts.T.tolist() == [[0, 25, 50, 75, np.inf], [0, 10, 20, 30, np.inf]]
 
 
-def test_shrunk_weighs_its_own_and_the_pooled_accuracy_by_their_numbers():
+def test_shrunk_weighs_its_own_and_the_pooled_accuracy_by_their_numbers(monkeypatch):
+    def shrunk(weight, *relations):
+        monkeypatch.setattr(searches, "prior_weight", lambda *_: weight)
+        return searches.shrunk(relations, cuts)
+
     cuts = np.array([[0.0], [2.0], [4.0], [np.inf]])
     own = IN_ORDER, np.array([1, 1, 1, 0, 0, -1]), ONCE  # 0 1 3 2 at the cuts
     other = IN_ORDER, np.array([3, -1, -1, 0, 0, 0]), ONCE  # 0 3 1 1: together, per question, 0 4/12 4/12 3/12
-    (first, second), pooled = searches.shrunk([own, other], cuts, 1.0)
+    (first, second), pooled = shrunk(1.0, own, other)
     assert (first.tolist(), second.tolist(), pooled.tolist()) == ([4.0], [2.0], [2.0])
     many = IN_ORDER, np.array([8, -9, 0, 0, 0, 0]), ONCE  # 0 8 -1 -1: together 0 9/12 2/12 1/12
-    assert [searches.shrunk([own, many], cuts, weight)[0][0].tolist() for weight in (3.0, 4.0)] == [[4.0], [2.0]]
+    assert [shrunk(weight, own, many)[0][0].tolist() for weight in (3.0, 4.0)] == [[4.0], [2.0]]
 
 
 def test_prior_weight_is_the_method_of_moments():

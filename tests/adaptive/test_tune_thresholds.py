@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from adaptive_pairs import CHOSEN, made_pairs, splits, write_answers, write_questions
+from adaptive_pairs import CHOSEN, made_pairs, write_answers, write_questions
 
 from flows.profiles import compose
-from pipelines.adaptive import held_out, rule, tune_thresholds, tuning
+from pipelines.adaptive import rule, tune_thresholds, tuning
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
 
 IDS = [f"q{i:03d}" for i in range(120)]
 EVEN = np.arange(120) % 2 == 0  # the questions of P0
-PAIR = "tiny/dense_below_closed_book"  # its other answer is the model's huge
+PAIR = "dense_below_genread"
 
 
 def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals():
@@ -31,26 +31,25 @@ def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals():
     assert len(rows) == 5 * len(tune_thresholds.SEARCHES)
     for (search, relation), row in rows.items():
         assert row["threshold_low"] <= row["threshold_high"]
-        assert row["threshold_splits_low"] <= row["threshold_splits_high"]
         for name in ("adaptive", "retrieved"):
             assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
-            assert row[f"{name}_splits_low"] <= row[name] <= row[f"{name}_splits_high"]
         assert row["pooled"] == (relation == "rare")
         if relation != "rare":
             assert 200 < row["threshold_low"] <= row["threshold"] <= row["threshold_high"] < 5000, search
             assert row["adaptive"] > max(row["closed_book"], row["augmented"])
-    over_splits = held_out.fit(pairs, splits(pairs), "exact", CHOSEN)["P1"]
-    found = [rows["exact", "P1"][f"threshold_splits{end}"] for end in ("_low", "", "_high")]
-    assert found == np.quantile(over_splits, [0.025, 0.5, 0.975], method="nearest").tolist()
+    resampled = tuning.resampled_thresholds(pairs, CHOSEN, 0, 150)["exact"]["P1"]
+    found = [rows["exact", "P1"][f"threshold{end}"] for end in ("_low", "_high")]
+    assert found == np.quantile(resampled, [0.025, 0.975], method="nearest").tolist()
 
 
 @pytest.mark.parametrize("search", tune_thresholds.SEARCHES)
 def test_the_thresholds_in_use_are_those_of_the_search_that_the_params_name(search):
     made = tune_thresholds.evaluate_thresholds(made_pairs(200), CHOSEN.model_copy(update={"search": search}), 0, 5)
     found = {
-        of: {row["relation"]: row["threshold"] for row in made.relations if row["search"] == of} for of in made.splits
+        of: {row["relation"]: row["threshold"] for row in made.relations if row["search"] == of}
+        for of in tune_thresholds.SEARCHES
     }
-    assert made.tuned.cuts == found[search]
+    assert made.cuts == found[search]
     assert len({tuple(cuts.values()) for cuts in found.values()}) == len(tune_thresholds.SEARCHES)
 
 
@@ -77,28 +76,23 @@ def test_resamples_are_of_subjects():
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, root):
-    """PopQA with popularity and EntityQuestions without, answered by two language models, and imports to PopQA.
+    """PopQA with popularity and EntityQuestions without, answered by a language model, and imports to PopQA.
 
-    Of P0 only the small model's passages help, of P1 only the large model's memory. An import that told no costs fits,
-    one has no closed-book answers, and one is to other questions.
+    Of P0 only the small model's passages help, of P1 only the passage that it writes. An import fits, one has no
+    closed-book answers, and one is to other questions.
     """
     folder, rng = tmp_path_factory.mktemp("world"), np.random.default_rng(0)
     for dataset, known in (("popqa", rng.integers(1, 10_000, 120).tolist()), ("entityquestions", [None] * 120)):
         write_questions(folder / f"data/questions/{dataset}/{dataset}.parquet", IDS, known)
-        for lm, method, right, n in (
-            ("tiny", "closed_book", rng.random(120) < 0.5, 9),
-            ("tiny", "dense", EVEN, 10),
-            ("huge", "closed_book", ~EVEN, 30),
-        ):
-            spent = {"prompt_tokens": [n] * 120, "new_tokens": [0] * 120, "mean_log_prob": -rng.random(120)}
-            write_answers(folder / f"data/predictions/{dataset}/{lm}/{method}.parquet", IDS, right, **spent)
+        for method, right in (("closed_book", rng.random(120) < 0.5), ("dense", EVEN), ("genread", ~EVEN)):
+            file = folder / f"data/predictions/{dataset}/tiny/{method}.parquet"
+            write_answers(file, IDS, right, mean_log_prob=-rng.random(120))
     imported = folder / "data/imported/popqa"
     for name in ("opt-13b/closed_book", "opt-13b/bm25", "alone/bm25"):
         write_answers(imported / f"{name}.parquet", IDS, rng.random(120) < 0.5)
     write_answers(imported / "opt-13b/web-search.parquet", [*IDS[1:], "elsewhere"], EVEN)
     values = yaml.safe_load(compose("sample", root))
-    values |= {"lms": ["tiny", "huge"], "lm": dict.fromkeys(("tiny", "huge"), values["lm"]["tiny"])}
-    pairs = [{"popular": "huge/closed_book", "tail": "tiny/dense"}]
+    pairs = [{"popular": "genread", "tail": "dense"}]
     values["report"]["bootstrap"] = 20
     values["thresholds"] |= {"splits": 10, "pairs": pairs}
     (folder / "params.yaml").write_text(yaml.safe_dump(values))
@@ -124,20 +118,21 @@ def ran(world, tmp_path_factory):
 
 def test_the_stage_leaves_its_files_and_the_same_bytes_again(ran):
     assert ran.runs[0] == ran.runs[1]
-    names = ("carried", "costs", "coverage", "reliability", "splits", "thresholds")
+    names = ("carried", "coverage", "reliability", "thresholds")
     assert {*ran.runs[0]} == {"adaptive.json", "thresholds.json", *(f"{name}.parquet" for name in names)}
     assert "see data/adaptive" in ran.said
     assert "opt-13b/web-search.parquet is left out: 1 of its 120 rows answer no question" in ran.said
 
 
 def test_every_model_with_closed_book_answers_is_tuned_by_every_search(ran):
-    tails = {("tiny", "dense"): "tiny/dense", ("huge", PAIR): "tiny/dense", ("opt-13b", "bm25"): "opt-13b/bm25"}
+    pairs = {("tiny", method): ("closed_book", method) for method in ("dense", "genread")}
+    pairs |= {("tiny", PAIR): ("genread", "dense"), ("opt-13b", "bm25"): ("closed_book", "bm25")}
     rows = ran.rows("thresholds", tune_thresholds.THRESHOLDS)
-    for (lm, method), tail in tails.items():
+    for (lm, method), (popular, tail) in pairs.items():
         of_choice = [row for row in rows if (row["lm"], row["method"]) == (lm, method)]
         assert {row["search"] for row in of_choice} == {*tune_thresholds.SEARCHES}
         in_use = ran.rules[lm][method]
-        assert (in_use["popular"], in_use["tail"], in_use["search"]) == (f"{lm}/closed_book", tail, "shrunk")
+        assert (in_use["popular"], in_use["tail"], in_use["search"]) == (f"{lm}/{popular}", f"{lm}/{tail}", "shrunk")
         for row in (row for row in of_choice if row["search"] == "shrunk"):
             cut = in_use["thresholds"][row["relation"]]
             assert ((math.inf if cut is None else cut), in_use["policy"]) == (row["deployed"], row["policy"])
@@ -145,11 +140,8 @@ def test_every_model_with_closed_book_answers_is_tuned_by_every_search(ran):
     assert (
         {(row["lm"], row["method"]) for row in rows}
         == {(lm, of) for lm, by in ran.rules.items() for of in by}
-        == {*tails}
+        == {*pairs}
     )
-    assert len(ran.rows("splits", tune_thresholds.SPLITS)) == 3 * len(tune_thresholds.SEARCHES) * 10
-    curve = ran.rows("costs", tune_thresholds.COSTS)
-    assert {(row["lm"], row["unit"]) for row in curve} == {("tiny", "tokens"), ("huge", "tokens")}
     unknown = ran.metrics["entityquestions"]["tiny"]
     assert unknown.pop("confidence")["questions"] > 100  # needs no popularity
     assert unknown == {"questions": 0, "excluded_without_popularity": 120}
@@ -159,35 +151,24 @@ def test_every_model_with_closed_book_answers_is_tuned_by_every_search(ran):
     assert {*popqa["opt-13b"]["bm25"]} == {*tune_thresholds.SEARCHES, "gate"}
 
 
-def test_a_pair_of_two_models_has_the_right_answers_on_either_side(ran):
+def test_a_pair_has_the_right_answers_on_either_side(ran):
     """Always is deployed as null, and never as zero."""
-    assert ran.rules["huge"][PAIR]["thresholds"] == {"P0": None, "P1": 0.0}
-    figures = ran.metrics["popqa"]["huge"][PAIR]["shrunk"]
+    assert ran.rules["tiny"][PAIR]["thresholds"] == {"P0": None, "P1": 0.0}
+    figures = ran.metrics["popqa"]["tiny"][PAIR]["shrunk"]
     found = [figures[policy]["value"] for policy in ("always", "never", "oracle")]
     assert found == [0.5, 0.5, 1.0]
     assert figures["adaptive"]["value"] > 0.9
-    curve = [row for row in ran.rows("costs", tune_thresholds.COSTS) if row["method"] == PAIR]
-    assert curve[0]["price"] == 0.0
-    assert curve[0]["cost"] == pytest.approx(0.03 - 0.02 * curve[0]["retrieved"])  # the large model's answer is dear
-    assert curve[-1]["cost_weight"] == pytest.approx(1 / 0.02)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"pairs": [{"popular": "closed_book", "tail": "tiny/lsr"}]}, "tiny/lsr has no answers to popqa or entityqu"),
-        ({"cost_weight": 0.5}, "popqa/opt-13b/bm25: what an answer costs in tokens is not known"),
-    ],
-)
-def test_what_lacks_stops_the_stage_before_any_work(world, tmp_path, monkeypatch, capsys, changes, said):
+def test_what_lacks_stops_the_stage_before_any_work(world, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(shutil.copytree(world, tmp_path / "world"))
     values = yaml.safe_load((world / "params.yaml").read_text())
-    values["thresholds"] |= changes
+    values["thresholds"]["pairs"] = [{"popular": "closed_book", "tail": "lsr"}]
     Path("params.yaml").write_text(yaml.safe_dump(values))
     with pytest.raises(SystemExit):
         tune_thresholds.main()
     error = capsys.readouterr().err
-    assert said in error
+    assert "tiny/lsr has no answers to popqa or entityqu" in error
     assert error.count("\n") == 1
     assert not Path("data/adaptive").exists()
 

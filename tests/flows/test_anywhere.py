@@ -59,22 +59,6 @@ def test_a_file_that_is_given_twice_and_answers_that_are_the_same_are_refused(fo
     assert re.findall("odd: .*", said) == ["odd: closed and copy say the same to all 300 questions"]
 
 
-def test_files_the_wrong_way_round_and_a_signal_that_counts_down_are_odd(folder, made, longtail):
-    def odd(*words):
-        code, said, error = longtail("thresholds", *words)
-        assert (code, error) == (0, "")
-        return re.findall("^odd: .*$", said, re.MULTILINE)
-
-    assert odd("closed.csv", "rag.csv", "-q", "popQA.tsv") == []
-    (line,) = odd("rag.csv", "closed.csv", "-q", "popQA.tsv")
-    assert re.match("odd: closed gains .* points more over rag where monthly page views is high", line)
-    rank = np.argsort(np.argsort([-int(row["s_pop"]) for row in made.rows])) + 1
-    rows = [[*(row[name] for name in QUESTION), place] for row, place in zip(made.rows, rank, strict=True)]
-    (folder / "ranked.csv").write_text(systems.table(["id", "question", "answers", "rank"], rows), encoding="utf-8")
-    (line,) = odd("closed.csv", "rag.csv", "-q", "ranked.csv", "--columns", "signal=rank")
-    assert line.endswith("closed is right less often there: does rank count down, as a rank does? give its inverse")
-
-
 QUESTION = ("id", "question", "possible_answers")
 
 

@@ -24,15 +24,12 @@ def evaluate(chosen=CHOSEN, **columns):
 
 @pytest.fixture(scope="module")
 def found():
-    """(lm, method) -> evaluated: the main model, a larger one, and an imported one that told neither costs nor
-    probabilities.
-    """
-    nothing = {"confidence": np.full(600, np.nan), "cost_below": np.full(600, np.nan)}
+    """(lm, method) -> evaluated: the main model, a larger one, and an imported one that told no probabilities."""
     return {
         ("small", "dense"): evaluate(),
         ("small", "genread"): evaluate(seed=1),
         ("large", "dense"): evaluate(crossing=300.0),
-        ("elsewhere", "bm25"): evaluate(**nothing),
+        ("elsewhere", "bm25"): evaluate(confidence=np.full(600, np.nan)),
     }
 
 
@@ -41,21 +38,16 @@ def section(found, folder, excluded=0, trusted=None, brought=(), also=None, chos
 
     `also` are figures of other sets.
     """
-    metrics, of_tables = {}, {"costs": [], "reliability": [], "coverage": [], "carried": brought, "thresholds": []}
+    metrics, of_tables = {}, {"reliability": [], "coverage": [], "carried": brought, "thresholds": []}
     for (lm, method), one in found.items():
         key = {"dataset": "popqa", "lm": lm, "method": method}
         metrics.setdefault(lm, {"questions": 600, "excluded_without_popularity": excluded})[method] = one.figures
         of_tables["thresholds"] += [key | row for row in one.relations]
-        of_tables["costs"] += [key | row for row in one.curve]
     for lm, one in (trusted or {}).items():
         metrics[lm]["confidence"] = one.figures
         for name in ("reliability", "coverage"):
             of_tables[name] += [{"dataset": "popqa", "lm": lm} | row for row in getattr(one, name)]
-    schemas = (
-        {"costs": tune_thresholds.COSTS, "thresholds": tune_thresholds.THRESHOLDS}
-        | confidence.RULE_TABLES
-        | carried.RULE_TABLES
-    )
+    schemas = {"thresholds": tune_thresholds.THRESHOLDS} | confidence.RULE_TABLES | carried.RULE_TABLES
     for name, of_table in of_tables.items():
         table = pa.Table.from_pylist(of_table, schemas[name])
         small_results.write(folder / f"adaptive/popularity/{name}.parquet", table)
@@ -154,17 +146,14 @@ def test_each_imported_models_thresholds_are_a_finding_whatever_its_methods_are_
     assert "right on 50.0 % of the questions. Adaptive less the better of always and never is +2.0" in finding.measured
 
 
-def test_costs_doubt_and_the_gate_are_shown_where_they_are_known(found, tmp_path):
+def test_doubt_and_the_gate_are_shown_where_they_are_known(found, tmp_path):
     _, tables, drawn = section(found, tmp_path)
-    prices, deciding, gate = (tables[name] for name in ("prices", "deciding", "gate"))
-    assert {row[1] for row in prices.rows} == {row[1] for row in deciding.rows} == {"small", "large"}
-    last = rows_of(prices, language_model="small", retriever="dense")[-1]
-    assert (last["must earn"], last["retrieves"].interval.value, last["cost"].value) == (1, 0, pytest.approx(1))
+    deciding, gate = (tables[name] for name in ("deciding", "gate"))
+    assert {row[1] for row in deciding.rows} == {"small", "large"}
     figures = found["large", "dense"].figures["uncertainty"]
     (row,) = rows_of(deciding, language_model="large")
     assert row["uncertainty"].interval.value == figures["uncertainty"]["value"]
     assert row["uncertainty less popularity"].interval.low == figures["difference"]["low"]
-    assert row["cost, both"].value == figures["cost_both"]["value"]
     pairs = [("small", "dense"), ("small", "GenRead"), ("large", "dense"), ("elsewhere", "BM25")]
     assert [tuple(row[1:3]) for row in gate.rows] == pairs
     figures = found["large", "dense"].figures["gate"]
@@ -185,7 +174,7 @@ def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_
         lm: confidence.evaluate(confidence.Answers(made.ids, made.subjects, of_lm, made.right_above), CHOSEN, 0, 30)
         for of_lm, (lm, made) in zip(sure, pairs.items(), strict=True)
     }
-    tuned = {("popqa", lm, "dense"): (made, found[lm, "dense"].tuned.fitted) for lm, made in pairs.items()}
+    tuned = {("popqa", lm, "dense"): (made, found[lm, "dense"].fitted) for lm, made in pairs.items()}
     brought = carried.between_models(tuned, CHOSEN, 0, 30)
     alone = {key: one for key, one in found.items() if key[1] == "dense"}
     _, tables, drawn = section(alone, tmp_path, trusted=trusted, brought=brought)
