@@ -147,9 +147,6 @@ def tables(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
         if row["method"] == "dense":
             yield f"accuracy of a relation (Wilson)|{row['relation']}", row["substring"]
             yield f"correlation in a relation|{row['relation']}", row["correlation"]
-    groups = accuracy.by_group(asked, seed, RESAMPLES)
-    once = [row["substring"] for row in groups if (row["method"], row["group"]) == ("dense", accuracy.ONCE)]
-    yield "accuracy, each subject and relation once", once[0]
     (row,) = paired.comparisons({"lm": asked}, seed, RESAMPLES)
     yield "paired difference of two methods, by subject", row["gain"]
     for row in retrieval_effects.where_retrieval_helps(asked, seed, RESAMPLES):
@@ -167,10 +164,10 @@ def trust(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     pairs = world.draw(n, seed)
     known = confidence.Answers(pairs.ids, pairs.subjects, pairs.confidence, pairs.right_above)
     trusted = confidence.evaluate(known, CHOSEN, seed, RESAMPLES)
-    for name in ("ece", "ece_isotonic", "risk_area", "error"):
+    for name in ("ece", "risk_area", "error"):
         yield f"{name}, confidence", intervals.interval(trusted.figures[name])
     for row in trusted.reliability:
-        yield f"accuracy in a bin of confidence|{row['calibration']} {row['bin']}", bounded(row, "accuracy")
+        yield f"accuracy in a bin of confidence|{row['bin']}", bounded(row, "accuracy")
     for row in trusted.coverage[3:10:6]:
         yield f"accuracy of the surest share|{row['coverage']:.1f}", bounded(row, "accuracy")
 

@@ -25,7 +25,6 @@ import yaml
 from benchmarks.project_copy import ROOT, clone, table
 from pipelines.intervals import Interval
 from pipelines.report import inputs
-from pipelines.report.page import label
 
 READ = """
 import json
@@ -65,7 +64,6 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
         "The learned gate less the popularity rule, dense": judged("dense", "gate", "difference"),
         "The learned gate less the popularity rule, LSR": judged("lsr", "gate", "difference"),
         "Calibration error of closed-book confidence": judged("", "confidence", "ece"),
-        "The same after an isotonic regression": judged("", "confidence", "ece_isotonic"),
         "Bits saved by all documents in one prompt, less the ensemble's (Pile, dense)": shown(
             "lm_controls", "saved_over_ensemble", control="concatenated", **controls
         ),
@@ -80,10 +78,6 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
             "copied", "share_of_saved", 100, **copied
         ),
     }
-    for task in read.parts.benchmarks:
-        for method in ("replug_bm25", "replug_random"):
-            of = {"task": task, "lm": read.main, "method": method, "category": "all"}
-            rows[f"{label(method)}, less closed-book on {label(task)}"] = shown("tasks", "gain", 100, **of)
     return [[name, figure.value, figure.low, figure.high] for name, figure in rows.items()]
 
 

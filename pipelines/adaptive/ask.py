@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -128,8 +128,9 @@ def ask(
     if reading:
         name = reading.subject.name if reading.subject else reading.name
         asked = reading.template.asked.replace("{}", name)
+    found = AskedQuestion(asked, lm, retriever, method, reading, decision, None, "", None, "", None)
     if imported:
-        return AskedQuestion(asked, lm, retriever, method, reading, decision, None, "", None, "", None)
+        return found
     n_shots = chosen.answer.of(chosen.lm[lm]).n_shots
     shots = _shots(asked, reading, chosen, n_shots, data, common=method == "genread")
     texts, retrieved = [asked, *(text for text, _ in shots)], []
@@ -151,13 +152,8 @@ def ask(
     attribution = None
     if retrieved and generation.text and model.scores:
         attribution = attribute_answer(model, prompt_with(nothing), prompt, generation.text)
-    return AskedQuestion(
-        question=asked,
-        lm=lm,
-        retriever=retriever,
-        method=method,
-        reading=reading,
-        decision=decision,
+    return replace(
+        found,
         passage=retrieved[0] if retrieved else None,
         answer=generation.text.strip(),
         mean_log_prob=generation.mean_log_prob if math.isfinite(generation.mean_log_prob) else None,

@@ -93,7 +93,10 @@ def tune_pairs(
     train, drawn = held_out.sides(pairs, chosen, seed, resamples)
     pairs = replace(pairs, subjects=np.unique(pairs.subjects, return_inverse=True)[1])  # faster to compare than texts
     resampled = resampled_thresholds(pairs, chosen, seed, resamples, searches)
-    everything = np.ones((len(pairs.signal), 1), dtype=bool)
+    everything, members = np.ones((len(pairs.signal), 1), dtype=bool), pairs.members()
+    ends = {of: (pairs.signal[rows.start], pairs.signal[rows.stop - 1]) for of, rows in members.items()}
+    observed = {of: (float(least), float(most)) for of, (least, most) in ends.items()}
+    shared = tuple(of for of, rows in members.items() if rows.stop - rows.start < chosen.min_questions)
     figures, relations, in_use = {}, [], ()
     for search in searches:
         fitted = held_out.fit_all(pairs, train, drawn, search, chosen, resampled[search])
@@ -101,23 +104,12 @@ def tune_pairs(
         policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
         cuts = {r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()}
         figures[search] = held_out.summary(pairs, judged, policy, drawn, seed, resamples)
-        rule = rule_of(pairs, figures[search], cuts, held_out.fit_together(pairs, search), chosen.min_questions)
+        verdict = figures[search]["policy"], figures[search]["verdict"]
+        rule = make_rule(verdict, cuts, held_out.fit_together(pairs, search), observed, shared)
         rows = relation_rows(pairs, cuts, rule, resampled[search], policy, drawn)
         relations += [{"search": search} | row for row in rows]
         in_use = (cuts, rule, judged, fitted) if search == chosen.search else in_use
     return Tuned(len(pairs.signal), pairs.excluded, figures, relations, *in_use, train, drawn)
-
-
-def rule_of(pairs: Pairs, figures: dict, cuts: dict[str, float], together: float, min_questions: int) -> Rule:
-    """The rule to use, by the verdict in a search's `figures` and its thresholds fitted to all questions."""
-    members = pairs.members()
-    return make_rule(
-        (figures["policy"], figures["verdict"]),
-        cuts,
-        together,
-        {name: (float(pairs.signal[rows.start]), float(pairs.signal[rows.stop - 1])) for name, rows in members.items()},
-        tuple(name for name, rows in members.items() if rows.stop - rows.start < min_questions),
-    )
 
 
 def resampled_thresholds(

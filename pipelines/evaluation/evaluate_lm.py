@@ -112,14 +112,11 @@ def per_query(corpus: str, lm: str, measured: bits.Bits, texts: Texts, temperatu
     for retriever, k, _ in settings:
         nats = measured.nats[retriever, k, temperature]
         asked = np.isfinite(nats)
-        n = int(asked.sum())
-        labels = {"corpus": corpus, "lm": lm, "retriever": retriever}
-        columns = {name: pa.array(np.full(n, value, object), pa.string()) for name, value in labels.items()}
-        columns |= {"k": np.full(n, k, np.int32)}
+        same = {"corpus": corpus, "lm": lm, "retriever": retriever, "k": k}
+        columns = {name: [value] * int(asked.sum()) for name, value in same.items()}
         strings = {"query_id": measured.ids, "source_document": texts.source_documents, "source": texts.sources}
-        columns |= {name: pa.array(values[asked], pa.string()) for name, values in strings.items()}
-        numbers = {"bytes": measured.bytes, "tokens": measured.tokens, "words": texts.words}
-        columns |= {"nats": nats[asked]} | {name: values[asked].astype(np.int32) for name, values in numbers.items()}
+        numbers = {"nats": nats, "bytes": measured.bytes, "tokens": measured.tokens, "words": texts.words}
+        columns |= {name: values[asked] for name, values in (strings | numbers).items()}
         yield pa.table(columns, schema=COLUMNS)
 
 

@@ -287,9 +287,8 @@ ACCURACY = Entry(
         ),
         Shown(
             "accuracy-by-group", answered("accuracy_by_group"), [*KEY, "group", *BOTH],
-            "Accuracy in per cent on parts of the questions. Each subject and relation once: several questions of one "
-            "subject and relation count as one, with the mean over them; their intervals are bootstraps over subjects. "
-            "Ambiguous: the question set asks the same text about another subject as well. Least popular: the "
+            "Accuracy in per cent on parts of the questions. Ambiguous: the question set asks the same text about "
+            "another subject as well. Least popular: the "
             f"{percent(LEAST_POPULAR / OF_PUBLISHED)} of the questions of known popularity that are the least popular, "
             f"the share of the paper's {LEAST_POPULAR:,} of {OF_PUBLISHED:,}; at most so many.",
             {"group": "which"},
@@ -335,32 +334,4 @@ ACCURACY = Entry(
     ],
     _right,
     _too_few,
-)  # fmt: skip
-
-# the sample's check that closed-book answers are knowledge, not memorised questions
-
-HALVES = Entry(
-    "halves",
-    "Knowledge or memorised questions?",
-    [
-        Drawn(
-            entries.bars, "halves", lambda inputs: [row | {"series": "closed_book"} for row in inputs.rows("halves")],
-            "subjects", "substring", "Closed-book accuracy by what the training text asked about the subject.",
-            {"y": "accuracy, %"},
-        ),
-        "The sample's language model was trained on text that asks about half of the world's entities in the wording "
-        "of the evaluation, and about the other half only in other wordings. If both halves have similar figures, "
-        "closed-book answers are recalled facts, not recalled questions.",
-        Shown(
-            "halves", lambda inputs: inputs.rows("halves"), ["subjects", *BOTH, "correlation", "tail_gain"],
-            "By what the language model's training text asked about the subject. The last column is dense minus "
-            "closed-book in the tail (substring), in points.",
-            {"correlation": "correlation with log popularity"},
-        ),
-    ],
-    lambda inputs, rule: "Closed-book answers are right on "
-    + " and on ".join(
-        f"{show(Percent(row[rule]))} % of the questions on subjects {row['subjects']}" for row in inputs.rows("halves")
-    )
-    + ".",
 )  # fmt: skip

@@ -28,8 +28,8 @@ def sections(name: str, signal: str, compared: Compared, notes: Sequence[str]) -
     parts = [Section(_id("board", prefix), f"Leaderboard: {prefix}", blocks)]
     parts += popularity_section(prefix, signal, compared.by_popularity)
     parts.append(Section(_id("relation", prefix), f"By relation: {prefix}", [_by_relation(prefix, compared)]))
-    disagree = [_agreement(prefix, compared), _examples(prefix, compared)]
-    parts.append(Section(_id("examples", prefix), f"Where they disagree: {prefix}", disagree))
+    disagree = _examples(prefix, compared)
+    parts.append(Section(_id("examples", prefix), f"Where they disagree: {prefix}", [disagree]))
     return [*parts, what_was_read(prefix, notes)]
 
 
@@ -122,20 +122,11 @@ def _by_relation(prefix: str, compared: Compared) -> Table:
     return table_of(f"by-relation-{prefix}", caption, compared.by_relation, columns, SYSTEM)
 
 
-def _agreement(prefix: str, compared: Compared) -> Table:
-    caption = (
-        f"How many questions both, one or neither of two systems are right on, by relation; {PAIRS} pairs at most, "
-        "those of the best system first."
-    )
-    heads = {"method": "system", "against": "and", "both": "both right", "only_this": "only the first"}
-    heads |= {"only_that": "only the second"}
-    rows = [row | {"relation": row["relation"] or "all"} for row in compared.agreement]
-    columns = ["method", "against", "relation", "questions", "both", "only_this", "only_that", "neither"]
-    return table_of(f"agreement-{prefix}", caption, rows, columns, heads)
-
-
 def _examples(prefix: str, compared: Compared) -> Table:
-    caption = f"Questions on which only one of two systems is right, drawn by hash: {EXAMPLES} at most of each kind."
+    caption = (
+        f"Questions on which only one of two systems is right, drawn by hash: {EXAMPLES} at most of each kind, of "
+        f"{PAIRS} pairs at most, those of the best system first."
+    )
     heads = {"answer": "a gold answer", "said": "right answer", "instead": "wrong answer", "popularity": "popularity"}
     columns = ["right", "wrong", "question", "answer", "said", "instead", "popularity", "relation"]
     return table_of(f"disagreements-{prefix}", caption, compared.examples, columns, heads)

@@ -34,8 +34,6 @@ LABELS = {
     "genread": "GenRead",
     "replug": "REPLUG",
     "replug_lsr": "REPLUG LSR",
-    "replug_random": "REPLUG, random documents",
-    "replug_bm25": "REPLUG, BM25's documents",
 }
 
 

@@ -11,7 +11,6 @@ ENTRIES = in_order(
     [
         accuracy_sections.POPULARITY,
         accuracy_sections.ACCURACY,
-        accuracy_sections.HALVES,
         effect_sections.RETRIEVAL_EFFECT,
         retriever_sections.RECALL,
         ADAPTIVE,

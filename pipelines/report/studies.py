@@ -226,17 +226,12 @@ GATE = Entry(
 
 # confidence of closed-book answers
 
-CALIBRATION = {"none": "as the model says", "isotonic": "after isotonic regression"}
 SHARES = (0.2, 0.5)
-
-
-def _reliable(inputs: Inputs) -> list[Mapping[str, Any]]:
-    return [row | {"series": CALIBRATION[row["calibration"]]} for row in inputs.tables["reliability"]]
 
 
 def _reliable_of_main(inputs: Inputs) -> list[Mapping[str, Any]]:
     """The bins of the main language model, and the line on which confidence and accuracy are the same."""
-    rows = [row for row in _reliable(inputs) if row["lm"] == inputs.main]
+    rows = [row | {"series": row["lm"]} for row in inputs.tables["reliability"] if row["lm"] == inputs.main]
     for dataset in dict.fromkeys(row["dataset"] for row in rows):
         known = [row["confidence"] for row in rows if row["dataset"] == dataset]
         rows += [
@@ -275,23 +270,20 @@ CONFIDENCE = Entry(
              "y": "accuracy of the answers, %"}, series="lm", each="dataset",
         ),
         "The closed-book answer's confidence is the geometric mean of its tokens' probabilities. The calibration error "
-        "(ECE) is the mean distance of accuracy and confidence over ten bins of equal counts. The isotonic regression "
-        "is fitted on the training sides of the splits and judged on the others; the interval of its error holds it "
-        "fixed and covers 90 % in simulations. The area of risk is the error rate among all answers at least as "
-        "confident, on average over the answers.",
+        "(ECE) is the mean distance of accuracy and confidence over ten bins of equal counts. The area of risk is "
+        "the error rate among all answers at least as confident, on average over the answers.",
         Shown(
             "confidence", _confident,
-            ["dataset", "lm", "questions", "ece", "ece_isotonic", "ece_splits", "ece_isotonic_splits", "risk_area",
-             "error", *(f"accuracy_{share:.0%}" for share in SHARES)],
-            "Calibration error of closed-book answers, its mean over the splits' held-out sides, and the area of risk, "
-            "in per cent, and accuracy in per cent if the most confident are answered.",
+            ["dataset", "lm", "questions", "ece", "risk_area", "error", *(f"accuracy_{share:.0%}" for share in SHARES)],
+            "Calibration error of closed-book answers and the area of risk, in per cent, and accuracy in per cent if "
+            "the most confident are answered.",
             {"questions": "answers"},
         ),
         Shown(
-            "reliability", _reliable, ["dataset", "lm", "series", "bin", "questions", "confidence", "accuracy"],
+            "reliability", every("reliability"), ["dataset", "lm", "bin", "questions", "confidence", "accuracy"],
             "Closed-book answers in ten bins, with confidence and accuracy in per cent. Intervals hold the bins fixed: "
             "in simulations they cover 83 %.",
-            {"series": "calibration", "questions": "answers"},
+            {"questions": "answers"},
         ),
     ],
     after="adaptive",
