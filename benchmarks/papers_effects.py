@@ -55,7 +55,6 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
     answers = {"dataset": "popqa", "lm": read.main, "against_lm": read.main, "method": "hybrid"}
     pile = {"corpus": "pile", "lm": read.main}
     controls, copied = pile | {"retriever": "dense"}, pile | {"retriever": "dense", "least": 9}
-    dense, random = (pile | {"chosen": "both", "retriever": name} for name in ("dense", "random"))
     rows = {
         "Hybrid of BM25 and dense, less dense: accuracy": shown("comparisons", "gain", 100, against="dense", **answers),
         "Hybrid less BM25: accuracy": shown("comparisons", "gain", 100, against="bm25", **answers),
@@ -70,10 +69,6 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
         "Bits saved by more of the text, less the best document's": shown(
             "lm_controls", "saved_over_same", control="longer_context", **controls
         ),
-        "Bits saved by a chosen temperature and weight, less temperature 1 (dense)": shown(
-            "lm_settings", "saved_over_fixed", **dense
-        ),
-        "The same with random documents": shown("lm_settings", "saved_over_fixed", **random),
         "Share of all bits saved in n-grams of 9 or more that a document has (dense)": shown(
             "copied", "share_of_saved", 100, **copied
         ),

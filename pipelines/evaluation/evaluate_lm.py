@@ -73,11 +73,9 @@ def evaluate_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                 for rows in per_query(corpus, lm, measured, texts, params.replug.temperature):
                     add(rows)
                 metrics[lm] = figures(measured, texts, params)
-                source_documents = texts.source_documents.astype(str)
-                intervals_of = partial(bootstrap_rows, source_documents, params)
+                intervals_of = partial(bootstrap_rows, texts.source_documents.astype(str), params)
                 for study in all_studies.studies_offering("of_bits"):
-                    tables = LOGPROBS / corpus / lm
-                    metrics[lm] |= study.of_bits(measured, tables, params, intervals_of, source_documents)
+                    metrics[lm] |= study.of_bits(measured, LOGPROBS / corpus / lm, params, intervals_of)
     shards.write_json(METRICS / f"language_modelling_{corpus}.json", metrics)
     return {
         f"{lm}.{name}": figure["value"]

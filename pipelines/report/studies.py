@@ -316,18 +316,6 @@ CARRIED = Entry(
 KINDS = {"concatenated": "all in one prompt", "longer_context": "more of the text"}
 
 
-def _settings(inputs: Inputs) -> list[Mapping[str, Any]]:
-    keys, bits = ("corpus", "lm", "retriever", "k"), inputs.tables["bits_per_byte"]
-    in_use = {tuple(row[key] for key in keys): row for row in bits}
-    return [
-        row
-        | {f"{name}s": f"{row[f'{name}_1']:g}, {row[f'{name}_2']:g}" for name in ("temperature", "weight")}
-        | {"in_use": in_use[row["corpus"], row["lm"], row["retriever"], row["k"]]["bits_per_byte"]}
-        for row in inputs.tables["lm_settings"]
-        if row["corpus"] == inputs.main_corpus
-    ]
-
-
 def _controls(inputs: Inputs) -> list[Mapping[str, Any]]:
     return [
         row
@@ -359,18 +347,6 @@ CONTROLS = Entry(
             "bits.",
             {"retriever": "documents of", "documents": "documents that fit", "added_bytes": "bytes added",
              "saved_over_same": "against the same documents, %", "saved_over_ensemble": "against the ensemble of k, %"},
-        ),
-        "The temperature of lambda and a weight of the model without documents, as one more member of the ensemble, "
-        "are chosen on one half of the test documents and used on the other half, both ways round. No text is judged "
-        "by settings chosen on it.",
-        Shown(
-            "bits-per-byte-by-chosen-settings", _settings,
-            ["corpus", "lm", "retriever", "chosen", "temperatures", "weights", "in_use", "bits_per_byte", "saved",
-             "saved_over_fixed"],
-            "Bits per byte with the settings in use and with chosen ones, the values chosen for each half, and the "
-            "bits saved in per cent.",
-            {"weights": "weights of no document", "in_use": "bits per byte in use",
-             "bits_per_byte": "bits per byte, chosen", "saved_over_fixed": "saved against in use, %"},
         ),
     ],
     after="replug",

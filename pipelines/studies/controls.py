@@ -167,9 +167,7 @@ class Control(NamedTuple):
     added_bytes: np.ndarray
 
 
-def of_bits(
-    measured: Bits, tables: Path, params: SimpleNamespace, intervals_of: Callable, _: np.ndarray
-) -> dict[str, list[dict]]:
+def of_bits(measured: Bits, tables: Path, params: SimpleNamespace, intervals_of: Callable) -> dict[str, list[dict]]:
     """The rows "controls" of a language model's metrics on a corpus, whose scores are in the folder `tables`."""
     return {"controls": compare_controls(measured, read_controls(tables, measured.ids), params, intervals_of)}
 

@@ -72,18 +72,8 @@ def test_a_section_is_an_entry_a_study_stands_after_the_section_it_names_and_not
     assert {*ids} > {one.id for one in studies.ENTRIES}
 
 
-def test_controls_and_chosen_settings_stand_beside_the_setting_in_use(made):
+def test_controls_stand_beside_the_ensemble(made):
     figures = small_results.language_modelling(1.0)
-    rows = [row for row in table_of(made[0], "bits-per-byte-by-chosen-settings") if row["language model"] == "tiny"]
-    by_key = {(row["documents"], row["chosen"]): row for row in rows}
-    assert len(by_key) == len(rows) == 4 * 3
-    row = by_key["LSR", "both"]
-    assert (row["temperatures"], row["weights of no document"]) == ("0.1, 0.3", "0, 0.2")
-    assert float(row["bits per byte in use"]) == figures["bpb_lsr_k10"]["value"]
-    written = next(w for w in figures["settings"] if (w["retriever"], w["chosen"]) == ("lsr", "both"))
-    heads = {"bits_per_byte": "bits per byte, chosen", "saved": "saved against none, %"}
-    for name, head in (heads | {"saved_over_fixed": "saved against in use, %"}).items():
-        assert float(row[head]) == written[name]["value"]
     one_prompt, longer = (r for r in table_of(made[0], "bits-per-byte-of-controls") if r["language model"] == "tiny")
     names = ("control", "documents of", "k", "documents that fit", "bytes added")
     assert [one_prompt[name] for name in names] == ["all in one prompt", "dense", "10", "1.5", "200"]
