@@ -7,7 +7,7 @@ questions instead (`thresholds.split_by: question`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -50,10 +50,6 @@ class Fitted:
             return {relation: of_relation[:n] for relation, of_relation in cuts.items()}
 
         return Fitted(self.splits, cut(self.whole), tuple(cut(cuts) for cuts in self.parts))
-
-    def each(self, change: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]) -> Fitted:
-        """The same with `change` made to the thresholds of splits and resamples alike."""
-        return Fitted(change(self.splits), change(self.whole), tuple(change(cuts) for cuts in self.parts))
 
 
 def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float) -> np.ndarray:

@@ -295,17 +295,15 @@ CARRIED = Entry(
     "carried",
     "Thresholds carried over",
     [
-        "Thresholds may be carried over: those fitted to another language model's answers, or to another month's page "
-        "views, are judged on the same splits as thresholds of their own.",
+        "Thresholds may be carried over: those fitted to another language model's answers are judged on the same "
+        "splits as thresholds of their own.",
         Shown(
             "carried", every("carried"),
-            ["dataset", "lm", "method", "fitted", "judged", "scale", "questions", "own", "carried", "difference",
+            ["dataset", "lm", "method", "fitted", "questions", "own", "carried", "difference",
              "difference_splits", "retrieved_own", "retrieved_carried"],
             "Held-out accuracy in per cent by thresholds of their own and by those carried over, the difference in "
-            "points with the middle 95 % over splits, and the share that retrieves in per cent. Between months a "
-            "threshold keeps its page views, or its rank among the relation's questions.",
-            {"method": "retriever", "fitted": "fitted to", "judged": "judged on", "scale": "by",
-             "difference": "carried less own"},
+            "points with the middle 95 % over splits, and the share that retrieves in per cent.",
+            {"method": "retriever", "fitted": "fitted to", "difference": "carried less own"},
         ),
     ],
     after="adaptive",
