@@ -170,8 +170,7 @@ def trust(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     pairs = world.draw(n, seed)
     known = confidence.Answers(pairs.ids, pairs.subjects, pairs.confidence, pairs.right_above)
     trusted = confidence.evaluate(known, CHOSEN, seed, RESAMPLES)
-    for name in ("ece", "risk_area", "error"):
-        yield f"{name}, confidence", intervals.interval(trusted.figures[name])
+    yield "ece, confidence", intervals.interval(trusted.figures["ece"])
     for row in trusted.reliability:
         yield f"accuracy in a bin of confidence|{row['bin']}", bounded(row, "accuracy")
     for row in trusted.coverage[3:10:6]:

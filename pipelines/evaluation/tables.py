@@ -119,8 +119,6 @@ COLUMNS = {  # of these tables and others; a column that is not here is called b
     "carried": Column("carried", "share"),
     "confidence": Column("confidence", "share"),
     "ece": Column("ECE", "share"),
-    "risk_area": Column("area of risk", "share"),
-    "error": Column("error", "share"),
     "share_of_saved": Column("share of saved", "share"),
     "saved": Column("saved against none, %"),
     "saved_over_dense": Column("saved against dense, %"),

@@ -270,13 +270,11 @@ CONFIDENCE = Entry(
              "y": "accuracy of the answers, %"}, series="lm", each="dataset",
         ),
         "The closed-book answer's confidence is the geometric mean of its tokens' probabilities. The calibration error "
-        "(ECE) is the mean distance of accuracy and confidence over ten bins of equal counts. The area of risk is "
-        "the error rate among all answers at least as confident, on average over the answers.",
+        "(ECE) is the mean distance of accuracy and confidence over ten bins of equal counts.",
         Shown(
             "confidence", _confident,
-            ["dataset", "lm", "questions", "ece", "risk_area", "error", *(f"accuracy_{share:.0%}" for share in SHARES)],
-            "Calibration error of closed-book answers and the area of risk, in per cent, and accuracy in per cent if "
-            "the most confident are answered.",
+            ["dataset", "lm", "questions", "ece", *(f"accuracy_{share:.0%}" for share in SHARES)],
+            "Calibration error of closed-book answers, and accuracy if the most confident are answered, in per cent.",
             {"questions": "answers"},
         ),
         Shown(

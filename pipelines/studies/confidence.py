@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import draws, intervals
-from pipelines.adaptive import held_out
 from pipelines.answering import answer_files
 from pipelines.params import params
 
@@ -86,16 +85,14 @@ def read_confidence(questions: Path, closed_book: Path, split: str = "all") -> A
 
 
 def evaluate(answers: Answers, chosen: params.Thresholds, seed: int, resamples: int) -> Trusted:
-    """Reliability in BINS bins, the expected calibration error, the area of risk and coverage. Intervals draw subjects.
+    """Reliability in BINS bins, the expected calibration error, and coverage. Intervals draw subjects.
 
     Nothing is said of fewer than thresholds.min_questions answers.
     """
     if len(answers.ids) < chosen.min_questions:
         return Trusted({}, [], [])
     reliability, ece = reliability_of(answers, seed, resamples)
-    wrong = held_out.means({"error": 1.0 - answers.right}, answers.subjects, seed, resamples)
-    found = {"ece": ece, "risk_area": risk_area(answers, seed, resamples)} | wrong
-    figures = {"questions": len(answers.ids)} | {name: figure.as_json() for name, figure in found.items()}
+    figures = {"questions": len(answers.ids), "ece": ece.as_json()}
     return Trusted(figures, reliability, coverage(answers, seed, resamples))
 
 
@@ -128,33 +125,6 @@ def calibration_error(sums: np.ndarray) -> np.ndarray:
     """Statistic of (resamples, 3 BINS) sums: of answers, of right ones and of confidences, bin by bin."""
     counts, right, confidence = np.split(sums, 3, axis=1)
     return np.abs(right - confidence).sum(axis=1) / counts.sum(axis=1)
-
-
-def risk_area(answers: Answers, seed: int, resamples: int) -> intervals.Interval:
-    """The area under the curve of risk by coverage, with an interval over subjects.
-
-    It is the mean over answers of the share of wrong ones among all that are at least as confident. Answers of equal
-    confidence are answered together.
-    """
-    names, numbers = np.unique(answers.subjects, return_inverse=True)
-    value = float(area(answers.confidence, answers.right, np.ones((len(answers.ids), 1)))[0])
-    drawn = [
-        area(answers.confidence, answers.right, times.T[numbers])
-        for times in intervals.resampled(len(names), draws.generator(seed, "risk area"), resamples)
-    ]
-    low, high = np.quantile(np.concatenate(drawn), [0.025, 0.975])
-    return intervals.Interval(value, float(low), float(high))
-
-
-def area(confidence: np.ndarray, right: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """`risk_area` of the answers taken `times` (n, resamples) each: (resamples,)."""
-    order = np.argsort(-confidence, kind="stable")
-    sorted_confidence, times = confidence[order], times[order].astype(float)
-    last = np.append(np.flatnonzero(np.diff(sorted_confidence)), len(order) - 1)  # of each level of confidence
-    answered = np.cumsum(times, axis=0)[last]
-    wrong = np.cumsum(times * ~right[order][:, None], axis=0)[last]
-    of_level = np.diff(answered, axis=0, prepend=0.0)
-    return (of_level * wrong / np.maximum(answered, 1)).sum(axis=0) / answered[-1]
 
 
 def coverage(answers: Answers, seed: int, resamples: int) -> list[dict]:

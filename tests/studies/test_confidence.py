@@ -40,19 +40,6 @@ def test_what_says_too_much_is_found_out():
     assert honest["ece"]["low"] <= honest["ece"]["value"] <= honest["ece"]["high"]
 
 
-@given(st.integers(1, 15), st.integers(0, 99), st.sampled_from([None, 1, 3]))
-@settings(max_examples=40)
-def test_the_area_of_risk_is_its_definition_whatever_is_drawn(n, seed, levels):
-    answers = made(n, seed, levels=levels)
-    times = np.random.default_rng(seed).integers(0, 3, (n, 4))
-    times[0] = 1
-    expected = []
-    for drawn in times.T:
-        said, wrong = np.repeat(answers.confidence, drawn), np.repeat(~answers.right, drawn)
-        expected.append(np.mean([wrong[said >= one].mean() for one in said]))
-    assert confidence.area(answers.confidence, answers.right, times) == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("levels", [None, 4])
 def test_coverage_is_the_accuracy_of_the_most_confident(levels):
     answers = made(100, levels=levels)
