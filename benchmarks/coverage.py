@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 
 from pipelines import intervals
-from pipelines.adaptive import alternatives, held_out, tuning
+from pipelines.adaptive import held_out, tune_thresholds, tuning
 from pipelines.adaptive.pairs import Pairs
 from pipelines.evaluation import accuracy, paired, retrieval_effects, savings
 from pipelines.intervals import Interval
@@ -112,7 +112,7 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
 
     fitted = fit(pairs)
     drawn = tuning.refits.resample(pairs.subjects, pairs.subjects, CHOSEN.train_share, seed, RESAMPLES)
-    figures = alternatives.uncertainty(pairs, train, drawn, CHOSEN, seed, RESAMPLES)["uncertainty"]
+    figures = tune_thresholds.uncertainty(pairs, train, drawn, CHOSEN, seed, RESAMPLES)["uncertainty"]
     for name in ("uncertainty", "difference", "retrieved_uncertainty"):
         yield f"{name}, the model's doubt", intervals.interval(figures[name])
     judged = held_out.judge(pairs, train, dict(fitted.splits))

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipelines import methods
 from pipelines.adaptive import rule as rules
 from pipelines.adaptive import subjects
-from pipelines.adaptive.opened import Opened
 from pipelines.adaptive.pairs import Choice
 from pipelines.adaptive.rule import THRESHOLDS
 from pipelines.adaptive.subjects import Reading
@@ -83,6 +82,26 @@ class AskedQuestion:
     mean_log_prob: float | None  # of the answer's tokens, nats; None if it is empty, or if a server does not show it
     prompt_hash: str  # the same as the evaluation's if that asked the same; "" for an imported model
     attribution: Attribution | None  # None without a passage, for an empty answer, and if a server can't score
+
+
+class Opened:
+    """What answered the last question of a session, kept open for the next: a model, and an index to search."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Any, Any]] = {}
+
+    def get(self, kind: str, how: Callable[[], Any], files: Sequence[Path], *settings: Any) -> Any:
+        """What `how` opened before of this kind, or opens now, where the files or the settings are others than then.
+
+        A folder among `files` stands for all files below it.
+        """
+        every = [file for path in files for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
+        states = [(str(file), file.stat().st_ino, file.stat().st_size, file.stat().st_mtime_ns) for file in every]
+        made_of = repr(settings), states
+        if kind not in self._kept or self._kept[kind][0] != made_of:
+            self._kept.pop(kind, None)  # first, as both may not fit into memory
+            self._kept[kind] = made_of, how()
+        return self._kept[kind][1]
 
 
 def ask(
