@@ -107,21 +107,11 @@ def _search(relations: list[tuple], everything: tuple, search: str) -> tuple[lis
     return [find(*questions) for questions in relations], find(*everything)
 
 
-def fit_all(
-    pairs: Pairs,
-    train: np.ndarray,
-    drawn: Resamples,
-    search: str,
-    chosen: params.Thresholds,
-    whole: Mapping[str, np.ndarray] | None = None,
-) -> Fitted:
-    """Thresholds of the splits and of resamples; `whole`, relation -> (more resamples,), if those are known."""
-
-    def fitted(sides: np.ndarray) -> dict[str, np.ndarray]:
-        return fit(pairs, sides, search, chosen)
-
-    of_whole = fitted(drawn.times) if whole is None else {name: cut[: drawn.n] for name, cut in whole.items()}
-    return Fitted(fitted(train), of_whole, tuple(fitted(drawn.without(part)) for part in range(drawn.n_parts)))
+def fit_all(pairs: Pairs, train: np.ndarray, drawn: Resamples, search: str, chosen: params.Thresholds) -> Fitted:
+    """Thresholds of the splits and of resamples."""
+    sides = train, drawn.times, *(drawn.without(part) for part in range(drawn.n_parts))
+    splits, whole, *parts = (fit(pairs, side, search, chosen) for side in sides)
+    return Fitted(splits, whole, tuple(parts))
 
 
 def policy(pairs: Pairs, retrieved: np.ndarray, drawn: Resamples, fitted: Fitted) -> Policy:
