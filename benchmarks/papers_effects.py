@@ -25,7 +25,6 @@ import yaml
 from benchmarks.project_copy import ROOT, clone, table
 from pipelines.intervals import Interval
 from pipelines.report import inputs
-from pipelines.report.page import label
 
 READ = """
 import json
@@ -56,7 +55,6 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
     answers = {"dataset": "popqa", "lm": read.main, "against_lm": read.main, "method": "hybrid"}
     pile = {"corpus": "pile", "lm": read.main}
     controls, copied = pile | {"retriever": "dense"}, pile | {"retriever": "dense", "least": 9}
-    dense, random = (pile | {"chosen": "both", "retriever": name} for name in ("dense", "random"))
     rows = {
         "Hybrid of BM25 and dense, less dense: accuracy": shown("comparisons", "gain", 100, against="dense", **answers),
         "Hybrid less BM25: accuracy": shown("comparisons", "gain", 100, against="bm25", **answers),
@@ -65,25 +63,16 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
         "The learned gate less the popularity rule, dense": judged("dense", "gate", "difference"),
         "The learned gate less the popularity rule, LSR": judged("lsr", "gate", "difference"),
         "Calibration error of closed-book confidence": judged("", "confidence", "ece"),
-        "The same after an isotonic regression": judged("", "confidence", "ece_isotonic"),
         "Bits saved by all documents in one prompt, less the ensemble's (Pile, dense)": shown(
             "lm_controls", "saved_over_ensemble", control="concatenated", **controls
         ),
         "Bits saved by more of the text, less the best document's": shown(
             "lm_controls", "saved_over_same", control="longer_context", **controls
         ),
-        "Bits saved by a chosen temperature and weight, less temperature 1 (dense)": shown(
-            "lm_settings", "saved_over_fixed", **dense
-        ),
-        "The same with random documents": shown("lm_settings", "saved_over_fixed", **random),
         "Share of all bits saved in n-grams of 9 or more that a document has (dense)": shown(
             "copied", "share_of_saved", 100, **copied
         ),
     }
-    for task in read.parts.benchmarks:
-        for method in ("replug_bm25", "replug_random"):
-            of = {"task": task, "lm": read.main, "method": method, "category": "all"}
-            rows[f"{label(method)}, less closed-book on {label(task)}"] = shown("tasks", "gain", 100, **of)
     return [[name, figure.value, figure.low, figure.high] for name, figure in rows.items()]
 
 

@@ -50,10 +50,6 @@ SECTIONS = {  # title -> the report's table, which of its rows, and its columns
     "Controls of language modelling": (
         "lm_controls", {}, "corpus control retriever documents bits_per_byte saved saved_over_same"
     ),
-    "Settings chosen on other texts": (
-        "lm_settings", {"chosen": "both"},
-        "corpus retriever temperature_1 weight_1 temperature_2 weight_2 saved saved_over_fixed",
-    ),
     "Copying": ("copied", {}, "corpus retriever least most share bits_saved share_of_saved"),
     "Benchmarks": ("tasks", {"category": "all"}, "task method questions accuracy gain"),
 }  # fmt: skip

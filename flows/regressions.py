@@ -14,7 +14,7 @@ from typing import Any
 from flows import earlier, graph
 
 MORE_IS_BETTER = re.compile(  # figures by their last key: quality, and how much was built
-    r"accuracy|mean_of_categories|exact_match|adaptive|recall.*|.*matched_share|with_entity_share"
+    r"accuracy|exact_match|adaptive|recall.*|.*matched_share|with_entity_share"
     r"|entities|triples|questions|documents|mentions|titles_with_views"
 )
 LESS_IS_BETTER = re.compile(r"(word_)?perplexity(?!_random).*|bpb(?!_random).*|loss|kl.*|rejected")

@@ -76,7 +76,7 @@ def ask(
 
     from flows import searching
     from pipelines.adaptive import ask
-    from pipelines.adaptive.opened import Opened
+    from pipelines.adaptive.ask import Opened
     from pipelines.answering import answer_files
 
     if attribute:

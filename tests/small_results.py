@@ -106,10 +106,6 @@ def language_modelling(effect: float, bits: float = 1.0, tuned: bool = True) -> 
     control = {"retriever": "dense", "k": 10, "added_bytes": 200.0} | against
     documents = {"concatenated": 1.5, "longer_context": 0.0}
     found["controls"] = [control | {"control": name, "documents": n} for name, n in documents.items()]
-    used = {"k": 10, "temperature_1": 0.1, "temperature_2": 0.3, "weight_1": 0.0, "weight_2": 0.2}
-    used |= {"bits_per_byte": figure(bits), "saved": gain(0.1), "saved_over_fixed": gain(0.01)}
-    kinds = ("temperature", "weight", "both")
-    found["settings"] = [{"retriever": name, "chosen": chosen} | used for name in savings for chosen in kinds]
     found["datastore"] = {"queries": 30} | {share: both for share in ("0", "0.01", "0.1", "1")}
     return found
 

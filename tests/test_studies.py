@@ -55,7 +55,7 @@ def test_no_other_room_and_no_other_study_names_a_study(root, room):
 
 def test_a_study_is_found_by_what_it_offers():
     assert offered("COMMAND") == {"across_languages"}
-    assert offered("of_answers") == {"measures", "memorised", "seen"}
+    assert offered("of_answers") == {"measures", "seen"}
     assert offered("of_tokens") == {"copying", "rarity"}
     assert offered("TABLE") == set(), "the whole name counts"
     assert offered("report_entries") == {*STUDIES} - {"across_languages", "exposure"}
@@ -75,5 +75,5 @@ def test_without_the_files_of_studies_everything_else_works(root, tmp_path):
     assert "accuracy_by_relation" in ran.stdout
     assert "thresholds" in ran.stdout
     assert "analyse" in ran.stdout
-    for gone in ("popularity_measures", "lm_controls", "rare_words", "halves", "'languages'", "'exposure'"):
+    for gone in ("popularity_measures", "lm_controls", "rare_words", "'languages'", "'exposure'"):
         assert gone not in ran.stdout

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pipelines import methods
 from pipelines.adaptive import rule as rules
 from pipelines.adaptive import subjects
-from pipelines.adaptive.opened import Opened
 from pipelines.adaptive.pairs import Choice
 from pipelines.adaptive.rule import THRESHOLDS
 from pipelines.adaptive.subjects import Reading
@@ -85,6 +84,26 @@ class AskedQuestion:
     attribution: Attribution | None  # None without a passage, for an empty answer, and if a server can't score
 
 
+class Opened:
+    """What answered the last question of a session, kept open for the next: a model, and an index to search."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Any, Any]] = {}
+
+    def get(self, kind: str, how: Callable[[], Any], files: Sequence[Path], *settings: Any) -> Any:
+        """What `how` opened before of this kind, or opens now, where the files or the settings are others than then.
+
+        A folder among `files` stands for all files below it.
+        """
+        every = [file for path in files for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
+        states = [(str(file), file.stat().st_ino, file.stat().st_size, file.stat().st_mtime_ns) for file in every]
+        made_of = repr(settings), states
+        if kind not in self._kept or self._kept[kind][0] != made_of:
+            self._kept.pop(kind, None)  # first, as both may not fit into memory
+            self._kept[kind] = made_of, how()
+        return self._kept[kind][1]
+
+
 def ask(
     question: str,
     lm: str,
@@ -128,8 +147,9 @@ def ask(
     if reading:
         name = reading.subject.name if reading.subject else reading.name
         asked = reading.template.asked.replace("{}", name)
+    found = AskedQuestion(asked, lm, retriever, method, reading, decision, None, "", None, "", None)
     if imported:
-        return AskedQuestion(asked, lm, retriever, method, reading, decision, None, "", None, "", None)
+        return found
     n_shots = chosen.answer.of(chosen.lm[lm]).n_shots
     shots = _shots(asked, reading, chosen, n_shots, data, common=method == "genread")
     texts, retrieved = [asked, *(text for text, _ in shots)], []
@@ -151,13 +171,8 @@ def ask(
     attribution = None
     if retrieved and generation.text and model.scores:
         attribution = attribute_answer(model, prompt_with(nothing), prompt, generation.text)
-    return AskedQuestion(
-        question=asked,
-        lm=lm,
-        retriever=retriever,
-        method=method,
-        reading=reading,
-        decision=decision,
+    return replace(
+        found,
         passage=retrieved[0] if retrieved else None,
         answer=generation.text.strip(),
         mean_log_prob=generation.mean_log_prob if math.isfinite(generation.mean_log_prob) else None,

@@ -36,19 +36,19 @@ class Result:
 
 
 def tune_from_files(
-    questions: Questions, closed: Answered, others: Sequence[Answered], search: str, seed: int, resamples: int
+    questions: Questions, without: Answered, others: Sequence[Answered], search: str, seed: int, resamples: int
 ) -> list[Result]:
-    """Thresholds between `closed`, for popular subjects, and each of `others`; the best held out comes first.
+    """Thresholds between `without`, for popular subjects, and each of `others`; the best held out comes first.
 
     They are fitted on the questions that all files answer. Raises LongtailError where these are too few, and for two
     files that are right on the same questions.
     """
-    everywhere = in_all([closed, *others])
-    right = closed.correct[everywhere]
+    everywhere = in_all([without, *others])
+    right = without.correct[everywhere]
     for other in others:
         if (right == other.correct[everywhere]).all():
             raise LongtailError(
-                f"{closed.name} and {other.name} are right on the same {int(right.sum()):,} of {len(right):,} "
+                f"{without.name} and {other.name} are right on the same {int(right.sum()):,} of {len(right):,} "
                 "questions, expected answers without retrieval and others with it; bring both"
             )
     rows = everywhere & np.isfinite(questions.signal)
@@ -73,7 +73,7 @@ def tune_from_files(
             signal,
             questions.groups[rows],
             questions.subjects[rows],
-            closed.correct[rows] == 1,
+            without.correct[rows] == 1,
             other.correct[rows] == 1,
             chosen=chosen,
             seed=seed,
@@ -83,6 +83,6 @@ def tune_from_files(
         )
         names = {group: questions.names[group] for group in tuned.rule.thresholds}
         about = {"signal": questions.signal_name, "names": names}
-        file = rule.of_tuned(tuned, closed.name, other.name, search, questions.month, **about)
-        results.append(Result(closed.name, other.name, tuned, file))
+        file = rule.of_tuned(tuned, without.name, other.name, search, questions.month, **about)
+        results.append(Result(without.name, other.name, tuned, file))
     return sorted(results, key=lambda result: -result.figures["adaptive"]["value"])

@@ -7,7 +7,7 @@ questions instead (`thresholds.split_by: question`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -50,10 +50,6 @@ class Fitted:
             return {relation: of_relation[:n] for relation, of_relation in cuts.items()}
 
         return Fitted(self.splits, cut(self.whole), tuple(cut(cuts) for cuts in self.parts))
-
-    def each(self, change: Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]) -> Fitted:
-        """The same with `change` made to the thresholds of splits and resamples alike."""
-        return Fitted(change(self.splits), change(self.whole), tuple(change(cuts) for cuts in self.parts))
 
 
 def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float) -> np.ndarray:
@@ -111,21 +107,11 @@ def _search(relations: list[tuple], everything: tuple, search: str) -> tuple[lis
     return [find(*questions) for questions in relations], find(*everything)
 
 
-def fit_all(
-    pairs: Pairs,
-    train: np.ndarray,
-    drawn: Resamples,
-    search: str,
-    chosen: params.Thresholds,
-    whole: Mapping[str, np.ndarray] | None = None,
-) -> Fitted:
-    """Thresholds of the splits and of resamples; `whole`, relation -> (more resamples,), if those are known."""
-
-    def fitted(sides: np.ndarray) -> dict[str, np.ndarray]:
-        return fit(pairs, sides, search, chosen)
-
-    of_whole = fitted(drawn.times) if whole is None else {name: cut[: drawn.n] for name, cut in whole.items()}
-    return Fitted(fitted(train), of_whole, tuple(fitted(drawn.without(part)) for part in range(drawn.n_parts)))
+def fit_all(pairs: Pairs, train: np.ndarray, drawn: Resamples, search: str, chosen: params.Thresholds) -> Fitted:
+    """Thresholds of the splits and of resamples."""
+    sides = train, drawn.times, *(drawn.without(part) for part in range(drawn.n_parts))
+    splits, whole, *parts = (fit(pairs, side, search, chosen) for side in sides)
+    return Fitted(splits, whole, tuple(parts))
 
 
 def policy(pairs: Pairs, retrieved: np.ndarray, drawn: Resamples, fitted: Fitted) -> Policy:

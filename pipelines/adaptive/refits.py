@@ -1,13 +1,12 @@
 """Intervals of what follows from fitted thresholds: the thresholds are fitted again to subjects drawn with replacement.
 
-An interval that holds the thresholds fixed says what other questions would have given by the same thresholds. Other
-questions would have given other thresholds too, so such an interval of the share that retrieves is far too narrow.
+Other questions would have given other thresholds, so an interval that holds the thresholds fixed is far too narrow for
+the share that retrieves.
 
-Accuracies are those that thresholds fitted to a resample reach on it. Shares, costs, and differences between two sets
-of thresholds are counted in a second way as well: on each part of a resample by thresholds fitted to the rest of it, as
-the splits do it. The share of one fit to everything varies more than the mean of many that the figure is; that of the
-parts varies less, as flat curves have their best cut anywhere. Of two fits that are judged on what they were fitted to
-the difference varies too little, and of two that are judged apart too much. So the mean of both deviations counts.
+Accuracies are those that thresholds fitted to a resample reach on it. Shares, and differences between two sets of
+thresholds, are counted in a second way as well (`apart`): on each part of a resample by thresholds fitted to the rest
+of it, as the splits do it. The first way varies too much for a share and too little for a difference, the second the
+other way round, so the mean of both deviations counts.
 
 An interval is the figure plus and minus so many standard deviations over the resamples. Their own mean is not the
 figure's, because a resample has fewer distinct subjects. `benchmarks/coverage.py` measures what such intervals cover.

@@ -14,7 +14,7 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,19 +33,6 @@ VERSION = 1
 JSON_SCHEMA = Path(__file__).with_name("rule.schema.json")
 VIEWS = "monthly page views"
 HELD_OUT = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
-KNOWN = (
-    "schema",
-    "version",
-    "popular",
-    "tail",
-    "signal",
-    "month",
-    "search",
-    "questions",
-    "names",
-    "middle",
-    "held_out",
-)
 
 
 @dataclass(frozen=True)
@@ -128,6 +115,9 @@ class RuleFile:
         return next((key for key, name in self.names.items() if name == relation), relation)
 
 
+ABOUT = [field.name for field in fields(RuleFile) if field.name != "rule"]  # what the JSON has beside the rule itself
+
+
 def choose_policy(gain: Interval, better: str, retrieved: float) -> tuple[str, str]:
     """The policy, and the verdict in words, from the held-out `gain` of thresholds over the `better` constant policy.
 
@@ -186,7 +176,7 @@ def why(file: RuleFile, relation: str | None, popularity: float | None) -> str:
 
 def as_json(file: RuleFile) -> dict[str, Any]:
     """The rule as its JSON file has it; a threshold or bound of null means always."""
-    about = {name: getattr(file, name) for name in KNOWN[2:]}
+    about = {name: getattr(file, name) for name in ABOUT}
     about["middle"] = {key: [_finite(bound) for bound in bounds] for key, bounds in file.middle.items()}
     return {"schema": SCHEMA, "version": VERSION} | about | file.rule.as_json()
 
@@ -197,7 +187,7 @@ def parse(value: Any, where: str) -> RuleFile:
         raise LongtailError(f"{where}: no rule, expected JSON with schema {SCHEMA!r}; `longtail thresholds` writes one")
     if value.get("version") != VERSION:
         raise LongtailError(f"{where}: version {value.get('version')!r} of a rule, expected {VERSION}; update Longtail")
-    about = {name: value[name] for name in KNOWN[2:] if name in value}
+    about = {name: value[name] for name in ABOUT if name in value}
     try:
         about["middle"] = {key: tuple(map(_cut, bounds)) for key, bounds in about.get("middle", {}).items()}
         file = RuleFile(rule=Rule.from_json(value), **about)

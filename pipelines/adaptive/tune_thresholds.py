@@ -14,13 +14,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pyarrow as pa
 
 from pipelines import all_studies
-from pipelines.adaptive import rule
-from pipelines.adaptive.alternatives import uncertainty
+from pipelines.adaptive import held_out, rule
 from pipelines.adaptive.held_out import POLICIES
 from pipelines.adaptive.pairs import Choice, Pairs, choices, read_pairs
+from pipelines.adaptive.refits import Column, Resamples, means
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.adaptive.tuning import Tuned, tune_pairs
 from pipelines.answering import answer_files
@@ -61,6 +62,35 @@ def evaluate_thresholds(answered: Pairs, chosen: params.Thresholds, seed: int, r
     for study in all_studies.studies_offering("of_pairs"):
         figures |= study.of_pairs(answered, tuned, chosen, seed, resamples)
     return replace(tuned, figures=figures)
+
+
+def uncertainty(
+    pairs: Pairs, train: np.ndarray, drawn: Resamples, chosen: params.Thresholds, seed: int, resamples: int
+) -> dict:
+    """{"uncertainty": figures}: held-out accuracy if the model's own doubt decides, or popularity (REPLUG, its limits).
+
+    Its doubt is the closed-book answer's probability. Thresholds are fitted by the search in use. The result is empty
+    if too few questions have such a probability. `difference` is uncertainty - popularity. `drawn` are resamples of
+    `pairs`.
+    """
+    known = np.isfinite(pairs.confidence)
+    pairs, train, drawn = pairs.take(known), train[known], drawn.take(known)
+    if not pairs.usable(chosen.min_questions):
+        return {}
+    policies, columns = {}, {}
+    for name, signal in {"popularity": pairs.popularity, "uncertainty": pairs.confidence}.items():
+        order = np.lexsort((signal, pairs.relations))
+        ordered, sides, again = replace(pairs, signal=signal).take(order), train[order], drawn.take(order)
+        fitted = held_out.fit_all(ordered, sides, again, chosen.search, chosen)
+        judged = held_out.judge(ordered, sides, fitted.splits)
+        policies[name] = held_out.policy(ordered, judged.retrieved, again, fitted).take(np.argsort(order))
+        columns[name] = Column(pairs.right_above, {name: pairs.gains})
+        columns[f"retrieved_{name}"] = Column(0.0, {name: 1.0}, apart=True)
+    columns["difference"] = Column(0.0, {"uncertainty": pairs.gains, "popularity": -pairs.gains}, apart=True)
+    fixed = held_out.scores(pairs, policies["popularity"].retrieved)
+    fixed = {name: fixed[name] for name in ("always", "never", "oracle")}
+    figures = means(columns, policies, drawn) | held_out.means(fixed, pairs.subjects, seed, resamples)
+    return {"uncertainty": {"questions": len(train)} | {name: mean.as_json() for name, mean in figures.items()}}
 
 
 def read_all(chosen: SimpleNamespace) -> dict[tuple[str, Choice], Pairs]:

@@ -21,7 +21,6 @@ from pipelines.params import params
 DEFAULTS = params.Thresholds(  # those of conf/config.yaml
     pairs=[], search="shrunk", splits=100, split_by="subject", train_share=0.75, min_questions=20, imported="all"
 )
-THRESHOLD_CELLS = 200_000_000  # questions x resamples that thresholds are fitted to, at most, for their own intervals
 
 
 @dataclass(frozen=True)
@@ -92,61 +91,34 @@ def tune_pairs(
     assert chosen.search in searches
     train, drawn = held_out.sides(pairs, chosen, seed, resamples)
     pairs = replace(pairs, subjects=np.unique(pairs.subjects, return_inverse=True)[1])  # faster to compare than texts
-    resampled = resampled_thresholds(pairs, chosen, seed, resamples, searches)
-    everything = np.ones((len(pairs.signal), 1), dtype=bool)
+    everything, members = np.ones((len(pairs.signal), 1), dtype=bool), pairs.members()
+    ends = {of: (pairs.signal[rows.start], pairs.signal[rows.stop - 1]) for of, rows in members.items()}
+    observed = {of: (float(least), float(most)) for of, (least, most) in ends.items()}
+    shared = tuple(of for of, rows in members.items() if rows.stop - rows.start < chosen.min_questions)
     figures, relations, in_use = {}, [], ()
     for search in searches:
-        fitted = held_out.fit_all(pairs, train, drawn, search, chosen, resampled[search])
+        fitted = held_out.fit_all(pairs, train, drawn, search, chosen)
         judged = held_out.judge(pairs, train, fitted.splits)
         policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
         cuts = {r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()}
         figures[search] = held_out.summary(pairs, judged, policy, drawn, seed, resamples)
-        rule = rule_of(pairs, figures[search], cuts, held_out.fit_together(pairs, search), chosen.min_questions)
-        rows = relation_rows(pairs, cuts, rule, resampled[search], policy, drawn)
+        verdict = figures[search]["policy"], figures[search]["verdict"]
+        rule = make_rule(verdict, cuts, held_out.fit_together(pairs, search), observed, shared)
+        rows = relation_rows(pairs, cuts, rule, fitted, policy, drawn)
         relations += [{"search": search} | row for row in rows]
         in_use = (cuts, rule, judged, fitted) if search == chosen.search else in_use
     return Tuned(len(pairs.signal), pairs.excluded, figures, relations, *in_use, train, drawn)
-
-
-def rule_of(pairs: Pairs, figures: dict, cuts: dict[str, float], together: float, min_questions: int) -> Rule:
-    """The rule to use, by the verdict in a search's `figures` and its thresholds fitted to all questions."""
-    members = pairs.members()
-    return make_rule(
-        (figures["policy"], figures["verdict"]),
-        cuts,
-        together,
-        {name: (float(pairs.signal[rows.start]), float(pairs.signal[rows.stop - 1])) for name, rows in members.items()},
-        tuple(name for name, rows in members.items() if rows.stop - rows.start < min_questions),
-    )
-
-
-def resampled_thresholds(
-    pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int, searches: Sequence[str] = SEARCHES
-) -> dict[str, dict[str, np.ndarray]]:
-    """search -> relation -> thresholds fitted on subjects drawn with replacement, (resamples,).
-
-    They show what other questions would have given. There are fewer of very many questions.
-    """
-    resamples = min(resamples, max(refits.FEWEST, THRESHOLD_CELLS // max(len(pairs.signal), 1)))
-    fitted: dict[str, list[dict[str, np.ndarray]]] = {search: [] for search in searches}
-    for times in refits.draw(pairs.subjects, seed, resamples):
-        for search, blocks in fitted.items():
-            blocks.append(held_out.fit(pairs, times, search, chosen))
-    return {
-        search: {relation: np.concatenate([block[relation] for block in blocks]) for relation in blocks[0]}
-        for search, blocks in fitted.items()
-    }
 
 
 def relation_rows(
     pairs: Pairs,
     cuts: dict[str, float],
     rule: Rule,
-    resampled: dict[str, np.ndarray],
+    fitted: held_out.Fitted,
     policy: refits.Policy,
     drawn: refits.Resamples,
 ) -> list[dict]:
-    """The rows of thresholds.parquet for one search; `resampled` are thresholds of resamples."""
+    """The rows of thresholds.parquet for one search; `cuts` are fitted to all questions."""
     rows = []
     for relation, members in pairs.members().items():
         of_relation = pairs.take(members)
@@ -155,7 +127,7 @@ def relation_rows(
             "retrieved": refits.Column(0.0, {"": 1.0}, apart=True),
         }
         # Both bounds are thresholds themselves, because infinity can't be interpolated.
-        low, high = np.quantile(resampled[relation], [0.025, 0.975], method="nearest")
+        low, high = np.quantile(fitted.whole[relation], [0.025, 0.975], method="nearest")
         row = {
             "relation": relation,
             "questions": len(of_relation.signal),

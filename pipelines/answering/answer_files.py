@@ -78,7 +78,7 @@ def way(lm: str | None, method: str | None, lms: Sequence[str], retrievers: Sequ
 
 def imports(root: Path = Path("data")) -> list[Path]:
     """Every import, by question set, model and method."""
-    return sorted(file for file in (root / "imported").glob("*/*/*.parquet") if file.parts[-3] != "popularity")
+    return sorted((root / "imported").glob("*/*/*.parquet"))
 
 
 def about(file: Path) -> dict[str, str]:

@@ -21,7 +21,6 @@ from pipelines.intervals import NOTHING, Interval
 
 TAIL, HEAD = 0.60, 0.15  # shares of the questions, least and most popular
 FEWEST = 10  # questions of a correlation
-ONCE = "each subject and relation once"
 LEAST_POPULAR, OF_PUBLISHED = 4_000, 14_267  # the paper shows its 4,000 least popular of 14,267 questions
 _COLUMNS = {
     "correct": "correct",
@@ -136,31 +135,18 @@ def accuracy(answers: Answers, seed: int, resamples: int) -> list[dict]:
 
 
 def by_group(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """Accuracy by method with ONCE each subject and relation, of ambiguous and other questions, of the least popular.
-
-    A subject may have several questions of one relation. For ONCE they weigh as one question together: what counts is
-    the mean over them. Its intervals are bootstraps over subjects. A group without questions has no row.
-    """
-    pairs = np.stack([answers.subjects.astype(str), answers.relations.astype(str)], axis=1)
-    _, numbers, counts = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
-    weights, everyone = 1 / counts[numbers.ravel()], np.ones(len(answers.ids), bool)
-    asked = (
-        ((method, rule), intervals.ratio, [weights * column for column in mean_columns(values, everyone)])
-        for method, answered in answers.by_method.items()
-        for rule, values in (("substring", answered.correct), ("word", answered.word))
-    )
-    once = answers.bootstraps(asked, seed, resamples)
+    """Accuracy by method of ambiguous and other questions, and of the least popular. An empty group has no row."""
     groups = {
         "ambiguous": answers.ambiguous,
         "unambiguous": ~answers.ambiguous,
-        "least popular": np.isin(np.arange(len(everyone)), least_popular(answers)),
+        "least popular": np.isin(np.arange(len(answers.ids)), least_popular(answers)),
     }
-    rows = []
-    for method, answered in answers.by_method.items():
-        accuracies = {rule: once[method, rule] for rule in ("substring", "word")}
-        rows.append({"method": method, "group": ONCE, "questions": len(counts)} | accuracies)
-        rows += [{"method": method, "group": name, **both(answered, of)} for name, of in groups.items() if of.any()]
-    return rows
+    return [
+        {"method": method, "group": name, **both(answered, of)}
+        for method, answered in answers.by_method.items()
+        for name, of in groups.items()
+        if of.any()
+    ]
 
 
 def least_popular(answers: Answers, count: int | None = None) -> np.ndarray:

@@ -1,29 +1,20 @@
 """Stage `analyse`: the papers' tables and the data of their figures, from answers and from other stages' figures.
 
 data/analyses/<name>.parquet: a file for each of `tables.TABLES`, empty where a run has nothing for it
-data/analyses/accuracy_by_popularity.json: for `dvc plots`, the main language model's accuracy (substring rule) on the
-first answered question set, a row for each decile of popularity and a column for each method
 data/analyses.json: by question set, language model and method: accuracy by both rules, gain over closed-book answers
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
 from pipelines import all_studies
 from pipelines.answering import answer_files
-from pipelines.evaluation import (
-    accuracy,
-    paired,
-    popularity_bins,
-    retrieval_effects,
-    savings,
-    stage_metrics,
-    tables,
-)
+from pipelines.evaluation import accuracy, paired, popularity_bins, retrieval_effects, savings, stage_metrics, tables
 from pipelines.language import language
 from pipelines.lm.model_files import count_parameters, family
 from pipelines.storage import database, shards
@@ -31,14 +22,18 @@ from pipelines.work import stage
 
 OUT = Path("data/analyses")
 METRICS = Path("data/analyses.json")
-SECTIONS = ("seed", "language", "fetch", "lms", "retrievers", "replug", "thresholds", "exposure", "report", "parts")
+SECTIONS = ("seed", "language", "lms", "retrievers", "replug", "thresholds", "exposure", "report", "parts")
 EXAMPLE = "dense"  # the method whose answers are shown, or the first that is there
 COMPARED = {  # tables of one language model's answers; of the questions that all models answered, under common_<name>
     "accuracy": accuracy.accuracy,
-    "accuracy_by_group": accuracy.by_group,
     "accuracy_by_relation": accuracy.by_relation,
     "accuracy_by_log_popularity": popularity_bins.by_log_popularity,
     "accuracy_by_relation_and_popularity": popularity_bins.by_relation,
+}
+OF_ANSWERS = {  # further ones
+    "accuracy_by_group": accuracy.by_group,
+    "accuracy_by_popularity": popularity_bins.by_decile,
+    "retrieval_effect": retrieval_effects.where_retrieval_helps,
 }
 
 
@@ -68,18 +63,23 @@ class AnswersOf:
 
 
 def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> stage.Metrics:
-    """Write every table, and the metrics. Raises LongtailError as `accuracy.read` does."""
-    parts = params.parts
-    of_run = params.lms, params.retrievers, data, params.thresholds.imported
+    """Write every table, and the metrics. Raises LongtailError as `accuracy.read_answered` does."""
+    parts, split = params.parts, params.thresholds.imported
+    of_run = params.lms, params.retrievers, data, split
     files = {dataset: answer_files.sets(dataset, *of_run) for dataset in parts.answered}
     main = next(iter([*params.lms, *(lm for by_lm in files.values() for lm in by_lm)]), "")
     found: dict[str, list[dict]] = {name: [] for name in tables.TABLES}
-    for dataset in parts.answered:
+
+    def add(rows: dict[str, list[dict]], **key: str) -> None:
+        for name, of_table in rows.items():
+            own = {column: value for column, value in key.items() if column in tables.TABLES[name]}
+            found[name] += [own | row for row in of_table]
+
+    for dataset, by_lm in files.items():
         for sentence in answer_files.left_out(dataset, *of_run):
             print(sentence)
-            found["left_out"].append({"dataset": dataset, "why": sentence})
-    _add_answers(found, files, data, params)
-    for dataset, by_lm in files.items():
+            add({"left_out": [{"why": sentence}]}, dataset=dataset)
+        _add_answers(add, dataset, by_lm, data, params)
         answers = by_lm.get(main, {})
         shown = next((method for method in (EXAMPLE, *answers) if method in answers and method != "closed_book"), None)
         if shown and "closed_book" in answers:
@@ -87,17 +87,14 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
             docs = data / "corpus" / (parts.datastore or "") / "docs.parquet"
             shown_files = questions, answers["closed_book"], answers[shown], docs
             rows = retrieval_effects.examples(*shown_files, params.seed, language.read_language(params.language))
-            _append(found, {"examples": rows}, {"dataset": dataset, "lm": main, "method": shown})
+            add({"examples": rows}, dataset=dataset, lm=main, method=shown)
     found["popularity"] = popularity(data, parts.question_sets)
-    found["models"] = models(params.lms, files, data / "models/lm", params.thresholds.imported)
+    found["models"] = models(params.lms, files, data / "models/lm", split)
     found |= of_metrics(stage_metrics.read_metrics(data), found, params, main)
-    main_questions = next(iter(parts.answered), "")
     with shards.atomic(out) as folder:
         folder.mkdir()
         for name, rows in found.items():
             tables.write_analyses(folder, name, rows)
-        plotted_rows = plotted(found["accuracy_by_popularity"], main_questions, main)
-        shards.write_json(folder / "accuracy_by_popularity.json", plotted_rows)
     figures = summary(found)
     shards.write_json(metrics, figures)
     return {
@@ -109,69 +106,50 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
     }
 
 
-def _add_answers(found: dict[str, list[dict]], files: dict[str, dict], data: Path, params: SimpleNamespace) -> None:
-    """Add the rows of all answers; `files` are question set -> language model -> method -> file."""
-    draw = params.seed, params.report.bootstrap
-    for dataset, by_lm in files.items():
-        questions = data / "questions" / dataset / f"{dataset}.parquet"
-        answered = {
-            lm: accuracy.read_answered(questions, by_method, params.thresholds.imported)
-            for lm, by_method in by_lm.items()
+def _add_answers(add: Callable, dataset: str, by_lm: dict[str, dict], data: Path, params: SimpleNamespace) -> None:
+    """Add the rows of all answers to a question set; `by_lm` are language model -> method -> file."""
+    draw, questions = (params.seed, params.report.bootstrap), data / "questions" / dataset / f"{dataset}.parquet"
+    answered = {}
+    for lm, by_method in by_lm.items():
+        answers = accuracy.read_answered(questions, by_method, params.thresholds.imported)
+        answered |= {lm: answers} if len(answers.ids) else {}
+    add({"comparisons": paired.comparisons(answered, *draw)}, dataset=dataset)
+    if len(answered) > 1:
+        for lm, answers in zip(answered, paired.in_common(list(answered.values())), strict=True):
+            add({f"common_{name}": make(answers, *draw) for name, make in COMPARED.items()}, dataset=dataset, lm=lm)
+    for lm, answers in answered.items():
+        rows = {name: make(answers, *draw) for name, make in (COMPARED | OF_ANSWERS).items()}
+        rows |= {
+            "accuracy_by_relative_popularity": popularity_bins.by_relative_popularity(answers),
+            "recall": retrieval_effects.recall(answers),
+            "costs": savings.costs(answers),
         }
-        answered = {lm: answers for lm, answers in answered.items() if len(answers.ids)}
-        rows_of_pairs = paired.comparisons(answered, *draw)
-        _append(found, {"comparisons": rows_of_pairs}, {"dataset": dataset})
-        if len(answered) > 1:
-            for lm, answers in zip(answered, paired.in_common(list(answered.values())), strict=True):
-                _append(found, in_common(answers, *draw), {"dataset": dataset, "lm": lm})
-        for lm, answers in answered.items():
-            rows = of_answers(answers, *draw)
-            for study in all_studies.studies_offering("of_answers"):
-                rows |= study.of_answers(AnswersOf(answers, data, dataset, lm, params))
-            if params.parts.rules:
-                rows["savings"] = savings.savings(answers, questions, by_lm[lm], params.thresholds, *draw)
-            _append(found, rows, {"dataset": dataset, "lm": lm})
-
-
-def of_answers(answers: accuracy.Answers, seed: int, resamples: int) -> dict[str, list[dict]]:
-    """The tables of one language model's answers to one question set."""
-    draw = seed, resamples
-    return {name: make(answers, *draw) for name, make in COMPARED.items()} | {
-        "accuracy_by_popularity": popularity_bins.by_decile(answers, *draw),
-        "accuracy_by_relative_popularity": popularity_bins.by_relative_popularity(answers),
-        "retrieval_effect": retrieval_effects.where_retrieval_helps(answers, *draw),
-        "recall": retrieval_effects.recall(answers),
-        "costs": savings.costs(answers),
-    }
-
-
-def in_common(answers: accuracy.Answers, seed: int, resamples: int) -> dict[str, list[dict]]:
-    """The tables of one language model's answers to the questions that all language models answered."""
-    return {f"common_{name}": make(answers, seed, resamples) for name, make in COMPARED.items()}
+        for study in all_studies.studies_offering("of_answers"):
+            rows |= study.of_answers(AnswersOf(answers, data, dataset, lm, params))
+        if params.parts.rules:
+            rows["savings"] = savings.savings(answers, questions, by_lm[lm], params.thresholds, *draw)
+        add(rows, dataset=dataset, lm=lm)
 
 
 def of_metrics(
     metrics: dict[str, dict], found: dict[str, list[dict]], params: SimpleNamespace, main: str
 ) -> dict[str, list[dict]]:
     """The tables of other stages' figures, of this run's parts; retrievers are compared by the main language model."""
-    parts = params.parts
+    parts, rows = params.parts, {}
+    for study in all_studies.studies_offering("of_metrics"):
+        rows |= study.of_metrics(stage_metrics.StageMetrics(metrics, parts.scored, params.lms))
+    bits = stage_metrics.bits_per_byte(metrics.get("language_modelling", {}), parts.scored, params.lms)
     main_corpus, passages = next(iter(parts.scored), ""), next(iter(parts.passages), "")
-    language_modelling = metrics.get("language_modelling", {})
-    bits = stage_metrics.bits_per_byte(language_modelling, parts.scored, params.lms)
     recalls, accuracies = (
         {d: [row for row in found[name] if (row["dataset"], row["lm"]) == (d, main)] for d in parts.answered}
         for name in ("recall", "accuracy")
     )
-    studied: dict[str, list[dict]] = {}
-    for study in all_studies.studies_offering("of_metrics"):
-        studied |= study.of_metrics(stage_metrics.StageMetrics(metrics, parts.scored, params.lms))
-    main_bits = [row for row in bits if (row["lm"], row["corpus"]) == (main, main_corpus)]
-    return studied | {
+    of_main = [row for row in bits if (row["lm"], row["corpus"]) == (main, main_corpus)]
+    real = metrics.get(passages, {})
+    return rows | {
         "bits_per_byte": bits,
         "tasks": stage_metrics.tasks(metrics.get("tasks", {}), parts.benchmarks, params.lms),
-        "retrievers": stage_metrics.retrievers(
-            main_bits, recalls, accuracies, metrics.get(passages, {}), params.replug.top_k
-        ),
+        "retrievers": stage_metrics.retrievers(of_main, recalls, accuracies, real, params.replug.top_k),
     }
 
 
@@ -210,16 +188,6 @@ def models(lms: list[str], files: dict[str, dict], folder: Path, split: str = "a
     ]
 
 
-def plotted(rows: list[dict], dataset: str, lm: str) -> list[dict]:
-    """Accuracy by decile of popularity, a row for each decile and a column for each method."""
-    deciles: dict[int, dict] = {}
-    for row in rows:
-        if (row["dataset"], row["lm"]) == (dataset, lm):
-            decile = deciles.setdefault(row["decile"], {"popularity": row["popularity"]})
-            decile[row["method"]] = row["substring"].value
-    return list(deciles.values())
-
-
 def summary(found: dict[str, list[dict]]) -> dict:
     """question set -> language model -> method -> figures."""
     figures: dict = {}
@@ -230,13 +198,6 @@ def summary(found: dict[str, list[dict]]) -> dict:
         if row["against"] == "closed_book" and row["against_lm"] == row["lm"]:
             figures[row["dataset"]][row["lm"]][row["method"]]["gain"] = row["gain"].value
     return figures
-
-
-def _append(found: dict[str, list[dict]], rows: dict[str, list[dict]], key: dict[str, str]) -> None:
-    """Add rows, with those columns of `key` that a table has, to the tables of `found`."""
-    for name, rows_of_table in rows.items():
-        own = {column: value for column, value in key.items() if column in tables.TABLES[name]}
-        found[name] += [own | row for row in rows_of_table]
 
 
 def main() -> None:

@@ -73,11 +73,9 @@ def evaluate_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                 for rows in per_query(corpus, lm, measured, texts, params.replug.temperature):
                     add(rows)
                 metrics[lm] = figures(measured, texts, params)
-                source_documents = texts.source_documents.astype(str)
-                intervals_of = partial(bootstrap_rows, source_documents, params)
+                intervals_of = partial(bootstrap_rows, texts.source_documents.astype(str), params)
                 for study in all_studies.studies_offering("of_bits"):
-                    tables = LOGPROBS / corpus / lm
-                    metrics[lm] |= study.of_bits(measured, tables, params, intervals_of, source_documents)
+                    metrics[lm] |= study.of_bits(measured, LOGPROBS / corpus / lm, params, intervals_of)
     shards.write_json(METRICS / f"language_modelling_{corpus}.json", metrics)
     return {
         f"{lm}.{name}": figure["value"]
@@ -112,14 +110,11 @@ def per_query(corpus: str, lm: str, measured: bits.Bits, texts: Texts, temperatu
     for retriever, k, _ in settings:
         nats = measured.nats[retriever, k, temperature]
         asked = np.isfinite(nats)
-        n = int(asked.sum())
-        labels = {"corpus": corpus, "lm": lm, "retriever": retriever}
-        columns = {name: pa.array(np.full(n, value, object), pa.string()) for name, value in labels.items()}
-        columns |= {"k": np.full(n, k, np.int32)}
+        same = {"corpus": corpus, "lm": lm, "retriever": retriever, "k": k}
+        columns = {name: [value] * int(asked.sum()) for name, value in same.items()}
         strings = {"query_id": measured.ids, "source_document": texts.source_documents, "source": texts.sources}
-        columns |= {name: pa.array(values[asked], pa.string()) for name, values in strings.items()}
-        numbers = {"bytes": measured.bytes, "tokens": measured.tokens, "words": texts.words}
-        columns |= {"nats": nats[asked]} | {name: values[asked].astype(np.int32) for name, values in numbers.items()}
+        numbers = {"nats": nats, "bytes": measured.bytes, "tokens": measured.tokens, "words": texts.words}
+        columns |= {name: values[asked] for name, values in (strings | numbers).items()}
         yield pa.table(columns, schema=COLUMNS)
 
 

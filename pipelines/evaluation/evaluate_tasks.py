@@ -1,7 +1,5 @@
 """Stage evaluate_tasks: a benchmark's questions, closed-book and with REPLUG (REPLUG, sections 6.2-6.3).
 
-BM25's and random documents, in ensembles like REPLUG's, are the controls.
-
 For a benchmark and a language model, the stage writes predictions.parquet (SCHEMA; ordered by method and question_id)
 and rejects.parquet in data/tasks/<benchmark>/<lm>, and figures by method in data/metrics/tasks_<benchmark>_<lm>.json.
 """
@@ -23,12 +21,9 @@ from pipelines import catalogue, draws, intervals
 from pipelines.answering import passages
 from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu, task_items
-from pipelines.evaluation.task_items import Item, Task, TaskPrompts, answered_by, predict
+from pipelines.evaluation.task_items import Task, TaskPrompts, answered_by, predict
 from pipelines.params import params
 from pipelines.questions import matching
-from pipelines.retrieval import documents
-from pipelines.retrieval.retriever import open_index
-from pipelines.scoring import candidates
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet, shards
 from pipelines.work import stage, workers
@@ -37,8 +32,7 @@ if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel
     from pipelines.lm.open_lm import LMWorkers
 
-CONTROLS = ("replug_random", "replug_bm25")
-METHODS = ("closed_book", *CONTROLS, "replug", "replug_lsr")
+METHODS = ("closed_book", "replug", "replug_lsr")
 PARAMS = ("seed", "compute", "ingest", "lm", "retriever", "retrievers", "replug", "answer", "tasks", "report", "parts")
 SHARD = 64  # prompts that a killed run loses at most, or those of one question; no answer depends on it
 SEARCHED = 4096  # questions searched for at once, because reading documents passes over all of them
@@ -71,58 +65,48 @@ class Setup:
 def evaluate_task(task: Task, setup: Setup) -> pa.Table:
     """Answers (SCHEMA) to the items of a task; where a prompt of an item doesn't fit, its prediction is null.
 
-    Finished shards stay until they are forgotten.
+    Finished shards stay until they are forgotten. A demonstration has its own top document if there is a search.
     """
-    shown = {subject: _demonstrations(items, setup) for subject, items in task.shots.items()}
-
-    name, passages_name = _names(task, setup.lm.name, setup.method)
-    source = setup.search and passages.Source(setup.search, SEARCHED, written=False)
+    lm, search = setup.lm, setup.search
+    shown = {}
+    for subject, items in task.shots.items():
+        best = (
+            search([item.query for item in items])["texts"].to_pylist() if search and items else [[None]] * len(items)
+        )
+        shown[subject] = [task_items.demonstration(item, text) for item, (text, *_) in zip(items, best, strict=True)]
+    name, passages_name = _names(task, lm.name, setup.method)
+    source = search and passages.Source(search, SEARCHED, written=False)
     lookup = passages.Lookup(source, {i: item.query for i, item in enumerate(task.items)}, passages_name, setup.key)
 
     def read(shard: slice) -> TaskPrompts:
         items, found = task.items[shard], lookup.rows(range(shard.start, shard.stop))
-        texts = [row["texts"] for row in found]
         similarities = np.array([row["similarities"] for row in found], np.float32) if source else None
-        return TaskPrompts(task_items.prompts(items, [shown[item.subject] for item in items], texts), similarities)
+        shots = [shown[item.subject] for item in items]
+        return TaskPrompts(task_items.prompts(items, shots, [row["texts"] for row in found]), similarities)
 
     def write(shard: slice, predictions: list[str | None], path: Path) -> None:
-        rows = [_row(task, setup, item, text) for item, text in zip(task.items[shard], predictions, strict=True)]
+        right = (lambda text, answers: text in answers) if task.options else matching.exact
+        rows = [
+            {
+                "task": task.name,
+                "method": setup.method,
+                "question_id": item.id,
+                "subject": item.subject or None,
+                "category": mmlu.CATEGORIES.get(item.subject),
+                "prediction": text,
+                "answers": item.answers,
+                "correct": text is not None and right(text, item.answers),
+            }
+            for item, text in zip(task.items[shard], predictions, strict=True)
+        ]
         parquet.write_parquet(pa.Table.from_pylist(rows, SCHEMA), path)
 
-    size = max(1, SHARD // (setup.replug.top_k if setup.search else 1))
-    n = len(task.items)
+    size, n = max(1, SHARD // (setup.replug.top_k if search else 1)), len(task.items)
     parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-    sizes = [part.stop - part.start for part in parts]
     work = partial(predict, task.options, setup.new_tokens, setup.replug)
-    steps = workers.Steps(read, work, write, TaskPrompts.length)
-    files = workers.map_texts(setup.lm, name, setup.key, parts, steps, sizes=sizes, unit="question")
+    steps, sizes = workers.Steps(read, work, write, TaskPrompts.length), [part.stop - part.start for part in parts]
+    files = workers.map_texts(lm, name, setup.key, parts, steps, sizes=sizes, unit="question")
     return pa.concat_tables([SCHEMA.empty_table(), *(parquet.read_parquet(file, schema=SCHEMA) for file in files)])
-
-
-def _demonstrations(items: list[Item], setup: Setup) -> list[str]:
-    """The items as they are shown, each with its own top document if there is a search."""
-    texts = [[None]] * len(items)
-    if setup.search and items:
-        texts = setup.search([item.query for item in items])["texts"].to_pylist()
-    return [task_items.demonstration(item, best) for item, (best, *_) in zip(items, texts, strict=True)]
-
-
-def _row(task: Task, setup: Setup, item: Item, prediction: str | None) -> dict:
-    """A row of SCHEMA."""
-    if prediction is None:
-        right = False
-    else:
-        right = prediction in item.answers if task.options else matching.exact(prediction, item.answers)
-    return {
-        "task": task.name,
-        "method": setup.method,
-        "question_id": item.id,
-        "subject": item.subject or None,
-        "category": mmlu.CATEGORIES.get(item.subject),
-        "prediction": prediction,
-        "answers": item.answers,
-        "correct": right,
-    }
 
 
 def drop_too_long(table: pa.Table, task: Task, lm: LanguageModel | LMWorkers) -> tuple[pa.Table, dict[str, int]]:
@@ -167,42 +151,9 @@ def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
             if any(columns["category"][of_task]):
                 names = np.unique(columns["category"][of_task].astype(str))
                 categories = {c: figure(of_task & (columns["category"] == c), method) for c in names}
-                mean = float(np.mean([category["value"] for category in categories.values()]))
-                figures_of_method |= {"categories": categories, "mean_of_categories": mean}
+                figures_of_method["categories"] = categories
             figures.setdefault(name, {})[method] = figures_of_method
     return figures
-
-
-def open_search(method: str, chosen: SimpleNamespace, data: Path) -> Callable[[list[str]], pa.Table] | None:
-    """What finds a method's documents and their similarities (passages.SCHEMA); None for closed_book.
-
-    Those of the controls are as in language modelling: random documents weigh the same, and BM25's scores are shares of
-    the best.
-    """
-    if method not in CONTROLS:
-        source = passages.open_source(method, None, chosen, data)
-        return source and source.find
-    docs = passages.inputs("bm25", chosen, data)[1]
-    count, of_bm25 = documents.count_documents(docs), method == "replug_bm25"
-    bm25 = open_index("bm25", chosen.parts.datastore, chosen, data) if of_bm25 else None
-
-    def search(queries: list[str], k: int) -> tuple[np.ndarray, np.ndarray]:
-        if bm25:
-            positions, scores = bm25.search(queries, k)
-            return positions, candidates.comparable(scores, "bm25")
-        nowhere = np.zeros((len(queries), 2), np.int64)
-        positions = candidates.random_documents(chosen.seed, queries, nowhere, count, k)
-        return positions, np.zeros(positions.shape)
-
-    retriever = SimpleNamespace(search=search)
-    return passages.retrieved(retriever, docs, chosen.replug.top_k, chosen.answer.passage, together=False).find
-
-
-def _inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
-    """The index's description and the documents that a method retrieves from; of random documents, these alone."""
-    if method in CONTROLS:
-        return passages.inputs("bm25", chosen, data)[method == "replug_random" :]
-    return passages.inputs(method, chosen, data)
 
 
 def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: Path = Path("data")) -> stage.Metrics:
@@ -223,10 +174,11 @@ def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: P
         settings = chosen.retriever[retriever], chosen.answer.passage, chosen.lm[lm_name], SHARD
         tables, keys = [SCHEMA.empty_table()], {}
         for method in methods if task.items else ():
-            inputs = [MODELS / lm_name, data / "raw" / name, *_inputs(method, chosen, data)]
+            inputs = [MODELS / lm_name, data / "raw" / name, *passages.inputs(method, chosen, data)]
             keys[method] = shards.key_of(chosen.seed, chosen.tasks, replug, *settings, *inputs)
-            search = open_search(method, chosen, data)
-            tables.append(evaluate_task(task, Setup(method, lm, search, chosen.tasks.new_tokens, replug, keys[method])))
+            source = passages.open_source(method, None, chosen, data)
+            setup = Setup(method, lm, source and source.find, chosen.tasks.new_tokens, replug, keys[method])
+            tables.append(evaluate_task(task, setup))
         table = pa.concat_tables(tables).sort_by([("method", "ascending"), ("question_id", "ascending")])
         table, too_long = drop_too_long(table, task, lm)
         with shards.atomic(data / "tasks" / name / lm_name) as folder:

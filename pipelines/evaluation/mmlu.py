@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import yaml
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 LETTERS = "ABCD"
 LETTER = re.compile(rf"\b[{LETTERS}]\b")  # in a generated answer, as "B", "(B)" or "The answer is B."
+COLUMNS = ("question", "subject", "choices", "answer")
 ANSWER_TOKENS = 8  # of an answer in which a letter is looked for
 CATEGORIES: dict[str, str] = {
     subject: category
@@ -63,35 +63,29 @@ def read_split(folder: Path, split: str, rejects: Rejects, with_options: bool = 
     files = record_files(folder / split, (".csv", *SUFFIXES))
     if len({file.suffix == ".csv" for file in files}) > 1:
         raise LongtailError(f"{folder / split}: has .csv and other files, expected one layout; leave the others out")
-    rows = chain.from_iterable(
-        _csv(file, file.stem.removesuffix(f"_{split}"), rejects) if file.suffix == ".csv" else _records(file, rejects)
-        for file in files
-    )
     places: Counter[str] = Counter()
     items = []
-    for path, number, subject, question, options, answer, detail in rows:
-        places[subject] += 1
-        if reason := _fault(subject, question, options, answer):
-            rejects.add(path, number, reason, detail)
-            continue
-        lettered = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, options, strict=True))
-        body = f"Question: {question}\n{lettered}\nAnswer:"
-        query = f"{question}\n{lettered}" if with_options else question
-        items.append(Item(f"{subject}/{split}/{places[subject]}", subject, query, body, [answer]))
+    for file in files:
+        rows = _csv(file, split, rejects) if file.suffix == ".csv" else read_records(file, COLUMNS, rejects)
+        for number, record in rows:
+            subject, question = (_text(record.get(name)) for name in ("subject", "question"))
+            choices, answer = record.get("choices"), record.get("answer")
+            options = [_text(choice) for choice in choices] if isinstance(choices, list) else []
+            answer = LETTERS[answer] if type(answer) is int and 0 <= answer < len(LETTERS) else str(answer).strip()
+            places[subject] += 1
+            if reason := _fault(subject, question, options, answer):
+                rejects.add(file, number, reason, shown(record))
+                continue
+            lettered = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, options, strict=True))
+            body = f"Question: {question}\n{lettered}\nAnswer:"
+            query = f"{question}\n{lettered}" if with_options else question
+            items.append(Item(f"{subject}/{split}/{places[subject]}", subject, query, body, [answer]))
     return items
 
 
-class _Row(NamedTuple):
-    path: Path
-    number: int
-    subject: str
-    question: str
-    options: list[str]
-    answer: str
-    detail: str  # all of it, for the rejects
-
-
-def _csv(path: Path, subject: str, rejects: Rejects) -> Iterator[_Row]:
+def _csv(path: Path, split: str, rejects: Rejects) -> Iterator[tuple[int, dict]]:
+    """The rows of <subject>_<split>.csv as the Hub has them."""
+    subject = path.stem.removesuffix(f"_{split}")
     if subject not in CATEGORIES:
         raise LongtailError(f"{path}: {subject!r} is no subject of MMLU, expected one of the 57, as in mmlu.yaml")
     for number, row, text in table_rows(path, ",", len(LETTERS) + 2):
@@ -99,18 +93,8 @@ def _csv(path: Path, subject: str, rejects: Rejects) -> Iterator[_Row]:
         if row is None:
             rejects.add(path, number, "unreadable_row", text)
             continue
-        cells = [cell.strip() for cell in row] or [""]
-        yield _Row(path, number, subject, cells[0], cells[1:-1], cells[-1], ",".join(cells))
-
-
-def _records(path: Path, rejects: Rejects) -> Iterator[_Row]:
-    for number, record in read_records(path, ("question", "subject", "choices", "answer"), rejects):
-        subject, question, answer = (record.get(name) for name in ("subject", "question", "answer"))
-        choices = record.get("choices")
-        options = [_text(choice) for choice in choices] if isinstance(choices, list) else []
-        if type(answer) is int and 0 <= answer < len(LETTERS):
-            answer = LETTERS[answer]
-        yield _Row(path, number, _text(subject), _text(question), options, str(answer).strip(), shown(record))
+        question, *choices, answer = [*row, "", ""][: max(2, len(row))]
+        yield number, {"question": question, "subject": subject, "choices": choices, "answer": answer}
 
 
 def _text(cell: object) -> str:

@@ -36,7 +36,7 @@ def by_decile(answers: Answers, seed: int, resamples: int, least: int | None = N
     count = max(1, min(DECILES, known // (least or least_of(known))))
     deciles = [
         ({"decile": DECILES * first // count + 1}, rows)
-        for first, _, rows in _bins(answers.ranks, np.arange(1, count) / count, least)
+        for first, _, rows in bins_between(answers.ranks, np.arange(1, count) / count, least)
     ]
     return _rows(answers, deciles, seed, resamples)
 
@@ -72,7 +72,7 @@ def by_relative_popularity(answers: Answers, least: int | None = None) -> list[d
         {"method": method, "bin": first + 1, "relative_popularity": float(relative[rows].mean())}
         | both(answers.by_method[method], rows)
         for method in answers.by_method
-        for first, _, rows in _bins(relative, RELATIVE, least)
+        for first, _, rows in bins_between(relative, RELATIVE, least)
     ]
 
 
@@ -89,7 +89,7 @@ def merged(sizes: Sequence[int], least: int) -> list[slice]:
     return [*slices[:-1], slice(slices[-1].start, len(sizes))] if slices else []
 
 
-def _bins(values: np.ndarray, edges: np.ndarray, least: int | None) -> list[Bin]:
+def bins_between(values: np.ndarray, edges: np.ndarray, least: int | None = None) -> list[Bin]:
     """The bins between `edges` of the known values (n,); a value at an edge is in the upper bin."""
     places = np.where(np.isfinite(values), np.digitize(values, edges), -1)
     sizes = np.bincount(places[places >= 0], minlength=1)
@@ -103,7 +103,7 @@ def _bins(values: np.ndarray, edges: np.ndarray, least: int | None) -> list[Bin]
 def _half_decades(popularity: np.ndarray, least: int | None) -> list[tuple[dict, np.ndarray]]:
     return [
         ({"bin": first + 1, "least": 10 ** (first / 2), "below": 10 ** ((last + 1) / 2)}, rows)
-        for first, last, rows in _bins(popularity, HALF_DECADES, least)
+        for first, last, rows in bins_between(popularity, HALF_DECADES, least)
     ]
 
 

@@ -54,12 +54,12 @@ def evaluate_recall(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     if asked:
         rows += distractors(CORPORA / params.parts.datastore / "docs.parquet", {text for _, text in passages})
     names = ("id", "title", "text")
-    columns = dict(zip(names, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(names, ())
+    searched = [dict(zip(names, row, strict=True)) for row in rows]
     retrieving = [*methods.indexes(params), *methods.of_kinds(params.ways, "hybrid", "reranked")]
     with shards.atomic(OUT / name_of_set) as folder:
         folder.mkdir()
         docs = folder / "passages.parquet"
-        parquet.write_parquet(pa.table({name: pa.array(columns[name], pa.string()) for name in names}), docs)
+        parquet.write_parquet(pa.Table.from_pylist(searched, pa.schema(dict.fromkeys(names, pa.string()))), docs)
         ranks = {name: np.zeros(0, np.int64) for name in retrieving}
         if asked:
             queries = [question.text for question in asked]

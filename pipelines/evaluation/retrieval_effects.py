@@ -27,7 +27,7 @@ def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[d
         return []
     closed, asked, rows = answers.by_method["closed_book"], [], []
     rules = {"": "correct", "_word": "word"}
-    for method in _augmented(answers):
+    for method in (method for method in answers.by_method if method != "closed_book"):
         augmented, groups = answers.by_method[method], _groups(answers, method)
         rows += [
             {"method": method, "group": name, "questions": int(group.sum())}
@@ -52,10 +52,6 @@ def _difference(sums: np.ndarray) -> np.ndarray:
     return sums[:, 0] / sums[:, 1] - sums[:, 2] / sums[:, 3]
 
 
-def _augmented(answers: Answers) -> list[str]:
-    return [method for method in answers.by_method if method != "closed_book"]
-
-
 def _groups(answers: Answers, method: str) -> dict[str, np.ndarray]:
     """Groups of questions by popularity and by whose page the method's passage is from, (n,) bool each."""
     ranks, answer = answers.ranks, answers.by_method[method]
@@ -74,10 +70,9 @@ def _groups(answers: Answers, method: str) -> dict[str, np.ndarray]:
 def recall(answers: Answers) -> list[dict]:
     """How often what a method read holds an answer: over all questions, and by which answers are right (Table 1)."""
     rows = []
-    for method in _augmented(answers):
-        answer = answers.by_method[method]
+    for method, answer in answers.by_method.items():
         known, right = np.isfinite(answer.has_answer), answer.correct == 1
-        if not known.any():
+        if method == "closed_book" or not known.any():
             continue
         cells = {"all": known}
         if "closed_book" in answers.by_method:

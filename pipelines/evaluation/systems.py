@@ -29,7 +29,6 @@ class Compared:
     by_relation: list[dict]
     by_popularity: list[dict]  # deciles
     pairs: list[dict]  # each system less each that is better
-    agreement: list[dict]  # which of two is right, by relation; "" stands for all
     examples: list[dict]
 
 
@@ -49,7 +48,6 @@ def compare_systems(questions: Questions, answered: Sequence[Answered], seed: in
         by_relation=accuracy.by_relation(answers, seed, resamples),
         by_popularity=_deciles(answers),
         pairs=paired.comparisons({"": answers}, seed, resamples),
-        agreement=_agreement(answers),
         examples=_examples(questions, best_first, rows, seed),
     )
 
@@ -71,22 +69,6 @@ def _answers(questions: Questions, answered: Sequence[Answered], rows: np.ndarra
     methods = {system.name: Method(system.correct[order].astype(float), *[nothing] * 8) for system in answered}
     columns = np.array(questions.ids, dtype=object)[order], questions.groups[order], questions.subjects[order]
     return Answers(*columns, questions.signal[order], np.zeros(len(order), bool), by_method=methods)
-
-
-def _agreement(answers: Answers) -> list[dict]:
-    """How many questions both systems, one alone and neither are right on, in all and by relation."""
-    groups = {"": np.ones(len(answers.ids), bool)} | accuracy.of_relations(answers)
-    rows = []
-    for (method, this), (against, that) in list(combinations(answers.by_method.items(), 2))[:PAIRS]:
-        right, other = this.correct == 1, that.correct == 1
-        kinds = {"both": right & other, "only_this": right & ~other, "only_that": other & ~right}
-        kinds["neither"] = ~right & ~other
-        rows += [
-            {"method": method, "against": against, "relation": relation, "questions": int(group.sum())}
-            | {kind: int((of_kind & group).sum()) for kind, of_kind in kinds.items()}
-            for relation, group in groups.items()
-        ]
-    return rows
 
 
 def _examples(questions: Questions, answered: Sequence[Answered], rows: np.ndarray, seed: int) -> list[dict]:

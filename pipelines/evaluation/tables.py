@@ -22,24 +22,22 @@ _ANSWERS = {"dataset": str, "lm": str, "method": str}
 _BOTH = {"questions": int, "substring": Interval, "word": Interval}  # accuracy by both rules of being right
 _GAINS = {"gain": Interval, "gain_word": Interval}  # over closed-book answers, by both rules
 _ACCURACY = _ANSWERS | _BOTH | {"popularity_known": int, "correlation": Interval}
-_BY_GROUP = _ANSWERS | {"group": str} | _BOTH
 _BY_RELATION = _ANSWERS | {"relation": str} | _BOTH | {"correlation": Interval}
 _BIN = {"bin": int, "least": float, "below": float, "popularity": float}  # of log popularity
-_BY_LOG_POPULARITY = _ANSWERS | _BIN | _BOTH | _GAINS
 _BY_RELATION_AND_POPULARITY = _ANSWERS | {"relation": str} | _BIN | _BOTH | _GAINS
+_BY_LOG_POPULARITY = _ANSWERS | _BIN | _BOTH | _GAINS
 TABLES: dict[str, dict[str, type]] = {
     "models": {"lm": str, "parameters": int, "family": str, "imported": bool, "judged": str},
     "left_out": {"dataset": str, "why": str},
     "popularity": {"dataset": str, "least": float, "below": float, "questions": int},
     "accuracy": _ACCURACY,
-    "accuracy_by_group": _BY_GROUP,
+    "accuracy_by_group": _ANSWERS | {"group": str} | _BOTH,
     "accuracy_by_relation": _BY_RELATION,
     "accuracy_by_popularity": _ANSWERS | {"decile": int, "popularity": float} | _BOTH | _GAINS,
     "accuracy_by_log_popularity": _BY_LOG_POPULARITY,
     "accuracy_by_relation_and_popularity": _BY_RELATION_AND_POPULARITY,
     "accuracy_by_relative_popularity": _ANSWERS | {"bin": int, "relative_popularity": float} | _BOTH,
     "common_accuracy": _ACCURACY,
-    "common_accuracy_by_group": _BY_GROUP,
     "common_accuracy_by_relation": _BY_RELATION,
     "common_accuracy_by_log_popularity": _BY_LOG_POPULARITY,
     "common_accuracy_by_relation_and_popularity": _BY_RELATION_AND_POPULARITY,
@@ -100,7 +98,6 @@ COLUMNS = {  # of these tables and others; a column that is not here is called b
     "closed_book_word": Column("closed-book, word", "share", "word"),
     "augmented": Column("augmented", "share", "substring"),
     "augmented_word": Column("augmented, word", "share", "word"),
-    "tail_gain": Column("gain in the tail", "points"),
     "popularity": Column("median page views"),
     "text": Column("text", "name"),
     "task": Column("task", "name"),
@@ -122,9 +119,6 @@ COLUMNS = {  # of these tables and others; a column that is not here is called b
     "carried": Column("carried", "share"),
     "confidence": Column("confidence", "share"),
     "ece": Column("ECE", "share"),
-    "ece_isotonic": Column("ECE, isotonic", "share"),
-    "risk_area": Column("area of risk", "share"),
-    "error": Column("error", "share"),
     "share_of_saved": Column("share of saved", "share"),
     "saved": Column("saved against none, %"),
     "saved_over_dense": Column("saved against dense, %"),
@@ -174,8 +168,7 @@ def _flat(row: dict, name: str) -> dict:
     flat = {}
     for column, value in row.items():
         if isinstance(value, Interval):
-            value = {column: value.value, f"{column}_low": value.low, f"{column}_high": value.high}
-            flat |= {part: None if math.isnan(number) else number for part, number in value.items()}
+            flat |= value.columns(column)
         else:
             flat[column] = None if isinstance(value, float) and math.isnan(value) else value
     return flat

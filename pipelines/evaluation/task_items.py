@@ -91,15 +91,6 @@ def prompts(
     ]
 
 
-def fits(prompts: Sequence[Prompt], lm: LanguageModel, new_tokens: int) -> list[bool]:
-    """Whether each prompt is read without losing any of its demonstrations, its question or its options.
-
-    A document that stands before a question without demonstrations may lose its end.
-    """
-    seen = lm.seen(prompts, new_tokens)
-    return [read.context == prompt.context for read, prompt in zip(seen, prompts, strict=True)]
-
-
 def _knowledge(document: str | None) -> str:
     return f"Knowledge: {document}\n" if document else ""  # "": fewer documents were found than asked for
 
@@ -118,36 +109,27 @@ class TaskPrompts(NamedTuple):
 def predict(
     options: bool, new_tokens: int, replug: params.Replug, lm: LanguageModel, asked: TaskPrompts
 ) -> list[str | None]:
-    """The answer to each item; None where one of its prompts doesn't fit."""
-    prompts, k = asked.prompts, 1 if asked.similarities is None else asked.similarities.shape[1]
-    fit = np.array(fits(prompts, lm, 1 if options else new_tokens)).reshape(-1, k).all(1)
-    predictions: list[str | None] = [None] * len(fit)
-    if fit.any():
-        read = [prompt for i in np.flatnonzero(fit) for prompt in prompts[i * k : (i + 1) * k]]
-        weighed = None if asked.similarities is None else asked.similarities[fit]
-        for i, answer in zip(
-            np.flatnonzero(fit), _answers(options, new_tokens, replug, lm, read, weighed), strict=True
-        ):
-            predictions[i] = answer
-    return predictions
-
-
-def _answers(
-    options: bool,
-    new_tokens: int,
-    replug: params.Replug,
-    lm: LanguageModel,
-    prompts: list[Prompt],
-    similarities: np.ndarray | None,
-) -> list[str]:
-    """The answer to each item, by its letter or generated."""
+    """The answer to each item, by its letter or generated; None where one of its prompts doesn't fit."""
     from pipelines.evaluation import mmlu
 
-    if options:
-        weighed = np.zeros((len(prompts), 1)) if similarities is None else similarities
-        return mmlu.answer(lm, prompts, ensemble.log_weights(weighed, replug.temperature))
-    generations = ensemble_answers.generate(lm, prompts, similarities, new_tokens, replug)
-    return [generation.text.strip() for generation in generations]
+    k = 1 if asked.similarities is None else asked.similarities.shape[1]
+    seen = lm.seen(asked.prompts, 1 if options else new_tokens)
+    # A document may lose its end; demonstrations, question and options may lose nothing.
+    whole = [read.context == prompt.context for read, prompt in zip(seen, asked.prompts, strict=True)]
+    fit = np.array(whole).reshape(-1, k).all(1)
+    places = np.flatnonzero(fit)
+    read = [prompt for i in places for prompt in asked.prompts[i * k : (i + 1) * k]]
+    weighed = None if asked.similarities is None else asked.similarities[fit]
+    if not read:
+        answers = []
+    elif options:
+        similarities = np.zeros((len(read), 1)) if weighed is None else weighed
+        answers = mmlu.answer(lm, read, ensemble.log_weights(similarities, replug.temperature))
+    else:
+        generations = ensemble_answers.generate(lm, read, weighed, new_tokens, replug)
+        answers = [generation.text.strip() for generation in generations]
+    by_place = dict(zip(places.tolist(), answers, strict=True))
+    return [by_place.get(i) for i in range(len(fit))]
 
 
 def answered_by(task: Task, lm: LanguageModel | LMWorkers, replug: params.Replug) -> str | None:

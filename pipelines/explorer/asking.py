@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pipelines import methods
 from pipelines.adaptive import ask
-from pipelines.adaptive.opened import Opened
+from pipelines.adaptive.ask import Opened
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.subjects import Reading
 from pipelines.answering import answer_files

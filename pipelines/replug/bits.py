@@ -1,8 +1,4 @@
-"""Nats per query from the log-probability table: ensembles of every k, temperature and share of the corpus.
-
-Also under a grid of settings from which one is to be chosen: temperatures, each with the model without documents as a
-member of the ensemble at several weights.
-"""
+"""Nats per query from the log-probability table: ensembles of every k, temperature and share of the corpus."""
 
 from __future__ import annotations
 
@@ -21,8 +17,6 @@ from pipelines.scoring.logprobs import padded
 from pipelines.storage import parquet
 
 TEMPERATURES = (1.0, 0.3, 0.1)
-GRID = (1.0, 0.3, 0.1, 0.03, 0.01)  # temperatures to choose from, and replug.temperature
-ALONE = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)  # weights of the model without documents to choose from
 Setting = tuple[str, int, float]  # retriever, k, temperature; without documents "none" and k = 0
 
 
@@ -34,13 +28,6 @@ class Bits:
     nats: dict[Setting, np.ndarray]
     bytes: np.ndarray
     tokens: np.ndarray
-    grid: dict[str, np.ndarray]  # by retriever with replug.top_k documents, (queries, settings of `grid_settings`)
-
-
-def grid_settings(replug: params.Replug) -> list[tuple[float, float]]:
-    """The (temperature, weight of the model without documents) to choose from; the setting in use comes first."""
-    temperatures = [replug.temperature, *(t for t in GRID if t != replug.temperature)]
-    return [(temperature, weight) for temperature in temperatures for weight in ALONE]
 
 
 def measure(tables: Path, replug: params.Replug) -> Bits:
@@ -51,19 +38,16 @@ def measure(tables: Path, replug: params.Replug) -> Bits:
     """
     queries: list[tuple[np.ndarray, ...]] = []
     nats: dict[Setting, list[tuple[np.ndarray, np.ndarray]]] = defaultdict(list)  # numbers of queries, their nats
-    grid: dict[str, list[np.ndarray]] = defaultdict(list)
     count = 0
     for alone, candidates in _parts(tables):
         ids, lengths = alone["query_id"].to_numpy(), pa.compute.list_value_length(alone["log_probs"]).to_numpy()
         queries.append((ids, padded(alone["bytes"], np.int64).sum(1), lengths.astype(np.int64)))
-        log_probs_alone = padded(alone["log_probs"], np.float64)
-        nats["none", 0, replug.temperature].append((np.arange(count, count + len(ids)), -log_probs_alone.sum(1)))
+        of_none = -padded(alone["log_probs"], np.float64).sum(1)
+        nats["none", 0, replug.temperature].append((np.arange(count, count + len(ids)), of_none))
         for name in candidates["retriever"].unique().to_pylist():
             of_retriever = candidates.filter(pa.compute.equal(candidates["retriever"], name))
             for setting, rows, nats_of_rows in _ensembles(name, of_retriever, ids, count, replug):
                 nats[setting].append((rows, nats_of_rows))
-            if "@" not in name:  # such a retriever has candidates for every query
-                grid[name].append(_on_grid(of_retriever, log_probs_alone, replug))
         count += len(ids)
     whole = {}
     for setting in list(nats):
@@ -71,8 +55,7 @@ def measure(tables: Path, replug: params.Replug) -> Bits:
         whole[setting] = np.full(count, np.nan)
         whole[setting][rows] = values
     ids, n_bytes, tokens = (np.concatenate(column) for column in zip(*queries, strict=True))
-    grids = {name: np.concatenate(rows) for name, rows in grid.items()}
-    return Bits(ids.astype(object), whole, n_bytes, tokens, grids)
+    return Bits(ids.astype(object), whole, n_bytes, tokens)
 
 
 def _parts(tables: Path) -> Iterator[tuple[pa.Table, pa.Table]]:
@@ -107,18 +90,6 @@ def _ensembles(
     for name, k, temperature in sorted(settings):
         weights = ensemble.log_weights(similarities[:, :k], temperature)
         yield (name, k, temperature), rows, -ensemble.MIXTURES[replug.mixture](log_probs[:, :k], weights).sum(1)
-
-
-def _on_grid(scored: pa.Table, alone: np.ndarray, replug: params.Replug) -> np.ndarray:
-    """Nats (queries, settings of `grid_settings`) with a retriever's first documents; `alone` (queries, tokens)."""
-    log_probs, similarities = (array[:, : replug.top_k] for array in _by_rank(scored))
-    nats, mixed = [], {}
-    for temperature, weight in grid_settings(replug):
-        if temperature not in mixed:
-            weights = ensemble.log_weights(similarities, temperature)
-            mixed = {temperature: ensemble.MIXTURES[replug.mixture](log_probs, weights)}
-        nats.append(-ensemble.with_alone(mixed[temperature], alone, weight).sum(1))
-    return np.stack(nats, axis=1)
 
 
 def _by_rank(scored: pa.Table) -> tuple[np.ndarray, np.ndarray]:

@@ -50,24 +50,6 @@ MIXTURES = {"token_mixture": token_mixture, "sequence_mixture": sequence_mixture
 WEIGHTS = {"token_mixture": token_weights, "sequence_mixture": sequence_weights}
 
 
-def with_alone(mixed: np.ndarray, alone: np.ndarray, weight: float) -> np.ndarray:
-    """log[(1 - w) p_mix + w p_alone] of each token: the model without documents is a member of the ensemble.
-
-    Both are log-probabilities (queries, tokens); the weight w is at least 0 and below 1.
-    """
-    log_weight = math.log(weight) if weight else -math.inf
-    return np.logaddexp(mixed + math.log1p(-weight), alone + log_weight)
-
-
-def cross_fitted(nats: np.ndarray) -> np.ndarray:
-    """Nats of two halves together, each under the setting that is best on the other half, (...).
-
-    `nats` (..., 2, settings) are the sums over each half. Of settings that are equally good, the first one is used.
-    """
-    best = nats.argmin(axis=-1)[..., ::-1, None]
-    return np.take_along_axis(nats, best, axis=-1).sum(axis=(-2, -1))
-
-
 def bits_per_byte(nats: np.ndarray | float, n_bytes: np.ndarray | int) -> np.ndarray | float:
     """-sum log p / (ln 2 * bytes), both summed over a corpus: not the mean of the queries' bits per byte."""
     return nats / (math.log(2) * n_bytes)

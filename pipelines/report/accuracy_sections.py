@@ -191,9 +191,8 @@ ACCURACY = Entry(
         ),
         Shown(
             "accuracy-by-group", answered("accuracy_by_group"), [*KEY, "group", *BOTH],
-            "Accuracy in per cent on parts of the questions. Each subject and relation once: several questions of one "
-            "subject and relation count as one, with the mean over them; their intervals are bootstraps over subjects. "
-            "Ambiguous: the question set asks the same text about another subject as well. Least popular: the "
+            "Accuracy in per cent on parts of the questions. Ambiguous: the question set asks the same text about "
+            "another subject as well. Least popular: the "
             f"{percent(LEAST_POPULAR / OF_PUBLISHED)} of the questions of known popularity that are the least popular, "
             f"the share of the paper's {LEAST_POPULAR:,} of {OF_PUBLISHED:,}; at most so many.",
             {"group": "which"},

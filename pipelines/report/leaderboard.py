@@ -25,7 +25,6 @@ def sections(name: str, signal: str, compared: Compared, notes: Sequence[str]) -
     of += f"; page views of {compared.month}" if compared.month else ""
     places = enumerate(compared.accuracy, start=1)
     board = [row | {"place": place, "answers": compared.counts[row["method"]]} for place, row in places]
-    agreement = [row | {"relation": row["relation"] or "all"} for row in compared.agreement]
 
     def shown(kind: str, rows: Sequence[Row], columns: str, caption: str, **heads: str) -> Table:
         return table_of(f"{kind}-{prefix}", caption, rows, columns.split(), SYSTEM | heads)
@@ -49,14 +48,9 @@ def sections(name: str, signal: str, compared: Compared, notes: Sequence[str]) -
     )
     disagree = [
         shown(
-            "agreement", agreement, "method against relation questions both only_this only_that neither",
-            f"How many questions both, one or neither of two systems are right on, by relation; {PAIRS} pairs at most, "
-            "those of the best system first.",
-            against="and", both="both right", only_this="only the first", only_that="only the second",
-        ),
-        shown(
             "disagreements", compared.examples, "right wrong question answer said instead popularity relation",
-            f"Questions on which only one of two systems is right, drawn by hash: {EXAMPLES} at most of each kind.",
+            f"Questions on which only one of two systems is right, drawn by hash: {EXAMPLES} at most of each kind, of "
+            f"{PAIRS} pairs at most, those of the best system first.",
             answer="a gold answer", said="right answer", instead="wrong answer", popularity="popularity",
         ),
     ]  # fmt: skip

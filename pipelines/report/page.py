@@ -22,8 +22,7 @@ RULES = {  # of being right, the first is the default -> what they ask of an ans
 LABELS = {
     "closed_book": "closed-book", "bm25": "BM25", "dense": "dense", "lsr": "LSR", "hybrid": "BM25 + dense",
     "reranked": "dense, reranked", "none": "no document", "random": "random documents", "genread": "GenRead",
-    "replug": "REPLUG", "replug_lsr": "REPLUG LSR", "replug_random": "REPLUG, random documents",
-    "replug_bm25": "REPLUG, BM25's documents",
+    "replug": "REPLUG", "replug_lsr": "REPLUG LSR", 
 }  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from pipelines.report.page import CELL, RULES, Explorable, Figure, Finding, Link
 TEMPLATES = Path(__file__).parent / "templates"
 COLOURED = {  # slots of drawing.PALETTE, DASHES and MARKERS, the same on every page
     "closed_book": 0, "never": 0, "none": 0, "bm25": 1, "always": 1, "dense": 2, "lsr": 3, "adaptive": 3,
-    "random": 4, "oracle": 4, "genread": 5, "replug": 6, "replug_lsr": 7, "replug_random": 4, "replug_bm25": 1,
+    "random": 4, "oracle": 4, "genread": 5, "replug": 6, "replug_lsr": 7,
 }  # fmt: skip
 FIXED = {label(name): slot for name, slot in COLOURED.items()}
 OTHERS = (4, 6, 5, 7, 2, 1, 3, 0)  # slots of other names, such as language models, in the order in which they are taken

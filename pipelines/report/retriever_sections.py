@@ -149,7 +149,7 @@ TRAINING = Entry(
 
 # benchmarks
 
-METHODS = ("closed_book", "replug_random", "replug_bm25", "replug", "replug_lsr")
+METHODS = ("closed_book", "replug", "replug_lsr")
 
 
 def _tasks(inputs: Inputs) -> list[Row]:
@@ -195,7 +195,7 @@ TASKS = Entry(
         "A multiple-choice question is answered by the likeliest of its four letters; guessing is right on 25 %. Other "
         "questions are answered by generation; an answer is right if it equals a gold answer after normalisation. "
         "REPLUG's ensembles answer by the mixture of probabilities where the language model shows them, else by a vote "
-        "over an answer with each document. Random and BM25's documents are in ensembles of the same size.",
+        "over an answer with each document.",
         Shown(
             "tasks", _tasks, ["task", "lm", "method", "answered_by", "category", "questions", "accuracy", "gain"],
             "Accuracy in per cent (Wilson's intervals), and the change against closed-book in points (bootstrap over "

@@ -1,4 +1,4 @@
-"""Thresholds carried over: fitted to another language model's answers or another month's page views, judged on ours.
+"""Thresholds carried over: fitted to another language model's answers, judged on ours.
 
 A subject that is held out is held out on both sides, because splits are drawn by its hash.
 """
@@ -6,12 +6,8 @@ A subject that is held out is held out on both sides, because splits are drawn b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -19,17 +15,13 @@ from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.held_out import Fitted
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.refits import Column
-from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.storage import database
 
 if TYPE_CHECKING:
     from pipelines.adaptive.tune_thresholds import AllRules
 
 Key = tuple[str, str, str]  # dataset, language model, method
-RUN = "this run"  # the month of the question set
-SCALES = ("views", "rank")  # a threshold keeps its page views, or its place among the relation's questions
-_NAMES = ("dataset", "lm", "method", "kind", "fitted", "judged", "scale")
+_NAMES = ("dataset", "lm", "method", "fitted")
 _FIGURES = ("own", "carried", "difference", "retrieved_own", "retrieved_carried")
 _BOUNDS = [f"{name}{end}" for name in _FIGURES for end in ("", "_low", "_high")]
 _BOUNDS[9:9] = ["difference_splits_low", "difference_splits_high"]
@@ -41,10 +33,10 @@ RULE_TABLES = {
 
 
 def of_rules(of: AllRules) -> tuple[dict[str, list[dict]], dict]:
-    """The rows of carried.parquet: what thresholds are worth on another model's answers or another month's views."""
+    """The rows of carried.parquet: what thresholds are worth on another model's answers."""
     tuned = {key: (pairs, made.fitted) for key, (pairs, made) in of.tuned.items()}
     settings = of.params.thresholds, of.params.seed, of.params.report.bootstrap
-    return {"carried": between_models(tuned, *settings) + between_months(tuned, of.data, *settings)}, {}
+    return {"carried": between_models(tuned, *settings)}, {}
 
 
 def between_models(
@@ -59,36 +51,8 @@ def between_models(
     for (dataset, lm, method), (pairs, own) in tuned.items():
         for (other_dataset, other, other_method), (_, fitted) in tuned.items():
             if (other_dataset, other_method) == (dataset, method) and other != lm:
-                key = {"dataset": dataset, "lm": lm, "method": method, "kind": "language model"}
-                key |= {"fitted": other, "judged": lm, "scale": "views"}
+                key = {"dataset": dataset, "lm": lm, "method": method, "fitted": other}
                 rows.append(key | compare_carried(pairs, own, fitted, chosen, seed, resamples))
-    return rows
-
-
-def between_months(
-    tuned: Mapping[Key, tuple[Pairs, Fitted]], data: Path, chosen: params.Thresholds, seed: int, resamples: int
-) -> list[dict]:
-    """Rows of carried.parquet: thresholds of this run's month on another month's page views, and the other way round.
-
-    Another month's are in data/imported/popularity/<dataset>/<month>.parquet: a question set's file of that month, or
-    any table with its `question_id` and `s_pop`. Questions count whose popularity is known in both months.
-    """
-    rows = []
-    for (dataset, lm, method), (pairs, _) in tuned.items():
-        for file in sorted((data / "imported/popularity" / dataset).glob("*.parquet")):
-            months = dict(zip((RUN, file.stem), in_both(pairs, read_views(file)), strict=True))
-            if not months[RUN].usable(chosen.min_questions):
-                continue
-            cuts = {month: fit_brought(of_month, chosen, seed, resamples) for month, of_month in months.items()}
-            for fitted, judged in ((RUN, file.stem), (file.stem, RUN)):
-                for scale in SCALES:
-                    key = {"dataset": dataset, "lm": lm, "method": method, "kind": "month"}
-                    key |= {"fitted": fitted, "judged": judged, "scale": scale}
-                    brought = cuts[fitted]
-                    if scale == "rank":
-                        here, there = months[fitted], months[judged]
-                        brought = brought.each(partial(by_rank, here=here, there=there))
-                    rows.append(key | compare_carried(months[judged], cuts[judged], brought, chosen, seed, resamples))
     return rows
 
 
@@ -122,43 +86,6 @@ def compare_carried(
     return row | {"difference_splits_low": float(low), "difference_splits_high": float(high)}
 
 
-def fit_brought(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Fitted:
-    """Thresholds by the search in use."""
-    return held_out.fit_all(pairs, *held_out.sides(pairs, chosen, seed, resamples), chosen.search, chosen)
-
-
-def read_views(file: Path) -> dict[str, float]:
-    """Question id -> its subject's page views, where they are known. Raises LongtailError for a file without them."""
-    try:
-        rows = database.ask(
-            "SELECT question_id::VARCHAR, s_pop::DOUBLE FROM questions WHERE s_pop IS NOT NULL", questions=file
-        ).fetchall()
-    except duckdb.Error as error:
-        raise LongtailError(
-            f"{file}: {str(error).splitlines()[0]}; expected the columns question_id and s_pop, as in data/questions"
-        ) from None
-    return dict(rows)
-
-
-def in_both(pairs: Pairs, views: Mapping[str, float]) -> tuple[Pairs, Pairs]:
-    """The questions whose popularity is known in both months: with their own, and with the other month's `views`."""
-    others = np.array([views.get(id_, np.nan) for id_ in pairs.ids])
-    known = np.isfinite(others)
-    here = pairs.take(known)
-    there = replace(here, signal=others[known], popularity=others[known])
-    return here, there.take(np.lexsort((there.ids.astype(str), there.signal, there.relations.astype(str))))
-
-
-def by_rank(cuts: Mapping[str, np.ndarray], here: Pairs, there: Pairs) -> dict[str, np.ndarray]:
-    """Thresholds that leave as many questions of the relation below them in the other month; 0 and infinity stay."""
-    to, moved = there.members(), {}
-    for relation, rows in here.members().items():
-        signal, others = here.signal[rows], np.append(there.signal[to[relation]], np.inf)
-        below = others[np.searchsorted(signal, cuts[relation])]
-        moved[relation] = np.where(np.isin(cuts[relation], (0.0, np.inf)), cuts[relation], below)
-    return moved
-
-
 def _everywhere(brought: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The thresholds `brought` to all relations of `own`; one that they lack always retrieves."""
     return {relation: brought.get(relation, np.full(len(cut), np.inf)) for relation, cut in own.items()}
@@ -169,17 +96,15 @@ def report_entries() -> list:
     from pipelines.report.entries import Entry, Shown, every
 
     parts = [
-        "Thresholds may be carried over: those fitted to another language model's answers, or to another month's page "
-        "views, are judged on the same splits as thresholds of their own.",
+        "Thresholds may be carried over: those fitted to another language model's answers are judged on the same "
+        "splits as thresholds of their own.",
         Shown(
             "carried", every("carried"),
-            ["dataset", "lm", "method", "fitted", "judged", "scale", "questions", "own", "carried", "difference",
+            ["dataset", "lm", "method", "fitted", "questions", "own", "carried", "difference",
              "difference_splits", "retrieved_own", "retrieved_carried"],
             "Held-out accuracy in per cent by thresholds of their own and by those carried over, the difference in "
-            "points with the middle 95 % over splits, and the share that retrieves in per cent. Between months a "
-            "threshold keeps its page views, or its rank among the relation's questions.",
-            {"method": "retriever", "fitted": "fitted to", "judged": "judged on", "scale": "by",
-             "difference": "carried less own"},
+            "points with the middle 95 % over splits, and the share that retrieves in per cent.",
+            {"method": "retriever", "fitted": "fitted to", "difference": "carried less own"},
         ),
     ]  # fmt: skip
     return [Entry("carried", "Thresholds carried over", parts, after="adaptive")]

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import draws, intervals
-from pipelines.adaptive import held_out
 from pipelines.answering import answer_files
 from pipelines.params import params
 
@@ -26,9 +25,7 @@ _OF_LM = {"dataset": pa.string(), "lm": pa.string()}
 _ACCURACY = dict.fromkeys(("accuracy", "accuracy_low", "accuracy_high"), pa.float64())
 RULE_TABLES = {
     "reliability": pa.schema(
-        _OF_LM
-        | {"calibration": pa.string(), "bin": pa.int32(), "questions": pa.int64(), "confidence": pa.float64()}
-        | _ACCURACY
+        _OF_LM | {"bin": pa.int32(), "questions": pa.int64(), "confidence": pa.float64()} | _ACCURACY
     ),
     "coverage": pa.schema(
         _OF_LM | {"coverage": pa.float64(), "least_confidence": pa.float64(), "questions": pa.int64()} | _ACCURACY
@@ -88,65 +85,38 @@ def read_confidence(questions: Path, closed_book: Path, split: str = "all") -> A
 
 
 def evaluate(answers: Answers, chosen: params.Thresholds, seed: int, resamples: int) -> Trusted:
-    """Reliability in BINS bins and the expected calibration error, before and after isotonic regression; coverage.
+    """Reliability in BINS bins, the expected calibration error, and coverage. Intervals draw subjects.
 
-    The regression is fitted on each split's training side, and an answer's calibrated confidence is the mean over the
-    splits that hold it out. Both calibration errors are over these answers. Intervals draw subjects. Nothing is said of
-    fewer than thresholds.min_questions answers.
+    Nothing is said of fewer than thresholds.min_questions answers.
     """
     if len(answers.ids) < chosen.min_questions:
         return Trusted({}, [], [])
-    units = answers.subjects if chosen.split_by == "subject" else answers.ids
-    train = held_out.split_train(seed, units, chosen.splits, chosen.train_share)
-    calibrated, errors = over_splits(answers, train)
-    held = np.isfinite(calibrated)
-    if not held.any():
-        return Trusted({}, [], [])
-    figures: dict = {"questions": int(held.sum())}
-    reliability = []
-    for name, values in (("none", answers.confidence), ("isotonic", calibrated)):
-        rows, error = reliability_of(
-            values[held], answers.right[held], answers.ids[held], answers.subjects[held], seed, resamples
-        )
-        reliability += [{"calibration": name} | row for row in rows]
-        figures["ece" if name == "none" else f"ece_{name}"] = error.as_json()
-    for name, values in errors.items():
-        low, high = np.nanquantile(values, [0.025, 0.975])
-        figures[name] |= {"mean_over_splits": float(np.nanmean(values))}
-        figures[name] |= {"splits_low": float(low), "splits_high": float(high)}
-    figures["risk_area"] = risk_area(answers, seed, resamples).as_json()
-    wrong = held_out.means({"error": 1.0 - answers.right}, answers.subjects, seed, resamples)
-    figures["error"] = wrong["error"].as_json()
+    reliability, ece = reliability_of(answers, seed, resamples)
+    figures = {"questions": len(answers.ids), "ece": ece.as_json()}
     return Trusted(figures, reliability, coverage(answers, seed, resamples))
 
 
-def bins_of(confidence: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Each answer's bin, (n,) from 0: BINS bins of as equal counts as can be, least confident first; ties by id."""
-    order = np.lexsort((ids.astype(str), confidence))
-    bins = np.empty(len(order), np.int64)
-    for number, members in enumerate(np.array_split(order, BINS)):
-        bins[members] = number
-    return bins
-
-
-def reliability_of(
-    confidence: np.ndarray, right: np.ndarray, ids: np.ndarray, subjects: np.ndarray, seed: int, resamples: int
-) -> tuple[list[dict], intervals.Interval]:
+def reliability_of(answers: Answers, seed: int, resamples: int) -> tuple[list[dict], intervals.Interval]:
     """A row for each bin, and the expected calibration error: the mean of |accuracy - confidence| over the bins.
 
-    A bin weighs by its answers. The bins stay as they are in all resamples.
+    Bins are of as equal counts as can be, least confident first; ties by id. A bin weighs by its answers. The bins stay
+    as they are in all resamples.
     """
-    columns = _by_bin(confidence, right, ids)
-    member = columns[:, :BINS] == 1
-    sums = intervals.cluster_sums(columns, subjects) if len(ids) else columns
+    confidence, right = answers.confidence, answers.right[:, None]
+    order = np.lexsort((answers.ids.astype(str), confidence))
+    member = np.zeros((len(order), BINS))
+    for number, members in enumerate(np.array_split(order, BINS)):
+        member[members, number] = 1
+    columns = np.hstack([member, member * right, member * confidence[:, None]])
+    sums = intervals.cluster_sums(columns, answers.subjects)
     statistics = [lambda drawn, i=i: drawn[:, BINS + i] / drawn[:, i] for i in range(BINS)]
     generator = draws.generator(seed, "reliability")
     *accuracies, error = intervals.bootstraps(sums, [*statistics, calibration_error], generator, resamples)
     rows = [
-        {"bin": i + 1, "questions": int(member[:, i].sum()), "confidence": float(confidence[member[:, i]].mean())}
+        {"bin": i + 1, "questions": int(of_bin.sum()), "confidence": float(confidence[of_bin].mean())}
         | accuracy.columns("accuracy")
-        for i, accuracy in enumerate(accuracies)
-        if member[:, i].any()
+        for i, (accuracy, of_bin) in enumerate(zip(accuracies, member.T == 1, strict=True))
+        if of_bin.any()
     ]
     return rows, error
 
@@ -157,80 +127,12 @@ def calibration_error(sums: np.ndarray) -> np.ndarray:
     return np.abs(right - confidence).sum(axis=1) / counts.sum(axis=1)
 
 
-def over_splits(answers: Answers, train: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Isotonic regression of being right on the confidence, fitted on each column of `train` (n, splits).
-
-    The first is each answer's calibrated confidence, (n,), the mean over the splits that hold it out, NaN if none does.
-    The second is the calibration error on each split's held-out answers alone, before and after its regression.
-    """
-    total, errors = np.zeros(len(answers.ids)), {"ece": [], "ece_isotonic": []}
-    for side in train.T:
-        held = ~side
-        raw = answers.confidence[held]
-        calibrated = isotonic(answers.confidence[side], answers.right[side], raw)
-        total[held] += calibrated
-        for name, values in (("ece", raw), ("ece_isotonic", calibrated)):
-            sums = _by_bin(values, answers.right[held], answers.ids[held]).sum(axis=0)
-            errors[name].append(float(calibration_error(sums[None])[0]) if held.any() else np.nan)
-    with np.errstate(invalid="ignore"):
-        calibrated = total / np.where(times := (~train).sum(axis=1), times, np.nan)
-    return calibrated, {name: np.array(values) for name, values in errors.items()}
-
-
-def _by_bin(confidence: np.ndarray, right: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """Whether an answer is in each bin, whether it is right there, and its confidence there, (n, 3 BINS)."""
-    member = bins_of(confidence, ids)[:, None] == np.arange(BINS)
-    return np.hstack([member, member * right[:, None], member * confidence[:, None]]).astype(float)
-
-
-def isotonic(confidence: np.ndarray, right: np.ndarray, asked: np.ndarray) -> np.ndarray:
-    """The non-decreasing function of least squares through (confidence, right), linear between them, at `asked`."""
-    if not len(confidence):
-        return asked
-    from scipy.optimize import isotonic_regression
-
-    distinct, places, counts = np.unique(confidence, return_inverse=True, return_counts=True)
-    means = np.bincount(places, weights=right) / counts
-    return np.interp(asked, distinct, isotonic_regression(means, weights=counts).x)
-
-
-def risk_area(answers: Answers, seed: int, resamples: int) -> intervals.Interval:
-    """The area under the curve of risk by coverage, with an interval over subjects.
-
-    It is the mean over answers of the share of wrong ones among all that are at least as confident. Answers of equal
-    confidence are answered together.
-    """
-    if not len(answers.ids):
-        return intervals.NOTHING
-    names, numbers = np.unique(answers.subjects, return_inverse=True)
-    value = float(area(answers.confidence, answers.right, np.ones((len(answers.ids), 1)))[0])
-    drawn = [
-        area(answers.confidence, answers.right, times.T[numbers])
-        for times in intervals.resampled(len(names), draws.generator(seed, "risk area"), resamples)
-    ]
-    low, high = np.quantile(np.concatenate(drawn), [0.025, 0.975])
-    return intervals.Interval(value, float(low), float(high))
-
-
-def area(confidence: np.ndarray, right: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """`risk_area` of the answers taken `times` (n, resamples) each: (resamples,)."""
-    order = np.argsort(-confidence, kind="stable")
-    sorted_confidence, times = confidence[order], times[order].astype(float)
-    last = np.append(np.flatnonzero(np.diff(sorted_confidence)), len(order) - 1)  # of each level of confidence
-    answered = np.cumsum(times, axis=0)[last]
-    wrong = np.cumsum(times * ~right[order][:, None], axis=0)[last]
-    of_level = np.diff(answered, axis=0, prepend=0.0)
-    return (of_level * wrong / np.maximum(answered, 1)).sum(axis=0) / answered[-1]
-
-
 def coverage(answers: Answers, seed: int, resamples: int) -> list[dict]:
     """Rows of coverage.parquet: the accuracy if only the most confident share of COVERAGES is answered.
 
     Answers of equal confidence are answered together, so that the share answered may be larger than was asked for.
     """
     n = len(answers.ids)
-    if not n:
-        return []
     descending = -np.sort(-answers.confidence)
     least = [descending[max(0, int(np.ceil(share * n - 1e-9)) - 1)] for share in COVERAGES]
     answered = answers.confidence[:, None] >= least
@@ -254,9 +156,7 @@ def report_entries() -> list:
 
     def reliable(inputs):
         """The bins of the main language model, and the line on which confidence and accuracy are the same."""
-        names = {"none": "as the model says", "isotonic": "after isotonic regression"}
-        rows = [row | {"series": names[row["calibration"]]} for row in inputs.tables["reliability"]]
-        rows = [row for row in rows if row["lm"] == inputs.main]
+        rows = [row | {"series": row["lm"]} for row in inputs.tables["reliability"] if row["lm"] == inputs.main]
         for dataset in dict.fromkeys(row["dataset"] for row in rows):
             known = [row["confidence"] for row in rows if row["dataset"] == dataset]
             rows += [
@@ -292,16 +192,11 @@ def report_entries() -> list:
              "y": "accuracy of the answers, %"}, series="lm", each="dataset",
         ),
         "The closed-book answer's confidence is the geometric mean of its tokens' probabilities. The calibration error "
-        "(ECE) is the mean distance of accuracy and confidence over ten bins of equal counts. The isotonic regression "
-        "is fitted on the training sides of the splits and judged on the others; the interval of its error holds it "
-        "fixed and covers 90 % in simulations. The area of risk is the error rate among all answers at least as "
-        "confident, on average over the answers.",
+        "(ECE) is the mean distance of accuracy and confidence over ten bins of equal counts.",
         Shown(
             "confidence", confident,
-            ["dataset", "lm", "questions", "ece", "ece_isotonic", "ece_splits", "ece_isotonic_splits", "risk_area",
-             "error", *(f"accuracy_{share:.0%}" for share in shares)],
-            "Calibration error of closed-book answers, its mean over the splits' held-out sides, and the area of risk, "
-            "in per cent, and accuracy in per cent if the most confident are answered.",
+            ["dataset", "lm", "questions", "ece", *(f"accuracy_{share:.0%}" for share in shares)],
+            "Calibration error of closed-book answers, and accuracy if the most confident are answered, in per cent.",
             {"questions": "answers"},
         ),
     ]  # fmt: skip

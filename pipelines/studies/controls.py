@@ -86,12 +86,10 @@ def score_more(
         }
         return Part(queries.take(rows), before[rows], texts)
 
-    def write(_: np.ndarray, table: pa.Table, path: Path) -> None:
-        parquet.write_parquet(table, path)
-
     every = np.arange(len(queries))
     parts = np.split(every, every[size::size])
-    steps, sizes = workers.Steps(read, _scored, write, Part.length), [len(part) for part in parts]
+    steps = workers.Steps(read, _scored, lambda _, table, path: parquet.write_parquet(table, path), Part.length)
+    sizes = [len(part) for part in parts]
     return {"controls": (workers.map_texts(lm, *kept, parts, steps, sizes=sizes, unit="query"), *kept)}
 
 
@@ -111,35 +109,23 @@ class Part(NamedTuple):
 
 
 def _scored(lm: LanguageModel, part: Part) -> pa.Table:
-    """The rows of SCHEMA of some queries."""
-    queries, every, tables = part.queries, np.arange(len(part.queries)), []
-    asked = [(LONGER_CONTEXT, "", *longer_context(queries, part.before, every))]
-    for retriever, texts in part.texts.items():
-        asked.append((CONCATENATED, retriever, *concatenated(lm, queries, texts, every)))
+    """The rows of SCHEMA of some queries. A longer context that is too long loses its far end, the beginning."""
+    queries, n, tables = part.queries, len(part.queries), []
+    longer = [Prompt(before + context) for before, context in zip(part.before, queries.contexts, strict=True)]
+    asked = [(LONGER_CONTEXT, "", np.zeros(n, np.int32), longer)]
+    asked += [(CONCATENATED, name, *concatenated(lm, queries, texts)) for name, texts in part.texts.items()]
     continuations = list(queries.continuations) * len(asked)
-    scores = lm.score([p for *_, prompts in asked for p in prompts], continuations).log_probs
+    scores = lm.score([prompt for *_, prompts in asked for prompt in prompts], continuations).log_probs
     for number, (control, retriever, counts, prompts) in enumerate(asked):
         sizes = [len((prompt.document + prompt.context).encode()) for prompt in prompts]
         added = [size - len(context.encode()) for size, context in zip(sizes, queries.contexts, strict=True)]
-        log_probs = scores[number * len(queries) : (number + 1) * len(queries)]
-        n = len(queries)
+        log_probs = scores[number * n : (number + 1) * n]
         columns = [queries.ids, [control] * n, [retriever] * n, counts, added, log_probs]
         tables.append(pa.table(columns, schema=SCHEMA))
     return pa.concat_tables(tables)
 
 
-def longer_context(queries: Queries, before: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, list[Prompt]]:
-    """No documents, (n,), and prompts in which the text itself runs on into each context.
-
-    A prompt that is too long loses its beginning, the part that is farthest from the continuation.
-    """
-    prompts = [Prompt(before[row] + queries.contexts[row]) for row in rows]
-    return np.zeros(len(rows), np.int32), prompts
-
-
-def concatenated(
-    lm: LanguageModel, queries: Queries, texts: np.ndarray, rows: np.ndarray
-) -> tuple[np.ndarray, list[Prompt]]:
+def concatenated(lm: LanguageModel, queries: Queries, texts: np.ndarray) -> tuple[np.ndarray, list[Prompt]]:
     """How many documents each prompt has, (n,), and the prompts: the documents, the best nearest the context.
 
     `texts` (n, k) are the documents, best first, "" in empty places, which come last. Where they don't fit into what
@@ -148,12 +134,12 @@ def concatenated(
     counts = (texts != "").sum(1).astype(np.int32)
 
     def prompt(i: int) -> Prompt:
-        return queries.prompt(rows[i], "".join(texts[i, : counts[i]][::-1]))
+        return queries.prompt(i, "".join(texts[i, : counts[i]][::-1]))
 
-    prompts = [prompt(i) for i in range(len(rows))]
+    prompts = [prompt(i) for i in range(len(queries))]
     several = np.flatnonzero(counts > 1)
     while len(several):
-        fits = lm.fits([prompts[i] for i in several], list(queries.continuations[rows[several]]))
+        fits = lm.fits([prompts[i] for i in several], list(queries.continuations[several]))
         too_long = several[~fits]
         counts[too_long] -= 1
         for i in too_long:
@@ -181,9 +167,7 @@ class Control(NamedTuple):
     added_bytes: np.ndarray
 
 
-def of_bits(
-    measured: Bits, tables: Path, params: SimpleNamespace, intervals_of: Callable, _: np.ndarray
-) -> dict[str, list[dict]]:
+def of_bits(measured: Bits, tables: Path, params: SimpleNamespace, intervals_of: Callable) -> dict[str, list[dict]]:
     """The rows "controls" of a language model's metrics on a corpus, whose scores are in the folder `tables`."""
     return {"controls": compare_controls(measured, read_controls(tables, measured.ids), params, intervals_of)}
 
@@ -222,10 +206,8 @@ def compare_controls(
             statistics += [lambda sums, i=i: 100 * (1 - sums[:, 0] / sums[:, i]) for i in (2, 3, 4)]
             has = control.documents[control.documents > 0]
             row = {"control": control.control, "retriever": retriever, "k": k}
-            row |= {
-                "documents": float(has.mean()) if len(has) else 0.0,
-                "added_bytes": float(control.added_bytes.mean()),
-            }
+            row |= {"documents": float(has.mean()) if len(has) else 0.0}
+            row |= {"added_bytes": float(control.added_bytes.mean())}
             rows.append(row | dict(zip(AGAINST, intervals_of(columns, statistics), strict=True)))
     return rows
 

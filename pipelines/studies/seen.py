@@ -15,7 +15,7 @@ import numpy as np
 from pipelines import intervals
 from pipelines.evaluation import accuracy
 from pipelines.evaluation.accuracy import Answers
-from pipelines.evaluation.popularity_bins import least_of, merged
+from pipelines.evaluation.popularity_bins import bins_between
 from pipelines.intervals import NOTHING, Interval
 from pipelines.storage import database
 
@@ -69,9 +69,10 @@ def by_documents(answers: Answers, seen: Mapping[str, Seen], seed: int, resample
     found = []
     for text, counts in seen.items():
         together, bins = counts["together"], []
-        for rows in _bins(together):
+        for _, _, rows in bins_between(together, BOUNDS):
             key = {"text": text, "least": int(together[rows].min()), "most": int(together[rows].max())}
-            bins.append((key | {"popularity": _median(answers.popularity[rows])}, rows))
+            known = answers.popularity[rows & np.isfinite(answers.popularity)]
+            bins.append((key | {"popularity": float(np.median(known)) if len(known) else math.nan}, rows))
         found += _rows(answers, bins, seed, resamples)
     return found
 
@@ -140,18 +141,6 @@ def correlations(answers: Answers, seen: Mapping[str, Seen], seed: int, resample
             for method, what in targets
         ]
     return rows
-
-
-def _median(values: np.ndarray) -> float:
-    known = values[np.isfinite(values)]
-    return float(np.median(known)) if len(known) else math.nan
-
-
-def _bins(counts: np.ndarray) -> list[np.ndarray]:
-    """The questions of each bin of counts, (questions,) bool each; neighbouring bins with few are put together."""
-    places = np.where(np.isfinite(counts), np.digitize(counts, BOUNDS), -1)
-    sizes = np.bincount(places[places >= 0], minlength=1)
-    return [(places >= s.start) & (places < s.stop) for s in merged(sizes.tolist(), least_of(int(sizes.sum())))]
 
 
 def report_entries() -> list:

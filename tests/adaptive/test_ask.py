@@ -18,7 +18,7 @@ from asked_run import CUTS, QUESTIONS, questions, rule, write_tables
 
 from flows import cli
 from pipelines.adaptive import ask
-from pipelines.adaptive.opened import Opened
+from pipelines.adaptive.ask import Opened
 from pipelines.answering import answer, passages, prompts
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Scores

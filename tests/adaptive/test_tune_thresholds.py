@@ -15,7 +15,7 @@ import yaml
 from adaptive_pairs import CHOSEN, made_pairs, write_answers, write_questions
 
 from flows.profiles import compose
-from pipelines.adaptive import rule, tune_thresholds, tuning
+from pipelines.adaptive import held_out, rule, tune_thresholds, tuning
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
 
@@ -37,7 +37,7 @@ def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals():
         if relation != "rare":
             assert 200 < row["threshold_low"] <= row["threshold"] <= row["threshold_high"] < 5000, search
             assert row["adaptive"] > max(row["closed_book"], row["augmented"])
-    resampled = tuning.resampled_thresholds(pairs, CHOSEN, 0, 150)["exact"]["P1"]
+    resampled = held_out.fit_all(pairs, *held_out.sides(pairs, CHOSEN, 0, 150), "exact", CHOSEN).whole["P1"]
     found = [rows["exact", "P1"][f"threshold{end}"] for end in ("_low", "_high")]
     assert found == np.quantile(resampled, [0.025, 0.975], method="nearest").tolist()
 
@@ -70,7 +70,7 @@ def test_resamples_are_of_subjects():
         right_above=famous,
         right_below=~famous,
     )
-    drawn = tuning.resampled_thresholds(pairs, CHOSEN, 0, 40)["exact"]["P1"]
+    drawn = held_out.fit_all(pairs, *held_out.sides(pairs, CHOSEN, 0, 40), "exact", CHOSEN).whole["P1"]
     assert set(drawn) == {0.0, 101.0, math.inf}  # the famous one twice, both, the unknown one twice
 
 

@@ -56,22 +56,6 @@ def test_ranks_and_means_are_of_what_is_known_and_intervals_draw_subjects(answer
     assert (found.low, found.high) == (0, 1)
 
 
-def test_questions_of_one_subject_and_relation_count_once_with_their_mean(answers):
-    """Dense is right below 15: question 14 is, 15 to 17 are not. As one they are a quarter right, of 17 in all."""
-    four = (NUMBER >= 14) & (NUMBER < 18)
-    subjects = np.where(four, "s", answers.subjects).astype(object)
-    same = replace(answers, subjects=subjects, relations=np.where(four, "P1", answers.relations).astype(object))
-    rows = {(row["method"], row["group"]): row for row in accuracy.by_group(same, 0, 100)}
-    assert {group for _, group in rows} == {accuracy.ONCE, "unambiguous", "least popular"}, "none without questions"
-    once = rows["dense", accuracy.ONCE]
-    assert once["questions"] == 17
-    assert once["substring"].value == once["word"].value == pytest.approx((14 + 1 / 4) / 17)
-    assert once["substring"].low < once["substring"].value < once["substring"].high
-    assert rows["closed_book", accuracy.ONCE]["word"].value == pytest.approx((3 + 1 + 2) / 17)
-    other = replace(same, relations=np.where(NUMBER < 16, "P1", "P2").astype(object))
-    assert accuracy.by_group(other, 0, 10)[0]["questions"] == 18, "a subject's other relation is another question"
-
-
 def test_ambiguous_questions_are_those_whose_text_asks_about_several_subjects(files):
     """Questions 0 and 1 ask the same about two subjects; 2 and 3 the same about one, by two ids."""
     path = files["dense"].with_name("questions.parquet")

@@ -73,7 +73,6 @@ def test_every_language_model_and_method_has_its_rows_and_absent_ones_none(made)
     assert {row["lm"] for row in tables.read_analyses(made[0], "retrieval_effect")} == {"tiny", "davinci"}
     models = tables.read_analyses(made[0], "models")
     assert [(row["lm"], row["imported"]) for row in models] == [("tiny", False), ("big", False), ("davinci", True)]
-    assert {row["lm"] for row in tables.read_analyses(made[0], "halves")} == {"tiny"}
     (out,) = tables.read_analyses(made[0], "left_out")
     assert "davinci/bm25.parquet is left out: 1 of its 481 rows answer no question" in out["why"]
 
@@ -89,9 +88,9 @@ def test_language_models_are_compared_on_what_both_answered_and_say_how_many(mad
 
 
 def test_tables_of_what_is_common_have_the_same_questions_for_every_language_model(made):
-    for name in ("accuracy", "accuracy_by_group", "accuracy_by_log_popularity", "accuracy_by_relation"):
+    for name in ("accuracy", "accuracy_by_log_popularity", "accuracy_by_relation"):
         rows = [row for row in tables.read_analyses(made[0], f"common_{name}") if row["method"] == "closed_book"]
-        keys = ("questions", *{"group", "bin", "relation"} & set(rows[0]))
+        keys = ("questions", *{"bin", "relation"} & set(rows[0]))
         tiny, big, davinci = (
             [[row[key] for key in keys] for row in rows if row["lm"] == lm] for lm in ("tiny", "big", "davinci")
         )
@@ -131,12 +130,8 @@ def test_figures_of_other_stages_become_rows(made):
     assert all(row["below"] == pytest.approx(row["least"] * 10**0.25) for row in popularity)
 
 
-def test_the_plots_rows_and_the_metrics_are_those_of_the_tables(made):
-    folder, metrics, written = made
-    plotted = json.loads((folder / "accuracy_by_popularity.json").read_text())
-    assert len(plotted) == 10
-    assert set(plotted[0]) == {"popularity", "closed_book", "dense", "genread"}
-    assert (plotted[0]["dense"], plotted[-1]["dense"]) == (1.0, 0.0)
+def test_the_metrics_are_those_of_the_tables(made):
+    _, metrics, written = made
     tiny = written["popqa"]["tiny"]
     gain = pytest.approx(0.5 - tiny["closed_book"]["substring"])
     assert tiny["dense"] == {"substring": 0.5, "word": 0.5, "gain": gain}

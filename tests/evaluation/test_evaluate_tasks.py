@@ -217,7 +217,6 @@ def test_metrics_by_hand():
     assert figures["nq"]["replug"]["accuracy"]["value"] == 0.75
     assert figures["nq"]["replug"]["gain"]["value"] == 0.25
     assert figures["mmlu"]["closed_book"]["accuracy"]["value"] == 0.75
-    assert figures["mmlu"]["closed_book"]["mean_of_categories"] == pytest.approx((1 / 2 + 5 / 6) / 2)
     found = {c: (of["value"], of["gain"]["value"]) for c, of in figures["mmlu"]["replug"]["categories"].items()}
     assert found == {"STEM": (1.0, 0.5), "other": pytest.approx((4 / 6, -1 / 6))}
     assert figures["mmlu"]["replug"]["categories"]["STEM"]["questions"] == 2
@@ -235,25 +234,6 @@ def datastore(root):
     chosen = params_file.load_params("seed", "compute", "retriever", "retrievers", "replug", "index", "answer", "parts")
     bm25_build.build(path, Path("data/index/bm25/wikipedia"), chosen.index, chosen.compute, "bm25")
     return chosen
-
-
-def test_the_controls_documents_weigh_by_their_share_of_the_best_score_or_the_same(datastore):
-    found = evaluate_tasks.open_search("replug_bm25", datastore, Path("data"))(["about virology", "logic"])
-    assert [ids[0] for ids in found["doc_ids"].to_pylist()] == ["d00", "d01"]
-    similarities = np.array(found["similarities"].to_pylist())
-    assert similarities.shape == (2, 10)
-    np.testing.assert_array_equal(similarities.max(1), 1.0)
-    assert 0 < similarities[0, 1] < 1, "a document of one of two words"
-    at_random = evaluate_tasks.open_search("replug_random", datastore, Path("data"))
-    found = at_random(["about virology", "logic"])
-    ids = found["doc_ids"].to_pylist()
-    assert [len(set(of_question)) for of_question in ids] == [10, 10]
-    assert ids[0] != ids[1]
-    assert found["similarities"].to_pylist() == [[0.0] * 10] * 2
-    assert at_random(["logic"])["doc_ids"].to_pylist() == ids[1:]
-    datastore.seed += 1
-    other = evaluate_tasks.open_search("replug_random", datastore, Path("data"))
-    assert other(["logic"])["doc_ids"].to_pylist() != ids[1:]
 
 
 @pytest.fixture
@@ -293,12 +273,12 @@ def run_stage(raw, datastore, monkeypatch):
 
 def test_the_stage_leaves_a_benchmarks_answers_and_figures(run_stage, capsys):
     for task, n_methods, lm, by in (
-        ("mmlu", 5, FakeLM, "mixture"),
-        ("nq", 5, FakeLM, "mixture"),
+        ("mmlu", 3, FakeLM, "mixture"),
+        ("nq", 3, FakeLM, "mixture"),
         ("triviaqa", 0, FakeLM, ""),
-        ("mmlu", 5, Voting, "mixture"),  # it shows the letters
-        ("mmlu", 5, Closed, "vote"),
-        ("nq", 5, Voting, "vote"),
+        ("mmlu", 3, Voting, "mixture"),  # it shows the letters
+        ("mmlu", 3, Closed, "vote"),
+        ("nq", 3, Voting, "vote"),
         ("nq", 1, Closed, None),
     ):
         capsys.readouterr()
@@ -312,10 +292,8 @@ def test_the_stage_leaves_a_benchmarks_answers_and_figures(run_stage, capsys):
             assert figure["questions"] == sum(row["method"] == method for row in rows) > 0
             assert ("categories" in figure) == (task == "mmlu")
             assert figure["answered_by"] == (None if method == "closed_book" else by)
-        if n_methods == 5:  # each has its own documents
+        if n_methods == 3:  # each has its own documents
             assert (said["replug"], said["replug_lsr"]) == ({"B"}, {"D"})
-        if task == "mmlu":
-            assert (said["replug_random"], said["replug_bm25"]) == ({"A"}, {"A"}), "one document of ten says C"
     vote = REPLUG.model_copy(update={"vote": True})
     assert evaluate_tasks.answered_by(open_task("who"), FakeLM(), vote) == "vote"
     refused = "fake shows no log-probabilities of its answers to nq, so it answers closed-book alone"

@@ -1,7 +1,5 @@
 """Nats per query are those of the ensemble (REPLUG §3.2) over the table, for every k."""
 
-import math
-
 import logprob_tables
 import numpy as np
 import pyarrow.parquet as pq
@@ -50,22 +48,3 @@ def test_nats_are_the_ensembles_for_any_k_and_temperature(folder, k, temperature
     alone = [row for row in rows["logprobs"] if row["doc_id"] == ""]
     assert measured.bytes.tolist() == [sum(row["bytes"]) for row in alone]
     assert measured.tokens.tolist() == [len(row["log_probs"]) for row in alone]
-
-
-@pytest.mark.parametrize("mixture", ["token_mixture", "sequence_mixture"])
-def test_the_grid_mixes_in_the_model_without_documents_token_by_token(folder, mixture):
-    measured, settings = bits.measure(folder, replug(mixture, top_k=2)), bits.grid_settings(replug(mixture))
-    assert settings[0] == (0.5, 0.0), "the setting in use comes first"
-    assert set(measured.grid) == {"bm25", "dense", "lsr", "random"}
-    for temperature in bits.TEMPERATURES:
-        for name, nats in measured.grid.items():
-            own = nats[:, settings.index((temperature, 0.0))]
-            np.testing.assert_allclose(own, measured.nats[name, 2, temperature], rtol=1e-12)
-    table = pq.read_table(folder / "logprobs.parquet").to_pylist()
-    found = pq.read_table(folder / "retrieved.parquet").to_pylist()
-    said = {(r["query_id"], r["doc_id"]): r["log_probs"] for r in table}
-    (top,) = (r["doc_id"] for r in found if (r["query_id"], r["retriever"], r["rank"]) == ("q03", "dense", 1))
-    pairs = list(zip(said["q03", top], said["q03", ""], strict=True))
-    one = bits.measure(folder, replug(mixture, top_k=1))
-    nats = -sum(math.log(0.7 * math.exp(document) + 0.3 * math.exp(alone)) for document, alone in pairs)
-    assert one.grid["dense"][3, settings.index((0.5, 0.3))] == pytest.approx(nats)

@@ -68,24 +68,6 @@ def test_very_unlikely_sequences_do_not_underflow_and_places_beyond_their_end_ad
     np.testing.assert_allclose(found, log_probs[:, 0], atol=1e-12)
 
 
-@given(weight=st.sampled_from([0.0, 0.25, 0.5, 0.9]), pairs=st.lists(st.tuples(*[st.integers(1, 99)] * 2), min_size=1))
-def test_the_model_without_documents_is_a_member_of_the_ensemble_by_its_weight(weight, pairs):
-    exact = [(1 - Fraction(weight)) * Fraction(mix, 100) + Fraction(weight) * Fraction(p, 100) for mix, p in pairs]
-    mixed, alone = (np.log(np.array([column], np.float64) / 100) for column in zip(*pairs, strict=True))
-    np.testing.assert_allclose(ensemble.with_alone(mixed, alone, weight)[0], [math.log(p) for p in exact], rtol=1e-12)
-    # beyond a continuation's end it adds nothing
-    np.testing.assert_allclose(ensemble.with_alone(np.zeros((2, 3)), np.zeros((2, 3)), weight), 0, atol=1e-15)
-
-
-SUMS = arrays.arrays(np.int64, st.tuples(st.integers(1, 4), st.just(2), st.integers(1, 5)), elements=st.integers(0, 9))
-
-
-@given(nats=SUMS)
-def test_each_half_is_judged_by_the_first_of_the_settings_that_are_best_on_the_other(nats):
-    expected = [b[a.index(min(a))] + a[b.index(min(b))] for a, b in nats.tolist()]
-    assert ensemble.cross_fitted(nats).tolist() == expected
-
-
 def test_bits_per_byte_is_over_the_corpus_not_a_mean_of_means():
     nats, n_bytes = np.array([math.log(2) * 8, math.log(2) * 100]), np.array([8, 50])
     assert ensemble.bits_per_byte(nats.sum(), n_bytes.sum()) == pytest.approx(108 / 58)

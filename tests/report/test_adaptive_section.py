@@ -179,13 +179,11 @@ def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_
     (row,) = rows_of(tables["confidence"], language_model="large")
     figures = trusted["large"].figures
     assert row["ECE"].interval.value == figures["ece"]["value"]
-    assert row["ECE, isotonic"].interval.high == figures["ece_isotonic"]["high"]
-    assert row["ECE, over splits"].interval.low == figures["ece"]["splits_low"]
-    assert row["area of risk"].interval.value == figures["risk_area"]["value"]
     assert row["accuracy, 20%"].interval.value == trusted["large"].coverage[3]["accuracy"]
-    assert all(said in drawn["reliability-popqa"].alt for said in ("as the model says", "calibrated: "))
+    assert len(tables["reliability"].rows) == 2 * 10
+    assert all(said in drawn["reliability-popqa"].alt for said in ("small", "calibrated: "))
     (row,) = rows_of(tables["carried"], fitted_to="large")
-    assert (row["language model"], row["judged on"], row["by"]) == ("small", "small", "views")
+    assert row["language model"] == "small"
     assert row["carried less own"].interval.value == brought[0]["difference"]
     assert row["carried"].interval.value == brought[0]["carried"]
 

@@ -80,6 +80,6 @@ def test_accuracy_over_all_comes_first_and_costs_and_what_has_no_width_last():
 
     expected = [
         *(change("accuracy", 0.03), change("adaptive", 0.9), change("recall", 0.1)),
-        *(change("halves", 0.9, 0.0), change("savings", 0.9), change("costs", 0.5)),
+        *(change("accuracy_by_group", 0.9, 0.0), change("savings", 0.9), change("costs", 0.5)),
     ]
     assert sorted(reversed(expected), key=lambda one: one.place) == expected

@@ -61,18 +61,8 @@ def test_a_section_is_an_entry_a_study_stands_after_the_section_it_names_and_not
     assert ids.index("confidence") == ids.index("adaptive") + 2, "after adaptive and the study carried"
 
 
-def test_controls_and_chosen_settings_stand_beside_the_setting_in_use(made):
+def test_controls_stand_beside_the_ensemble(made):
     figures = small_results.language_modelling(1.0)
-    rows = [row for row in table_of(made[0], "bits-per-byte-by-chosen-settings") if row["language model"] == "tiny"]
-    by_key = {(row["documents"], row["chosen"]): row for row in rows}
-    assert len(by_key) == len(rows) == 4 * 3
-    row = by_key["LSR", "both"]
-    assert (row["temperatures"], row["weights of no document"]) == ("0.1, 0.3", "0, 0.2")
-    assert float(row["bits per byte in use"]) == figures["bpb_lsr_k10"]["value"]
-    written = next(w for w in figures["settings"] if (w["retriever"], w["chosen"]) == ("lsr", "both"))
-    heads = {"bits_per_byte": "bits per byte, chosen", "saved": "saved against none, %"}
-    for name, head in (heads | {"saved_over_fixed": "saved against in use, %"}).items():
-        assert float(row[head]) == written[name]["value"]
     one_prompt, longer = (r for r in table_of(made[0], "bits-per-byte-of-controls") if r["language model"] == "tiny")
     names = ("control", "documents of", "k", "documents that fit", "bytes added")
     assert [one_prompt[name] for name in names] == ["all in one prompt", "dense", "10", "1.5", "200"]
@@ -107,7 +97,7 @@ def share(value: float, questions: int) -> dict:
 def solved(value: float, by: str | None = None) -> dict:
     whole, categories = share(value, 9), {"STEM": share(value - 0.2, 4), "Humanities": share(value + 0.2, 5)}
     of_all = {"accuracy": whole, "questions": 9, "gain": whole["gain"], "answered_by": by}
-    return of_all | {"categories": categories, "mean_of_categories": value}
+    return of_all | {"categories": categories}
 
 
 def tasks(metrics: dict, parts=small_results.PARTS, data: Path = Path("none")):
@@ -135,12 +125,12 @@ def test_a_benchmark_with_categories_has_a_row_for_each_and_none_of_lsr_where_no
 
 def test_each_language_model_has_its_rows_and_what_is_odd_of_one_is_said(tmp_path):
     closed = {"accuracy": share(0.3, 9), "answered_by": None} | share(0.3, 9)
-    of_tiny = {"closed_book": closed, "replug_random": closed | {"answered_by": "vote"}}
+    of_tiny = {"closed_book": closed, "replug": closed | {"answered_by": "vote"}}
     blocks = tasks({"nq": {"second": {"closed_book": closed, "too_long": {"": 2}}, "tiny": of_tiny}}).blocks
     (table,) = (block for block in blocks if isinstance(block, Table))
     rows = [
         ["tiny", "closed-book", None],
-        ["tiny", "REPLUG, random documents", "vote"],
+        ["tiny", "REPLUG", "vote"],
         ["second", "closed-book", None],
     ]
     assert [row[1:4] for row in table.rows] == rows

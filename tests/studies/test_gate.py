@@ -7,7 +7,7 @@ import pytest
 from adaptive_pairs import CHOSEN, judged, made_pairs, resampled, splits, summary
 from scipy.optimize import minimize
 
-from pipelines.adaptive import alternatives, refits, regression
+from pipelines.adaptive import refits, regression, tune_thresholds
 from pipelines.studies import gate
 
 
@@ -104,7 +104,7 @@ ENDS = ("value", "low", "high")
 
 def uncertainty(pairs, chosen=CHOSEN, resamples=50):
     drawn = resampled(pairs, chosen, resamples)
-    return alternatives.uncertainty(pairs, splits(pairs), drawn, chosen, 0, resamples)
+    return tune_thresholds.uncertainty(pairs, splits(pairs), drawn, chosen, 0, resamples)
 
 
 def test_the_signal_that_knows_decides_better():
