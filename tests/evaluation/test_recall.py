@@ -135,12 +135,10 @@ def test_the_reports_section_states_the_figures(made):
     parts = SimpleNamespace(passages=["retrieval"], datastore="wikipedia")
     of_run = {"main": "", "main_questions": "", "tables": {"retrievers": []}}
     inputs = SimpleNamespace(parts=parts, metrics={"retrieval": made[1]}, **of_run)
-    figure, table = retriever_sections.RECALL.section(inputs).blocks
+    (table,) = retriever_sections.RECALL.section(inputs).blocks
     retrievers = ("BM25", "dense", "LSR", "BM25 + dense")
     assert [row[:4] for row in table.rows] == [[name, r, 3, 2] for name in ("all", "PopQA") for r in retrievers]
     assert table.rows[0][4].interval.value == 1.0
-    assert "the 5 passages that came with the 3 questions and 29 documents" in table.caption
-    assert "BM25: recall@1 100, recall@5 100, recall@10 100; dense: " in figure.alt
     inputs.metrics["retrieval"] = {"sets": {}}
     assert retriever_sections.RECALL.section(inputs) is None
 
@@ -152,7 +150,7 @@ def on_real_questions(real, root, retriever):
     CORPUS.parent.mkdir(parents=True)
     pq.write_table(pa.table({"id": ["d"], "title": [""], "text": ["of another kind"]}), CORPUS)
     chosen = settings(root)
-    chosen.retriever, chosen.retrievers = retriever, [*retriever]
+    chosen.retriever, chosen.retrievers, chosen.ways = retriever, [*retriever], []
     return recall.evaluate_recall(chosen, "retrieval"), json.loads(METRICS.read_text())["sets"]["all"]
 
 

@@ -168,7 +168,7 @@ KINDS = {  # a kind of run: the sections that it shows, its findings, what the i
         {"encoder", "passages", "search"},
     ),
     "PILE": (
-        ["recall", "replug", "controls", "chosen-settings", "provenance"],
+        ["recall", "replug", "controls", "provenance"],
         {"replug", "random"},
         "This run searched 123 Pile documents, scored 60 texts of Pile and rejected 0 input rows.",
         {"ensemble", "encoder"},
