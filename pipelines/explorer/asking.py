@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,10 +13,7 @@ from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.subjects import Reading
 from pipelines.answering import answer_files
 from pipelines.errors import LongtailError
-from pipelines.explorer.addresses import Addressed, one_of
-from pipelines.explorer.looked_at import RUN, Run
-
-KEPT = 100  # questions, with their answers
+from pipelines.explorer.looked_at import RUN, Addressed, Run, one_of
 
 
 @dataclass(frozen=True)
@@ -60,10 +56,10 @@ class Job:
 
 
 class Jobs:
-    """The last questions asked, with their answers; the model and the index of the last one stay open."""
+    """The questions asked, with their answers; the model and the index of the last one stay open."""
 
     def __init__(self) -> None:
-        self._jobs: OrderedDict[Asked, tuple[Run, Job]] = OrderedDict()
+        self._jobs: dict[Asked, tuple[Run, Job]] = {}
         self._one_at_a_time = threading.Lock()
         self._opened = Opened()
 
@@ -78,8 +74,6 @@ class Jobs:
             return
         job = Job()
         self._jobs[asked] = run, job
-        while len(self._jobs) > KEPT:
-            self._jobs.popitem(last=False)
         threading.Thread(target=self._work, args=(run, asked, job), daemon=True).start()
 
     def _work(self, run: Run, asked: Asked, job: Job) -> None:

@@ -11,8 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.explorer.addresses import PAGE, WORDS, Addressed, one_of, page_of
-from pipelines.explorer.looked_at import RUN, Run, lookup
+from pipelines.explorer.looked_at import PAGE, RUN, WORDS, Addressed, Run, lookup, one_of, page_of
 from pipelines.replug import ensemble, responsibility
 from pipelines.report import attribution_page
 from pipelines.storage import database
@@ -55,11 +54,9 @@ class Texts(Addressed):
         retriever = one_of("retriever", asked.get("retriever", best), retrievers)
         ks = retrievers[retriever]
         most = max((k for k in ks if k <= run.params.replug.top_k), default=ks[0])
-        k, order = (
-            one_of("k", asked.get("k", str(most)), map(str, ks)),
-            one_of("order", asked.get("order", "gain"), ORDERS),
-        )
-        return cls(corpus, lm, retriever, int(k), asked.get("source", "")[:WORDS], order, page_of(asked))
+        k, source = one_of("k", asked.get("k", str(most)), map(str, ks)), asked.get("source", "")[:WORDS]
+        order = one_of("order", asked.get("order", "gain"), ORDERS)
+        return cls(corpus, lm, retriever, int(k), source, order, page_of(asked))
 
 
 class Token(NamedTuple):
@@ -69,25 +66,18 @@ class Token(NamedTuple):
     by_document: list[float]  # bits that each document saves alone
 
 
-@dataclass(frozen=True)
-class Text:
+class Text(NamedTuple):
     """A scored text with the documents that one retriever brought to it."""
 
     id: str
     source: str
     context: str
     continuation: str
+    bits: float  # without documents
+    saved: float  # by the ensemble
     tokens: list[Token]
     documents: list[dict]  # id, rank, similarity, title, text, weight (lambda), and the bits saved by it alone
     attributed: bool  # whether there is a page that attributes each token to memory and documents
-
-    @property
-    def bits(self) -> float:
-        return sum(token.bits for token in self.tokens)
-
-    @property
-    def saved(self) -> float:
-        return sum(token.saved for token in self.tokens)
 
 
 def table(run: Run, corpus: str) -> Path:
@@ -152,5 +142,5 @@ def read_scored_text(run: Run, chosen: Texts, query_id: str) -> Text:
     if file.is_file():
         asked = "SELECT 1 FROM texts WHERE lm = ? AND retriever = ? AND query_id = ?"
         attributed = database.ask(asked, [chosen.lm, chosen.retriever, query_id], texts=file).fetchall()
-    shown = query["source"], query["context"], query["continuation"]
-    return Text(query_id, *shown, [Token(*token) for token in tokens], documents, attributed=bool(attributed))
+    shown = query["source"], query["context"], query["continuation"], -alone.sum() / LN2, (mixed - alone).sum() / LN2
+    return Text(query_id, *shown, [Token(*token) for token in tokens], documents, bool(attributed))

@@ -1,14 +1,16 @@
-"""The run that is looked at: its params, which answers there are, its rules, and rows of its files by key."""
+"""The run that is looked at: its params, answers, rules and rows by key, and what a page's address asks of it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 import duckdb
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 SECTIONS = ("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "replug", "answer", "parts", "ways")
 SECTIONS += ("language", "thresholds")
 RUN = "`longtail run` makes it"
+PAGE = 50  # rows of a list
+WORDS = 200  # characters of a text in an address, which every link of a page repeats
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,3 +105,33 @@ def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> lis
         database.view(db, "rows", file, columns=[*dict.fromkeys((column, *columns))] if columns else ())
         query = f"SELECT * FROM rows WHERE {column} IN (SELECT unnest($values::VARCHAR[])) ORDER BY {column}"
         return db.sql(query, params={"values": list(values)}).to_arrow_table().to_pylist()
+
+
+class Addressed:
+    """A dataclass whose fields are the parameters of the pages at PATH; those that have their default are left out."""
+
+    PATH = ""
+
+    def to(self, path: str = "", *, id: str = "", prompt: str = "", **changes: str | int) -> str:
+        """The address of a page about this choice with some changes: of its list, or of the row `id` in it."""
+        if "page" in (defaults := {field.name: field.default for field in fields(self)}):
+            changes = {"page": self.page if id else 1} | changes
+        named = asdict(replace(self, **changes)) | {"id": id, "prompt": prompt}
+        named = {name: value for name, value in named.items() if value and defaults.get(name) != value}
+        return (path or self.PATH) + (f"?{urlencode(named, errors='replace')}" if named else "")
+
+
+def one_of(field: str, value: str, allowed: Iterable[str]) -> str:
+    """The value, if it is allowed; else LongtailError with what is."""
+    if value not in (known := list(allowed)):
+        names = ", ".join(name for name in known if name)
+        raise LongtailError(f"{field}: there is no {value!r}, expected one of: {names or 'nothing'}")
+    return value
+
+
+def page_of(asked: Mapping[str, str]) -> int:
+    """The number of the page asked for, from 1. Raises LongtailError for anything else."""
+    page = asked.get("page", "1")
+    if not re.fullmatch(r"[1-9]\d{0,8}", page):
+        raise LongtailError(f"page: {page!r} is no page, expected a number from 1 on")
+    return int(page)

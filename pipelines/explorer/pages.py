@@ -16,10 +16,9 @@ import jinja2
 
 from pipelines.errors import LongtailError
 from pipelines.explorer import asking, lm_queries, one_question, slices
-from pipelines.explorer.addresses import PAGE
 from pipelines.explorer.asking import Asked, Job
 from pipelines.explorer.lm_queries import Texts
-from pipelines.explorer.looked_at import RUN, Run
+from pipelines.explorer.looked_at import PAGE, RUN, Run
 from pipelines.explorer.one_question import Question
 from pipelines.explorer.slices import UNKNOWN, Slice
 from pipelines.language import words

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from pipelines.errors import LongtailError
 from pipelines.evaluation.popularity_bins import HALF_DECADES
-from pipelines.explorer.addresses import PAGE, WORDS, Addressed, one_of, page_of
-from pipelines.explorer.looked_at import RUN, Run
+from pipelines.explorer.looked_at import PAGE, RUN, WORDS, Addressed, Run, one_of, page_of
 from pipelines.storage import database
 
 CELLS = {"both": (True, True), "base": (True, False), "method": (False, True), "neither": (False, False)}

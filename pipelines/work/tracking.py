@@ -2,9 +2,7 @@
 
 A stage under plain `dvc repro` logs itself as it ends. Loading MLflow takes seconds, so a stage of a flow only leaves a
 record in RECORDS, and the flow logs it as soon as DVC has written the stage's hashes to dvc.lock. Where MLflow can't be
-reached, one line says so. That is no error, because the stages' work is done. No stage reads what is written here.
-
-Of a run that lands, the parent run has the figures as well (landings.py).
+reached, one line says so. Of a run that lands, the parent run has the figures as well (landings.py).
 """
 
 from __future__ import annotations
@@ -105,26 +103,22 @@ class Run:
 
     def land(self, params: Mapping[str, str], metrics: Mapping[str, float]) -> None:
         """Log on the parent run that it landed, with the figures of all that it landed."""
-        if (client := self._client) is None:
-            return
         now = datetime.now(UTC)
         with self._never_an_error():
-            _log_values(client, self._parent, params, metrics, int(now.timestamp() * 1000))
-            client.set_tag(self._parent, landings.TAG, f"{now:%Y-%m-%d %H:%M:%S.%f}")
+            if client := self._client:
+                _log_values(client, self._parent, params, metrics, int(now.timestamp() * 1000))
+                client.set_tag(self._parent, landings.TAG, f"{now:%Y-%m-%d %H:%M:%S.%f}")
 
     def end(self, state: str, locked: Mapping[str, Any] | None = None) -> list[str]:
-        """End the parent run as FINISHED or FAILED; offer tuned retrievers of dvc.lock's stages to the model registry.
-
-        Returns a line for each retriever that became a version.
-        """
+        """End the parent run as FINISHED or FAILED; returns a line for each retriever that becomes a version."""
         lines: list[str | None] = []
-        if client := self._client:
-            with self._never_an_error():
+        tuned = {stage: entry for stage, entry in (locked or {}).items() if stage.startswith(registry.STAGE)}
+        with self._never_an_error():
+            if client := self._client:
                 client.set_terminated(self._parent, state)
-                for stage, entry in (locked or {}).items():
-                    if stage.startswith(registry.STAGE):
-                        name = stage.removeprefix(registry.STAGE)
-                        lines.append(registry.register(client, self._experiment, name, entry))
+                for stage, entry in tuned.items():
+                    name = stage.removeprefix(registry.STAGE)
+                    lines.append(registry.register(client, self._experiment, name, entry))
         return list(filter(None, lines))
 
     @contextmanager
@@ -158,10 +152,10 @@ def open_client():
     except MlflowException as error:
         if ANOTHER_VERSION not in str(error):
             raise
-        raise LongtailError(
-            f"MLflow ({store()}): written by another version of MLflow; copy it, then "
-            f"`.venv/bin/mlflow db upgrade {store()}`, or move it away, and the next run begins another"
-        ) from None
+        mend = (
+            f"copy it, then `.venv/bin/mlflow db upgrade {store()}`, or move it away, and the next run begins another"
+        )
+        raise LongtailError(f"MLflow ({store()}): written by another version of MLflow; {mend}") from None
 
 
 def _log_values(client, run: str, params: Mapping[str, Any], metrics: Mapping[str, Any], ended: int) -> None:
@@ -182,10 +176,9 @@ def _log_values(client, run: str, params: Mapping[str, Any], metrics: Mapping[st
 def _hash_tags(locked: Mapping[str, Any]) -> dict[str, str]:
     """Tags from a stage's entry in dvc.lock: one MD5 over the paths and MD5s of all inputs, and each output's MD5."""
     inputs, outputs = ({e["path"]: e["md5"] for e in locked.get(part, []) if "md5" in e} for part in ("deps", "outs"))
+    of_inputs = hashlib.md5(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
     tags = {f"dvc.output.{_name(path)}": md5 for path, md5 in outputs.items()}
-    if inputs:
-        tags["dvc.inputs.md5"] = hashlib.md5(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
-    return tags
+    return tags | ({"dvc.inputs.md5": of_inputs} if inputs else {})
 
 
 def _name(key: str) -> str:
