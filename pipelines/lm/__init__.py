@@ -4,7 +4,7 @@ language_model    the protocol: what a language model can do
 open_lm           opens the language model that the params name: a LocalModel or an HttpModel
 
 local             LocalModel: a folder of weights, run by transformers
-  weights         loads the weights in fp32, bf16 or int8; what trials of a model found is kept
+  weights         loads the weights in fp32, bf16 or int8
   shortcuts       checks which shortcuts give a model's own numbers
   prefixes        keys and values: common beginnings of prompts, read once, and texts that are continued
   decode          greedy decoding

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -12,18 +11,6 @@ from pipelines.lm import prefixes
 from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.language_model import up_to
 from pipelines.lm.ragged import Ragged
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Prompts of some questions. All prompts of a question go on with the same text."""
-
-    prompts: Ragged
-    questions: np.ndarray  # (prompts,) the question that each prompt is for, numbered 0, 1, ...
-    log_weights: np.ndarray  # (prompts,) log of the prompt's weight in its question's mixture
-    held: prefixes.Held  # beginnings of prompts, already read
-    beginnings: np.ndarray  # (prompts,) number of the prompt's beginning in `held`
-    total: int  # prompts of this batch and all others, for progress
 
 
 class Decoder:
@@ -41,18 +28,31 @@ class Decoder:
 
     @torch.inference_mode()
     def greedy(
-        self, batch: Batch, max_tokens: int, stop: str, *, sequence_mixture: bool = False
+        self,
+        prompts: Ragged,
+        questions: np.ndarray,
+        log_weights: np.ndarray,
+        held: prefixes.Held,
+        beginnings: np.ndarray,
+        max_tokens: int,
+        stop: str,
+        *,
+        total: int,
+        sequence_mixture: bool,
     ) -> list[tuple[str, float, int]]:
         """For each question the text `up_to` the stop string, the mean log-prob of its tokens (nats; -inf if there are
         none), and how many tokens were generated, those of the stop string included.
 
-        The next token is the one with the largest sum over the question's prompts of weight * p(token | prompt, text so
-        far). With `sequence_mixture` the weights follow the text: see `_Weights`.
+        `questions` (prompts,) are the numbers 0, 1, ... of the questions that the prompts are for, `log_weights`
+        (prompts,) the logs of their weights. Prompt i begins with the beginning number beginnings[i] of `held`.
+        Progress counts prompts among `total`. The next token is the one with the largest sum over the question's
+        prompts of weight * p(token | prompt, text so far). With `sequence_mixture` the weights follow the text: see
+        `_Weights`.
         """
-        n, device = batch.questions.max() + 1, self.model.device
-        passes = self._passes.decoding(batch.prompts, batch.held, batch.beginnings, max_tokens, batch.total)
-        weights = _Weights(batch, device, moving=sequence_mixture)
-        questions = torch.from_numpy(batch.questions).to(device)
+        n, device = questions.max() + 1, self.model.device
+        passes = self._passes.decoding(prompts, held, beginnings, max_tokens, total)
+        weights = _Weights(questions, log_weights, device, moving=sequence_mixture)
+        of_prompts = torch.from_numpy(questions).to(device)
         completes_stop = self._holding(stop[-1])
         lengths = np.full(n, max_tokens)  # tokens up to the end token (left out) or the one that completes `stop`
         unfinished = np.ones(n, bool)
@@ -69,8 +69,8 @@ class Decoder:
                     lengths[text], unfinished[text] = step + 1, False
             if step + 1 == max_tokens or not unfinished.any():
                 break
-            weights.follow(logits, token[questions])
-            logits = passes.send(token[questions])
+            weights.follow(logits, token[of_prompts])
+            logits = passes.send(token[of_prompts])
         return [(*self._answer(tokens[i, :m], log_probs[i, :m], stop), int(m)) for i, m in enumerate(lengths)]
 
     def _answer(self, tokens: np.ndarray, log_probs: np.ndarray, stop: str) -> tuple[str, float]:
@@ -93,20 +93,20 @@ class Decoder:
 
 
 class _Weights:
-    """The weights of a batch's prompts, `matrix` (questions, prompts) float32; 0 for the prompts of other questions.
+    """The weights of prompts, `matrix` (questions, prompts) float32; 0 for the prompts of other questions.
 
     They stay as they are, or, if `moving`, follow the text as the sequence mixture wants it: a prompt's weight is its
     first weight times the probability that it gave to the text so far, divided by the sum over the question's prompts.
     """
 
-    def __init__(self, batch: Batch, device: torch.device, *, moving: bool) -> None:
-        n, prompts = batch.questions.max() + 1, np.arange(len(batch.questions))
+    def __init__(self, questions: np.ndarray, log_weights: np.ndarray, device: torch.device, *, moving: bool) -> None:
+        n, prompts = questions.max() + 1, np.arange(len(questions))
         matrix = np.zeros((n, len(prompts)), np.float32)
-        matrix[batch.questions, prompts] = np.exp(batch.log_weights)
+        matrix[questions, prompts] = np.exp(log_weights)
         self.matrix, self._moving = torch.from_numpy(matrix).to(device), moving
         if moving:
             logs = np.full(matrix.shape, -np.inf)  # log of first weight * probability of the text so far
-            logs[batch.questions, prompts] = batch.log_weights
+            logs[questions, prompts] = log_weights
             self._logs = torch.from_numpy(logs).to(device)
 
     def follow(self, logits: torch.Tensor, token: torch.Tensor) -> None:

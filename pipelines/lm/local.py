@@ -13,7 +13,7 @@ from transformers.utils import logging
 from pipelines import progress
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
-from pipelines.lm.decode import Batch, Decoder
+from pipelines.lm.decode import Decoder
 from pipelines.lm.forward_passes import ForwardPasses
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.model_files import CACHE_BYTES, UNREADABLE, max_tokens
@@ -135,15 +135,17 @@ class LocalModel:
             for rows in self._passes.batches(tokens_kept, self._decoded_tokens):
                 batch = window[rows]
                 prompts_read = read[batch]
-                together = Batch(
-                    prompts=tokens.take(places[batch][prompts_read]),
-                    questions=np.nonzero(prompts_read)[0],
-                    log_weights=log_weights[batch][prompts_read],
-                    held=held,
-                    beginnings=np.searchsorted(numbers, group[batch][prompts_read]),
+                texts = self._decoder.greedy(
+                    tokens.take(places[batch][prompts_read]),
+                    np.nonzero(prompts_read)[0],
+                    log_weights[batch][prompts_read],
+                    held,
+                    np.searchsorted(numbers, group[batch][prompts_read]),
+                    max_tokens,
+                    stop,
                     total=int(read.sum()),
+                    sequence_mixture=sequence_mixture,
                 )
-                texts = self._decoder.greedy(together, max_tokens, stop, sequence_mixture=sequence_mixture)
                 for question, (text, mean, made) in zip(batch.tolist(), texts, strict=True):
                     new_tokens = made * int(read[question].sum())
                     results[question] = Generation(text, mean, int(lengths[question].sum()), new_tokens)

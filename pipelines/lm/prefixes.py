@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from transformers.cache_utils import Cache, DynamicLayer
 from pipelines.lm.ragged import Ragged, padded, spans
 
 BLOCK = 16  # lengths of prefixes are multiples of it, so that many are equal and are read in batches, unpadded
+Keep = Callable[[int, tuple[torch.Tensor, torch.Tensor]], None]
 MIN_SAVED = 0.2  # share of all tokens: saving fewer does not pay for more and smaller passes
 
 
@@ -101,17 +102,17 @@ class Continuing(Cache):
         """`texts` (rows,) are the rows' numbers in `kept`; `counts` (rows,) are their tokens after the prefixes."""
         length, places = read.length if read else 0, torch.from_numpy(owners)
         super().__init__(layers=[_Shared(layer, places) for layer in read.layers] if read else [])
-        self._part = kept.part(texts, length, counts) if kept else None
+        self._keep = kept.keeper(texts, length, counts) if kept else None
         if kept and read:
-            beginnings = kept.part(texts, 0, np.full(len(texts), length))
+            keep = kept.keeper(texts, 0, np.full(len(texts), length))
             for number, layer in enumerate(read.layers):
-                beginnings.keep(number, (layer.keys[places], layer.values[places]))
+                keep(number, (layer.keys[places], layer.values[places]))
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_, **__
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        if self._part:
-            self._part.keep(layer_idx, (key_states, value_states))
+        if self._keep:
+            self._keep(layer_idx, (key_states, value_states))
         return self.layers[layer_idx].update(key_states, value_states) if self.layers else (key_states, value_states)
 
 
@@ -157,33 +158,22 @@ class KeysAndValues:
     def bytes(self) -> int:
         return sum(one.nbytes for pair in self._layers for one in pair)
 
-    def part(self, texts: np.ndarray, first: int, counts: np.ndarray) -> _Part:
-        """The place of `counts` (texts,) tokens of each of `texts` (texts,), from its token number `first` on."""
+    def keeper(self, texts: np.ndarray, first: int, counts: np.ndarray) -> Keep:
+        """A function that keeps keys and values of `counts` (texts,) tokens of each of `texts` (texts,), from its token
+        number `first` on. It takes a layer's number, and its keys and values, (texts, heads, tokens, width) each.
+        """
         rows, tokens = np.repeat(np.arange(len(texts)), counts), spans(0 * counts, counts)
         columns = self._padding[texts][rows] + first + tokens
-        return _Part(self, *map(torch.from_numpy, (texts[rows], columns, rows, tokens)))
+        to_text, column, row, token = map(torch.from_numpy, (texts[rows], columns, rows, tokens))
 
-    def layer(self, number: int, like: tuple[torch.Tensor, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """A layer's keys and values. Memory for them is taken when the first states come, which they are `like`."""
-        if number == len(self._layers):
-            texts = len(self.real)
-            self._layers.append(tuple(one.new_zeros(texts, one.shape[1], self._columns, one.shape[3]) for one in like))
-        return self._layers[number]
+        def keep(layer: int, states: tuple[torch.Tensor, torch.Tensor]) -> None:
+            if layer == len(self._layers):  # memory is taken when the first states come
+                shapes = ((len(self.real), one.shape[1], self._columns, one.shape[3]) for one in states)
+                self._layers.append(tuple(one.new_zeros(shape) for one, shape in zip(states, shapes, strict=True)))
+            for whole, part in zip(self._layers[layer], states, strict=True):
+                whole[to_text, :, column] = part[row, :, token]
 
-
-class _Part:
-    """`tokens` of `rows` of a batch are kept in `columns` of `texts` of `whole`; (tokens,) int64 each."""
-
-    def __init__(
-        self, whole: KeysAndValues, texts: torch.Tensor, columns: torch.Tensor, rows: torch.Tensor, tokens: torch.Tensor
-    ) -> None:
-        self._whole, self._to, self._of = whole, (texts, columns), (rows, tokens)
-
-    def keep(self, layer: int, states: tuple[torch.Tensor, torch.Tensor]) -> None:
-        """Keep keys and values of a layer, (rows, heads, tokens, width) each; those of padding are left out."""
-        (texts, columns), (rows, tokens) = self._to, self._of
-        for whole, part in zip(self._whole.layer(layer, states), states, strict=True):
-            whole[texts, :, columns] = part[rows, :, tokens]
+        return keep
 
 
 class _Filled(DynamicLayer):

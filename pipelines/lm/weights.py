@@ -93,16 +93,11 @@ class _OneDNNLinear(nn.Module):
         return functional.linear(x.to_mkldnn(), self.weight, self.bias).to_dense()
 
 
-def _mkl_is_slow() -> bool:
-    """Whether oneDNN multiplies fp32 faster than MKL: on x86 processors but Intel's, where it takes longer."""
-    processor = torch.cpu.get_capabilities()
-    x86 = torch.backends.mkldnn.is_available() and processor.get("architecture") == "x86_64"
-    return x86 and "Intel" not in processor.get("cpu_name", "")
-
-
 def _replace_slow_layers(model: nn.Module) -> None:
     """Replace layers of `model` in place: fp32 linear layers where MKL is slow, and GPT-2's activation anywhere."""
-    slow = _mkl_is_slow()
+    processor = torch.cpu.get_capabilities()  # oneDNN is faster than MKL on x86 processors, but for Intel's
+    x86 = torch.backends.mkldnn.is_available() and processor.get("architecture") == "x86_64"
+    slow = x86 and "Intel" not in processor.get("cpu_name", "")
     for module in list(model.modules()):
         for name, layer in module.named_children():
             weight = getattr(layer, "weight", None)
