@@ -59,7 +59,7 @@ def test_bad_lines_and_bad_parquet_are_named_and_the_rest_is_kept(tmp_path, monk
     path = tmp_path / "a.parquet"
     offsets = pa.array([0, 1, 3], pa.int32()).buffers()[1]
     pq.write_table(pa.table({"text": pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"a\xff\xfe"))}), path)
-    with pytest.raises(LongtailError, match=r"a\.parquet: corrupt, expected a Parquet file .*utf-8"):
+    with pytest.raises(LongtailError, match=r"a\.parquet: damaged .*utf-8.*expected a Parquet file"):
         read(read_documents, path)
     for columns, names, reader, said in (
         ([["x"], ["y"]], ["text", "text"], read_documents, "two columns 'text', expected one of each name"),
