@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import torch
+import transformers
 from torch import nn
 from torch.nn import functional
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -15,7 +17,9 @@ from transformers.pytorch_utils import Conv1D
 
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import check_complete, count_parameters, load_pretrained
+from pipelines.storage import shards
 
+KEPT = shards.SCRATCH / "trials"  # how far models in bf16 or int8 are from fp32
 TOLERANCE = 0.05  # nats: largest mean absolute difference of a token's log-prob from fp32's
 MIN_ROWS = 64  # torch's default multiplies fewer rows faster than oneDNN, as in decoding
 TOKENS = 64  # of TEXT at most
@@ -28,24 +32,31 @@ def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
     """Load the model in `folder` for inference, over all GPUs where there are several.
 
     `dtype` is fp32, bf16 or int8 (matrix products by LLM.int8, the rest in fp16). bf16 and int8 are compared with fp32
-    on a fixed text if fp32 fits into memory; the result is printed. Raises LongtailError where they differ by more than
-    TOLERANCE.
+    on a fixed text if fp32 fits into memory; the result is printed, and kept for later openings. Raises LongtailError
+    where they differ by more than TOLERANCE.
     """
     if dtype == "fp32":
         return _open(folder, dtype, device)
-    fp32_bytes = 4 * (count_parameters(folder) or 0)
-    if fp32_bytes >= 0.8 * psutil.virtual_memory().available:
+    kept = KEPT / f"{shards.key_of(Path(folder), dtype, device, torch.__version__, transformers.__version__)}.json"
+    fp32_bytes, expected = 4 * (count_parameters(folder) or 0), None
+    if not kept.is_file() and fp32_bytes >= 0.8 * psutil.virtual_memory().available:
         takes = f"{fp32_bytes / 1e9:.0f} GB"
         print(f"warning: {folder}: {dtype} not compared with fp32, which takes {takes}", flush=True)
         return _open(folder, dtype, device)
-    expected = _log_probs(_open(folder, "fp32", "cpu"), tokenizer)
+    if not kept.is_file():
+        expected = _log_probs(_open(folder, "fp32", "cpu"), tokenizer)
     model = _open(folder, dtype, device)
-    difference = float((_log_probs(model, tokenizer) - expected).abs().mean())
+    if expected is None:
+        difference = json.loads(kept.read_text(encoding="utf-8"))
+    else:
+        difference = float((_log_probs(model, tokenizer) - expected).abs().mean())
     if not difference <= TOLERANCE:
         raise LongtailError(
             f"{folder}: log-probs in {dtype} are {difference:.3f} nats a token from those in fp32, expected "
             f"{TOLERANCE} at most; set its dtype to fp32"
         )
+    if expected is not None and shards.SCRATCH.is_dir():  # in a project
+        shards.write_json(kept, difference)
     print(f"{folder}: log-probs in {dtype} are {difference:.4f} nats a token from those in fp32", flush=True)
     return model
 

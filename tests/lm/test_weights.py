@@ -2,6 +2,7 @@
 
 import platform
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from local_models import open_model, pairs
 
 from pipelines.errors import LongtailError
+from pipelines.lm import weights
 
 
 def score(lm) -> np.ndarray:
@@ -26,6 +28,21 @@ def test_bf16_is_compared_with_fp32_and_refused_where_it_differs(tmp_path, capsy
     np.testing.assert_allclose(score(lm), expected, atol=0.05)
     with pytest.raises(LongtailError, match=r"in bf16 are \d.*set its dtype to fp32"):
         open_model(tiny_models.language_model(tmp_path / "rough", scale=1.0), dtype="bf16")
+
+
+def test_in_a_project_fp32_is_opened_once_for_the_comparison(tmp_path, monkeypatch, capsys):
+    folder, opened = tiny_models.language_model(tmp_path / "model", scale=0.02), []
+    monkeypatch.chdir(tmp_path)
+    Path(".longtail").mkdir()
+    open_weights = weights._open
+    monkeypatch.setattr(weights, "_open", lambda *args: opened.append(args[1]) or open_weights(*args))
+    for _ in range(2):
+        open_model(folder, dtype="bf16")
+        assert "log-probs in bf16 are 0.0" in capsys.readouterr().out
+    assert opened == ["fp32", "bf16", "bf16"]
+    tiny_models.language_model(folder, scale=0.03)
+    open_model(folder, dtype="bf16")
+    assert opened[3:] == ["fp32", "bf16"], "other weights"
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="MKL and oneDNN are for x86 processors")
