@@ -26,20 +26,12 @@ if TYPE_CHECKING:
 RELEASED = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # the first of them that a release's folder has is read
 SEED, RESAMPLES = 0, 1000  # of draws and intervals: the same files give the same bytes
 
-QuestionsOption = Annotated[
-    str | None,
-    typer.Option("--questions", "-q", help="PopQA as published, a release, or any table; a path or an address."),
-]
-ColumnsOption = Annotated[
-    str | None, typer.Option(help="The questions' columns, as question=NAME,answers=NAME,signal=NAME,group=NAME.")
-]
-PatternOption = Annotated[
-    str | None, typer.Option(help="Cuts the answer out of a longer text, as '<answer>(.*?)</answer>'.")
-]
-SeparatorOption = Annotated[
-    str, typer.Option(help="What stands between several answers in a cell of the questions' answers, as '|'.")
-]
-
+TABLE = typer.Option("--questions", "-q", help="PopQA as published, a release, or any table; a path or an address.")
+NAMES = typer.Option(help="The questions' columns, as question=NAME,answers=NAME,signal=NAME,group=NAME.")
+QuestionsOption, ColumnsOption = Annotated[str | None, TABLE], Annotated[str | None, NAMES]
+PATTERN = typer.Option(help="Cuts the answer out of a longer text, as '<answer>(.*?)</answer>'.")
+SEPARATOR = typer.Option(help="What stands between several answers in a cell of the questions' answers, as '|'.")
+PatternOption, SeparatorOption = Annotated[str | None, PATTERN], Annotated[str, SEPARATOR]
 
 Search = StrEnum("Search", get_args(params.Thresholds.model_fields["search"].annotation))
 
@@ -85,9 +77,7 @@ def decide(
     rule: Annotated[Path, typer.Argument(help="A rule that `longtail thresholds` wrote.")],
     questions: Annotated[str, typer.Argument(metavar="FILE", help="A table of questions, in any layout.")],
     columns: ColumnsOption = None,
-    name: Annotated[
-        str, typer.Option(help="Of the rules in a run's thresholds.json this, as popqa/opt-13b/bm25.")
-    ] = "",
+    name: Annotated[str, typer.Option(help="Of a run's thresholds.json this rule, as popqa/opt-13b/bm25.")] = "",
     out: Annotated[Path, typer.Option(help="The table of decisions.")] = Path("decisions.csv"),
 ) -> None:
     """Say what a rule does on other questions. Writes a row for each, with the reason; needs no project."""

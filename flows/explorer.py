@@ -90,12 +90,11 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
 
     @made.get("/report/{path:path}")
     def report(path: str) -> Response:
-        return _of_folder(open_run().data / "report", path, "data/report", looked_at.RUN)
+        return _of_folder(open_run().data / "report", path, looked_at.RUN)
 
     @made.get("/history/{path:path}")
     def history(path: str) -> Response:
-        makes = "`longtail report --history` makes it"
-        return _of_folder(terminal.HISTORY.parent, path, str(terminal.HISTORY.parent), makes)
+        return _of_folder(terminal.HISTORY.parent, path, "`longtail report --history` makes it")
 
     @made.get("/ask")
     def asked(request: Request) -> Response:
@@ -124,11 +123,11 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
     return made
 
 
-def _of_folder(folder: Path, path: str, shown: str, makes: str) -> Response:
+def _of_folder(folder: Path, path: str, makes: str) -> Response:
     """A file of a page that the project wrote, by default the page."""
     file = folder / (path or "index.html")
     if ".." in file.parts or path.startswith("/") or not file.is_file():  # DVC may have linked files to its cache
-        raise LongtailError(f"{shown}/{path or 'index.html'}: no such file; {makes}")
+        raise LongtailError(f"{folder}/{path or 'index.html'}: no such file; {makes}")
     headers = {"Content-Security-Policy": WRITTEN.format("'unsafe-inline'")}
     if file.name == "index.html":
         return HTMLResponse(rendering.served(file.read_text(encoding="utf-8")), headers=headers)

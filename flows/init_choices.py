@@ -129,7 +129,7 @@ def _of_ways(retriever: str, *, tuned: bool) -> list[str]:
 
 
 def _explained(choices: Choices, retriever: str) -> list[str]:
-    """How a run gets short, and what `passages` is not."""
+    """What may be added, how a run gets short, and what `passages` is not."""
     parts, notes = choices.parts, ["What the run is made of; an empty list leaves its stages out."]
     if parts["corpora"] and not parts["tuned"]:
         notes.append(f"tuned: [{retriever}] would tune it to the language model (--lsr).")

@@ -160,21 +160,15 @@ class Table:
         for stage, work in sorted(works, key=lambda each: each[1].began):
             state = Text(f"{work.state} {clock(work.seconds)}", STYLES[work.state])
             table.add_row(Text(stage), state, Text(work.said))
-        where = Text(f"logs: {graph.LOGS}; in a browser: {self.page}", "dim", **narrow)
-        return Group(table, Text(self._counts()), where)
-
-    def _counts(self) -> str:
         states = [work.state for work in WORK.values()]
         done = {kind: states.count(kind) for kind in (RAN, RESTORED, UNCHANGED) if kind in states}
         kinds = ", ".join(f"{count} {kind}" for kind, count in done.items())
-        line = f"{sum(done.values())} of {len(states)} stages done" + f" ({kinds})" * bool(kinds)
-        if waiting := states.count(WAITS):
-            line += f", {waiting} {'wait' if waiting > 1 else 'waits'}"
-        return line
+        counts = f"{sum(done.values())} of {len(states)} stages done" + f" ({kinds})" * bool(kinds)
+        counts += f", {states.count(WAITS)} wait" * (WAITS in states)
+        where = Text(f"logs: {graph.LOGS}; in a browser: {self.page}", "dim", **narrow)
+        return Group(table, Text(counts), where)
 
 
 def clock(seconds: float) -> str:
-    """As 0:07, 12:30 or 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    """Minutes and seconds, as 0:07 or 62:30."""
+    return "{}:{:02}".format(*divmod(round(seconds), 60))

@@ -55,17 +55,13 @@ def search(
 
 
 def ask(
-    question: Annotated[
-        str | None, typer.Argument(help="Such as: What is X's occupation? Without it, questions are asked for.")
-    ] = None,
+    question: Annotated[str | None, typer.Argument(help="Without it, questions are asked for.")] = None,
     lm: Annotated[str | None, typer.Option(help="Of params.yaml's lms or imported; by default the first.")] = None,
     retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
     pair: Annotated[str | None, typer.Option(help="Two answers of thresholds.pairs: TAIL_below_POPULAR.")] = None,
     subject: Annotated[str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all that was found, as a JSON object.")] = False,
-    attribute: Annotated[
-        str | None, typer.Option(help="Show what this scored text, a test query's id, owes to memory and documents.")
-    ] = None,
+    attribute: Annotated[str | None, typer.Option(help="Show what this scored text (an id) owes to documents.")] = None,
 ) -> None:
     """Answer a question, and say why. Retrieves only where the subject is below its relation's popularity threshold.
 
@@ -186,9 +182,7 @@ def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> Non
 
 def report(
     show: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
-    compare: Annotated[
-        str, typer.Option(help="What moved since a run that landed here (landed: the last), or a commit.")
-    ] = "",
+    compare: Annotated[str, typer.Option(help="What moved since a landed run (landed: the last) or a commit.")] = "",
     history: Annotated[bool, typer.Option("--history", help="All landed runs' figures, month by month.")] = False,
 ) -> None:
     """Print where the report is. Or what moved since an earlier one, or how figures went from month to month."""

@@ -81,14 +81,7 @@ def _deployed() -> Iterator[str]:
 @contextmanager
 def _worker(home: Path) -> Iterator[subprocess.Popen]:
     """Yield the worker's process. At the end of the block it stops its run, then itself."""
-    with (home / "worker.log").open("wb") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "flows.schedules"],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C is for this process; closing the pipe ends the worker
-        )
+    process = workspace.start_module(["flows.schedules"], home / "worker.log")
     try:
         yield process
     finally:

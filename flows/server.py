@@ -13,10 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import psutil
@@ -38,11 +37,8 @@ def running(home: Path) -> Iterator[str]:
     if url := os.environ.get("PREFECT_API_URL"):
         yield url
         return
-    if url := already_up(home):
-        os.environ["PREFECT_API_URL"] = url
-        yield url
-        return
-    with start(home) as url:
+    url = already_up(home)
+    with nullcontext(url) if url else start(home) as url:
         os.environ["PREFECT_API_URL"] = url
         try:
             yield url
@@ -61,24 +57,17 @@ def prepare(home: Path) -> None:
 
 @contextmanager
 def start(home: Path, port: int = 0) -> Iterator[str]:
-    """Start a server, wait until it is healthy, yield its API's URL, and stop it at the end."""
-    free = port_for(port)
-    if port and free != port:
+    """Start a server, wait until it is healthy, yield its API's URL, and stop it at the end.
+
+    Ctrl-C does not reach it, because it has to hear how the flow ended.
+    """
+    if port and port_for(port) != port:
         raise LongtailError(f"port {port} is taken; end what listens there, or choose another with --port")
-    port = free
-    url = f"http://127.0.0.1:{port}/api"
-    log = home / "server.log"
+    port = port or port_for(0)
+    url, log = f"http://127.0.0.1:{port}/api", home / "server.log"
     environment = {k: v for k, v in os.environ.items() if k != "PREFECT_API_URL"}
     environment["PREFECT_SERVER_UI_API_URL"] = url  # otherwise the pages ask port 4200, whatever port they come from
-    with log.open("wb") as stream:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "flows.server", str(port)],
-            stdin=subprocess.PIPE,
-            stdout=stream,
-            stderr=stream,
-            env=environment,
-            start_new_session=True,  # Ctrl-C must not reach the server: it has to hear how the flow ended
-        )
+    process = workspace.start_module(["flows.server", str(port)], log, environment)
     note, closing = home / "server.json", threading.Event()
     try:
         deadline = time.monotonic() + START_TIMEOUT
@@ -91,8 +80,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
         yield url
     finally:
         closing.set()
-        if _noted(note) == url:  # another server may have written it meanwhile
-            note.unlink()
+        note.unlink(missing_ok=True)
         workspace.close(process, patience=15)
 
 
@@ -116,14 +104,8 @@ def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Ev
 @contextmanager
 def mlflow_pages(home: Path, port: int) -> Iterator[str]:
     """Serve MLflow's pages on this folder's store; yields their address once they can be opened."""
-    command = [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", tracking.store(), "--host", "127.0.0.1"]
-    with (home / "mlflow.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, "--port", str(port), "--workers", "1"],
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    words = ["mlflow", "ui", "--backend-store-uri", tracking.store(), "--host", "127.0.0.1", "--port", str(port)]
+    process = workspace.start_module([*words, "--workers", "1"], home / "mlflow.log")
     url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + START_TIMEOUT
     try:
         while not _healthy(url) and process.poll() is None and time.monotonic() < deadline:
@@ -155,23 +137,16 @@ def flush() -> None:
 
 def already_up(home: Path) -> str | None:
     """The URL of a server that another process started in this checkout, if it still answers."""
-    url = _noted(home / "server.json")
-    return url if url and _healthy(url) else None
-
-
-def _noted(note: Path) -> str | None:
-    try:
-        return json.loads(note.read_text())["url"]
-    except (OSError, ValueError, KeyError):
-        return None
+    with suppress(OSError, ValueError, KeyError):  # no note, or half of one
+        url = json.loads((home / "server.json").read_text())["url"]
+        return url if _healthy(url) else None
+    return None
 
 
 def _healthy(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
-            return answer.status == 200
-    except (urllib.error.URLError, OSError):
-        return False
+    with suppress(OSError), urllib.request.urlopen(f"{url}/health", timeout=5) as answer:
+        return answer.status == 200
+    return False
 
 
 def main() -> None:

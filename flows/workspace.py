@@ -9,8 +9,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import psutil
 
@@ -84,6 +85,19 @@ def stop(pids: Iterable[int], patience: float, roots_only: bool = False) -> None
     for process in filter(_runs, [*below, *roots]):
         with suppress(psutil.NoSuchProcess):
             process.kill()
+
+
+def start_module(words: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> subprocess.Popen:
+    """Run `python -m WORDS` beside this process; what it says goes to `log`. Ctrl-C is for this process alone."""
+    with log.open("wb") as stream:
+        return subprocess.Popen(
+            [sys.executable, "-m", *words],
+            stdin=subprocess.PIPE,
+            stdout=stream,
+            stderr=stream,
+            env=environment,
+            start_new_session=True,
+        )
 
 
 def close(process: subprocess.Popen, patience: float) -> None:
