@@ -165,7 +165,7 @@ def scores(pairs: Pairs, retrieved: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def means(
+def fixed_means(
     values: dict[Key, np.ndarray], subjects: np.ndarray, seed: int, resamples: int
 ) -> dict[Key, intervals.Interval]:
     """The mean of each column (n,) over the questions known in all columns, with an interval over subjects.
@@ -197,8 +197,8 @@ def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples, see
         "retrieved": Column(0.0, {"": 1.0}, apart=True),
         "gain": Column(-pairs.gains if better == rule.ALWAYS else 0.0, {"": pairs.gains}),
     }
-    figures = means(scores(pairs, judged.retrieved), pairs.subjects, seed, resamples)
-    figures |= refits.means(columns, {"": policy}, drawn)
+    figures = fixed_means(scores(pairs, judged.retrieved), pairs.subjects, seed, resamples)
+    figures |= refits.refitted_means(columns, {"": policy}, drawn)
     made: dict = {}
     for name, mean in figures.items():
         over_splits = per_split[name][np.isfinite(per_split[name])]

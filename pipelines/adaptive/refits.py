@@ -137,7 +137,7 @@ def values(column: Column, policies: Mapping[str, Policy]) -> np.ndarray:
     return column.base + sum(slope * policies[name].retrieved for name, slope in column.slopes.items())
 
 
-def means(
+def refitted_means(
     columns: Mapping[Key, Column], policies: Mapping[str, Policy], drawn: Resamples
 ) -> dict[Key, intervals.Interval]:
     """The mean of each column over the questions known in all columns, with intervals over subjects and thresholds."""

@@ -21,7 +21,7 @@ from pipelines import all_studies
 from pipelines.adaptive import held_out, rule
 from pipelines.adaptive.held_out import POLICIES
 from pipelines.adaptive.pairs import Choice, Pairs, choices, read_pairs
-from pipelines.adaptive.refits import Column, Resamples, means
+from pipelines.adaptive.refits import Column, Resamples, refitted_means
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.adaptive.tuning import Tuned, tune_pairs
 from pipelines.answering import answer_files
@@ -89,7 +89,7 @@ def uncertainty(
     columns["difference"] = Column(0.0, {"uncertainty": pairs.gains, "popularity": -pairs.gains}, apart=True)
     fixed = held_out.scores(pairs, policies["popularity"].retrieved)
     fixed = {name: fixed[name] for name in ("always", "never", "oracle")}
-    figures = means(columns, policies, drawn) | held_out.means(fixed, pairs.subjects, seed, resamples)
+    figures = refitted_means(columns, policies, drawn) | held_out.fixed_means(fixed, pairs.subjects, seed, resamples)
     return {"uncertainty": {"questions": len(train)} | {name: mean.as_json() for name, mean in figures.items()}}
 
 

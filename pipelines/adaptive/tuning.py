@@ -142,7 +142,7 @@ def relation_rows(
             "closed_book": float(of_relation.right_above.mean()),
             "augmented": float(of_relation.right_below.mean()),
         }
-        for name, mean in refits.means(columns, {"": policy.take(members)}, drawn.take(members)).items():
+        for name, mean in refits.refitted_means(columns, {"": policy.take(members)}, drawn.take(members)).items():
             row |= mean.columns(name)
         rows.append(row)
     return rows

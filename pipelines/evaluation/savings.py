@@ -76,7 +76,7 @@ def saved(spent: Mapping[str, np.ndarray], policy: Policy, drawn: Resamples) -> 
     A figure is over all questions, each with the mean of the splits that hold it out. Its interval refits the
     thresholds to resampled subjects, `drawn`.
     """
-    share = refits.means({"": Column(0.0, {"": 1.0}, apart=True)}, {"": policy}, drawn)[""]
+    share = refits.refitted_means({"": Column(0.0, {"": 1.0}, apart=True)}, {"": policy}, drawn)[""]
     return {"questions": int(np.isfinite(policy.retrieved).sum()), "retrieved": share} | {
         f"{name}_saved": _saved(both, policy, drawn) for name, both in spent.items()
     }

@@ -113,7 +113,9 @@ def max_tokens_in(folder: Path) -> int:
 
     from pipelines.lm.token_prompts import read_tokenizer
 
-    return max_tokens(AutoConfig.from_pretrained(folder).get_text_config(), read_tokenizer(folder))
+    return max_tokens(
+        AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config(), read_tokenizer(folder)
+    )
 
 
 def max_tokens(config, tokenizer) -> int:

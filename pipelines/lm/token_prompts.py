@@ -190,7 +190,7 @@ def read_tokenizer(folder: Path):
     if config.is_file() and json.loads(config.read_bytes()).get("tokenizer_class") == "TokenizersBackend":
         from transformers import PreTrainedTokenizerFast  # AutoTokenizer takes seconds: it imports torch
 
-        return PreTrainedTokenizerFast.from_pretrained(folder)
+        return PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False)
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(folder, trust_remote_code=False)

@@ -170,7 +170,8 @@ def map_shards(
     """Do `work(shard, path)` for every shard not done before; return the shards' files, in the shards' order.
 
     A shard's file appears whole or not at all. The first error ends it. The caller writes the stage's output, and then
-    calls `forget(stage, key)`. Progress is shown in shards, or in the `unit` of which `sizes` says how many each has.
+    calls `forget_shards(stage, key)`. Progress is shown in shards, or in the `unit` of which `sizes` says how many each
+    has.
     """
     sizes = sizes or [1] * len(shards)
     with unfinished(stage, key, sizes, unit) as (paths, todo, bar):

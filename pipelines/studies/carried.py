@@ -80,7 +80,7 @@ def compare_carried(
         policies[name] = held_out.policy(pairs, judged.retrieved, drawn, fitted)
         accuracies[name] = judged.table["adaptive"]
     row = {"questions": len(pairs.signal)}
-    for name, mean in refits.means(columns, policies, drawn).items():
+    for name, mean in refits.refitted_means(columns, policies, drawn).items():
         row |= mean.columns(name)
     low, high = np.nanquantile(accuracies["carried"] - accuracies["own"], [0.025, 0.975])
     return row | {"difference_splits_low": float(low), "difference_splits_high": float(high)}

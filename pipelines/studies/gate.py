@@ -67,7 +67,7 @@ def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, 
             over_splits[name] = (right * test).sum(axis=0) / test.sum(axis=0)
     columns["difference"] = Column(0.0, {"gate": gains, "popularity": -gains})
     low, high = np.nanquantile(over_splits["gate"] - over_splits["popularity"], [0.025, 0.975])
-    figures = {name: mean.as_json() for name, mean in refits.means(columns, policies, drawn).items()}
+    figures = {name: mean.as_json() for name, mean in refits.refitted_means(columns, policies, drawn).items()}
     figures["difference"] |= {"splits_low": float(low), "splits_high": float(high)}
     return {"questions": len(pairs.ids)} | figures
 

@@ -65,7 +65,7 @@ def test_held_out_figures_are_the_definitions(search):
 def test_intervals_draw_subjects_and_not_questions():
     subjects = np.repeat(np.array(["a", "b", "c", "d"], dtype=object), 25)
     values = np.repeat([0.0, 0.0, 1.0, 1.0], 25)
-    found = held_out.means({"x": values}, subjects, 3, 400)["x"]
+    found = held_out.fixed_means({"x": values}, subjects, 3, 400)["x"]
     assert found == intervals.mean(values, draws.generator(3, "adaptive bootstrap"), 400, subjects)
     assert (found.low, found.high) == (0, 1)
 
@@ -147,7 +147,7 @@ def test_a_mean_is_the_held_out_figure_and_its_interval_the_deviation_of_the_res
         ),
         "retrieved": (retrieved, policy.fitted * 1.0, policy.counted * 1.0),
     }
-    made = refits.means(columns, {"": policy}, drawn)
+    made = refits.refitted_means(columns, {"": policy}, drawn)
     for name, (of_questions, *ways) in expected.items():
         value, times = of_questions[held].mean(), drawn.times[held]
         of_resamples = [(times * again[held]).sum(axis=0) / times.sum(axis=0) for again in ways]
@@ -161,7 +161,7 @@ def test_a_share_and_an_accuracy_stay_between_nothing_and_everything():
     rng = np.random.default_rng(0)
     policy = refits.Policy(np.full(100, 0.99), rng.random((100, 20)) < 0.5, np.tile(rng.random(20) < 0.8, (100, 1)))
     columns = {"share": refits.Column(0.0, {"": 1.0}, apart=True), "cost": refits.Column(1.0, {"": 3.0}, apart=True)}
-    made = refits.means(columns, {"": policy}, drawn)
+    made = refits.refitted_means(columns, {"": policy}, drawn)
     assert (made["share"].high, made["cost"].high) == (1.0, 4.0)
     assert made["share"].low < 0.99
     # a relation's eleven questions, of which ten are right
@@ -169,7 +169,7 @@ def test_a_share_and_an_accuracy_stay_between_nothing_and_everything():
     drawn = refits.resample(subjects, subjects, 0.8, 0, 200)
     policy = refits.Policy(np.ones(11), *np.ones((2, *drawn.times.shape), bool))
     column = refits.Column(np.zeros(11), {"": (np.arange(11) > 0).astype(float)})
-    accuracy = refits.means({"": column}, {"": policy}, drawn)[""]
+    accuracy = refits.refitted_means({"": column}, {"": policy}, drawn)[""]
     assert accuracy.low < 0.8 < accuracy.value < accuracy.high == 1.0
 
 
