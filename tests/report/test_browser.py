@@ -85,7 +85,7 @@ def test_the_page_of_compared_files_counts_where_each_two_of_them_disagree(files
     for row in rows:
         names = row["system"], row["less"]
         first, second = (made.closed if name == "closed" else made.augmented for name in names)
-        counts = int(row["only this"]), int(row["only that"])
+        counts = int(row["only this right"]), int(row["only that right"])
         assert counts == ((first > second).sum(), (first < second).sum()), names
 
 
