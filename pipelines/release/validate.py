@@ -17,7 +17,6 @@ from pipelines.storage import database
 NAMED = 5  # faults that an error names; it counts the others
 URI = r"http://www\.wikidata\.org/entity/Q[1-9]\d*"
 TRIMMED = "lambda name: trim(coalesce(name, ''))"
-REPEATED = "list_unique(possible_answers) < len(possible_answers)"  # as in some published rows
 SHARES = ("closed_book", "augmented", "adaptive", "retrieved")
 
 # table -> checks: (column, condition of a bad row in SQL over the table's columns, what the column should be)
