@@ -42,7 +42,7 @@ def plain(path: Path) -> dict[str, int]:
 def stage(path: Path, workers: int = 1) -> dict[str, int]:
     """The stage's way."""
     params = SimpleNamespace(
-        popularity=Popularity(month="2021-10", agents="all-agents"),
+        popularity=Popularity(source="dump", api="", redirects_api="", month="2021-10", agents="all-agents"),
         language="en",
         ingest=Ingest(max_reject_share=0.0, memory_gb=MEMORY_GB),
         compute=measure.compute(workers),

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import hashlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from unittest import mock
 
 import completions_server
 import numpy as np
+import pyarrow as pa
 import pytest
 import tiny_models
 import urllib3.util.connection
@@ -26,13 +28,14 @@ from pipelines.lm import http_client
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.params import params
-from pipelines.sources import download, pages_api, query_service, snapshots, wikimedia
+from pipelines.sources import download, pages_api, pageviews_api, query_service, snapshots, wikimedia
 from pipelines.work import web
 
 ATTEMPTS = 2
 FILE = "enwiki-20181220-pages-articles.xml.bz2"
 DATA = bz2.compress(b"<mediawiki>" + np.random.default_rng(0).bytes(100_000))
 TITLES = [f"Page {n}" for n in range(5)]
+VIEWS = "/metrics/pageviews/per-article/en.wikipedia/all-access/user/{}/monthly/2021100100/2021103100"
 PROMPTS = [Prompt(text) for text in dict.fromkeys(tiny_models.words(6, 5, at_most=12))]
 CONTINUATIONS = [f" {text}" for text in tiny_models.words(len(PROMPTS), 6, at_most=10)]
 
@@ -78,6 +81,19 @@ def statements(lab: Laboratory, folder: Path) -> object:
     with opened(folder) as client, few:
         counts = query_service.write_statements(client, folder / "dump.json.gz", settings, ["P106"])
         return counts, gzip.decompress((folder / "dump.json.gz").read_bytes())
+
+
+def views(lab: Laboratory, folder: Path) -> object:
+    settings = params.Popularity(source="api", api=lab.address(), redirects_api="", month="2021-10", agents="user")
+    with opened(folder) as client:
+        batches = pageviews_api.ask_views(client, pa.chunked_array([["A", "B", "C"]]), settings)
+        return [row for batch in batches for row in batch.to_pylist()]
+
+
+def redirects(lab: Laboratory, folder: Path) -> object:
+    with opened(folder) as client:
+        tables = pageviews_api.ask_redirects(client, pa.chunked_array([TITLES]), f"{lab.address()}/redirects")
+        return [row for table in tables for row in table.to_pylist()]
 
 
 def pages(lab: Laboratory, folder: Path, **more) -> object:
@@ -142,6 +158,8 @@ class Client:
 CLIENTS = {
     "query service": Client(statements, "/sparql"),
     "entity API": Client(statements, "/w/api.php"),
+    "page views": Client(views),
+    "redirects": Client(redirects, "/redirects"),
     "pages": Client(pages),
     "listings": Client(partial(pages, namesakes=True, others=2)),
     "sizes": Client(files, FILE, 0, keeps=False),
@@ -208,6 +226,13 @@ def prepare(lab: Laboratory) -> None:
     wikidata = Wikidata({"P106": [(f"Q{n}", "Q1") for n in range(1, 8)]}, articles, redirects={"Q6": "Q7"})
     wikipedia = Wikipedia(dict.fromkeys([*TITLES, "Page 1 (film)", "Page 6", "Page 7"], "text"), {"Old 1": "Page 1"})
     lab.wikimedia.pages |= {"/sparql": wikidata.sparql, "/w/api.php": wikidata.api, "/api": wikipedia.api}
+    for number, title in enumerate("ABC"):
+        item = {"project": "en.wikipedia", "article": title, "granularity": "monthly", "timestamp": "2021100100"}
+        body = json.dumps({"items": [item | {"agent": "user", "views": number}]}).encode()
+        lab.wikimedia.pages[VIEWS.format(title)] = body
+    lab.wikimedia.pages["/redirects"] = lambda asked: json.dumps(
+        {"query": {"pages": [{"title": asked["titles"], "redirects": [{"title": f"Old {asked['titles']}"}]}]}}
+    ).encode()
     lab.wikimedia.pages[f"/{FILE}"] = DATA
     lab.wikimedia.pages["/enwiki-20181220-sha1sums.txt"] = f"{hashlib.sha1(DATA).hexdigest()}  {FILE}\n".encode()
     Dumps(lab.wikimedia).wiki("20181220", {FILE.removeprefix("enwiki-20181220-"): DATA})

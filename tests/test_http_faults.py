@@ -38,7 +38,7 @@ def edited(edit: Callable[[dict], object]) -> Callable[[bytes], bytes]:
 def items(parsed: dict) -> list:
     """The list of an answer's items."""
     query = parsed.get("query", {})
-    found = parsed.get("choices") or query.get("pages") or query.get("allpages")
+    found = parsed.get("items") or parsed.get("choices") or query.get("pages") or query.get("allpages")
     return found or parsed["results"]["bindings"]
 
 
@@ -65,7 +65,7 @@ def renumbered(parsed: dict) -> None:
 
 JSON = [name for name in CLIENTS if name not in ("download", "checksums", "sizes", "dump listing", "there")]
 COMPLETIONS = ["scores", "answers", "choices"]
-LISTS = ["entity API", "pages", *COMPLETIONS, "chat"]
+LISTS = ["entity API", "page views", "redirects", "pages", *COMPLETIONS, "chat"]
 ESCAPES = b"\x1b]0;owned\x07\x1b[31mgo away\x9b2J\r\n\x00\x08"
 NEST = b"[" * 200_000 + b"]" * 200_000
 
@@ -91,7 +91,7 @@ UNLISTED = {"checksums": "right"}  # then there is no list
 ANY_FILE = UNLISTED | {"sizes": "refused"}
 ANY_PAGE = ANY_FILE | {"dump listing": "right"}  # which has no JSON
 # An error is no answer in their layout
-UNASKED = {"query service": "again"}
+UNASKED = dict.fromkeys(["query service", "page views"], "again")
 HELLO = b"<!DOCTYPE html><h1>Hello</h1>"
 UNSIZED = {"headers": {"Content-Length": "many"}, "sent": 1 << 30}
 GZIP = {"Content-Encoding": "gzip"}
@@ -112,7 +112,7 @@ FAULTS = {
     "429 with Retry-After": Row(Fault(429, b"slow down", {"Retry-After": "40"}), "again"),
     "500": Row(Fault(500, b"oops"), "again"),
     "503": Row(Fault(503, b"<html>", {"Content-Type": "text/html"}), "again"),
-    "404": Row(Fault(404, b"nothing here"), "refused", but=UNLISTED),
+    "404": Row(Fault(404, b"nothing here"), "refused", [n for n in CLIENTS if n != "page views"], UNLISTED),
     "304": Row(Fault(304), "refused", but=UNLISTED),
     "206 unasked": Row(Fault(206), "refused", but=UNLISTED | {"sizes": "again"}),
     "HTML in place of JSON": Row(Fault(body=HELLO), "again", but=PAID | ANY_FILE),
@@ -136,20 +136,21 @@ FAULTS = {
     "redirect https to http": Row(moved("http://127.0.0.1:1/x"), "refused", scheme="https"),
     "redirect to no address": Row(moved("http://[x"), "refused"),
     "items in another order": Row(Fault(change=REVERSED), "right", [*LISTS, "query service"]),
-    "first item twice": Row(Fault(change=TWICE), "again", LISTS, PAID | {"pages": "right"}),
-    "last item missing": Row(Fault(change=ONE_LESS), "again", LISTS, PAID),
+    "first item twice": Row(Fault(change=TWICE), "again", LISTS, PAID | {"page views": "refused", "pages": "right"}),
+    "last item missing": Row(Fault(change=ONE_LESS), "again", LISTS, PAID | {"page views": "refused"}),
     "items exchanged": Row(Fault(change=EXCHANGED), "again", ["entity API"]),
     "log-probability above 0": Row(Fault(change=edited(raised)), "refused", [*COMPLETIONS, "chat"]),
     "indices from 1": Row(Fault(change=edited(renumbered)), "refused", COMPLETIONS),
     "negative usage": Row(Fault(change=NEGATIVE), "right", [*COMPLETIONS, "chat"]),
     "200 with an error": Row(Fault(body=REFUSAL), "refused", JSON, UNASKED),
-    "lagging database": Row(lagged(), "again", ["entity API", "pages", "listings"]),
+    "lagging database": Row(lagged(), "again", ["entity API", "redirects", "pages", "listings"]),
     "200 with a wrong error": Row(Fault(body=b'{"error": {"code": 5, "info": [1]}}'), "again", JSON, PAID),
     "200 with escapes in an error": Row(Fault(body=json.dumps({"error": ERROR}).encode()), "refused", JSON, UNASKED),
     "escapes in an error": Row(Fault(403, ESCAPES, reason="No\x1b[2J\x9b"), "refused", but=UNLISTED),
     "error that is not UTF-8": Row(Fault(400, b"caf\xe9 \xff\xfe"), "refused", but=UNLISTED),
 }
-QUICK = ("query service", "pages", "entity API", "scores")  # one of each way to ask, beside what asks for dumps
+# one of each way to ask, beside what asks for dumps
+QUICK = ("query service", "page views", "pages", "entity API", "scores")
 QUICK += ("sizes", "download", "checksums", "dump listing", "there")
 
 
@@ -237,7 +238,9 @@ MORE = Fault(change=edited(lambda parsed: parsed.update({"continue": {"apcontinu
     [
         ("pages", Fault(404), r"/api: the server answers 404, expected MediaWiki's api\.php \(fetch\.pages\.api\)"),
         ("entity API", Fault(404), r"/api\.php: the server answers 404, expected MediaWiki's api\.php"),
+        ("redirects", Fault(404), r"/redirects: the server answers 404, expected .*popularity\.redirects_api"),
         ("query service", Fault(404), "/sparql: the server answers 404, expected a SPARQL endpoint"),
+        ("redirects", MORE, "goes on with itself, expected an end"),
         ("listings", MORE, "goes on with itself, expected an end"),
     ],
 )

@@ -1,23 +1,27 @@
 """Stage `popularity`: how often each Wikipedia article was viewed in a month (PopQA, 3.2: popularity), and in several.
 
 Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles of data/knowledge/wikidata/entities.parquet,
-from the page view dumps. Articles are called as they are when Wikidata is read, views as they were in the month. An
-article that was moved in between is found by its page id and by its old title, which redirects to it now, with the
-tables in data/raw/redirects. An article without a view is not in the table: its popularity is unknown, not 0. With
-`popularity.months` above 1 the table also has the mean of the months, and the spread.
+from the page view dumps or from the REST API (`popularity.source`). Articles are called as they are when Wikidata is
+read, views as they were in the month. An article that was moved in between is found by its page id and by its old
+title, which redirects to it now: dumps need the tables in data/raw/redirects for this, the API asks Wikipedia. An
+article without a view is not in the table: its popularity is unknown, not 0. With `popularity.months` above 1 the table
+also has the mean of the months, and the spread.
 """
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
 import duckdb
+import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.sources import bz2_blocks, pageviews, snapshots
+from pipelines.sources import bz2_blocks, pageviews, pageviews_api, snapshots, wikimedia
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.storage import database, parquet, shards
@@ -27,10 +31,11 @@ ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
 RAW = Path("data/raw")
 OUT = Path("data/knowledge/popularity")
 METRICS = Path("data/metrics/popularity.json")
+ANSWERS = shards.SCRATCH / "wikimedia" / "popularity"
 
 
 def count_views(params: SimpleNamespace, entities: Path = ENTITIES, raw: Path = RAW, out: Path = OUT) -> dict[str, int]:
-    """Write the stage's folder `out`; return counts. Raises LongtailError on damaged input.
+    """Write the stage's folder `out`; return counts. Raises LongtailError on damaged input or a failed request.
 
     A month without a view counts as 0. The spread is of log10(1 + views), the scale that popularity is binned on: it
     does not grow with popularity, and tells lasting fame from a peak.
@@ -43,7 +48,7 @@ def count_views(params: SimpleNamespace, entities: Path = ENTITIES, raw: Path = 
             """CREATE TEMP TABLE titles AS SELECT DISTINCT wiki_title AS title FROM entities
             WHERE wiki_title IS NOT NULL"""
         )
-        counts = _read_dumps(db, params, raw, rejects)
+        counts = _ask_api(db, params) if settings.source == "api" else _read_dumps(db, params, raw, rejects)
         database.write_query(
             db,
             """SELECT title, max(views) FILTER (month = $month) AS views,
@@ -95,6 +100,38 @@ def _read_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
     return {"files.pageviews": len(files), "files.redirects": len(tables), "lines": rejects.read} | loaded
 
 
+def _ask_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str, int]:
+    """Create table monthly(title, month, views) from the REST API; return counts. A killed run's answers are used."""
+    settings, project = params.popularity, language.read_language(params.language).project
+    titles = database.read_rows(db, "SELECT title FROM titles ORDER BY title")["title"]
+    db.execute("CREATE TEMP TABLE asked (title VARCHAR, month VARCHAR, views BIGINT)")
+    db.execute("CREATE TEMP TABLE redirects (target VARCHAR, title VARCHAR)")
+    with wikimedia.open_client(params.contact, ANSWERS) as client:
+        _insert(db, "asked", pageviews_api.ask_views(client, titles, settings, project=project))
+        unknown, viewed = database.row(
+            db, "SELECT count(*) FILTER (views IS NULL), count(*) FILTER (month = $1) FROM asked", [settings.month]
+        )
+        if len(titles) and not viewed:
+            shutil.rmtree(ANSWERS)
+            raise LongtailError(
+                f"{settings.api}: knows none of the {len(titles):,} articles in {settings.month}, expected views of "
+                "most; check popularity.api, or wait until it has that month"
+            )
+        _insert(db, "redirects", pageviews_api.ask_redirects(client, titles, settings.redirects_api))
+        db.execute(  # a redirect that is an article of ours too keeps its views
+            """CREATE TEMP TABLE others AS SELECT title, min(target) AS target
+            FROM redirects ANTI JOIN titles USING (title) GROUP BY title"""
+        )
+        others = database.read_rows(db, "SELECT title FROM others ORDER BY title")["title"]
+        _insert(db, "asked", pageviews_api.ask_views(client, others, settings, "redirects", project))
+    db.execute(
+        """CREATE TEMP TABLE monthly AS
+        SELECT coalesce(target, asked.title) AS title, month, sum(views)::BIGINT AS views
+        FROM asked LEFT JOIN others USING (title) GROUP BY ALL HAVING sum(views) > 0"""
+    )
+    return {"articles_asked_for": len(titles), "articles_not_found": unknown, "redirects": len(others)}
+
+
 def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[str, int]:
     """Create tables redirects(page_id, target) and pages(page_id, title); return the numbers of their rows."""
     tables = {"redirects": (pageviews.read_redirects, "target"), "pages": (pageviews.read_page_table, "title")}
@@ -102,9 +139,7 @@ def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[st
         db.execute(f"CREATE TEMP TABLE {name} (page_id BIGINT, {column} VARCHAR)")
     for file in files:
         name = "pages" if pageviews.PAGES.search(file.name) else "redirects"
-        for batch in tables[name][0](file):
-            db.register("batch", batch)
-            db.execute(f"INSERT INTO {name} FROM batch")
+        _insert(db, name, tables[name][0](file))
     counts = {}
     for name in tables:
         counts[name], distinct = database.row(db, f"SELECT count(*), count(DISTINCT page_id) FROM {name}")
@@ -113,6 +148,12 @@ def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[st
                 f"{files[0].parent}: two tables of {name} are in it, expected one (fetch.files.redirects)"
             )
     return counts
+
+
+def _insert(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Table]) -> None:
+    for batch in batches:
+        db.register("batch", batch)
+        db.execute(f"INSERT INTO {table} FROM batch")
 
 
 def _read_part(max_reject_share: float, project: str, part: tuple[Path, int, int | None], path: Path) -> None:
@@ -128,8 +169,15 @@ def _read_part(max_reject_share: float, project: str, part: tuple[Path, int, int
         writer.add_key_value_metadata({"rejects": rejects.encoded()})
 
 
+def work(params: SimpleNamespace) -> stage.Metrics:
+    counts = count_views(params)
+    shutil.rmtree(ANSWERS, ignore_errors=True)
+    return counts
+
+
 def main() -> None:
-    stage.run("popularity", ("compute", "ingest", "language", "popularity"), count_views, out=str(OUT), metrics=METRICS)
+    sections = ("compute", "contact", "ingest", "language", "popularity")
+    stage.run("popularity", sections, work, out=str(OUT), metrics=METRICS)
 
 
 if __name__ == "__main__":

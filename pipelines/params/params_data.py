@@ -57,6 +57,9 @@ class Wikidata(Section):
 
 
 class Popularity(Section):
+    source: Literal["dump", "api"]  # the monthly dump, or a REST API asked page by page
+    api: Address  # of the page views REST API
+    redirects_api: Address  # api: of the Wikipedia's API, which says how moved articles were called
     month: Month  # month whose page views are the popularity, YYYY-MM
     months: Annotated[int, Field(ge=1, le=12)] = 1  # months of page views, up to `month`, for their mean and spread
     agents: Literal["all-agents", "user"]  # whose views count: all, as in the published PopQA, or without bots

@@ -92,8 +92,8 @@ class Client(web.Client):
             raise LongtailError(f"{url}: the server answers 404, expected MediaWiki's api.php ({named})")
         return msgspec.json.decode(body, type=kind)
 
-    def keep(self, url: str, params: Mapping[str, str] | None, body: bytes) -> None:
-        """Let `ask` return `body` for this URL from now on, without a request."""
+    def keep(self, url: str, params: Mapping[str, str] | None, body: bytes | None) -> None:
+        """Let `ask` return `body`, or None, for this URL from now on, without a request."""
         self._kept.put({_key(url, params): body})
 
     def asked_from(self) -> str:

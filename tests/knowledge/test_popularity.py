@@ -1,18 +1,21 @@
-"""Popularity: the same facts give the same file, however they are read, and nothing is read twice."""
+"""Popularity: the same facts give the same file, from dumps or from the API, and nothing is read or asked for twice."""
 
 import bz2
 import gzip
+import json
 import os
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from knowledge_tables import chosen, write_rows
+from wikimedia_server import Wikimedia
 
 from pipelines.errors import LongtailError
-from pipelines.knowledge.popularity import count_views
+from pipelines.knowledge.popularity import ANSWERS, count_views
 from pipelines.params.params import Popularity
 from pipelines.sources import bz2_blocks, pageviews
 from pipelines.sources.rejects import SCHEMA as REJECTS
@@ -69,9 +72,11 @@ def write_entities(titles: list[str]) -> None:
     write_rows(enumerate([None, *titles, titles[0]]), schema, Path("e.parquet"))
 
 
-def count(out: str = "out", *, compute=None, **settings) -> dict:
-    popularity = Popularity(**{"month": "2021-10", "agents": "all-agents"} | settings)
-    params = chosen(popularity=popularity, **{"max_share": 0.0} | (compute or {}))
+def count(out: str = "out", *, contact: str | None = "someone@example.org", compute=None, **settings) -> dict:
+    api = settings.get("api", "http://127.0.0.1:9")
+    given = {"source": "dump", "api": api, "redirects_api": f"{api}/w/api.php", "month": "2021-10"}
+    popularity = Popularity(**given | {"agents": "all-agents"} | settings)
+    params = chosen(popularity=popularity, contact=contact, **{"max_share": 0.0} | (compute or {}))
     return count_views(params, Path("e.parquet"), Path("raw"), Path(out))
 
 
@@ -83,7 +88,29 @@ def views(out: str = "out") -> dict[str, int]:
     return {row["title"]: row["views"] for row in pq.read_table(f"{out}/views.parquet").to_pylist()}
 
 
-def test_several_months_have_a_mean_and_a_spread_beside_the_months_views_and_a_missing_month_is_named():
+def serve(server: Wikimedia, titles: dict[str, tuple], agents: str = "all-agents", months=("202110",)) -> None:
+    """The API's answers: views of each title in these months; titles and months without views are not in them."""
+    for title, views in [(title, views) for title, views in titles.items() if any(views)]:
+        article = title.replace(" ", "_")
+        item = {"project": "en.wikipedia", "article": article, "granularity": "monthly", "access": "all-access"}
+        of_months = {f"{month}0100": number for month, number in zip(months, views, strict=True) if number}
+        items = [item | {"agent": agents, "timestamp": time, "views": n} for time, n in of_months.items()]
+        path = f"/metrics/pageviews/per-article/en.wikipedia/all-access/{agents}/{quote(article, safe='')}/monthly"
+        server.pages[f"{path}/{months[0]}0100/{months[-1]}3100"] = json.dumps({"items": items}).encode()
+
+
+def serve_redirects(server: Wikimedia, redirects: dict[str, list[str]]) -> None:
+    """The API's answers about articles; those that are not named have no redirects."""
+
+    def api(params: dict[str, str]) -> bytes:
+        names = [{"ns": 0, "title": name} for name in redirects.get(params["titles"], [])]
+        page = {"title": params["titles"]} | ({"redirects": names} if names else {})
+        return json.dumps({"batchcomplete": True, "query": {"pages": [page]}}).encode()
+
+    server.pages["/w/api.php"] = api
+
+
+def test_several_months_have_a_mean_and_a_spread_beside_the_months_views_and_a_missing_month_is_named(wikimedia):
     months = ("202108", "202109", "202110")
     for column, month in enumerate(months):
         lines = [line(title, i, views[column]) for i, (title, views) in enumerate(MONTHS.items()) if views[column]]
@@ -99,8 +126,13 @@ def test_several_months_have_a_mean_and_a_spread_beside_the_months_views_and_a_m
         assert rows[title]["sd_log10"] == pytest.approx(np.log10(1 + np.array(of_months)).std())
     assert rows["AC/DC"]["sd_log10"] == 0
     assert (counts["files.pageviews"], counts["titles_with_views"], counts["views"]) == (3, 3, 125)
+    serve(wikimedia, MONTHS | {"Ada": (1, 2, 3)}, "user", months)
+    serve_redirects(wikimedia, {"Ada Lovelace": ["Ada"]})
+    count("api", source="api", api=wikimedia.address, months=3, agents="user")
+    asked = [path for path, _ in wikimedia.requests if "per-article" in path]
+    assert len(asked) == len(TITLES) + 1, "one request for all months"
     count("threads", months=3, agents="user", compute={"threads": 4, "workers": 2})
-    assert written("dump") == written("threads")
+    assert written("dump") == written("api") == written("threads")
     Path("raw/pageviews/pageviews-202109-user.bz2").unlink()
     with pytest.raises(LongtailError, match=r"^no page views of 2021-09, expected files of 2021-08 to 2021-10 .*$"):
         count(months=3, agents="user")
@@ -123,9 +155,22 @@ def test_the_files_of_a_month_are_summed_for_the_articles_of_entities_and_no_dum
     assert (views(), counts["files.pageviews"], counts["views"], counts["titles"]) == ({}, 0, 0, 6)
 
 
-def test_views_of_people_alone_are_those_of_their_file():
-    count(agents="user")
-    assert views() == {title: people for title, (people, _) in FACTS.items() if people}
+@pytest.mark.parametrize("agents", ["all-agents", "user"])
+def test_dump_and_api_of_the_same_facts_give_the_same_bytes_and_no_answer_is_asked_for_twice(wikimedia, agents):
+    facts = {title: both[0] if agents == "user" else sum(both) for title, both in FACTS.items()}
+    serve(wikimedia, {title: (number,) for title, number in facts.items()}, agents)
+    serve_redirects(wikimedia, {})
+    counts = count("dump", agents=agents)
+    of_api = count("api", source="api", api=wikimedia.address, agents=agents)
+    assert written("dump") == written("api")
+    assert views("api") == {title: number for title, number in facts.items() if number}
+    assert of_api["views"] == counts["views"]
+    assert (of_api["articles_asked_for"], of_api["articles_not_found"]) == (6, 1 + list(facts.values()).count(0))
+    assert wikimedia.most <= 3
+    asked = len(wikimedia.requests)
+    assert count("again", source="api", api=wikimedia.address, agents=agents) == of_api
+    assert len(wikimedia.requests) == asked
+    assert ANSWERS.is_dir()
 
 
 def test_a_moved_article_is_found_by_the_tables_of_pages_and_redirects():
@@ -138,6 +183,18 @@ def test_a_moved_article_is_found_by_the_tables_of_pages_and_redirects():
     counts = count()
     assert views() == {title: sum(FACTS.get(title, (1, 0))) for title in moved if title != "Never viewed"}
     assert (counts["redirects"], counts["pages"], counts["titles_without_views"]) == (1, 2, 1)
+
+
+def test_a_moved_article_is_found_by_the_api_of_redirects(wikimedia):
+    """Under its new title it has no views, or the few of a redirect that was there. No view counts twice."""
+    write_entities(["X (social network)", "Meta Platforms", "Twttr", "Ada Lovelace"])
+    seen = {"Ada Lovelace": 20, "Twitter": 900, "Facebook, Inc.": 700, "Meta Platforms": 3, "Twttr": 4}
+    serve(wikimedia, {title: (number,) for title, number in seen.items()})
+    of_titles = {"X (social network)": ["Twitter", "Twttr", "Tweeter"], "Meta Platforms": ["Facebook, Inc."]}
+    serve_redirects(wikimedia, of_titles)
+    counts = count(source="api", api=wikimedia.address)
+    assert views() == {"Ada Lovelace": 20, "Meta Platforms": 703, "Twttr": 4, "X (social network)": 900}
+    assert (counts["articles_not_found"], counts["redirects"], counts["titles_without_views"]) == (1, 3, 0)
 
 
 @pytest.mark.parametrize("name", ["redirect", "page"])
@@ -183,3 +240,14 @@ def test_what_a_killed_run_read_is_not_read_again_while_the_dump_is_the_same(mon
     assert read == ["spider", "user", *["spider"] * changed, "user"]
     assert views()["Café, 100% \U0001f600"] == 5 - changed
     assert views()["Ada Lovelace"] == 20
+
+
+def test_no_contact_and_an_api_that_knows_no_article_are_errors_and_it_is_asked_again(wikimedia):
+    with pytest.raises(LongtailError, match=r"contact is null"):
+        count(source="api", contact=None)
+    with pytest.raises(LongtailError, match=r"knows none of the 6 articles in 2021-10"):
+        count(source="api", api=wikimedia.address)
+    serve(wikimedia, {"Ada Lovelace": (20,)})
+    serve_redirects(wikimedia, {})
+    count(source="api", api=wikimedia.address)
+    assert views() == {"Ada Lovelace": 20}
