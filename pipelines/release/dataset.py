@@ -17,7 +17,7 @@ from typing import Any
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
-from pipelines.release import card, citation, contents, harness, private, validate, versions
+from pipelines.release import card, citation, contents, croissant, harness, private, validate, versions
 from pipelines.release.difference import write_difference
 from pipelines.storage import database, shards
 
@@ -67,6 +67,8 @@ def write_release(
             made |= {"version": folder.name, "previous": changes["previous"]}
             shards.write_json(folder / "provenance.json", made)
             card.write_texts(db, folder, changes, made_by, manifest, newest)
+            date, spoken_in = made_by["commit_date"], made_by["params"].get("language", "en")
+            croissant.write_croissant(db, folder, date, spoken_in)
             citation.write_citation(folder, made_by, card.description(folder), card.licences(db))
             harness.write_harness_task(folder, made_by["params"])
         private.check_no_secrets(folder, machine)

@@ -25,18 +25,30 @@ pytestmark = pytest.mark.usefixtures("workplace")
 CANARY = "longtail:canary:81c27560-b743-427d-b2a7-8413bf9d8cd7"  # never changes: filters look for it
 
 
+def text(cell: object) -> object:
+    """A cell of MLCommons' library, whose texts are bytes."""
+    if isinstance(cell, list):
+        return [text(one) for one in cell]
+    return cell.decode() if isinstance(cell, bytes) else cell
+
+
 def test_every_loader_reads_it_and_takes_no_other_release_of_its_name_from_a_cache(first, tmp_path, monkeypatch):
-    """Hugging Face's library must not ask the network; its cache is the test's."""
+    """By Hugging Face's and MLCommons' libraries, which must not ask the network; their caches are the test's."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     import datasets
+    import mlcroissant
 
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "hf")
+    described = mlcroissant.Dataset(str(first / "croissant.json"))
+    assert (described.metadata.ctx.issues.errors, described.metadata.ctx.issues.warnings) == (set(), set())
     for table in contents.present(first):
         rows = duckdb.sql(f"FROM '{first / table.parquet}'").to_arrow_table().to_pylist()
         assert pandas.read_parquet(first / table.parquet).shape == (len(rows), len(table.columns))
         assert list(pandas.read_csv(first / table.tsv, sep="\t")[table.key[-1]]) == [r[table.key[-1]] for r in rows]
         assert datasets.load_dataset(str(first), table.name, split=table.split).to_list() == rows
+        records = described.records(table.name)
+        assert [{key.partition("/")[2]: text(cell) for key, cell in row.items()} for row in records] == rows
     other = release(write_data(tmp_path / "data", questions(views=VIEWS | {2: 98})), tmp_path / "out")
     assert other.name == first.name
     loaded = [datasets.load_dataset(str(folder), "popqa", split="test") for folder in (first, other)]
@@ -50,7 +62,7 @@ def card_of(folder) -> str:
 def test_a_release_has_every_file_says_what_made_it_and_is_found_by_its_canary(first):
     assert first.name == "1.0.0"
     tables = [f"{table.name}.{kind}" for table in contents.TABLES for kind in ("parquet", "tsv")]
-    others = [f"{name}.json" for name in ("schema", "provenance", "changes")]
+    others = [f"{name}.json" for name in ("croissant", "schema", "provenance", "changes")]
     others += ["rules/popqa/tiny/bm25.json", "rule.schema.json", "README.md", "LICENSE.md", "SHA256SUMS"]
     others += ["CHANGELOG.md", "CITATION.cff", "lm-eval/popqa.yaml", "lm-eval/functions.py"]
     assert sorted(files_of(first)) == sorted([*tables, *others, "CANARY.txt"])
@@ -190,7 +202,7 @@ def test_a_tampered_file_is_caught(first, tmp_path):
     folder = shutil.copytree(first, tmp_path / "out/1.0.0")
     check = ["sha256sum", "--check", "--strict", "SHA256SUMS"]
     assert subprocess.run(check, cwd=folder, capture_output=True).returncode == 0
-    assert dataset.check_release(folder) == 18
+    assert dataset.check_release(folder) == 19
     tampered = (folder / "popqa.tsv").read_text(encoding="utf-8").replace("poet", "pope")
     (folder / "popqa.tsv").write_text(tampered, encoding="utf-8")
     (folder / "LICENSE.md").unlink()
