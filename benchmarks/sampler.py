@@ -31,7 +31,10 @@ from pipelines.world.facts import ALIASES, RELATION_IDS, World, make_world
 
 MONTH, SEED = "2021-10", 0
 INGEST = params.Ingest(max_reject_share=0.0, memory_gb=1.0)
-POPQA = params.PopQA(source="wikidata", sampling="term_frequency", per_relation=2000, train_share=0.25)
+POPQA = params.PopQA(
+    source="wikidata", sampling="term_frequency", per_relation=2000, mix="drawn", total=None, refresh=False,
+    train_share=0.25,
+)  # fmt: skip
 
 
 def world_of(entities: int) -> World:

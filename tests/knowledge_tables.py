@@ -31,8 +31,8 @@ def chosen(*, threads: int = 1, workers: int = 1, max_share: float = 0.05, memor
 
 def popqa(**given) -> params.PopQA:
     """The params of `popqa`: all triples, unless a test says otherwise."""
-    values = {"source": "wikidata", "sampling": "all", "per_relation": 2000, "train_share": 0.25}
-    return params.PopQA(**values | given)
+    values = {"source": "wikidata", "sampling": "all", "per_relation": 2000, "mix": "drawn", "total": None}
+    return params.PopQA(**values | {"refresh": False, "train_share": 0.25} | given)
 
 
 def write_rows(rows: Iterable[tuple], schema: pa.Schema, path: Path) -> Path:

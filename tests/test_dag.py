@@ -147,7 +147,8 @@ def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(s
 
 def test_predictions_alone_need_six_stages_and_the_pile_alone_no_questions(stages_of):
     parts = NOTHING | {"question_sets": ["popqa"], "answered": ["popqa"], "rules": ["popularity"]}
-    popqa = {"source": "published", "sampling": "all", "per_relation": 1, "train_share": 0.0}
+    popqa = {"source": "published", "sampling": "all", "per_relation": 1, "mix": "drawn", "total": None}
+    popqa |= {"refresh": False, "train_share": 0.0}
     stages = stages_of(parts=parts, ways=[], lms=[], retrievers=[], popqa=popqa)
     assert list(stages) == ["code", "fetch", "questions@popqa", "tune_thresholds@popularity", "analyse", "report"]
     pile = {"corpora": ["pile"], "scored": ["pile"], "tokenizers": ["documents"], "tuned": ["dense"]}

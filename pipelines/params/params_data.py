@@ -69,6 +69,9 @@ class PopQA(Section):
     source: Literal["wikidata", "published", "both"]  # built from triples, the published set, or both
     sampling: Literal["term_frequency", "all"]  # triples drawn by term frequency up to per_relation, or all
     per_relation: PositiveInt  # term_frequency: questions of a relation, at most
+    mix: Literal["drawn", "published"]  # shares of relations among triples' questions: as drawn, or the published set's
+    total: PositiveInt | None  # questions from triples, at most; null: no bound, with mix published 14,267
+    refresh: bool  # published questions get the views and answers of popularity.month, by their Wikidata ids
     train_share: Share  # share of subjects whose questions LSR may learn from; they are never evaluated
 
 

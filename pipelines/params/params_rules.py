@@ -85,7 +85,7 @@ def _parts(params: Params) -> Iterator[Rule]:
     texts = f"only {tested} have test texts (corpus.*.test_files, or query_share and queries.test_share)"
     yield "parts.scored", set(parts.scored) <= set(tested), texts
     yield "parts.answered", set(parts.answered) <= set(parts.question_sets), "should be among question_sets"
-    published = {"popqa"} if popqa.source == "published" else set()
+    published = {"popqa"} if popqa.source == "published" and not popqa.refresh else set()
     built = [name for name in parts.question_sets if catalogue.DATASETS[name].triples and name not in published]
     yield "parts.knowledge", bool(parts.knowledge or not built), f"should be [wikidata], which {built} need"
     yield "parts.tokenizers", bool(parts.tokenizers or not parts.corpora), "should be [documents], for the corpora"

@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
-from pipelines.questions.popqa import create_functions
+from pipelines.questions.popqa import create_split_of
 from pipelines.questions.published import ENTITY
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import parse_whole, visible_files
@@ -51,7 +51,7 @@ def build_entityquestions(
         database.view(db, "labelled", entities)
         db.execute("CREATE TEMP VIEW entities AS SELECT * REPLACE (substr(qid, 2)::BIGINT AS qid) FROM labelled")
         database.view(db, "claims", claims)
-        create_functions(db, params.seed, params.popqa.train_share)
+        create_split_of(db, params.seed, params.popqa.train_share)
         db.register("questions", questions)
         linked = link_subjects(db)
         db.register("linked", linked)

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.language.relations import Relation, read_relations
+from pipelines.language.relations import RELATIONS, Relation, read_relations
 from pipelines.params import params
 from pipelines.questions import published
 from pipelines.questions.published import ENTITY, MONTH
@@ -46,47 +46,45 @@ def build_popqa(
 
     Raises LongtailError if the source that `popqa.source` names is missing, or if no question comes out of it.
     """
-    popqa, month, rejects = params.popqa, params.popularity.month, Rejects(params.ingest.max_reject_share)
+    popqa, rejects = params.popqa, Rejects(params.ingest.max_reject_share)
     relations = read_relations(language=language.read_language(params.language)) if relations is None else relations
     counts: dict[str, int] = {}
     rows = published.SCHEMA.empty_table()
     if popqa.source != "wikidata":
-        files = source_files(published_file) if published_file.is_dir() else [published_file]
-        if len(files) > 1:
-            names = ", ".join(file.name for file in files)
-            raise LongtailError(f"{published_file}: {names}, expected one file; name one under fetch.files.popqa")
-        rows = published.read_published(files[0], rejects)
+        rows = published.read_published(_one_file(published_file), rejects)
         counts["published.empty_subject"] = pc.sum(pc.equal(rows["subj"], "")).as_py()
     with shards.atomic(out) as folder, database.connect(params.ingest.memory_gb, params.compute.threads) as db:
         folder.mkdir()
-        create_functions(db, params.seed, popqa.train_share)
+        _create_functions(db, params.seed)
+        create_split_of(db, params.seed, popqa.train_share)
         db.register("relations", pa.Table.from_pylist([vars(relation) for relation in relations.values()]))
-        db.register("published_rows", rows.append_column("position", pa.array(range(len(rows)), pa.int64())))
-        db.execute(
-            f"""CREATE TEMP TABLE published AS SELECT published_rows.*, id::VARCHAR AS question_id, pid AS relation,
-                split_of(s_uri) AS split, '{MONTH}' AS month, 'published' AS origin
-            FROM published_rows JOIN relations ON name = prop"""
-        )
-        if len(rows) and month != MONTH:
+        _load_published(db, rows)
+        month = params.popularity.month
+        if popqa.source != "published" or popqa.refresh:
+            database.view(db, "triples", triples)
+        if popqa.source != "wikidata" and popqa.refresh:
+            counts["published.no_longer_stated"] = _refresh_published(db, month)
+        elif len(rows) and month != MONTH:
             counts["published.of_another_month"] = len(rows)
             print(
                 f"popqa: the {len(rows):,} published questions have the page views and answers of {MONTH}, "
-                f"popularity.month is {month}; popqa.source: wikidata asks with those of {month}",
+                f"popularity.month is {month}; popqa.refresh: true gives them those of {month}",
                 flush=True,
             )
         questions, values = "FROM published", {}
         if popqa.source != "published":
-            database.view(db, "triples", triples)
-            counts |= sample_triples(db, popqa)
+            counts |= sample_triples(db, popqa, relations)
             if not counts["wikidata.triples"]:
                 raise LongtailError(
                     f"{triples}: no triple in it though popqa.source is {popqa.source}, expected some; fetch Wikidata "
                     "or set popqa.source: published (data/metrics/triples.json says where claims fell out)"
                 )
-            questions += f" UNION ALL BY NAME {QUESTIONS_OF_TRIPLES}"
+            counts["wikidata.also_published"] = _drop_published(db)
+            questions += f" UNION ALL BY NAME {_questions_of_triples()}"
             values = {"month": month}
+        columns = ", ".join(COLUMNS)
         order = "origin, position, prop_id, subj_id, obj_id"
-        query = f"SELECT {', '.join(COLUMNS)} FROM ({questions}) ORDER BY {order}"
+        query = f"SELECT {columns} FROM ({questions}) ORDER BY {order}"
         database.write_query(db, query, folder / "popqa.parquet", values)
         database.view(db, "questions", folder / "popqa.parquet")
         counts |= _count_questions(db)
@@ -98,6 +96,17 @@ def build_popqa(
         published.write_tsv(parquet.batches(folder / "popqa.parquet"), folder / "popqa.tsv")
         rejects.write(folder / "rejects.parquet")
     return counts | rejects.metrics()
+
+
+def _one_file(path: Path) -> Path:
+    """The file at `path`, or the one in the folder there; LongtailError for none or several."""
+    if not path.is_dir():
+        return path
+    files = source_files(path)
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files)
+        raise LongtailError(f"{path}: {names}, expected one file; name one under fetch.files.popqa")
+    return files[0]
 
 
 def keep_probability(term_frequency: np.ndarray) -> np.ndarray:
@@ -124,68 +133,148 @@ def split_of(seed: int, uris: Iterable[str], train_share: float) -> list[str]:
     return ["train" if draw < train_share else "test" for draw in draws.uniforms(seed, "popqa.train", uris)]
 
 
+def create_split_of(db: duckdb.DuckDBPyConnection, seed: int, train_share: float) -> None:
+    """Make `split_of` an SQL function of one URI; the split of NULL is NULL."""
+
+    def split(uris: pa.ChunkedArray) -> pa.Array:
+        return pa.array(split_of(seed, uris.to_pylist(), train_share), pa.string())
+
+    db.create_function("split_of", split, ["VARCHAR"], "VARCHAR", type="arrow")
+
+
 def number_of(question_id: str) -> int:
     """The published column `id` for a question of ours: a hash of 53 bits, larger than any published id."""
     return 2**52 + int.from_bytes(hashlib.blake2b(question_id.encode(), digest_size=8).digest(), "big") % 2**52
 
 
-def create_functions(db: duckdb.DuckDBPyConnection, seed: int, train_share: float) -> None:
-    """Make `split_of` (null for null), `keep_triples`, `number_of`, and the draw of a triple's place SQL functions."""
-    functions = {
-        "split_of": (lambda uris: pa.array(split_of(seed, uris.to_pylist(), train_share), pa.string()), "VARCHAR"),
-        "draw_place": (lambda ids: pa.array(draws.uniforms(seed, "popqa.place", ids.to_pylist())), "DOUBLE"),
-        "number_of": (lambda ids: pa.array(map(number_of, ids.to_pylist()), pa.int64()), "BIGINT"),
-    }
-    for name, (function, returned) in functions.items():
-        db.create_function(name, function, ["VARCHAR"], returned, type="arrow")
+def quotas(popqa: params.PopQA, relations: Mapping[str, Relation] = RELATIONS) -> dict[str, int]:
+    """Relation -> questions from triples, at most: popqa.per_relation, or in the published set's proportions.
+
+    Fractions go to the largest remainders, so that the quotas add up to popqa.total, or to the published set's size.
+    """
+    if popqa.mix == "drawn":
+        return dict.fromkeys(relations, popqa.per_relation)
+    shares = {pid: published.MIX.get(relation.name, 0) for pid, relation in relations.items()}
+    whole = sum(shares.values())
+    total = popqa.total or whole
+    most = {pid: total * share // max(whole, 1) for pid, share in shares.items()}
+    remainders = sorted(shares, key=lambda pid: (-(total * shares[pid] % max(whole, 1)), pid))
+    for pid in remainders[: total - sum(most.values()) if whole else 0]:
+        most[pid] += 1
+    return {pid: min(count, popqa.per_relation) for pid, count in most.items()}
+
+
+def sample_triples(
+    db: duckdb.DuckDBPyConnection, popqa: params.PopQA, relations: Mapping[str, Relation] = RELATIONS
+) -> dict[str, int]:
+    """Create table sampled(s_qid, p_pid, o_qid) from triples; count those seen, kept, and cut off by a bound.
+
+    Whether a triple is kept, and its place among the triples of its relation, are hashes of the triple. So its fate
+    depends on the triple alone as long as no bound is reached: its relation's of `quotas`, or popqa.total.
+    """
+    condition = f"keep(term_frequency, {QUESTION_ID})" if popqa.sampling == "term_frequency" else "true"
+    most = quotas(popqa, relations)
+    db.register("quotas", pa.table({"p_pid": list(most), "most": pa.array(most.values(), pa.int64())}))
+    db.execute(
+        f"""CREATE TEMP TABLE kept AS SELECT s_qid, p_pid, o_qid, draw_place({QUESTION_ID}) AS place
+        FROM triples WHERE {condition}"""
+    )
+    of_all = f"ORDER BY place, s_qid, p_pid, o_qid LIMIT {popqa.total}" if popqa.total else ""
+    db.execute(
+        f"""CREATE TEMP TABLE sampled AS SELECT s_qid, p_pid, o_qid FROM (
+            SELECT *, row_number() OVER (PARTITION BY p_pid ORDER BY place, s_qid, o_qid) AS number FROM kept
+        ) JOIN quotas USING (p_pid) WHERE number <= most {of_all}"""
+    )
+    seen, kept, sampled = database.row(
+        db, "SELECT (SELECT count(*) FROM triples), (SELECT count(*) FROM kept), (SELECT count(*) FROM sampled)"
+    )
+    db.execute("DROP TABLE kept")
+    counts = {"wikidata.triples": seen, "wikidata.kept": kept, "wikidata.over_cap": kept - sampled}
+    return counts | ({"wikidata.short_of_mix": sum(most.values()) - sampled} if popqa.mix == "published" else {})
+
+
+def _create_functions(db: duckdb.DuckDBPyConnection, seed: int) -> None:
+    """Make `keep`, `number_of`, and the draw of a triple's place SQL functions."""
 
     def keep(term_frequency: pa.ChunkedArray, ids: pa.ChunkedArray) -> pa.Array:
         return pa.array(keep_triples(term_frequency.to_numpy(), ids.to_pylist(), seed))
 
+    def draw_place(ids: pa.ChunkedArray) -> pa.Array:
+        return pa.array(draws.uniforms(seed, "popqa.place", ids.to_pylist()))
+
+    def number(ids: pa.ChunkedArray) -> pa.Array:
+        return pa.array(map(number_of, ids.to_pylist()), pa.int64())
+
     db.create_function("keep", keep, ["BIGINT", "VARCHAR"], "BOOLEAN", type="arrow")
+    db.create_function("draw_place", draw_place, ["VARCHAR"], "DOUBLE", type="arrow")
+    db.create_function("number_of", number, ["VARCHAR"], "BIGINT", type="arrow")
 
 
-def sample_triples(db: duckdb.DuckDBPyConnection, popqa: params.PopQA) -> dict[str, int]:
-    """Create table chosen(s_qid, p_pid, o_qid) from triples; count those seen, kept, left out by the cap or published.
+def _load_published(db: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
+    """Create table published: the published rows with the columns that we add, and their `position`."""
+    db.register("published_rows", rows.append_column("position", pa.array(range(len(rows)), pa.int64())))
+    db.execute(
+        f"""CREATE TEMP TABLE published AS SELECT published_rows.*, id::VARCHAR AS question_id, pid AS relation,
+            split_of(s_uri) AS split, '{MONTH}' AS month, 'published' AS origin
+        FROM published_rows JOIN relations ON name = prop"""
+    )
 
-    Whether a triple is kept, and its place among the triples of its relation, are hashes of the triple. So its fate
-    depends on the triple alone as long as its relation has no more than popqa.per_relation. What a published question
-    asks is not asked again.
+
+def _refresh_published(db: duckdb.DuckDBPyConnection, month: str) -> int:
+    """Give the rows of table published the object's names, the titles, views and answers of the triples, by their ids.
+
+    Rows whose triple is not among the triples any more are dropped; returns their number. A row keeps its question, and
+    so its subject's name.
     """
-    condition = f"keep(term_frequency, {QUESTION_ID})" if popqa.sampling == "term_frequency" else "true"
     db.execute(
-        f"""CREATE TEMP TABLE sampled AS
-        SELECT s_qid, p_pid, o_qid, row_number() OVER (PARTITION BY p_pid ORDER BY place, s_qid, o_qid) AS number
-        FROM (SELECT *, draw_place({QUESTION_ID}) AS place FROM triples WHERE {condition})"""
+        f"""CREATE TEMP TABLE refreshed AS WITH asked AS (
+            SELECT replace(s_uri, '{ENTITY}', '') AS s_qid, relation AS p_pid FROM published
+        ), {_answers("FROM asked")}
+        SELECT published.* REPLACE (
+            o_label AS obj, triples.o_aliases AS o_aliases, triples.s_wiki_title AS s_wiki_title,
+            triples.o_wiki_title AS o_wiki_title, triples.s_pop AS s_pop, triples.o_pop AS o_pop,
+            answers.possible_answers AS possible_answers, $month AS month
+        )
+        FROM published JOIN triples
+            ON s_uri = '{ENTITY}' || s_qid AND relation = p_pid AND o_uri = '{ENTITY}' || o_qid
+            JOIN answers USING (s_qid, p_pid)""",
+        {"month": month},
     )
-    db.execute(
-        f"""CREATE TEMP TABLE chosen AS SELECT s_qid, p_pid, o_qid FROM sampled
-        ANTI JOIN published ON s_uri = '{ENTITY}' || s_qid AND relation = p_pid WHERE number <= {popqa.per_relation}"""
-    )
-    seen, kept, capped, chosen = database.row(
-        db,
-        f"""SELECT (SELECT count(*) FROM triples), count(*), count(*) FILTER (number <= {popqa.per_relation}),
-            (SELECT count(*) FROM chosen) FROM sampled""",
-    )
-    return {
-        "wikidata.triples": seen,
-        "wikidata.kept": kept,
-        "wikidata.over_cap": kept - capped,
-        "wikidata.also_published": capped - chosen,
-    }
+    (gone,) = database.row(db, "SELECT (SELECT count(*) FROM published) - (SELECT count(*) FROM refreshed)")
+    db.execute("DROP TABLE published")
+    db.execute("ALTER TABLE refreshed RENAME TO published")
+    return gone
 
 
-# The questions of table chosen; $month is the month of the page views. The acceptable answers are the label and
-# the aliases of every object that the subject has in this relation, chosen or not, sorted by object, without repeats.
-QUESTIONS_OF_TRIPLES = f"""(
-        WITH places AS (
+def _drop_published(db: duckdb.DuckDBPyConnection) -> int:
+    """Create table chosen, the sampled triples without those that a published question asks; return their number."""
+    db.execute(
+        f"""CREATE TEMP TABLE chosen AS SELECT * FROM sampled
+        ANTI JOIN published ON s_uri = '{ENTITY}' || s_qid AND relation = p_pid"""
+    )
+    return database.row(db, "SELECT (SELECT count(*) FROM sampled) - (SELECT count(*) FROM chosen)")[0]
+
+
+def _answers(asked: str) -> str:
+    """A query's WITH terms for answers(s_qid, p_pid, possible_answers) of the pairs (s_qid, p_pid) of `asked`.
+
+    The acceptable answers are the label and the aliases of every object that the subject has in this relation, sampled
+    or not. They are sorted by object, without repeats.
+    """
+    return f"""places AS (
             SELECT s_qid, p_pid, unnest(list_prepend(o_label, o_aliases)) AS name,
                 substr(o_qid, 2)::HUGEINT * 1000000 + generate_subscripts(list_prepend(o_label, o_aliases), 1) AS place
-            FROM triples SEMI JOIN chosen USING (s_qid, p_pid)
+            FROM triples SEMI JOIN ({asked}) USING (s_qid, p_pid)
         ), answers AS (
             SELECT s_qid, p_pid, list(name ORDER BY place) AS possible_answers
             FROM (SELECT s_qid, p_pid, name, min(place) AS place FROM places GROUP BY ALL) GROUP BY ALL
-        )
+        )"""
+
+
+def _questions_of_triples() -> str:
+    """The query for the questions of table chosen; $month is the month of the triples' page views."""
+    return f"""(
+        WITH {_answers("FROM chosen")}
         SELECT t.*, s_label AS subj, o_label AS obj, name AS prop, '{ENTITY}' || s_qid AS s_uri,
             '{ENTITY}' || o_qid AS o_uri, substr(s_qid, 2)::BIGINT AS subj_id, substr(p_pid, 2)::BIGINT AS prop_id,
             substr(o_qid, 2)::BIGINT AS obj_id, replace(template, '{{}}', s_label) AS question, possible_answers,

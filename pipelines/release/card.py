@@ -93,7 +93,7 @@ def write_texts(
         "popqa": popqa,
         "dates": dates,
         "warning": snapshots.warning(dates, settings["fetch"]["days_apart"]),
-        "per_relation": settings["popqa"]["per_relation"],
+        "mix": settings["popqa"],
         "published": _published(db),
         "published_month": published.MONTH,
         "relations": _relations(db),

@@ -28,7 +28,9 @@ def test_the_harness_runs_a_releases_task_and_finds_our_accuracy(n_shots, tmp_pa
         pytest.skip("no lm_eval; pip install -e '.[parity]'")
     data = releases.write_data(tmp_path / "data")
     (data / "adaptive/popularity/thresholds.parquet").unlink()
-    popqa = params.PopQA(source="published", sampling="all", per_relation=100, train_share=0.0)
+    popqa = params.PopQA(
+        source="published", sampling="all", per_relation=100, mix="drawn", total=None, refresh=False, train_share=0.0
+    )
     settings = SimpleNamespace(seed=0, language="en", popqa=popqa, ingest=releases.INGEST)
     settings.popularity = SimpleNamespace(month="2021-10")
     settings.compute = SimpleNamespace(threads=1)

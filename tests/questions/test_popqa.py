@@ -14,7 +14,7 @@ from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.language.relations import BY_NAME, RELATIONS
 from pipelines.questions import published
-from pipelines.questions.popqa import build_popqa, keep_probability, keep_triples, split_of
+from pipelines.questions.popqa import build_popqa, keep_probability, keep_triples, quotas, split_of
 from pipelines.questions.published import COLUMNS, ENTITY, read_published, write_tsv
 from pipelines.sources.rejects import Rejects
 
@@ -87,6 +87,31 @@ def test_a_relation_is_capped_the_others_are_not_and_rare_subjects_are_not_favou
     assert counts["wikidata.over_cap"] == counts["wikidata.kept"] - 505
     rare = sum(row["subj_id"] % 2 for row in rows if row["relation"] == "P106")
     assert rare / 500 == pytest.approx(0.75 / 1.75, abs=0.06)
+
+
+MIXED = [triple(s, p, 1) for p in (57, 58, 136, 462) for s in range(1, 3001)]
+
+
+def test_the_total_bounds_the_whole_and_favours_no_relation():
+    rows, counts = build(MIXED[:4000], total=800)  # 3,000 triples of one relation, and 1,000 of another
+    assert len(rows) == counts["questions"] == 800
+    assert counts["wikidata.over_cap"] == 4000 - 800
+    assert counts["relation.P57"] / 800 == pytest.approx(3 / 4, abs=0.06)
+
+
+def test_the_published_mix_is_drawn_in_proportion_and_a_larger_total_takes_no_question_away():
+    """1,999 : 1,999 : 1,619 : 34 of 14,267, for 1,000 questions of all sixteen relations."""
+    rows, counts = build(MIXED, mix="published", total=1000)
+    drawn = {pid: sum(row["relation"] == pid for row in rows) for pid in ("P57", "P58", "P136", "P462")}
+    assert drawn == {"P57": 140, "P58": 140, "P136": 114, "P462": 2}
+    assert counts["wikidata.short_of_mix"] == 1000 - 396
+    assert ids(build(MIXED, mix="published", total=200)[0]) < ids(rows)
+    for total in (1, 7, 1000, 14_267, 99_999):
+        most = quotas(popqa(mix="published", per_relation=10**6, total=total))
+        assert sum(most.values()) == total
+        assert all(abs(most[pid] - total * published.MIX[name] / 14_267) < 1 for name, pid in BY_NAME.items())
+    most = quotas(popqa(mix="published", per_relation=1500))
+    assert [most[BY_NAME[name]] for name in ("director", "author", "color")] == [1500, 1500, 34]
 
 
 def test_all_objects_with_label_and_aliases_are_acceptable_answers_even_those_not_sampled():
@@ -167,13 +192,33 @@ def old_file(tmp_path, monkeypatch) -> Path:
     return Path("out/popqa.tsv").rename(folder / "published.tsv")
 
 
+NOW = [  # Q1 has lost the job Q31 and got Q32, Q30 has another name, and views are others
+    triple(1, 106, 30, o_label="poet", o_aliases=["bard"]) | {"s_pop": 77, "o_pop": 5, "s_wiki_title": "Moved"},
+    triple(1, 106, 32, o_label="king") | {"s_pop": 77},
+    triple(2, 106, 30, s_label="Robert", o_label="poet") | {"s_pop": None},
+]
+
+
 def asked(rows: list[dict]) -> list[tuple]:
     return [(row["origin"], row["s_uri"].removeprefix(ENTITY), row["relation"], row["month"]) for row in rows]
 
 
-def test_no_published_question_is_asked_twice_and_another_month_is_said(old_file, capsys):
-    new = [triple(1, 106, 30), triple(1, 106, 32), triple(2, 106, 30), triple(3, 106, 30), triple(1, 19, 5)]
+def test_published_questions_get_the_months_views_and_answers_by_their_ids(old_file):
+    rows, counts = build(NOW, published=old_file, source="published", refresh=True, month="2026-10")
+    names = ("subj", "question", "obj", "possible_answers", "s_pop", "o_pop", "s_wiki_title")
+    assert [[row[name] for name in names] for row in rows] == [
+        ["subject 1", "What is subject 1's occupation?", "poet", ["poet", "bard", "king"], 77, 5, "Moved"],
+        ["Bob", "What is Bob's occupation?", "poet", ["poet"], None, 0, "Subject 2"],
+    ]
+    assert asked(rows) == [("published", qid, "P106", "2026-10") for qid in ("Q1", "Q2")]
+    assert (counts["published.no_longer_stated"], counts["unknown_popularity"]) == (1, 1)
+
+
+def test_refreshed_and_new_questions_are_of_one_month_and_no_published_one_is_asked_twice(old_file, capsys):
+    new = [*NOW, triple(3, 106, 30), triple(1, 19, 5)]
+    rows, _ = build(new, published=old_file, source="both", refresh=True, month="2026-10")
     ours = [("wikidata", "Q1", "P19", "2026-10"), ("wikidata", "Q3", "P106", "2026-10")]
+    assert asked(rows) == [("published", qid, "P106", "2026-10") for qid in ("Q1", "Q2")] + ours
     rows, counts = build(new, published=old_file, source="both", month="2026-10")
     assert asked(rows) == [("published", qid, "P106", "2021-10") for qid in ("Q1", "Q1", "Q2")] + ours
     assert (counts["wikidata.also_published"], counts["published.of_another_month"]) == (3, 3)

@@ -137,8 +137,9 @@ def test_the_card_has_the_front_matter_and_what_was_measured(first):
 @pytest.mark.parametrize(
     ("origin", "change", "said"),
     [
-        ("wikidata", {"per_relation": 800}, "up to 800 of a relation. So the shares"),
-        ("published", {}, "| questions | 5 about 4 subjects |"),
+        ("wikidata", {"total": 800}, "up to 2,000 of a relation and 800 in all. So the shares"),
+        ("published", {"mix": "published"}, "| questions | 5 about 4 subjects |"),
+        ("wikidata", {"mix": "published"}, "in the published set's proportions of relations. A relation with fewer"),
     ],
 )
 def test_the_card_says_dates_that_are_far_apart_unknown_views_mix_and_licence(tmp_path, origin, change, said):
