@@ -18,7 +18,7 @@ import numpy as np
 
 from pipelines.answering import answer_files
 from pipelines.evaluation import accuracy, paired, tables
-from pipelines.intervals import NOTHING, Interval, difference, interval
+from pipelines.intervals import Interval, difference, interval
 from pipelines.report.page import RULES, Percent, Table, label, named
 from pipelines.storage import parquet
 
@@ -26,7 +26,7 @@ COSTS = ("costs", "savings")  # tables that come last
 ORDER = "accuracy over all questions first, costs last, and of each kind the clearest first"
 SAME = "Both runs are identical: every figure, answer and setting that both have is the same."
 SETTINGS = Path("report/tables/settings.csv")
-ADAPTIVE = Path("metrics/adaptive.json")
+HELD_OUT = ("adaptive", "always", "never", "gain", "retrieved")
 
 
 @dataclass(frozen=True)
@@ -56,10 +56,12 @@ class Change:
 
 def compare_runs(old: Path, data: Path, params: SimpleNamespace) -> tuple[list[str], list[Change]]:
     """(lines on settings and on how many figures moved, the changes); `old` is as `data`, as far as it could be had."""
-    of_answers = [change for dataset in params.parts.answered for change in _paired(dataset, old, data, params)]
-    known = {(change.table, change.what) for change in of_answers}
-    others = [*_of_tables(old, data), *_of_thresholds(old, data, params.thresholds.search)]
-    changes = of_answers + [change for change in others if (change.table, change.what) not in known]
+    changes = [change for dataset in params.parts.answered for change in _paired(dataset, old, data, params)]
+    known = {(change.table, change.what) for change in changes}
+    before, now = (dict(_measured(folder, params.thresholds.search)) for folder in (old, data))
+    for key, (figure, share) in now.items():
+        if key in before and key not in known:
+            changes.append(Change(*key, before[key][0], figure, difference(figure, before[key][0]), share))
     changes.sort(key=lambda change: (not change.moved, change.place))
     settings = [*_settings(old, data)]
     if not settings and all(change.before == change.now for change in changes):
@@ -109,48 +111,36 @@ def _paired(dataset: str, old: Path, data: Path, params: SimpleNamespace) -> Ite
                     yield Change(table, _what(of_row, rule), shares[1], shares[0], row[gain], True, row["questions"])
 
 
-def _of_tables(old: Path, data: Path) -> Iterator[Change]:
-    """The figures with an interval that both runs have in the tables of `analyse`."""
+def _measured(data: Path, search: str) -> Iterator[tuple[tuple[str, str], tuple[Interval, bool]]]:
+    """((table, what), (figure, whether it is a share)) of a run's known figures with an interval.
+
+    They are of the tables of `analyse`, and what thresholds by the search in use are worth held out.
+    """
+    rows = []  # (table, the texts that name a row, its figures)
     for name, columns in tables.TABLES.items():
-        figures = [column for column, kind in columns.items() if kind is Interval and "_splits" not in column]
-        files = [folder / f"analyses/{name}.parquet" for folder in (data, old)]
-        if not figures or name.startswith("common_") or not all(file.is_file() for file in files):
-            continue
-        if len({tuple(parquet.schema_of(file).names) for file in files}) > 1:
-            continue  # of another version of Longtail
+        file = data / f"analyses/{name}.parquet"
+        measures = [column for column, kind in columns.items() if kind is Interval and "_splits" not in column]
         keys = [column for column, kind in columns.items() if kind is str or column in tables.NUMBERED]
-        now, before = (
-            {tuple(row[key] for key in keys): row for row in tables.read_analyses(file.parent, name)} for file in files
-        )
-        for key in (key for key in now if key in before):
-            for column in figures:
-                one, two = now[key][column], before[key][column]
-                if math.isfinite(one.value) and math.isfinite(two.value):
-                    share = tables.column(column).unit in ("share", "points")
-                    what = _what(dict(zip(keys, key, strict=True)), column)
-                    yield Change(name, what, two, one, difference(one, two), share)
-
-
-def _of_thresholds(old: Path, data: Path, search: str) -> Iterator[Change]:
-    """What thresholds are worth held out, by the search in use."""
-    if not all((folder / ADAPTIVE).is_file() for folder in (old, data)):
-        return
-    now, before = (
-        {
-            (dataset, lm, method, figure): interval(found[search].get(figure))
-            for dataset, by_lm in json.loads((folder / ADAPTIVE).read_text(encoding="utf-8")).items()
-            for lm, by_method in by_lm.items()
-            for method, found in by_method.items()
-            if isinstance(found, dict) and search in found
-            for figure in ("adaptive", "always", "never", "gain", "retrieved")
-        }
-        for folder in (data, old)
-    )
-    for key, one in now.items():
-        two = before.get(key, NOTHING)
-        if math.isfinite(one.value) and math.isfinite(two.value):
-            what = _what(dict(zip(("dataset", "lm", "method"), key, strict=False)), key[-1])
-            yield Change("adaptive", what, two, one, difference(one, two), True)
+        if (
+            name.startswith("common_")
+            or not file.is_file()
+            or not {*keys, *measures} <= {*parquet.schema_of(file).names}
+        ):
+            continue  # it is of another version of Longtail, or repeats another table
+        for row in tables.read_analyses(file.parent, name):
+            rows.append((name, {key: row[key] for key in keys}, {column: row[column] for column in measures}))
+    adaptive = data / "metrics/adaptive.json"
+    for dataset, by_lm in json.loads(adaptive.read_text(encoding="utf-8")).items() if adaptive.is_file() else ():
+        for lm, by_method in by_lm.items():
+            for method, found in by_method.items():
+                if isinstance(found, dict) and search in found:
+                    figures = {name: interval(found[search].get(name)) for name in HELD_OUT}
+                    rows.append(("adaptive", {"dataset": dataset, "lm": lm, "method": method}, figures))
+    for table, key, figures in rows:
+        for column, figure in figures.items():
+            if math.isfinite(figure.value):
+                share = table == "adaptive" or tables.column(column).unit in ("share", "points")
+                yield (table, _what(key, column)), (figure, share)
 
 
 def _what(row: dict, column: str) -> str:
