@@ -8,7 +8,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from string import Template
+
+import jinja2
 
 from pipelines.intervals import Interval
 from pipelines.report.comparison import RULE, Compared
@@ -19,7 +20,7 @@ WIDTH = 100
 MOST = 3  # needs of what was not run that a terminal shows
 NOT_RUN = "not run here"
 VERDICTS = ("ok", "differs", NOT_RUN)
-TEMPLATE = Path(__file__).parent / "templates/reproduction.md"
+TEMPLATE = Path(__file__).parent / "templates/reproduction.md.j2"
 
 
 def count_agreeing(groups: Sequence[tuple[Group, list[Compared]]]) -> str:
@@ -52,42 +53,24 @@ def comparison_lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator
 
 def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, profile: str, docs: str = "../") -> str:
     """The page, as Markdown; `docs` is the way to the folder docs, which is put before its links."""
-    parts = []
-    for paper in dict.fromkeys(group.paper for group, _ in groups):
-        parts.append(f"## {paper}\n")
-        for group, of_group in (one for one in groups if one[0].paper == paper):
-            parts.append(f"### {group.place[0].upper()}{group.place[1:]}\n")
-            parts.append(f"{group.what}. Profile `{group.profile}`.\n")
-            parts += [f"- {' '.join(note.split())}" for note in group.notes]
-            head = "\n| | published | ours | here | set-up | found in | verdict |"
-            parts.append(f"{_table(head, [*map(_row, of_group)])}\n")
-    setups = [
-        [name, ", ".join(f"`{key}: {_wanted(value)}`" for key, value in demands.items())]
-        for name, demands in published.setups.items()
-    ]
-    drawn = [[entry["figure"], f"`data/analyses/{entry['table']}.parquet`"] for entry in published.drawn]
-    text = Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
+    environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment.filters |= {"row": _row, "wanted": _wanted}
+    text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         rule="\n".join(textwrap.wrap(f"- {RULE}", 120, subsequent_indent="  ")),
-        counts=f"Held against a run of the profile `{profile}`: {count_agreeing(groups)}.",
-        papers="\n".join(parts),
-        setups=_table("| set-up | a run must have |", setups),
-        drawn=_table("| figure | ours |", drawn),
+        counts=count_agreeing(groups),
+        profile=profile,
+        papers={group.paper: [one for one in groups if one[0].paper == group.paper] for group, _ in groups},
+        published=published,
     )
     return re.sub(r"(?<=\]\()(?=[\w-]+\.md\b)", docs, text)
 
 
-def _table(head: str, rows: list[list[str]]) -> str:
-    """`head` is a whole line."""
-    lines = [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
-    return "\n".join([head, "|" + "---|" * (head.count("|") - 1), *lines])
-
-
-def _row(compared: Compared) -> list[str]:
+def _row(compared: Compared) -> str:
     number, (ours, beside) = compared.number, _figures(compared)
-    setup = ", ".join([*number.lm[:1], *number.setups])
     verdict = compared.verdict + f": needs {'; '.join(compared.needs)}" * bool(compared.needs)
-    cells = [_label(number), _published(number), ours, beside, setup]
-    return [*(cell or NONE for cell in cells), _place(number), verdict]
+    cells = [_label(number), _published(number), ours, beside, ", ".join([*number.lm[:1], *number.setups])]
+    cells = [*(cell or NONE for cell in cells), _place(number), verdict]
+    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
 
 
 def _figures(compared: Compared) -> tuple[str, str]:
