@@ -49,7 +49,7 @@ def thresholds(
     """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no project."""
     from pipelines.adaptive import from_files, rule
     from pipelines.evaluation import systems
-    from pipelines.report import csv_files, rule_page
+    from pipelines.report import page, rule_page
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
@@ -64,7 +64,7 @@ def thresholds(
     by_popularity = systems.by_popularity(asked, answered)
     texts = {
         "rule.json": json.dumps(rule.as_json(results[0].file), ensure_ascii=False, indent=1) + "\n",
-        "thresholds.csv": csv_files.to_csv(csv_files.inert(rule_page.table(results, asked.names))),
+        "thresholds.csv": page.to_csv(rule_page.table(results, asked.names)),
         "index.html": rule_page.rule_html(results, asked.names, asked.name, notes, by_popularity),
     }
     write_page(out, texts)
@@ -82,7 +82,7 @@ def decide(
 ) -> None:
     """Say what a rule does on other questions. Writes a row for each, with the reason; needs no project."""
     from pipelines.adaptive import rule as rules
-    from pipelines.report import csv_files, page
+    from pipelines.report import page
 
     file = rules.read_rule(terminal.CALLED_FROM / rule, name)
     asked = _questions(questions, columns, needed=("signal",))
@@ -95,7 +95,7 @@ def decide(
         rows[-1] += [file.tail if decision.retrieve else file.popular, rules.why(file, relation, popularity)]
     head = ["id", *["question"] * ("question" in asked.columns), "relation", asked.columns["signal"]]
     head += ["retrieve", "answer", "why"]
-    table = csv_files.to_csv(csv_files.inert(page.Table("decisions", "", head, rows)))
+    table = page.to_csv(page.Table("decisions", "", head, rows))
     path = terminal.CALLED_FROM / out
     write_page(path.parent, {path.name: table})
     for line in _doubts(file, asked):

@@ -207,7 +207,7 @@ def _compared(earlier_run: str) -> Iterator[str]:
     """Write what moved since an earlier run to MOVED; yields lines for a terminal."""
     from flows import earlier
     from pipelines.params.params import Params
-    from pipelines.report import compare_runs, csv_files
+    from pipelines.report import compare_runs, page
     from pipelines.storage import shards
 
     chosen = params_file.load_params(*Params.model_fields)
@@ -215,11 +215,11 @@ def _compared(earlier_run: str) -> Iterator[str]:
         name = earlier.restore(earlier_run, chosen.profile, Path(folder))
         lines, changes = compare_runs.compare_runs(Path(folder), Path("data"), chosen)
     with shards.atomic(MOVED) as file:
-        file.write_text(csv_files.to_csv(csv_files.inert(compare_runs.as_table(changes))), encoding="utf-8")
+        file.write_text(page.to_csv(compare_runs.as_table(changes)), encoding="utf-8")
     yield from lines
     if moved := [change for change in changes if change.moved]:
         yield f"before is {name}; {compare_runs.ORDER}"
-        yield from csv_files.to_lines(compare_runs.as_table(moved[:SHOWN]))
+        yield from page.to_lines(compare_runs.as_table(moved[:SHOWN]))
     if moved[SHOWN:]:
         yield f"and {len(moved) - SHOWN:,} more"
 

@@ -15,8 +15,7 @@ from pipelines.errors import LongtailError
 from pipelines.language.relations import BY_NAME
 from pipelines.params import params
 from pipelines.questions import published
-from pipelines.report import csv_files
-from pipelines.report.page import Table, named
+from pipelines.report.page import Table, named, to_lines
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import database, parquet, shards
 
@@ -133,4 +132,4 @@ def _summary(db: duckdb.DuckDBPyConnection, replaced: int) -> list[str]:
     lines = [line.format(**everything, replaced=replaced) for line in said]
     names = ("old", "new", "added", "gone", "answers", "reworded", "moved", "median")
     rows = [[named(row["relation"]), *(row[name] for name in names)] for row in relations]
-    return [*lines, *csv_files.to_lines(Table("relations", "", HEAD, rows))] if rows else lines
+    return [*lines, *to_lines(Table("relations", "", HEAD, rows))] if rows else lines

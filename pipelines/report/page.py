@@ -1,9 +1,11 @@
-"""What the report's page is made of: sections of text, tables and figures, and how their values are shown."""
+"""What a page is made of: sections of text, tables and figures; and how values are shown, in CSV and on a terminal."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import urlencode
@@ -14,6 +16,7 @@ from pipelines.intervals import Interval, fixed, plainly
 from pipelines.language.relations import RELATIONS
 
 NONE = "\N{EN DASH}"
+FORMULA = tuple("=+-@\t\r")  # what a spreadsheet's formula begins with
 CELL = 2000  # characters that the page shows of a text in a table; its CSV file has all
 RULES = {  # of being right, the first is the default -> what they ask of an answer
     "substring": "An answer is right if it contains a gold answer (substring, the published rule).",
@@ -66,16 +69,19 @@ class Table:
         return [self.rules.get(name, "") for name in self.head]
 
     @property
+    def columns(self) -> list[list[Any]]:
+        """The cells of each column that hold something."""
+        return [[row[i] for row in self.rows if row[i] is not None] for i in range(len(self.head))]
+
+    @property
     def numeric(self) -> list[bool]:
         """Whether each column holds numbers, which are aligned to the right."""
-        columns = ([cell for cell in column if cell is not None] for column in zip(*self.rows, strict=True))
-        return [bool(cells) and all(map(numeric, cells)) for cells in columns] or [False] * len(self.head)
+        return [bool(cells) and all(map(numeric, cells)) for cells in self.columns]
 
     @property
     def digits(self) -> list[int]:
         """The digits after the point of the Intervals in each column, the same for all of a column."""
-        columns = ([cell for cell in column if isinstance(cell, Interval)] for column in zip(*self.rows, strict=True))
-        return [_digits(cells) for cells in columns] or [0] * len(self.head)
+        return [_digits([cell for cell in cells if isinstance(cell, Interval)]) for cells in self.columns]
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,11 @@ class Finding:
             return "no clear effect"
         return "shown" if self.figure.sign == self.expected else "the opposite"
 
+    def as_json(self) -> dict[str, Any]:
+        """A row of findings.json; `shown` is true if the figure's whole interval has the expected sign."""
+        row = {"id": self.id, "claim": self.claim, "measured": self.measured, "expected_sign": self.expected}
+        return row | self.figure.as_json() | {"verdict": self.verdict, "shown": self.verdict == "shown"}
+
 
 @dataclass(frozen=True)
 class Section:
@@ -142,14 +153,6 @@ class Section:
     blocks: list[Block] = field(default_factory=list)
     missing: str = ""
     says: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def lead(self) -> Figure | None:
-        return next((block for block in self.blocks if isinstance(block, Figure)), None) if self.says else None
-
-    @property
-    def folded(self) -> list[Block]:
-        return [block for block in self.blocks if block is not self.lead]
 
 
 def by_rule(draw: Callable[[str], Figure]) -> Figure:
@@ -215,10 +218,48 @@ def numeric(value: Any) -> bool:
     return isinstance(value, (Interval, Percent, int, float)) and not isinstance(value, bool)
 
 
-def as_json(finding: Finding) -> dict[str, Any]:
-    """A row of findings.json; `shown` is true if the figure's whole interval has the expected sign."""
-    row = {"id": finding.id, "claim": finding.claim, "measured": finding.measured, "expected_sign": finding.expected}
-    return row | finding.figure.as_json() | {"verdict": finding.verdict, "shown": finding.verdict == "shown"}
+def to_csv(table: Table) -> str:
+    """The table with plain numbers, shares as shares; an Interval takes three columns, name, name_low and name_high.
+
+    A text that a spreadsheet would take for a formula has an apostrophe before it.
+    """
+    wide = [any(isinstance(cell, Interval | Percent) for cell in cells) for cells in table.columns]
+    heads = [
+        (head, f"{head}_low", f"{head}_high")[: 3 if three else 1] for head, three in zip(table.head, wide, strict=True)
+    ]
+    lines = [[_plain(name) for names in heads for name in names]]
+    for row in table.rows:
+        lines.append([cell for value, three in zip(row, wide, strict=True) for cell in _cells(value, three)])
+    out = io.StringIO()
+    for line in lines:
+        written = io.StringIO()
+        csv.writer(written, lineterminator="\r\n").writerow(line)  # it quotes cells with one of both
+        out.write(written.getvalue().removesuffix("\r\n") + "\n")
+    return out.getvalue()
+
+
+def to_lines(table: Table) -> Iterator[str]:
+    """The table for a terminal: its head and a line for each row, with numbers to the right."""
+    digits, numeric = table.digits, table.numeric
+    rows = [[show(cell, digits=n) for cell, n in zip(row, digits, strict=True)] for row in table.rows]
+    widths = [max(map(len, column)) for column in zip(table.head, *rows, strict=True)]
+    for row in (table.head, *rows):
+        cells = (f"{cell:{'>' if right else '<'}{n}}" for cell, right, n in zip(row, numeric, widths, strict=True))
+        yield "  ".join(cells).rstrip()
+
+
+def _cells(value: Any, three: bool) -> list[str]:
+    one = value.interval if isinstance(value, Percent) else value
+    if isinstance(one, Interval):
+        return [*map(_plain, (one.value, one.low, one.high))]
+    return [_plain(value), "", ""] if three else [_plain(value)]
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else f"{value:z.0f}" if 1e10 <= abs(value) < 1e16 else f"{value:z.10g}"
+    text = "" if value is None else str(value)
+    return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
 
 
 def _digits(intervals: Sequence[Interval]) -> int:

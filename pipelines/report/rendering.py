@@ -14,8 +14,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from pipelines import neutral
-from pipelines.report.csv_files import inert, to_csv
-from pipelines.report.page import CELL, RULES, Explorable, Figure, Finding, Link, Section, Table, label, show
+from pipelines.report.page import CELL, RULES, Explorable, Figure, Finding, Link, Section, Table, label, show, to_csv
 
 TEMPLATES = Path(__file__).parent / "templates"
 COLOURED = {  # slots of drawing.PALETTE, DASHES and MARKERS, the same on every page
@@ -70,7 +69,7 @@ def page_files(title: str, intro: str, sections: Sequence[Section], footer: str)
     """A page without findings, as index.html, and its tables as CSV files."""
     tables = [block for section in sections for block in section.blocks if isinstance(block, Table)]
     html = render(title, intro, [], sections, footer)
-    return {"index.html": html} | {f"{table.name}.csv": to_csv(inert(table)) for table in tables}
+    return {"index.html": html} | {f"{table.name}.csv": to_csv(table) for table in tables}
 
 
 def commands(text: str) -> Markup:
@@ -113,5 +112,5 @@ def standalone(figure: Figure, slots: Mapping[str, int]) -> str:
 def _data_csv(table: Table) -> str:
     """The table as CSV in an address, as spreadsheets may open it; of long texts what the page shows."""
     rows = [[cell[:CELL] if isinstance(cell, str) else cell for cell in row] for row in table.rows]
-    text = neutral.text(to_csv(inert(replace(table, rows=rows))))
+    text = neutral.text(to_csv(replace(table, rows=rows)))
     return f"data:text/csv;charset=utf-8,{quote(text, safe=',;!*()?@$-_.~=')}"

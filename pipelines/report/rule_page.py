@@ -7,12 +7,12 @@ from typing import Any
 
 from pipelines.adaptive.from_files import Result
 from pipelines.intervals import Interval, interval, wilson
-from pipelines.report import adaptive_section, csv_files, leaderboard, rendering
+from pipelines.report import adaptive_section, leaderboard, rendering
 from pipelines.report.adaptive_section import CUTS, ORACLE, POLICIES, cut
 from pipelines.report.entries import Drawn, spread, table_of
 from pipelines.report.figures import bars
 from pipelines.report.inputs import bounded
-from pipelines.report.page import Percent, Section, Table, show
+from pipelines.report.page import Percent, Section, Table, show, to_lines
 
 FOOTER = (
     "Made by `longtail thresholds`. An answer is right if it contains a gold answer (the published rule). rule.json "
@@ -43,7 +43,7 @@ def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str
             for row in _rows([result], names)
         ]
         columns = ["name", "questions", "cut", "from", "to", *PLAIN]
-        yield from (f"  {line}" for line in csv_files.to_lines(table_of("", "", rows, columns, HEADS)))
+        yield from (f"  {line}" for line in to_lines(table_of("", "", rows, columns, HEADS)))
         if any(row["pooled"] for row in rows):
             yield "  * too few questions: the threshold of all relations together"
 

@@ -34,7 +34,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     Times are on a page of their own in data/latency, because `out` is the same bytes wherever it is made; `workers`
     is how many stages ran side by side.
     """
-    from pipelines.report import csv_files, latency_page, page, rendering
+    from pipelines.report import latency_page, page, rendering
     from pipelines.report.findings import findings
     from pipelines.report.inputs import read_inputs
 
@@ -50,8 +50,8 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
                 file = folder / f"figures/{figure.name}.svg"
                 file.write_text(rendering.standalone(figure, slots), encoding="utf-8")
             if isinstance(block, page.Table):
-                (folder / f"tables/{block.name}.csv").write_text(csv_files.to_csv(block), encoding="utf-8")
-        shards.write_json(folder / "findings.json", [page.as_json(finding) for finding in found])
+                (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
+        shards.write_json(folder / "findings.json", [finding.as_json() for finding in found])
         html = rendering.render(f"Longtail report: {params.profile}", _intro(inputs, params), found, shown, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
     latency_page.write_latency_page(inputs, params.lms, params.retrievers, workers)

@@ -10,7 +10,7 @@ from small_results import METHODS, SETTINGS, write
 
 from pipelines.evaluation import analyse
 from pipelines.intervals import Interval
-from pipelines.report import compare_runs, csv_files
+from pipelines.report import compare_runs, page
 
 TURNED = 30  # questions that dense is right on now, and was not before
 
@@ -45,7 +45,7 @@ def compared(written, made, tmp_path_factory):
         same, _ = compare_runs.compare_runs(data, data, SETTINGS)
     assert same == [compare_runs.SAME]
     moved = compare_runs.as_table([change for change in changes if change.moved])
-    return lines, {(change.table, change.what): change for change in changes}, [*csv_files.to_lines(moved)]
+    return lines, {(change.table, change.what): change for change in changes}, [*page.to_lines(moved)]
 
 
 def test_accuracy_is_compared_on_the_questions_that_both_asked_each_with_itself(compared):
