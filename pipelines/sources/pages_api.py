@@ -10,12 +10,12 @@ import bz2
 import csv
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from math import ceil
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import quote
 
-import msgspec
 import numpy as np
 from tqdm import tqdm
 
@@ -23,60 +23,19 @@ from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.sources.csv_rows import table_rows
+from pipelines.sources.mediawiki import AT_MOST, Query, ask_query
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikimedia import Client
-from pipelines.work.web import Again, shown
+from pipelines.work.web import Again
 
-AT_MOST = 50  # titles in a request
+API = "fetch.pages.api"
 LONGEST = 6000  # bytes of titles in an address, which servers limit to some 8,000
 LISTED = 500  # titles in an answer that lists them
 NEIGHBOURS = 10  # pages in a row, at least, that follow the title of a subject
-COMMON = {"action": "query", "format": "json", "formatversion": "2", "maxlag": "5"}
 URI, TITLE = "s_uri", "s_wiki_title"  # columns of popQA.tsv
 QUALIFIER = re.compile(r" \([^()]+\)$")
 PAGE = re.compile(r"<page>.*?</page>", re.DOTALL)  # never in a page's text, where "<" is "&lt;"
 ID = re.compile(r"<id>(\d+)</id>")  # the first in a page is the page's
-
-
-# The layout of the API's answers (formatversion 2), as far as it is used.
-class _Page(msgspec.Struct):
-    title: str
-    ns: int = 0
-    pageid: int = 0  # none where the page is missing or its title invalid
-    pageprops: dict[str, str] = {}
-
-
-class _Move(msgspec.Struct):
-    origin: str = msgspec.field(name="from")
-    to: str
-    fromencoded: bool = False  # a title that was not in Unicode's form C
-
-
-class _Query(msgspec.Struct):
-    normalized: list[_Move] = []
-    redirects: list[_Move] = []
-    pages: list[_Page] = []
-    allpages: list[_Page] = []
-    interwiki: list[_Page] = []  # of other wikis
-    export: str = ""
-
-    def passed(self, title: str) -> list[str]:
-        """The title, and those to which normalisation and redirects lead from it; in a circle, each once."""
-        moves = (*self.normalized, *self.redirects)
-        to = {unquote(move.origin) if move.fromencoded else move.origin: move.to for move in moves}
-        titles = [title]
-        while (title := to.get(title, title)) not in titles:
-            titles.append(title)
-        return titles
-
-    def exported(self) -> dict[int, str]:
-        """Page id -> its XML."""
-        return {int(match[1]): page for page in PAGE.findall(self.export) if (match := ID.search(page))}
-
-
-class _Answer(msgspec.Struct):
-    query: _Query
-    more: dict[str, str | int] | None = msgspec.field(name="continue", default=None)
 
 
 def write_api_pages(
@@ -166,16 +125,9 @@ def _others(
 
 def _articles(client: Client, api: str, limit: int, **which: str) -> Iterator[str]:
     """Titles of articles that are no redirects, in the wiki's order; asks for `limit` at a time, as they are taken."""
-    query = {"list": "allpages", "apnamespace": "0", "apfilterredir": "nonredirects", "aplimit": str(limit), **which}
-    more: Mapping[str, str] | None = {}
-    before = []
-    while more is not None:
-        if more in before:
-            raise LongtailError(f"{shown(api, query | more)}: the list goes on with itself, expected an end")
-        before.append(more)
-        answer = _ask(client, api, query | more)
-        yield from (listed.title for listed in answer.query.allpages)
-        more = answer.more
+    asked = {"list": "allpages", "apnamespace": "0", "apfilterredir": "nonredirects", "aplimit": str(limit), **which}
+    for answer in ask_query(client, api, asked, API, lambda _: None):
+        yield from (listed.title for listed in answer.allpages)
 
 
 def _write_dump(
@@ -191,11 +143,12 @@ def _write_dump(
     with bz2.open(path, "wt", encoding="utf-8", newline="\n") as file:
         file.write('<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">\n')
         for batch in tqdm(list(_batches(titles)), desc="pages", unit="request", mininterval=2):
-            query = {"titles": "|".join(batch), "redirects": "1", "export": "1"}
-            answer = _ask(client, api, query | {"prop": "pageprops", "ppprop": "wikibase_item"}).query
+            asked = {"titles": "|".join(batch), "redirects": "1", "export": "1"}
+            asked |= {"prop": "pageprops", "ppprop": "wikibase_item"}
+            answer = next(ask_query(client, api, asked, API, partial(_check_pages, batch)))
             exported = {
                 pageid: xml
-                for pageid, xml in answer.exported().items()
+                for pageid, xml in _exported(answer).items()
                 if "<redirect " not in xml.partition("<revision>")[0]
             }
             articles = {page.title: page for page in answer.pages if page.ns == 0 and page.pageid in exported}
@@ -207,6 +160,21 @@ def _write_dump(
                     targets[title] = page.title, page.pageprops.get("wikibase_item")
         file.write("</mediawiki>\n")
     return targets, len(written)
+
+
+def _check_pages(titles: Sequence[str], answer: Query) -> None:
+    """Raise Again where the answer lacks the text of a page, or says nothing about a title."""
+    if lacking := {page.pageid for page in answer.pages if page.pageid} - _exported(answer).keys():
+        raise Again(f"no text of page {min(lacking)} and {len(lacking) - 1} more")
+    known = {page.title for page in (*answer.pages, *answer.interwiki)}
+    for title in titles:
+        if known.isdisjoint(answer.passed(title)):
+            raise Again(f"nothing about {title}")
+
+
+def _exported(answer: Query) -> dict[int, str]:
+    """Page id -> the page's XML."""
+    return {int(match[1]): page for page in PAGE.findall(answer.export) if (match := ID.search(page))}
 
 
 def _batches(titles: Iterable[str]) -> Iterator[list[str]]:
@@ -222,19 +190,3 @@ def _batches(titles: Iterable[str]) -> Iterator[list[str]]:
         size += length
     if batch:
         yield batch
-
-
-def _ask(client: Client, api: str, query: Mapping[str, str]) -> _Answer:
-    """The API's answer to a query, with the text of every page that it names if `export` is asked for."""
-
-    def check(found: _Answer) -> None:
-        answer = found.query
-        lacking = {page.pageid for page in answer.pages if page.pageid} - answer.exported().keys()
-        if lacking and "export" in query:
-            raise Again(f"no text of page {min(lacking)} and {len(lacking) - 1} more")
-        known = {page.title for page in (*answer.pages, *answer.interwiki)}
-        for title in query["titles"].split("|") if "titles" in query else ():
-            if known.isdisjoint(answer.passed(title)):
-                raise Again(f"nothing about {title}")
-
-    return client.ask_api(api, COMMON | query, _Answer, "fetch.pages.api", check)

@@ -36,21 +36,21 @@ class _Failure(msgspec.Struct):
 
 
 @contextmanager
-def open_client(contact: str | None, cache: Path, kept_days: float = KEPT_DAYS) -> Iterator[Client]:
+def open_client(contact: str | None, cache: Path) -> Iterator[Client]:
     """Yield a client that names `contact` in its User-Agent, without which it refuses, and keeps answers in `cache`."""
     if not contact:
         raise LongtailError("params.yaml: contact is null, expected an address or web page, as Wikimedia's policy asks")
-    with closing(Client(contact, cache, kept_days)) as client:
+    with closing(Client(contact, cache)) as client:
         yield client
 
 
 class Client(web.Client):
     """See `open_client`."""
 
-    def __init__(self, contact: str, cache: Path, kept_days: float) -> None:
+    def __init__(self, contact: str, cache: Path) -> None:
         super().__init__(AT_ONCE, TIMEOUT)
         self.session.headers["User-Agent"] = f"longtail/0.1 ({contact})"
-        self._kept = web.Kept(cache, kept_days)
+        self._kept = web.Kept(cache, KEPT_DAYS)
 
     def ask(self, url: str, params: Mapping[str, str] | None = None, check: web.Check | None = None) -> bytes | None:
         """The body at `url`, which is kept on disk and not asked for again; None, and not kept, if it answers 404.
@@ -71,11 +71,11 @@ class Client(web.Client):
         return body
 
     def ask_api(
-        self, url: str, params: Mapping[str, str], kind: type[Answer], named: str, check: Callable[[Answer], None]
+        self, url: str, params: Mapping[str, str], kind: type[Answer], param: str, check: Callable[[Answer], None]
     ) -> Answer:
-        """What MediaWiki's API at `url`, the param `named`, answers, as `kind`; `check(answer)` may raise Again."""
+        """What MediaWiki's API at `url`, the value of `param`, answers, as `kind`; `check(answer)` may raise Again."""
 
-        def checked(body: bytes) -> None:
+        def parsed(body: bytes) -> Answer:
             try:
                 error = msgspec.json.decode(body, type=_Failure).error
                 answer = None if error else msgspec.json.decode(body, type=kind)
@@ -86,11 +86,12 @@ class Client(web.Client):
                 again = error.code.startswith(BUSY)
                 raise web.Again(said) if again else LongtailError(f"{web.shown(url, params)}: {said}")
             check(answer)
+            return answer
 
-        body = self.ask(url, params, checked)
+        body = self.ask(url, params, parsed)
         if body is None:
-            raise LongtailError(f"{url}: the server answers 404, expected MediaWiki's api.php ({named})")
-        return msgspec.json.decode(body, type=kind)
+            raise LongtailError(f"{url}: the server answers 404, expected MediaWiki's api.php ({param})")
+        return parsed(body)
 
     def keep(self, url: str, params: Mapping[str, str] | None, body: bytes | None) -> None:
         """Let `ask` return `body`, or None, for this URL from now on, without a request."""

@@ -98,11 +98,10 @@ def test_an_error_ends_the_waiting_of_others_who_then_ask_nothing(client, wikime
     assert len(wikimedia.requests) == 3
 
 
-def test_old_answers_are_asked_for_again_and_a_damaged_cache_is_named(
-    tmp_path: Path, wikimedia: Wikimedia, page: str
-) -> None:
+def test_old_answers_are_asked_for_again_and_a_damaged_cache_is_named(tmp_path, wikimedia, page, monkeypatch) -> None:
     for days in (7.0, math.inf, -1.0):
-        with open_client("someone@example.org", tmp_path / "kept", days) as client:
+        monkeypatch.setattr("pipelines.sources.wikimedia.KEPT_DAYS", days)
+        with open_client("someone@example.org", tmp_path / "kept") as client:
             client.ask(page)
     assert len(wikimedia.requests) == 2
     (tmp_path / "answers.sqlite").write_bytes(b"not a database" * 100)
