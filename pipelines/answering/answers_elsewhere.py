@@ -103,7 +103,7 @@ def judge_file(path: Path, questions: Questions, pattern: str | None = None, mor
     """
     predictions = read_predictions(path, more, pattern)
     match = join_predictions(predictions, questions.asked)
-    lines = [*predictions.described(), *match.described(predictions)]
+    lines = [*predictions.described, *match.described(predictions)]
     if not match.rows:
         theirs = match.by.partition(" = ")[2]
         such = ", ".join(map(str, questions.asked.ids[theirs][:3])) if theirs else questions.asked.questions[0]

@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from pipelines import draws
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.source_documents import read_json_lines
+from pipelines.sources.source_documents import read_texts
 
 STEPS = 1 << 20  # bounds of the draws that a sample can have: of all of C4's 800 GB, a step is 0.8 MB
 
@@ -51,4 +51,4 @@ def read_c4_sample(paths: Iterable[Path], sample: Sample) -> Iterator[str]:
 def read_c4(paths: Iterable[Path], rejects: Rejects) -> Iterator[str]:
     """Yield all texts; bad lines go to `rejects`."""
     for path in paths:
-        yield from (text for _, text, *_ in read_json_lines(path, rejects))
+        yield from (text for _, text, *_ in read_texts(path, rejects))

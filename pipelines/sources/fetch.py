@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,7 +35,6 @@ PAGES = Path("wikipedia/pages-articles.xml.bz2")
 STATEMENTS = Path("wikidata/query-service.json.gz")
 
 GENERATED = "CC0-1.0 (generated)"
-Files = dict[Path, tuple[Path, str]]  # path below the stage's folder -> (file that is here now, where it is from)
 
 
 def fetch(chosen: SimpleNamespace, out: Path = OUT) -> dict[str, float]:
@@ -48,10 +47,10 @@ def fetch(chosen: SimpleNamespace, out: Path = OUT) -> dict[str, float]:
     """
     _check(chosen.fetch, chosen.wikidata)
     months = snapshots.months_until(chosen.popularity.month, chosen.popularity.months)
+    spoken = language.read_language(chosen.language)
+    sources: dict[Path, tuple[str, str | None]] = {}
     counts: dict[str, float] = {}
-    files: Files = {}
-    sources: dict[str, str] = {}  # path below `out` -> where the file is from
-    answered: dict[str, str] = {}  # path below `out` -> the day on which a server was asked for what is in it
+    manifest = []
     with shards.atomic(out) as folder:
         folder.mkdir()
         if chosen.fetch.source == "world":
@@ -59,84 +58,75 @@ def fetch(chosen: SimpleNamespace, out: Path = OUT) -> dict[str, float]:
 
             write_world(folder, chosen.seed, chosen.world, months)
         else:
-            views = snapshots.views_files(chosen.fetch.files.get("pageviews", []), months)
-            named = chosen.fetch.files | ({"pageviews": views} if views else {})
-            settings = chosen.fetch.model_copy(update={"files": named})
-            files, sources, answered, counts = _collect(folder, chosen, settings)
-        manifest = []
-        spoken = language.read_language(chosen.language)
+            sources, counts = _collect(folder, chosen, months)
         for name, dataset in DATASETS.items():
             (folder / name).mkdir(exist_ok=True)
             of_set = sorted(file for file in (folder / name).rglob("*") if file.is_file())
             for file in of_set:
-                path = file.relative_to(folder).as_posix()
-                source = sources.get(path, f"generated: sample world, seed {chosen.seed}")
+                path = file.relative_to(folder)
+                source, day = sources.get(path, (f"generated: sample world, seed {chosen.seed}", None))
                 with file.open("rb") as stream:
                     digest = hashlib.file_digest(stream, "sha256").hexdigest()
                 licence = dataset.licence if path in sources else GENERATED
-                entry = {"path": path, "dataset": name, "source": source, "licence": licence}
+                entry = {"path": path.as_posix(), "dataset": name, "source": source, "licence": licence}
                 entry |= {"bytes": file.stat().st_size, "sha256": digest}
-                day = answered.get(path) or snapshots.day_of(source)
-                if name in snapshots.DATED and path in sources and day:
-                    entry["date"] = day
-                manifest.append(entry)
+                manifest.append(entry | ({"date": day} if day and name in snapshots.DATED else {}))
             about = f"{len(of_set)} files; sources, licences and checksums: ../manifest.json." if of_set else "None."
             title = dataset.title.format(language=spoken.name)
             (folder / name / ABOUT).write_text(f"# {title}\n{about}\n", encoding="utf-8")  # or DVC's cache loses it
         shards.write_json(folder / "manifest.json", manifest)
-    kept = {file for file, _ in files.values() if file.is_relative_to(DOWNLOADS)}
-    for file in DOWNLOADS.glob("*") if kept else ():
-        if file not in kept | {note_of(file) for file in kept} | {DOWNLOADS / snapshots.PINS}:
-            file.unlink()
     shutil.rmtree(ANSWERS, ignore_errors=True)
     return counts | {"files": float(len(manifest)), "bytes": float(sum(entry["bytes"] for entry in manifest))}
 
 
 def _check(settings: params.Fetch, wikidata: params.Wikidata) -> None:
     """Raise LongtailError where the params can't go together."""
-    unknown = sorted({name.split("/")[0] for name in settings.files} - set(DATASETS))
-    urls, queried, said = _urls(settings), wikidata.source == "query_service", ""
-    if unknown:
-        said = f"fetch.files has {unknown[0]}, expected some of {', '.join(DATASETS)}"
-    elif queried and settings.source != "wikimedia":
-        said = f"wikidata.source is query_service and fetch.source {settings.source}, expected wikimedia"
-    elif queried and settings.files.get("wikidata"):
-        said = "fetch.files names a dump under wikidata and wikidata.source is query_service; leave the files out, or "
-        said += "set wikidata.source: dump"
-    elif settings.pages and (settings.source != "wikimedia" or not settings.files.get("popqa")):
-        said = "fetch.pages asks for the pages of PopQA's subjects, expected fetch.source: wikimedia and popQA.tsv "
-        said += "under fetch.files.popqa"
-    elif settings.pages and settings.files.get("wikipedia"):
-        said = "fetch.files names a dump under wikipedia and fetch.pages asks for pages; leave the dump out, or set "
-        said += "fetch.pages: null"
-    elif settings.source != "world" and not queried and not any(settings.files.values()):
-        said = "fetch.files is empty, expected globs or addresses by data set"
-    elif settings.source == "files" and urls:
-        said = f"fetch.files has {urls[0]}; addresses need fetch.source: wikimedia"
-    if said:
+    named, urls, queried = settings.files, _urls(settings.files), wikidata.source == "query_service"
+    asked = settings.source == "wikimedia"
+    unknown = sorted({name.split("/")[0] for name in named} - set(DATASETS))
+    faults = {
+        f"fetch.files has {next(iter(unknown), '')}, expected some of {', '.join(DATASETS)}": unknown,
+        f"wikidata.source is query_service and fetch.source {settings.source}, expected wikimedia": queried
+        and not asked,
+        "fetch.files names a dump under wikidata and wikidata.source is query_service; leave the files out, or set "
+        "wikidata.source: dump": queried and named.get("wikidata"),
+        "fetch.pages asks for the pages of PopQA's subjects, expected fetch.source: wikimedia and popQA.tsv under "
+        "fetch.files.popqa": settings.pages and not (asked and named.get("popqa")),
+        "fetch.files names a dump under wikipedia and fetch.pages asks for pages; leave the dump out, or set "
+        "fetch.pages: null": settings.pages and named.get("wikipedia"),
+        "fetch.files is empty, expected globs or addresses by data set": settings.source != "world"
+        and not (queried or any(named.values())),
+        f"fetch.files has {next(iter(urls), '')}; addresses need fetch.source: wikimedia": settings.source == "files"
+        and urls,
+    }
+    if said := next((said for said, wrong in faults.items() if wrong), ""):
         raise LongtailError(f"params.yaml: {said}")
 
 
 def _collect(
-    folder: Path, chosen: SimpleNamespace, settings: params.Fetch
-) -> tuple[Files, dict[str, str], dict[str, str], dict[str, float]]:
+    folder: Path, chosen: SimpleNamespace, months: Sequence[str]
+) -> tuple[dict[Path, tuple[str, str | None]], dict[str, float]]:
     """Bring local files, downloads and what servers answer into `folder`; local files are checked first.
 
-    Returns the files that were brought, where each file is from, the day of what servers answered, and counts.
+    Returns path below `folder` -> (where the file is from, the date of its facts or None), and counts.
     """
-    files: Files = {}
+    settings: params.Fetch = chosen.fetch
+    views = snapshots.views_files(settings.files.get("pageviews", []), months)
+    named = settings.files | ({"pageviews": views} if views else {})
+    files: dict[Path, tuple[Path, str]] = {}  # path below `folder` -> (file that is here now, where it is from)
 
     def add(name: str, file: Path, file_name: str, source: str) -> None:
         known = files.setdefault(target := Path(name) / file_name, (file, source))
         if known != (file, source):
             raise LongtailError(f"{source}: would be data/raw/{target} as {known[1]} is; leave one out of fetch.files")
 
-    entries = [(name, entry) for name, patterns in settings.files.items() for entry in patterns]
-    for name, entry in entries:
-        for file, source in () if _is_url(entry) else _matches(settings, entry):
-            add(name, file, file.name, source)
-    urls, queried, counts = _urls(settings), chosen.wikidata.source == "query_service", {}
-    answered: dict[Path, str] = {}  # path below `folder` -> the server that was asked
+    for name, entries in named.items():
+        for entry in entries:
+            for file, source in () if "://" in entry else _matches(settings, entry):
+                add(name, file, file.name, source)
+    urls, queried = _urls(named), chosen.wikidata.source == "query_service"
+    asked: dict[Path, str] = {}  # path below `folder` -> the server whose answers are in it
+    counts: dict[str, float] = {}
     with open_client(chosen.contact, ANSWERS) if urls or queried or settings.pages else nullcontext() as client:
         if urls:
             client.session.hosts = hosts(settings)
@@ -146,17 +136,16 @@ def _collect(
                 raise LongtailError(f"{late}; run again another day, or name a date in place of `latest`") from None
             addresses = list(dict.fromkeys(dated.get(url, url) for url in urls))
             downloaded = dict(zip(addresses, download(addresses, DOWNLOADS, client), strict=True))
-            for name, entry in entries:
-                if _is_url(entry):
-                    address = dated.get(entry, entry)
+            for name, entries in named.items():
+                for address in (dated.get(entry, entry) for entry in entries if "://" in entry):
                     add(name, downloaded[address], name_of(address), address)
-        sources = {target.as_posix(): source for target, (_, source) in files.items()}
+        sources = {target: (source, snapshots.day_of(source)) for target, (_, source) in files.items()}
         if queried:
             (folder / STATEMENTS).parent.mkdir()
             pids = property_ids(files.get(TEMPLATES, (folder / TEMPLATES, ""))[0])
             spoken = language.read_language(chosen.language)
             counts |= query_service.write_statements(client, folder / STATEMENTS, chosen.wikidata, pids, spoken)
-            answered[STATEMENTS] = f"{chosen.wikidata.query_service} and {chosen.wikidata.api}"
+            asked[STATEMENTS] = f"{chosen.wikidata.query_service} and {chosen.wikidata.api}"
         if settings.pages:
             published, origin = files.pop(POPQA, (None, ""))
             if not published:
@@ -165,10 +154,9 @@ def _collect(
             for file in written:
                 file.parent.mkdir(exist_ok=True)
             counts |= write_api_pages(client, settings.pages, chosen.seed, published, *written)
-            answered[PAGES] = settings.pages.api
-            sources[POPQA.as_posix()] = f"{origin}: questions whose subject's page was fetched"
-        of_servers = {path.as_posix(): source for path, source in answered.items()}
-        days = {path: client.asked_from() for path in of_servers}
+            asked[PAGES] = settings.pages.api
+            sources[POPQA] = f"{origin}: questions whose subject's page was fetched", None
+        sources |= {path: (server, client.asked_from()) for path, server in asked.items()}
     for target, (file, _) in files.items():
         (folder / target).parent.mkdir(parents=True, exist_ok=True)
         if file.is_relative_to(DOWNLOADS):
@@ -176,7 +164,10 @@ def _collect(
                 os.link(file, folder / target)  # a full dump is not copied
         if not (folder / target).exists():
             shutil.copyfile(file, folder / target)
-    return files, sources | of_servers, days, counts
+    if kept := {file for file, _ in files.values() if file.is_relative_to(DOWNLOADS)}:
+        for file in {*DOWNLOADS.glob("*")} - kept - {note_of(file) for file in kept} - {DOWNLOADS / snapshots.PINS}:
+            file.unlink()
+    return sources, counts
 
 
 def _matches(settings: params.Fetch, pattern: str) -> Iterator[tuple[Path, str]]:
@@ -203,15 +194,11 @@ def _matches(settings: params.Fetch, pattern: str) -> Iterator[tuple[Path, str]]
 
 def hosts(settings: params.Fetch) -> frozenset[str]:
     """The hosts that downloads may be sent on to."""
-    return frozenset({urlsplit(url).hostname for url in _urls(settings)} | set(settings.redirects))
+    return frozenset({urlsplit(url).hostname for url in _urls(settings.files)} | set(settings.redirects))
 
 
-def _urls(settings: params.Fetch) -> list[str]:
-    return [entry for entries in settings.files.values() for entry in entries if _is_url(entry)]
-
-
-def _is_url(entry: str) -> bool:
-    return entry.startswith(("https://", "http://"))
+def _urls(files: Mapping[str, Sequence[str]]) -> list[str]:
+    return [entry for entries in files.values() for entry in entries if "://" in entry]
 
 
 def main() -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, compress
 from pathlib import Path
 from typing import Any
@@ -31,30 +30,19 @@ class Predictions:
     path: Path
     layout: str  # in words, such as "TSV" or "lm-evaluation-harness' samples"
     rows: int
-    names: dict[str, str]  # "prediction", "correct", "question", "answers", "prompt" -> the column's name in the file
+    names: dict[str, str]  # one of prediction_layouts.ROLES -> the column's name in the file
     texts: list[str] | None  # what the model said, as NFC, without white space around it
     correct: list[bool] | None  # the file's own judgement
     ids: dict[str, list[str]]  # column -> ids
     questions: list[str] | None
+    answers: list[tuple[str, ...]] | None  # the gold answers that the file carries; empty where it has none
     cells: dict[str, list[Any]]  # column -> its cells, as they are in the file
-    places: Mapping[str, str]  # column -> its place in the records, where a layout has it elsewhere
     is_cut: bool  # by a pattern
-    notes: list[str]  # what may surprise who brought it, in lines
-
-    @cached_property
-    def answers(self) -> list[tuple[str, ...]] | None:
-        """The gold answers that the file carries; empty where it has none."""
-        return list(map(answer_list, self.cells[self.names["answers"]])) if "answers" in self.names else None
+    described: list[str]  # what the file is and what may surprise about it, in lines for the one who brought it
 
     def column(self, name: str) -> list[str] | None:
         """A column as texts."""
         return list(map(as_text, self.cells[name])) if name in self.cells else None
-
-    def described(self) -> list[str]:
-        """What the file is and what its predictions look like, in lines for the one who brought it."""
-        columns = [f"{what} in `{self.places.get(name, name)}`" for what, name in self.names.items()]
-        columns += [f"ids in `{name}`" for name in self.ids]
-        return [f"{self.path.name}: {self.layout}, {self.rows:,} rows; {', '.join(columns)}", *self.notes]
 
 
 def read_predictions(path: Path, more: Collection[str] = (), pattern: str | None = None) -> Predictions:
@@ -67,8 +55,8 @@ def read_predictions(path: Path, more: Collection[str] = (), pattern: str | None
     kind, header, records = read_any_records(path, {*layouts.KNOWN, *layouts.FIELDS, *more}, EXPECTED)
     number, first = next(records)
     layout = layouts.layout_of(first)
-    flat = ((number, layouts.flattened(row, layout)) for number, row in chain([(number, first)], records))
-    cells, notes = columns_of(path, flat, {*layouts.KNOWN, *more, *([layouts.FILTER] if layout else ())}), []
+    rows = ((number, layouts.flattened(row, layout)) for number, row in chain([(number, first)], records))
+    cells, notes = columns_of(path, rows, {*layouts.KNOWN, *more}), []
     filters = cells.pop(layouts.FILTER, [])
     if len(several := list(dict.fromkeys(filters))) > 1:  # the harness writes a sample once for each of its filters
         chosen = [name == several[0] for name in filters]
@@ -77,29 +65,53 @@ def read_predictions(path: Path, more: Collection[str] = (), pattern: str | None
             f"of the filters {', '.join(several)}, the responses of {several[0]} are taken; keep another's lines to "
             "take those"
         )
-    column = {
-        "prediction": _prediction_column(cells),
-        "correct": _first(cells, (*layouts.JUDGED, *layouts.SCORES)),
-        "question": next((name for name in layouts.QUESTION if any(cells.get(name, ()))), ""),
-        "answers": _first(cells, layouts.ANSWERS),
-        "prompt": _first(cells, layouts.PROMPT),
-    }
+    names = _columns_by_role(cells)
     ids = {name: list(map(clean_id, cells[name])) for name in layouts.IDS if name in cells}
-    correct = _judgements(path, column["correct"], cells, ids) if column["correct"] else None
-    if not column["prediction"] and correct is None:
+    correct = _judgements(path, names["correct"], cells, ids) if "correct" in names else None
+    if "prediction" not in names and correct is None:
         no_use = "; its answer has gold answers" if "answer" in cells else ""
         no_use += "".join(f"; its {name} is not true or false in every row" for name in layouts.SCORES if name in cells)
         raise LongtailError(f"{path}: its columns are {listed(header)}, expected {EXPECTED}; rename one{no_use}")
-    column["correct"] = column["correct"] if correct else ""
+    if not correct:
+        names.pop("correct", None)
     texts, is_cut = None, False
-    if column["prediction"]:
-        texts, is_cut, more_notes = _texts(path, cells[column["prediction"]], pattern)
-        notes += more_notes
-    names = {what: name for what, name in column.items() if name}
-    questions = list(map(as_text, cells[column["question"]])) if column["question"] else None
-    rows, places = len(next(iter(cells.values()))), layout.columns if layout else {}
-    kind = layout.name if layout else kind
-    return Predictions(path, kind, rows, names, texts, correct, ids, questions, cells, places, is_cut, notes)
+    if "prediction" in names:
+        texts, is_cut, about_texts = _texts(path, cells[names["prediction"]], pattern)
+        notes += about_texts
+    count = len(next(iter(cells.values())))
+    kind = layout.name or kind
+    columns = [f"{role} in `{layout.columns.get(name, name)}`" for role, name in names.items()]
+    columns += [f"ids in `{name}`" for name in ids]
+    return Predictions(
+        path=path,
+        layout=kind,
+        rows=count,
+        names=names,
+        texts=texts,
+        correct=correct,
+        ids=ids,
+        questions=list(map(as_text, cells[names["question"]])) if "question" in names else None,
+        answers=list(map(answer_list, cells[names["answers"]])) if "answers" in names else None,
+        cells=cells,
+        is_cut=is_cut,
+        described=[f"{path.name}: {kind}, {count:,} rows; {', '.join(columns)}", *notes],
+    )
+
+
+def _columns_by_role(cells: dict[str, list[Any]]) -> dict[str, str]:
+    """Role -> the likeliest of its columns that has something in it.
+
+    `answer` is what the model said only where nothing judges, and it has no lists. A column of predictions without any
+    text, as an import of judgements has one, is taken only where nothing judges either.
+    """
+    filled = {name for name, values in cells.items() if any(value not in (None, "") for value in values)}
+    found = {role: next((n for n in names if n in filled), "") for role, names in layouts.ROLES.items()}
+    judged = not filled.isdisjoint(layouts.JUDGED)
+    if not found["prediction"] and not judged:
+        found["prediction"] = next((name for name in layouts.PREDICTION if name in cells), "")
+    if found["prediction"] == "answer" and (judged or all(map(answer_list, cells["answer"]))):
+        found["prediction"] = ""
+    return {role: name for role, name in found.items() if name}
 
 
 def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:
@@ -124,23 +136,6 @@ def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:
             f"--answer-pattern {pattern}: {said}; expected a pattern with a group, as '<answer>(.*?)</answer>'"
         ) from None
     return [part if ok else None for part, ok in zip(parts, has, strict=True)]
-
-
-def _first(columns: Collection[str], names: Sequence[str]) -> str:
-    return next((name for name in names if name in columns), "")
-
-
-def _prediction_column(columns: dict[str, list[Any]]) -> str:
-    """The column with what the model said. `answer` is taken only where nothing else judges, and it has no lists.
-
-    A column without any text, as an import of judgements has one, is taken only where nothing judges either.
-    """
-    judged = any(other in columns for other in layouts.JUDGED)
-    filled = [name for name in layouts.PREDICTION if any(cell not in (None, "") for cell in columns.get(name, ()))]
-    name = _first(filled, layouts.PREDICTION) or ("" if judged else _first(columns, layouts.PREDICTION))
-    if name != "answer":
-        return name
-    return "" if judged or all(map(answer_list, columns[name])) else name
 
 
 def _texts(path: Path, cells: Sequence[Any], pattern: str | None) -> tuple[list[str], bool, list[str]]:

@@ -19,8 +19,9 @@ QUESTION = ("question", "query", "question_text")
 ANSWERS = ("possible_answers", "golden_answers", "gold_answers", "gt_answers", "answers", "golds", "gts")
 ANSWERS += ("ground_truth",)
 TELLING = ("s_uri", "o_uri", "relation", "prop", "subj", "obj")  # tell questions of the same text apart
-PROMPT = ("prompt", "prompts")
-FILTER = "filter"  # of several responses to a question in rows of their own, those with the first row's are taken
+ROLES = {"prediction": PREDICTION, "correct": (*JUDGED, *SCORES), "question": QUESTION, "answers": ANSWERS}
+ROLES |= {"prompt": ("prompt", "prompts")}
+FILTER = "harness_filter"  # of several responses to a question in rows of their own, the first row's are taken
 
 
 class Layout(NamedTuple):
@@ -36,13 +37,13 @@ class Layout(NamedTuple):
     prompt: tuple[str, str] = ("", "")  # place of a prompt, and the pattern whose group is the question
 
 
-ASKED = (*IDS, *QUESTION, *ANSWERS, *TELLING, *PROMPT)
+ASKED = (*IDS, *QUESTION, *ANSWERS, *TELLING, *ROLES["prompt"])
 LAYOUTS = (
     Layout(
         "lm-evaluation-harness' samples",
         needs=("doc", "filtered_resps|resps"),
-        within={"doc": ASKED, "": (*SCORES, FILTER)},
-        columns={"prediction": "filtered_resps|resps", "golds": "doc.golds|target"},
+        within={"doc": ASKED, "": SCORES},
+        columns={"prediction": "filtered_resps|resps", "golds": "doc.golds|target", FILTER: "filter"},
     ),
     Layout(
         "FlashRAG's intermediate data",
@@ -65,23 +66,20 @@ LAYOUTS = (
     Layout("messages of a chat", ("generated_text.-1.content",), columns={"prediction": "generated_text.-1.content"}),
     Layout("Search-R1's results", needs=("gt_answers", "final_answer|pred_answer", "qid|query")),
     Layout("the PopQA authors' results", needs=("subj", "prop", "pred", "is_correct")),
+    Layout("", needs=()),  # any other: its columns are called as they are here
 )
 PLACES = [place for layout in LAYOUTS for place in (*layout.needs, *layout.within, *layout.columns.values())]
-KNOWN = {*PREDICTION, *JUDGED, *SCORES, *ASKED}
-FIELDS = {FILTER} | {
-    path.partition(".")[0] for place in PLACES for path in place.split("|")
-}  # of a record, in some layout
+KNOWN = {*PREDICTION, *JUDGED, *SCORES, *ASKED, FILTER}
+FIELDS = {path.partition(".")[0] for place in PLACES for path in place.split("|")}  # of a record, in some layout
 
 
-def layout_of(record: Mapping[str, Any]) -> Layout | None:
-    """The layout of the file whose first record this is; None where its columns are called as they are here."""
-    return next((layout for layout in LAYOUTS if all(_values(record, place) for place in layout.needs)), None)
+def layout_of(record: Mapping[str, Any]) -> Layout:
+    """The layout of the file whose first record this is."""
+    return next(layout for layout in LAYOUTS if all(_values(record, place) for place in layout.needs))
 
 
-def flattened(record: dict[str, Any], layout: Layout | None) -> dict[str, Any]:
+def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
     """The columns of a record."""
-    if layout is None:
-        return record
     row = {} if layout.within else dict(record)
     for place, names in layout.within.items():
         for fields in _values(record, place) if place else [record]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,11 +75,11 @@ def is_documents(file: Path) -> bool:
 
 
 class _Meta(msgspec.Struct):
-    pile_set_name: str = ""
+    pile_set_name: str | None = None
 
 
 class _Row(msgspec.Struct):
-    text: str
+    text: str | None  # null in a Parquet file's empty cell
     meta: _Meta | str | None = None  # a text or null, in some data sets on the Hub, names no subset
     subset: str | None = None
     title: Any = ""  # anything but a text is no title
@@ -91,10 +92,11 @@ def read_documents(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     id is a hash of its text, so exact duplicates share it. Bad rows go to `rejects` (bad_json, unexpected_layout,
     not_utf8, no_text, too_long). Raises LongtailError naming the file if it is damaged (see `open_lines`).
     """
-    read = _read_parquet_texts if part.file.suffix == ".parquet" else read_json_lines
-    for number, text, subset, title in read(part.file, rejects):
+    for number, text, row in read_texts(part.file, rejects):
         if text.strip():
-            yield Raw(text_id(text), subset or name, title, text, part.file.name, number)
+            subset = (isinstance(row.meta, _Meta) and row.meta.pile_set_name) or row.subset or name
+            title = row.title if isinstance(row.title, str) else ""
+            yield Raw(text_id(text), subset, title, text, part.file.name, number)
         else:
             rejects.add(part.file, number, "no_text", "text is empty")
 
@@ -104,12 +106,15 @@ def text_id(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8"), digest_size=16).hexdigest()
 
 
-def read_json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str, str]]:
-    """Yield (line, text, subset, title); bad lines go to `rejects` as in `read_documents`."""
-    parse = msgspec.json.Decoder(_Row).decode
-    for number, line in open_rows(path, rejects):
+def read_texts(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, _Row]]:
+    """Yield (line or row, text, the row's other fields) of a file; bad rows go to `rejects` as in `read_documents`."""
+    rows, parse = open_rows(path, rejects), msgspec.json.Decoder(_Row).decode
+    if is_parquet := path.suffix == ".parquet":
+        rows, parse = enumerate(_parquet_rows(path), start=1), partial(msgspec.convert, type=_Row)
+    for number, data in rows:
+        rejects.read += is_parquet  # `open_rows` counts its own
         try:
-            row = parse(line)
+            row = parse(data)
         except msgspec.ValidationError as error:
             rejects.add(path, number, "unexpected_layout", str(error))
         except UnicodeDecodeError as error:
@@ -117,19 +122,10 @@ def read_json_lines(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, st
         except (msgspec.DecodeError, RecursionError) as error:
             rejects.add(path, number, "bad_json", str(error))
         else:
-            subset = (isinstance(row.meta, _Meta) and row.meta.pile_set_name) or row.subset or ""
-            yield number, row.text, subset, row.title if isinstance(row.title, str) else ""
-
-
-def _read_parquet_texts(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, str, str]]:
-    for number, row in enumerate(_parquet_rows(path), start=1):
-        rejects.read += 1
-        text = row["text"] or ""
-        if len(text) > bounds.RECORD:
-            rejects.add(path, number, "too_long", bounds.too_long("a document"))
-        else:
-            subset = (row.get("meta") or {}).get("pile_set_name") or row.get("subset") or ""
-            yield number, text, subset, row.get("title") or ""
+            if len(text := row.text or "") <= bounds.RECORD:
+                yield number, text, row
+            else:
+                rejects.add(path, number, "too_long", bounds.too_long("a document"))
 
 
 def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:

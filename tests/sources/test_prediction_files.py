@@ -61,7 +61,7 @@ def test_a_layout_is_known_by_its_content(tmp_path, name):
     content, layout = GENERIC[name]
     read = read_predictions(write(tmp_path, name, content))
     assert (read.layout, read.ids["id"], read.texts) == (layout, IDS, SAID)
-    assert (read.rows, read.notes) == (3, ["1 of 3 predictions are empty, and so wrong"])
+    assert (read.rows, read.described[1:]) == (3, ["1 of 3 predictions are empty, and so wrong"])
 
 
 def test_parquet_is_read_with_lists_for_answers_and_texts_alone_have_no_keys(tmp_path):
@@ -143,7 +143,7 @@ def test_of_the_harness_the_first_filters_responses_are_taken_and_log_likelihood
     both = [record for pair in zip(HARNESS, other, strict=True) for record in pair]
     read = read_predictions(write(tmp_path, "samples.jsonl", lines(both)))
     assert (read.rows, read.texts) == (3, SAID)
-    assert "none, strict-match, the responses of none are taken" in read.described()[1]
+    assert "none, strict-match, the responses of none are taken" in read.described[1]
     scored = [record | {"resps": [[-2.1, False]], "filtered_resps": [[-2.1, False]]} for record in HARNESS]
     with pytest.raises(LongtailError, match="row 1: the prediction is a list of numbers, expected generated text"):
         read_predictions(write(tmp_path, "samples.jsonl", lines(scored)))
@@ -167,7 +167,7 @@ def test_the_column_of_predictions_has_many_names_and_a_judgement_many_forms(tmp
 
 def counted(read) -> dict[str, str]:
     """How many predictions each note is about, by its first words."""
-    return {" ".join(note.split()[4:7]): note.split()[0] for note in read.notes}
+    return {" ".join(note.split()[4:7]): note.split()[0] for note in read.described[1:]}
 
 
 def test_lists_empties_reasoning_and_marked_answers_are_counted(tmp_path):
