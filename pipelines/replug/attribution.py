@@ -27,7 +27,8 @@ import pyarrow.compute as pc
 from pipelines import all_studies, catalogue, draws, intervals, progress
 from pipelines.intervals import NOTHING
 from pipelines.replug import responsibility
-from pipelines.replug.responsibility import Attribution, Texts
+from pipelines.replug.responsibility import Attribution
+from pipelines.scoring.logprobs import ScoredTexts, read_scored_texts
 from pipelines.storage import database, parquet, shards
 from pipelines.work import stage
 
@@ -100,7 +101,8 @@ def attribute_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
         ):
             for (name,) in retrievers:
                 sums, start = _Sums(clusters.max(initial=-1) + 1), 0
-                for block in responsibility.read_scored_texts(tables, name, replug.top_k, BLOCK):
+                for by_retriever in read_scored_texts(tables, BLOCK, name, replug.top_k):
+                    block = by_retriever[name]
                     stop = start + len(block.ids)
                     assert queries["query_id"][start:stop].to_pylist() == list(block.ids), "data/logprobs is of others"
                     shares = responsibility.attribute_tokens(block, replug.temperature, replug.mixture)
@@ -133,7 +135,7 @@ def _queries(db: duckdb.DuckDBPyConnection, scratch: Path) -> pa.Table:
 def _tokens(
     lm: str,
     retriever: str,
-    texts: Texts,
+    texts: ScoredTexts,
     shares: Attribution,
     continuations: np.ndarray,
     numbers: Mapping[str, np.ndarray | None],
@@ -157,7 +159,7 @@ def _tokens(
     return pa.table(columns, schema=TOKENS)
 
 
-def _texts(lm: str, retriever: str, texts: Texts, shares: Attribution) -> pa.Table:
+def _texts(lm: str, retriever: str, texts: ScoredTexts, shares: Attribution) -> pa.Table:
     """The rows of texts.parquet for a block."""
     n, k = texts.doc_ids.shape
     columns = [

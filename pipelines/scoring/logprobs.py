@@ -11,11 +11,12 @@ retrieved.parquet  query_id, retriever (bm25, dense, lsr, random; dense@0.1: ove
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -210,3 +211,78 @@ def _ranked(candidates: Sequence[Candidates], queries_of_file: range, ids: np.nd
         }
         parts.append(pa.table(part, schema=RETRIEVED))
     return pa.concat_tables(parts).sort_by([(name, "ascending") for name in ("query_id", "retriever", "rank")])
+
+
+@dataclass(frozen=True)
+class ScoredTexts:
+    """Scored continuations, ordered by id, with a retriever's documents; places beyond a continuation's end hold 0."""
+
+    ids: np.ndarray  # (n,) str
+    bytes: np.ndarray  # (n, tokens) int64
+    lengths: np.ndarray  # (n,) tokens
+    closed: np.ndarray  # (n, tokens) log p without documents
+    log_probs: np.ndarray  # (n, k, tokens) log p with each document; in empty places without documents
+    similarities: np.ndarray  # (n, k); -inf in empty places
+    doc_ids: np.ndarray  # (n, k) str; "" in empty places
+
+    @property
+    def real(self) -> np.ndarray:
+        """Which places are tokens, (n, tokens) bool."""
+        return np.arange(self.closed.shape[1]) < self.lengths[:, None]
+
+
+def read_scored_texts(
+    tables: Path, size: int, retriever: str | None = None, at_most: int | None = None
+) -> Iterator[dict[str, ScoredTexts]]:
+    """Yield by retriever, or of one alone, the texts that have its candidates, with `at_most` of them; "none" has all.
+
+    `tables` is a folder of write_logprobs. They come in blocks of as many row groups as hold `size` texts, and each row
+    group is read once.
+    """
+    logprobs = parquet.row_groups(tables / "logprobs.parquet", ["query_id", "doc_id", "log_probs", "bytes"])
+    retrieved = parquet.row_groups(tables / "retrieved.parquet")
+    groups, n = [], 0
+    with duckdb.connect() as db:
+        for of_group in zip(logprobs, retrieved, strict=True):  # of the same queries
+            groups.append(of_group)
+            n += pa.compute.sum(pa.compute.equal(of_group[0]["doc_id"], "")).as_py()
+            if n >= size:
+                yield _block(db, groups, retriever, at_most)
+                groups, n = [], 0
+        if groups:
+            yield _block(db, groups, retriever, at_most)
+
+
+def _block(
+    db: duckdb.DuckDBPyConnection,
+    groups: Sequence[tuple[pa.Table, pa.Table]],
+    retriever: str | None,
+    at_most: int | None,
+) -> dict[str, ScoredTexts]:
+    for name, tables in zip(("scored", "candidates"), zip(*groups, strict=True), strict=True):
+        db.register(name, pa.concat_tables(tables))
+    names, found = [(retriever,)], {}
+    if not retriever:
+        names = db.sql("SELECT 'none' UNION ALL (SELECT DISTINCT retriever FROM candidates ORDER BY 1)").fetchall()
+    for (name,) in names:
+        alone = db.sql(
+            """SELECT query_id, log_probs, bytes FROM scored WHERE doc_id = '' AND ($name = 'none' OR query_id IN
+            (SELECT query_id FROM candidates WHERE retriever = $name)) ORDER BY query_id""",
+            params={"name": name},
+        ).to_arrow_table()
+        ranked = db.sql(
+            """SELECT query_id, rank, doc_id, similarity, log_probs FROM candidates JOIN scored USING (query_id, doc_id)
+            WHERE retriever = ? AND rank <= ? ORDER BY query_id, rank""",
+            params=[name, at_most or 1 << 30],
+        ).to_arrow_table()
+        ids, k = alone["query_id"].to_numpy().astype(object), pa.compute.max(ranked["rank"]).as_py() or 0
+        closed, n_bytes = padded(alone["log_probs"], np.float64), padded(alone["bytes"], np.int64)
+        places = np.searchsorted(ids, ranked["query_id"].to_numpy().astype(object)), ranked["rank"].to_numpy() - 1
+        similarities, doc_ids = np.full((len(ids), k), -np.inf), np.full((len(ids), k), "", object)
+        similarities[places], doc_ids[places] = ranked["similarity"].to_numpy(), ranked["doc_id"].to_numpy()
+        log_probs = np.repeat(closed[:, None], k, axis=1)
+        if k:
+            log_probs[places] = padded(ranked["log_probs"], np.float64)
+        lengths = pa.compute.list_value_length(alone["log_probs"]).to_numpy().astype(np.int64)
+        found[name] = ScoredTexts(ids, n_bytes, lengths, closed, log_probs, similarities, doc_ids)
+    return found

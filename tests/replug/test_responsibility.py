@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from pipelines.replug import attribution, ensemble, responsibility
-from pipelines.replug.responsibility import Texts
+from pipelines.scoring.logprobs import ScoredTexts
 
 METRICS = attribution.METRICS / "attribution_pile.json"
 
@@ -32,7 +32,7 @@ def texts(draw):
     empty = np.isneginf(similarities)[:, :, None]
     log_probs = np.where(real[:, None] & ~empty, np.minimum(closed[:, None] + more, 0.0), closed[:, None])
     ids, names = np.array(list("abc")[:n], object), np.full((n, k), "d", object)
-    return Texts(ids, real * 2, lengths, closed, log_probs, similarities, names)
+    return ScoredTexts(ids, real * 2, lengths, closed, log_probs, similarities, names)
 
 
 @given(made=texts(), mixture=st.sampled_from(list(ensemble.MIXTURES)), temperature=st.sampled_from([1.0, 0.1]))
