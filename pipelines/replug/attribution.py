@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -40,8 +41,8 @@ SECTIONS = ("seed", "compute", "ingest", "c4", "lms", "replug", "report")
 BLOCK = 512  # texts in memory at once
 UNKNOWN = -1  # a study's number of a token of which it knows none
 STUDIES = sorted(all_studies.studies_offering("of_tokens"), key=lambda study: study.COLUMN.name)
-EDGES = {f"by_{study.COLUMN.name}": study.EDGES for study in STUDIES}  # where each row of figures begins, but the first
-ALL = {"all": ()}  # one row, of all tokens
+# Where each row of figures begins, but the first; "all" has one row.
+EDGES = {"all": ()} | {f"by_{study.COLUMN.name}": study.EDGES for study in STUDIES}
 NAMES = "tokens", "none", "gain", "memory"  # what is summed: tokens, bits without documents, bits saved, memory's share
 OfTokens = Callable[[slice, slice, np.ndarray], np.ndarray]  # queries, their tokens, ids of documents -> (tokens,)
 _KEY = dict.fromkeys(("lm", "retriever", "query_id"), pa.string())
@@ -87,7 +88,12 @@ def attribute_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                 "SELECT DISTINCT retriever FROM retrieved WHERE retriever NOT LIKE '%@%' ORDER BY 1"
             ).fetchall()
             database.view(db, "queries", CORPORA / corpus / "queries.parquet")
-            queries = _queries(db, folder.parent)
+            rows = db.sql(
+                """SELECT query_id, context, continuation, source_document, bytes
+                FROM logprobs JOIN queries ON query_id = queries.id
+                WHERE doc_id = '' ORDER BY query_id"""
+            ).to_arrow_reader(BLOCK)
+            queries = database.mapped(folder.parent / "queries", rows.schema, rows)
             bounds = np.append(0, np.cumsum(pc.list_value_length(queries["bytes"]).to_numpy(), dtype=np.int64))
             for study in STUDIES:
                 at_hand = Attributing(params, corpus, docs, tables, db, queries, BLOCK, folder.parent)
@@ -120,16 +126,6 @@ def attribute_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                 figures[name] = sums.figures(params) | facts
     shards.write_json(METRICS / f"attribution_{corpus}.json", figures)
     return {f"{name}.memory": figure["memory"]["value"] for name, figure in figures.items()}
-
-
-def _queries(db: duckdb.DuckDBPyConnection, scratch: Path) -> pa.Table:
-    """The scored queries, ordered by id, in a file in the folder `scratch`."""
-    rows = db.sql(
-        """SELECT query_id, context, continuation, source_document, bytes
-        FROM logprobs JOIN queries ON query_id = queries.id
-        WHERE doc_id = '' ORDER BY query_id"""
-    ).to_arrow_reader(BLOCK)
-    return database.mapped(scratch / "queries", rows.schema, rows)
 
 
 def _tokens(
@@ -186,7 +182,7 @@ class _Sums:
     """Sums over tokens for the figures of one retriever, by source document: of all tokens, and by each of EDGES."""
 
     def __init__(self, clusters: int) -> None:
-        self._of = {by: np.zeros((len(NAMES), len(edges) + 1, clusters)) for by, edges in (ALL | EDGES).items()}
+        self._of = {by: np.zeros((len(NAMES), len(edges) + 1, clusters)) for by, edges in EDGES.items()}
 
     def add(
         self, none: np.ndarray, nats: np.ndarray, memory: np.ndarray, by: dict[str, np.ndarray], clusters: np.ndarray
@@ -197,9 +193,9 @@ class _Sums:
         """
         values = {"tokens": np.ones(len(none)), "none": none / np.log(2), "gain": (none - nats) / np.log(2)}
         values |= {"memory": memory}
-        for name, of_tokens in (dict.fromkeys(ALL, 0 * clusters) | by).items():
+        for name, of_tokens in ({"all": 0 * clusters} | by).items():
             known, sums = of_tokens != UNKNOWN, self._of[name]
-            rows = np.searchsorted((ALL | EDGES)[name], of_tokens[known], side="right")
+            rows = np.searchsorted(EDGES[name], of_tokens[known], side="right")
             places = rows * sums.shape[2] + clusters[known]
             for number, value in enumerate(NAMES):
                 np.add.at(sums[number].ravel(), places, values[value][known])  # token after token, in any blocks
@@ -212,17 +208,16 @@ class _Sums:
             columns = np.stack([sums, to], axis=1)[drawn]
             return intervals.bootstrap(columns, intervals.ratio, generator, params.report.bootstrap).as_json()
 
-        ((n_tokens, _, saved, memory),) = self._of["all"].swapaxes(0, 1)
+        n_tokens, _, saved, memory = self._of.pop("all")[:, 0]
         clearly = (ratio(saved, n_tokens, n_tokens > 0)["low"] or 0) > 0  # a share of nothing, or of a loss, is nothing
         found = {"memory": ratio(memory, n_tokens, n_tokens > 0)}
-        for by, edges in EDGES.items():
-            found[by] = []
-            for i, (tokens, *others) in enumerate(self._of[by].swapaxes(0, 1)):
+        for by, sums in self._of.items():
+            bounds, found[by] = [0, *(int(edge) for edge in EDGES[by]), None], []
+            for (least, end), (tokens, *others) in zip(pairwise(bounds), sums.swapaxes(0, 1), strict=True):
                 if not tokens.any():
                     continue
-                least, most = int(edges[i - 1]) if i else 0, int(edges[i] - 1) if i < len(edges) else None
-                row = {"least": least, "most": most, "tokens": int(tokens.sum())}
-                row |= {name: ratio(sums, tokens, tokens > 0) for name, sums in zip(NAMES[1:], others, strict=True)}
+                row = {"least": least, "most": end if end is None else end - 1, "tokens": int(tokens.sum())}
+                row |= {name: ratio(values, tokens, tokens > 0) for name, values in zip(NAMES[1:], others, strict=True)}
                 share = ratio(others[1], saved, n_tokens > 0) if clearly else NOTHING.as_json()
                 found[by].append(row | {"share_of_gain": share})
         return found

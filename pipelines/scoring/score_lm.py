@@ -9,18 +9,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 from pipelines import all_studies, catalogue
+from pipelines.errors import LongtailError
 from pipelines.storage import parquet, shards
 from pipelines.work import stage
-
-if TYPE_CHECKING:
-    import numpy as np
-
-    from pipelines.lm.language_model import LanguageModel
-    from pipelines.lm.open_lm import LMWorkers
-    from pipelines.scoring.queries import Queries
 
 OUT = Path("data/logprobs")
 SECTIONS = ("seed", "compute", "lm", "retriever", "retrievers", "logprobs", "replug", "parts")
@@ -29,45 +22,33 @@ QUERIES = 64  # in memory at once; a killed run loses the scores of this many at
 
 def score_corpus(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:
     """Score the union of all retrievers' candidates; write the tables. LongtailError if there are no test queries."""
-    from pipelines.errors import LongtailError
+    import numpy as np
+
     from pipelines.lm.open_lm import MODELS, lm_at_work
+    from pipelines.scoring import candidates, logprobs
     from pipelines.scoring.queries import read_language_modelling
 
+    folder, stage_name = Path("data/corpus", corpus), f"score_lm@{corpus}-{name}"
     with lm_at_work(MODELS / name, params.lm[name], params.compute, scoring=True) as lm:
-        folder = Path("data/corpus", corpus)
         queries, sources, _ = read_language_modelling(folder, "test", params.seed, params.logprobs.max_queries)
         if not len(queries):
             raise LongtailError(
                 f"{folder}/queries.parquet: no queries in the split 'test'; raise corpus.{corpus}.query_share"
             )
-        return _score(params, corpus, lm, queries, sources)
-
-
-def _score(
-    params: SimpleNamespace, corpus: str, lm: LanguageModel | LMWorkers, queries: Queries, sources: np.ndarray
-) -> stage.Metrics:
-    import numpy as np
-
-    from pipelines.lm.open_lm import MODELS
-    from pipelines.scoring import candidates, logprobs
-
-    name, folder = lm.name, Path("data/corpus", corpus)
-    retrieved = candidates.find_all(corpus, queries, sources, params)
-    pairs = candidates.union(len(queries), retrieved)
-    parts = np.split(pairs, np.searchsorted(pairs[:, 0], np.arange(QUERIES, len(queries), QUERIES)))
-    stage_name = f"score_lm@{corpus}-{name}"
-    key = shards.key_of(MODELS / name, params.lm[name], folder, QUERIES, hashlib.blake2b(pairs).digest())
-    files = logprobs.score_parts(stage_name, key, lm, queries, folder / "docs.parquet", parts)
-    more: dict[str, tuple[list[Path], str, str]] = {}  # table -> its files, and under which stage and key they stay
-    for study in all_studies.studies_offering("score_more"):
-        more |= study.score_more(stage_name, key, lm, queries, folder, retrieved, params, QUERIES)
-    others = {table: parts for table, (parts, *_) in more.items()}
-    logprobs.write_logprobs(OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES, others)
-    shards.forget_shards(stage_name, key)
-    for _, *kept in more.values():
-        shards.forget_shards(*kept)
-    rows = {table: parquet.metadata(OUT / corpus / name / f"{table}.parquet").num_rows for table in more}
-    return {"queries": len(queries), "pairs": len(pairs)} | rows | lm.usage
+        retrieved = candidates.find_all(corpus, queries, sources, params)
+        pairs = candidates.union(len(queries), retrieved)
+        parts = np.split(pairs, np.searchsorted(pairs[:, 0], np.arange(QUERIES, len(queries), QUERIES)))
+        key = shards.key_of(MODELS / name, params.lm[name], folder, QUERIES, hashlib.blake2b(pairs).digest())
+        files = logprobs.score_parts(stage_name, key, lm, queries, folder / "docs.parquet", parts)
+        more: dict[str, tuple[list[Path], str, str]] = {}  # table -> its files, and under which stage and key they stay
+        for study in all_studies.studies_offering("score_more"):
+            more |= study.score_more(stage_name, key, lm, queries, folder, retrieved, params, QUERIES)
+        others = {table: parts for table, (parts, *_) in more.items()}
+        logprobs.write_logprobs(OUT / corpus / name, name, queries.ids, retrieved, files, QUERIES, others)
+        for kept in ((stage_name, key), *(kept for _, *kept in more.values())):
+            shards.forget_shards(*kept)
+        rows = {table: parquet.metadata(OUT / corpus / name / f"{table}.parquet").num_rows for table in more}
+        return {"queries": len(queries), "pairs": len(pairs)} | rows | lm.usage
 
 
 def main() -> None:
