@@ -8,8 +8,9 @@ of every resample at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -173,9 +174,27 @@ def bootstraps(
     return [percentiles(value, values) for value, values in found]
 
 
-def of_columns(statistic: Callable, places: Sequence[int] | slice, sums: np.ndarray) -> np.ndarray:
-    """A statistic of some of the columns of sums (resamples, m)."""
-    return statistic(sums[:, places])
+def of_clusters(
+    asked: Iterable[tuple[Any, Statistic, Sequence[np.ndarray]]],
+    clusters: np.ndarray,
+    generator: np.random.Generator,
+    resamples: int,
+) -> dict[Any, Interval]:
+    """For each (key, statistic, columns) the statistic of the columns' sums, all over the same resamples of clusters.
+
+    Columns and `clusters`, which are labels, are (n,). Columns are summed as they come, so those of one key are in
+    memory at a time.
+    """
+    numbers = units(np.unique(clusters, return_inverse=True)[1], generator)
+    sums, statistics = [], {}
+    for key, statistic, columns in asked:
+        place = slice(len(sums), len(sums) + len(columns))
+        statistics[key] = lambda drawn, statistic=statistic, place=place: statistic(drawn[:, place])
+        sums += [np.bincount(numbers, weights=column) for column in columns]
+    if not sums:
+        return {}
+    found = bootstraps(np.stack(sums, axis=1), [*statistics.values()], generator, resamples)
+    return dict(zip(statistics, found, strict=True))
 
 
 def resampled(n: int, generator: np.random.Generator, resamples: int) -> Iterator[np.ndarray]:

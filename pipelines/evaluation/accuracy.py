@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from pipelines.intervals import NOTHING, Interval
 TAIL, HEAD = 0.60, 0.15  # shares of the questions, least and most popular
 FEWEST = 10  # questions of a correlation
 LEAST_POPULAR, OF_PUBLISHED = 4_000, 14_267  # the paper shows its 4,000 least popular of 14,267 questions
+GAINS = {"gain": "correct", "gain_word": "word"}  # column -> the rule that it is by
+Group = tuple[dict, np.ndarray]  # the key of a group's rows, and its questions, (n,) bool
 _COLUMNS = {
     "correct": "correct",
     "word": "correct_word",
@@ -88,25 +90,30 @@ class Answers:
     def bootstraps(
         self, asked: Iterable[tuple[Any, Callable, Sequence[np.ndarray]]], seed: int, resamples: int
     ) -> dict[Any, Interval]:
-        """For each (key, function, columns) the function of the columns' sums, all over the same resamples of subjects.
-
-        The columns are (n,) each. They are summed as they come, so those of one key are in memory at a time.
-        """
-        generator = draws.generator(seed, "popqa bootstrap")
-        drawn_together = intervals.units(self._subject_numbers, generator)
-        sums, statistics = [], {}
-        for key, function, columns in asked:
-            statistics[key] = partial(intervals.of_columns, function, slice(len(sums), len(sums) + len(columns)))
-            sums += [np.bincount(drawn_together, weights=column) for column in columns]
-        if not statistics:
-            return {}
-        found = intervals.bootstraps(np.stack(sums, axis=1), [*statistics.values()], generator, resamples)
-        return dict(zip(statistics, found, strict=True))
+        """`intervals.of_clusters` over subjects; all calls use the same resamples."""
+        return intervals.of_clusters(asked, self._subject_numbers, draws.generator(seed, "popqa bootstrap"), resamples)
 
     def means(self, asked: dict[Any, tuple[np.ndarray, np.ndarray]], seed: int, resamples: int) -> dict[Any, Interval]:
         """For each key the mean of its values (n,) over its rows (n,) bool; unknown values (NaN) are left out."""
         columns = ((key, intervals.ratio, mean_columns(values, rows)) for key, (values, rows) in asked.items())
         return self.bootstraps(columns, seed, resamples)
+
+    def correlations(self, right: np.ndarray, groups: dict[Any, np.ndarray], seed: int, resamples: int) -> dict:
+        """For each group of questions, (n,) bool, Pearson's correlation of being right with log10 popularity.
+
+        A group has none if fewer than FEWEST questions have a known popularity, or if either is the same for all.
+        """
+
+        def asked() -> Iterator[tuple[Any, Callable, list[np.ndarray]]]:
+            for key, group in groups.items():
+                known = group & np.isfinite(logs)
+                if known.sum() >= FEWEST and np.ptp(logs[known]) > 0 and np.ptp(right[known]) > 0:
+                    # centred, which keeps sums of squares well conditioned
+                    x, y = (np.where(known, values - values[known].mean(), 0.0) for values in (logs, right))
+                    yield key, intervals.pearson, [known.astype(float), x, y, x * x, y * y, x * y]
+
+        logs = np.log10(np.maximum(self.popularity, 1))
+        return self.bootstraps(asked(), seed, resamples)
 
 
 def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
@@ -123,30 +130,48 @@ def read_answered(questions: Path, files: dict[str, Path], split: str = "all") -
     return Answers(*columns, by_method=methods)
 
 
+def by_groups(
+    answers: Answers, groups: Sequence[Group], seed: int, resamples: int, measured: Iterable[str] = ()
+) -> list[dict]:
+    """A row for each method and group, with the key of the group: how many questions, and accuracy by both rules.
+
+    `measured` says what else a row has: the median `popularity`, the gains over closed-book answers (GAINS), and the
+    `correlation` of being right with log popularity.
+    """
+    rows, known = [], np.isfinite(answers.popularity)
+    medians = [float(np.median(answers.popularity[of & known])) if (of & known).any() else np.nan for _, of in groups]
+    for method, answered in answers.by_method.items():
+        gains = {}
+        if method != "closed_book" and "closed_book" in answers.by_method:
+            gains = {name: gain(answers, method, rule) for name, rule in GAINS.items() if name in measured}
+        asked = {(name, i): (change, of) for name, change in gains.items() for i, (_, of) in enumerate(groups)}
+        found = answers.means(asked, seed, resamples)
+        if "correlation" in measured:
+            of_groups = {("correlation", i): of for i, (_, of) in enumerate(groups)}
+            found |= answers.correlations(answered.correct, of_groups, seed, resamples)
+        rows += [
+            {"method": method, "questions": int(of.sum())}
+            | {"substring": share(answered.correct, of), "word": share(answered.word, of)}
+            | {name: found.get((name, i), NOTHING) for name in measured}
+            | ({"popularity": medians[i]} if "popularity" in measured else {})
+            | key
+            for i, (key, of) in enumerate(groups)
+        ]
+    return rows
+
+
 def accuracy(answers: Answers, seed: int, resamples: int) -> list[dict]:
     """Accuracy by method and rule, and its correlation with log popularity."""
-    everyone = np.ones(len(answers.ids), bool)
-    known = int(np.isfinite(answers.popularity).sum())
-    return [
-        {"method": method, **both(answered, everyone), "popularity_known": known}
-        | {"correlation": correlations(answers, method, {"": everyone}, seed, resamples)[""]}
-        for method, answered in answers.by_method.items()
-    ]
+    known = np.isfinite(answers.popularity)
+    everyone = [({"popularity_known": int(known.sum())}, np.ones(len(known), bool))]
+    return by_groups(answers, everyone, seed, resamples, ["correlation"])
 
 
 def by_group(answers: Answers, seed: int, resamples: int) -> list[dict]:
     """Accuracy by method of ambiguous and other questions, and of the least popular. An empty group has no row."""
-    groups = {
-        "ambiguous": answers.ambiguous,
-        "unambiguous": ~answers.ambiguous,
-        "least popular": np.isin(np.arange(len(answers.ids)), least_popular(answers)),
-    }
-    return [
-        {"method": method, "group": name, **both(answered, of)}
-        for method, answered in answers.by_method.items()
-        for name, of in groups.items()
-        if of.any()
-    ]
+    least = np.isin(np.arange(len(answers.ids)), least_popular(answers))
+    groups = {"ambiguous": answers.ambiguous, "unambiguous": ~answers.ambiguous, "least popular": least}
+    return by_groups(answers, [({"group": name}, of) for name, of in groups.items() if of.any()], seed, resamples)
 
 
 def least_popular(answers: Answers, count: int | None = None) -> np.ndarray:
@@ -162,44 +187,8 @@ def least_popular(answers: Answers, count: int | None = None) -> np.ndarray:
 
 def by_relation(answers: Answers, seed: int, resamples: int) -> list[dict]:
     """Accuracy by method and relation, and its correlation with log popularity (Figures 4, 16 to 19)."""
-    groups = of_relations(answers)
-    rows = []
-    for method, answered in answers.by_method.items():
-        found = correlations(answers, method, groups, seed, resamples)
-        rows += [
-            {"method": method, "relation": relation, **both(answered, group), "correlation": found[relation]}
-            for relation, group in groups.items()
-        ]
-    return rows
-
-
-def correlations(
-    answers: Answers, method: str, groups: dict[str, np.ndarray], seed: int, resamples: int
-) -> dict[str, Interval]:
-    """Pearson's correlation of being right with log10 popularity in each group of questions, (n,) bool each.
-
-    NOTHING if fewer than FEWEST questions have a known popularity, or if either is the same for all.
-    """
-    logs, right = np.log10(np.maximum(answers.popularity, 1)), answers.by_method[method].correct
-
-    def asked() -> Iterator[tuple[str, Callable, list[np.ndarray]]]:
-        for name, group in groups.items():
-            known = group & np.isfinite(logs)
-            if can_correlate(known, logs, right):
-                yield name, intervals.pearson, pearson_columns(known, logs, right)
-
-    return dict.fromkeys(groups, NOTHING) | answers.bootstraps(asked(), seed, resamples)
-
-
-def can_correlate(rows: np.ndarray, *columns: np.ndarray) -> bool:
-    """Whether some rows, (n,) bool, are FEWEST at least, and differ in each column."""
-    return bool(rows.sum() >= FEWEST and all(np.ptp(column[rows]) > 0 for column in columns))
-
-
-def pearson_columns(rows: np.ndarray, these: np.ndarray, those: np.ndarray) -> list[np.ndarray]:
-    """The columns that `intervals.pearson` needs, centred: keeps sums of squares well conditioned."""
-    x, y = (np.where(rows, values - values[rows].mean(), 0.0) for values in (these, those))
-    return [rows.astype(float), x, y, x * x, y * y, x * y]
+    groups = [({"relation": relation}, of) for relation, of in of_relations(answers).items()]
+    return by_groups(answers, groups, seed, resamples, ["correlation"])
 
 
 def gain(answers: Answers, method: str, rule: str = "correct") -> np.ndarray:
@@ -211,26 +200,6 @@ def share(values: np.ndarray, rows: np.ndarray) -> Interval:
     """The share of ones among the known `values` of some rows, with Wilson's interval."""
     of_rows = values[rows]
     return intervals.share(of_rows[np.isfinite(of_rows)] == 1)
-
-
-def both(method: Method, rows: np.ndarray) -> dict:
-    """How many rows there are, and a method's accuracy over them by both rules."""
-    return {"questions": int(rows.sum()), "substring": share(method.correct, rows), "word": share(method.word, rows)}
-
-
-def grouped(
-    answers: Answers, method: str, groups: Sequence[np.ndarray], seed: int, resamples: int, rules: dict[str, str]
-) -> list[dict]:
-    """Accuracy of a method in each group, (n,) bool, and its gain over closed-book answers by `rules`: name -> rule."""
-    gains: dict[tuple[str, int], Interval] = {}
-    if method != "closed_book" and "closed_book" in answers.by_method:
-        changes = {name: gain(answers, method, rule) for name, rule in rules.items()}
-        asked = {(name, i): (change, rows) for name, change in changes.items() for i, rows in enumerate(groups)}
-        gains = answers.means(asked, seed, resamples)
-    return [
-        both(answers.by_method[method], rows) | {name: gains.get((name, i), NOTHING) for name in rules}
-        for i, rows in enumerate(groups)
-    ]
 
 
 def of_relations(answers: Answers) -> dict[str, np.ndarray]:

@@ -33,6 +33,7 @@ COMPARED = {  # tables of one language model's answers; of the questions that al
 OF_ANSWERS = {  # further ones
     "accuracy_by_group": accuracy.by_group,
     "accuracy_by_popularity": popularity_bins.by_decile,
+    "accuracy_by_relative_popularity": popularity_bins.by_relative_popularity,
     "retrieval_effect": retrieval_effects.where_retrieval_helps,
 }
 
@@ -120,7 +121,6 @@ def _add_answers(add: Callable, dataset: str, by_lm: dict[str, dict], data: Path
     for lm, answers in answered.items():
         rows = {name: make(answers, *draw) for name, make in (COMPARED | OF_ANSWERS).items()}
         rows |= {
-            "accuracy_by_relative_popularity": popularity_bins.by_relative_popularity(answers),
             "recall": retrieval_effects.recall(answers),
             "costs": savings.costs(answers),
         }

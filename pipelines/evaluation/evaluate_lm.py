@@ -20,8 +20,7 @@ and rows of studies (their of_bits).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,15 +49,7 @@ COLUMNS = pa.schema(
 )
 
 Figure = tuple[Callable, np.ndarray, np.ndarray]  # a function of the sums of two columns (queries,)
-
-
-@dataclass(frozen=True)
-class Texts:
-    """Where each query is from, and the words of its continuation; arrays (queries,)."""
-
-    source_documents: np.ndarray
-    sources: np.ndarray
-    words: np.ndarray
+Texts = dict[str, np.ndarray]  # source_document, source and words (of the continuation) of each query, (queries,)
 
 
 def evaluate_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
@@ -73,7 +64,7 @@ def evaluate_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                 for rows in per_query(corpus, lm, measured, texts, params.replug.temperature):
                     add(rows)
                 metrics[lm] = figures(measured, texts, params)
-                intervals_of = partial(bootstrap_rows, texts.source_documents.astype(str), params)
+                intervals_of = partial(over_documents, texts["source_document"], params)
                 for study in all_studies.studies_offering("of_bits"):
                     metrics[lm] |= study.of_bits(measured, LOGPROBS / corpus / lm, params, intervals_of)
     shards.write_json(METRICS / f"language_modelling_{corpus}.json", metrics)
@@ -93,29 +84,27 @@ def describe(queries: Path, ids: np.ndarray) -> Texts:
     with duckdb.connect() as db:
         db.register("asked", pa.table({"id": pa.array(ids, pa.string())}))
         database.view(db, "queries", queries)
-        rows = db.sql(
+        texts = db.sql(
             r"""SELECT id, source_document, source,
                   len(regexp_extract_all(continuation, '\S+')) + len(regexp_extract_all(continuation, '\n'))
                   - (regexp_matches(context, '\S$') AND regexp_matches(continuation, '^\S'))::INT AS words
                 FROM queries SEMI JOIN asked USING (id) ORDER BY id"""
-        ).to_arrow_table()
-    assert rows["id"].to_pylist() == list(ids), "data/logprobs is of other queries"
-    texts = (rows[name].to_numpy(zero_copy_only=False).astype(object) for name in ("source_document", "source"))
-    return Texts(*texts, rows["words"].to_numpy())
+        ).fetchnumpy()
+    assert list(texts.pop("id")) == list(ids), "data/logprobs is of other queries"
+    return texts
 
 
 def per_query(corpus: str, lm: str, measured: bits.Bits, texts: Texts, temperature: float) -> Iterator[pa.Table]:
     """The rows of bpb.parquet of a corpus and a language model, ordered by retriever, k and query_id."""
-    settings = sorted(setting for setting in measured.nats if setting[2] == temperature)
-    for retriever, k, _ in settings:
-        nats = measured.nats[retriever, k, temperature]
-        asked = np.isfinite(nats)
-        same = {"corpus": corpus, "lm": lm, "retriever": retriever, "k": k}
-        columns = {name: [value] * int(asked.sum()) for name, value in same.items()}
-        strings = {"query_id": measured.ids, "source_document": texts.source_documents, "source": texts.sources}
-        numbers = {"nats": nats, "bytes": measured.bytes, "tokens": measured.tokens, "words": texts.words}
-        columns |= {name: values[asked] for name, values in (strings | numbers).items()}
-        yield pa.table(columns, schema=COLUMNS)
+    of_queries = {"query_id": measured.ids, "bytes": measured.bytes, "tokens": measured.tokens} | texts
+    for retriever, k, t in sorted(measured.nats):
+        if t == temperature:
+            nats = measured.nats[retriever, k, t]
+            asked = np.isfinite(nats)
+            same = {"corpus": corpus, "lm": lm, "retriever": retriever, "k": k}
+            columns = {name: [value] * int(asked.sum()) for name, value in same.items()}
+            columns |= {name: values[asked] for name, values in (of_queries | {"nats": nats}).items()}
+            yield pa.table(columns, schema=COLUMNS)
 
 
 def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
@@ -124,16 +113,20 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
     whole = {setting: values for setting, values in nats.items() if "@" not in setting[0]}
     shares = {float(name.partition("@")[2]): values for (name, _), values in nats.items() if "@" in name}
     top = {(name, min(params.replug.top_k, max(k for other, k in whole if other == name))) for name, _ in whole}
-    none, everything = nats["none", 0], np.ones(len(measured.ids), bool)
+    none, everything, sources = nats["none", 0], np.ones(len(measured.ids), bool), texts["source"]
 
     def counts(rows: np.ndarray) -> dict[str, int]:
-        return {"queries": int(rows.sum()), "source_documents": len(set(texts.source_documents[rows]))}
+        return {"queries": int(rows.sum()), "source_documents": len(set(texts["source_document"][rows]))}
+
+    def intervals_of(asked: dict[str, Figure], rows: np.ndarray) -> dict[str, dict]:
+        columns = ((name, function, [a[rows], b[rows]]) for name, (function, a, b) in asked.items())
+        return over_documents(texts["source_document"][rows], params, columns)
 
     def bits_and_gains(of_settings: dict[str, np.ndarray], rows: np.ndarray) -> dict:
         """The bits per byte and gain of each setting over some of the queries, (queries,) bool."""
         asked = {f"{name} bpb": (_bits_per_byte, values, measured.bytes) for name, values in of_settings.items()}
         asked |= {f"{name} gain": (_gain, values, none) for name, values in of_settings.items()}
-        found = _intervals(asked, rows, texts, params)
+        found = intervals_of(asked, rows)
         return {name: {kind: found[f"{name} {kind}"] for kind in ("bpb", "gain")} for name in of_settings}
 
     asked: dict[str, Figure] = {}
@@ -141,7 +134,7 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
         label = f"{name}_k{k}" if k else name
         asked[f"bpb_{label}"] = _bits_per_byte, values, measured.bytes
         asked[f"perplexity_{label}"] = _perplexity, values, measured.tokens
-        asked[f"word_perplexity_{label}"] = _perplexity, values, texts.words
+        asked[f"word_perplexity_{label}"] = _perplexity, values, texts["words"]
         if k:
             asked[f"gain_{label}"] = _gain, values, none
         if k and name != "random":
@@ -152,11 +145,10 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
     for (name, k, t), values in measured.nats.items():
         if t in bits.TEMPERATURES and k and (name, k) in top:
             asked[f"bpb_{name}_k{k}_t{t:g}"] = _bits_per_byte, values, measured.bytes
-    found = counts(everything) | _intervals(asked, everything, texts, params)
+    found = counts(everything) | intervals_of(asked, everything)
     found["subsets"] = {
-        source: counts(texts.sources == source)
-        | bits_and_gains({name: nats[name, k] for name, k in top}, texts.sources == source)
-        for source in sorted(set(texts.sources))
+        source: counts(sources == source) | bits_and_gains({name: nats[name, k] for name, k in top}, sources == source)
+        for source in sorted(set(sources))
     }
     drawn = np.isfinite(next(iter(shares.values()), none))
     curve = {"0": none} | {f"{share:g}": values for share, values in shares.items()}
@@ -164,27 +156,11 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
     return found
 
 
-def _intervals(asked: dict[str, Figure], rows: np.ndarray, texts: Texts, params: SimpleNamespace) -> dict[str, dict]:
-    """The figures `asked` for over some of the queries, (queries,) bool.
-
-    All are over the same resamples, so that they can be compared. A column that several figures use is summed once.
-    """
-    columns = {id(column): column[rows] for figure in asked.values() for column in figure[1:]}
-    places = {column: place for place, column in enumerate(columns)}
-    statistics = [partial(intervals.of_columns, f, [places[id(a)], places[id(b)]]) for f, a, b in asked.values()]
-    source_documents = texts.source_documents[rows].astype(str)
-    found = bootstrap_rows(source_documents, params, np.stack([*columns.values()], axis=1), statistics)
-    return dict(zip(asked, found, strict=True))
-
-
-def bootstrap_rows(
-    source_documents: np.ndarray, params: SimpleNamespace, columns: np.ndarray, statistics: list[Callable]
-) -> list[dict]:
-    """Functions of the sums of columns (queries, m) with bootstrap intervals over source documents (queries,) str."""
-    sums = intervals.cluster_sums(columns, source_documents)
+def over_documents(source_documents: np.ndarray, params: SimpleNamespace, asked: Iterable[tuple]) -> dict[str, dict]:
+    """What is `asked` for, as `intervals.of_clusters` takes it, with intervals over source documents (queries,)."""
     generator = draws.generator(params.seed, "language modelling")
-    found = intervals.bootstraps(sums, statistics, generator, params.report.bootstrap)
-    return [interval.as_json() for interval in found]
+    found = intervals.of_clusters(asked, source_documents.astype(str), generator, params.report.bootstrap)
+    return {name: interval.as_json() for name, interval in found.items()}
 
 
 def _bits_per_byte(sums: np.ndarray) -> np.ndarray:

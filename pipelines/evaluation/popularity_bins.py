@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.evaluation.accuracy import Answers, both, grouped, of_relations
+from pipelines.evaluation.accuracy import GAINS, Answers, Group, by_groups, of_relations
 
 LEAST = 40  # questions of a bin, where three such bins can be made
 FEWEST = 10  # questions of a bin
 DECILES = 10
 HALF_DECADES = 10.0 ** (np.arange(1, 30) / 2)  # bounds between bins of popularity
-GAINS = {"gain": "correct", "gain_word": "word"}  # column -> the rule that it is by
+MEASURED = ("popularity", *GAINS)
 RELATIVE = np.arange(-1.5, 2.0, 0.5)  # bounds between bins of relative popularity, in standard deviations
 
 Bin = tuple[int, int, np.ndarray]  # the first and last of the bins put together, from 0, and the questions, (n,) bool
@@ -38,25 +38,25 @@ def by_decile(answers: Answers, seed: int, resamples: int, least: int | None = N
         ({"decile": DECILES * first // count + 1}, rows)
         for first, _, rows in bins_between(answers.ranks, np.arange(1, count) / count, least)
     ]
-    return _rows(answers, deciles, seed, resamples)
+    return by_groups(answers, deciles, seed, resamples, MEASURED)
 
 
 def by_log_popularity(answers: Answers, seed: int, resamples: int, least: int | None = None) -> list[dict]:
     """Accuracy by method and half power of ten of popularity, and the gain over closed-book answers (Figure 1)."""
-    return _rows(answers, _half_decades(answers.popularity, least), seed, resamples)
+    return by_groups(answers, _half_decades(answers.popularity, least), seed, resamples, MEASURED)
 
 
 def by_relation(answers: Answers, seed: int, resamples: int, least: int = LEAST) -> list[dict]:
     """`by_log_popularity` of each relation's questions, with bins of its own (Figures 6 and 20)."""
     bins = [
-        (key | {"relation": relation}, of_bin)
+        one
         for relation, rows in of_relations(answers).items()
-        for key, of_bin in _half_decades(np.where(rows, answers.popularity, np.nan), least)
+        for one in _half_decades(np.where(rows, answers.popularity, np.nan), least, relation=relation)
     ]
-    return _rows(answers, bins, seed, resamples)
+    return by_groups(answers, bins, seed, resamples, MEASURED)
 
 
-def by_relative_popularity(answers: Answers, least: int | None = None) -> list[dict]:
+def by_relative_popularity(answers: Answers, seed: int, resamples: int, least: int | None = None) -> list[dict]:
     """Accuracy by method and relative popularity (Figure 8).
 
     A question's relative popularity is its log popularity in standard deviations from the mean of its relation. Bins
@@ -68,12 +68,11 @@ def by_relative_popularity(answers: Answers, least: int | None = None) -> list[d
         known = of_relation & np.isfinite(logs)
         if known.any() and (deviation := logs[known].std()) > 0:
             relative[known] = (logs[known] - logs[known].mean()) / deviation
-    return [
-        {"method": method, "bin": first + 1, "relative_popularity": float(relative[rows].mean())}
-        | both(answers.by_method[method], rows)
-        for method in answers.by_method
+    bins = [
+        ({"bin": first + 1, "relative_popularity": float(relative[rows].mean())}, rows)
         for first, _, rows in bins_between(relative, RELATIVE, least)
     ]
+    return by_groups(answers, bins, seed, resamples)
 
 
 def merged(sizes: Sequence[int], least: int) -> list[slice]:
@@ -100,18 +99,8 @@ def bins_between(values: np.ndarray, edges: np.ndarray, least: int | None = None
     ]
 
 
-def _half_decades(popularity: np.ndarray, least: int | None) -> list[tuple[dict, np.ndarray]]:
+def _half_decades(popularity: np.ndarray, least: int | None, **key: str) -> list[Group]:
     return [
-        ({"bin": first + 1, "least": 10 ** (first / 2), "below": 10 ** ((last + 1) / 2)}, rows)
+        (key | {"bin": first + 1, "least": 10 ** (first / 2), "below": 10 ** ((last + 1) / 2)}, rows)
         for first, last, rows in bins_between(popularity, HALF_DECADES, least)
-    ]
-
-
-def _rows(answers: Answers, bins: Sequence[tuple[dict, np.ndarray]], seed: int, resamples: int) -> list[dict]:
-    """For each method and bin, a key and its questions: the median popularity, accuracy and gain by both rules."""
-    groups = [rows for _, rows in bins]
-    return [
-        {"method": method, "popularity": float(np.median(answers.popularity[rows]))} | key | row
-        for method in answers.by_method
-        for (key, rows), row in zip(bins, grouped(answers, method, groups, seed, resamples, GAINS), strict=True)
     ]

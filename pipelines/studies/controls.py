@@ -194,21 +194,21 @@ def compare_controls(
 
     The same documents are, for `concatenated`, an ensemble of as many as each prompt has room for; for
     `longer_context`, which has none, the retriever's best one. `documents` is the mean over the queries that have any,
-    `added_bytes` the mean over all. `intervals_of` takes columns (queries, m) and functions of their sums.
+    `added_bytes` the mean over all. `intervals_of` takes (name, function of sums, columns (queries,) to sum).
     """
     rows = []
     retrievers = [control.retriever for control in controls if control.control == CONCATENATED]
     for control in controls:
         for retriever in [control.retriever] if control.control == CONCATENATED else retrievers:
             k, *ensembles = _ensembles(measured, control, retriever, params.replug)
-            columns = np.column_stack([control.nats, measured.bytes, *ensembles])
-            statistics = [lambda sums: sums[:, 0] / (math.log(2) * sums[:, 1])]
-            statistics += [lambda sums, i=i: 100 * (1 - sums[:, 0] / sums[:, i]) for i in (2, 3, 4)]
+            asked = [(AGAINST[0], lambda sums: sums[:, 0] / (math.log(2) * sums[:, 1]), [control.nats, measured.bytes])]
+            for name, nats in zip(AGAINST[1:], ensembles, strict=True):
+                asked.append((name, lambda sums: 100 * (1 - sums[:, 0] / sums[:, 1]), [control.nats, nats]))
             has = control.documents[control.documents > 0]
             row = {"control": control.control, "retriever": retriever, "k": k}
             row |= {"documents": float(has.mean()) if len(has) else 0.0}
             row |= {"added_bytes": float(control.added_bytes.mean())}
-            rows.append(row | dict(zip(AGAINST, intervals_of(columns, statistics), strict=True)))
+            rows.append(row | intervals_of(asked))
     return rows
 
 

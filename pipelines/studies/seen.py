@@ -6,47 +6,34 @@ Counts are the stage `exposure`'s, dates those of data/knowledge/wikidata/dates.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pipelines import intervals
-from pipelines.evaluation import accuracy
-from pipelines.evaluation.accuracy import Answers
+from pipelines.evaluation.accuracy import Answers, by_groups
 from pipelines.evaluation.popularity_bins import bins_between
-from pipelines.intervals import NOTHING, Interval
+from pipelines.intervals import Interval
 from pipelines.storage import database
 
 if TYPE_CHECKING:
     from pipelines.evaluation.analyse import AnswersOf
 
 BOUNDS = np.concatenate([[1.0], 10.0 ** (np.arange(1, 30) / 2)])  # between bins: no document, 1 to 3, 4 to 9 and so on
-COUNTS = ("subject", "answer", "together")
-CHANGED = "changed since"
-BEFORE = "dated before"
-UNDATED = "undated"
-
-Seen = Mapping[str, np.ndarray]  # of COUNTS: documents that have it, (questions,) float, NaN where not counted
+CHANGED, BEFORE, UNDATED = "changed since", "dated before", "undated"
 _BOTH = {"questions": int, "substring": Interval, "word": Interval, "gain": Interval}
 _OF_METHOD = {"dataset": str, "lm": str, "method": str}
 TABLES = {
     "accuracy_by_documents": _OF_METHOD | {"text": str, "least": int, "most": int, "popularity": float} | _BOTH,
     "accuracy_by_date": _OF_METHOD | {"cutoff": str, "group": str} | _BOTH,
-    "seen_correlations": _OF_METHOD
-    | {"text": str, "what": str, "questions": int}
-    | dict.fromkeys(("popularity", *COUNTS), Interval),
 }
 
 
 def of_answers(of: AnswersOf) -> dict[str, list[dict]]:
     """The tables by what the language model could have seen."""
     counts = {text: read_counts(file, of.answers.ids) for text, file in of.exposure.items()}
-    rows = {
-        "accuracy_by_documents": by_documents(of.answers, counts, *of.draw),
-        "seen_correlations": correlations(of.answers, counts, *of.draw),
-    }
+    rows = {"accuracy_by_documents": by_documents(of.answers, counts, *of.draw)}
     dates, cutoff = of.data / "knowledge/wikidata/dates.parquet", of.params.exposure.cutoffs.get(of.lm)
     if cutoff and dates.is_file():
         latest = latest_dates(of.questions, dates, of.answers.ids)
@@ -54,26 +41,21 @@ def of_answers(of: AnswersOf) -> dict[str, list[dict]]:
     return rows
 
 
-def read_counts(file: Path, ids: np.ndarray) -> Seen:
-    """The counts of these questions, which the stage `exposure` wrote."""
-    found = {
-        row[0]: row[1:]
-        for row in database.ask(f"SELECT question_id, {', '.join(COUNTS)} FROM counted", counted=file).fetchall()
-    }
-    nothing = (np.nan,) * len(COUNTS)
-    return dict(zip(COUNTS, np.array([found.get(id_, nothing) for id_ in ids.tolist()], float).T, strict=True))
+def read_counts(file: Path, ids: np.ndarray) -> np.ndarray:
+    """The documents with the subject and an answer of each question, (n,), NaN where the stage `exposure` has none."""
+    found = dict(database.ask("SELECT question_id, together FROM counted", counted=file).fetchall())
+    return np.array([found.get(id_, np.nan) for id_ in ids.tolist()], float)
 
 
-def by_documents(answers: Answers, seen: Mapping[str, Seen], seed: int, resamples: int) -> list[dict]:
+def by_documents(answers: Answers, together: Mapping[str, np.ndarray], seed: int, resamples: int) -> list[dict]:
     """Accuracy and gain by the documents of each text that have the subject and an answer, in half powers of ten."""
     found = []
-    for text, counts in seen.items():
-        together, bins = counts["together"], []
-        for _, _, rows in bins_between(together, BOUNDS):
-            key = {"text": text, "least": int(together[rows].min()), "most": int(together[rows].max())}
-            known = answers.popularity[rows & np.isfinite(answers.popularity)]
-            bins.append((key | {"popularity": float(np.median(known)) if len(known) else math.nan}, rows))
-        found += _rows(answers, bins, seed, resamples)
+    for text, counts in together.items():
+        bins = [
+            ({"text": text, "least": int(counts[rows].min()), "most": int(counts[rows].max())}, rows)
+            for _, _, rows in bins_between(counts, BOUNDS)
+        ]
+        found += by_bin(by_groups(answers, bins, seed, resamples, ["popularity", "gain"]), len(bins))
     return found
 
 
@@ -85,17 +67,12 @@ def by_date(answers: Answers, latest: np.ndarray, cutoff: str, seed: int, resamp
     month = np.array([date[:7] for date in latest], str)  # a year alone, such as 2021, is not after 2021-10
     groups = {CHANGED: month > cutoff, BEFORE: (month != "") & (month <= cutoff), UNDATED: month == ""}
     bins = [({"cutoff": cutoff, "group": name}, rows) for name, rows in groups.items() if rows.any()]
-    return _rows(answers, bins, seed, resamples)
+    return by_bin(by_groups(answers, bins, seed, resamples, ["gain"]), len(bins))
 
 
-def _rows(answers: Answers, bins: Sequence[tuple[dict, np.ndarray]], seed: int, resamples: int) -> list[dict]:
-    """For each bin, a key and its questions, and each method: accuracy, and gain over closed-book answers."""
-    groups = [rows for _, rows in bins]
-    by_method = {
-        method: accuracy.grouped(answers, method, groups, seed, resamples, {"gain": "correct"})
-        for method in answers.by_method
-    }
-    return [key | {"method": method} | rows[i] for i, (key, _) in enumerate(bins) for method, rows in by_method.items()]
+def by_bin(rows: list[dict], n_bins: int) -> list[dict]:
+    """Rows that come method by method, bin by bin instead."""
+    return [row for number in range(n_bins) for row in rows[number::n_bins]]
 
 
 def latest_dates(questions: Path, dates: Path, ids: np.ndarray) -> np.ndarray:
@@ -111,43 +88,11 @@ def latest_dates(questions: Path, dates: Path, ids: np.ndarray) -> np.ndarray:
     return np.array([latest.get(id_, "") for id_ in ids.tolist()], str)
 
 
-def correlations(answers: Answers, seen: Mapping[str, Seen], seed: int, resamples: int) -> list[dict]:
-    """How well popularity and each text's counts predict being right, and what retrieving gains, as correlations.
-
-    All are Pearson's, with the logarithm, on the same questions: those of known popularity. NOTHING where fewer than
-    accuracy.FEWEST are, or where either is the same for all.
-    """
-    known = np.isfinite(answers.popularity)
-    scales = {"popularity": np.log10(np.maximum(answers.popularity, 1))}
-    targets = {(method, "right"): answered.correct for method, answered in answers.by_method.items()}
-    if "closed_book" in answers.by_method:
-        targets |= {(m, "gain"): accuracy.gain(answers, m) for m in answers.by_method if m != "closed_book"}
-    rows = []
-    for text, counts in seen.items():
-        of_text = scales | {name: np.log10(1 + counts[name]) for name in COUNTS}
-        rows_known = known & np.isfinite(counts["together"])
-
-        def asked(of_text=of_text, of_rows=rows_known) -> Iterator[tuple]:
-            for key, target in targets.items():
-                of_key = of_rows & np.isfinite(target)
-                for name, scale in of_text.items():
-                    if accuracy.can_correlate(of_key, scale, target):
-                        yield (key, name), intervals.pearson, accuracy.pearson_columns(of_key, scale, target)
-
-        found = answers.bootstraps(asked(), seed, resamples)
-        rows += [
-            {"method": method, "text": text, "what": what, "questions": int(rows_known.sum())}
-            | {name: found.get(((method, what), name), NOTHING) for name in of_text}
-            for method, what in targets
-        ]
-    return rows
-
-
 def report_entries() -> list:
     """What the model could have seen, and facts that changed since."""
     from pipelines.report.entries import Drawn, Entry, Shown, every, of_main, of_one_passage
     from pipelines.report.figures import lines
-    from pipelines.report.page import label, show
+    from pipelines.report.page import Percent, label, show
 
     def by_documents_of_each(inputs):
         for row in of_one_passage(of_main("accuracy_by_documents"))(inputs):
@@ -156,14 +101,15 @@ def report_entries() -> list:
             yield row | {"of": f"{label(row['dataset'])}, {label(row['text'])}", "documents with both": both}
 
     def says(inputs, rule):
-        rows = of_main("seen_correlations", what="right", method="closed_book")(inputs)
-        rows = [row for row in rows if row["dataset"] == inputs.asked[0] and math.isfinite(row["together"].value)]
-        if not rows:
+        rows = [row for row in by_documents_of_each(inputs) if row["method"] == "closed_book"]
+        rows = [row for row in rows if (row["dataset"], row["text"]) == (inputs.asked[0], rows[0]["text"])]
+        if len(rows) < 2:
             return ""
-        texts = ", ".join(f"{show(row['together'])} in {label(row['text'])}" for row in rows)
+        few, many = rows[0], rows[-1]
         return (
-            "Being right closed-book correlates with the number of documents that have subject and answer: "
-            f"{texts}. With page views it is {show(rows[0]['popularity'])}."
+            f"Closed-book, {inputs.main} is right on {show(Percent(many[rule]))} % of the questions whose subject and "
+            f"answer stand together in {many['documents with both']} documents of {label(many['text'])}, and on "
+            f"{show(Percent(few[rule]))} % of those with {few['documents with both']}."
         )
 
     exposure = Entry(
@@ -188,14 +134,6 @@ def report_entries() -> list:
                 "Accuracy in per cent, and what a method gains over closed-book answers in points (substring), by the "
                 "documents of a text that have the subject and an answer. Neighbouring bins with few questions are "
                 "merged. Page views are the bin's median.",
-            ),
-            Shown(
-                "seen-correlations", of_one_passage(of_main("seen_correlations")),
-                ["dataset", "text", "what", "method", "questions", "popularity", "together", "subject", "answer"],
-                "What predicts an answer better? Correlations (Pearson) of being right (substring), and of what a "
-                "method gains, with the logarithms of page views and of 1 + documents, on the same questions: those of "
-                "known popularity. Intervals are bootstraps over subjects.",
-                {"what": "of", "popularity": "page views", "together": "both"},
             ),
         ],
         says,

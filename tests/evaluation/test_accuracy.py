@@ -110,10 +110,10 @@ def test_deciles_hold_equal_numbers_and_ties_stay_together(answers):
 
 def test_questions_without_popularity_are_in_no_bin(answers):
     unknown = replace(answers, popularity=np.where(NUMBER < 4, np.nan, answers.popularity))
-    for rows in (by_decile(unknown, 0, 10), by_log_popularity(unknown, 0, 10), by_relative_popularity(unknown)):
+    for rows in (by_decile(unknown, 0, 10), by_log_popularity(unknown, 0, 10), by_relative_popularity(unknown, 0, 10)):
         assert sum(row["questions"] for row in rows if row["method"] == "dense") == 16
     nobody = replace(answers, popularity=np.full(N, np.nan))
-    assert by_decile(nobody, 0, 10) == by_log_popularity(nobody, 0, 10) == by_relative_popularity(nobody) == []
+    assert by_decile(nobody, 0, 10) == by_log_popularity(nobody, 0, 10) == by_relative_popularity(nobody, 0, 10) == []
 
 
 def test_bins_are_half_powers_of_ten_and_a_question_at_an_edge_is_in_the_upper_one(answers):
@@ -156,7 +156,7 @@ def test_no_bin_of_any_table_has_fewer_than_forty_questions_and_few_questions_ha
     for questions, sizes in ((130, [43, 44, 43]), (60, [20] * 3), (20, [10] * 2), (9, [])):
         some = many(answers, [10 ** (i / 20) for i in range(questions)], [f"P{i % 2}" for i in range(questions)])
         deciles, *others = (popularity_bins.by_decile(some, 0, 10), popularity_bins.by_log_popularity(some, 0, 10))
-        others += [popularity_bins.by_relation(some, 0, 10), popularity_bins.by_relative_popularity(some)]
+        others += [popularity_bins.by_relation(some, 0, 10), popularity_bins.by_relative_popularity(some, 0, 10)]
         assert [row["questions"] for row in deciles if row["method"] == "dense"] == sizes
         for rows in others:
             found = [row["questions"] for row in rows if row["method"] == "dense"]
@@ -180,7 +180,7 @@ def test_relative_popularity_compares_within_a_relation(answers):
     """Two relations, one a hundred times as popular as the other: the bins are the same for both."""
     popularity, relations = [10.0 ** (i % 10 + 2 * (i // 10)) for i in range(N)], np.repeat(["P1", "P2"], 10)
     twice = replace(answers, relations=relations.astype(object), popularity=np.array(popularity))
-    rows = [row for row in by_relative_popularity(twice) if row["method"] == "closed_book"]
+    rows = [row for row in by_relative_popularity(twice, 0, 10) if row["method"] == "closed_book"]
     assert sum(row["questions"] for row in rows) == N
     assert all(row["substring"].value == 0.5 for row in rows)  # as many of one relation (wrong) as of the other (right)
     z = (np.arange(10) - 4.5) / np.arange(10).std()

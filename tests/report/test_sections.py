@@ -154,10 +154,6 @@ def test_accuracy_and_gain_by_documents_stand_beside_page_views(made):
     assert float(closed[0]["substring"]) == pytest.approx(right["closed_book"])
     dense = next(row for row in rows if row["answered"] == "dense")
     assert float(dense["change"]) == pytest.approx(right["dense"] - right["closed_book"])
-    seen = [row for row in table_of(folder, "seen-correlations") if row["questions of"] == "PopQA"]
-    seen = {(row["text"], row["of"], row["answered"]): row["both"] for row in seen}
-    assert float(seen["C4", "right", "closed-book"]) > 0.2
-    assert seen["Pile", "right", "closed-book"] == ""
     dated = [row for row in table_of(folder, "accuracy-by-date") if row["questions of"] == "PopQA"]
     counts = {row["facts"]: row["questions"] for row in dated if row["answered"] == "closed-book"}
     assert counts == {"changed since": "40", "dated before": "40", "undated": "720"}
@@ -175,7 +171,7 @@ def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_s
     (of_measures,), of_seen = measures.report_entries(), seen.report_entries()
     (table,) = tables_of(of_measures.section(inputs)).values()
     assert without in table.caption
-    for name in ("accuracy_by_documents", "seen_correlations", "accuracy_by_date", "popularity_measures"):
+    for name in ("accuracy_by_documents", "accuracy_by_date", "popularity_measures"):
         inputs.tables[name].clear()
     for study in (of_measures, *of_seen):
         assert study.section(inputs) is None

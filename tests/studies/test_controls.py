@@ -95,7 +95,7 @@ def test_controls_are_compared_with_the_ensemble_of_the_same_documents(tmp_path)
     of_both = enumerate(("dense", "lsr"))
     concatenated = [controls.Control("concatenated", name, nats + i, counts, counts) for i, name in of_both]
     longer = controls.Control("longer_context", "", nats + 2, 0 * counts, 7 + 0 * counts)
-    intervals_of = partial(evaluate_lm.bootstrap_rows, np.array([f"s{i // 2}" for i in range(n)]), chosen)
+    intervals_of = partial(evaluate_lm.over_documents, np.array([f"s{i // 2}" for i in range(n)]), chosen)
     rows = controls.compare_controls(measured, [*concatenated, longer], chosen, intervals_of)
     named = [(control, name) for control in ("concatenated", "longer_context") for name in ("dense", "lsr")]
     assert [(row["control"], row["retriever"]) for row in rows] == named
