@@ -169,11 +169,11 @@ def trust(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     """What the closed-book answer's probability is worth."""
     pairs = world.draw(n, seed)
     known = confidence.Answers(pairs.ids, pairs.subjects, pairs.confidence, pairs.right_above)
-    trusted = confidence.evaluate(known, CHOSEN, seed, RESAMPLES)
-    yield "ece, confidence", intervals.interval(trusted.figures["ece"])
-    for row in trusted.reliability:
+    figures, tables = confidence.evaluate(known, CHOSEN, seed, RESAMPLES)
+    yield "ece, confidence", intervals.interval(figures["ece"])
+    for row in tables["reliability"]:
         yield f"accuracy in a bin of confidence|{row['bin']}", bounded(row, "accuracy")
-    for row in trusted.coverage[3:10:6]:
+    for row in tables["coverage"][3:10:6]:
         yield f"accuracy of the surest share|{row['coverage']:.1f}", bounded(row, "accuracy")
 
 

@@ -5,9 +5,8 @@ The confidence is exp(mean log-probability) of the answer's tokens, as the langu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -33,23 +32,13 @@ RULE_TABLES = {
 }
 
 
-@dataclass(frozen=True)
-class Answers:
+class Answers(NamedTuple):
     """Closed-book answers of known probability, ordered by question id; all arrays (n,)."""
 
     ids: np.ndarray  # str
     subjects: np.ndarray  # str
     confidence: np.ndarray  # 0 for an empty answer
     right: np.ndarray  # bool
-
-
-@dataclass(frozen=True)
-class Trusted:
-    """The results for one language model; rows lack the key (dataset, lm)."""
-
-    figures: dict  # of metrics/adaptive.json
-    reliability: list[dict]  # rows of reliability.parquet
-    coverage: list[dict]  # rows of coverage.parquet
 
 
 def of_rules(of: AllRules) -> tuple[dict[str, list[dict]], dict]:
@@ -60,13 +49,12 @@ def of_rules(of: AllRules) -> tuple[dict[str, list[dict]], dict]:
         questions = of.data / f"questions/{dataset}/{dataset}.parquet"
         by_lm = answer_files.sets(dataset, of.params.lms, retrievers=(), split=settings.imported)
         for lm, files in by_lm.items():
-            if "closed_book" not in files:
-                continue
-            answers = read_confidence(questions, files["closed_book"], settings.imported)
-            trusted = evaluate(answers, settings, of.params.seed, of.params.report.bootstrap)
-            for name in RULE_TABLES:
-                rows[name] += [{"dataset": dataset, "lm": lm} | row for row in getattr(trusted, name)]
-            figures |= {(dataset, lm): {"confidence": trusted.figures}} if trusted.figures else {}
+            if "closed_book" in files:
+                answers = read_confidence(questions, files["closed_book"], settings.imported)
+                found, tables = evaluate(answers, settings, of.params.seed, of.params.report.bootstrap)
+                for name, of_table in tables.items():
+                    rows[name] += [{"dataset": dataset, "lm": lm} | row for row in of_table]
+                figures |= {(dataset, lm): {"confidence": found}} if found else {}
     return rows, figures
 
 
@@ -77,23 +65,22 @@ def read_confidence(questions: Path, closed_book: Path, split: str = "all") -> A
     """
     columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))"}
     joined = answer_files.join(questions, {"closed_book": closed_book}, columns, split)
-    answers = joined.answers["closed_book"]
-    known = np.isfinite(answers["confidence"])
-    return Answers(
-        joined.ids[known], joined.subjects[known], answers["confidence"][known], answers["correct"][known] == 1
-    )
+    said, right = joined.answers["closed_book"]["confidence"], joined.answers["closed_book"]["correct"] == 1
+    return Answers(*(column[np.isfinite(said)] for column in (joined.ids, joined.subjects, said, right)))
 
 
-def evaluate(answers: Answers, chosen: params.Thresholds, seed: int, resamples: int) -> Trusted:
-    """Reliability in BINS bins, the expected calibration error, and coverage. Intervals draw subjects.
+def evaluate(
+    answers: Answers, chosen: params.Thresholds, seed: int, resamples: int
+) -> tuple[dict, dict[str, list[dict]]]:
+    """Figures of metrics/adaptive.json and rows of both tables, without dataset and lm. Intervals draw subjects.
 
     Nothing is said of fewer than thresholds.min_questions answers.
     """
     if len(answers.ids) < chosen.min_questions:
-        return Trusted({}, [], [])
+        return {}, {}
     reliability, ece = reliability_of(answers, seed, resamples)
     figures = {"questions": len(answers.ids), "ece": ece.as_json()}
-    return Trusted(figures, reliability, coverage(answers, seed, resamples))
+    return figures, {"reliability": reliability, "coverage": coverage(answers, seed, resamples)}
 
 
 def reliability_of(answers: Answers, seed: int, resamples: int) -> tuple[list[dict], intervals.Interval]:
@@ -102,23 +89,28 @@ def reliability_of(answers: Answers, seed: int, resamples: int) -> tuple[list[di
     Bins are of as equal counts as can be, least confident first; ties by id. A bin weighs by its answers. The bins stay
     as they are in all resamples.
     """
-    confidence, right = answers.confidence, answers.right[:, None]
+    confidence = answers.confidence
     order = np.lexsort((answers.ids.astype(str), confidence))
-    member = np.zeros((len(order), BINS))
-    for number, members in enumerate(np.array_split(order, BINS)):
-        member[members, number] = 1
-    columns = np.hstack([member, member * right, member * confidence[:, None]])
-    sums = intervals.cluster_sums(columns, answers.subjects)
-    statistics = [lambda drawn, i=i: drawn[:, BINS + i] / drawn[:, i] for i in range(BINS)]
-    generator = draws.generator(seed, "reliability")
-    *accuracies, error = intervals.bootstraps(sums, [*statistics, calibration_error], generator, resamples)
+    bins = np.zeros((BINS, len(order)), bool)
+    for members, in_bin in zip(np.array_split(order, BINS), bins, strict=True):
+        in_bin[members] = True
+    asked = [("ece", calibration_error, [*bins, *(bins * answers.right), *(bins * confidence)])]
+    rows, found = _accuracies(answers, bins, asked, draws.generator(seed, "reliability"), resamples)
     rows = [
-        {"bin": i + 1, "questions": int(of_bin.sum()), "confidence": float(confidence[of_bin].mean())}
-        | accuracy.columns("accuracy")
-        for i, (accuracy, of_bin) in enumerate(zip(accuracies, member.T == 1, strict=True))
-        if of_bin.any()
+        {"bin": number, "confidence": float(confidence[in_bin].mean())} | row
+        for number, (in_bin, row) in enumerate(zip(bins, rows, strict=True), start=1)
+        if in_bin.any()
     ]
-    return rows, error
+    return rows, found["ece"]
+
+
+def _accuracies(
+    answers: Answers, groups: np.ndarray, asked: list[tuple], generator: np.random.Generator, resamples: int
+) -> tuple[list[dict], dict]:
+    """Rows with the accuracy in each of `groups` (groups, n) bool, and what is `asked` for beside them."""
+    of_groups = [(i, intervals.ratio, [group * answers.right, group]) for i, group in enumerate(groups)]
+    found = intervals.of_clusters([*of_groups, *asked], answers.subjects, generator, resamples)
+    return [{"questions": int(of.sum())} | found[i].columns("accuracy") for i, of in enumerate(groups)], found
 
 
 def calibration_error(sums: np.ndarray) -> np.ndarray:
@@ -135,15 +127,11 @@ def coverage(answers: Answers, seed: int, resamples: int) -> list[dict]:
     n = len(answers.ids)
     descending = -np.sort(-answers.confidence)
     least = [descending[max(0, int(np.ceil(share * n - 1e-9)) - 1)] for share in COVERAGES]
-    answered = answers.confidence[:, None] >= least
-    columns = np.hstack([answered, answered * answers.right[:, None]]).astype(float)
-    sums, m = intervals.cluster_sums(columns, answers.subjects), len(least)
-    statistics = [lambda drawn, i=i: drawn[:, m + i] / drawn[:, i] for i in range(m)]
-    accuracies = intervals.bootstraps(sums, statistics, draws.generator(seed, "coverage"), resamples)
+    answered = answers.confidence >= np.array(least)[:, None]
+    rows, _ = _accuracies(answers, answered, [], draws.generator(seed, "coverage"), resamples)
     return [
-        {"coverage": float(mask.mean()), "least_confidence": float(cut), "questions": int(mask.sum())}
-        | accuracy.columns("accuracy")
-        for mask, cut, accuracy in zip(answered.T, least, accuracies, strict=True)
+        {"coverage": float(of.mean()), "least_confidence": float(cut)} | row
+        for of, cut, row in zip(answered, least, rows, strict=True)
     ]
 
 

@@ -45,10 +45,10 @@ def section(found, folder, excluded=0, trusted=None, brought=(), also=None, chos
         key = {"dataset": "popqa", "lm": lm, "method": method}
         metrics.setdefault(lm, {"questions": 600, "excluded_without_popularity": excluded})[method] = one.figures
         of_tables["thresholds"] += [key | row for row in one.relations]
-    for lm, one in (trusted or {}).items():
-        metrics[lm]["confidence"] = one.figures
-        for name in ("reliability", "coverage"):
-            of_tables[name] += [{"dataset": "popqa", "lm": lm} | row for row in getattr(one, name)]
+    for lm, (figures, rows) in (trusted or {}).items():
+        metrics[lm]["confidence"] = figures
+        for name, of_table in rows.items():
+            of_tables[name] += [{"dataset": "popqa", "lm": lm} | row for row in of_table]
     schemas = {"thresholds": tune_thresholds.THRESHOLDS} | STUDIED
     for name, of_table in of_tables.items():
         table = pa.Table.from_pylist(of_table, schemas[name])
@@ -177,9 +177,9 @@ def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_
     alone = {key: one for key, one in found.items() if key[1] == "dense"}
     _, tables, drawn = section(alone, tmp_path, trusted=trusted, brought=brought)
     (row,) = rows_of(tables["confidence"], language_model="large")
-    figures = trusted["large"].figures
+    figures, of_large = trusted["large"]
     assert row["ECE"].interval.value == figures["ece"]["value"]
-    assert row["accuracy, 20%"].interval.value == trusted["large"].coverage[3]["accuracy"]
+    assert row["accuracy, 20%"].interval.value == of_large["coverage"][3]["accuracy"]
     assert all(said in drawn["reliability-popqa"].alt for said in ("small", "calibrated: "))
     (row,) = rows_of(tables["carried"], fitted_to="large")
     assert row["language model"] == "small"
