@@ -20,7 +20,7 @@ import numpy as np
 from benchmarks import measure
 from benchmarks.measure import Row, Run
 from pipelines.params import params
-from pipelines.retrieval import dense, faiss_build, index_plan
+from pipelines.retrieval import dense, faiss_build
 
 # number (of 384) -> eigenvalue, 1 on average; between them a power law
 EIGENVALUES = {1: 18.2, 2: 14.6, 5: 6.5, 10: 4.24, 20: 3.04, 50: 1.93, 100: 1.2, 200: 0.584, 300: 0.123, 384: 0.018}
@@ -91,7 +91,7 @@ def longtail(folder: Path) -> Speed:
     settings = params.Index(**SETTINGS)
     with chdir(folder):
         where = Path(".")
-        chosen = index_plan.choose_index(dense.Index(where, flat=True).count, queries.shape[1], settings)
+        chosen = faiss_build.choose_index(dense.Index(where, flat=True).count, queries.shape[1], settings)
         faiss_build.build_lists(chosen, where, 0, measure.compute(), 1, "benchmark")
         index = dense.Index(where, threads=1)
         faiss_build.tune_search(index, queries[: faiss_build.HELD_OUT], chosen, settings)

@@ -112,7 +112,7 @@ def search_exactly(docs: Path, index: Path, queries: list[str], params: SimpleNa
     spoken = language.read_language(params.language)
     bm25_build.build(docs, index, params.index, params.compute, "evaluate_retrieval", spoken)
     depth = max(fusion.DEPTH, params.reranker.candidates if "reranked" in params.ways else 0)
-    ranked, scores = BM25.load(index, docs).search(queries, fusion.DEPTH)
+    ranked, scores = BM25(index, docs).search(queries, fusion.DEPTH)
     found = {"bm25": ranked}
     for index_name in methods.indexes(params)[1:]:
         kind, name = methods.resolve(index_name, params.retrievers)

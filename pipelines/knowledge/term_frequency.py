@@ -87,13 +87,7 @@ def _load_names(db: duckdb.DuckDBPyConnection, wikidata: Path, relations: Iterab
 
 
 def _count(
-    wikidata: Path,
-    files: list[Path],
-    relations: list[str],
-    sample: c4.Sample,
-    memory_gb: float,
-    share: str,
-    path: Path,
+    wikidata: Path, files: list[Path], relations: list[str], sample: c4.Sample, memory_gb: float, share: str, path: Path
 ) -> None:
     """Write (qid, term_frequency) of the subjects for which the SQL condition `share` holds: one pass."""
     with database.connect(memory_gb / 2, 1) as db:

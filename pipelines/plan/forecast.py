@@ -15,7 +15,7 @@ from pipelines.params.params import Params
 from pipelines.plan import amounts, speeds
 from pipelines.plan.amounts import QUESTION
 from pipelines.plan.speeds import Size
-from pipelines.retrieval.index_plan import GIB, choose_index
+from pipelines.retrieval.faiss_build import GIB, choose_index
 
 TRAINED = 20  # bytes of a weight in training: itself, its gradient, Adam's two moments, and the encoder that searches
 

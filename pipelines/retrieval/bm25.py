@@ -7,7 +7,6 @@ import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import chain
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
@@ -74,27 +73,23 @@ def _pairs(run: re.Match) -> str:
 class BM25:
     """An opened index, whose postings and vocabulary stay on disk, memory-mapped; implements Retriever."""
 
-    def __init__(self, folder: Path, docs: Path, language: Language = ENGLISH) -> None:
-        self.count, self._docs, self._analyser = documents.count_documents(docs), docs, Analyser(language)
-        self._index = bm25s.BM25.load(folder, mmap=True, load_vocab=False)
-        with (folder / VOCABULARY).open("rb") as file:
-            vocabulary = mmap(file.fileno(), 0, access=ACCESS_READ)
-        self._term_number = lru_cache(REMEMBERED)(partial(_term_number, vocabulary))
-        for name in ("data", "indices", "indptr"):  # slicing a plain view is faster than slicing np.memmap
-            self._index.scores[name] = self._index.scores[name].view(np.ndarray)
-
-    @classmethod
-    def load(cls, folder: Path, docs: Path) -> BM25:
+    def __init__(self, folder: Path, docs: Path) -> None:
         """Raises LongtailError if the index is missing or broken, or was made from other documents or terms."""
-        analyser = check_index(folder, docs=docs, kind="bm25", document=DOCUMENT).get("analyser")
-        languages = chain([ENGLISH], map(read_language, codes()))
-        language = next((one for one in languages if Analyser(one).name == analyser), None)
-        if language is None:
-            raise LongtailError(f"{folder}: was made with another analyser ({analyser}); run the stage `index` again")
+        name = check_index(folder, docs=docs, kind="bm25", document=DOCUMENT).get("analyser")
+        analysers = map(Analyser, map(read_language, codes()))
+        self._docs, self._analyser = docs, next((one for one in analysers if one.name == name), None)
+        if self._analyser is None:
+            raise LongtailError(f"{folder}: was made with another analyser ({name}); run the stage `index` again")
         try:
-            return cls(folder, docs, language)
+            self._index = bm25s.BM25.load(folder, mmap=True, load_vocab=False)
+            with (folder / VOCABULARY).open("rb") as file:
+                vocabulary = mmap(file.fileno(), 0, access=ACCESS_READ)
         except (OSError, ValueError, EOFError) as error:
             raise LongtailError(f"{folder}: not a whole index ({error}); run the stage `index` again") from None
+        self.count, scores = self._index.scores["num_docs"], self._index.scores
+        self._term_number = lru_cache(REMEMBERED)(partial(_term_number, vocabulary))
+        for array in ("data", "indices", "indptr"):  # slicing a plain view is faster than slicing np.memmap
+            scores[array] = scores[array].view(np.ndarray)
 
     def search(
         self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
@@ -102,7 +97,7 @@ class BM25:
         """See Retriever.search. A document without any of the query's terms scores 0."""
         k = min(k, self.count)
         positions, scores = np.full((len(texts), k), -1, np.int64), np.full((len(texts), k), -np.inf, np.float32)
-        hidden = documents.ranges_of_sources(self._docs, [None] * len(texts) if without is None else without)
+        hidden = documents.ranges_of_sources(self._docs, without or [None] * len(texts))
         for i, terms in enumerate(self._analyser.terms(texts)):
             numbers = map(self._term_number, terms)
             all_scores = self._index.get_scores_from_ids([number for number in numbers if number is not None])

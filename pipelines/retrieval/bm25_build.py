@@ -30,12 +30,7 @@ WORKER = 0.6  # GB that a segment or a merge of passages of 100 words takes
 
 
 def build(
-    docs: Path,
-    out: Path,
-    settings: params.Index,
-    compute: params.Compute,
-    name: str,
-    language: Language = ENGLISH,
+    docs: Path, out: Path, settings: params.Index, compute: params.Compute, name: str, language: Language = ENGLISH
 ) -> dict[str, float]:
     """Write the index of all of `docs`, titles and texts, to the folder `out`, in bm25s's layout.
 
@@ -62,9 +57,8 @@ def build(
         for array in ("data", "indices"):
             _concatenate(merged, array, folder / f"{array}.csc.index.npy")
         _write_vocabulary(merged, folder / VOCABULARY)
-        facts = {"k1": k1, "b": b, "mean_length": mean_length}
-        facts |= {"terms": len(frequencies), "postings": int(frequencies.sum())}
-        facts |= {"kind": "bm25", "analyser": analyser, "document": DOCUMENT}
+        facts = {"kind": "bm25", "analyser": analyser, "document": DOCUMENT, "k1": k1, "b": b}
+        facts |= {"mean_length": mean_length, "terms": len(frequencies), "postings": int(frequencies.sum())}
         shards.write_json(folder / "meta.json", describe(docs, None, **facts))
     for part in ("counts", "scores"):
         shards.forget_shards(f"{name}.{part}", key)

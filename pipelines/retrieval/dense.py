@@ -41,9 +41,8 @@ class Index:
             lists = file.exists() and not flat
             self.lists = faiss.read_index(str(file), faiss.IO_FLAG_MMAP_IFC) if lists else None
         except RuntimeError as error:
-            said = " ".join(str(error).split())[-200:]
-            message = f"{file}: damaged ({said}), expected FAISS's index; run the stage `index` again"
-            raise LongtailError(message) from None
+            said = f"damaged ({' '.join(str(error).split())[-200:]}), expected FAISS's index"
+            raise LongtailError(f"{file}: {said}; run the stage `index` again") from None
         self.embeddings = Embeddings(folder / "embeddings", scattered=self.lists is not None)
         self.count, self.dim = self.embeddings.count, self.embeddings.dim
 
@@ -108,13 +107,10 @@ class Index:
             vectors = vectors.reshape(*candidates[rows].shape, self.dim)
             return np.round(np.einsum("qd,qcd->qc", queries[rows], vectors), DECIMALS)
 
-        step = max(
-            1, CELLS // (candidates.shape[1] * self.dim)
-        )  # queries scored at once; threads help, as reading waits
-        parts = [slice(start, start + step) for start in range(0, len(queries), step)]
-        with ThreadPoolExecutor(self.threads) as pool:
-            map_parts = pool.map if len(parts) > 1 else map
-            scores = np.concatenate(list(map_parts(score, parts)))
+        step = max(1, CELLS // (candidates.shape[1] * self.dim))  # queries scored at once
+        with ThreadPoolExecutor(self.threads) as pool:  # threads help, as reading waits
+            parts = pool.map(score, (slice(start, start + step) for start in range(0, len(queries), step)))
+            scores = np.concatenate(list(parts))
         scores[candidates < 0] = -np.inf
         return scores
 
@@ -122,14 +118,11 @@ class Index:
 class Dense:
     """An opened index with its encoder; implements Retriever."""
 
-    def __init__(self, index: Index, encoder: Encoder, docs: Path) -> None:
-        self.index, self.count, self._encoder, self._docs = index, index.count, encoder, docs
-
-    @classmethod
-    def load(cls, folder: Path, docs: Path, model: Path, encoder: Encoder, compute: params.Compute) -> Dense:
+    def __init__(self, folder: Path, docs: Path, model: Path, encoder: Encoder, compute: params.Compute) -> None:
         """Raises LongtailError if the index is missing, or its files, documents and encoder don't go together."""
         meta = check_index(folder, docs=docs, encoder=model, **encoder.facts, dim=encoder.dim)
-        return cls(Index(folder, meta["probe"], meta["refine"], compute.threads), encoder, docs)
+        self.index = Index(folder, meta["probe"], meta["refine"], compute.threads)
+        self.count, self._encoder, self._docs = self.index.count, encoder, docs
 
     def search(
         self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None

@@ -1,7 +1,8 @@
-"""Building a FAISS index over a corpus's embeddings (REPLUG §3.1): inverted lists of 4-bit codes.
+"""Choosing, building and tuning a FAISS index over a corpus's embeddings (REPLUG §3.1): inverted lists of 4-bit codes.
 
-A search examines as little of the index as reaches `index.recall_target`. Lists are built in shards that processes make
-at the same time. So a killed build continues from its last whole shard and ends with the same bytes.
+The kind of index is chosen by the memory that each takes. A search examines as little of the index as reaches
+`index.recall_target`. Lists are built in shards that processes make at the same time. So a killed build continues from
+its last whole shard and ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -10,18 +11,27 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import faiss
 import numpy as np
 
 from pipelines import draws
+from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.retrieval.index_plan import BITS, BLOCK, Plan, choose_index, encoding_processes
 from pipelines.storage import parquet, shards
 from pipelines.work.pool import processes
 
+FLAT_UP_TO = 200_000  # documents; below this, `auto` compares a query with every document
+GIB = 2**30
+BASE = GIB  # the interpreter, its libraries and an encoder
+BLOCK = 16_384  # embeddings held in fp32 at once
+SUBS = (2, 4, 8, 16)  # dimensions that share a code of the product quantizer, the finest first
+BITS = 4  # of such a code
+MOST_LISTS = 65_536  # with more lists, finding the right ones takes longer than searching them
+PER_LIST = 64  # documents of the training sample
 SHARD = 131_072  # documents encoded between two points that a killed run can continue from
 GROUP = 256 << 20  # bytes of codes put into their lists at once
 HELD_OUT = 1000  # queries: one half chooses the depth, the other half measures the recall
@@ -29,6 +39,56 @@ WORDS = 16  # of a document, used as a query: a whole one finds itself more easi
 K = 10  # documents found for a query, of which recall is measured
 MOST_REFINED = 64  # the largest `refine` tried: candidates scored for each document wanted
 LOOK = 100  # reading the codes of this many documents takes as long as scoring one candidate by its embedding
+
+
+class Plan(NamedTuple):
+    kind: str
+    count: int  # documents
+    dim: int
+    nlist: int  # inverted lists; 0: none
+    sample: int  # documents that centroids and codes are learnt from
+    codes: int  # product quantizer codes of a document; 0: the embedding itself is stored
+    memory: int  # bytes that building or searching takes, at most
+    reason: str
+
+
+def choose_index(count: int, dim: int, settings: params.Index) -> Plan:
+    """Plan an index of the kind asked for, or one that fits; LongtailError if none does, or for too few documents."""
+    limit = int(settings.memory_gb * GIB)
+    auto = settings.kind == "auto"
+    kind = ("flat" if count < FLAT_UP_TO else "ivf") if auto else settings.kind
+    if kind == "ivf" and count < 2**BITS:
+        raise LongtailError(
+            f"params.yaml: index.kind ivf learns {2**BITS} codes, expected as many documents, found {count:,}; use flat"
+        )
+    most = [max(1, dim // sub) for sub in SUBS] if kind == "ivf" else []
+    codes = {max(n for n in range(1, largest + 1) if dim % n == 0) for largest in most}  # divisors of `dim`
+    plans = [_plan(kind, count, dim, number, settings) for number in sorted(codes or {0}, reverse=True)]
+    plan = next((plan for plan in plans if plan.memory <= limit), plans[-1])
+    if plan.memory > limit:
+        raise LongtailError(
+            f"params.yaml: index.kind {settings.kind} over {count:,} documents of {dim} dimensions takes "
+            f"{plan.memory / GIB:.1f} GiB, expected at most index.memory_gb, {settings.memory_gb:g}; "
+            f"raise it, or use {'a smaller encoder' if auto else 'auto'}"
+        )
+    reason = f"{kind}: {count:,} documents of {dim} dimensions, "
+    if kind == "flat":
+        return plan._replace(reason=f"{reason}{f'fewer than {FLAT_UP_TO:,}' if auto else 'as asked'}: all are compared")
+    reason += f"{plan.memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}, {plan.nlist:,} lists, "
+    return plan._replace(reason=f"{reason}{plan.codes} codes of {BITS} bits, refined by embeddings")
+
+
+def _plan(kind: str, count: int, dim: int, codes: int, settings: params.Index) -> Plan:
+    nlist = sample = 0
+    if kind == "ivf":
+        nlist = min(int(4 * count**0.5), MOST_LISTS, count // 39) or 1
+        room = (settings.memory_gb * GIB - BASE - 4 * nlist * dim) / (8 * dim)
+        sample = min(max(min(max(PER_LIST * nlist, 10_000), int(room)), nlist, 2**BITS), count)
+    bytes_per_document = (codes + 1) // 2 + 8 if codes else 0  # the codes, and a position
+    centroids, block = 4 * nlist * dim, 4 * BLOCK * dim
+    learning = 8 * sample * dim + centroids  # the sample twice, as it is read and as it is used; no lists yet
+    searching = bytes_per_document * count + centroids + 4 * block
+    return Plan(kind, count, dim, nlist, sample, codes, BASE + max(learning, searching), "")
 
 
 def build_and_tune(
@@ -43,7 +103,10 @@ def build_and_tune(
     plan = choose_index(embeddings.count, embeddings.dim, settings)
     print(f"{name}: {plan.reason}", flush=True)
     if plan.kind != "flat":
-        build_lists(plan, folder, params.seed, compute, encoding_processes(plan, settings), name)
+        each = (
+            BASE // 2 + 4 * plan.nlist * plan.dim + 16 * BLOCK * plan.dim
+        )  # bytes of a process that encodes documents
+        build_lists(plan, folder, params.seed, compute, max(1, int(settings.memory_gb * GIB) // each), name)
     index = dense.Index(folder, threads=compute.threads)
     recall = tune_search(index, queries(), plan, settings) if plan.kind != "flat" else 1.0
     if recall < settings.recall_target:

@@ -18,22 +18,18 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
     A killed run continues from its shards. Raises LongtailError before any work if the corpus is empty, or the index
     does not fit `index.memory_gb`.
     """
-    from pipelines.retrieval import documents, embeddings, faiss_build, index_plan
+    from pipelines.retrieval import documents, embeddings, faiss_build
     from pipelines.retrieval.encoder import Encoder
     from pipelines.retrieval.protocol import describe
 
     encoder = Encoder.open(model, params.retriever, params.compute)
-    index_plan.choose_index(
-        documents.count_documents(docs), encoder.dim, params.index
-    )  # raises if the index does not fit
+    faiss_build.choose_index(documents.count_documents(docs), encoder.dim, params.index)  # raises if it does not fit
     with shards.atomic(out) as folder:
         folder.mkdir()
         embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
-
-        def queries():
-            return encoder.embed_queries(faiss_build.tuning_queries(docs, params.seed))
-
-        _, facts = faiss_build.build_and_tune(folder, queries, params, name)
+        _, facts = faiss_build.build_and_tune(
+            folder, lambda: encoder.embed_queries(faiss_build.tuning_queries(docs, params.seed)), params, name
+        )
         facts |= encoder.facts | {"dim": encoder.dim}
         shards.write_json(folder / "meta.json", describe(docs, model, **facts))
     embeddings.forget_embeddings(name)
@@ -51,9 +47,8 @@ def main() -> None:
         if kind == "bm25":
             from pipelines.retrieval import bm25_build
 
-            return bm25_build.build(
-                docs, out, params.index, params.compute, name, language.read_language(params.language)
-            )
+            spoken = language.read_language(params.language)
+            return bm25_build.build(docs, out, params.index, params.compute, name, spoken)
         model = methods.encoder(kind, retriever)
         return index_dense(docs, model, out, methods.with_retriever(params, retriever), name)
 

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 
 from pipelines import methods
 from pipelines.errors import LongtailError
-from pipelines.params import params
-from pipelines.retrieval import documents
 from pipelines.retrieval.protocol import Retriever
 
 
@@ -17,7 +15,8 @@ def open_index(index: str, corpus: str, chosen: SimpleNamespace, data: Path = Pa
 
     A hybrid opens both of its indexes, and reranked the cross-encoder of the section reranker.
 
-    `chosen` are params with the sections compute, retriever and retrievers. Raises LongtailError as `open_retriever`.
+    `chosen` are params with the sections compute, retriever and retrievers. Raises LongtailError if there are no
+    documents, or if the index was made from other documents or another encoder.
     """
     kind, name = methods.resolve(index, chosen.retrievers)
     if kind == "hybrid":
@@ -33,23 +32,13 @@ def open_index(index: str, corpus: str, chosen: SimpleNamespace, data: Path = Pa
         first = open_index(methods.named("dense", name), corpus, chosen, data)
         encoder = CrossEncoder(data / methods.RERANKER, chosen.reranker, chosen.compute)
         return Reranked(first, encoder, docs, chosen.retriever[name].document, chosen.reranker.candidates)
-    encoder, settings = (methods.encoder(kind, name, data), chosen.retriever[name]) if name else (None, None)
-    return open_retriever(methods.index(kind, name, corpus, data), docs, encoder, settings, chosen.compute)
-
-
-def open_retriever(
-    index: Path, docs: Path, encoder: Path | None, retriever: params.Retriever | None, compute: params.Compute
-) -> Retriever:
-    """Open the index in the folder `index` over `docs` (docs.parquet); without an `encoder` it is BM25.
-
-    Raises LongtailError if there are no documents, or if the index was made from other documents or another encoder.
-    """
-    documents.count_documents(docs)
-    if encoder is None:
+    folder = methods.index(kind, name, corpus, data)
+    if not name:
         from pipelines.retrieval.bm25 import BM25
 
-        return BM25.load(index, docs)
+        return BM25(folder, docs)
     from pipelines.retrieval.dense import Dense
     from pipelines.retrieval.encoder import Encoder
 
-    return Dense.load(index, docs, encoder, Encoder.open(encoder, retriever, compute), compute)
+    model = methods.encoder(kind, name, data)
+    return Dense(folder, docs, model, Encoder.open(model, chosen.retriever[name], chosen.compute), chosen.compute)

@@ -13,7 +13,9 @@ from small_project import TUNED, UNTUNED
 from pipelines import methods
 from pipelines.answering import passages
 from pipelines.lm.language_model import Generation
-from pipelines.retrieval.retriever import open_retriever
+from pipelines.retrieval.bm25 import BM25
+from pipelines.retrieval.dense import Dense
+from pipelines.retrieval.encoder import Encoder
 
 POSITIONS = np.array([[2, 0, 1], [1, -1, -1]])  # the second question has one document only
 SIMILARITIES = np.array([[3.0, 2.0, 1.0], [0.5, -np.inf, -np.inf]], np.float32)
@@ -73,9 +75,9 @@ def test_a_method_reads_so_many_documents_of_its_own_index(method, index, k, cho
     """`answer.passages` together, or `replug.top_k` each by itself."""
     texts, corpus = tiny_models.words(6, 3, at_least=3), chosen.parts.datastore
     docs, name = Path("data/corpus", corpus, "docs.parquet"), "" if index == "bm25" else "dense"
-    encoder = {"bm25": None, "dense": UNTUNED, "lsr": TUNED}[index]
-    folder, settings = methods.index(index, name, corpus), chosen.retriever["dense"]
-    retriever = open_retriever(folder, docs, encoder, settings, chosen.compute)
+    folder, model = methods.index(index, name, corpus), {"bm25": None, "dense": UNTUNED, "lsr": TUNED}[index]
+    encoder = model and Encoder.open(model, chosen.retriever["dense"], chosen.compute)
+    retriever = Dense(folder, docs, model, encoder, chosen.compute) if model else BM25(folder, docs)
     expected = passages.retrieved(retriever, docs, k, chosen.answer.passage, together=method == index).find(texts)
     assert passages.open_source(method, None, chosen, Path("data")).find(texts).equals(expected)
 

@@ -35,7 +35,7 @@ def nearest(params, name, corpus, rows, k):
     """The k best documents of some queries by a kind of index, and their similarities."""
     folder, out = methods.encoder(name, "dense"), methods.index(name, "dense", corpus.corpus)
     encoder = Encoder.open(folder, params.retriever, params.compute)
-    index = dense.Dense.load(out, corpus.docs, folder, encoder, params.compute)
+    index = dense.Dense(out, corpus.docs, folder, encoder, params.compute)
     return index.search(list(corpus.queries.texts[rows]), k)
 
 

@@ -39,7 +39,7 @@ def test_rankings_are_those_of_bm25s(root, passages, popqa, k1, b):
     settings = settings.model_copy(update={"bm25_k1": k1, "bm25_b": b})
     bm25_build.build(docs, out, settings, tiny_models.compute(), "index@parity-bm25")
     questions = [row["question"] for row in popqa[::40]]
-    positions, found_scores = bm25.BM25.load(out, docs).search(questions, K)
+    positions, found_scores = bm25.BM25(out, docs).search(questions, K)
     theirs, analyser = bm25s.BM25(method="lucene", k1=k1, b=b), bm25.Analyser()
     theirs.index([*analyser.terms(texts)], show_progress=False)
     scores = np.array([theirs.get_scores(list(words)) for words in analyser.terms(questions)])

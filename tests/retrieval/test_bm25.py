@@ -21,7 +21,6 @@ from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.retrieval import bm25, bm25_build
 from pipelines.retrieval.bm25 import Analyser
-from pipelines.retrieval.retriever import open_retriever
 
 TEXTS = [
     "The cities of Norland: Velm, Tosh and Ödegard.",
@@ -55,7 +54,7 @@ def searching(tmp_path):
     def made(texts=TEXTS, sources=None, titles=None, **settings):
         docs = write(tmp_path, texts, sources, titles)
         build(docs, tmp_path / "out", **settings)
-        return open_retriever(tmp_path / "out", docs, None, None, None)
+        return bm25.BM25(tmp_path / "out", docs)
 
     return made
 
@@ -105,7 +104,7 @@ def in_pieces(monkeypatch, segment=64, postings=500):
 
 
 def find(zipf, *asked, **kwargs):
-    return bm25.BM25.load(zipf[0].parent / "out", zipf[0]).search(*asked, **kwargs)
+    return bm25.BM25(zipf[0].parent / "out", zipf[0]).search(*asked, **kwargs)
 
 
 @pytest.mark.parametrize("k", [1, 40, 300, 1000])
@@ -251,7 +250,7 @@ def test_an_index_of_something_else_or_a_broken_one_is_refused(searching, tmp_pa
     searching()
     harm(tmp_path, monkeypatch)
     with pytest.raises(LongtailError, match=message):
-        open_retriever(tmp_path / "out", tmp_path / "docs.parquet", None, None, None)
+        bm25.BM25(tmp_path / "out", tmp_path / "docs.parquet")
 
 
 @pytest.mark.parametrize(
@@ -273,6 +272,6 @@ def test_terms_in_other_languages(code, text, found):
 def test_an_index_is_searched_in_its_own_language(tmp_path):
     docs, out = write(tmp_path, ["Der Fluss in Velm", "Die Städte und Flüsse Norlands", "Tosh"]), tmp_path / "out"
     bm25_build.build(docs, out, vectors.settings(), vectors.compute(), "index", language.read_language("de"))
-    positions, scores = bm25.BM25.load(out, docs).search(["Welche Stadt?"], 3)
+    positions, scores = bm25.BM25(out, docs).search(["Welche Stadt?"], 3)
     assert positions[0][0] == 1
     assert scores[0][0] > scores[0][1]

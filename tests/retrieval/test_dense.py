@@ -10,7 +10,7 @@ import vectors
 
 from pipelines.errors import LongtailError
 from pipelines.retrieval import dense, faiss_build
-from pipelines.retrieval.index_plan import FLAT_UP_TO, GIB, choose_index
+from pipelines.retrieval.faiss_build import FLAT_UP_TO, GIB, choose_index
 
 KINDS = ("flat", "ivf")
 COUNT = 3000

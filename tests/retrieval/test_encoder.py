@@ -19,7 +19,7 @@ from pipelines import draws
 from pipelines.corpus import tokenizer, training_files
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.retrieval import base_retriever, contrastive_training, encoder
+from pipelines.retrieval import base_retriever, encoder
 from pipelines.retrieval.encoder import EXACT, Encoder, Numerics
 
 TEXTS = ["", *tiny_models.words(11, 0, at_most=60), "<s> Velm", "Velm " * 10_000]
@@ -260,7 +260,7 @@ def share_found(folder) -> float:
 
 @pytest.mark.usefixtures("workplace")
 def test_training_makes_crops_find_their_document(tmp_path, monkeypatch):
-    monkeypatch.setattr(contrastive_training, "LEARNING_RATE", 0.005)
+    monkeypatch.setattr(base_retriever, "LEARNING_RATE", 0.005)
     for name, texts in (("pile", LEARNT[:60]), ("wikipedia", LEARNT[60:]), ("wikitext", ["never learnt from"])):
         (tmp_path / "corpus" / name).mkdir(parents=True)
         pq.write_table(pa.table({"text": texts}), tmp_path / "corpus" / name / "docs.parquet")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import vectors
 
-from pipelines.retrieval import faiss_build, index_plan
+from pipelines.retrieval import faiss_build
 
 COUNT = 3000
 DOCUMENTS = vectors.clustered(COUNT)
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def build(folder, nlist=16, seed=0, **changes):
-    plan = index_plan.choose_index(COUNT, vectors.DIM, vectors.settings("ivf"))._replace(nlist=nlist, **changes)
+    plan = faiss_build.choose_index(COUNT, vectors.DIM, vectors.settings("ivf"))._replace(nlist=nlist, **changes)
     faiss_build.build_lists(plan, folder, seed, vectors.compute(), 1, "index")
     return (folder / "faiss.index").read_bytes()
 

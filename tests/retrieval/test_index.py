@@ -17,7 +17,6 @@ from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.retrieval import dense, embeddings, faiss_build, index
 from pipelines.retrieval.encoder import Encoder
-from pipelines.retrieval.retriever import open_retriever
 from pipelines.storage import shards
 
 DOCS, MODEL, OUT = Path("docs.parquet"), Path("model"), Path("out")
@@ -65,7 +64,7 @@ def made(built, tmp_path, monkeypatch, settings):
     monkeypatch.chdir(shutil.copytree(built.folder, tmp_path / "copy"))
 
     def opened(retriever=settings.retriever):
-        return open_retriever(OUT, DOCS, MODEL, retriever, settings.compute)
+        return dense.Dense(OUT, DOCS, MODEL, Encoder.open(MODEL, retriever, settings.compute), settings.compute)
 
     return SimpleNamespace(texts=built.texts, metrics=built.metrics, opened=opened)
 
@@ -137,8 +136,9 @@ def test_lists_that_are_cut_off_are_one_line(made, settings):
     index.index_dense(DOCS, MODEL, Path("lists"), chosen, "index@test")
     cut(Path("lists/faiss.index"))
     said = r"^lists/faiss\.index: damaged \([^\n]*\), expected FAISS's index; run the"
+    encoder = Encoder.open(MODEL, settings.retriever, settings.compute)
     with pytest.raises(LongtailError, match=said):
-        open_retriever(Path("lists"), DOCS, MODEL, settings.retriever, settings.compute)
+        dense.Dense(Path("lists"), DOCS, MODEL, encoder, settings.compute)
 
 
 def cut(file):

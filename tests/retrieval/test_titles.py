@@ -68,7 +68,7 @@ def test_every_document_of_a_real_page_names_it_to_encoder_prompt_and_bm25(excer
         assert (embedded, shown) == (f"{title} {text}", f"{title}\n{text}")
 
     bm25_build.build(excerpt, tmp_path / "bm25", vectors.settings(), vectors.compute(), "titles")
-    index, pages = BM25.load(tmp_path / "bm25", excerpt), np.unique(titles).tolist()
+    index, pages = BM25(tmp_path / "bm25", excerpt), np.unique(titles).tolist()
     for title, positions, scores in zip(pages, *index.search(pages, len(titles)), strict=True):
         if re.search("[A-Za-z]{4}", title):  # not a stop word alone
             assert np.isin(np.flatnonzero(np.array(titles) == title), positions[scores > 0]).all(), title

@@ -51,7 +51,7 @@ STAGES = ("base_lm@lm", "base_retriever@dense")
 def kill_each() -> None:
     """In a process of its own: train, saving each step, until a save is half written; go on, as far as another."""
     from pipelines.lm import train_lm  # noqa: F401 - before the fork, not in each child
-    from pipelines.retrieval import contrastive_training  # noqa: F401
+    from pipelines.retrieval import base_retriever  # noqa: F401
 
     checkpoint.EVERY = 0.0
     for stage, (saves, written) in product(STAGES, ((2, 0.5), (3, 0.0))):
