@@ -49,10 +49,10 @@ def release(
     if context.invoked_subcommand:
         return
     if check:
-        from pipelines.release import dataset
+        from pipelines.release import contents
 
         folder = (terminal.CALLED_FROM / check).resolve()
-        terminal.show(f"{folder}: {dataset.check_release(folder)} files as they were released")
+        terminal.show(f"{folder}: {contents.check_sums(folder)} files as they were released")
         return
     if yes and not to:
         raise LongtailError("--yes: sends a release, expected --to with it, which says where")
@@ -113,9 +113,9 @@ def record(root: Path) -> dict[str, Any]:
     the data are not what the commit and the params make.
     """
     from flows import graph
-    from pipelines.release import citation
+    from pipelines.release import card
 
-    cited = citation.read_citation(root / citation.PROJECT)
+    cited = card.read_citation(root / card.PROJECT)
     entries = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
     if changed := [name for entry in entries if (name := entry[3:].strip('"')) not in RECORDED]:
         raise LongtailError(

@@ -1,62 +1,73 @@
-"""Write a release's README.md, a dataset card with Hugging Face's front matter, its LICENSE.md and CANARY.txt."""
+"""Write what describes a release: README.md, a dataset card with Hugging Face's front matter, LICENSE.md, CANARY.txt,
+croissant.json in MLCommons' format, version 1.0, and CITATION.cff, which GitHub, Zotero and Zenodo read.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import jinja2
+import yaml
 
 from pipelines import neutral
 from pipelines.catalogue import DATASETS
+from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.language.relations import RELATIONS
 from pipelines.questions import published
 from pipelines.release import contents
 from pipelines.sources import snapshots
 from pipelines.sources.fetch import GENERATED
-from pipelines.storage import database
+from pipelines.storage import database, shards
 
 TITLE = "PopQA by Longtail"
-CITATION = """@inproceedings{mallen2023trust,
+PROJECT = Path("CITATION.cff")  # names who maintains this checkout: they are the authors of its releases
+KEYWORDS = ["question answering", "PopQA", "long-tail knowledge", "popularity", "adaptive retrieval", "Wikidata"]
+PAPER = """@inproceedings{mallen2023trust,
   title = {When Not to Trust Language Models: Investigating Effectiveness of Parametric and Non-Parametric Memories},
   author = {Mallen, Alex and Asai, Akari and Zhong, Victor and Das, Rajarshi and Khashabi, Daniel and
     Hajishirzi, Hannaneh},
   booktitle = {Proceedings of the 61st Annual Meeting of the Association for Computational Linguistics},
   year = {2023}
 }"""
-TYPES = {"BIGINT": "int64", "DOUBLE": "double", "BOOLEAN": "bool", "VARCHAR": "string", "VARCHAR[]": "list of string"}
-SIZES = [(10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")]
-LARGEST = "10M<n<100M"
+TYPES = {  # DuckDB's -> the card's, Croissant's, which marks lists as repeated
+    "BIGINT": ("int64", "sc:Integer"),
+    "DOUBLE": ("double", "sc:Float"),
+    "BOOLEAN": ("bool", "sc:Boolean"),
+    "VARCHAR": ("string", "sc:Text"),
+    "VARCHAR[]": ("list of string", "sc:Text"),
+}
+FORMATS = {".json": "application/json", ".parquet": "application/x-parquet", ".tsv": "text/tab-separated-values"}
+TEMPLATES = Path(__file__).with_name("templates")
+CONTEXT = TEMPLATES / "croissant_context.json"  # the standard one; Croissant's readers warn without it
+SIZES = {10**3: "n<1K", 10**4: "1K<n<10K", 10**5: "10K<n<100K", 10**6: "100K<n<1M", 10**7: "1M<n<10M"}
+SIZES[math.inf] = "10M<n<100M"
+# Hugging Face's id, name, address
+CC0 = {"id": "cc0-1.0", "name": "CC0 1.0", "url": "https://creativecommons.org/publicdomain/zero/1.0/"}
+MIT = {"id": "mit", "name": "MIT", "url": "https://opensource.org/license/mit"}
 
 
-@dataclass(frozen=True)
-class Licence:
-    id: str  # Hugging Face's
-    name: str
-    url: str
-    covers: str
+def read_citation(file: Path = PROJECT) -> dict[str, Any]:
+    """The authors and references of the project's own CITATION.cff.
 
-
-CC0 = ("cc0-1.0", "CC0 1.0", "https://creativecommons.org/publicdomain/zero/1.0/")
-MIT = ("mit", "MIT", "https://opensource.org/license/mit")
-
-
-def description(folder: Path) -> str:
-    """The titles of a release's tables, as sentences."""
-    return " ".join(f"{table.title}." for table in contents.present(folder))
-
-
-def licences(db: duckdb.DuckDBPyConnection) -> list[Licence]:
-    """The licences of the release whose checked tables `db` holds."""
-    ours = Licence(*CC0, "all tables")
-    if not _published(db):
-        return [ours]
-    return [Licence(*MIT, "rows of PopQA with `origin` published"), Licence(*CC0, "all other rows and tables")]
+    Raises LongtailError where the file is missing, or does not name authors as the format asks.
+    """
+    if not file.is_file():
+        raise LongtailError(f"{file}: no such file, expected the authors of the release; see citation-file-format.org")
+    try:
+        known = yaml.safe_load(file.read_text(encoding="utf-8"))
+        named = [author.get("name") or author["family-names"] for author in known["authors"]]
+    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+        named = []
+    if not named:
+        raise LongtailError(f"{file}: no authors, expected a list with `name`, or `family-names` and `given-names`")
+    return {"authors": known["authors"], "references": known.get("references", [])}
 
 
 def write_texts(
@@ -67,25 +78,29 @@ def write_texts(
     manifest: list[dict[str, Any]],
     newest: str,
 ) -> None:
-    """Write README.md, LICENSE.md and CANARY.txt into the folder of a release, whose checked tables `db` holds.
+    """Write all that describes a release into its folder; `db` has its checked tables.
 
-    `changes` are those of `versions.changes` and `newest` their part of the changelog, `made_by` has commit and
-    params, `manifest` the raw files.
+    `changes` are those of `versions.changes` and `newest` their part of the changelog, `made_by` is that of
+    `dataset.write_release`, `manifest` the raw files.
     """
     tables, settings, popqa = contents.present(folder), made_by["params"], _popqa(db)
     names, search = {table.name for table in tables}, settings["thresholds"]["search"]
     code, dates = settings.get("language", "en"), snapshots.dates(manifest, popqa["months"])
     spoken = language.read_language(code)
+    ours = CC0 | {"covers": "all other rows and tables" if popqa["published"] else "all tables"}
+    taken_over = [MIT | {"covers": "rows of PopQA with `origin` published"}] * bool(popqa["published"])
+    rows = sum(database.row(db, f"SELECT count(*) FROM {name}")[0] for name in names)
     links = "SELECT count(*) AS questions, count(s_uri) AS linked FROM entityquestions_links"
     facts = {
         "title": TITLE,
         "code": code,
         "language": spoken,
         "version": folder.name,
-        "description": description(folder),
-        "citation": CITATION,
-        "licences": licences(db),
-        "size": _size(db, names),
+        "date": made_by["commit_date"],
+        "description": " ".join(f"{table.title}." for table in tables),
+        "citation": PAPER,
+        "licences": [*taken_over, ours],
+        "size": next(word for limit, word in SIZES.items() if rows < limit),
         "tables": tables,
         "types": TYPES,
         # they make the front matter unique: `datasets` takes a folder with known front matter from its cache
@@ -94,13 +109,12 @@ def write_texts(
         "dates": dates,
         "warning": snapshots.warning(dates, settings["fetch"]["days_apart"]),
         "mix": settings["popqa"],
-        "published": _published(db),
-        "published_month": published.MONTH,
+        "published": popqa["published"] > 0,
         "relations": _relations(db),
         "links": database.read_rows(db, links).to_pylist()[0] if contents.LINKS.name in names else None,
         "thresholds": _thresholds(db, search) if contents.THRESHOLDS.name in names else None,
         "search": search,
-        "rules": bool(contents.rules(folder)),
+        "rules": contents.rules(folder),
         "newest": newest.partition("\n")[2].strip(),
         "first": not changes["previous"],
         "canary": contents.CANARY,
@@ -115,12 +129,28 @@ def write_texts(
         f"string are copies of them:\n{contents.CANARY}\n",
         encoding="utf-8",
     )
+    shards.write_json(folder / "croissant.json", _croissant(folder, facts))
+    citation = {
+        "cff-version": "1.2.0",
+        "message": "If you use this data set, please cite it, and the paper that PopQA is from.",
+        "title": TITLE,
+        "abstract": facts["description"],
+        "type": "dataset",
+        "version": folder.name,
+        "date-released": facts["date"],
+        "license": sorted(licence["id"].upper() for licence in facts["licences"]),
+        "authors": made_by["citation"]["authors"],
+        "keywords": KEYWORDS,
+        "references": made_by["citation"]["references"],
+    }
+    citation = {name: value for name, value in citation.items() if value}
+    (folder / PROJECT.name).write_text(yaml.safe_dump(citation, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
 
 def render(template: str, facts: Mapping[str, Any]) -> str:
     """A text of a release, which is Markdown or a program and no HTML."""
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -131,25 +161,14 @@ def render(template: str, facts: Mapping[str, Any]) -> str:
     return made.get_template(template).render(facts)
 
 
-def _published(db: duckdb.DuckDBPyConnection) -> bool:
-    return database.row(db, "SELECT bool_or(origin = 'published') FROM popqa")[0]
-
-
-def _size(db: duckdb.DuckDBPyConnection, names: set[str]) -> str:
-    """Hugging Face's size category for the rows of all tables together."""
-    rows = sum(database.row(db, f"SELECT count(*) FROM {name}")[0] for name in names)
-    return next((word for limit, word in SIZES if rows < limit), LARGEST)
-
-
 def _sources(manifest: list[dict[str, Any]], spoken: str) -> list[dict[str, Any]]:
     """Title, licence, number of files and bytes of each data set in the manifest, by data set and licence."""
-    sources: dict[tuple[str, str], dict[str, Any]] = defaultdict(lambda: {"files": 0, "bytes": 0})
+    sizes: dict[tuple[str, str], list[int]] = defaultdict(list)
     for file in manifest:
-        entry = sources[file["dataset"], file["licence"]]
-        entry |= {"files": entry["files"] + 1, "bytes": entry["bytes"] + file["bytes"]}
+        sizes[file["dataset"], file["licence"]].append(file["bytes"])
     return [
-        {"title": DATASETS[name].title.format(language=spoken), "licence": licence, **entry}
-        for (name, licence), entry in sorted(sources.items())
+        {"title": DATASETS[name].title.format(language=spoken), "licence": licence, "files": len(of), "bytes": sum(of)}
+        for (name, licence), of in sorted(sizes.items())
     ]
 
 
@@ -160,15 +179,12 @@ def _popqa(db: duckdb.DuckDBPyConnection) -> dict[str, Any]:
             count(*) FILTER (origin = 'wikidata') AS wikidata, count(*) FILTER (origin = 'published') AS published,
             list_sort(list(DISTINCT month)) AS months, count(*) FILTER (split = 'train') AS train,
             count(*) FILTER (split = 'test') AS test, count(*) - count(DISTINCT question) AS repeated,
-            sum(len(possible_answers)) / count(*) AS answers, count(*) - count(s_pop) AS unknown
+            sum(len(possible_answers)) / count(*) AS answers, count(*) - count(s_pop) AS unknown,
+            (SELECT quantile_disc(s_pop, [0, 0.25, 0.5, 0.75, 1])
+                FROM (SELECT any_value(s_pop) AS s_pop FROM popqa GROUP BY s_uri, month)) AS quartiles
         FROM popqa""",
-    )
-    quartiles = database.row(
-        db,
-        """SELECT quantile_disc(s_pop, [0, 0.25, 0.5, 0.75, 1])
-        FROM (SELECT s_uri, month, any_value(s_pop) AS s_pop FROM popqa GROUP BY ALL)""",
-    )[0]
-    return measured.to_pylist()[0] | {"quartiles": [f"{views:,}" for views in quartiles or []]}
+    ).to_pylist()[0]
+    return measured | {"quartiles": [f"{views:,}" for views in measured["quartiles"] or []]}
 
 
 def _relations(db: duckdb.DuckDBPyConnection) -> list[dict[str, Any]]:
@@ -195,3 +211,55 @@ def _thresholds(db: duckdb.DuckDBPyConnection, search: str) -> list[dict[str, An
         FROM thresholds WHERE search = ? GROUP BY ALL ORDER BY place""",
         [search],
     ).to_pylist()
+
+
+def _croissant(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
+    files = [name for table in facts["tables"] for name in (table.parquet, table.tsv)]
+    return {
+        "@context": json.loads(CONTEXT.read_text(encoding="utf-8")),
+        "@type": "sc:Dataset",
+        "conformsTo": "http://mlcommons.org/croissant/1.0",
+        "name": TITLE,
+        "description": facts["description"],
+        "citeAs": PAPER,
+        "license": [licence["url"] for licence in facts["licences"]],
+        "version": folder.name,
+        "datePublished": facts["date"],
+        "inLanguage": facts["code"],
+        "isLiveDataset": False,
+        "distribution": [
+            {
+                "@type": "cr:FileObject",
+                "@id": name,
+                "name": name,
+                "contentUrl": name,
+                "contentSize": f"{(folder / name).stat().st_size} B",
+                "encodingFormat": FORMATS[Path(name).suffix],
+                "sha256": contents.sha256(folder / name),
+            }
+            for name in [*files, *facts["rules"].values()]
+        ],
+        "recordSet": [_croissant_records(table) for table in facts["tables"]],
+    }
+
+
+def _croissant_records(table: contents.Table) -> dict[str, Any]:
+    return {
+        "@type": "cr:RecordSet",
+        "@id": table.name,
+        "name": table.name,
+        "description": table.title,
+        "key": [{"@id": f"{table.name}/{name}"} for name in table.key],
+        "field": [
+            {
+                "@type": "cr:Field",
+                "@id": f"{table.name}/{name}",
+                "name": name,
+                "description": meaning,
+                "dataType": TYPES[kind][1],
+                **({"repeated": True} if kind.endswith("[]") else {}),
+                "source": {"fileObject": {"@id": table.parquet}, "extract": {"column": name}},
+            }
+            for name, (kind, meaning) in table.columns.items()
+        ],
+    }

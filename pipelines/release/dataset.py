@@ -17,7 +17,7 @@ from typing import Any
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
-from pipelines.release import card, citation, contents, croissant, harness, private, validate, versions
+from pipelines.release import card, contents, harness, private, validate, versions
 from pipelines.release.difference import write_difference
 from pipelines.storage import database, shards
 
@@ -31,7 +31,7 @@ def write_release(
     """Write `out`/<version> from `data`, the folder of datasets; None where nothing changed since the last release.
 
     `made_by` has commit, commit_date (YYYY-MM-DD), params, dvc, the hashes of the stages' outputs, and citation, as
-    `citation.project` gives it. `machine` names what must not be in a release, each with its pattern. Raises
+    `card.read_citation` gives it. `machine` names what must not be in a release, each with its pattern. Raises
     LongtailError, and leaves `out` as it was, where a check fails or `version` is lower than the changes call for.
     """
     if version:
@@ -51,7 +51,6 @@ def write_release(
         with database.connect(ingest.memory_gb, threads) as db:
             contents.write_tables(db, data, folder)
             contents.write_rules(data, folder)
-            contents.write_schema(folder, spoken)
             validate.check_tables(db, folder, spoken)
             changes = versions.changes(db, previous, folder)
             if previous and not changes["level"]:
@@ -67,23 +66,10 @@ def write_release(
             made |= {"version": folder.name, "previous": changes["previous"]}
             shards.write_json(folder / "provenance.json", made)
             card.write_texts(db, folder, changes, made_by, manifest, newest)
-            date, spoken_in = made_by["commit_date"], made_by["params"].get("language", "en")
-            croissant.write_croissant(db, folder, date, spoken_in)
-            citation.write_citation(folder, made_by, card.description(folder), card.licences(db))
             harness.write_harness_task(folder, made_by["params"])
         private.check_no_secrets(folder, machine)
         contents.write_sums(folder)
         return _land(folder, out)
-
-
-def check_release(folder: Path) -> int:
-    """Compare a release's files with its checksums and its schema; returns their number.
-
-    Raises LongtailError where a file is not as it was released.
-    """
-    count = contents.check_sums(folder)
-    contents.check_schema(folder)
-    return count
 
 
 def _land(folder: Path, out: Path) -> Path:
