@@ -93,10 +93,10 @@ def publish(
         return
     with publish.opened(to) as target:
         with workspace.alone(waiting):
-            publish.bring_last(target, out)
+            target.bring_last(out)
             yield land(version, out)
         folder = versions.latest(out)
-        plan = publish.plan(target, folder)
+        plan = target.plan(folder)
         if plan is None:
             yield f"{folder.name} is there already, with the same bytes: {target.where}"
             return

@@ -42,7 +42,7 @@ def hub(monkeypatch, tmp_path) -> Iterator[Place]:
 def send(to: str, folder: Path) -> list[str] | None:
     """Send a release; what the plan said, None where it is there."""
     with publish.opened(to) as target:
-        plan = publish.plan(target, folder)
+        plan = target.plan(folder)
         if plan:
             target.send(folder)
         return plan
@@ -53,7 +53,7 @@ def test_each_version_is_sent_whole_and_stays_as_it_was(hub, made, monkeypatch):
     place, newest = hub, made / "1.1.0"
     files = files_of(newest)
     with publish.opened(place.to) as target, monkeypatch.context() as patch:
-        publish.plan(target, newest)
+        target.plan(newest)
         assert (target.versions(), place.files("1.1.0")) == ([], {})
         assert {method for method, _ in place.hub.requests} == {"GET"}
 
@@ -89,12 +89,12 @@ def test_other_bytes_are_refused_and_the_last_version_is_brought_here(hub, made)
     assert place.files("1.1.0") == files_of(newest)
     with publish.opened(place.to) as target:
         for _ in range(2):
-            publish.bring_last(target, out)
+            target.bring_last(out)
         assert files_of(out) == {f"1.1.0/{name}": body for name, body in files_of(newest).items()}
         shutil.rmtree(out)
         shutil.copytree(other, out / "1.1.0")
         with pytest.raises(LongtailError, match=r"here/1\.1\.0: .* has another 1\.1\.0; use another folder"):
-            publish.bring_last(target, out)
+            target.bring_last(out)
 
 
 def test_a_token_is_in_no_message_whatever_the_server_says(hub, made, monkeypatch):
