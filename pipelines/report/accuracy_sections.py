@@ -22,49 +22,45 @@ def views(row: Row) -> float:
     return max(row["popularity"], 1)
 
 
-# how popular the questions' subjects are
-
-
 def _histogram(inputs: Inputs) -> list[Row]:
     """Popularity by question set, in quarters of a power of ten (Figure 3)."""
-    known = {name: row["known"] for name, row in inputs.popularity.items()}
-    rows = [row for row in inputs.tables["popularity"] if row["dataset"] in known]
-    return [row | {"share": row["questions"] / known[row["dataset"]]} for row in rows]
+    rows = [row for row in inputs.tables["popularity"] if row["dataset"] in inputs.popularity]
+    return [row | {"share": row["questions"] / inputs.popularity[row["dataset"]]["known"]} for row in rows]
 
 
 def _known(inputs: Inputs) -> Iterator[str]:
     """What is known of popularity, in sentences."""
     if inputs.popularity:
         yield (
-            "A popularity is not known if the month's data have no view of the article, or if the question's subject "
-            "has no article or could not be linked to one. Unknown is not low: all figures by popularity leave these "
-            "questions out."
+            "A popularity is unknown if the month's data have no view of the article, or if the subject has no article "
+            "or could not be linked to one. Unknown is not low: all figures by popularity leave these questions out."
         )
     counts = inputs.metrics.get("popularity", {}) if inputs.parts.knowledge else {}
     if inputs.popularity and counts.get("files.pageviews") and not counts["files.redirects"]:
         yield (
-            "Views of redirects are not counted for the articles that they lead to, and an article that was moved "
-            "after the month may be unknown: this run has no tables of redirects and pages (fetch.files.redirects)."
+            "Views of redirects are not counted for the articles that they lead to, because this run has no tables of "
+            "redirects and pages (fetch.files.redirects)."
         )
     for dataset, links in inputs.links.items():
         total = sum(links.values())
         linked = (links.get("label", 0) + links.get("alias", 0)) / total
         yield (
-            f"{label(dataset)} names its subjects in words only. A candidate is an entity that has the subject's name "
-            f"and a statement of the question's relation. {percent(linked, 1)} of {total:,} questions have exactly one "
-            f"candidate (the PopQA paper: 82 %); {percent(links.get('not_found', 0) / total, 1)} name nothing that was "
-            "read."
+            f"{label(dataset)} names its subjects in words only. An entity that has the subject's name and a statement "
+            f"of the relation is a candidate. {percent(linked, 1)} of {total:,} questions have exactly one candidate "
+            f"(the PopQA paper: 82 %); {percent(links.get('not_found', 0) / total, 1)} name nothing that was read."
         )
 
 
 def _popularity(inputs: Inputs, rule: str) -> str:
-    ends = ("median", "90 %")
-    quantiles = {row["dataset"]: [show(float(f"{row[end]:.2g}")) for end in ends] for row in inputs.popularity.values()}
+    quantiles = {
+        row["dataset"]: [show(float(f"{row[end]:.2g}")) for end in ("median", "90 %")]
+        for row in inputs.popularity.values()
+        if row["dataset"] in inputs.parts.answered
+    }
     return " ".join(
         f"Half of the subjects of {label(name)} have fewer than {median} page views a month, and a tenth have more "
         f"than {most}."
         for name, (median, most) in quantiles.items()
-        if name in inputs.parts.answered
     )
 
 
@@ -90,24 +86,17 @@ POPULARITY = Entry(
     _popularity,
 )  # fmt: skip
 
-# accuracy
-
-RULES_EXPLAINED = (
-    "Substring is the published rule: an answer is right if it contains a gold answer, so that short aliases are right "
-    "by chance (“W” is in “New York”). Word is stricter: the gold answer must appear as whole words."
-)
 BOTH = ("questions", "substring", "word")
 KEY = ("dataset", "lm", "method")
+BINS = answered("accuracy_by_popularity")
+LOG_VIEWS = {"x": "median monthly page views (log scale)", "log_x": True}
 
 
 def known_popularity(rows: Rows) -> Rows:
     """Those of the question sets with enough questions of known popularity."""
-
-    def enough(inputs: Inputs) -> list[Row]:
-        known = {of: inputs.rows("accuracy", dataset=of)[0]["popularity_known"] for of in inputs.asked}
-        return [row for row in rows(inputs) if known.get(row["dataset"], 0) >= ENOUGH]
-
-    return enough  # fmt: skip
+    return lambda inputs: [
+        row for row in rows(inputs) if inputs.rows("accuracy", dataset=row["dataset"])[0]["popularity_known"] >= ENOUGH
+    ]
 
 
 def captioned(words: str) -> Callable[[Inputs, Sequence[Row]], str]:
@@ -123,25 +112,21 @@ def captioned(words: str) -> Callable[[Inputs, Sequence[Row]], str]:
     return caption  # fmt: skip
 
 
-BINS = answered("accuracy_by_popularity")
-LOG_VIEWS = {"x": "median monthly page views (log scale)", "log_x": True}
-
-
 def _whose(inputs: Inputs) -> Iterator[str]:
-    """Whose answers these are, and what is left out."""
+    """Whose answers these are, when they are right, and what is left out."""
     yield (
         f"These are the answers of {inputs.main}, the main language model"
-        f"{', and those that were imported' * bool(inputs.imported)}. data/analyses/*.parquet has those of all "
-        f"language models, and everything that is left out here. {RULES_EXPLAINED}"
+        f"{', and those that were imported' * bool(inputs.imported)}; data/analyses/*.parquet has those of all models. "
+        "Substring is the published rule: an answer is right if it contains a gold answer, so that short aliases are "
+        "right by chance (“W” is in “New York”). Word is stricter: the gold answer must appear as whole words."
     )
     yield from (row["why"] for row in inputs.tables["left_out"])
-    for dataset in inputs.asked:
-        row = inputs.rows("accuracy", dataset=dataset)[0]
+    for row in (inputs.rows("accuracy", dataset=dataset)[0] for dataset in inputs.asked):
         lacking = row["questions"] - row["popularity_known"]
         if lacking and row["popularity_known"] >= ENOUGH:
             yield (
-                f"The popularity of {lacking:,} of {row['questions']:,} answered questions of {label(dataset)} is "
-                "unknown. The figures by popularity leave them out."
+                f"The popularity of {lacking:,} of {row['questions']:,} answered questions of {label(row['dataset'])} "
+                "is unknown. The figures by popularity leave them out."
             )
 
 
@@ -155,9 +140,11 @@ def _right(inputs: Inputs, rule: str) -> str:
     if others:
         best = max(others, key=lambda row: row[rule].value)
         sentence += f", and at best on {show(Percent(best[rule]))} % ({label(best['method'])})"
-    ways = {1: "more popular subjects are known better", -1: "more popular subjects are known less", 0: ""}
-    way = ways[memory["correlation"].sign]
-    return f"{sentence}; {way} (correlation {show(memory['correlation'])}, by substring)." if way else f"{sentence}."
+    if not memory["correlation"].sign:
+        return f"{sentence}."
+    way = "better" if memory["correlation"].sign > 0 else "less"
+    of = f"(correlation {show(memory['correlation'])}, by substring)"
+    return f"{sentence}; more popular subjects are known {way} {of}."
 
 
 def _too_few(inputs: Inputs) -> str:
@@ -191,10 +178,9 @@ ACCURACY = Entry(
         ),
         Shown(
             "accuracy-by-group", answered("accuracy_by_group"), [*KEY, "group", *BOTH],
-            "Accuracy in per cent on parts of the questions. Ambiguous: the question set asks the same text about "
-            "another subject as well. Least popular: the "
-            f"{percent(LEAST_POPULAR / OF_PUBLISHED)} of the questions of known popularity that are the least popular, "
-            f"the share of the paper's {LEAST_POPULAR:,} of {OF_PUBLISHED:,}; at most so many.",
+            "Accuracy in per cent on parts of the questions. Ambiguous: the set asks the same text about another "
+            f"subject as well. Least popular: the {percent(LEAST_POPULAR / OF_PUBLISHED)} of the questions of known "
+            f"popularity that are the least popular, as the paper's {LEAST_POPULAR:,} of {OF_PUBLISHED:,}.",
             {"group": "which"},
         ),
         Shown(
