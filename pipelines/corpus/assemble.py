@@ -7,15 +7,13 @@ What doesn't fit into its memory goes to disk.
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
-from typing import NamedTuple
 
 from duckdb import DuckDBPyConnection
 
-from pipelines.corpus.cut import Batch, Settings
-from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, near_duplicates
-from pipelines.corpus.sample import SPLITS
+from pipelines.corpus.cut import Settings
+from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, SPLITS, near_duplicates
 from pipelines.errors import LongtailError
 from pipelines.storage import database, shards
 
@@ -24,54 +22,47 @@ QUERY_COLUMNS = "id, split, source_document, source, before, context, continuati
 TOO_SHORT = "too_short_for_"  # documents rejected for this reason are not bad rows
 
 
-class Round(NamedTuple):
-    """The results of one round of reading and cutting; see `chunk`."""
+def duplicates(db: DuckDBPyConnection, batches: list[Path]) -> dict[Path, set[tuple[str, int]]]:
+    """Each batch's documents, as (file, row), whose id another document has, except for the copy that is kept.
 
-    read: list[Path]  # a folder per source file
-    cut: list[Path]  # a folder per batch
-    batches: list[Batch]
-
-
-def duplicates(db: DuckDBPyConnection, paths: list[Path]) -> list[tuple[str, str]]:
-    """(batch, "file:row") of every document whose id another document has, except for the copy that is kept.
-
-    Contents decide which copy is kept, not the order of files. Copies for queries come first, because a capped corpus
-    reads all documents for queries in its first round.
+    Contents decide which copy is kept, not the order of files. Copies for queries come first.
     """
-    if not paths:
-        return []
-    database.view(db, "ids", *paths, columns=["source_document"], named=True)
-    db.execute(
-        "CREATE OR REPLACE TEMP TABLE repeated AS SELECT source_document FROM ids GROUP BY ALL HAVING count(*) > 1"
-    )
-    batches = db.sql("SELECT DISTINCT filename FROM ids SEMI JOIN repeated USING (source_document)").fetchall()
-    if not batches:
-        return []
-    database.view(db, "copies", *sorted(Path(path) for (path,) in batches), named=True)
-    return db.sql(
-        """SELECT filename, file || ':' || row FROM (
-              SELECT filename, file, row, row_number() OVER (
-                PARTITION BY source_document
-                ORDER BY split = 'corpus', source, title, hash(text), file, row) AS copy
-              FROM copies SEMI JOIN repeated USING (source_document))
-            WHERE copy > 1 ORDER BY ALL"""
-    ).fetchall()
+    of_batch: dict[Path, set[tuple[str, int]]] = defaultdict(set)
+    if batches:
+        database.view(db, "ids", *batches, columns=["source_document"], named=True)
+        db.execute(
+            "CREATE OR REPLACE TEMP TABLE repeated AS SELECT source_document FROM ids GROUP BY ALL HAVING count(*) > 1"
+        )
+        # Only batches with copies are read as a whole.
+        batches = db.sql("SELECT DISTINCT filename FROM ids SEMI JOIN repeated USING (source_document)").fetchall()
+    if batches:
+        database.view(db, "copies", *sorted(Path(path) for (path,) in batches), named=True)
+        places = db.sql(
+            """SELECT filename, file, row FROM copies SEMI JOIN repeated USING (source_document)
+                QUALIFY row_number() OVER (
+                  PARTITION BY source_document
+                  ORDER BY split = 'corpus', source, title, hash(text), file, row) > 1"""
+        )
+        for path, *place in places.fetchall():
+            of_batch[Path(path)].add(tuple(place))
+    return of_batch
 
 
-def count_documents(db: DuckDBPyConnection, rounds: list[Round]) -> int:
-    """The documents of the corpus before it is capped."""
-    _view(db, "sources", [path for each in rounds for path in each.cut])
+def count_documents(db: DuckDBPyConnection, cut: list[Path]) -> int:
+    """The documents of the corpus before it is capped, in the folders of its batches."""
+    _view(db, "sources", cut)
     return int(database.row(db, "SELECT sum(chunks) FROM all_sources WHERE split = 'corpus'")[0] or 0)
 
 
 def write_corpus(
-    db: DuckDBPyConnection, out: Path, settings: Settings, rounds: list[Round], max_reject_share: float
+    db: DuckDBPyConnection, out: Path, settings: Settings, read: list[Path], cut: list[Path], max_reject_share: float
 ) -> dict[str, float]:
-    """Write the three tables to `out`; return counts. LongtailError for no documents, or too many bad rows."""
-    cut = [path for each in rounds for path in each.cut]
-    # Every round reads all rows, and rejects the same ones.
-    counts = [json.loads((folder / "read.json").read_text(encoding="utf-8")) for folder in rounds[0].read]
-    _view(db, "rejects", [*rounds[0].read, *cut])
+    """Write the three tables to `out`; return counts. LongtailError for no documents, or too many bad rows.
+
+    `read` has a folder for each part of the source files, `cut` one for each batch.
+    """
+    counts = [json.loads((folder / "read.json").read_text(encoding="utf-8")) for folder in read]
+    _view(db, "rejects", [*read, *cut])
     reasons = dict(db.sql("SELECT reason, count(*) FROM all_rejects GROUP BY reason ORDER BY reason").fetchall())
     rows = sum(count["read"] for count in counts)
     bad = {reason: count for reason, count in reasons.items() if not reason.startswith(TOO_SHORT)}
@@ -80,7 +71,7 @@ def write_corpus(
             f"data/raw/{settings.name}: {sum(bad.values())} of {rows} rows are bad ({json.dumps(bad)}), more than "
             f"ingest.max_reject_share = {max_reject_share} allows; check the files, or allow more"
         )
-    if not cut or not count_documents(db, rounds):
+    if not cut or not count_documents(db, cut):
         raise LongtailError(
             f"data/raw/{settings.name}: no documents for the corpus: of {rows} rows, {json.dumps(reasons)} were left "
             f"out, and corpus.{settings.name} has query_share {settings.corpus.query_share} and test_files "
@@ -88,10 +79,8 @@ def write_corpus(
         )
     for kind in ("docs", "queries"):
         _view(db, kind, cut)
-    sources, docs = _capped(db, settings.corpus.documents)
-    near: set[str] = set()
-    if settings.corpus.has_queries:
-        near = near_duplicates(db, sources, NEAR_DUPLICATE)
+    _cap(db, settings.corpus.documents)
+    near = near_duplicates(db, "sources", NEAR_DUPLICATE) if settings.corpus.has_queries else set()
     db.execute("CREATE OR REPLACE TEMP TABLE near AS SELECT unnest(?::VARCHAR[]) AS source_document", [sorted(near)])
     db.execute("CREATE OR REPLACE TEMP VIEW apart AS FROM all_queries ANTI JOIN near USING (source_document)")
     # Repeated test windows stay, so that every byte of a test document counts once.
@@ -101,7 +90,7 @@ def write_corpus(
               PARTITION BY context, continuation ORDER BY split <> 'test', source_document, id) = 1"""
     )
     tables = {
-        "docs": f'SELECT {DOC_COLUMNS} FROM {docs} ORDER BY source_document, "offset"',
+        "docs": f'SELECT {DOC_COLUMNS} FROM docs ORDER BY source_document, "offset"',
         "queries": f"""SELECT {QUERY_COLUMNS} FROM (SELECT * FROM unique_queries QUALIFY row_number() OVER (
               PARTITION BY split ORDER BY draw, id) <= {settings.queries.max_per_split})
             ORDER BY split, source_document, id""",
@@ -111,29 +100,24 @@ def write_corpus(
         folder.mkdir()
         for name, query in tables.items():
             database.write_query(db, query, folder / f"{name}.parquet")
-        copies = sum(len(batch.duplicates) for each in rounds for batch in each.batches)
         metrics = _metrics(db, folder, counts, reasons)
-    return metrics | {"duplicates": float(copies), "near_duplicate_sources": float(len(near))}
+    return metrics | {"near_duplicate_sources": float(len(near))}
 
 
-def _capped(db: DuckDBPyConnection, documents: int | None) -> tuple[str, str]:
-    """The names of views of all_sources and all_docs with no more than `documents`, taken by key; None: no cap."""
-    last = None
-    if documents is not None:
-        order = 'SELECT key, source_document, "offset" FROM all_docs ORDER BY ALL'
-        last = db.execute(f"{order} LIMIT 1 OFFSET {documents - 1}").fetchone()
-    if last is None:
-        return "all_sources", "all_docs"
+def _cap(db: DuckDBPyConnection, documents: int | None) -> None:
+    """Let views `sources` and `docs` be all_sources and all_docs with no more than `documents`, taken by key."""
+    order = 'SELECT key, source_document, "offset" FROM all_docs ORDER BY ALL'
+    last = db.execute(f"{order} LIMIT 1 OFFSET {documents - 1}").fetchone() if documents else None
     db.execute(
-        "CREATE OR REPLACE TEMP TABLE last AS SELECT ?::DOUBLE AS k, ?::VARCHAR AS name, ?::BIGINT AS place", last
+        "CREATE OR REPLACE TEMP TABLE last AS SELECT ?::DOUBLE AS k, ?::VARCHAR AS name, ?::BIGINT AS place",
+        last or [None] * 3,
     )
-    for kind, condition in (
+    for kind, within in (
         ("sources", "split <> 'corpus' OR (key, source_document) <= (k, name)"),
         ("docs", '(key, source_document, "offset") <= (k, name, place)'),
     ):
-        query = f"SELECT * EXCLUDE (k, name, place) FROM all_{kind}, last WHERE {condition}"
-        db.execute(f"CREATE OR REPLACE TEMP VIEW taken_{kind} AS {query}")
-    return "taken_sources", "taken_docs"
+        query = f"SELECT * EXCLUDE (k, name, place) FROM all_{kind}, last WHERE k IS NULL OR {within}"
+        db.execute(f"CREATE OR REPLACE TEMP VIEW {kind} AS {query}")
 
 
 def _metrics(db: DuckDBPyConnection, folder: Path, counts: list[dict], reasons: dict[str, int]) -> dict[str, float]:

@@ -2,23 +2,29 @@
 
 REPLUG, section 5: documents have 128 tokens; a query is a context and its continuation, 128 tokens each, from source
 documents that are not in the corpus. Test queries are rolling windows over whole source documents. The work has three
-steps: read source documents in batches (`sample`), clean and cut each batch (`cut`), and bring all batches together
+steps: read source documents in batches (`read_part`), clean and cut each batch (`cut`), and bring all batches together
 (`assemble`).
+
+A capped corpus takes source documents in the order of their keys, smallest first. A key is a hash of the document's id.
+So a document's place does not depend on files or processes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from fnmatch import fnmatchcase
 from functools import partial
+from itertools import count
 from pathlib import Path
 
-from pipelines import catalogue
-from pipelines.corpus import assemble, sample
-from pipelines.corpus.cut import Batch, Settings, cut_batch
+import pyarrow as pa
+
+from pipelines import catalogue, draws
+from pipelines.corpus import assemble
+from pipelines.corpus.cut import Batch, Settings, cut_batch, write_rows
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.sources.source_documents import is_psgs
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.source_documents import is_psgs, read_raw
 from pipelines.sources.streams import source_files
 from pipelines.sources.wikipedia import Part, wikipedia_parts
 from pipelines.storage import database, shards
@@ -27,6 +33,14 @@ from pipelines.work.pool import processes
 
 TOKENIZER = Path("data/models/tokenizer")
 FOR_A_PROCESS = 1_000_000  # bytes of source files; with less than that to read, starting a process takes longer
+FIRST_ROUND = 0.01  # share of the source documents that the first round of a capped corpus reads
+MARGIN = 1.1  # how much more is read in the next round than seems to be needed
+BATCH_BYTES = 4_000_000  # of raw text
+BATCH = pa.schema(
+    [("source_document", pa.string()), ("source", pa.string()), ("title", pa.string()), ("text", pa.string()),
+     ("file", pa.string()), ("row", pa.int64()), ("wikitext", pa.bool_()), ("whole", pa.bool_()),
+     ("split", pa.string()), ("key", pa.float64())]
+)  # fmt: skip
 
 
 def main() -> None:
@@ -44,7 +58,8 @@ def main() -> None:
 def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str, float]:
     """Write docs.parquet, queries.parquet and rejects.parquet of corpus `name` to `out`; return counts.
 
-    Raises LongtailError on damaged files, too many bad rows, or a corpus without documents.
+    Of a capped corpus a small share is read and cut first, and then as much as seems to be needed. Raises LongtailError
+    on damaged files, too many bad rows, or a corpus without documents.
     """
     files, corpus = source_files(raw), chosen.corpus[name]
     for key, glob in (("test_files", corpus.test_files), ("validation_files", corpus.validation_files)):
@@ -62,43 +77,71 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
     key = shards.key_of(code.fingerprint("pipelines.corpus.chunk"), catalogue.facts(name), tokenizer, settings, stats)
     parts = [part for file in files for part in wikipedia_parts(file)]
+    max_reject_share, share = chosen.ingest.max_reject_share, FIRST_ROUND if corpus.documents else 1.0
     with database.connect(chosen.ingest.memory_gb, chosen.compute.threads) as db:
         db.execute("SET preserve_insertion_order = false")  # saves memory; every result has an ORDER BY
         with processes(chosen.compute, 1 + sum(file.stat().st_size for file in files) // FOR_A_PROCESS) as executor:
-
-            def map_step(step: str, work, items: list) -> list[Path]:
-                return shards.map_shards(f"{step}-{name}", key, work, items, executor)
-
-            rounds = _read_and_cut(map_step, parts, settings, chosen.ingest.max_reject_share, db)
-        metrics = assemble.write_corpus(db, out, settings, rounds, chosen.ingest.max_reject_share)
+            for number in count():
+                reader = partial(read_part, settings, max_reject_share, BATCH_BYTES, share)
+                read = shards.map_shards(f"read{number}-{name}", key, reader, parts, executor)
+                batches = [path for folder in read for path in sorted(folder.glob("[0-9]*.parquet"))]
+                repeated = assemble.duplicates(db, batches)
+                batches = [Batch(path, repeated[path]) for path in batches]
+                cut = shards.map_shards(f"cut{number}-{name}", key, partial(cut_batch, settings), batches, executor)
+                documents = assemble.count_documents(db, cut)
+                if share == 1 or documents >= corpus.documents:
+                    break
+                share = min(share * MARGIN * corpus.documents / documents, 1.0) if documents else 1.0
+        metrics = assemble.write_corpus(db, out, settings, read, cut, max_reject_share)
     for path in (shards.SCRATCH / "shards").glob(f"*-{name}-{key}"):
         shards.forget_shards(*path.name.rsplit("-", 1))
-    return metrics
+    return metrics | {"duplicates": float(sum(map(len, repeated.values())))}
 
 
-def _read_and_cut(
-    map_step: Callable[..., list[Path]], parts: list[Part], settings: Settings, max_reject_share: float, db
-) -> list[assemble.Round]:
-    """Read and cut all source documents; of a capped corpus, a small share, and then more until there are enough."""
-    wanted = settings.corpus.documents
-    draw = sample.Draw(settings.seed, settings.corpus, settings.queries, high=sample.FIRST_ROUND if wanted else 1.0)
-    rounds: list[assemble.Round] = []
-    while True:
-        reader = partial(sample.read_part, settings.name, max_reject_share, sample.BATCH_BYTES, draw)
-        read = map_step(f"read{len(rounds)}", reader, parts)
-        files = [path for folder in read for path in sorted(folder.glob("[0-9]*.parquet"))]
-        repeated: dict[str, list[str]] = {}
-        for path, row in assemble.duplicates(db, [*(batch.path for each in rounds for batch in each.batches), *files]):
-            repeated.setdefault(path, []).append(row)
-        batches = [Batch(path, tuple(repeated.get(str(path), ()))) for path in files]
-        cut = map_step(f"cut{len(rounds)}", partial(cut_batch, settings), batches)
-        rounds.append(assemble.Round(read, cut, batches))
-        if draw.high >= 1:
-            return rounds
-        documents = assemble.count_documents(db, rounds)
-        if documents >= wanted:
-            return rounds
-        draw = draw._replace(low=draw.high, high=draw.high * sample.MARGIN * wanted / documents if documents else 1.0)
+def split_of(settings: Settings, source_document: str, file: str) -> str:
+    """The split of a source document, one of near_duplicates.SPLITS: a hash of (seed, document id) decides.
+
+    Documents in the files of a published test or validation split have that split, and no others have it.
+    """
+    published = {"test": settings.corpus.test_files, "validation": settings.corpus.validation_files}
+    for split, glob in published.items():
+        if glob is not None and fnmatchcase(file, glob):
+            return split
+    if draws.uniform(settings.seed, "query source", source_document) >= settings.corpus.query_share:
+        return "corpus"
+    u = draws.uniform(settings.seed, "query split", source_document)
+    for split, share in (("test", settings.queries.test_share), ("validation", settings.queries.validation_share)):
+        if published[split] is None:
+            if u < share:
+                return split
+            u -= share
+    return "train"
+
+
+def read_part(
+    settings: Settings, max_reject_share: float, batch_bytes: int, share: float, part: Part, out: Path
+) -> None:
+    """Write a `share` of a part's documents to the folder `out`, in files of `batch_bytes`; also rejects and read.json.
+
+    Documents that give queries are all read: their key is 0.
+    """
+    out.mkdir()
+    rejects = Rejects(max_reject_share)
+    batch: list[tuple] = []
+    size = batches = 0
+    for document in read_raw(settings.name, part, rejects):
+        split = split_of(settings, document.source_document, document.file)
+        key = draws.uniform(settings.seed, "corpus", document.source_document) if split == "corpus" else 0.0
+        if key <= share:
+            batch.append((*document, split, key))
+            size += len(document.text.encode("utf-8"))
+        if size >= batch_bytes:
+            write_rows(batch, BATCH, out / f"{batches:06d}.parquet")
+            batch, size, batches = [], 0, batches + 1
+    if batch:
+        write_rows(batch, BATCH, out / f"{batches:06d}.parquet")
+    rejects.write(out / "rejects.parquet")
+    shards.write_json(out / "read.json", {"read": rejects.read, "skipped": rejects.skipped})
 
 
 if __name__ == "__main__":

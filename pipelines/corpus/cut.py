@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipelines import draws
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
@@ -31,19 +30,17 @@ DOCS = pa.schema(
 )  # fmt: skip
 QUERIES = pa.schema(
     [("id", pa.string()), ("split", pa.string()), ("source_document", pa.string()), ("source", pa.string()),
-     ("before", pa.string()), ("context", pa.string()), ("continuation", pa.string())]
+     ("before", pa.string()), ("context", pa.string()), ("continuation", pa.string()), ("draw", pa.float64())]
 )  # fmt: skip
 SOURCES = pa.schema(
     [("source_document", pa.string()), ("split", pa.string()), ("key", pa.float64()), ("chunks", pa.int64()),
      ("signature", pa.list_(pa.uint32(), PERMUTATIONS)), ("bands", pa.list_(pa.uint64()))]
 )  # fmt: skip
-
-
 _encoder = lru_cache(maxsize=1)(open_encoder)
 
 
 class Settings(NamedTuple):
-    """What decides how a batch is cut; picklable, for the pool."""
+    """What decides how a corpus is sampled and cut; picklable, for the pool."""
 
     name: str
     tokenizer: Path
@@ -57,16 +54,7 @@ class Settings(NamedTuple):
 
 class Batch(NamedTuple):
     path: Path
-    duplicates: tuple[str, ...]  # "file:row" of the documents that are left out
-
-
-class Pieces(NamedTuple):
-    """Pieces of several texts, in the texts' order; each column is (pieces,) int64."""
-
-    text: np.ndarray  # the number of the text that the piece is from
-    tokens: np.ndarray  # tokens of the piece
-    begin: np.ndarray  # first byte, in `Tokens.data`
-    end: np.ndarray  # byte behind the last one, in `Tokens.data`
+    duplicates: set[tuple[str, int]]  # (file, row) of the documents that are left out
 
 
 def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
@@ -75,193 +63,153 @@ def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
     os.environ["TOKENIZERS_PARALLELISM"], os.environ["RAYON_NUM_THREADS"] = "false", "1"
     out.mkdir()
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole corpus
-    rows, texts = _texts(batch, rejects, settings.media)
-    splits = np.array(rows["split"].to_pylist(), "U")
-    tokens = _encoder(settings.tokenizer)(texts)
-    chunk, whole = settings.chunk, np.array(rows["whole"].to_pylist(), bool)
-    sizes = np.where(whole, np.maximum(tokens.counts, 1), chunk.tokens)
-    pieces = cut_texts(tokens, splits == "corpus", sizes, np.where(whole, 1, chunk.min_tokens))
-    queries, n_queries = _queries(settings, rows, tokens, splits)
-    chunks = np.bincount(pieces.text, minlength=len(texts))
-    for i in np.flatnonzero(chunks + n_queries == 0):
-        place = rows["file"][i].as_py(), rows["row"][i].as_py()
-        rejects.add(*place, f"too_short_for_{splits[i]}", f"{tokens.counts[i]} tokens")
-    columns = [rows["source_document"], splits.tolist(), rows["key"], chunks, *_signatures(settings, tokens)]
-    sources = pa.table(columns, schema=SOURCES).take(pa.array(np.flatnonzero(chunks + n_queries)))
-    for name, table in {"docs": _docs(rows, tokens, pieces), "queries": queries, "sources": sources}.items():
-        parquet.write_parquet(table, out / f"{name}.parquet")
+    rows, texts = _clean_rows(batch, rejects, settings.media)
+    encoded = _encoder(settings.tokenizer)(texts)
+    signed = banded = [None] * len(rows)
+    if settings.corpus.has_queries:
+        signed = signatures([tokens.ids for tokens in encoded])
+        banded = bands(signed, NEAR_DUPLICATE)
+    docs, queries, sources = [], [], []
+    for row, tokens, *signature in zip(rows, encoded, signed, banded, strict=True):
+        in_corpus = row["split"] == "corpus"
+        made = (_documents if in_corpus else _queries)(settings, row, tokens)
+        (docs if in_corpus else queries).extend(made)
+        if made:
+            chunks = len(made) if in_corpus else 0
+            sources.append((row["source_document"], row["split"], row["key"], chunks, *signature))
+        else:
+            rejects.add(row["file"], row["row"], f"too_short_for_{row['split']}", f"{len(tokens.ids)} tokens")
+    for name, made, schema in (("docs", docs, DOCS), ("queries", queries, QUERIES), ("sources", sources, SOURCES)):
+        write_rows(made, schema, out / f"{name}.parquet")
     rejects.write(out / "rejects.parquet")
 
 
-def _texts(batch: Batch, rejects: Rejects, media: str) -> tuple[pa.Table, list[str]]:
-    """The batch's rows that are not duplicates and have a text, without the column `text`; and their clean texts."""
-    table = parquet.read_parquet(batch.path)
-    if batch.duplicates:
-        places = pc.binary_join_element_wise(table["file"], table["row"].cast(pa.string()), ":")
-        table = table.filter(pc.invert(pc.is_in(places, pa.array(batch.duplicates))))
-    columns = [table[column].to_pylist() for column in ("file", "row", "text", "wikitext")]
-    texts = []
-    for file, row, text, wikitext in zip(*columns, strict=True):
+def write_rows(rows: list[tuple], schema: pa.Schema, path: Path) -> None:
+    """Write tuples of the schema's columns to a Parquet file."""
+    columns = zip(*rows, strict=True) if rows else [()] * len(schema)
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+    parquet.write_parquet(pa.table(arrays, schema=schema), path)
+
+
+def _clean_rows(batch: Batch, rejects: Rejects, media: str) -> tuple[list[dict], list[str]]:
+    """The batch's rows that are not duplicates and have a text, and their clean texts."""
+    rows, texts = [], []
+    for row in parquet.read_parquet(batch.path).to_pylist():
+        file, number, text = row["file"], row["row"], row["text"]
+        if (file, number) in batch.duplicates:
+            continue
         try:
-            texts.append(wikitext_to_text(text, media) if wikitext else text)
-            if not texts[-1]:
-                rejects.add(file, row, "no_text", "nothing but markup")
+            text = wikitext_to_text(text, media) if row["wikitext"] else text
         except BadWikitext as error:
-            rejects.add(file, row, "bad_wikitext", str(error))
-            texts.append("")
-    kept = pa.array([bool(text) for text in texts], pa.bool_())
-    return table.drop_columns("text").filter(kept).combine_chunks(), [text for text in texts if text]
-
-
-def _docs(rows: pa.Table, tokens: Tokens, pieces: Pieces) -> pa.Table:
-    offsets = pieces.begin - (np.cumsum(tokens.sizes) - tokens.sizes)[pieces.text]
-    copied = rows.select(["source", "title", "source_document", "key"]).take(pa.array(pieces.text)).combine_chunks()
-    columns = dict(zip(copied.column_names, copied.columns, strict=True)) | {
-        "id": pc.binary_join_element_wise(copied["source_document"], pa.array(offsets).cast(pa.string()), ":"),
-        "text": [tokens.data[begin:end].decode() for begin, end in zip(pieces.begin, pieces.end, strict=True)],
-        "tokens": pieces.tokens.astype(np.int32),
-        "offset": offsets,
-    }
-    return pa.table([columns[name] for name in DOCS.names], schema=DOCS)
-
-
-def _queries(settings: Settings, rows: pa.Table, tokens: Tokens, splits: np.ndarray) -> tuple[pa.Table, np.ndarray]:
-    """The queries, each with `draw`, a hash of (seed, query id); and each source document's number of queries."""
-    seed, queries, starts = settings.seed, settings.queries, np.cumsum(tokens.sizes) - tokens.sizes
-    firsts = np.cumsum(tokens.counts) - tokens.counts
-    written, numbers = [], np.zeros(len(splits), dtype=np.int64)
-    for i in np.flatnonzero(splits != "corpus"):
-        ends = tokens.ends[firsts[i] : firsts[i] + tokens.counts[i]]
-        name, source = rows["source_document"][i].as_py(), rows["source"][i].as_py()
-        if splits[i] == "test":
-            cuts = rolling_windows(ends, *settings.windows.model_dump().values())
+            rejects.add(file, number, "bad_wikitext", str(error))
+            continue
+        if text:
+            rows.append(row)
+            texts.append(text)
         else:
-            shift = draws.uniform(seed, "first query", name)
-            cuts = separate_windows(ends, queries.context_tokens, queries.continuation_tokens, shift)
-            numbered = [f"{name}:{number}" for number in range(len(cuts))]
-            cuts = (
-                cuts[draws.sample(seed, "queries of a document", numbered, queries.per_document)] if numbered else cuts
-            )
-        numbers[i] = len(cuts)
-        # Test queries know a document's length of the text in front of their context, as a control of retrieval.
-        before = settings.chunk.tokens if splits[i] == "test" else 0
-        starts_before = [_beginning(ends, max(begin - before, 0)) if before else begin for begin in cuts[:, 0].tolist()]
-        cuts = np.column_stack([np.array(starts_before, np.int64), cuts])
-        cuts = byte_cuts(tokens, firsts, np.full(cuts.size, i), cuts.ravel()).reshape(-1, 4)
-        for bounds in cuts.tolist():
-            parts = [tokens.data[begin:end].decode() for begin, end in pairwise(bounds)]
-            middle = bounds[2]
-            written.append((f"{name}:{middle - starts[i]}", str(splits[i]), name, source, *parts))
-    columns = list(zip(*written, strict=True)) or [()] * len(QUERIES)
-    table = pa.table([pa.array(column, pa.string()) for column in columns], schema=QUERIES)
-    return table.append_column("draw", pa.array(draws.uniforms(settings.seed, "queries", columns[0]))), numbers
+            rejects.add(file, number, "no_text", "nothing but markup")
+    return rows, texts
 
 
-def _signatures(settings: Settings, tokens: Tokens) -> tuple[pa.Array, pa.Array]:
-    """Every text's signature and bands (see `near_duplicates`); null for a corpus without queries."""
-    texts = len(tokens.counts)
-    if not settings.corpus.has_queries or texts == 0:
-        return tuple(pa.nulls(texts, SOURCES.field(name).type) for name in ("signature", "bands"))
-    signed = signatures(tokens.ids, tokens.counts)
-    banded = bands(signed, NEAR_DUPLICATE)
-    bounds = pa.array(np.arange(texts + 1) * banded.shape[1], pa.int32())
-    return (
-        pa.FixedSizeListArray.from_arrays(pa.array(signed.ravel()), PERMUTATIONS),
-        pa.ListArray.from_arrays(bounds, pa.array(banded.ravel())),
-    )
+def _documents(settings: Settings, row: dict, tokens: Tokens) -> list[tuple]:
+    """A text's documents, as rows of DOCS."""
+    lengths = (settings.chunk.tokens, settings.chunk.min_tokens)
+    if row["whole"]:
+        lengths = (max(len(tokens.ids), 1), 1)
+    name, documents = row["source_document"], []
+    for begin, end in cut_tokens(tokens.bounds, *lengths):
+        offset, text = int(tokens.bounds[begin]), tokens.text(begin, end)
+        shown = (row["source"], row["title"], text, end - begin)
+        documents.append((f"{name}:{offset}", *shown, name, offset, row["key"]))
+    return documents
 
 
-def cut_texts(tokens: Tokens, wanted: np.ndarray, size: int | np.ndarray, min_tokens: int | np.ndarray) -> Pieces:
-    """`cut_tokens` of the texts where `wanted` (texts,) is true; the lengths are numbers, or arrays (texts,)."""
-    firsts = np.cumsum(tokens.counts) - tokens.counts
-    texts = np.flatnonzero(wanted)
-    of_texts = (
-        np.broadcast_to(value, len(wanted))[texts].tolist() for value in (firsts, tokens.counts, size, min_tokens)
-    )
-    ranges = [
-        cut_tokens(tokens.ends[first : first + count], *lengths)
-        for first, count, *lengths in zip(*of_texts, strict=True)
-    ]
-    begin, end = np.concatenate([np.empty((0, 2), np.int64), *ranges]).T
-    text = np.repeat(texts, list(map(len, ranges)))
-    return Pieces(text, end - begin, *(byte_cuts(tokens, firsts, text, cut) for cut in (begin, end)))
+def _queries(settings: Settings, row: dict, tokens: Tokens) -> list[tuple]:
+    """A text's queries, as rows of QUERIES; `draw` is a hash of (seed, query id)."""
+    seed, queries, bounds, name = settings.seed, settings.queries, tokens.bounds, row["source_document"]
+    before = 0
+    if row["split"] == "test":
+        windows = rolling_windows(bounds, *settings.windows.model_dump().values())
+        before = settings.chunk.tokens  # a document's length of the text before the context, as a control of retrieval
+    else:
+        shift = draws.uniform(seed, "first query", name)
+        windows = separate_windows(bounds, queries.context_tokens, queries.continuation_tokens, shift)
+        numbered = [f"{name}:{number}" for number in range(len(windows))]
+        drawn = draws.sample(seed, "queries of a document", numbered, queries.per_document) if numbered else []
+        windows = [windows[i] for i in drawn]
+    written = []
+    for begin, middle, end in windows:
+        query, cuts = f"{name}:{bounds[middle]}", (_beginning(bounds, max(begin - before, 0)), begin, middle, end)
+        parts = [tokens.text(*span) for span in pairwise(cuts)]
+        written.append((query, row["split"], name, row["source"], *parts, draws.uniform(seed, "queries", query)))
+    return written
 
 
-def byte_cuts(tokens: Tokens, firsts: np.ndarray, text: np.ndarray, cuts: np.ndarray) -> np.ndarray:
-    """Bytes (cuts,) of the token boundaries `cuts` of texts `text`; `firsts` (texts,): each text's first token."""
-    starts = np.cumsum(tokens.sizes) - tokens.sizes
-    return np.where(cuts == 0, starts[text], tokens.ends[firsts[text] + np.maximum(cuts, 1) - 1])
-
-
-def cut_tokens(ends: np.ndarray, size: int, min_tokens: int) -> np.ndarray:
-    """Token ranges of `size` tokens each, (pieces, 2) int64, from one text's `Tokens.ends`.
+def cut_tokens(bounds: np.ndarray, size: int, min_tokens: int) -> list[tuple[int, int]]:
+    """Token ranges of `size` tokens each, from one text's `Tokens.bounds`.
 
     A cut that would fall inside a character moves back to the character's beginning, or forward to its end if the
     character alone is longer than a piece. A last piece shorter than `min_tokens` joins the piece before it. A
     text shorter than `min_tokens` has no piece.
     """
-    total, cuts = len(ends), [0]
+    total, cuts = len(bounds) - 1, [0]
     if total < min_tokens:
-        return np.empty((0, 2), dtype=np.int64)
+        return []
     while total - cuts[-1] > size:
-        cuts.append(_allowed(ends, cuts[-1], cuts[-1] + size))
+        cuts.append(_allowed(bounds, cuts[-1], cuts[-1] + size))
     if total - cuts[-1] < min_tokens:
         cuts.pop()
-    return np.array(list(pairwise([*cuts, total])), dtype=np.int64).reshape(-1, 2)
+    return list(pairwise([*cuts, total]))
 
 
-def separate_windows(ends: np.ndarray, context: int, continuation: int, shift: float) -> np.ndarray:
-    """All windows of a context and its continuation that fit a text, (windows, 3) int64: begin, middle and end token.
+def separate_windows(bounds: np.ndarray, context: int, continuation: int, shift: float) -> list[tuple[int, int, int]]:
+    """All windows of a context and its continuation that fit a text: begin, middle and end token of each.
 
     Windows don't overlap. `shift`, from 0 to 1, says which part of the tokens that no window has room for lies before
     the first one. Both parts have their full length, except where a cut moved out of a character.
     """
-    rows: list[tuple[int, int, int]] = []
-    spare = len(ends) % (context + continuation)
-    begin = int(shift * (spare + 1))
-    begin = _allowed(ends, 0, begin) if begin and len(ends) >= context + continuation else 0
-    while begin + context + continuation <= len(ends):
-        middle = _allowed(ends, begin, begin + context)
-        if middle == len(ends):
+    windows, total, length = [], len(bounds) - 1, context + continuation
+    begin = int(shift * (total % length + 1))
+    begin = _allowed(bounds, 0, begin) if begin and total >= length else 0
+    while begin + length <= total:
+        middle = _allowed(bounds, begin, begin + context)
+        if middle == total:
             break
-        end = _allowed(ends, middle, min(middle + continuation, len(ends)))
-        rows.append((begin, middle, end))
+        end = _allowed(bounds, middle, min(middle + continuation, total))
+        windows.append((begin, middle, end))
         begin = end
-    return np.array(rows, dtype=np.int64).reshape(-1, 3)
+    return windows
 
 
-def rolling_windows(ends: np.ndarray, context: int, stride: int, first: bool) -> np.ndarray:
-    """Windows over all of a text, (windows, 3) int64: begin of the context, begin and end of what is predicted.
+def rolling_windows(bounds: np.ndarray, context: int, stride: int, first: bool) -> list[tuple[int, int, int]]:
+    """Windows over all of a text: begin of the context, begin and end of what is predicted, in tokens.
 
     Every token behind the first `context` is predicted in exactly one window. With `first`, the tokens before it are
     predicted by one more window, whose context is empty. The last window may be shorter.
     """
-    rows: list[tuple[int, int, int]] = []
-    middle = _allowed(ends, 0, context) if len(ends) > context else len(ends)
+    windows, total = [], len(bounds) - 1
+    middle = _allowed(bounds, 0, context) if total > context else total
     if first and middle:
-        rows.append((0, 0, middle))
-    while middle < len(ends):
-        begin = _beginning(ends, max(middle - context, 0))
-        end = _allowed(ends, middle, min(middle + stride, len(ends)))
-        rows.append((begin, middle, end))
+        windows.append((0, 0, middle))
+    while middle < total:
+        begin = _beginning(bounds, max(middle - context, 0))
+        end = _allowed(bounds, middle, min(middle + stride, total))
+        windows.append((begin, middle, end))
         middle = end
-    return np.array(rows, dtype=np.int64).reshape(-1, 3)
+    return windows
 
 
-def _beginning(ends: np.ndarray, begin: int) -> int:
+def _beginning(bounds: np.ndarray, begin: int) -> int:
     """The last token boundary up to `begin` that isn't inside a character."""
-    while begin > 0 and ends[begin - 1] < 0:
+    while bounds[begin] < 0:
         begin -= 1
     return begin
 
 
-def _allowed(ends: np.ndarray, begin: int, cut: int) -> int:
+def _allowed(bounds: np.ndarray, begin: int, cut: int) -> int:
     """The last token boundary in (begin, cut] that isn't inside a character; if there is none, the next after `cut`."""
-    moved = cut
-    while moved > begin and ends[moved - 1] < 0:
-        moved -= 1
-    if moved > begin:
+    if (moved := _beginning(bounds, cut)) > begin:
         return moved
-    while ends[cut - 1] < 0:
+    while bounds[cut] < 0:
         cut += 1
     return cut

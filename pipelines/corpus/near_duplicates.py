@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from duckdb import DuckDBPyConnection
 
-from pipelines.corpus.sample import SPLITS
-
+SPLITS = ("corpus", "test", "validation", "train")  # the corpus, and the splits of the queries
 NEAR_DUPLICATE = 0.8  # Jaccard similarity from which a query's document is dropped
 PERMUTATIONS = 128
 SHINGLE = 5  # tokens
@@ -19,14 +20,15 @@ COMPARED = 100  # documents of a band that a query is compared with, at most
 NO_TOKEN = np.uint64(2**32 - 1)
 
 
-def signatures(ids: np.ndarray, counts: np.ndarray) -> np.ndarray:
+def signatures(texts: Sequence[np.ndarray]) -> np.ndarray:
     """The MinHash signature of each text's set of shingles (runs of SHINGLE token ids), (texts, PERMUTATIONS) uint32.
 
-    `ids` (tokens,) holds all texts' tokens, `counts` (texts,) their numbers. A shorter text has one shingle.
+    A text is its token ids, (tokens,); one shorter than SHINGLE has one shingle.
     """
     from rensa import RMinHash
 
-    hashes, numbers = _shingles(ids, counts)
+    counts = np.array([len(ids) for ids in texts], np.int64)
+    hashes, numbers = _shingles(np.concatenate([np.empty(0, np.uint32), *texts]), counts)
     bounds = np.concatenate([[0], np.cumsum(numbers)]).astype(np.uint64)
     matrix = RMinHash.digest_matrix_from_flat_token_hashes(hashes, bounds, PERMUTATIONS, RENSA_SEED)
     return np.array(matrix.to_rows(), dtype=np.uint32).reshape(-1, PERMUTATIONS)

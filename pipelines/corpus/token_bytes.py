@@ -20,16 +20,18 @@ CONTINUES = 0b10  # the first two bits of every byte of a character but its firs
 
 
 class Tokens(NamedTuple):
-    """The tokens of several texts, one text after another."""
+    """The tokens of a text."""
 
     ids: np.ndarray  # (tokens,) uint32
-    ends: np.ndarray  # (tokens,) int64: the byte of `data` behind the token; -1 if the token ends inside a character
-    counts: np.ndarray  # (texts,) int64: tokens of each text
-    data: bytes  # the texts in UTF-8
-    sizes: np.ndarray  # (texts,) int64: bytes of each text
+    bounds: np.ndarray  # (tokens + 1,) int64: the bytes of `data` between which tokens lie; -1 inside a character
+    data: bytes  # the text in UTF-8
+
+    def text(self, begin: int, end: int) -> str:
+        """The text of the tokens from `begin` up to, without, `end`."""
+        return self.data[self.bounds[begin] : self.bounds[end]].decode()
 
 
-Encoder = Callable[[Sequence[str]], Tokens]
+Encoder = Callable[[Sequence[str]], list[Tokens]]
 
 
 def open_encoder(folder: Path) -> Encoder:
@@ -99,15 +101,15 @@ class _ByteEncoder:
         self._lengths = np.zeros(max(ranks.values()) + 1, dtype=np.int64)
         self._lengths[list(ranks.values())] = [len(token) for token in ranks]
 
-    def __call__(self, texts: Sequence[str]) -> Tokens:
-        encoded = [[self._encode(part) for _, part in stretches(text)] for text in texts]
-        counts = np.array([sum(map(len, parts)) for parts in encoded], dtype=np.int64)
-        ids = np.concatenate([np.empty(0, dtype=np.uint32), *(part for parts in encoded for part in parts)])
-        data, sizes = _joined(texts)
-        ends = np.cumsum(self._lengths[ids])
-        assert len(data) == (ends[-1] if len(ends) else 0), "tokens don't spell their text"
-        following = np.frombuffer(data + b" ", dtype=np.uint8)[ends]
-        return Tokens(ids, np.where(following >> 6 == CONTINUES, -1, ends), counts, data, sizes)
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        return list(map(self._tokens, texts))
+
+    def _tokens(self, text: str) -> Tokens:
+        ids, data = np.concatenate([self._encode(part) for _, part in stretches(text)]), text.encode("utf-8")
+        bounds = np.concatenate([[0], np.cumsum(self._lengths[ids])])
+        assert len(data) == bounds[-1], "tokens don't spell their text"
+        following = np.frombuffer(data + b" ", dtype=np.uint8)[bounds]
+        return Tokens(ids, np.where(following >> 6 == CONTINUES, -1, bounds), data)
 
 
 class _OffsetEncoder:
@@ -120,25 +122,14 @@ class _OffsetEncoder:
         tokenizer.post_processor = ByteLevel(trim_offsets=False)
         self._tokenizer = tokenizer
 
-    def __call__(self, texts: Sequence[str]) -> Tokens:
-        data, sizes = _joined(texts)
-        ids, ends = [np.empty(0, dtype=np.uint32)], [np.empty(0, dtype=np.int64)]
-        stops = np.cumsum(sizes)
-        for text, (text_ids, offsets), size, stop in zip(
-            texts, encode(self._tokenizer, texts), sizes, stops, strict=True
-        ):
-            characters = token_ends(offsets)
-            text_ends = np.where(characters < 0, -1, byte_positions(text)[characters] + stop - size)
-            text_ends[-1:] = stop  # text that the tokenizer leaves out at the end belongs to the last token
-            ids.append(text_ids.astype(np.uint32))
-            ends.append(text_ends)
-        counts = np.array([len(text_ids) for text_ids in ids[1:]], dtype=np.int64)
-        return Tokens(np.concatenate(ids), np.concatenate(ends), counts, data, sizes)
-
-
-def _joined(texts: Sequence[str]) -> tuple[bytes, np.ndarray]:
-    encoded = [text.encode("utf-8") for text in texts]
-    return b"".join(encoded), np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded))
+    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
+        encoded = []
+        for text, (ids, offsets) in zip(texts, encode(self._tokenizer, texts), strict=True):
+            characters, data = token_ends(offsets), text.encode("utf-8")
+            ends = np.where(characters < 0, -1, byte_positions(text)[characters])
+            ends[-1:] = len(data)  # text that the tokenizer leaves out at the end belongs to the last token
+            encoded.append(Tokens(ids.astype(np.uint32), np.concatenate([[0], ends]), data))
+        return encoded
 
 
 def token_ends(offsets: np.ndarray) -> np.ndarray:

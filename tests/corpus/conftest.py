@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from corpora import LEARNT, text_of
 
-from pipelines.corpus import chunk, sample, token_bytes
+from pipelines.corpus import chunk, token_bytes
 from pipelines.corpus.tokenizer import open_tokenizer, train_tokenizer
 
 
@@ -33,6 +33,6 @@ def slow(folder: Path):
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sample, "BATCH_BYTES", 20_000)
+    monkeypatch.setattr(chunk, "BATCH_BYTES", 20_000)
     monkeypatch.setattr(chunk, "FOR_A_PROCESS", 1)
     return tmp_path

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from corpora import chosen, joined, make, text_of, write_pile
 
-from pipelines.corpus import sample
+from pipelines.corpus import chunk
 from pipelines.corpus.token_bytes import open_encoder
 from pipelines.errors import LongtailError
 
@@ -65,7 +65,7 @@ def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has
     encode = open_encoder(tokenizer)
     for of_document in windows_of(queries).values():
         text = "".join(query["continuation"] for query in of_document)
-        bounds, continuation = [0, *encode([text]).ends.tolist()], 0
+        bounds, continuation = encode([text])[0].bounds.tolist(), 0
         for query in of_document:
             context = continuation - len(query["context"].encode())
             first = max(bounds.index(context) - params.chunk.tokens, 0)
@@ -79,7 +79,7 @@ def test_a_test_window_knows_as_many_tokens_before_its_context_as_a_document_has
 def test_of_a_copy_and_a_near_copy_in_the_other_split_one_goes_and_is_counted(tokenizer, monkeypatch):
     near = TEST[4].replace(" . \n", " and ! \n")
     write_wikitext([*TRAIN, TEST[3], near], TEST)
-    monkeypatch.setattr(sample, "FIRST_ROUND", 0.05)  # a cap that takes several rounds
+    monkeypatch.setattr(chunk, "FIRST_ROUND", 0.05)  # a cap that takes several rounds
     for documents in (None, 150):
         metrics, docs, queries, _ = make(tokenizer, settings(documents=documents), "wikitext")
         kept = set(joined(docs).values())

@@ -1,21 +1,20 @@
 """A source document's split and key depend on the document alone."""
 
+from collections.abc import Sequence
+from types import SimpleNamespace
+
 import pytest
 from corpora import chosen
 
-from pipelines.corpus.sample import Draw
+from pipelines.corpus.chunk import split_of
 
 NAMES = [f"document{i}" for i in range(4000)]
 
 
-def draw(share: float, seed: int = 0, **corpus) -> Draw:
-    settings = chosen(share=share, **corpus)
-    return Draw(seed, settings.corpus["pile"], settings.queries)
-
-
-def splits(share: float, seed: int = 0, file: str = "00.jsonl.zst", **corpus) -> list[str]:
-    drawn = draw(share, seed, **corpus)
-    return [drawn.split(name, file) for name in NAMES]
+def splits(share: float, seed: int = 0, files: Sequence[str] = ("00.jsonl.zst",) * len(NAMES), **corpus) -> list[str]:
+    params = chosen(share=share, **corpus)
+    settings = SimpleNamespace(seed=seed, corpus=params.corpus["pile"], queries=params.queries)
+    return [split_of(settings, name, file) for name, file in zip(NAMES, files, strict=False)]
 
 
 def shares(splits: list[str]) -> dict[str, float]:
@@ -32,8 +31,8 @@ def test_shares_come_out_a_document_stays_in_its_split_and_files_can_say_their_s
     assert half != splits(0.5, seed=1)
     test, both = {"test_files": "*test*"}, {"test_files": "*test*", "validation_files": "val*"}
     files = {"wiki.train.tokens": "corpus", "wiki.test.tokens": "test", "test-00000-of-00001.parquet": "test"}
-    assert {file: draw(0.0, **test).split("document", file) for file in files} == files
+    assert splits(0.0, files=files, **test) == [*files.values()]
     assert shares(splits(0.5, **test)) == pytest.approx({"corpus": 0.5, "train": 0.4, "validation": 0.1}, abs=0.03)
     assert shares(splits(0.5, **both)) == pytest.approx({"corpus": 0.5, "train": 0.5}, abs=0.03)
-    assert set(splits(0.5, file="val.jsonl.zst", **both)) == {"validation"}
-    assert set(splits(0.5, file="test.jsonl.zst", **both)) == {"test"}
+    assert set(splits(0.5, files=["val.jsonl.zst"] * 99, **both)) == {"validation"}
+    assert set(splits(0.5, files=["test.jsonl.zst"] * 99, **both)) == {"test"}
