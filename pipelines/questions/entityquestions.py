@@ -143,14 +143,11 @@ def _count_links(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
     `label.answer_agrees` and `alias.answer_agrees` estimate how often these links are right: the share of the questions
     whose answers name an object of the subject's claim, among those where the name of such an object is known.
     """
-    names = ("questions", "relations", "matched", "train", "test", "unknown_popularity")
-    figures = database.row(
-        db,
-        """SELECT count(*), count(DISTINCT relation), count(s_uri), count(*) FILTER (split = 'train'),
-            count(*) FILTER (split = 'test'), count(*) FILTER (s_pop IS NULL) FROM linked""",
-    )
-    counts: dict[str, float] = dict(zip(names, figures, strict=True))
-    counts["matched_share"] = counts["matched"] / max(counts["questions"], 1)
+    figures = """SELECT count(*) AS questions, count(DISTINCT relation) AS relations, count(s_uri) AS matched,
+        count(*) FILTER (split = 'train') AS train, count(*) FILTER (split = 'test') AS test,
+        count(*) FILTER (s_pop IS NULL) AS unknown_popularity,
+        count(s_uri) / greatest(count(*), 1) AS matched_share FROM linked"""
+    counts = database.read_rows(db, figures).to_pylist()[0]
     counts |= {f"link.{link}": 0 for link in LINKS}
     for query in (
         "SELECT 'link.' || link, count(*) FROM linked GROUP BY ALL",

@@ -131,11 +131,11 @@ def choose_mentions(db: duckdb.DuckDBPyConnection) -> None:
 
 
 def _count_mentions(db: duckdb.DuckDBPyConnection, questions: int) -> dict[str, float]:
-    with_entity, mentions, known, median = database.row(
+    counts = database.read_rows(
         db,
-        """SELECT count(*), coalesce(sum(mentions), 0)::BIGINT, count(popularity), median(popularity)
+        f"""SELECT {questions} AS questions, count(*) AS with_entity,
+            count(*) / {max(questions, 1)} AS with_entity_share, coalesce(sum(mentions), 0)::BIGINT AS mentions,
+            count(*) - count(popularity) AS unknown_popularity, median(popularity) AS median_popularity
         FROM (SELECT count(*) AS mentions, min(popularity) AS popularity FROM mentions GROUP BY question_id)""",
-    )
-    counts = {"questions": questions, "with_entity": with_entity, "with_entity_share": with_entity / max(questions, 1)}
-    counts |= {"mentions": mentions, "unknown_popularity": with_entity - known}
-    return counts | ({} if median is None else {"median_popularity": median})
+    ).to_pylist()[0]
+    return {name: count for name, count in counts.items() if count is not None}

@@ -51,7 +51,11 @@ def build_popqa(
     counts: dict[str, int] = {}
     rows = published.SCHEMA.empty_table()
     if popqa.source != "wikidata":
-        rows = published.read_published(_one_file(published_file), rejects)
+        file, *others = source_files(published_file) if published_file.is_dir() else [published_file]
+        if others:
+            names = ", ".join(path.name for path in (file, *others))
+            raise LongtailError(f"{published_file}: {names}, expected one file; name one under fetch.files.popqa")
+        rows = published.read_published(file, rejects)
         counts["published.empty_subject"] = pc.sum(pc.equal(rows["subj"], "")).as_py()
     with shards.atomic(out) as folder, database.connect(params.ingest.memory_gb, params.compute.threads) as db:
         folder.mkdir()
@@ -63,7 +67,7 @@ def build_popqa(
         if popqa.source != "published" or popqa.refresh:
             database.view(db, "triples", triples)
         if popqa.source != "wikidata" and popqa.refresh:
-            counts["published.no_longer_stated"] = _refresh_published(db, month)
+            counts["published.no_longer_stated"] = len(rows) - _refresh_published(db, month)
         elif len(rows) and month != MONTH:
             counts["published.of_another_month"] = len(rows)
             print(
@@ -79,7 +83,10 @@ def build_popqa(
                     f"{triples}: no triple in it though popqa.source is {popqa.source}, expected some; fetch Wikidata "
                     "or set popqa.source: published (data/metrics/triples.json says where claims fell out)"
                 )
-            counts["wikidata.also_published"] = _drop_published(db)
+            doubled = f"SELECT 1 FROM published WHERE s_uri = '{ENTITY}' || s_qid AND relation = p_pid"
+            (counts["wikidata.also_published"],) = db.execute(
+                f"DELETE FROM sampled WHERE EXISTS ({doubled})"
+            ).fetchone()
             questions += f" UNION ALL BY NAME {_questions_of_triples()}"
             values = {"month": month}
         columns = ", ".join(COLUMNS)
@@ -96,17 +103,6 @@ def build_popqa(
         published.write_tsv(parquet.batches(folder / "popqa.parquet"), folder / "popqa.tsv")
         rejects.write(folder / "rejects.parquet")
     return counts | rejects.metrics()
-
-
-def _one_file(path: Path) -> Path:
-    """The file at `path`, or the one in the folder there; LongtailError for none or several."""
-    if not path.is_dir():
-        return path
-    files = source_files(path)
-    if len(files) > 1:
-        names = ", ".join(file.name for file in files)
-        raise LongtailError(f"{path}: {names}, expected one file; name one under fetch.files.popqa")
-    return files[0]
 
 
 def keep_probability(term_frequency: np.ndarray) -> np.ndarray:
@@ -185,8 +181,8 @@ def sample_triples(
             SELECT *, row_number() OVER (PARTITION BY p_pid ORDER BY place, s_qid, o_qid) AS number FROM kept
         ) JOIN quotas USING (p_pid) WHERE number <= most {of_all}"""
     )
-    seen, kept, sampled = database.row(
-        db, "SELECT (SELECT count(*) FROM triples), (SELECT count(*) FROM kept), (SELECT count(*) FROM sampled)"
+    seen, kept, sampled = (
+        database.row(db, f"SELECT count(*) FROM {name}")[0] for name in ("triples", "kept", "sampled")
     )
     db.execute("DROP TABLE kept")
     counts = {"wikidata.triples": seen, "wikidata.kept": kept, "wikidata.over_cap": kept - sampled}
@@ -223,11 +219,11 @@ def _load_published(db: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
 def _refresh_published(db: duckdb.DuckDBPyConnection, month: str) -> int:
     """Give the rows of table published the object's names, the titles, views and answers of the triples, by their ids.
 
-    Rows whose triple is not among the triples any more are dropped; returns their number. A row keeps its question, and
-    so its subject's name.
+    Rows whose triple is not among the triples any more are dropped; returns how many are left. A row keeps its
+    question, and so its subject's name.
     """
-    db.execute(
-        f"""CREATE TEMP TABLE refreshed AS WITH asked AS (
+    (rows,) = db.execute(
+        f"""CREATE OR REPLACE TEMP TABLE published AS WITH asked AS (
             SELECT replace(s_uri, '{ENTITY}', '') AS s_qid, relation AS p_pid FROM published
         ), {_answers("FROM asked")}
         SELECT published.* REPLACE (
@@ -239,20 +235,8 @@ def _refresh_published(db: duckdb.DuckDBPyConnection, month: str) -> int:
             ON s_uri = '{ENTITY}' || s_qid AND relation = p_pid AND o_uri = '{ENTITY}' || o_qid
             JOIN answers USING (s_qid, p_pid)""",
         {"month": month},
-    )
-    (gone,) = database.row(db, "SELECT (SELECT count(*) FROM published) - (SELECT count(*) FROM refreshed)")
-    db.execute("DROP TABLE published")
-    db.execute("ALTER TABLE refreshed RENAME TO published")
-    return gone
-
-
-def _drop_published(db: duckdb.DuckDBPyConnection) -> int:
-    """Create table chosen, the sampled triples without those that a published question asks; return their number."""
-    db.execute(
-        f"""CREATE TEMP TABLE chosen AS SELECT * FROM sampled
-        ANTI JOIN published ON s_uri = '{ENTITY}' || s_qid AND relation = p_pid"""
-    )
-    return database.row(db, "SELECT (SELECT count(*) FROM sampled) - (SELECT count(*) FROM chosen)")[0]
+    ).fetchone()
+    return rows
 
 
 def _answers(asked: str) -> str:
@@ -272,26 +256,24 @@ def _answers(asked: str) -> str:
 
 
 def _questions_of_triples() -> str:
-    """The query for the questions of table chosen; $month is the month of the triples' page views."""
+    """The query for the questions of table sampled; $month is the month of the triples' page views."""
     return f"""(
-        WITH {_answers("FROM chosen")}
+        WITH {_answers("FROM sampled")}
         SELECT t.*, s_label AS subj, o_label AS obj, name AS prop, '{ENTITY}' || s_qid AS s_uri,
             '{ENTITY}' || o_qid AS o_uri, substr(s_qid, 2)::BIGINT AS subj_id, substr(p_pid, 2)::BIGINT AS prop_id,
             substr(o_qid, 2)::BIGINT AS obj_id, replace(template, '{{}}', s_label) AS question, possible_answers,
             {QUESTION_ID} AS question_id, number_of({QUESTION_ID}) AS id, p_pid AS relation,
             split_of('{ENTITY}' || s_qid) AS split, $month AS month, 'wikidata' AS origin, 0 AS position
-        FROM triples AS t JOIN chosen USING (s_qid, p_pid, o_qid) JOIN relations ON pid = p_pid
+        FROM triples AS t JOIN sampled USING (s_qid, p_pid, o_qid) JOIN relations ON pid = p_pid
             JOIN answers USING (s_qid, p_pid)
     )"""
 
 
 def _count_questions(db: duckdb.DuckDBPyConnection) -> dict[str, int]:
     """Counts of `questions`, by origin, split and relation too; of subjects; and of questions that repeat a text."""
-    total, subjects, texts, known = database.row(
-        db, "SELECT count(*), count(DISTINCT s_uri), count(DISTINCT question), count(s_pop) FROM questions"
-    )
-    counts = {"questions": total, "subjects": subjects, "repeated_questions": total - texts}
-    counts["unknown_popularity"] = total - known
+    figures = """SELECT count(*) AS questions, count(DISTINCT s_uri) AS subjects, count(*) - count(s_pop) AS
+        unknown_popularity, count(*) - count(DISTINCT question) AS repeated_questions FROM questions"""
+    counts = database.read_rows(db, figures).to_pylist()[0]
     for column in ("origin", "split", "relation"):
         for value, n in db.sql(f"SELECT {column}, count(*) FROM questions GROUP BY 1 ORDER BY 1").fetchall():
             counts[f"{column}.{value}"] = n

@@ -165,15 +165,13 @@ def _answers_note(path: Path, separator: str, marked: Counter[str], n: int) -> s
         raise LongtailError(
             f"--answers-separator '{separator}': no answer in {path.name} has it, expected some; leave it out"
         )
-    if not marked:
-        return ""
-    ((mark, count),) = marked.most_common(1)
-    if separator:
-        return f"{count:,} of {n:,} cells of answers hold several, separated by '{mark}'"
-    return (
-        f"{count:,} of {n:,} cells of answers hold '{mark}', and each is read as one answer; if they hold several, say "
-        f"--answers-separator '{mark}'"
-    )
+    for mark, count in marked.most_common(1):
+        cells = f"{count:,} of {n:,} cells of answers hold"
+        one = (
+            f"{cells} '{mark}', and each is read as one answer; if they hold several, say --answers-separator '{mark}'"
+        )
+        return f"{cells} several, separated by '{mark}'" if separator else one
+    return ""
 
 
 def _numbers(path: Path, column: str, cells: Sequence[Any]) -> list[float]:
