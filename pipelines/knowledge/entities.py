@@ -18,9 +18,10 @@ import msgspec
 
 from pipelines.language import language
 from pipelines.language.relations import property_ids
-from pipelines.sources import statement_dates, wikidata
+from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs, visible_files
+from pipelines.sources.wikidata_layout import QUALIFIERS
 from pipelines.storage import database, parquet, shards
 from pipelines.work import code, stage
 from pipelines.work.pool import processes
@@ -128,9 +129,7 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
     )
     database.write_query(db, "SELECT * FROM entities ORDER BY entities.qid", folder / "entities.parquet")
     database.write_query(db, "SELECT * FROM claims ORDER BY s, p, o", folder / "claims.parquet")
-    of_dates = ", ".join(
-        f"nullif(dates[{place}], '') AS \"{name}\"" for place, name in enumerate(statement_dates.QUALIFIERS, start=1)
-    )
+    of_dates = ", ".join(f"nullif(dates[{place}], '') AS \"{name}\"" for place, name in enumerate(QUALIFIERS, start=1))
     database.write_query(db, f"SELECT s, p, o, {of_dates} FROM dates ORDER BY s, p, o", folder / "dates.parquet")
     names = ("entities_read", "duplicate_entities", "objects_missing", "claims", "entities", "entities_without_label")
     counts = database.row(

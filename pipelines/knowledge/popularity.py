@@ -134,12 +134,12 @@ def _ask_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str
 
 def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[str, int]:
     """Create tables redirects(page_id, target) and pages(page_id, title); return the numbers of their rows."""
-    tables = {"redirects": (pageviews.read_redirects, "target"), "pages": (pageviews.read_page_table, "title")}
+    tables = {"redirects": ("redirect", "target"), "pages": ("page", "title")}
     for name, (_, column) in tables.items():
         db.execute(f"CREATE TEMP TABLE {name} (page_id BIGINT, {column} VARCHAR)")
     for file in files:
         name = "pages" if pageviews.PAGES.search(file.name) else "redirects"
-        _insert(db, name, tables[name][0](file))
+        _insert(db, name, pageviews.read_titles(file, tables[name][0]))
     counts = {}
     for name in tables:
         counts[name], distinct = database.row(db, f"SELECT count(*), count(DISTINCT page_id) FROM {name}")

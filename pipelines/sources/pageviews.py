@@ -38,8 +38,8 @@ OTHERS = "other_project_views"  # lines that are only counted
 SCHEMA = pa.schema({"title": pa.string(), "page_id": pa.int64(), "views": pa.int64()})
 
 PAGES = re.compile(r"(?:^|-)page\.sql")  # in the name of a dump of the table `page`
-PAGE_COLUMNS = {"page_id": pa.int64(), "namespace": pa.int32(), "title": pa.string()}  # others follow
-REDIRECT_COLUMNS = PAGE_COLUMNS | {"interwiki": pa.string(), "fragment": pa.binary()}  # which may be cut UTF-8
+COLUMNS = {"page_id": pa.int64(), "namespace": pa.int32(), "title": pa.string()}  # others follow
+TABLES = {"page": COLUMNS, "redirect": COLUMNS | {"interwiki": pa.string(), "fragment": pa.binary()}}  # cut UTF-8
 ROW_END = b"),("
 NO_ROWS = re.compile(rb"\s*(--|/\*|DROP |CREATE |LOCK |UNLOCK |SET |\)|`|PRIMARY |UNIQUE |KEY |$)")  # other lines
 
@@ -188,31 +188,21 @@ def _parse(path: Path, lines: pa.BinaryArray, rows: np.ndarray, rejects: Rejects
     return pa.table(columns, schema=SCHEMA).filter(titles.is_valid())
 
 
-def read_page_table(path: Path) -> Iterator[pa.Table]:
-    """Yield tables (page_id int64, title string, with spaces) of the articles and redirects of the table `page`."""
-    for rows in _read_rows(path, "page", PAGE_COLUMNS):
-        rows = rows.filter(pc.equal(rows["namespace"], 0))
-        yield pa.table({"page_id": rows["page_id"], "title": pc.replace_substring(rows["title"], "_", " ")})
+def read_titles(path: Path, name: str) -> Iterator[pa.Table]:
+    """Yield tables (page_id int64, title string, with spaces) of the MySQL dump of the table `name`, one of TABLES.
 
-
-def read_redirects(path: Path) -> Iterator[pa.Table]:
-    """Yield tables (page_id int64, target string: a title with spaces) of the redirects to articles of this wiki."""
-    for rows in _read_rows(path, "redirect", REDIRECT_COLUMNS):
-        to_article = pc.and_(pc.equal(rows["namespace"], 0), pc.is_in(rows["interwiki"], pa.array(["", "NULL"])))
-        rows = rows.filter(to_article)
-        yield pa.table({"page_id": rows["page_id"], "target": pc.replace_substring(rows["title"], "_", " ")})
-
-
-def _read_rows(path: Path, name: str, columns: dict[str, pa.DataType]) -> Iterator[pa.Table]:
-    """Yield the first `columns` of the table `name`, thousands of rows at a time: those of a line of its MySQL dump.
-
+    They have the articles and redirects of the table `page`, and what the redirects to articles of this wiki lead to.
     Raises LongtailError naming the line if the file is damaged, cut, or another table's dump.
     """
     begin, has_rows = f"INSERT INTO `{name}` VALUES ".encode(), False
     for number, line in enumerate(open_lines(path), start=1):
         if line.startswith(begin):
-            has_rows = True
-            yield _parse_rows(path, number, line[len(begin) :], columns)
+            has_rows, rows = True, _parse_rows(path, number, line[len(begin) :], TABLES[name])
+            chosen = pc.equal(rows["namespace"], 0)
+            if "interwiki" in rows.column_names:
+                chosen = pc.and_(chosen, pc.is_in(rows["interwiki"], pa.array(["", "NULL"])))
+            rows = rows.filter(chosen)
+            yield pa.table({"page_id": rows["page_id"], "title": pc.replace_substring(rows["title"], "_", " ")})
         elif not NO_ROWS.match(line):
             raise LongtailError(f"{path}: line {number}: begins with {line[:40]!r}, expected {begin.decode()}…")
     if not has_rows:
@@ -236,7 +226,7 @@ def _parse_rows(path: Path, number: int, values: bytes, columns: dict[str, pa.Da
             pa.csv.ParseOptions(quote_char="'", double_quote=False, escape_char="\\", newlines_in_values=True),
             pa.csv.ConvertOptions(column_types=types, include_columns=list(types)),
         ).rename_columns(list(columns))
-        if any(rows[name].null_count for name in PAGE_COLUMNS):
+        if any(rows[name].null_count for name in COLUMNS):
             raise pa.ArrowInvalid("a row without page id, namespace or title")
     except (pa.ArrowInvalid, pa.ArrowKeyError) as error:
         reason = " ".join(str(error).split())[:200]

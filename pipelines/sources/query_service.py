@@ -21,16 +21,15 @@ import numpy as np
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.params import params
+from pipelines.sources.mediawiki import AT_MOST
 from pipelines.sources.wikimedia import Client
 from pipelines.work.web import BROKEN, Again, shown
 
 OVERLAP = 0.02  # share of a page that the next page repeats
 STATEMENTS = 50_000  # per request; halved when the service runs out of time
 SMALLEST = 500  # statements; a page that takes too long is halved, but not below this
-AT_MOST = 50  # ids in a request to the entity API
 OUT_OF_TIME = (b"TimeoutException", b"upstream request timeout")  # from the service and from its proxy
 ITEM = re.compile(r"https?://[^/]+/entity/Q([1-9][0-9]{0,17})")
-SPLIT = b""  # kept as the answer to a page that had to be halved
 
 # The service knows the prefixes.
 COUNT = "SELECT (COUNT(*) AS ?n) WHERE {{ ?s wdt:{pid} ?o }}"
@@ -92,13 +91,10 @@ def write_statements(
         raise LongtailError(f"{endpoint}: no statement of {', '.join(pids)} (wikidata.query_service)")
     ranges = [(pid, start, STATEMENTS) for pid in pids for start in range(0, totals[pid], STATEMENTS)]
     print(f"fetch: {sum(totals.values()):,} statements of {len(pids)} relations in {len(ranges):,} pages", flush=True)
-    found, rows = [np.empty((0, 3), np.int64)], 0
-    for pages in client.map(lambda page: _pages(client, endpoint, language.project, *page), ranges, "statements"):
-        for page, claims in pages:
-            rows += page
-            found.append(claims)
-    read = sum(map(len, found))
-    claims = np.unique(np.concatenate(found), axis=0)  # subject, relation, object
+    pages = client.map(lambda page: _read_page(client, endpoint, language.project, *page), ranges, "statements")
+    rows = np.concatenate(list(pages))
+    of_items = rows[rows.all(axis=1)]
+    claims = np.unique(of_items, axis=0)  # subject, relation, object
     subjects, qids = np.ascontiguousarray(claims[:, 0]), np.unique(claims[:, [0, 2]]).tolist()
     print(f"fetch: {len(qids):,} entities to name, {AT_MOST} at once", flush=True)
     batches = [qids[start : start + AT_MOST] for start in range(0, len(qids), AT_MOST)]
@@ -112,7 +108,8 @@ def write_statements(
                     packed.write((b",\n" if written else b"[\n") + _line(qid, entity, of_item))
                     written += 1
         packed.write(b"\n]\n" if written else b"[\n]\n")
-    return {"statements": len(claims), "statements_not_of_items": rows - read, "items_missing": len(qids) - written}
+    counts = {"statements": len(claims), "statements_not_of_items": len(rows) - len(of_items)}
+    return counts | {"items_missing": len(qids) - written}
 
 
 def _line(qid: int, entity: _Entity, claims: np.ndarray) -> bytes:
@@ -128,24 +125,21 @@ def _line(qid: int, entity: _Entity, claims: np.ndarray) -> bytes:
 
 def _ask(client: Client, endpoint: str, query: str) -> list[dict[str, _Term]]:
     """The rows of the answer to a query. Raises TooSlow where the service runs out of time."""
-    where = shown(endpoint, {"query": " ".join(query[query.index("SELECT") :].split())})
 
-    def check(body: bytes) -> None:
-        # Results that ran out of time begin like good ones, and end in a Java stack trace.
+    def rows(body: bytes) -> list[dict[str, _Term]]:
         try:
-            msgspec.json.decode(body, type=_Results)
-        except BROKEN as error:
+            return msgspec.json.decode(body, type=_Results).results.bindings
+        except BROKEN as error:  # results that ran out of time begin like good ones, and end in a Java stack trace
             if any(sign in body for sign in OUT_OF_TIME):
-                message = f"{where}: the query service ran out of time; try again when it is less busy, or use a dump"
-                raise TooSlow(message) from None
+                where = shown(endpoint, {"query": " ".join(query[query.index("SELECT") :].split())})
+                said = "the query service ran out of time; try again when it is less busy, or use a dump"
+                raise TooSlow(f"{where}: {said}") from None
             raise Again(f"not SPARQL results in JSON ({error})") from None
 
-    body = client.ask(endpoint, {"query": query, "format": "json"}, check)
+    body = client.ask(endpoint, {"query": query, "format": "json"}, rows)
     if body is None:
         raise LongtailError(f"{endpoint}: the server answers 404, expected a SPARQL endpoint (wikidata.query_service)")
-    if body == SPLIT:
-        raise TooSlow(f"{where}: the query service ran out of time")
-    return msgspec.json.decode(body, type=_Results).results.bindings
+    return rows(body)
 
 
 def _count(client: Client, endpoint: str, pid: str) -> int:
@@ -155,25 +149,24 @@ def _count(client: Client, endpoint: str, pid: str) -> int:
     return int(rows[0]["n"].value)
 
 
-def _pages(
-    client: Client, endpoint: str, project: str, pid: str, offset: int, count: int
-) -> list[tuple[int, np.ndarray]]:
-    """(rows, claims as (claims, 3) int64) of pages with `count` statements from `offset` on, halved where needed."""
+def _read_page(client: Client, endpoint: str, project: str, pid: str, offset: int, count: int) -> np.ndarray:
+    """`count` statements from `offset` on, (rows, 3) int64: subject, relation, object; 0 for what is no item.
+
+    A page that takes the service too long is halved.
+    """
     query = PAGE.format(project=project, pid=pid, offset=offset, limit=count + int(count * OVERLAP))
     try:
         rows = _ask(client, endpoint, query)
     except TooSlow:
         if count <= SMALLEST:
             raise
-        client.keep(endpoint, {"query": query, "format": "json"}, SPLIT)  # a restarted run halves the page at once
+        client.keep(endpoint, {"query": query, "format": "json"}, OUT_OF_TIME[0])  # a restarted run halves it at once
         half = (count + 1) // 2
-        return [
-            *_pages(client, endpoint, project, pid, offset, half),
-            *_pages(client, endpoint, project, pid, offset + half, count - half),
-        ]
+        halves = (offset, half), (offset + half, count - half)
+        return np.concatenate([_read_page(client, endpoint, project, pid, *of) for of in halves])
     pairs = [[ITEM.fullmatch(row[name].value) if name in row else None for name in "so"] for row in rows]
-    claims = [(int(s[1]), int(pid[1:]), int(o[1])) for s, o in pairs if s and o]
-    return [(len(rows), np.array(claims, np.int64).reshape(-1, 3))]
+    claims = [(int(s[1]) if s else 0, int(pid[1:]), int(o[1]) if o else 0) for s, o in pairs]
+    return np.array(claims, np.int64).reshape(-1, 3)
 
 
 def _ask_names(client: Client, api: str, qids: Sequence[int], language: Language) -> dict[str, _Entity]:

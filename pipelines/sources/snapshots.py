@@ -95,11 +95,9 @@ def resolve(urls: Iterable[str], month: str, days_apart: int, folder: Path, clie
 def check_there(urls: Sequence[str], month: str, days_apart: int, client: Client) -> None:
     """Raise Late if the server lacks one of these files, or Gone more than `days_apart` days after the month."""
     for url in urls:
-        answer = client.send("HEAD", url)
-        if answer.status_code == 404 and _waits(month, days_apart):
-            raise Late(f"{url}: not there yet")
-        if answer.status_code == 404:
-            raise Gone(f"{url}: not on the server; choose another month")
+        if (answer := client.send("HEAD", url)).status_code == 404:
+            late = Late(f"{url}: not there yet")
+            raise late if _waits(month, days_apart) else Gone(f"{url}: not on the server; choose another month")
         if answer.status_code != 200:
             raise web.refusal(answer, url)
 
@@ -125,11 +123,10 @@ def dates(manifest: Sequence[Mapping[str, Any]], months: Sequence[str]) -> dict[
 
     Nothing where no file of the manifest has a date and there is one month, as in the sample world.
     """
-    known = {
-        title: sorted({file["date"] for file in manifest if "date" in file and file["dataset"] == name})
-        for name, title in DATED.items()
-    }
-    known = {title: days for title, days in known.items() if days}
+    known = {}
+    for name, title in DATED.items():
+        if days := {file["date"] for file in manifest if "date" in file and file["dataset"] == name}:
+            known[title] = sorted(days)
     return known | {"page views": sorted(months)} if known or len(months) > 1 else {}
 
 

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
-from pipelines.sources import statement_dates
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.wikidata_layout import Layout, Statement, Value, layout_of
 
@@ -26,7 +25,7 @@ BRACKETS = (b"", b"[", b"]", b",")  # lines of a dump that hold no entity
 BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # JSON that can't be read
 ID = re.compile(r"Q([1-9][0-9]{0,17})")
 
-# One line's item, and its claims as aligned lists of properties, objects and dates (statement_dates).
+# One line's item, and its claims as aligned lists of properties, objects and dates.
 NUMBERS, TEXTS = pa.list_(pa.int64()), pa.list_(pa.string())
 NAMES = {"row": pa.int64(), "qid": pa.int64(), "label": pa.string(), "aliases": TEXTS, "wiki_title": pa.string()}
 ENTITIES = pa.schema(NAMES | {"properties": NUMBERS, "objects": NUMBERS, "dates": TEXTS})
@@ -175,8 +174,7 @@ def _best_objects(statements: list[Statement], rejects: Rejects) -> dict[int, st
         elif not isinstance(value, Value) or (number := _item_number(value)) is None:
             rejects.skip("not_an_item_statement")
         else:
-            dates = statement_dates.of_qualifiers(bytes(statement.qualifiers)) if statement.qualifiers else ""
-            objects[number] = max(objects.get(number, ""), dates)
+            objects[number] = max(objects.get(number, ""), statement.dates())
     return objects
 
 

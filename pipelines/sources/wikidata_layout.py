@@ -1,7 +1,11 @@
-"""The layout of a Wikidata entity in JSON, as far as it is used: names in one language, article and claims."""
+"""The layout of a Wikidata entity in JSON, as far as it is used: names in one language, article, claims and dates.
+
+A statement says when it holds by its qualifiers start time (P580), end time (P582) and point in time (P585).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cache
 from itertools import chain
@@ -13,6 +17,9 @@ import msgspec
 from pipelines.language.language import MUL
 
 Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+QUALIFIERS = {"start": "P580", "end": "P582", "point": "P585"}
+TIME = re.compile(r"([+-])0*(\d{1,4})-(\d\d)-(\d\d)T")  # the layout of 2014-15 fills years up with zeros
+PARTS = {9: 1, 10: 2, 11: 3, 12: 3, 13: 3, 14: 3}  # precision -> parts of the date that are known: year, month, day
 
 
 # msgspec skips everything else unparsed.
@@ -28,6 +35,8 @@ class Value(msgspec.Struct, gc=False):
     entity_type: str | None = msgspec.field(default=None, name="entity-type")
     numeric_id: Int64 | None = msgspec.field(default=None, name="numeric-id")
     id: str | None = None
+    time: str = ""
+    precision: int = 0  # of the time
 
 
 class Data(msgspec.Struct, gc=False):
@@ -39,10 +48,37 @@ class Snak(msgspec.Struct, gc=False):
     datavalue: Data | None = None
 
 
+class Qualifier(msgspec.Struct, gc=False):
+    datavalue: Data | None = None  # null: unknown, or no value
+
+    def date(self) -> str:
+        value = self.datavalue and self.datavalue.value
+        return iso(value.time, value.precision) if isinstance(value, Value) else ""
+
+
+Qualifiers = msgspec.defstruct("Qualifiers", [(pid, list[Qualifier], []) for pid in QUALIFIERS.values()], gc=False)
+
+
 class Statement(msgspec.Struct, gc=False):
     mainsnak: Snak
     rank: str = "normal"
-    qualifiers: msgspec.Raw = msgspec.Raw()
+    qualifiers: Qualifiers | list = []
+
+    def dates(self) -> str:
+        """When it holds, as "START/END/POINT", each by `iso` or empty; "" for none. The last of a kind counts."""
+        snaks = [getattr(self.qualifiers, pid, ()) for pid in QUALIFIERS.values()]
+        dates = [max(map(Qualifier.date, of), default="") for of in snaks]
+        return "/".join(dates) if any(dates) else ""
+
+
+def iso(time: str, precision: int) -> str:
+    """Wikidata's time as YYYY, YYYY-MM or YYYY-MM-DD (with - before Christ), as far as known; "" if not to the year."""
+    match, parts = TIME.match(time), PARTS.get(precision, 0)
+    if not match or not parts:
+        return ""
+    sign, year, month, day = match.groups()
+    known = [year.zfill(4), *(part for part in (month, day)[: parts - 1] if part != "00")]
+    return sign.strip("+") + "-".join(known)
 
 
 class Layout:
@@ -65,11 +101,8 @@ class Layout:
 
     def decoder(self, properties: tuple[str, ...] | None) -> msgspec.json.Decoder:
         """A decoder of one entity: with its article and its claims of `properties`, or of its names only for None."""
-        if properties not in self._decoders:
-            self._decoders[properties] = msgspec.json.Decoder(self._entity(properties))
-        return self._decoders[properties]
-
-    def _entity(self, properties: tuple[str, ...] | None) -> type[msgspec.Struct]:
+        if properties in self._decoders:
+            return self._decoders[properties]
         fields: list = [("id", str, ""), ("type", str, "")]
         fields += [("redirect", str | None, None)]  # the entity was merged into another
         fields += [("labels", self._labels | list, msgspec.field(default_factory=self._labels))]
@@ -78,7 +111,8 @@ class Layout:
             claims = msgspec.defstruct("Claims", [(pid, list[Statement], []) for pid in properties], gc=False)
             fields += [("sitelinks", self._sitelinks | list, msgspec.field(default_factory=self._sitelinks))]
             fields += [("claims", claims | list, msgspec.field(default_factory=claims))]
-        return msgspec.defstruct("Entity", fields, gc=False)
+        self._decoders[properties] = msgspec.json.Decoder(msgspec.defstruct("Entity", fields, gc=False))
+        return self._decoders[properties]
 
     def may_name(self, head: bytes) -> bool:
         """Whether an entity's JSON has any of the codes, so perhaps a name."""

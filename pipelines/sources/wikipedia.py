@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
-from xml.etree.ElementTree import Element, ParseError, XMLPullParser
+from xml.etree.ElementTree import Element, ParseError, fromstring
 
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
@@ -19,6 +18,7 @@ from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_blocks
 
 INDEX = "-multistream-index"
+HEAD = re.compile(rb"\s*(?:<\?xml[^>]*>\s*)?<mediawiki[\s>]")
 NUMBER = re.compile("[0-9]{1,18}")  # of 64 bits
 
 
@@ -69,37 +69,32 @@ def read_articles(part: Part, rejects: Rejects, redirects: list[Page] | None = N
 
 
 def _pages(blocks: Iterable[bytes]) -> Iterator[tuple[int, Page, bool]]:
-    """Yield (namespace, page, whether it is a redirect) of the XML. Raises ParseError or ValueError on other XML."""
-    parser, open_elements, size = XMLPullParser(("start", "end")), [], 0
-    for block in chain(blocks, [b""]):
-        parser.feed(block) if block else parser.close()
-        size += len(block)
-        for event, element in parser.read_events():
-            if event == "start":
-                open_elements.append(element)
-                name, depth = element.tag.rpartition("}")[2][:40], len(open_elements)
-                if depth == 1 and name != "mediawiki":
-                    raise ValueError(f"it begins with <{name}>, not with <mediawiki>")
-                if depth == 2 and name not in ("siteinfo", "page"):
-                    raise ValueError(f"<{name}> where a <page> is expected")
-                continue
-            open_elements.pop()
-            if len(open_elements) == 1:
-                if element.tag.endswith("page"):
-                    yield _page(element)
-                open_elements[0].clear()  # what is read takes no more memory
-                size = 0
-        if size > bounds.RECORD:
+    """Yield (namespace, page, whether it is a redirect) of the XML. Raises ParseError or ValueError on other XML.
+
+    In a page's text "<" is "&lt;", so that the marks of a page stand nowhere else.
+    """
+    text, begun = b"", False
+    for block in blocks:
+        if not (begun or text or HEAD.match(block)):
+            raise ValueError(f"it begins with {block[:40]!r}, not with <mediawiki>")
+        *pages, text = (text + block).split(b"</page>")
+        for before, mark, inner in (page.partition(b"<page>") for page in pages):
+            if begun and before.strip():
+                raise ValueError(f"{before[:40]!r} where a <page> is expected")
+            begun = True
+            yield _page(fromstring(mark + inner + b"</page>"))
+        if len(text) > bounds.RECORD:
             raise ValueError(f"an element {bounds.too_long('a page')}")
+    if (rest := text.strip()) != b"</mediawiki>" and (begun or not rest.endswith(b"</mediawiki>")):
+        raise ValueError(f"it ends with {rest[-40:]!r}")
 
 
-def _page(element: Element) -> tuple[int, Page, bool]:
-    space = element.tag.removesuffix("page")
-    number, namespace, title = (element.findtext(f"{space}{name}") for name in ("id", "ns", "title"))
+def _page(page: Element) -> tuple[int, Page, bool]:
+    number, namespace, title = map(page.findtext, ("id", "ns", "title"))
     if number is None or namespace is None or title is None:
         raise ValueError("a page without <title>, <ns> or <id>")
     if not (NUMBER.fullmatch(number) and NUMBER.fullmatch(namespace.removeprefix("-"))):
         raise ValueError(f"a page with id {number[:40]!r}, namespace {namespace[:40]!r}")
-    texts = element.findall(f"{space}revision/{space}text")
+    texts = page.findall("revision/text")
     text = (texts[-1].text or "") if texts else ""
-    return int(namespace), Page(number, title, text), element.find(f"{space}redirect") is not None
+    return int(namespace), Page(number, title, text), page.find("redirect") is not None

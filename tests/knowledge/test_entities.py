@@ -5,6 +5,7 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from knowledge_tables import chosen
@@ -14,7 +15,7 @@ from pipelines.errors import LongtailError
 from pipelines.knowledge import entities
 from pipelines.params import params
 from pipelines.sources import query_service, wikidata
-from pipelines.sources.statement_dates import iso, of_qualifiers
+from pipelines.sources.wikidata_layout import Statement, iso
 from pipelines.sources.wikimedia import open_client
 from pipelines.storage import shards
 
@@ -205,11 +206,14 @@ def qualifier(pid: str, *times: str | None) -> dict:
 
 
 def test_the_last_date_of_each_kind_counts_and_what_is_no_date_does_not():
+    def dates(qualifiers: object) -> str:
+        return msgspec.convert({"mainsnak": {"snaktype": "value"}, "qualifiers": qualifiers}, Statement).dates()
+
     both = qualifier("P580", "2001-02-03", "1999-01-01") | qualifier("P585", "2005-05-05")
-    assert of_qualifiers(json.dumps(both).encode()) == "2001-02-03//2005-05-05"
-    assert of_qualifiers(json.dumps(qualifier("P582", None, "2002-01-01")).encode()) == "/2002-01-01/"
-    for nothing in (b"", b"[]", b"{}", b'{"P580":[{"datavalue":{"value":"2001"}}]}', b'{"P580":{}}', b'{"P1":[]}'):
-        assert of_qualifiers(nothing) == ""
+    assert dates(both) == "2001-02-03//2005-05-05"
+    assert dates(qualifier("P582", None, "2002-01-01")) == "/2002-01-01/"
+    for nothing in ([], {}, {"P580": [{"datavalue": {"value": "2001"}}]}, {"P1": []}):
+        assert dates(nothing) == ""
 
 
 def test_only_claims_with_a_date_have_a_row_and_of_two_statements_the_later_one(raw):

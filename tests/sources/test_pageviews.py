@@ -12,14 +12,7 @@ from fetching import reasons, saved
 from pipelines.errors import LongtailError
 from pipelines.sources import pageviews
 from pipelines.sources.pageviews import PAGES as TABLE_OF_PAGES
-from pipelines.sources.pageviews import (
-    SCHEMA,
-    choose_files,
-    read_page_table,
-    read_redirects,
-    read_views,
-    sum_views,
-)
+from pipelines.sources.pageviews import SCHEMA, choose_files, read_titles, read_views, sum_views
 from pipelines.sources.rejects import Rejects
 
 LINES = """en.wikipedia Ada_Lovelace 123 desktop 10 A1B9
@@ -215,8 +208,8 @@ TITLES += ["Sets ((a),(b))", "AC\\DC", "Comma, Texas", "NULL"]
 
 def table(path, text: str | bytes) -> dict[int, str]:
     """Page id -> the title of a page or of what it redirects to."""
-    read = read_page_table if TABLE_OF_PAGES.search(path.name) else read_redirects
-    return dict(tuple(row.values()) for part in read(saved(path, text)) for row in part.to_pylist())
+    name = "page" if TABLE_OF_PAGES.search(path.name) else "redirect"
+    return dict(tuple(row.values()) for part in read_titles(saved(path, text), name) for row in part.to_pylist())
 
 
 def test_redirects_and_titles_of_articles_are_read_from_one_line_or_many_and_from_tables_of_any_year(tmp_path):

@@ -49,8 +49,8 @@ def of_folder(read: Callable) -> Read:
     return lambda path, rejects: list(read(path.parent, rejects))
 
 
-def without_rejects(read: Callable) -> Read:
-    return lambda path, _: list(read(path))
+def table(name: str) -> Read:
+    return lambda path, _: list(pageviews.read_titles(path, name))
 
 
 def predictions(path: Path, _: Rejects) -> list:
@@ -77,8 +77,8 @@ READERS: dict[str, tuple[str, str | bytes, Read]] = {
     "psgs": ("psgs_w100.tsv.gz", "id\ttext\ttitle\n1\ta\tA\n", of_part(source_documents.read_psgs)),
     "wikitext": ("wiki.tokens", " = A = \n a\n", of_part(source_documents.read_wikitext)),
     "page views": ("v.bz2", VIEWS, of_file(pageviews.read_views)),
-    "redirects": ("redirect.sql.gz", REDIRECT, without_rejects(pageviews.read_redirects)),
-    "page table": ("page.sql.gz", PAGE, without_rejects(pageviews.read_page_table)),
+    "redirects": ("redirect.sql.gz", REDIRECT, table("redirect")),
+    "page table": ("page.sql.gz", PAGE, table("page")),
     "questions": ("q.jsonl", QUESTION, of_folder(question_files.read_questions)),
     "question list": ("q.json", "[]", of_folder(question_files.read_questions)),
     "question table": ("q.parquet", parquet(question=["a"], answer=["b"]), of_folder(question_files.read_questions)),

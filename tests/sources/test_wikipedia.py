@@ -80,7 +80,7 @@ def test_broken_or_other_xml_is_an_error_that_names_the_file(tmp_path: Path) -> 
         HEAD.encode() + page(1, "A", "caf\xe9").encode("latin-1") + END.encode(),
     ]:
         after = r"after the page 10 \(C:\\ drive\)" if BODY in str(xml) else "before its first page's end"
-        said = "begins with <feed>" if "<feed>" in str(xml) else f"corrupt {after}, expected the XML"
+        said = "begins with b'<feed>" if "<feed>" in str(xml) else f"corrupt {after}, expected the XML"
         with pytest.raises(LongtailError, match=rf"dump\.xml\.bz2: .*{said}"):
             read(saved(tmp_path / "dump.xml.bz2", xml))
 

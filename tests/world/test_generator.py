@@ -102,9 +102,9 @@ def test_page_views_add_up_to_the_popularity_by_the_tables_of_redirects_and_page
         db.register("titles", pa.table({"title": list(map(world.title, items))}))
         found = []
         for most in (0, None):
-            for name, read in (("pages", pageviews.read_page_table), ("redirects", pageviews.read_redirects)):
-                [table] = read(raw / f"redirects/world-{name.removesuffix('s')}.sql.gz")
-                db.register(name, table.slice(0, most))
+            for name, column in (("page", "title"), ("redirect", "target")):
+                [table] = pageviews.read_titles(raw / f"redirects/world-{name}.sql.gz", name)
+                db.register(f"{name}s", table.rename_columns(["page_id", column]).slice(0, most))
             pageviews.sum_views(db, parts)
             found.append(dict(db.sql("FROM views").fetchall()))
     without, resolved = found
