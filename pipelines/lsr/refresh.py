@@ -11,13 +11,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from pipelines import methods
+from pipelines.lm.language_model import LanguageModel
 from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr.objective import likelihood
 from pipelines.lsr.rounds import ScoredCandidates, TrainingFiles
-from pipelines.lsr.scores import Scores
 from pipelines.lsr.training_queries import CorpusQueries, Schedule
 from pipelines.replug import ensemble
 from pipelines.retrieval import dense, documents
@@ -25,23 +26,22 @@ from pipelines.retrieval.embeddings import embed_corpus, forget_embeddings
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.faiss_build import HELD_OUT, build_and_tune
 from pipelines.scoring import logprobs
-from pipelines.storage import shards
+from pipelines.storage import parquet, shards
 
 SHOWN = 10  # documents of a validation query
 
 
-class Refresher:
+class Refresher(ExitStack):
     """Makes rounds, with the language model, an encoder, and the indexes of the corpora as that encoder embeds them."""
 
     def __init__(
         self, params: SimpleNamespace, corpora: Sequence[CorpusQueries], schedule: Schedule, files: TrainingFiles
     ) -> None:
         """Start with the untuned encoder. Raises LongtailError if a model or an index can't be opened."""
+        super().__init__()
         make_deterministic()
         self._params, self.corpora, self.schedule, self._files = params, corpora, schedule, files
-        folder, lm = supervising_lm(params)
-        self._stack = ExitStack()
-        self.lm = self._stack.enter_context(lm_at_work(folder, lm, params.compute, scoring=True))
+        self.lm = self.enter_context(lm_at_work(*supervising_lm(params), params.compute, scoring=True))
         untuned = methods.encoder("dense", params.retrieves)
         self.encoder = Encoder.open(untuned, params.retriever, params.compute)
         self.scores = [Scores(files.scores(corpus.name), self.lm, corpus) for corpus in corpora]
@@ -53,13 +53,9 @@ class Refresher:
         }
         self.k = min(params.lsr.top_k, *(index.count for index in self.indexes.values()))
 
-    def close(self) -> None:
-        """End the processes that the language model works in."""
-        self._stack.close()
-
     def make_round(self, number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
-        """A row of Progress.validation for a round's encoder, and the candidates that it finds, scored, by corpus."""
-        step = self.schedule.encoder_step(number)
+        """The validation of a round's encoder, and the candidates that it finds, scored, by corpus."""
+        step = self.schedule.steps(number).start
         if step:
             self._open(step)
         return {"step": step, **self.validate()}, self.score(self.search(number))
@@ -116,13 +112,18 @@ class Refresher:
 
     def _open(self, step: int) -> None:
         """Take the encoder after so many steps; embed and index the corpora with it, unless that was done before."""
-        params, folder, model = self._params, self._files.index(step), self._files.model(step)
+        params, model, folder = self._params, *(self._files.of_step(kind, step) for kind in ("model", "index"))
         self.indexes = {}  # the disk space of a removed file is free only when no index maps it
-        self._files.remove_indexes_except(step)
+        self._files.keep("index", [step])
         self.encoder = Encoder.open(model, params.retriever, params.compute, self.encoder.numerics)
         if not folder.exists():
             with shards.atomic(folder) as whole:
-                depths = {name: self._index(corpus, model, whole / name) for name, corpus in self._by_corpus.items()}
+                depths = {}
+                for name, corpus in self._by_corpus.items():
+                    embed_corpus(corpus.docs, model, whole / name / "embeddings", params, f"{corpus.stage}-embeddings")
+                    queries = partial(self.encoder.embed_queries, list(corpus.queries.texts[-HELD_OUT:]))
+                    made, _ = build_and_tune(whole / name, queries, params, corpus.stage)
+                    depths[name] = made.probe, made.refine  # how far a search looks
                 (whole / "depths.json").write_text(json.dumps(depths), encoding="utf-8")
             for corpus in self.corpora:
                 forget_embeddings(f"{corpus.stage}-embeddings")
@@ -131,13 +132,54 @@ class Refresher:
             name: dense.Index(folder / name, *depth, params.compute.threads) for name, depth in depths.items()
         }
 
-    def _index(self, corpus: CorpusQueries, model: Path, folder: Path) -> tuple[int, int]:
-        """Embed and index a corpus; returns how far a search looks: probe and refine."""
-        params = self._params
-        embed_corpus(corpus.docs, model, folder / "embeddings", params, f"{corpus.stage}-embeddings")
-        queries = partial(self.encoder.embed_queries, list(corpus.queries.texts[-HELD_OUT:]))
-        made, _ = build_and_tune(folder, queries, params, corpus.stage)
-        return made.probe, made.refine
+
+class Scores:
+    """The language model's scores of a corpus's queries: sums of log p, for validation the log p of each token.
+
+    `folder` has a Parquet file of logprobs.SCORED_PAIRS for each time that pairs were scored, so that no pair is scored
+    twice. A score's last digits depend on the batch that it is computed in, so scores stay within their training.
+    """
+
+    def __init__(self, folder: Path, lm: LanguageModel, corpus: CorpusQueries) -> None:
+        self._folder, self._lm, self._corpus = folder, lm, corpus
+        self._keys = np.empty(0, np.int64)  # of the scored pairs, ascending
+        self._sums, self._tokens = np.empty(0), np.empty(0, np.int64)  # by key
+        self.whole = logprobs.SCORED_PAIRS.empty_table()  # the pairs of validation queries
+        for file in sorted(folder.glob("*.parquet")):
+            self._load(file)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def score(self, pairs: np.ndarray) -> None:
+        """Have the language model score those of `pairs` (n, 2), of query and position or NONE, that have no score."""
+        pairs = pairs[~np.isin(logprobs.pair_keys(*pairs.T), self._keys)]
+        if not len(pairs):
+            return
+        corpus, key = self._corpus, shards.key_of(str(self._folder), pairs.tobytes())
+        parts = np.split(pairs, range(logprobs.SHARD, len(pairs), logprobs.SHARD))
+        files = logprobs.score_parts(corpus.stage, key, self._lm, corpus.queries, corpus.docs, parts)
+        kept = self._folder / f"{key}.parquet"
+        with shards.atomic(kept) as path, parquet.writer(path, logprobs.SCORED_PAIRS) as writer:
+            for file in files:
+                writer.write_table(parquet.read_parquet(file, schema=logprobs.SCORED_PAIRS))
+        shards.forget_shards(corpus.stage, key)
+        self._load(kept)
+
+    def look_up(self, rows: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of log p and numbers of tokens of scored pairs: rows (n,), positions (n, k) -> (n, k) each."""
+        places = np.searchsorted(self._keys, logprobs.pair_keys(rows[:, None], positions))
+        return self._sums[places], self._tokens[places]
+
+    def _load(self, file: Path) -> None:
+        for batch in parquet.batches(file):
+            scored = pa.Table.from_batches([batch])
+            keys, (sums, tokens) = np.append(self._keys, logprobs.keys_of(scored)), logprobs.sums(scored)
+            order = np.argsort(keys, kind="stable")
+            self._keys = keys[order]
+            self._sums, self._tokens = np.append(self._sums, sums)[order], np.append(self._tokens, tokens)[order]
+            whole = pa.array(scored["query"].to_numpy() >= self._corpus.train)
+            self.whole = pa.concat_tables([self.whole, scored.filter(whole)])
 
 
 def make_deterministic() -> None:

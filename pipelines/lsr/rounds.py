@@ -1,16 +1,15 @@
 """A round of LSR (REPLUG §4): its scored candidates, the training steps on them, and what a killed run resumes from.
 
 Beside its checkpoints (storage/checkpoint.py), the training's folder holds model-<step>/ for each encoder that is still
-needed, the best among them, index-<step>/<corpus>/ for the last encoder that embedded the corpora, and scores/
-(see scores.py).
+needed, the best among them, index-<step>/<corpus>/ for the last encoder that embedded the corpora, and scores/<corpus>/
+(see refresh.py).
 """
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -46,10 +45,8 @@ class Trainer:
         self.candidates, self._texts = candidates, []  # the last round's texts need not be in memory beside these
         self._distinct = [np.unique(of_corpus.positions) for of_corpus in candidates]  # ascending
         template = self.encoder.settings.document
-        self._texts = [
-            documents.read_documents(corpus.docs, positions).filled(template)
-            for corpus, positions in zip(self.corpora, self._distinct, strict=True)
-        ]
+        for corpus, positions in zip(self.corpora, self._distinct, strict=True):
+            self._texts.append(documents.read_documents(corpus.docs, positions).filled(template))
 
     def texts(self, corpus: int, positions: np.ndarray) -> np.ndarray:
         """A corpus's candidates, titles and texts, as the encoder reads them."""
@@ -100,35 +97,18 @@ class Trainer:
         return texts, queries, *(torch.from_numpy(np.concatenate(rows)) for rows in (places, targets, gains))
 
 
-@dataclass
-class Progress:
-    step: int = 0  # steps done
-    round: int = 0  # the round under way, or the next one
-    curve: list[dict[str, float]] = field(default_factory=list)  # a row for each step
-    validation: list[dict[str, float]] = field(default_factory=list)  # a row for each validated encoder
-
-
 class TrainingFiles(Checkpoints):
-    """All that a killed training resumes from: its checkpoints, encoders and indexes."""
+    """All that a killed training resumes from: its checkpoints, encoders, indexes and scores."""
 
-    def model(self, step: int) -> Path:
-        """The folder of the encoder after so many steps."""
-        return self._folder / f"model-{step:08d}"
+    def of_step(self, kind: str, step: int) -> Path:
+        """The folder of the encoder after so many steps (`model`), or of its indexes of the corpora (`index`)."""
+        return self._folder / f"{kind}-{step:08d}"
 
-    def index(self, step: int) -> Path:
-        """The folder of the corpora's indexes by that encoder."""
-        return self._folder / f"index-{step:08d}"
+    def keep(self, kind: str, steps: Iterable[int]) -> None:
+        """Remove the folders of a kind, but for those after `steps`."""
+        for unneeded in {*self._folder.glob(f"{kind}-*")} - {self.of_step(kind, step) for step in steps}:
+            shutil.rmtree(unneeded)
 
     def scores(self, corpus: str) -> Path:
         """The folder of the scores of a corpus's pairs."""
         return self._folder / "scores" / corpus
-
-    def remove_indexes_except(self, step: int) -> None:
-        for old in {*self._folder.glob("index-*")} - {self.index(step)}:
-            shutil.rmtree(old)
-
-    def save_progress(self, progress: Progress, trainer: Trainer, models: Iterable[int]) -> None:
-        """Save a checkpoint; remove all encoders except those after the steps `models`."""
-        self.save(dataclasses.asdict(progress), trainer.encoder.parameters(), trainer.optimizer)
-        for unneeded in {*self._folder.glob("model-*")} - {self.model(step) for step in models}:
-            shutil.rmtree(unneeded)

@@ -11,7 +11,6 @@ data/metrics/lsr_<name>.json has the training curve and the validation of each r
 from __future__ import annotations
 
 import shutil
-from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -23,8 +22,8 @@ from pipelines.work import stage
 
 if TYPE_CHECKING:
     from pipelines.lsr.refresh import Refresher
-    from pipelines.lsr.rounds import Progress, Trainer, TrainingFiles
-    from pipelines.lsr.training_queries import CorpusQueries, Schedule
+    from pipelines.lsr.rounds import Trainer, TrainingFiles
+    from pipelines.lsr.training_queries import CorpusQueries
     from pipelines.params.params import LSR
 
 METRICS = Path("data/metrics")
@@ -41,7 +40,7 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     documents is uniform.
     """
     from pipelines.lsr import refresh, training_queries
-    from pipelines.lsr.rounds import Progress, Trainer, TrainingFiles
+    from pipelines.lsr.rounds import Trainer, TrainingFiles
     from pipelines.retrieval.embeddings import forget_embeddings
     from pipelines.retrieval.encoder import EXACT, Encoder
     from pipelines.storage import checkpoint
@@ -53,65 +52,76 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     encoder = Encoder.open(untuned, params.retriever, params.compute, EXACT)
     files = TrainingFiles(name, *_result_depends_on(params, corpora))
     trainer = Trainer(encoder, corpora, schedule, params.lsr)
-    progress = Progress(**files.load(encoder.parameters(), trainer.optimizer))
-    with closing(refresh.Refresher(params, corpora, schedule, files)) as refresher:
-        _train_rounds(trainer, files, progress, refresher)
+    progress = {"curve": [], "validation": []} | files.load(encoder.parameters(), trainer.optimizer)
+    curve, validation = progress["curve"], progress["validation"]
+    with refresh.Refresher(params, corpora, schedule, files) as refresher:
+        _train_rounds(trainer, files, curve, validation, refresher)
         scored = refresher.asked()
 
-    kept = _kept(progress.validation, params.lsr)
+    kept = _kept(validation, params.lsr)
     with shards.atomic(methods.encoder("lsr", params.retrieves)) as out:
-        shutil.copytree(files.model(kept), out)
-    figures = _figures(progress, kept) | {f"queries_{corpus.name}": corpus.train for corpus in corpora}
-    rows = {"curve": _thinned(progress.curve), "validation": progress.validation}
-    shards.write_json(METRICS / f"lsr_{params.retrieves}.json", figures | rows)
+        shutil.copytree(files.of_step("model", kept), out)
+    size = -(-len(curve) // POINTS)
+    stretches = (curve[start : start + size] for start in range(0, len(curve), size))  # the last may be shorter
+    thinned = [{column: sum(row[column] for row in rows) / len(rows) for column in rows[0]} for rows in stretches]
+    (after,) = (row for row in validation if row["step"] == kept)
+    ends = {"before": validation[0], "after": after, "last": thinned[-1]}
+    named = {f"{column}_{when}": row[column] for when, row in ends.items() for column in row if column != "step"}
+    figures = {"kept_step": kept, **named} | {f"queries_{corpus.name}": corpus.train for corpus in corpora}
+    shards.write_json(METRICS / f"lsr_{params.retrieves}.json", figures | {"curve": thinned, "validation": validation})
     checkpoint.forget_checkpoints(name)
     for corpus in corpora:
         forget_embeddings(corpus.stage)
-    return figures | scored | _columns(progress.curve) | _columns(progress.validation, "validation_")
+    columns = {
+        f"{prefix}{column}": [row[column] for row in rows]
+        for prefix, rows in (("", curve), ("validation_", validation))
+        for column in rows[0]
+        if column != "step"
+    }
+    return figures | scored | columns
 
 
-def _train_rounds(trainer: Trainer, files: TrainingFiles, progress: Progress, refresher: Refresher) -> None:
-    """Train round by round; each round's last encoder is validated."""
+def _train_rounds(
+    trainer: Trainer, files: TrainingFiles, curve: list[dict], validation: list[dict], refresher: Refresher
+) -> None:
+    """Train round by round, from where `curve` ends; each round's encoder adds a row to `validation`."""
     from tqdm import tqdm
 
     lsr, schedule = trainer.lsr, trainer.schedule
     epoch = min(-(-min(len(schedule.queries), ENOUGH) // lsr.batch_size), lsr.steps)
-    with tqdm(total=lsr.steps, initial=progress.step, desc="train_lsr", unit="step", mininterval=2) as bar:
-        for number in range(progress.round, schedule.rounds):
-            validation, candidates = refresher.make_round(number)
-            progress.round = number
-            if validation["step"] not in {row["step"] for row in progress.validation}:
-                progress.validation.append(validation)
-            if number == schedule.rounds - 1:
+    with tqdm(total=lsr.steps, initial=len(curve), desc="train_lsr", unit="step", mininterval=2) as bar:
+        for number in range(schedule.rounds):
+            steps = schedule.steps(number)
+            if steps and steps.stop <= len(curve):
+                continue  # a killed run did it
+            row, candidates = refresher.make_round(number)
+            if row["step"] not in {other["step"] for other in validation}:
+                validation.append(row)
+            if not steps:
                 break
             trainer.start_round(candidates)
-            last = schedule.steps(number).stop
-            for step in range(progress.step, last):
-                progress.curve.append({"step": step, **trainer.step(step)})
-                progress.step += 1
+            for step in range(len(curve), steps.stop):
+                curve.append({"step": step, **trainer.step(step)})
                 bar.update()
-                _check_informative(progress.curve, epoch, lsr)
-                if progress.step == last:
-                    progress.round = number + 1
-                    with shards.atomic(files.model(progress.step)) as folder:
+                _check_informative(curve, epoch, lsr)
+                needed, last = {steps.start}, len(curve) == steps.stop
+                if last:
+                    needed = {len(curve)}
+                    with shards.atomic(files.of_step("model", len(curve))) as folder:
                         trainer.encoder.save(folder)
-                if progress.step % lsr.checkpoint_steps == 0 or progress.step == last:
-                    files.save_progress(progress, trainer, _needed_encoders(progress, schedule, lsr))
-
-
-def _needed_encoders(progress: Progress, schedule: Schedule, lsr: LSR) -> set[int]:
-    """The steps of the encoders that later rounds use, and of the one that would be kept so far."""
-    later = {schedule.encoder_step(number) for number in range(progress.round, schedule.rounds)}
-    return later | ({_kept(progress.validation, lsr)} if len(progress.validation) > 1 else set())
+                if last or len(curve) % lsr.checkpoint_steps == 0:
+                    progress = {"step": len(curve), "curve": curve, "validation": validation}
+                    files.save(progress, trainer.encoder.parameters(), trainer.optimizer)
+                    files.keep("model", needed | ({_kept(validation, lsr)} if len(validation) > 1 else set()))
 
 
 def _kept(validation: list[dict], lsr: LSR) -> int:
-    """The step of the encoder that is kept."""
-    return validation[-1]["step"] if lsr.keep == "last" else _best(validation)
+    """The step of the encoder that is kept: the last, or the first with the fewest bits per byte.
 
-
-def _best(validation: list[dict]) -> int:
-    """The step with the fewest bits per byte, or without language-modelling queries the highest recall; ties: first."""
+    Without language-modelling queries, that is the first with the highest recall.
+    """
+    if lsr.keep == "last":
+        return validation[-1]["step"]
     bits = [name for name in validation[0] if name.startswith("bpb")]
     return min(validation[1:], key=lambda row: row[bits[0]] if bits else -row.get("recall_at_1", 0.0))["step"]
 
@@ -141,25 +151,6 @@ def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries]) ->
     indexes = [methods.index("dense", params.retrieves, corpus.corpus) / "meta.json" for corpus in corpora]
     settings = params.seed, params.compute.device, params.compute.threads, params.retriever, params.index, params.lsr
     return code.fingerprint("pipelines.lsr.train_lsr"), *settings, *teacher, queries, *indexes
-
-
-def _figures(progress: Progress, kept: int) -> dict[str, float]:
-    """The untuned and the kept encoder's validation, and the curve's mean over the last steps."""
-    (after,) = (row for row in progress.validation if row["step"] == kept)
-    ends = {"before": progress.validation[0], "after": after, "last": _thinned(progress.curve)[-1]}
-    named = {f"{name}_{when}": row[name] for when, row in ends.items() for name in row if name != "step"}
-    return {"kept_step": kept, **named}
-
-
-def _thinned(curve: list[dict]) -> list[dict]:
-    """The curve as means over at most POINTS stretches of equally many steps; the last may be shorter."""
-    size = -(-len(curve) // POINTS)
-    stretches = (curve[start : start + size] for start in range(0, len(curve), size))
-    return [{name: sum(row[name] for row in rows) / len(rows) for name in rows[0]} for rows in stretches]
-
-
-def _columns(rows: list[dict], prefix: str = "") -> dict[str, list[float]]:
-    return {f"{prefix}{name}": [row[name] for row in rows] for name in rows[0] if name != "step"}
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.params.params import LSR, Parts
+from pipelines.params.params import LSR
 from pipelines.scoring.queries import Queries, read_language_modelling, read_questions
 from pipelines.storage import parquet
 
@@ -68,7 +68,9 @@ def read_training_queries(params: SimpleNamespace) -> list[CorpusQueries]:
         validation, *_ = read_language_modelling(CORPORA / name, "validation", seed, lsr.validation_queries)
         train, *_ = read_language_modelling(CORPORA / name, "train", seed, lsr.lm_queries)
         corpora.append(CorpusQueries(name, name, train.and_then(validation), len(train), None, params.retrieves))
-    for file in _question_sets(parts)[:1] if lsr.queries != "lm" else ():
+    sets = [QUESTIONS / name / f"{name}.parquet" for name in parts.answered if lsr.queries != "lm"]
+    # the first one that names its subjects' pages
+    for file in [f for f in sets if not f.is_file() or "s_wiki_title" in parquet.schema_of(f).names][:1]:
         name = file.stem if parts.datastore in parts.scored[:1] else parts.datastore
         amounts = VALIDATION_SHARE, lsr.qa_queries, lsr.validation_queries
         spoken = language.read_language(params.language)
@@ -88,12 +90,6 @@ def read_training_queries(params: SimpleNamespace) -> list[CorpusQueries]:
     return [corpus for corpus in corpora if len(corpus.queries)]
 
 
-def _question_sets(parts: Parts) -> list[Path]:
-    """The tables of the answered question sets that name their subjects' pages."""
-    files = [QUESTIONS / name / f"{name}.parquet" for name in parts.answered]
-    return [file for file in files if not file.is_file() or "s_wiki_title" in parquet.schema_of(file).names]
-
-
 class Schedule:
     """Which training queries each step learns from, and which steps make a round.
 
@@ -110,13 +106,9 @@ class Schedule:
         self.rounds = -(-lsr.steps // lsr.refresh_steps) + 1
 
     def steps(self, round_number: int) -> range:
-        """The training steps of a round."""
+        """The training steps of a round; the encoder that finds its candidates was trained for `start` steps."""
         size, end = self._lsr.refresh_steps, self._lsr.steps
         return range(min(round_number * size, end), min((round_number + 1) * size, end))
-
-    def encoder_step(self, round_number: int) -> int:
-        """How many steps the encoder that finds a round's candidates was trained for; 0 is the untuned encoder."""
-        return self.steps(round_number).start
 
     def rows(self, round_number: int) -> list[np.ndarray]:
         """Each corpus's queries that a round's steps learn from, as ascending rows."""

@@ -82,7 +82,7 @@ def test_validation_is_of_the_papers_ensemble_whatever_answers_use(project, chan
 def test_a_refresh_embeds_queries_and_documents_with_the_tuned_encoder(project, changed):
     corpora, schedule, files = changed(steps=4, refresh_steps=2)
     refresher = Refresher(project.params, corpora, schedule, files)
-    shutil.copytree(TUNED, files.model(schedule.encoder_step(1)))
+    shutil.copytree(TUNED, files.of_step("model", schedule.steps(1).start))
     for corpus, candidates in zip(corpora, refresher.make_round(1)[1], strict=True):
         tuned, untuned = (
             nearest(project.params, name, corpus, candidates.rows, refresher.k)[0].tolist() for name in ("lsr", "dense")

@@ -64,7 +64,7 @@ def test_another_param_has_no_checkpoint_yet(project):
     def checkpoints(**changes) -> Path:
         change(project, **changes)
         corpora = training_queries.read_training_queries(project.params)
-        return TrainingFiles("train_lsr", *train_lsr._result_depends_on(project.params, corpora)).model(0)
+        return TrainingFiles("train_lsr", *train_lsr._result_depends_on(project.params, corpora)).of_step("model", 0)
 
     first = checkpoints()
     assert first == checkpoints() != checkpoints(gamma=0.2)

@@ -88,9 +88,9 @@ def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(pr
             train_lsr.train_retriever(project.params)
 
 
-def test_without_queries_that_give_bits_recall_decides():
+def test_without_queries_that_give_bits_recall_decides(project):
     rows = [{"step": step, "recall_at_1": recall} for step, recall in ((0, 0.9), (2, 0.3), (4, 0.6), (6, 0.6))]
-    assert train_lsr._best(rows) == 4
+    assert train_lsr._kept(rows, project.params.lsr) == 4
 
 
 def test_targets_that_are_uniform_are_an_error_with_the_reason(project):

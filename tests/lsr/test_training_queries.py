@@ -15,10 +15,8 @@ def test_every_step_is_of_one_round_and_its_queries_are_searched(refresh_steps, 
     schedule = Schedule(training_queries.read_training_queries(project.params), lsr, seed=0)
     steps = [list(schedule.steps(number)) for number in range(schedule.rounds)]
     assert [step for of_round in steps for step in of_round] == [0, 1, 2, 3, 4]
-    assert schedule.encoder_step(0) == 0
-    assert schedule.encoder_step(schedule.rounds - 1) == 5, "the final encoder is validated"
-    begun = [of_round[0] if of_round else 5 for of_round in steps]
-    assert [schedule.encoder_step(number) for number in range(schedule.rounds)] == begun
+    assert schedule.steps(0).start == 0
+    assert schedule.steps(schedule.rounds - 1).start == 5, "the final encoder is validated"
     for number, of_round in enumerate(steps):
         queries = {tuple(query) for step in of_round for query in schedule.queries[schedule.batch(step)]}
         assert queries == {(i, row) for i, rows in enumerate(schedule.rows(number)) for row in rows}
