@@ -1,9 +1,7 @@
 """Every data set that Longtail knows: what it is, its licence, who reads it, and what it is for.
 
-To add one, write its reader or builder and one entry here. What `fetch` accepts, the choices of the commands, the
-report's labels and the manifest follow from the entry, and a test holds data/README.md against it. params.yaml says
-which data sets a run uses.
-Functions are named as "module:function", so that a stage loads the code of its own data set alone.
+To add one, write its reader or builder and one entry here; all else follows from the entry. Functions are named as
+"module:function", so that a stage loads the code of its own data set alone.
 """
 
 from __future__ import annotations

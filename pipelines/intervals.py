@@ -1,8 +1,7 @@
 """Confidence intervals: Wilson's, a bootstrap (of rows or clusters) for any function of sums; and McNemar's test.
 
 A mean, a ratio, a difference of ratios and a correlation are all functions of column sums, so one vectorised bootstrap
-serves them all: sum the columns per cluster once, draw clusters with replacement, and evaluate the function on the sums
-of every resample at a time.
+serves them all: sum the columns per cluster once, draw clusters, and evaluate the function on all resamples' sums.
 """
 
 from __future__ import annotations
@@ -79,8 +78,7 @@ def interval(figure: dict | None) -> Interval:
 def difference(one: Interval, other: Interval) -> Interval:
     """One figure less another, from both intervals alone (MOVER of Zou and Donner; of shares, Newcombe's).
 
-    It holds 95 % where the two are independent, and more where they rise and fall together, as figures of two runs on
-    the same questions do: then it is wider than it need be.
+    It holds 95 % where the two are independent, and more where they rise and fall together, as two runs' figures do.
     """
     value = one.value - other.value
     down = math.hypot(one.value - one.low, other.high - other.value)
@@ -124,7 +122,7 @@ def mcnemar(only_this: int, only_that: int) -> float:
 def quantile(values: np.ndarray, share: float) -> Interval:
     """The value below which this share of the values (n,) lies, between two of them that bound it whatever their law.
 
-    With few values a bound may hold less often than LEVEL says: it is at most the largest and at least the smallest.
+    The bounds are at most the largest and at least the smallest: of few values they may hold less often than LEVEL.
     """
     from scipy.stats import binom
 
@@ -150,10 +148,9 @@ def cluster_sums(columns: np.ndarray, clusters: np.ndarray) -> np.ndarray:
 
 
 def bootstrap(sums: np.ndarray, statistic: Statistic, generator: np.random.Generator, resamples: int) -> Interval:
-    """Percentile bootstrap of a function of column sums.
+    """Percentile bootstrap of a function of column sums: `sums` is (n, m), a row per independent unit or cluster.
 
-    `sums` is (n, m): a row per independent unit, as a question or a cluster's `cluster_sums`. Resamples on which
-    the statistic is undefined (NaN) are left out of the interval.
+    Resamples on which the statistic is undefined (NaN) are left out of the interval.
     """
     return bootstraps(sums, [statistic], generator, resamples)[0]
 

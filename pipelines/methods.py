@@ -1,9 +1,8 @@
 """How methods of answering and indexes are called, and which of the params' `retrievers` each of them uses.
 
 The main retriever is the first of `retrievers`. Its methods are dense, lsr, hybrid (BM25 and dense), replug and
-replug_lsr; those of another retriever have its name after them, as dense_bert. A file that a stage writes has every
-retriever's name, the main one's too (dense_contriever.parquet), so that another order of `retrievers` makes no file
-anew.
+replug_lsr; those of another retriever have its name after them, as dense_bert. Files have every retriever's name, the
+main one's too (dense_contriever.parquet), so that another order of `retrievers` makes no file anew.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ def split(method: str) -> tuple[str, str]:
 def resolve(method: str, retrievers: Sequence[str]) -> tuple[str, str]:
     """(kind, retriever's name) of a method or an index; "" only where it has no encoder.
 
-    Raises LongtailError for an unknown method, and for one of a retriever that is not among `retrievers`.
+    Raises LongtailError for an unknown method, or one of another retriever.
     """
     kind, name = split(method)
     if kind not in METHODS:
@@ -76,10 +75,7 @@ def short(kind: str, name: str, retrievers: Sequence[str]) -> str:
 
 
 def indexes(chosen: SimpleNamespace) -> list[str]:
-    """The indexes of a run by their short names: bm25, then untuned retrievers, then tuned ones.
-
-    `chosen` are params with the sections retrievers and parts.
-    """
+    """The indexes of a run (its retrievers and parts) by their short names: bm25, untuned retrievers, tuned ones."""
     names = chosen.retrievers
     tuned = [name for name in names if name in chosen.parts.tuned]
     return ["bm25", *(short("dense", name, names) for name in names), *(short("lsr", name, names) for name in tuned)]

@@ -1,7 +1,6 @@
 """Text from elsewhere made harmless to whoever looks at it: labels, titles, answers, file names, what servers say.
 
-Files of data keep every character. On terminals, in logs, in messages and on pages, U+FFFD stands for each character
-that steers a screen, hides, or puts others into another order.
+Data files keep every character. Elsewhere U+FFFD stands for each that steers a screen, hides, or reorders others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Progress bars of long work, in which code far below says how much of the current piece is done.
 
-A bar counts what its stage counts, as questions. A slow model takes a minute for a piece of some questions; after each
-batch it calls `advance`, which the innermost bar of this thread shows. Where there is none, `advance` does nothing.
+A bar counts what its stage counts, as questions. A slow model takes a minute for a piece of some of them; after each
+batch it calls `advance`, which the innermost bar of this thread shows, if there is one.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import re
 from functools import reduce
 from pathlib import Path
 from types import SimpleNamespace
-from typing import get_args
+from typing import Any, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -34,22 +34,18 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
             raise LongtailError(f"{file}: {key} is missing") from None
         raise _wrong(file, key, value, problem) from None
     for key, problem in broken_rules(params):
-        raise _wrong(file, key, reduce(_below, key.split("."), values), problem)
+        value: Any = values
+        for name in key.split("."):
+            value = value[int(name)] if isinstance(value, list) else value.get(name)
+        raise _wrong(file, key, value, problem)
     return params
 
 
 def _wrong(file: str, key: str, value: object, problem: str) -> LongtailError:
-    found = "" if isinstance(value, dict) else f" is {_masked(repr(value))}"  # a section is too long for a line
+    """The error for a value, without the password and the query of an address in it."""
+    shown = re.sub(r"(://)[^/\s]*@|\?[^\s']*", lambda match: f"{match[1]}...@" if match[1] else "?...", repr(value))
+    found = "" if isinstance(value, dict) else f" is {shown}"  # a section is too long for a line
     return LongtailError(f"{file}: {key}{found}: {problem}")
-
-
-def _below(values: dict | list, name: str) -> object:
-    return values[int(name)] if isinstance(values, list) else values.get(name)
-
-
-def _masked(text: str) -> str:
-    """A text without the password and the query of an address in it."""
-    return re.sub(r"(://)[^/\s]*@|\?[^\s']*", lambda match: f"{match[1]}...@" if match[1] else "?...", text)
 
 
 def _model_of(model: type[BaseModel], name: str) -> type[BaseModel]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt
 
 from pipelines.params.params_types import Address, Count, LMName, Section, Share, Template
 
@@ -78,13 +78,6 @@ class Retriever(Section):
     batch_tokens: PositiveInt  # tokens in one forward pass, at most
     max_tokens: PositiveInt  # tokens of a text that are read
     training: RetrieverTraining | None  # train: how
-
-    @field_validator("pooling")
-    @classmethod
-    def _as_trained(cls, value: str, info: ValidationInfo) -> str:
-        if value != "mean" and info.data.get("source") == "train":
-            raise ValueError("should be mean with source: train, which learns that")
-        return value
 
 
 class Reranker(Section):

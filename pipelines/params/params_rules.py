@@ -60,6 +60,9 @@ def _models(params: Params) -> Iterator[Rule]:
         yield f"lm.{name}.chat", not (lm.chat and trained), no_template
         texts = "should be false where http.tokenizer is set: the chat interface takes texts, not tokens"
         yield f"lm.{name}.chat", not (lm.chat and lm.http and lm.http.tokenizer), texts
+    for name, retriever in params.retriever.items():
+        learnt = retriever.source != "train" or retriever.pooling == "mean"
+        yield f"retriever.{name}.pooling", learnt, "should be mean with source: train, which learns that"
     lsr = params.lsr
     for kind, number in (("lm", lsr.lm_queries), ("qa", lsr.qa_queries)):
         some = f"should be at least 1 with lsr.queries: {lsr.queries}"

@@ -1,7 +1,7 @@
 """What a killed training goes on from: weights, the optimizer's moments, torch's random state, what is done already.
 
-.longtail/checkpoints/<stage>/<key>/saved-<n>/ holds state.safetensors and progress.json. The key names all that the
-weights depend on, so that with other inputs, params, code or libraries training starts anew.
+It lies in .longtail/checkpoints/<stage>/<key>/saved-<n>/. The key names all that the weights depend on, so that with
+other inputs, params, code or libraries training starts anew.
 """
 
 from __future__ import annotations

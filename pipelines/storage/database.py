@@ -1,7 +1,4 @@
-"""DuckDB for joins and aggregates that may exceed memory, and Parquet files whose bytes repeat.
-
-SQL has no path in it: `view` and `ask` give files a name, and values come as parameters.
-"""
+"""DuckDB for joins that may exceed memory, and Parquet files whose bytes repeat. Paths come by `view` and `ask`."""
 
 from __future__ import annotations
 
@@ -29,8 +26,7 @@ Values = Mapping[str, Any] | Sequence[Any] | None  # of a query's parameters
 def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB in memory that spills to disk beyond `memory_gb`; what it spilled is removed at the end.
 
-    Raises LongtailError where it can't do with `memory_gb`, that is `ingest.memory_gb`, the disk is full, or a stream
-    of rows that it reads raised one.
+    Raises LongtailError where `memory_gb` (ingest.memory_gb) is too little, the disk is full, or a stream of rows did.
     """
     holder = shards.SCRATCH / "tmp"
     holder.mkdir(parents=True, exist_ok=True)

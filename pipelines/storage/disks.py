@@ -1,7 +1,6 @@
 """What a full, a read-only or a failing disk means, in one line; and a look at the disks before any work.
 
-The system's errors come as OSError, or inside the errors of pyarrow, DuckDB, SQLite, FAISS, safetensors and DVC, whose
-texts end in the system's words.
+The system's errors come as OSError, or inside libraries' errors, whose texts end in the system's words.
 """
 
 from __future__ import annotations
@@ -41,22 +40,16 @@ def meaning(error: BaseException) -> str | None:
 
 
 def meaning_of(text: str, files: Iterable[str | os.PathLike] = ()) -> str | None:
-    """`meaning` of a library's words, perhaps on some files."""
+    """`meaning` of a library's words, perhaps on some files; without any, on the places that a stage writes to."""
     for words, mend in MEANING.items():
         if match := re.search(words, text, re.IGNORECASE):
             named = [os.fsdecode(file) for file in files] or re.findall(r"'([^']+)'", text[match.end() :])
-            here = f"{Path.cwd()}/"
-            where = ", ".join(name.removeprefix(here) for name in named or _suspects(mend))
+            places = [place for place in (*PLACES, tempfile.gettempdir()) if Path(place).is_dir()]
+            full = [place for place in places if mend == FULL and shutil.disk_usage(place).free < LEAST]
+            where = ", ".join(name.removeprefix(f"{Path.cwd()}/") for name in named or full or places)
             said = "no space left on device" if mend == FULL else f"{match[0][0].lower()}{match[0][1:]}"
             return f"{where}: {said}; {mend}"
     return None
-
-
-def _suspects(mend: str) -> list[str]:
-    """The places that have no space left, of those that a stage writes to; all of them if none is known to be full."""
-    places = [place for place in (*PLACES, tempfile.gettempdir()) if Path(place).is_dir()]
-    full = [place for place in places if shutil.disk_usage(place).free < LEAST] if mend == FULL else []
-    return full or places
 
 
 def new_array(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -59,11 +59,10 @@ def batches(
         yield from file.iter_batches(size, groups, columns and list(columns), use_threads=not mapped)
 
 
-def foreign(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int) -> Iterator[pa.RecordBatch]:
-    """The rows of a file from elsewhere, in batches of up to `size` rows and of few records' bytes.
+def foreign_rows(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int) -> Iterator[dict[str, Any]]:
+    """The rows of a file from elsewhere, read in batches of up to `size` rows and of few records' bytes.
 
-    `columns` chooses from the file's columns. Raises LongtailError if the file is damaged, or texts of it are too long
-    to be held: a thousand bytes can stand for gigabytes.
+    `columns` chooses of its columns. Raises LongtailError if it is damaged, or a thousand bytes stand for gigabytes.
     """
     options = {"buffer_size": 1 << 20, "page_checksum_verification": True}
     with naming(path, *OF_FOREIGN), pq.ParquetFile(path, **options) as file:
@@ -71,13 +70,7 @@ def foreign(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int
             raise LongtailError(f"{path}: two columns {twice[0]!r}, expected one of each name")
         names = list(columns(file.schema_arrow))
         rows = _rows_that_fit(path, file.metadata, {name.partition(".")[0] for name in names}, size)
-        yield from file.iter_batches(rows, columns=names, use_threads=False)
-
-
-def foreign_rows(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int) -> Iterator[dict[str, Any]]:
-    """The rows of `foreign` as dictionaries."""
-    with naming(path, *OF_FOREIGN):
-        for batch in foreign(path, columns, size):
+        for batch in file.iter_batches(rows, columns=names, use_threads=False):
             yield from batch.to_pylist()
 
 

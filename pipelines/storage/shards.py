@@ -1,8 +1,7 @@
 """Atomic writes and resumable, mapped work: a result is whole or not there, and a killed run goes on where it stopped.
 
-Half-done work lies under .longtail/: temporary files in .longtail/tmp, finished shards of an unfinished stage in
-.longtail/shards/<stage>-<key>, removed when the stage is done. Where data/ is on another file system than .longtail/,
-its temporary files lie in data/.longtail/tmp: only a file of the same file system can take another's place.
+Temporary files lie in .longtail/tmp, and finished shards of an unfinished stage in .longtail/shards/<stage>-<key>.
+Where data/ is on another file system, its temporary files lie in data/.longtail/tmp, from where a rename works.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ AT_ONCE = 4096  # shards that an executor is given at once: more than it has wor
 def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
     """Yield a temporary path; when the block ends well, the file or folder written there takes `path`'s place.
 
-    What was written is on disk by then: a power cut leaves the old or the new, or of a folder, in the moment between
-    them, none. With `keep`, what came to be at `path` meanwhile stays.
+    It is on disk by then: a power cut leaves the old or the new, or of a folder, in the moment between them, none. With
+    `keep`, what came to be at `path` meanwhile stays.
     """
     path = Path(path)
     folder, begin = _temporary(path)
@@ -138,8 +137,7 @@ def key_of(*parts: Any) -> str:
 def fingerprint(path: Path) -> str:
     """A hash that stands for the content of a file or folder; takes a fraction of a second at any size.
 
-    Of large ones it reads names, sizes, the ends and pieces spread evenly: what is made from other input differs nearly
-    everywhere. Only a few bytes edited by hand could be missed; DVC's checksums find those.
+    Of large ones it reads names, sizes, the ends and pieces spread evenly. It could miss a few bytes edited by hand.
     """
     path = Path(path)
     files = sorted(file for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
@@ -169,9 +167,8 @@ def map_shards(
 ) -> list[Path]:
     """Do `work(shard, path)` for every shard not done before; return the shards' files, in the shards' order.
 
-    A shard's file appears whole or not at all. The first error ends it. The caller writes the stage's output, and then
-    calls `forget_shards(stage, key)`. Progress is shown in shards, or in the `unit` of which `sizes` says how many each
-    has.
+    The first error ends it. The caller writes the stage's output, and then calls `forget_shards`. Progress is shown
+    in the `unit` of which `sizes` says how many each shard has.
     """
     sizes = sizes or [1] * len(shards)
     with unfinished(stage, key, sizes, unit) as (paths, todo, bar):
@@ -231,9 +228,8 @@ def map_stream(
 ) -> Iterator[Path]:
     """`map_shards` for the shards of a long stream, which only this process can read: yield their files, in order.
 
-    A shard comes as (what it is, its bytes in pieces); `work(what, pieces, path)` is done for those not done before,
-    and reads all pieces. At most `at_once` shards wait or are worked on. Their bytes pass to workers in that many
-    files, which are written over and over, ten times faster than by a pipe.
+    A shard comes as (what it is, its bytes in pieces); `work(what, pieces, path)` reads all pieces. At most `at_once`
+    wait or are worked on. Their bytes pass to workers in that many files, ten times faster than by a pipe.
     """
     folder, done = _begun(stage, key)
     (SCRATCH / "tmp").mkdir(exist_ok=True)

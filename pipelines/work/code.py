@@ -1,11 +1,10 @@
 """Stage `code`: a fingerprint of the code that each stage runs. A changed formula reruns a stage, a comment does not.
 
-DVC cannot see imports. This stage writes data/code.json, which DVC follows as params: under "stage" the name of each
-stage's module -> a hash of that module and of every project file that it imports at any depth; under "dataset" the name
-of each data set -> a hash of its entry in the catalogue and of its reader's or builder's code. Of languages only the
-files of English and of the run's language count. Comments, docstrings and blank lines do not count. The modules of
-TRANSPORT do not count either: they carry data, messages and settings, so they cannot change a result. What a
-study shows in the report (its function report_entries) counts for stages of the report alone.
+DVC cannot see imports. This stage writes data/code.json, which DVC follows as params: under "stage" a hash of each
+stage's module and of every project file that it imports at any depth; under "dataset" one of each data set's entry in
+the catalogue and of its reader's or builder's code. Of languages only the files of English and of the run's language
+count. Comments, docstrings and blank lines do not count, nor do the modules of TRANSPORT: they carry data, messages and
+settings. What a study shows in the report (its function report_entries) counts for stages of the report alone.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from pipelines.work import stage
 ROOT = Path(__file__).resolve().parents[2]
 OUT = Path("data/code.json")
 _MODULES = """work.code catalogue work.stage work.tracking work.registry storage.outputs errors storage.disks
-params.params params.params_data params.params_file params.params_types work.pool progress work.workers
+params.params params.params_file params.params_types work.pool progress work.workers
 storage.shards storage.checkpoint work.web sources.download sources.wikimedia lm.http_client lm.http_ledger"""
 LANGUAGES, ENGLISH = "languages", "en"  # a folder, and the language whose prompts and words serve all languages
-SHOWN = "report_entries"
+SHOWN, REPORT = "report_entries", "pipelines.report."  # what studies show counts for stages of this room
 TRANSPORT = frozenset(f"pipelines.{name}" for name in _MODULES.split())
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -54,7 +53,7 @@ def fingerprint(module: str, root: Path = ROOT, language: str = ENGLISH) -> str:
     digest = hashlib.sha256()
     for file in files(module, root, language):
         digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
-        digest.update(_substance(file, _shows(module)))
+        digest.update(_substance(file, module.startswith(REPORT)))
     return digest.hexdigest()[:16]
 
 
@@ -64,13 +63,9 @@ def files(module: str, root: Path = ROOT, language: str = ENGLISH) -> list[Path]
     while pending:
         if (file := pending.pop()) not in reached:
             reached.add(file)
-            pending += _reached_directly(file, root, language, _shows(module)) if file.suffix == ".py" else []
+            shows = module.startswith(REPORT)
+            pending += _reached_directly(file, root, language, shows) if file.suffix == ".py" else []
     return sorted(reached)
-
-
-def _shows(module: str) -> bool:
-    """Whether what studies show counts for a stage."""
-    return module.startswith("pipelines.report.")
 
 
 @cache
@@ -122,9 +117,8 @@ def _data_files(folder: Path, text: str, language: str) -> list[Path]:
 
 @cache
 def _substance(file: Path, shows: bool) -> bytes:
-    """What of a file can change a result: of Python the text without comments, docstrings and blank lines.
+    """What of a file can change a result: of Python the text without comments, docstrings, blank lines, and SHOWN.
 
-    The function SHOWN counts only with `shows`.
     The text is hashed, not the syntax tree: trees and their dumps differ between versions of Python.
     """
     content = file.read_bytes()

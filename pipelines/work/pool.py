@@ -34,8 +34,8 @@ def processes(
 ) -> Iterator[_Processes | _Cluster | None]:
     """Yield the executor that `compute` asks for, of at most `most` processes here; None: work in this process.
 
-    With `gpu`, work goes to the workers of a cluster that have the resource GPU, if there are such. An error stops what
-    has not begun. Raises LongtailError for a cluster that can't be used, and where workers died.
+    With `gpu`, work goes to a cluster's workers that have the resource GPU, if there are such. An error stops what has
+    not begun. Raises LongtailError for a cluster that can't be used, and where workers died.
     """
     workers = compute.workers if most is None else min(compute.workers, max(most, 1))
     if compute.executor == "dask":
@@ -47,25 +47,18 @@ def processes(
         return
     try:
         yield pool
+    except BrokenExecutor:
+        died = "a worker process died (out of memory?); run again to go on, with fewer compute.workers"
+        raise LongtailError(died) from None
+    except CancelledError:
+        raise LongtailError("lost the scheduler of compute.dask; run again to go on") from None
     except Exception as error:
-        if said := _lost(error):
-            raise LongtailError(said) from None
-        raise
+        if type(error).__name__ != "KilledWorker":  # Dask's, which may not be installed
+            raise
+        died = f"died, {error.allowed_failures + 1} times, last {error.last_worker.address} (out of memory?)"
+        raise LongtailError(f"the Dask workers that had a shard {died}; give workers more memory") from None
     finally:
         pool.shutdown(cancel_futures=True)
-
-
-def _lost(error: Exception) -> str | None:
-    """Why a shard has no result, where whoever worked on it is gone; None for an error of the work itself."""
-    if isinstance(error, BrokenExecutor):
-        return "a worker process died (out of memory?); run again to go on, with fewer compute.workers"
-    if isinstance(error, CancelledError):
-        return "lost the scheduler of compute.dask; run again to go on"
-    if type(error).__name__ == "KilledWorker":  # Dask's, which may not be installed
-        times, last = error.allowed_failures + 1, error.last_worker.address
-        why = "out of memory, of this shard or of another that it had?"
-        return f"the Dask workers that had a shard died, {times} times, last {last} ({why}); give workers more memory"
-    return None
 
 
 class _Processes(ProcessPoolExecutor):

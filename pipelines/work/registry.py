@@ -1,9 +1,8 @@
 """Register the tuned retrievers (REPLUG LSR) in MLflow's model registry; the best version so far is the `champion`.
 
-A version is the folder that the stage wrote. `mlflow.artifacts.download_artifacts` fetches it, as in
-"models:/longtail-retriever@champion". Versions are compared by bits per byte on the validation queries, on which no
-weights were trained. The test queries are for the report: choosing a model by them would flatter it there. Figures of
-other language models, documents or queries can't be compared. Then the champion stays, and the new version says so.
+`mlflow.artifacts.download_artifacts("models:/longtail-retriever@champion")` fetches its folder. Versions are compared
+by bits per byte on the validation queries: choosing a model by the test queries would flatter it in the report. Where
+other language models, documents or queries gave the figures, the champion stays, and the new version says so.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ def register(client, experiment: str, name: str, locked: dict) -> str | None:
     """Make a tuned retriever a version, and the champion if it is better; returns a line on that, or None.
 
     Nothing is done where the version exists, no run of the stage is recorded, or the files are not those of `locked`,
-    the stage's entry in dvc.lock, because a run is just writing them.
+    the stage's entry in dvc.lock.
     """
     folder, metrics = FOLDER / name, METRICS / f"lsr_{name}.json"
     outs = {entry["path"]: entry["md5"] for entry in locked.get("outs", [])}

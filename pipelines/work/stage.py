@@ -43,9 +43,8 @@ def run(
     """Check params.yaml, do `work(params)`, log its metrics as a stage's run, and print where the result (`out`) is.
 
     `sections` are the params the stage uses, the same that dvc.yaml names. A metric that is a list is a training curve;
-    the others are written to the file `metrics`, where the stage doesn't write a richer one itself.
-    A LongtailError, a full or read-only disk, or an interruption ends the process with one line on standard error and
-    exit code 1 or 130; a server that did not answer with os.EX_TEMPFAIL, for whoever can try later.
+    the others are written to the file `metrics`, if there is one. A LongtailError or a full disk ends the process with
+    one line and exit code 1, a server that did not answer with os.EX_TEMPFAIL, an interruption with 130.
     """
     started, used = time.time(), {}
     gc.set_threshold(100_000)  # loading transformers makes a million objects, all to stay: looks at them took a tenth

@@ -11,8 +11,7 @@ KEPT, LARGE = 1 << 29, 1 << 28  # bytes: unused memory that is kept, and what is
 def use(threads: int) -> None:
     """Have torch compute on `threads` threads, and use memory again that it has freed.
 
-    By default, glibc gives the memory of large tensors back, and the system clears each page before it comes again.
-    That takes up to a sixth of a forward pass on a CPU. Other C libraries are left as they are.
+    glibc gives the memory of large tensors back, which costs up to a sixth of a forward pass on a CPU.
     """
     import torch
 

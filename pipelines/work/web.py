@@ -1,7 +1,6 @@
 """The one HTTP client: what may pass is tried again, Retry-After is honoured, many at once, answers kept on disk.
 
-Kept answers lie in an SQLite file, in which a killed process or a power cut can't leave half an answer, and loses none
-that is kept: whoever asks again asks only for what is not there.
+They lie in an SQLite file, in which a killed process or a power cut can't leave half an answer.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from itertools import islice
 from operator import length_hint
 from pathlib import Path
@@ -28,7 +25,8 @@ import msgspec
 import requests
 from requests.adapters import HTTPAdapter
 from tqdm import tqdm
-from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError
+from urllib3.exceptions import DecodeError, InvalidHeader, ProtocolError, ReadTimeoutError
+from urllib3.util import Retry
 
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.params import bounds
@@ -131,7 +129,7 @@ class Client:
     ) -> requests.Response:
         """One `request` of requests.Session, repeated as long as that helps: server errors, 429, broken connections.
 
-        Whoever calls deals with the answer's status (404, 403, ...) and with a streamed body's errors.
+        Whoever calls deals with other statuses (404, 403, ...) and with a streamed body's errors.
         """
         host, problem = urlsplit(url).netloc, ""
         attempts, params = attempts or ATTEMPTS, request.get("params")
@@ -241,12 +239,9 @@ def _short(text: str) -> str:
 
 def _retry_after(answer: requests.Response) -> float | None:
     """Seconds that the answer's Retry-After (a number or an HTTP date) asks to wait; None where it says nothing."""
-    value = answer.headers.get("Retry-After", "").strip()
-    if value.isdecimal():
-        return float(value)
     try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError, OverflowError):  # no date, or one without a time zone
+        return Retry().parse_retry_after(answer.headers["Retry-After"])
+    except (KeyError, InvalidHeader, ValueError, OverflowError):
         return None
 
 

@@ -1,8 +1,7 @@
 """A model at work in many processes: texts go to a worker, arrays come back, and this process writes the files.
 
-A worker opens a model once and keeps it for the shards that follow. A shard is always computed as a whole, by one
-worker, with the same number of threads, so the bytes don't depend on which worker did it. Little work is done in this
-process: a worker that starts has to import torch first.
+A worker opens a model once and keeps it. A shard is computed as a whole, by one worker, with the same number of
+threads, so the bytes don't depend on which worker did it. Little work is done in this process: a start imports torch.
 """
 
 from __future__ import annotations
@@ -60,25 +59,21 @@ class Workers(ExitStack):
         return self._here
 
     def start(self, stage: str, first: Any, steps: Steps, times: float) -> Executor | None:
-        """The workers for work like that on the `first` task, so many `times`; None: this process does it.
-
-        That depends on the inputs and the params, and on the machine where its memory or its GPUs are too few.
-        """
+        """The workers for work like that on the `first` task, so many `times`; None: this process does it."""
         compute = self._compute
         if self._pool is not None or (compute.executor, compute.workers) == ("local", 1):
             return self._pool
         tokens = steps.length(steps.read(first)) * times / BYTES_PER_TOKEN
-        worth = int(2.0 * self.model.parameters * tokens / WORTH[compute.device])
-        most, reason = worth, ""
+        most = int(2.0 * self.model.parameters * tokens / WORTH[compute.device])  # workers that are worth their start
+        reason = ""
         if compute.executor == "local":
-            most, (copies, lacking) = min(compute.workers, worth), self._copies()
+            most, copies = min(compute.workers, most), self._copies()
             if copies < most:
-                most, reason = copies, f", no {lacking}"
-            if most < 2:
-                if reason:
+                most, reason = copies, f", no {'memory for more' if compute.device == 'cpu' else 'more GPUs'}"
+                if most < 2:
                     print(f"{stage}: this process alone opens {self.model.folder}{reason}", flush=True)
-                return None
-        elif worth < 1 and compute.device == "cpu":
+        least = {"local": 2, "dask": 1 if compute.device == "cpu" else 0}[compute.executor]
+        if most < least:
             return None
         self._here = None  # its memory is for the workers
         self._pool = self.enter_context(processes(compute, most, gpu=compute.device == "cuda"))
@@ -86,15 +81,15 @@ class Workers(ExitStack):
         print(f"{stage}: {self._pool.workers} workers open {self.model.folder}, {each}{reason}", flush=True)
         return self._pool
 
-    def _copies(self) -> tuple[int, str]:
-        """How many copies of the model this machine holds, one on a GPU, and what more of them would need."""
+    def _copies(self) -> int:
+        """How many copies of the model this machine holds, one on a GPU."""
         if self._compute.device == "cpu":
-            return int(MEMORY * psutil.virtual_memory().available / max(self.model.bytes, 1)), "memory for more"
+            return int(MEMORY * psutil.virtual_memory().available / max(self.model.bytes, 1))
         import torch
 
         memory = [torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())]
         fits = self.model.bytes < MEMORY * min(memory, default=0)  # else one process takes several GPUs
-        return len(visible_gpus()) if fits else 1, "more GPUs"
+        return len(visible_gpus()) if fits else 1
 
 
 def map_texts(

@@ -43,6 +43,7 @@ def change(values: dict, changes: dict) -> None:
         ("retriever.dense.document", "{title}", ["retriever.dense.document", "'{title}'", "should have {text}"]),
         ("retriever.dense.document", "{text} ({title})", ["retriever.dense.document", "{title}", "before"]),
         ("retriever.dense.document", "{title} {text} {text}", ["retriever.dense.document", "once"]),
+        ("retriever.dense.pooling", "cls", ["retriever.dense.pooling", "'cls'", "should be mean with source: train"]),
         ("answer.passage", "{titel}: {text}", ["answer.passage", "'{titel}: {text}'", "no other braces"]),
         ("replug.mixture", "sum", ["replug.mixture", "'sum'", "token_mixture", "sequence_mixture"]),
         ("lm", None, ["lm", "None"]),
