@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import typer
 
-from flows import anywhere, cache, imports, landing, results, running, terminal
+from flows import anywhere, cache, landing, results, running, terminal
 from pipelines import all_studies
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
@@ -21,7 +21,7 @@ GROUPS = {  # what one wants -> the commands for it
     "Run": (running.run, running.schedule, running.plan, running.init),
     "Look": (running.status, results.report, results.explore, results.reproduce, *OF_STUDIES),
     "Ask": (results.search, results.ask),
-    "Your own files": (anywhere.thresholds, anywhere.decide, anywhere.compare, imports.imports),
+    "Your own files": (anywhere.thresholds, anywhere.decide, anywhere.compare, anywhere.imports),
     "Publish": (landing.release,),
 }
 BELOW = {running.status: cache.cache, landing.release: landing.diff}  # command -> the command below it

@@ -20,6 +20,7 @@ from pipelines.sources.streams import DECOMPRESSORS, open_blocks
 
 HEAD = 1 << 16  # bytes, decompressed, that are read of a file
 TEMPLATES = "relation_query_templates.json"
+READABLE = {"mmlu": (".csv", *SUFFIXES), "nq": SUFFIXES, "triviaqa": SUFFIXES, "retrieval": (".jsonl",)}
 SPLIT = re.compile(r"(?<![a-z])(dev|test|train|validation|valid|val)(?![a-z])")
 
 
@@ -31,10 +32,7 @@ class Seen(NamedTuple):
 
 
 def folders_below(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Each visible folder at or below a folder, with its visible files, sorted; links are followed.
-
-    Nothing is below a model's folder, which is one with a config.json.
-    """
+    """Each visible folder at or below a folder, but none below a model's, with its files; links are followed."""
     visited: set[Path] = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         real = Path(place).resolve()
@@ -53,17 +51,15 @@ def recognise(file: Path) -> Seen:
     except LongtailError as error:
         return Seen("", str(error).removeprefix(f"{file}: "))
     name = seen.data_set.partition("/")[0]
-    readable = {"mmlu": (".csv", *SUFFIXES), "nq": SUFFIXES, "triviaqa": SUFFIXES, "retrieval": (".jsonl",)}
-    if file.suffix not in readable.get(name, (file.suffix,)):
-        return Seen("", f"{DATASETS[name].label} is read from {', '.join(readable[name])} only")
+    if file.suffix not in READABLE.get(name, (file.suffix,)):
+        return Seen("", f"{DATASETS[name].label} is read from {', '.join(READABLE[name])} only")
     return seen
 
 
 def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[Path, Path]]]:
     """The files of a data set that a run can use together; and each other file, with the one used in its place.
 
-    Of PopQA one file is used. Of Wikipedia, passages come before dumps, and dumps before JSON lines and Parquet, as
-    each has the same articles. Files of a data set are copied into one folder, so only one of each name is used.
+    Of PopQA one file is used. Of Wikipedia, passages come before dumps, and dumps before JSON lines and Parquet.
     """
     if data_set == "popqa":
         first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
@@ -124,14 +120,15 @@ def _first_record(text: str) -> dict:
 
 
 def _by_columns(file: Path) -> Seen:
+    import pyarrow as pa
+
     from pipelines.storage import parquet
 
     try:
         schema = parquet.schema_of(file)
     except (LongtailError, OSError):
         return Seen("", "not a Parquet file")
-    aliases = "answer" in schema.names and str(schema.field("answer").type).startswith("struct")
-    return _by_names(file, schema.names, aliases)
+    return _by_names(file, schema.names, "answer" in schema.names and pa.types.is_struct(schema.field("answer").type))
 
 
 def _by_names(file: Path, names: list[str], aliases: bool) -> Seen:

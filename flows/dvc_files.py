@@ -1,37 +1,40 @@
-"""dvc.lock and .dvc/tmp/rwlock, put right where a killed DVC left half of one.
+"""DVC's files: dvc.lock and .dvc/tmp/rwlock put right where a killed DVC left half of one, and outputs hashed anew.
 
-DVC empties these files and then writes them. A process killed in that moment leaves a file that stops the next DVC. So
-the flow keeps a copy of dvc.lock after each stage, and calls `mend` before DVC starts.
+The flow keeps a copy of dvc.lock after each stage, and calls `mend` before DVC starts.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 import yaml
+from tqdm import tqdm
 
-from pipelines.storage import shards
+from pipelines.errors import LongtailError
+from pipelines.storage import outputs, shards
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
 
 LOCK = Path("dvc.lock")
 COPY = shards.SCRATCH / "dvc.lock"
+CACHE = Path(".dvc/cache/files/md5")
 RWLOCK = Path(".dvc/tmp/rwlock")  # which process reads and writes which outputs, as JSON
 
 
 def mend(root: Path, repo: Repo | None = None) -> None:
     """Undo what killed DVC processes left; call this before DVC starts, or before `repo` has read anything.
 
-    A cut dvc.lock is replaced by its copy. Without one it is removed: the stages' results are still in DVC's run cache.
-    One with git's conflict marks stays, since a person must choose. A rwlock that names no process that is alive is
-    removed.
+    A cut dvc.lock is replaced by its copy, or removed: the results are in DVC's run cache. One with git's conflict
+    marks stays, since a person must choose. A rwlock that names no living process is removed.
     """
     with _no_dvc_writing(root, repo):
         rwlock = root / RWLOCK
@@ -52,8 +55,7 @@ def mend(root: Path, repo: Repo | None = None) -> None:
 def keep(root: Path) -> dict[str, Any]:
     """Copy dvc.lock after a DVC process has ended well; returns the stages that it holds, by name.
 
-    All that DVC wrote is on disk before: of itself it has nothing written, so that after a power cut there would be
-    empty files in data/ and in its cache that it takes for whole.
+    First all is written to disk, which DVC leaves to the system: after a power cut it would take empty files for whole.
     """
     os.sync()
     with _no_dvc_writing(root):
@@ -82,12 +84,40 @@ def reads_same_params(root: Path, reader: str, outputs: Collection[Path]) -> boo
     return True
 
 
+def faults(root: Path, threads: int, paths: Collection[Path] | None = None) -> tuple[int, list[str]]:
+    """Hash all outputs of dvc.lock, or those at `paths`; returns (number of files, a line on each that differs)."""
+    outs = _outputs(root, paths)
+    every = [file for out in outs for file in _files(root / out["path"])]
+    with ThreadPoolExecutor(threads) as pool:
+        hashed = tqdm(pool.map(outputs.md5, every), total=len(every), unit=" files", desc="verify")
+        digests = dict(zip(every, hashed, strict=True))
+    return len(every), [line for out in outs for line in _of_output(root, out, digests)]
+
+
+def drop_damaged(root: Path, paths: Collection[Path]) -> list[str]:
+    """Remove files of the outputs at `paths` in .dvc/cache that are not what their names say; returns the files.
+
+    An output that has such a file goes too: DVC takes what is in its cache for whole.
+    """
+    damaged = []
+    for out in _outputs(root, paths):
+        names = {out["path"]: out["md5"]}
+        with suppress(OSError, ValueError):  # a damaged list of files is found below
+            names |= {f"{out['path']}/{entry['relpath']}": entry["md5"] for entry in _listing(root, out["md5"])}
+        files = {name: _cached(root, md5) for name, md5 in names.items()}
+        bad = [name for name, file in files.items() if file.is_file() and outputs.md5(file) != names[name][:32]]
+        for name in bad:
+            files[name].unlink()
+        if bad:
+            shutil.rmtree(root / out["path"], ignore_errors=True)
+            (root / out["path"]).unlink(missing_ok=True)
+        damaged += bad
+    return damaged
+
+
 @contextmanager
 def _no_dvc_writing(root: Path, repo: Repo | None = None) -> Iterator[None]:
-    """Wait for .dvc/tmp/lock and hold it: every DVC process holds it while it writes either file.
-
-    DVC gives it up while a stage's command runs. `repo` is the project's, where it is open.
-    """
+    """Hold .dvc/tmp/lock, as a DVC process does while it writes either file, but not while a stage's command runs."""
     from dvc.repo import Repo
 
     with nullcontext(repo) if repo else Repo(str(root), _wait_for_lock=True) as opened, opened.lock:
@@ -142,3 +172,50 @@ def _write(path: Path, text: str) -> None:
     if not path.exists() or path.read_text(encoding="utf-8", errors="replace") != text:
         with shards.atomic(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
+
+
+def _outputs(root: Path, paths: Collection[Path] | None) -> list[dict[str, Any]]:
+    """The outputs of dvc.lock, or those at `paths`."""
+    if not (root / LOCK).is_file():
+        raise LongtailError(f"{LOCK}: no such file, expected the hashes of a run; `longtail run` makes it")
+    lock = yaml.load((root / LOCK).read_text(encoding="utf-8"), yaml.CSafeLoader)
+    outs = [out for stage in lock["stages"].values() for out in stage.get("outs", [])]
+    return [out for out in outs if paths is None or Path(out["path"]) in paths]
+
+
+def _cached(root: Path, md5: str) -> Path:
+    return root / CACHE / md5[:2] / md5[2:]
+
+
+def _listing(root: Path, md5: str) -> list[dict[str, str]]:
+    """The files of a folder, as .dvc/cache has them; none for a file."""
+    return json.loads(_cached(root, md5).read_text(encoding="utf-8")) if md5.endswith(".dir") else []
+
+
+def _files(path: Path) -> list[Path]:
+    """The files of an output that is a file or a folder; those that DVC ignores are none."""
+    inside = [file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    return [path] if path.is_file() else inside
+
+
+def _of_output(root: Path, out: dict[str, Any], digests: dict[Path, str]) -> Iterator[str]:
+    """A line for each file of an output that differs from dvc.lock."""
+    path, expected = root / out["path"], out["md5"]
+    if not path.exists():
+        yield f"{out['path']}: missing"
+    elif not expected.endswith(".dir"):
+        yield from [f"{out['path']}: changed"] * (digests.get(path) != expected)
+    else:
+        here = {file.relative_to(path).as_posix(): digests[file] for file in _files(path)}
+        if outputs.of_listing(here) == expected:
+            return
+        try:
+            listing = _listing(root, expected)
+        except (OSError, ValueError):
+            yield f"{out['path']}: changed; .dvc/cache does not say which file"
+            return
+        there = {entry["relpath"]: entry["md5"] for entry in listing}
+        for name in sorted(here.keys() | there.keys()):
+            if here.get(name) != there.get(name):
+                what = "missing" if name not in here else "not in dvc.lock" if name not in there else "changed"
+                yield f"{out['path']}/{name}: {what}"

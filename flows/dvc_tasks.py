@@ -1,8 +1,7 @@
-"""DVC's part of a flow as Prefect tasks: reproduce one stage, or push to the remote.
+"""DVC's part of a flow as Prefect tasks: reproduce one stage, or push to the remote, each in a process of its own.
 
-DVC works in a process of its own. Each line that it prints, but for its hints, goes at once to the task's log and to a
-file in .longtail/logs. What became of a stage is not read from those lines: a stage that ran leaves a record, and
-dvc.lock says whether its outputs have other hashes than before.
+What DVC prints goes to the task's log and to .longtail/logs. What became of a stage is not read from it: a stage that
+ran leaves a record, and dvc.lock says whether its outputs have other hashes than before.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from prefect.artifacts import create_table_artifact
 from prefect.runtime import flow_run
 from prefect.states import Failed, State
 
-from flows import dvc_files, graph, live, verify, workspace
+from flows import dvc_files, graph, live, workspace
 from flows.live import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
 from pipelines import neutral
 from pipelines.storage import disks
@@ -63,8 +62,8 @@ class Outcome:
 def reproduce_stage(stage: graph.Stage, spare: bool, force: bool, outputs_changed: bool) -> Outcome | State:
     """Have DVC bring one stage up to date; returns its Outcome, or a Failed state with a one-line error.
 
-    With `spare` nothing is done, with `force` the stage runs though nothing changed. `outputs_changed` says that the
-    stage's outputs on disk were not those of dvc.lock when the flow began.
+    With `spare` nothing is done, with `force` the stage runs though nothing changed. `outputs_changed` says that its
+    outputs were not those of dvc.lock when the flow began.
     """
     if spare:
         get_run_logger().info("up to date")
@@ -83,7 +82,7 @@ def reproduce_stage(stage: graph.Stage, spare: bool, force: bool, outputs_change
     after = dvc_files.keep(Path.cwd()).get(stage.name, {})
     restored = RESTORED if outputs_changed or after != before else UNCHANGED
     kind = RAN if work.record else restored
-    if kind == RESTORED and (damaged := verify.drop_damaged(Path.cwd(), stage.outs)):
+    if kind == RESTORED and (damaged := dvc_files.drop_damaged(Path.cwd(), stage.outs)):
         files = f"{damaged[0]} and {len(damaged) - 1} more" if len(damaged) > 1 else damaged[0]
         return Failed(message=f"{stage.name}: .dvc/cache had {files} damaged; it is removed, run again to make it anew")
     _publish(stage)
@@ -98,12 +97,9 @@ def push_outputs(names: list[str]) -> str | State:
     done = _dvc("push", "--run-cache", *names, log=log, work=work)
     live.end("push", FAILED if done.code else RAN)
     if done.code:
-        problem = done.errors[0] if done.errors else done.last or f"DVC ended with exit code {done.code}"
-        more = f" (and {len(done.errors) - 1} more)" if len(done.errors) > 1 else ""
-        message = (
-            f"push: {problem}{more}; the data are whole here, `dvc push --run-cache` sends them (all it said: {log})"
-        )
-        return Failed(name="Failed" if HOPELESS.search("\n".join(done.errors)) else UNREACHABLE, message=message)
+        again = f"the data are whole here, `dvc push --run-cache` sends them (all it said: {log})"
+        kind = "Failed" if HOPELESS.search("\n".join(done.errors)) else UNREACHABLE
+        return Failed(name=kind, message=f"push: {next(iter(done.errors), done.last)}; {again}")
     return f"pushed: {done.last}"
 
 
@@ -161,10 +157,7 @@ def _dvc(*words: str, log: Path, work: Work) -> Done:
 
 
 def _lines(stream, say: Callable[[str], None]) -> Iterator[str]:
-    """Yield the lines of a process's output. Of a progress bar, which redraws itself by carriage returns, only some.
-
-    The others go to `say`. The bar of a killed stage has no end: DVC's error stands right behind it.
-    """
+    """Yield the lines of a process's output. Of a progress bar, which redraws itself, most go only to `say`."""
     shown, rest = 0.0, b""
     while block := os.read(stream.fileno(), 1 << 16):
         *parts, rest = re.split(rb"(?<=[\r\n])|(?<=])(?=ERROR: )", rest + block)

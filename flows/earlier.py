@@ -1,18 +1,24 @@
-"""The outputs of an earlier run, from DVC's cache: of a commit, or of a run that landed here."""
+"""Earlier runs: what each left in DVC's cache, what is worse since, and in MLflow the figures of all that landed."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
 
+from flows import dvc_files, graph, terminal
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
 from pipelines.storage import shards
+from pipelines.work import tracking
 
 RUNS = shards.SCRATCH / "landed"  # <profile>-<number>.lock, the dvc.lock of each run that landed here
 KEPT = 20  # of a profile
@@ -20,6 +26,27 @@ LAST = "landed"  # the name of the last one that is not of the data at hand
 REPORT = "data/report"
 WANTED = (REPORT, "data/analyses", "data/predictions", "data/questions", "data/metrics/adaptive.json")
 HASH = re.compile(r"([0-9a-f]{2})([0-9a-f]{30}(?:\.dir)?)")
+MORE_IS_BETTER = re.compile(  # figures by their last key: quality, and how much was built
+    r"accuracy|exact_match|adaptive|recall.*|.*matched_share|with_entity_share"
+    r"|entities|triples|questions|documents|mentions|titles_with_views"
+)
+LESS_IS_BETTER = re.compile(r"(word_)?perplexity(?!_random).*|bpb(?!_random).*|loss|kl.*|rejected")
+
+
+@dataclass(frozen=True)
+class Regression:
+    file: str  # a metrics file
+    figure: str  # the keys of the figure in that file, with / between them
+    before: float
+    now: float
+
+    @property
+    def change(self) -> float:
+        """How much the figure changed, as a share of what it was."""
+        return (self.now - self.before) / abs(self.before) if self.before else float("inf")
+
+    def __str__(self) -> str:
+        return f"{self.figure} of {self.file} from {self.before:.4g} to {self.now:.4g} ({self.change:+.1%})"
 
 
 def keep_lock(profile: str, lock: Path = Path("dvc.lock")) -> None:
@@ -37,8 +64,7 @@ def keep_lock(profile: str, lock: Path = Path("dvc.lock")) -> None:
 def restore(old: str, profile: str, into: Path) -> str:
     """Lay an earlier run's report, tables, answers and questions into a folder, as links; returns the run's name.
 
-    `old` is a run that landed, LAST, or a commit. Raises LongtailError where it is none of them, or where DVC's cache
-    lacks its report. Others that the cache lacks are left out.
+    `old` is a run that landed, LAST, or a commit. Raises LongtailError for others, or if its report is not cached.
     """
     name, outs = _outs(old, profile)
     if REPORT not in outs:
@@ -56,11 +82,71 @@ def restore(old: str, profile: str, into: Path) -> str:
     return name
 
 
-def metrics(profile: str, files: Collection[Path]) -> dict[Path, Any] | None:
-    """The content of metrics files as the last run of a profile that landed here left them; None where there is none.
+def find_regressions(profile: str, stages: list[graph.Stage], tolerance: float) -> list[Regression] | None:
+    """Figures of the stages that are worse than the profile's last landed run's, the worst first; None without one.
 
-    What DVC's cache lacks is left out.
+    A figure is worse when it lost more than `tolerance` of what it was, and its interval does not hold the old value.
     """
+    files = [path for stage in stages for path in stage.metrics]
+    if (landed := _metrics_of_landed(profile, files)) is None:
+        return None
+    worse = []
+    for path in (path for path in files if path.is_file()):
+        old = {name: value for name, value, *_ in _figures(landed.get(path, {}))}
+        for name, value, low, high in _figures(json.loads(path.read_text(encoding="utf-8"))):
+            last = name.rsplit("/", 1)[-1]
+            better = bool(MORE_IS_BETTER.fullmatch(last)) - bool(LESS_IS_BETTER.fullmatch(last))  # 1, -1, or 0: neither
+            before = old.get(name, value)
+            noise = low is not None and low <= before <= high
+            if (before - value) * better > tolerance * abs(before) and not noise:
+                worse.append(Regression(path.as_posix(), name, before, value))
+    return sorted(worse, key=lambda loss: (-abs(loss.change), loss.file, loss.figure))
+
+
+def keep_landing(part: str, stages: Collection[graph.Stage], run: tracking.Run) -> None:
+    """Log in MLflow that a run of a part landed, with the figures of all its stages, whatever became of each."""
+    from pipelines.report import landed
+
+    chosen = params_file.load_params("profile", "popularity", "lms", "parts", "thresholds")
+    outs = {out for stage in stages for out in stage.outs}
+    params = {"profile": chosen.profile, tracking.MONTH: chosen.popularity.month, tracking.PART: part}
+    params |= {"lms": ",".join(chosen.lms), "parts.answered": ",".join(chosen.parts.answered)}
+    locked, sizes = dvc_files.kept(Path.cwd()), Counter()  # bytes of what the stages wrote, by folder of data/
+    for out in (out for stage in stages for out in locked.get(stage.name, {}).get("outs", [])):
+        _, folder, *_ = *Path(out["path"]).parts, ""
+        sizes[folder] += out.get("size", 0)
+    run.land(params, tracking.flat(landed.figures(outs, chosen) | landed.sizes(sizes)))
+
+
+def landed_runs() -> list[tracking.Landing]:
+    """The runs that landed, by MLflow, the last one last. Raises LongtailError if there is none, or no MLflow."""
+    store = tracking.store()
+    none = f"MLflow ({store}) has no run that landed; `longtail run` records the next one that changes anything"
+    if "MLFLOW_TRACKING_URI" not in os.environ and not tracking.FILE.is_file():  # to look makes no database
+        raise LongtailError(none)
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client = tracking.open_client()
+        experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
+        found = tracking.read_landings(client, experiment.experiment_id) if experiment else []
+    except MlflowException as error:
+        raise LongtailError(f"MLflow ({store}): {str(error).splitlines()[0]}") from None
+    if not found:
+        raise LongtailError(none)
+    return found
+
+
+def write_history() -> Iterator[str]:
+    """Write the page of landed runs, and its figures as CSV; yields lines. Raises LongtailError as `landed_runs`."""
+    from pipelines.report import history_page
+
+    chosen = params_file.load_params("profile")
+    yield from history_page.write_history(landed_runs(), chosen.profile, terminal.HISTORY.parent)
+
+
+def _metrics_of_landed(profile: str, files: Collection[Path]) -> dict[Path, Any] | None:
+    """Metrics files as a profile's last landed run left them, as far as DVC's cache has them; None without any."""
     if not (runs := _runs(profile)):
         return None
     outs, cache = _locked(runs[-1].read_text(encoding="utf-8")), _cache()
@@ -137,3 +223,14 @@ def _lay(cache: Path, md5: str, target: Path) -> bool:
         ".." not in PurePosixPath(entry["relpath"]).parts and _lay(cache, entry["md5"], target / entry["relpath"])
         for entry in entries
     )
+
+
+def _figures(values: Any, prefix: str = "") -> Iterator[tuple[str, float, float | None, float | None]]:
+    """(keys, value, low, high) of each figure, low and high of its interval if it has one; curves are left out."""
+    if isinstance(values, dict) and "value" in values:
+        yield prefix, values["value"], values.get("low"), values.get("high")
+    elif isinstance(values, dict):
+        for key, value in values.items():
+            yield from _figures(value, f"{prefix}/{key}" if prefix else key)
+    elif isinstance(values, int | float):
+        yield prefix, values, None, None

@@ -144,10 +144,7 @@ def serving(
     places: Sequence[pages.Place] = (),
     open_run: Callable[[], looked_at.Run] = looked_at.open_run,
 ) -> Iterator[str]:
-    """Serve `app` for the block; yields its address. `port` is the one asked for; None: PORT, or a free one.
-
-    Raises LongtailError if the port asked for is taken.
-    """
+    """Serve `app` for the block; yields its address. LongtailError if `port` is taken; None: PORT, or a free one."""
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

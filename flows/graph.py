@@ -1,7 +1,6 @@
 """DVC's stages as a flow needs them: what each waits for, what changed since its last run, and what starts next.
 
-This module reads Repo.index, Stage.status and a few attributes of DVC's stages. They are no documented interface, so
-pyproject.toml allows only versions of DVC that are known to have them.
+Repo.index and Stage.status are no documented interface: pyproject.toml allows only versions of DVC that have them.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from flows import dvc_files, verify
+from flows import dvc_files
 from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.storage import shards
@@ -43,12 +42,10 @@ class Stage:
 
 
 def read_graph(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dict[str, list[str]]]:
-    """The stages of dvc.yaml, and the reasons why those that changed are not up to date, by name.
+    """The stages of dvc.yaml, after those that they need, and why those that changed are not up to date, by name.
 
-    A stage comes after those that it needs, else in the order of dvc.yaml. It counts as changed by what lies on disk
-    now. What an earlier stage will write may change it later. Raises LongtailError where DVC can't read dvc.yaml or
-    dvc.lock, or where another process runs a stage. With `beside_a_run` there is no such error: that stage, and those
-    that read what it writes, have the reason RUNNING.
+    It counts what lies on disk now. Raises LongtailError where DVC can't read dvc.yaml or dvc.lock, or where another
+    process runs a stage; `beside_a_run` such a stage, and those that read what it writes, have the reason RUNNING.
     """
     import networkx
     from dvc.exceptions import DvcException
@@ -71,9 +68,9 @@ def read_graph(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dic
 
 
 def read_with_cache(root: Path, say: Callable[[str], None]) -> tuple[list[Stage], dict[str, list[str]]]:
-    """`read`, after outputs that are here as in dvc.lock, but no more in .dvc/cache, were put back there.
+    """`read_graph`, once no DVC process works here, and outputs that only .dvc/cache lacks were put back there.
 
-    Otherwise DVC would make them again. DVC processes that still work here are waited for. `say` is told of both.
+    Otherwise DVC would make them again. `say` is told of both.
     """
     from dvc.repo import Repo
 
@@ -82,20 +79,16 @@ def read_with_cache(root: Path, say: Callable[[str], None]) -> tuple[list[Stage]
         say(f"DVC is at work here, as of a run that was killed (process {numbers}); waiting until it has ended")
         psutil.wait_procs(others)
     stages, changed = read_graph(root)
-    gone = [stage for stage in stages if changed.get(stage.name) and _only_not_in_cache(changed[stage.name])]
-    if gone:
-        whole = [stage for stage in gone if not verify.faults(root, 1, stage.outs)[1]]
+    gone = [
+        s for s in stages if changed.get(s.name) and all(why.startswith("not in cache ") for why in changed[s.name])
+    ]
+    if whole := [stage for stage in gone if not dvc_files.faults(root, 1, stage.outs)[1]]:
         with Repo(str(root), _wait_for_lock=True) as repo:
             for stage in whole:
                 repo.commit(stage.name)
-        if whole:
-            say(f"put the outputs of {len(whole)} stages, which are as in dvc.lock, back into .dvc/cache")
-            stages, changed = read_graph(root)
+        say(f"put the outputs of {len(whole)} stages, which are as in dvc.lock, back into .dvc/cache")
+        stages, changed = read_graph(root)
     return stages, changed
-
-
-def _only_not_in_cache(reasons: list[str]) -> bool:
-    return all(reason.startswith("not in cache ") for reason in reasons)
 
 
 def behind(stages: list[Stage], changed: Mapping[str, list[str]]) -> set[str]:
@@ -105,11 +98,6 @@ def behind(stages: list[Stage], changed: Mapping[str, list[str]]) -> set[str]:
         if changed.get(stage.name) or names.intersection(stage.needs):
             names.add(stage.name)
     return names
-
-
-def outputs_changed(stage: Stage, reasons: list[str]) -> bool:
-    """Whether a stage's outputs are gone, or not those of dvc.lock; `reasons` are what `read` gives for the stage."""
-    return any(reason.endswith(f" {path}") for reason in reasons for path in stage.outs)
 
 
 def progress(root: Path, stage: Stage) -> str:
@@ -130,9 +118,9 @@ def progress(root: Path, stage: Stage) -> str:
 
 
 def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:
-    """The stages of these names, in every item of their matrices, with all that they need; without names, all stages.
+    """The stages of these names, in all items of their matrices, with all that they need; without names, all stages.
 
-    They keep their order. Raises LongtailError where none of the names has a stage in this run.
+    Raises LongtailError where none of the names has a stage in this run.
     """
     if names and not set(names) & {stage.name.partition("@")[0] for stage in stages}:
         raise LongtailError(
@@ -145,26 +133,19 @@ def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:
     return [stage for stage in stages if stage.name in wanted]
 
 
-def has_remote(root: Path) -> bool:
-    """Whether DVC has a default remote to push to."""
-    from dvc.repo import Repo
-
-    with Repo(str(root)) as repo:
-        return bool(repo.config["core"].get("remote"))
-
-
 def ready(stages: list[Stage], started: set[str], running: list[Stage], compute: params.Compute) -> list[Stage]:
     """The stages to start now: long ones first, then those that most others wait for, then in the order of dvc.yaml.
 
-    Stages that compute share `compute.workers`. On a GPU each takes all of them. A stage that takes all workers starts
-    as soon as one is free, since otherwise it would wait for long. No other stage that computes starts beside it.
+    Stages that compute share `compute.workers`; on a GPU each takes all. One that takes all starts as soon as one is
+    free, and no other that computes starts beside it.
     """
     share = 1 if compute.device == "cpu" else compute.workers
     workers: Mapping[str | None, int] = {None: 0, "one": share, "all": compute.workers}
     taken = sum(workers[stage.workers] for stage in running)
     unfinished = {stage.name for stage in running} | {stage.name for stage in stages if stage.name not in started}
+    waiting = {stage.name: len(behind(stages, {stage.name: ["changed"]})) for stage in stages}
     chosen: list[Stage] = []
-    for stage in sorted(stages, key=lambda stage: (not stage.long, -len(_dependents(stages, stage.name)))):
+    for stage in sorted(stages, key=lambda stage: (not stage.long, -waiting[stage.name])):
         fits = not workers[stage.workers] or taken < compute.workers
         if stage.name not in started and fits and unfinished.isdisjoint(stage.needs):
             chosen.append(stage)
@@ -184,15 +165,6 @@ def _status_beside_a_run(repo) -> dict[str, list]:
             except LockError:
                 status[stage.addressing] = [RUNNING]
     return status
-
-
-def _dependents(stages: list[Stage], name: str) -> set[str]:
-    """Every stage that waits for `name`, directly or through others."""
-    dependents = {name}
-    for stage in stages:  # in topological order
-        if dependents.intersection(stage.needs):
-            dependents.add(stage.name)
-    return dependents - {name}
 
 
 def _stage(root: Path, graph, stage) -> Stage:
@@ -215,8 +187,6 @@ def _reasons(entries: list) -> list[str]:
         if isinstance(entry, str):
             reasons.append(entry)
             continue
-        for changes in entry.values():
-            for path, state in changes.items():
-                keys = ", ".join(state) if isinstance(state, dict) else ""
-                reasons.append(f"{'changed' if keys else state} {path}{f': {keys}' if keys else ''}")
+        for path, state in (change for changes in entry.values() for change in changes.items()):
+            reasons.append(f"changed {path}: {', '.join(state)}" if isinstance(state, dict) else f"{state} {path}")
     return reasons

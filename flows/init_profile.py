@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+from collections.abc import Iterator
 from glob import escape
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
+import jinja2
 import yaml
 
 from flows import data_files, model_folders, profiles
-from flows.init_choices import Choices, Contents, choose_parts, this_machine
+from flows.init_choices import Contents, choose, this_machine
 from flows.model_folders import Encoder, LanguageModel
 from pipelines import catalogue, neutral
 from pipelines.errors import LongtailError
@@ -21,6 +25,7 @@ LOOKED_FOR = (
     "popQA.tsv, DPR's psgs_w100.tsv, a Wikipedia dump (*pages-articles*.xml.bz2), JSON lines with text, another data "
     "set of data/README.md, and folders of models with a config.json"
 )
+TEMPLATE = Path(__file__).with_name("profile.yaml.j2")
 ABOUT = re.compile(r"(?i)(readme|licen[sc]e|notice|citation)\b")  # files that are no data
 WITHOUT = {  # data set -> what a run lacks without it
     "popqa": "popQA.tsv: questions with the popularity of what they ask about",
@@ -39,7 +44,7 @@ WITHOUT_REDIRECTS = (
 
 
 def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = False) -> list[str]:
-    """Write conf/profile/<name>.yaml for a folder; return what to tell the user. `name` is by default the folder's.
+    """Write conf/profile/<name>.yaml, by default called as the folder; return what to tell the user.
 
     Raises LongtailError where the folder has nothing that a run can use, or the profile is there and `force` is not.
     """
@@ -50,21 +55,42 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
     if path.exists() and not force:
         raise LongtailError(f"{path}: is there already; --force writes it anew, --name NAME writes another")
     contents = look(folder)
-    choices = choose_parts(contents, this_machine(), lsr=lsr)
-    if not choices.parts["question_sets"] and not choices.parts["corpora"]:
+    chosen = choose(contents, this_machine(), lsr=lsr)
+    parts = chosen["parts"]
+    if not parts["question_sets"] and not parts["corpora"]:
         unused = f"; not used: {contents.unused[0][0].name}, {contents.unused[0][1]}" if contents.unused else ""
         raise LongtailError(f"{folder}: nothing in it that a run can be made of; looked for {LOOKED_FOR}{unused}")
     found = {
-        "used": _used(folder, contents, choices),
-        "not used": [f"{key}: {why}" for key, why in choices.set_aside.items()] + _unused(folder, contents),
-        "missing": _missing(contents, choices),
+        "used": list(_used(folder, contents, chosen)),
+        "not used": [f"{key}: {why}" for key, why in chosen["set_aside"].items()] + _unused(folder, contents),
+        "missing": list(_missing(chosen)),
     }
+    root, globs = _globs(folder, {key: contents.files[key] for key in chosen["data_sets"]})
+    values = chosen | {"folder": str(folder), "name": name, "found": found, "root": str(root), "globs": globs}
+    template = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template.filters |= {"line": neutral.line, "json": _json, "block": _block}
+    text = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(values)
     with shards.atomic(path) as temporary:
-        temporary.write_text(_text(folder, name, contents, choices, found), encoding="utf-8")
+        temporary.write_text(text + "\n", encoding="utf-8")
     profiles.compose(name)
+    commands = [f"longtail plan --profile {name}", f"longtail run --profile {name}"]
+    if parts["answered"] and not chosen["uses_lms"]:
+        imported = f"longtail imports FILE --dataset {parts['answered'][0]} --lm NAME --method METHOD"
+        with_retrieval = f"{imported}   # closed_book, and one with retrieval"
+        commands = [f"longtail run popqa --profile {name}", with_retrieval, "longtail run"]
     lines = [f"{what}: {line}" for what, lines in found.items() for line in lines]
     lines.append(f"wrote {path}, which says what was chosen and why; look at it, then:")
-    return [*lines, *(f"  {command}" for command in choices.commands(name))]
+    return [*lines, *(f"  {command}" for command in commands)]
+
+
+def _json(value: Any) -> str:
+    """A value as JSON, which is YAML in one line."""
+    return json.dumps(str(value) if isinstance(value, Path) else value)
+
+
+def _block(values: dict[str, Any], indent: int = 2) -> str:
+    """A mapping as YAML, a key a line."""
+    return "".join(f"\n{' ' * indent}{key}: {_json(value)}" for key, value in values.items())
 
 
 def look(folder: Path) -> Contents:
@@ -102,22 +128,6 @@ def look(folder: Path) -> Contents:
     return Contents(files, lms, encoders, unused)
 
 
-def _text(folder: Path, name: str, contents: Contents, choices: Choices, found: dict[str, list[str]]) -> str:
-    """The profile: what was found as a comment, then each section with why it is so."""
-    lines = ["# @package _global_", f"# Written by `longtail init` from what lies in {folder}. It is yours to change."]
-    lines.append("# docs/params.md explains every key; `longtail run --profile` checks them.")
-    for what, about in found.items():
-        lines += ["#", f"# {what.capitalize()}:", *(f"#   {line}" for line in about)] if about else []
-    lines += ["#", "# After more came into the folder, `longtail init --force` writes this anew.", f"profile: {name}"]
-    root, globs = _globs(folder, {key: contents.files[key] for key in choices.data_sets})
-    fetch = {"fetch": {"source": "files", "root": str(root), "files": globs}}
-    notes = {"fetch": ["The globs are relative to root, which is above the folder and all that links in it lead to."]}
-    for section, values in (fetch | choices.sections).items():
-        lines += [f"# {note}" for note in (notes | choices.notes).get(section, [])]
-        lines += _yaml({section: values})
-    return "\n".join(neutral.line(line) if line.startswith("#") else line for line in lines) + "\n"
-
-
 def _profile_name(folder: Path, name: str | None) -> str:
     chosen = name if name is not None else model_folders.param_name(folder.resolve().name)
     if name is None and not isinstance(yaml.safe_load(chosen), str):
@@ -145,33 +155,28 @@ def _globs(folder: Path, files: dict[str, list[Path]]) -> tuple[Path, dict[str, 
     return root, globs
 
 
-def _used(folder: Path, contents: Contents, choices: Choices) -> list[str]:
-    lines = []
-    for key in choices.data_sets:
-        files = contents.files[key]
-        names = ", ".join(_shown(file, folder) for file in files[:2])
-        more = f" and {len(files) - 2} more" if len(files) > 2 else ""
-        data_set, _, split = key.partition("/")
-        lines.append(f"{catalogue.label(data_set)}{f' {split}' * bool(split)}: {names}{more}")
-    for lm in contents.lms if choices.uses_lms else []:
-        chat = "; its chat template is not used (the profile says why)" if lm.chat else ""
+def _used(folder: Path, contents: Contents, chosen: dict[str, Any]) -> Iterator[str]:
+    for key in chosen["data_sets"]:
+        files, (data_set, _, split) = contents.files[key], key.partition("/")
+        names = ", ".join(_shown(file, folder) for file in files[:2]) + f" and {len(files) - 2} more" * (len(files) > 2)
+        yield f"{catalogue.label(data_set)}{f' {split}' * bool(split)}: {names}"
+    for lm in contents.lms if chosen["uses_lms"] else []:
+        chat = "; its chat template is not used (the profile says why)" * lm.chat
         size = f"{lm.parameters / 1e6:,.0f} M parameters, reads {lm.positions:,} tokens at once"
-        lines.append(f"language model {_shown(lm.folder, folder)}: {size}{chat}")
-    for encoder in contents.encoders[:1] if choices.parts["corpora"] else []:
-        lines.append(f"encoder {_shown(encoder.folder, folder)}")
-    return lines
+        yield f"language model {_shown(lm.folder, folder)}: {size}{chat}"
+    if chosen["encoder"] and chosen["parts"]["corpora"]:
+        yield f"encoder {_shown(chosen['encoder'].folder, folder)}"
 
 
-def _missing(contents: Contents, choices: Choices) -> list[str]:
-    lines = [why for key, why in WITHOUT.items() if key not in choices.data_sets]
-    if choices.parts["knowledge"] and "redirects" not in choices.data_sets:
-        lines.append(WITHOUT_REDIRECTS)
-    if not contents.lms:
+def _missing(chosen: dict[str, Any]) -> Iterator[str]:
+    if not chosen["encoder"] and chosen["parts"]["corpora"]:
+        yield "an encoder (Hugging Face's layout). A small one is trained on your texts."
+    if not chosen["lms"]:
         small = " A small one is trained on your texts, to try the stages; its answers are worth little."
-        lines.insert(0, f"a language model (Hugging Face's layout).{small if choices.uses_lms else ''}")
-    if not contents.encoders and choices.parts["corpora"]:
-        lines.insert(0, "an encoder (Hugging Face's layout). A small one is trained on your texts.")
-    return lines
+        yield f"a language model (Hugging Face's layout).{small * chosen['uses_lms']}"
+    yield from (why for key, why in WITHOUT.items() if key not in chosen["data_sets"])
+    if chosen["parts"]["knowledge"] and "redirects" not in chosen["data_sets"]:
+        yield WITHOUT_REDIRECTS
 
 
 def _unused(folder: Path, contents: Contents) -> list[str]:
@@ -186,15 +191,3 @@ def _unused(folder: Path, contents: Contents) -> list[str]:
 
 def _shown(path: Path, folder: Path) -> str:
     return neutral.line(path.relative_to(folder).as_posix() if path != folder else path.name)
-
-
-def _yaml(values: dict, indent: str = "") -> list[str]:
-    """Block style, with lists and empty mappings on one line."""
-    lines = []
-    for key, value in values.items():
-        if isinstance(value, dict) and value:
-            lines += [f"{indent}{key}:", *_yaml(value, indent + "  ")]
-        else:
-            flow = yaml.safe_dump([value], default_flow_style=True, width=1 << 20, allow_unicode=True).strip()
-            lines.append(f"{indent}{key}: {flow[1:-1]}")
-    return lines

@@ -18,7 +18,7 @@ from pipelines.params import params_file
 OUT = Path("release")
 DIFFERENCE = Path(".longtail/difference")
 RECORDED = {"dvc.lock", "params.yaml"}  # may differ from the commit: a release records what is in them
-NAMED = 3  # files or stages that an error names; it counts the others
+NAMED = 3  # files or stages that an error names
 
 
 def diff(
@@ -81,9 +81,8 @@ def publish(
 ) -> Iterator[str]:
     """Land a release as `land` does, and send the highest version in `out` to `to`, if named; yields lines about both.
 
-    Its version follows on the highest one at `to`, which is brought here first. Without `yes` it says what would be
-    sent, and sends nothing. `waiting` is that of `workspace.alone`. Raises LongtailError as `land` does, and where the
-    version is at `to` with other bytes.
+    Its version follows on the highest one at `to`, which is brought here first. Without `yes` nothing is sent. Raises
+    LongtailError as `land` does, and where the version is at `to` with other bytes.
     """
     from pipelines.release import publish, versions
 
@@ -109,8 +108,7 @@ def publish(
 def record(root: Path) -> dict[str, Any]:
     """What made the data under `root`: the commit, its date, the params and the MD5 of each stage's outputs.
 
-    Raises LongtailError where a file other than RECORDED differs from the commit, or a stage is not up to date: then
-    the data are not what the commit and the params make.
+    Raises LongtailError where a file other than RECORDED differs from the commit, or a stage is not up to date.
     """
     from flows import graph
     from pipelines.release import card
@@ -119,13 +117,13 @@ def record(root: Path) -> dict[str, Any]:
     entries = _git(root, "status", "--porcelain", "--untracked-files=all").splitlines()
     if changed := [name for entry in entries if (name := entry[3:].strip('"')) not in RECORDED]:
         raise LongtailError(
-            f"{_first_names(changed)}: not as in git's last commit, expected no difference but in "
+            f"{', '.join(changed[:NAMED])}: not as in git's last commit, expected no difference but in "
             f"{' and '.join(sorted(RECORDED))}; commit first, so that the release can name what made it"
         )
     stages, stale = graph.read_graph(root)
     if stale:
         raise LongtailError(
-            f"{_first_names(list(stale))}: {len(stale)} of {len(stages)} stages are not up to date, expected none; "
+            f"{', '.join([*stale][:NAMED])}: {len(stale)} of {len(stages)} stages are not up to date, expected none; "
             "`longtail run` first"
         )
     locked = yaml.safe_load((root / "dvc.lock").read_text(encoding="utf-8"))["stages"]
@@ -144,7 +142,3 @@ def _git(root: Path, *words: str) -> str:
     if done.returncode:
         raise LongtailError(f"git {words[0]}: {' '.join(done.stderr.split())}; a release is made of a git checkout")
     return done.stdout
-
-
-def _first_names(names: list[str]) -> str:
-    return ", ".join(names[:NAMED]) + f" and {len(names) - NAMED} more" * (len(names) > NAMED)

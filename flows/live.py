@@ -1,7 +1,7 @@
-"""What each stage of the run at hand does now, and the live table of that which `longtail run` shows on a terminal.
+"""What each stage of the run at hand does now, and the live table of it, which `longtail run` shows on a terminal.
 
-Above the table a line stays for each stage that has ended, and for each warning. All that stages say is in
-.longtail/logs. Where there is no terminal, as in a pipe, Prefect's plain lines are the log.
+Above the table a line stays for each stage that has ended, and for each warning. Where there is no terminal, Prefect's
+plain lines are the log.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,9 +51,10 @@ class Work:
         self.state, self.ended = state, time.monotonic()
 
     @property
-    def seconds(self) -> float:
-        """How long it works, or did; 0 if it never began."""
-        return (self.ended or time.monotonic()) - self.began if self.began else 0.0
+    def clock(self) -> str:
+        """For how long it works, or did, as 0:07 or 62:30; 0:00 if it never began."""
+        seconds = (self.ended or time.monotonic()) - self.began if self.began else 0.0
+        return "{}:{:02}".format(*divmod(round(seconds), 60))
 
 
 WORK: dict[str, Work] = {}  # by the stage's name; a push is the work `push`
@@ -74,10 +76,7 @@ def end(stage: str, state: str) -> None:
 
 @contextmanager
 def showing(stages: list[str], page: str) -> Iterator[None]:
-    """Show the table during the block, if there is a terminal; `page` is where Prefect shows the run.
-
-    Call this when Prefect is imported.
-    """
+    """Show the table, with Prefect's `page`, during the block, if there is a terminal. Prefect is imported before."""
     global _shown
     from rich.console import Console
 
@@ -87,9 +86,8 @@ def showing(stages: list[str], page: str) -> Iterator[None]:
         yield
         return
     _shown = Table(console, page)
-    loggers = [logging.getLogger(name) for name in ("", "prefect")]
-    handlers = [logger.handlers for logger in loggers]
-    for logger in loggers:
+    handlers = {logger: logger.handlers for logger in map(logging.getLogger, ("", "prefect"))}
+    for logger in handlers:
         logger.handlers = [_Above(console)]
     # Prefect ends the flow on SIGTERM and then sends it again, which without this would end the process at once
     on_termination = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -99,7 +97,7 @@ def showing(stages: list[str], page: str) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, on_termination)
-        for logger, before in zip(loggers, handlers, strict=True):
+        for logger, before in handlers.items():
             logger.handlers = before
         stop()
 
@@ -123,8 +121,7 @@ class _Above(logging.Handler):
         self.console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if not message.startswith(SAID_AGAIN):
+        if not (message := record.getMessage()).startswith(SAID_AGAIN):
             self.console.print(neutral.line(message), style="yellow", markup=False)
 
 
@@ -134,16 +131,16 @@ class Table:
     def __init__(self, console: Console, page: str) -> None:
         from rich.live import Live
 
-        self.console, self.page, self.width = console, page, max(map(len, WORK))
+        self.console, self.page = console, page
         self.live = Live(console=console, get_renderable=self.drawn, refresh_per_second=2, transient=True)
 
     def tell(self, stage: str, word: str, style: str) -> None:
         """Print a line on what became of a stage, which stays."""
         from rich.text import Text
 
-        work = WORK[stage]
+        work, width = WORK[stage], max(map(len, WORK))
         said = f": {work.said}" if work.state == FAILED else ""
-        self.console.print(Text.assemble(f"{stage:{self.width}} ", (word, style), f" {clock(work.seconds)}{said}"))
+        self.console.print(Text.assemble(f"{stage:{width}} ", (word, style), f" {work.clock}{said}"))
 
     def drawn(self) -> Group:
         """The table as it is now."""
@@ -158,17 +155,10 @@ class Table:
         table.add_column("progress", ratio=1, min_width=8, **narrow)
         works = [(stage, work) for stage, work in WORK.items() if work.state in (RUNS, AWAY, FAILED)]
         for stage, work in sorted(works, key=lambda each: each[1].began):
-            state = Text(f"{work.state} {clock(work.seconds)}", STYLES[work.state])
-            table.add_row(Text(stage), state, Text(work.said))
-        states = [work.state for work in WORK.values()]
-        done = {kind: states.count(kind) for kind in (RAN, RESTORED, UNCHANGED) if kind in states}
-        kinds = ", ".join(f"{count} {kind}" for kind, count in done.items())
-        counts = f"{sum(done.values())} of {len(states)} stages done" + f" ({kinds})" * bool(kinds)
-        counts += f", {states.count(WAITS)} wait" * (WAITS in states)
-        where = Text(f"logs: {graph.LOGS}; in a browser: {self.page}", "dim", **narrow)
-        return Group(table, Text(counts), where)
-
-
-def clock(seconds: float) -> str:
-    """Minutes and seconds, as 0:07 or 62:30."""
-    return "{}:{:02}".format(*divmod(round(seconds), 60))
+            table.add_row(Text(stage), Text(f"{work.state} {work.clock}", STYLES[work.state]), Text(work.said))
+        states = Counter(work.state for work in WORK.values())
+        kinds = [f"{states[kind]} {kind}" for kind in (RAN, RESTORED, UNCHANGED) if states[kind]]
+        done = states[RAN] + states[RESTORED] + states[UNCHANGED]
+        counts = f"{done} of {len(WORK)} stages done" + f" ({', '.join(kinds)})" * bool(kinds)
+        counts += f", {states[WAITS]} wait" * bool(states[WAITS])
+        return Group(table, Text(counts), Text(f"logs: {graph.LOGS}; in a browser: {self.page}", "dim", **narrow))

@@ -1,14 +1,13 @@
 """The month of a scheduled rebuild: which month is due, whether its dumps are there, and params.yaml set to it.
 
-A month has landed when a run with it ended well. That is kept, so that months that fell due while nothing ran, or whose
-dumps were late, are made up for.
+A month that landed is kept, so that those that fell due while nothing ran, or whose dumps were late, are made up for.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -30,13 +29,12 @@ class Nothing(LongtailError):
 
 
 def begin(month: str, make_up: int, flow: str, say: Callable[[str], None]) -> str:
-    """Set params.yaml to the month that a run of `flow` is for; returns the month.
+    """Set params.yaml to the month that a run of `flow` is for; returns the month. `refresh` says what `month` may be.
 
-    `month` is YYYY-MM, `last` for the last that is over, or `next` for the month after the one that landed last, of the
-    last month and the `make_up` before it. Raises Nothing where no month is due or its dumps are late, and
-    LongtailError on a month that is not over, or none of whose dumps are left; params.yaml then stays as it was.
+    Raises Nothing where no month is due or its dumps are late, and LongtailError on a month that is not over, or whose
+    dumps are gone; params.yaml then stays as it was.
     """
-    due = list(_due(flow, make_up)) if month == "next" else [_last() if month == "last" else month]
+    due = _due(flow, make_up) if month == "next" else [_last() if month == "last" else month]
     if not due:
         raise Nothing(f"nothing is due: {_last()} has landed")
     for candidate in due:
@@ -57,17 +55,14 @@ def begin(month: str, make_up: int, flow: str, say: Callable[[str], None]) -> st
 
 def landed(month: str, flow: str) -> None:
     """Keep that a run of `flow` with this month ended well."""
-    kept, key = _kept(), _key(flow)
-    kept[key] = max(month, kept.get(key, ""))
-    shards.write_json(LANDED, kept)
+    key, kept = _kept(flow)
+    shards.write_json(LANDED, kept | {key: max(month, kept.get(key, ""))})
 
 
 def set_month(month: str, path: Path) -> str:
-    """Set the month of the page views in params.yaml, YYYY-MM; returns a message.
+    """Set the month of the page views, YYYY-MM, in params.yaml: `popularity.month`, and `fetch.files.pageviews`.
 
-    It stands in `popularity.month`, and in the addresses and globs of `fetch.files.pageviews`. All other text stays,
-    comments included: `latest` in an address of `fetch.files` means the month's dump. Raises LongtailError on a month
-    that is not over.
+    Other text stays, comments included. Returns a message. Raises LongtailError on a month that is not over.
     """
     _check(month)
     settings = params_file.load_params("popularity", "fetch", path=path)
@@ -91,17 +86,12 @@ def _last() -> str:
     return f"{snapshots.today().replace(day=1) - timedelta(days=1):%Y-%m}"
 
 
-def _due(flow: str, make_up: int) -> Iterator[str]:
+def _due(flow: str, make_up: int) -> list[str]:
     """The months, oldest first, that have not landed, of the last month and the `make_up` before it."""
-    last, after = _last(), _kept().get(_key(flow))
-    months = [last]
-    while after and len(months) <= make_up and months[0] > after:
-        months.insert(0, _before(months[0]))
-    yield from (month for month in months if not after or month > after)
-
-
-def _before(month: str) -> str:
-    return f"{snapshots.last_day(month).replace(day=1) - timedelta(days=1):%Y-%m}"
+    key, kept = _kept(flow)
+    after = kept.get(key)
+    months = snapshots.months_until(_last(), 1 + make_up * bool(after))
+    return [month for month in months if not after or month > after]
 
 
 def _check(month: str) -> None:
@@ -124,9 +114,7 @@ def _check_dumps(month: str) -> None:
         snapshots.resolve(urls, month, fetch.days_apart, DOWNLOADS, client)
 
 
-def _key(flow: str) -> str:
-    return f"{params_file.load_params('profile', path=PARAMS).profile}/{flow}"
-
-
-def _kept() -> dict[str, str]:
-    return json.loads(LANDED.read_text(encoding="utf-8")) if LANDED.is_file() else {}
+def _kept(flow: str) -> tuple[str, dict[str, str]]:
+    """The key of this profile's `flow`, and what is kept under all keys."""
+    key = f"{params_file.load_params('profile', path=PARAMS).profile}/{flow}"
+    return key, json.loads(LANDED.read_text(encoding="utf-8")) if LANDED.is_file() else {}

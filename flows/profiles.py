@@ -1,7 +1,4 @@
-"""Compose params.yaml from a profile of conf/.
-
-Hydra composes it: the same bytes that `dvc exp run -S profile=NAME` writes.
-"""
+"""Compose params.yaml from a profile of conf/ by Hydra: the bytes that `dvc exp run -S profile=NAME` writes."""
 
 from __future__ import annotations
 
@@ -21,10 +18,7 @@ def names(root: Path = Path()) -> list[str]:
 
 
 def compose(name: str, root: Path = Path()) -> str:
-    """The text of params.yaml for a profile, checked.
-
-    Raises LongtailError where there is no such profile, it is not YAML, or params.py does not allow it.
-    """
+    """The text of params.yaml for a profile; LongtailError where there is none, or params.py does not allow it."""
     if name not in names(root):
         raise LongtailError(f"no profile {name!r} in {FOLDER}; there are: {', '.join(names(root))}")
     from hydra import compose as hydra_compose

@@ -154,10 +154,7 @@ def explore(
 
 
 def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> None:
-    """Serve the explorer until Ctrl-C, and with `everything` Prefect and MLflow, on 127.0.0.1; print where they open.
-
-    Where a usual port is taken, another one that is free will do.
-    """
+    """Serve the explorer, and with `everything` Prefect and MLflow, on 127.0.0.1 until Ctrl-C; print addresses."""
     from flows import explorer, server
     from flows.running import HOME
 
@@ -189,9 +186,9 @@ def report(
     if history and compare:
         raise LongtailError("--history: shows all landed runs, expected no --compare beside it; name one of them")
     if history:
-        from flows import history as landed
+        from flows import earlier
 
-        file, lines = terminal.HISTORY, landed.write_history()
+        file, lines = terminal.HISTORY, earlier.write_history()
     elif not terminal.REPORT.is_file():
         raise LongtailError(f"{terminal.REPORT}: no such file; `longtail run` writes it")
     else:

@@ -83,12 +83,11 @@ def status(
     if context.invoked_subcommand:
         return
     from flows import dvc_files, graph, workspace
-    from flows.verify import faults
 
     compute = params_file.load_params("compute").compute  # before DVC, whose own error on a bad param does not help
     if verify:
         dvc_files.mend(Path.cwd())
-        count, lines = faults(Path.cwd(), compute.threads)
+        count, lines = dvc_files.faults(Path.cwd(), compute.threads)
         for line in lines:
             terminal.show(line)
         if lines:
@@ -104,10 +103,9 @@ def status(
             word, detail = "running", graph.progress(Path.cwd(), stage)
         elif reasons and reasons != [graph.RUNNING]:
             missing = any(reason.startswith("deleted data/") for reason in reasons)
-            word, detail = "missing" if missing else "changed", "; ".join(reasons[:3])
-            detail += f"; and {len(reasons) - 3} more" if len(reasons) > 3 else ""
-            if at_work:
-                word, detail = "waiting", f"for the run at work: {detail}"
+            more = f"; and {len(reasons) - 3} more" * (len(reasons) > 3)
+            word = "waiting" if at_work else "missing" if missing else "changed"
+            detail = "for the run at work: " * at_work + "; ".join(reasons[:3]) + more
         elif touched.intersection(stage.needs):
             word, detail = "waiting", f"for {', '.join(name for name in stage.needs if name in touched)}"
         else:

@@ -1,8 +1,7 @@
 """The flow: each stage of DVC's graph, or of a part of it, is a task in which DVC reproduces the stage.
 
-Independent stages run side by side. DVC alone decides what is done again. A flow only starts no DVC process for stages
-that can't have changed. Then it compares the figures with those of the last landed run, and releases and pushes the
-result where it is asked to.
+DVC alone decides what is done again; a flow starts no DVC process for stages that can't have changed. Then it compares
+the figures with those of the last landed run, and releases and pushes the result where it is asked to.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import deployment, flow_run
 from prefect.states import Completed, Failed, State
 
-from flows import dvc_files, earlier, graph, history, landing, live, months, regressions, workspace
+from flows import dvc_files, earlier, graph, landing, live, months, workspace
 from flows.dvc_tasks import push_outputs, reproduce_stage, stopping_children
 from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
 from pipelines import neutral
@@ -46,12 +45,11 @@ def refresh(
 ) -> State:
     """Reproduce what changed. The state's message counts the stages that ran, or says which failed, why, and its log.
 
-    `part` is one of graph.PARTS; "refresh" is everything. `month` becomes the month of the dumps and page views:
-    YYYY-MM, `last` for the last that is over, or `next` for the one after the month that landed last, of the last and
-    the `make_up` before it. Where none is due, or its dumps are late, the state says so and nothing is done. `anew`
-    fetches the sources again though nothing here changed. `release` makes a release of the result, which is published
-    at `to` (hub:OWNER/NAME) if that is named. `push` sends the result to DVC's default remote. A figure is reported
-    when it is worse than the last landed run's by more than the share `tolerance` of it.
+    `part` is one of graph.PARTS. `month` becomes the month of the dumps and page views: YYYY-MM, `last` for the last
+    that is over, or `next` for the one after the month that landed last, of the last and the `make_up` before it. Where
+    none is due, or its dumps are late, nothing is done. `anew` fetches the sources again. `release` makes a release,
+    published at `to` (hub:OWNER/NAME) if that is named. `push` sends the result to DVC's default remote. A figure is
+    reported when it is worse than the last landed run's by more than the share `tolerance` of it.
     """
     log, root = get_run_logger(), Path.cwd()
     try:
@@ -107,10 +105,7 @@ def _reproduce_all(
     compute: params.Compute,
     anew: bool,
 ) -> tuple[list[str], list[str]]:
-    """Reproduce each stage when those it needs are done; returns (what became of each stage, what failed).
-
-    A stage that did not change needs no DVC process where all that it reads is as before.
-    """
+    """Reproduce each stage when those it needs are done; returns (what became of each stage, what failed)."""
     futures: dict[str, PrefectFuture] = {}
     running: dict[PrefectFuture, graph.Stage] = {}
     failed: list[str] = []
@@ -128,7 +123,7 @@ def _reproduce_all(
                 force = anew and stage.name == "fetch"
                 spare = not force and not reasons and all(reads_the_same(stage, name) for name in stage.needs)
                 task = reproduce_stage.with_options(name=stage.name, task_run_name=stage.name)
-                damaged = graph.outputs_changed(stage, reasons)
+                damaged = any(reason.endswith(f" {path}") for reason in reasons for path in stage.outs)
                 future = task.submit(stage, spare, force, damaged, wait_for=[futures[name] for name in stage.needs])
                 futures[stage.name], running[future] = future, stage
             done = next(as_completed(list(running)))
@@ -143,7 +138,7 @@ def _reproduce_all(
             if record := WORK[stage.name].record:
                 run.log(stage.name, record, dvc_files.kept(Path.cwd()).get(stage.name, {}))
         if not failed:
-            history.keep_landing(part, stages, run)
+            earlier.keep_landing(part, stages, run)
     return [] if failed else [future.result().kind for future in futures.values()], failed
 
 
@@ -163,7 +158,7 @@ def _tracked(failed: list[str]) -> Iterator[tracking.Run]:
 def _compare(profile: str, stages: list[graph.Stage], tolerance: float) -> list[str]:
     """Report what got worse, in the log and as an artifact; returns what the flow's message says of it, if anything."""
     log = get_run_logger()
-    worse = regressions.find_regressions(profile, stages, tolerance)
+    worse = earlier.find_regressions(profile, stages, tolerance)
     if worse is None:
         log.info("this is the first run of this profile that ends here: there are no earlier figures to compare with")
         return []
@@ -183,7 +178,7 @@ def _compare(profile: str, stages: list[graph.Stage], tolerance: float) -> list[
 def _write_history() -> None:
     """Write the page of what landed runs made. Where MLflow can't be read, the log says so."""
     try:
-        for line in history.write_history():
+        for line in earlier.write_history():
             get_run_logger().info(line)
     except LongtailError as error:
         get_run_logger().warning(str(error))
@@ -198,8 +193,11 @@ def _release(to: str | None) -> str:
 
 
 def _push(root: Path, stages: list[graph.Stage]) -> str:
-    if not graph.has_remote(root):
-        return "nothing pushed, DVC has no default remote"
+    from dvc.repo import Repo
+
+    with Repo(str(root)) as repo:
+        if not repo.config["core"].get("remote"):
+            return "nothing pushed, DVC has no default remote"
     state = push_outputs([stage.name for stage in stages], return_state=True)
     if not state.is_completed():
         raise LongtailError(state.message)

@@ -1,7 +1,4 @@
-"""Run prefect.yaml's schedules on this machine: Prefect's server, the deployments, and a worker for one run at a time.
-
-Server and worker end with `serve`, however it ends.
-"""
+"""Run prefect.yaml's schedules here: Prefect's server and a worker for one run at a time; both end with `serve`."""
 
 from __future__ import annotations
 
@@ -23,10 +20,7 @@ LONGEST_STOP = 60  # seconds that a run may take to end in good order
 
 
 def serve(home: Path, port: int) -> None:
-    """Run what prefect.yaml schedules until interrupted. If another process does so already, say so and return.
-
-    Raises LongtailError where the server, the deployments or the worker fail.
-    """
+    """Run what prefect.yaml schedules until interrupted, unless another process does; LongtailError where it fails."""
     server.prepare(home)
     with (home / "schedule.lock").open("a") as lock:
         try:
@@ -54,16 +48,8 @@ def _deploy(home: Path) -> None:
 
     with get_client(sync_client=True) as client, suppress(ObjectAlreadyExists):
         client.create_work_pool(WorkPoolCreate(name=POOL, type="process"))
-    log = home / "deploy.log"
-    with log.open("wb") as stream:
-        done = subprocess.run(
-            [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            env={**os.environ, "PWD": str(Path.cwd())},
-        )
-    if done.returncode:
+    log, words = home / "deploy.log", ["prefect", "--no-prompt", "deploy", "--all"]
+    if workspace.start_module(words, log, {**os.environ, "PWD": str(Path.cwd())}).wait():
         raise LongtailError(f"prefect.yaml: could not be deployed, see {log}")
 
 

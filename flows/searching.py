@@ -18,8 +18,6 @@ LINES = 4  # lines of a document's text that the terminal shows
 def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[str, Any]]:
     """The `k` best documents for a text by a retriever, best first, with "score", "id", "title" and "text".
 
-    BM25 gives only documents with one of its words.
-
     Raises LongtailError for an empty text, where nothing is found, and where there is no such index.
     """
     from pipelines.retrieval import documents
@@ -54,12 +52,10 @@ def index_of(retriever: str, params: SimpleNamespace) -> tuple[str, str]:
 def hit_lines(hits: list[dict[str, Any]], width: int) -> Iterator[str]:
     """Yield lines of at most `width` characters: rank, score, title and id of each hit, then how its text begins."""
     for rank, hit in enumerate(hits, 1):
-        head, below = f"{rank:3}  {hit['score']:8.4f}  ", " " * 5
-        title = f"{hit['title'] or '(no title)'}  [{hit['id']}]"
-        indents = {"initial_indent": head, "subsequent_indent": " " * len(head)}
-        yield from textwrap.wrap(title, width, max_lines=LINES, **indents)
-        indents = {"initial_indent": below, "subsequent_indent": below}
-        yield from textwrap.wrap(hit["text"], width, max_lines=LINES, placeholder=" …", **indents)
+        head, title = f"{rank:3}  {hit['score']:8.4f}  ", f"{hit['title'] or '(no title)'}  [{hit['id']}]"
+        yield from textwrap.wrap(title, width, max_lines=LINES, initial_indent=head, subsequent_indent=" " * len(head))
+        text = textwrap.wrap(hit["text"], width - 5, max_lines=LINES, placeholder=" …")
+        yield from (f"{'':5}{line}" for line in text)
 
 
 def attribute_text(query_id: str, retriever: str, page: Path) -> Iterator[str]:

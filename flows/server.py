@@ -29,10 +29,7 @@ START_TIMEOUT = 180  # seconds; a fresh database takes 10 to 20
 
 @contextmanager
 def running(home: Path) -> Iterator[str]:
-    """Yield the URL of a healthy server's API, and tell Prefect of it. Call this before Prefect is imported.
-
-    Raises LongtailError if a new server does not come up; the error names its log.
-    """
+    """Yield the URL of a healthy server's API, and tell Prefect of it before it is imported; LongtailError if none."""
     prepare(home)
     if url := os.environ.get("PREFECT_API_URL"):
         yield url
@@ -57,10 +54,7 @@ def prepare(home: Path) -> None:
 
 @contextmanager
 def start(home: Path, port: int = 0) -> Iterator[str]:
-    """Start a server, wait until it is healthy, yield its API's URL, and stop it at the end.
-
-    Ctrl-C does not reach it, because it has to hear how the flow ended.
-    """
+    """Start a server, which Ctrl-C does not reach; yield its API's URL once it is healthy, and stop it at the end."""
     if port and port_for(port) != port:
         raise LongtailError(f"port {port} is taken; end what listens there, or choose another with --port")
     port = port or port_for(0)
@@ -85,7 +79,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
 
 
 def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Event) -> None:
-    """Where the server ends before it is `closing`, as when it is killed, end this process and all that it started.
+    """End this process, and all that it started, where the server ends before it is `closing`.
 
     Otherwise Prefect would try each of its requests again for minutes, and end with tracebacks.
     """

@@ -26,10 +26,9 @@ _held = False
 
 @contextmanager
 def alone(waiting: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold this checkout for the block. A block within such a block has it at once.
+    """Hold this checkout for the block, and for blocks within it.
 
-    Where another process holds it, call `waiting` once with a line that says so, and wait. Without `waiting`, raise
-    LongtailError.
+    Where another process holds it, tell `waiting`, and wait; without `waiting`, raise LongtailError.
     """
     global _held
     if _held:
@@ -37,16 +36,14 @@ def alone(waiting: Callable[[str], None] | None = None) -> Iterator[None]:
         return
     LOCK.parent.mkdir(exist_ok=True)
     with LOCK.open("a+") as stream:
-        announced = False
-        while not _lock(stream):
+        if not _lock(stream):
             stream.seek(0)
             holder = f"another run is at work in this folder (process {stream.read().strip() or 'unknown'})"
             if waiting is None:
                 raise LongtailError(f"{holder}; wait for it or stop it")
-            if not announced:
-                waiting(f"{holder}; waiting for it to end")
-                announced = True
-            time.sleep(LOOK_SECONDS)
+            waiting(f"{holder}; waiting for it to end")
+            while not _lock(stream):
+                time.sleep(LOOK_SECONDS)
         stream.truncate(0)
         stream.write(str(os.getpid()))
         stream.flush()
@@ -66,8 +63,7 @@ def is_free() -> bool:
 def stop(pids: Iterable[int], patience: float, roots_only: bool = False) -> None:
     """Ask processes and all their descendants to end; after `patience` seconds kill those that still run.
 
-    With `roots_only`, descendants are not asked, since their parents end them in good order. The exit codes are left
-    to those who wait for the processes.
+    With `roots_only`, descendants are not asked, since their parents end them in good order.
     """
     roots, below = [], []
     for pid in pids:

@@ -6,15 +6,15 @@ import math
 from collections.abc import Mapping
 
 from pipelines.intervals import Interval
-from pipelines.work import landings
-from pipelines.work.landings import Landing
+from pipelines.work import tracking
+from pipelines.work.tracking import Landing
 
 
 def landing(month: str, figures: Mapping[str, Interval], **changed: str) -> Landing:
     """A run of a month that landed on its last day; `changed` are its params, its commit or when it landed."""
     about = {"landed": f"{month}-28 03:00:00", "commit": "0123456789"}
     about |= {name: changed.pop(name) for name in about.keys() & changed.keys()}
-    params = {"profile": "sample", landings.MONTH: month, landings.PART: landings.WHOLE, "lms": "tiny"}
+    params = {"profile": "sample", tracking.MONTH: month, tracking.PART: tracking.WHOLE, "lms": "tiny"}
     return Landing(params=params | {"parts.answered": "popqa"} | changed, figures=dict(figures), **about)
 
 

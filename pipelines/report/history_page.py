@@ -13,7 +13,7 @@ from pipelines.report.entries import Drawn
 from pipelines.report.figures import lines
 from pipelines.report.page import RULES, Block, Percent, Section, Table, label, named
 from pipelines.storage import shards
-from pipelines.work.landings import PART, WHOLE, Landing
+from pipelines.work.tracking import PART, WHOLE, Landing
 
 FOOTER = "Made by longtail report --history from what MLflow recorded of landed runs."
 SHARES = {f"accuracy/{rule}": f"accuracy, {rule}" for rule in RULES} | {  # kind of a figure (landed.py) -> words

@@ -1,8 +1,8 @@
 """Log each run of the pipeline to MLflow: a parent run, with a child run for each stage that did its work.
 
-A stage under plain `dvc repro` logs itself as it ends. Loading MLflow takes seconds, so a stage of a flow only leaves a
-record in RECORDS, and the flow logs it as soon as DVC has written the stage's hashes to dvc.lock. Where MLflow can't be
-reached, one line says so. Of a run that lands, the parent run has the figures as well (landings.py).
+A stage under plain `dvc repro` logs itself. Loading MLflow takes seconds, so a stage of a flow only leaves a record in
+RECORDS, which the flow logs. Of a run that lands, the parent run has the figures of all stages as well: a metric each,
+and two more, which end in LOW and HIGH, for an interval.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import posixpath
 import re
@@ -18,15 +19,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from pipelines.errors import LongtailError
 from pipelines.storage import shards
-from pipelines.work import landings, registry
+from pipelines.work import registry
+
+if TYPE_CHECKING:
+    from pipelines.intervals import Interval
 
 FLOW = "LONGTAIL_FLOW_RUN"  # in the environment of a flow's stages: the flow logs what they leave in RECORDS
 FILE = Path("mlflow.db")  # the store, unless MLFLOW_TRACKING_URI names another
@@ -35,15 +40,40 @@ RECORDS = shards.SCRATCH / "tracking"  # a file for each stage: the last time th
 NAME = 250  # characters of a name in MLflow
 REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")  # MLflow is there, and does not take this
 ANOTHER_VERSION = "out-of-date database schema"  # what MLflow says of a database of a later version, too
+LANDED = "longtail.landed"  # of a parent run: when it landed, in UTC
+COMMIT = "mlflow.source.git.commit"  # a tag, as the next
+DIRTY = "git.dirty"
+LOW = " low"
+HIGH = " high"
+MONTH = "popularity.month"  # a param, as the next
+PART = "part"
+WHOLE = "refresh"  # the part that is everything
+MOST = 1e308  # databases store infinity as the largest number that they have
+RUNS = 50_000  # that MLflow gives at a time, at most
+
+
+@dataclass(frozen=True)
+class Landing:
+    """A run that landed: when, by which commit, its params, and its figures, in names with / between their parts."""
+
+    landed: str
+    commit: str
+    params: dict[str, str]
+    figures: dict[str, Interval]  # bounds are NaN where a figure has none
+
+    @property
+    def profile(self) -> str:
+        return self.params["profile"]
+
+    @property
+    def month(self) -> str:
+        return self.params[MONTH]
 
 
 def log_stage(
     sections: Mapping[str, Any], metrics: Mapping[str, float | list[float]], started: float, error: str | None = None
 ) -> None:
-    """Log that a stage did its work under DVC, or failed with `error`. A stage run by hand is not logged.
-
-    A metric that is a list is a curve. `started` is in unix seconds.
-    """
+    """Log that a stage did its work under DVC, or failed with `error`; not one run by hand. `started`: unix seconds."""
     if (stage := os.environ.get("DVC_STAGE")) is None:
         return
     record = {"params": dict(_flat(sections)), "metrics": metrics, "started": started, "ended": time.time()}
@@ -107,7 +137,7 @@ class Run:
         with self._never_an_error():
             if client := self._client:
                 _log_values(client, self._parent, params, metrics, int(now.timestamp() * 1000))
-                client.set_tag(self._parent, landings.TAG, f"{now:%Y-%m-%d %H:%M:%S.%f}")
+                client.set_tag(self._parent, LANDED, f"{now:%Y-%m-%d %H:%M:%S.%f}")
 
     def end(self, state: str, locked: Mapping[str, Any] | None = None) -> list[str]:
         """End the parent run as FINISHED or FAILED; returns a line for each retriever that becomes a version."""
@@ -132,6 +162,33 @@ class Run:
             if getattr(error, "error_code", None) not in REFUSED:
                 self._client = None
             self._say(f"MLflow ({store()}): {str(error).splitlines()[0]}; the run goes on, and this is not logged")
+
+
+def flat(figures: Mapping[str, Interval]) -> dict[str, float]:
+    """The figures as metrics; what is not known is left out."""
+    ends = {"": "value", LOW: "low", HIGH: "high"}
+    metrics = {f"{name}{end}": getattr(f, part) for name, f in figures.items() for end, part in ends.items()}
+    return {name: value for name, value in metrics.items() if not math.isnan(value)}
+
+
+def read_landings(client, experiment: str) -> list[Landing]:
+    """The runs of an experiment that landed, the last one last."""
+    found = client.search_runs([experiment], f"tags.`{LANDED}` LIKE '%'", max_results=RUNS)
+    known = (run.data for run in found if {"profile", MONTH, PART} <= run.data.params.keys())
+    return sorted(map(_landing, known), key=lambda run: run.landed)
+
+
+def _landing(data) -> Landing:
+    from pipelines.intervals import Interval
+
+    def number(name: str) -> float:
+        value = data.metrics.get(name, math.nan)
+        return math.copysign(math.inf, value) if abs(value) >= MOST else value
+
+    commit = data.tags.get(COMMIT, "")[:10] + " with changes" * (data.tags.get(DIRTY) == "true")
+    names = sorted(name for name in data.metrics if not name.endswith((LOW, HIGH)))
+    figures = {name: Interval(number(name), number(name + LOW), number(name + HIGH)) for name in names}
+    return Landing(data.tags[LANDED], commit, data.params, figures)
 
 
 def store() -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows import earlier, regressions
+from flows import earlier
 from flows.graph import Stage
 
 CACHE = Path("cache")
@@ -53,7 +53,7 @@ def before(tmp_path, monkeypatch):
 
 
 def worse(tolerance=0.05, profile="sample"):
-    return regressions.find_regressions(profile, STAGES, tolerance)
+    return earlier.find_regressions(profile, STAGES, tolerance)
 
 
 @pytest.mark.parametrize(

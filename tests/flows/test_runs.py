@@ -13,7 +13,7 @@ from quick_project import LAST
 from waiting import PATIENCE
 
 from flows import graph, terminal
-from pipelines.work import landings, tracking
+from pipelines.work import tracking
 
 
 def begun(project) -> Counter:
@@ -76,7 +76,7 @@ def _landed_runs_have_the_figures_of_stages_that_did_not_run_as_well(ran):
     """The size of what all stages made, in a first run and in one that restored an output; and a page of all."""
     _, parents, children = ran.runs()
     assert [len(children[parent.info.run_id]) for parent in parents] == [4, 1, 0]
-    assert all(landings.TAG in parent.data.tags for parent in parents)
+    assert all(tracking.LANDED in parent.data.tags for parent in parents)
     sizes = {name: (ran.folder / "data" / name).stat().st_size for name in ("a", "b1", "b2", "c", "metrics/a.json")}
     expected = {f"bytes/{name.partition('/')[0]}": float(size) for name, size in sizes.items()}
     assert [parent.data.metrics for parent in parents] == [expected] * 3

@@ -10,7 +10,7 @@ import pytest
 from dvc.repo import Repo
 from quick_project import dvc_init, reproduce
 
-from flows import verify
+from flows import dvc_files
 from pipelines.errors import LongtailError
 
 STAGES = """
@@ -47,11 +47,11 @@ def test_a_flipped_byte_is_named_that_dvc_does_not_see(project, monkeypatch):
     for name in ("data/file", "data/folder/a", "data/folder/deep/b"):
         with Repo(".") as repo:
             assert repo.status() == {}, "DVC has looked at all files"
-        assert verify.faults(project, 2) == (3, [])
+        assert dvc_files.faults(project, 2) == (3, [])
         flip(project / name)
         with Repo(".") as repo:
             assert repo.status() == {}
-        assert verify.faults(project, 2) == (3, [f"{name}: changed"])
+        assert dvc_files.faults(project, 2) == (3, [f"{name}: changed"])
         flip(project / name)
 
 
@@ -60,9 +60,9 @@ def test_what_is_missing_or_too_many_is_named(project):
     (project / "data/folder/c").touch()
     (project / "data/file").unlink()
     lines = ["data/file: missing", "data/folder/a: missing", "data/folder/c: not in dvc.lock"]
-    assert verify.faults(project, 1)[1] == lines
+    assert dvc_files.faults(project, 1)[1] == lines
     shutil.rmtree(project / ".dvc/cache")
-    assert verify.faults(project, 1)[1] == [lines[0], "data/folder: changed; .dvc/cache does not say which file"]
+    assert dvc_files.faults(project, 1)[1] == [lines[0], "data/folder: changed; .dvc/cache does not say which file"]
     (project / "dvc.lock").unlink()
     with pytest.raises(LongtailError, match=r"dvc\.lock: no such file, expected the hashes of a run"):
-        verify.faults(project, 1)
+        dvc_files.faults(project, 1)

@@ -15,11 +15,11 @@ import pytest
 import yaml
 from quick_project import dvc_init
 
-from flows import history
+from flows import earlier
 from pipelines import QUIET
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval
-from pipelines.work import landings, stage, tracking
+from pipelines.work import stage, tracking
 
 UNREACHABLE = "http://127.0.0.1:9"
 FIGURES = landed_runs.figures() | {f"threshold/a/b/c/{n}": Interval(n, 0.0, math.inf) for n in range(400)}
@@ -153,9 +153,8 @@ def test_a_database_of_another_version_is_said_with_what_to_do_and_a_stage_by_ha
 def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_landed(project, monkeypatch):
     """Two runs that landed, the later one first; the project's own did not."""
     for name, month, figures in (("one", "2026-02", FIGURES), ("two", "2026-01", {})):
-        tracking.Run(name, {}, pytest.fail).land(landed_runs.landing(month, {}).params, landings.flat(figures))
-    monkeypatch.setattr(landings, "RUNS", 1)
-    first, second = history.runs()
+        tracking.Run(name, {}, pytest.fail).land(landed_runs.landing(month, {}).params, tracking.flat(figures))
+    first, second = earlier.landed_runs()
     assert (first.month, second.month, first.profile) == ("2026-02", "2026-01", "sample")
     assert first.landed <= second.landed
     assert second.figures == {}
@@ -172,6 +171,6 @@ def test_without_landed_runs_one_line_says_what_to_do(databases, tmp_path, monke
         if address:
             monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
         with pytest.raises(LongtailError, match=said) as error:
-            history.runs()
+            earlier.landed_runs()
         assert "\n" not in str(error.value)
         assert address or os.listdir() == [], "to look makes no database"
