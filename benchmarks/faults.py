@@ -19,33 +19,25 @@ and badly as a traceback, an unclear refusal, a silent loss, a hang, or more mem
 from __future__ import annotations
 
 import argparse
-import gzip
-import hashlib
-import importlib
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import sys
 import time
-import traceback
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from contextlib import chdir
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
-import yaml
 
 from benchmarks import mutations
-from benchmarks.project_copy import ROOT, table
-from flows import profiles
-from pipelines import catalogue, draws
-from pipelines.work import code
+from benchmarks.faults_project import Stage, files, make, remove
+from benchmarks.project_copy import table
+from pipelines import draws
 
 GOOD, BAD = ("same", "rejected", "refused", "other"), ("traceback", "unclear", "silent", "hang", "memory", "died")
 PATIENCE = 30  # seconds of a stage's run, beyond ten times the undamaged one's
@@ -61,173 +53,6 @@ PROSE = ("chunk",)  # stages to which every line of a text is one
 UNNAMED = ("tokenizer", "base_lm", "attribute")  # the stages that keep or count the same texts name bad rows
 SLOWEST = 5.0  # seconds of a stage's run; slower ones are left out, since faster ones read the same files
 RAW = Path("data/raw")
-CODE = "data/code.json"
-LOADED = ("torch", "transformers", "faiss", "duckdb", "pandas")
-MEMORY = 14 << 30  # bytes of address space: a run without bounds does not take the machine's memory
-OVER = {
-    "compute": {"workers": 1, "threads": 1, "executor": "local"},
-    "ingest": {"max_reject_share": 1.0, "memory_gb": 1.0},  # so that a bad row is a reject, and never the end
-    "popqa": {"source": "both"},
-}
-
-
-class Stage(NamedTuple):
-    name: str  # of dvc.yaml, with the matrix item: chunk@pile
-    module: str
-    words: tuple[str, ...]
-    deps: tuple[Path, ...]
-    outs: tuple[Path, ...]
-
-    @property
-    def kind(self) -> str:
-        return self.name.partition("@")[0]
-
-    def files(self) -> list[Path]:
-        """The files that it may read."""
-        return [file for dep in self.deps for file in files(dep)]
-
-    def start(self, limit: float = 600) -> int:
-        """Run the stage in this folder as `python -m` does, in a forked process, whose id is returned.
-
-        It heads a group of processes, says all in said.log, and gets SIGALRM after `limit` seconds.
-        """
-        if process := os.fork():
-            return process
-        code = 0
-        try:
-            os.setsid()
-            said = os.open("said.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(said, 1)
-            os.dup2(said, 2)
-            sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(int(limit) + 1)
-            sys.argv = [self.module, *self.words]
-            sys.modules["__main__"] = importlib.import_module(self.module)
-            sys.modules["__main__"].main()
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else int(end.code is not None)
-        except BaseException:
-            traceback.print_exc()
-            code = 70
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-
-    def hashes(self) -> dict[str, str]:
-        """The hash of each file of its outputs, by path."""
-        return {str(file): _hash(file) for out in self.outs for file in files(out)}
-
-    def bring_back(self, whole: Path) -> None:
-        """Make its outputs those of the project `whole`, and forget unfinished work."""
-        for out in self.outs:
-            remove(out)
-            (shutil.copytree if (whole / out).is_dir() else shutil.copyfile)(whole / out, out)
-        remove(Path(".longtail"))
-
-
-def make(folder: Path, ingest: bool = False) -> list[Stage]:
-    """The project in `folder` with the outputs of all its stages, unless it is there; returns the stages in order.
-
-    With `ingest` only the stages before the models.
-    """
-
-    def planned() -> list[Stage]:
-        listed = stages(folder)
-        first = next(i for i, stage in enumerate(listed) if stage.kind == "base_lm")
-        return listed[: first if ingest else None]
-
-    if not (folder / "made").is_file():  # which tells that the project is whole
-        remove(folder)
-        (folder / "data").mkdir(parents=True)
-        shutil.copy(ROOT / "dvc.yaml", folder)
-        write_params(folder, popqa={"source": "wikidata"})
-        (folder / CODE).write_text(json.dumps({"stage": code.of_stages(), "dataset": code.of_datasets()}))
-        run_all(folder, planned())
-        if not ingest:
-            complete_sources(folder)
-            write_params(folder)
-            run_all(folder, planned()[1:])
-        (folder / "made").touch()
-    return planned()[1:]
-
-
-def run_all(folder: Path, stages: list[Stage]) -> None:
-    """Run each stage in a process of its own."""
-    load(stages)
-    with chdir(folder):
-        for stage in stages:
-            if os.waitpid(stage.start(), 0)[1]:
-                raise SystemExit(f"{stage.name} failed: {Path('said.log').read_text()[-2000:]}")
-            print(stage.name, flush=True)
-
-
-def load(stages: list[Stage]) -> None:
-    """Load what the stages need, so that a forked process begins with its work."""
-    os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it when it is loaded
-    for module in sorted({stage.module for stage in stages} | set(LOADED)):
-        importlib.import_module(module)
-
-
-def remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink(missing_ok=True)
-
-
-def _hash(file: Path) -> str:
-    return hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
-
-
-def files(path: Path) -> list[Path]:
-    """The files of a dependency or output, sorted."""
-    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path] * path.is_file()
-
-
-def stages(folder: Path) -> list[Stage]:
-    """The stages of dvc.yaml in the order data flows, as DVC expands them by params.yaml."""
-    from dvc.repo import Repo
-
-    with chdir(folder):  # DVC looks up params.yaml and data there
-        repo = Repo(".") if Path(".dvc").is_dir() else Repo.init(".", no_scm=True)
-        of_dvc = list(repo.index.stages)
-        repo.close()
-    order, listed = list(yaml.safe_load((ROOT / "dvc.yaml").read_text(encoding="utf-8"))["stages"]), []
-    for stage in sorted(of_dvc, key=lambda stage: order.index(stage.name.partition("@")[0])):
-        words = stage.cmd.split()
-        if stage.name != "code":
-            deps = tuple(Path(dep.def_path) for dep in stage.deps if dep.def_path not in ("params.yaml", CODE))
-            outs = tuple(Path(out.def_path) for out in stage.outs)
-            listed.append(Stage(stage.name, words[2], tuple(words[3:]), deps, outs))
-    return listed
-
-
-def write_params(folder: Path, **changes: dict) -> None:
-    values = yaml.safe_load(profiles.compose("smoke", ROOT))
-    for section, change in (OVER | changes).items():
-        values[section] |= change
-    (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
-
-
-def complete_sources(folder: Path) -> None:
-    """The raw files that the sample world lacks, from what was made of it: so every data set has one."""
-    raw, knowledge = folder / "data/raw", folder / "data/knowledge"
-    shutil.copy(folder / "data/questions/popqa/popqa.tsv", raw / "popqa/popQA.tsv")
-    asked = pq.read_table(folder / "data/questions/popqa/popqa.parquet").to_pylist()[:30]
-    passages = [{"id": "1", "title": "A title", "text": f"{row['obj']} is it."} for row in asked]
-    lines = (
-        {"question": row["question"], "answers": row["possible_answers"], "ctxs": passages[i : i + 3]}
-        for i, row in enumerate(asked)
-    )
-    (raw / "retrieval/contexts.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
-    entities = pq.read_table(knowledge / "wikidata/entities.parquet").to_pylist()
-    titles = [row["wiki_title"].replace(" ", "_").replace("'", "\\'") for row in entities if row["wiki_title"]]
-    pages = ",".join(f"({i},0,'{title}',0,0,0.5,'2021',NULL,1,1,'wikitext',NULL)" for i, title in enumerate(titles, 1))
-    redirects = ",".join(f"({i},0,'{title}','','')" for i, title in enumerate(titles[1:], 1))
-    for name, rows in (("page", pages), ("redirect", redirects)):
-        text = f"-- MySQL dump\n\nDROP TABLE IF EXISTS `{name}`;\nINSERT INTO `{name}` VALUES {rows};\n/*!40000 x */;\n"
-        (raw / f"redirects/enwiki-{name}.sql.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
-    for name in catalogue.DATASETS:
-        assert any(file.name != ".about.md" for file in (raw / name).iterdir()), f"{name}: no file to damage"
 
 
 class Target(NamedTuple):
@@ -434,11 +259,9 @@ def report(folder: Path) -> str:
     ]
     kinds, files = (len({row[key] for row in rows}) for key in ("mutation", "target"))
     memory, seconds = (max(row[key] for row in rows) for key in ("memory", "seconds"))
-    said = (
-        f"{len(rows):,} inputs: {kinds} kinds of damage to {files} files. At most {memory / 2**30:.2f} GiB beyond the"
-    )
     shown = table(["read by", "inputs", *GOOD, *BAD], cells)
-    return f"{shown}\n\n{said} the undamaged run, and {seconds:.1f} s."
+    said = f"{len(rows):,} inputs: {kinds} kinds of damage to {files} files."
+    return f"{shown}\n\n{said} At most {memory / 2**30:.2f} GiB beyond the undamaged run, and {seconds:.1f} s."
 
 
 def main() -> None:
@@ -454,9 +277,7 @@ def main() -> None:
     if words.part == "table":
         print(report(folder))
         return
-    stages = make(folder / "whole", words.ingest)
-    load(stages)
-    stages = [stage for stage in stages if words.only in stage.name]
+    stages = [stage for stage in make(folder / "whole", words.ingest) if words.only in stage.name]
     children = []
     for number in range(words.workers):
         if not (child := os.fork()):

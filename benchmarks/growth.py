@@ -19,23 +19,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.project_copy import clone, table
+from benchmarks.project_copy import clone, dvc_stages, table
 
 FACTORS = (1, 10, 100)
 SMALLEST = {"entities": 200, "lm_documents": 3_000, "questions": 100}  # and five Pile documents an entity
 STAGES = (
-    "fetch", "tokenizer", "entities", "popularity", "term_frequency", "triples", "questions", "exposure", "chunk",
-    "base_retriever", "index", "index_bm25",
+    "code", "fetch", "tokenizer", "entities", "popularity", "term_frequency", "triples", "questions", "exposure",
+    "chunk", "base_retriever", "index", "index_bm25",
 )  # fmt: skip
-
-
-def commands(project: Path) -> list[tuple[str, str]]:
-    """(name, command) of the stages, in the order in which DVC runs them."""
-    from dvc.repo import Repo
-
-    with Repo(str(project)) as repo:
-        stages = repo.index.stages  # in dvc.yaml's order, that of the data
-        return [(s.name, s.cmd) for s in stages if s.name.partition("@")[0] in ("code", *STAGES)]
 
 
 def measure(project: Path, command: str) -> tuple[float, float]:
@@ -57,9 +48,10 @@ def run(folder: Path, factor: int) -> dict[str, tuple[float, float]]:
     world = {name: factor * number for name, number in SMALLEST.items()}
     project = clone(folder / str(factor), "sample", world=world, compute={"threads": 1, "workers": 1})
     found = {}
-    for name, command in commands(project):
-        found[name] = measure(project, command)
-        print(f"{factor}x {name}: {found[name][0]:.1f} s, {found[name][1]:,.0f} MB", file=sys.stderr, flush=True)
+    for stage in dvc_stages(project):
+        if (name := stage.name).partition("@")[0] in STAGES:
+            found[name] = measure(project, stage.cmd)
+            print(f"{factor}x {name}: {found[name][0]:.1f} s, {found[name][1]:,.0f} MB", file=sys.stderr, flush=True)
     kept.write_text(json.dumps(found))
     return found
 

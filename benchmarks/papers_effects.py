@@ -12,32 +12,27 @@ project into a temporary folder; nothing of this checkout is touched.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import yaml
 
 from benchmarks.project_copy import ROOT, clone, table
 from pipelines.intervals import Interval
-from pipelines.report import inputs
-
-READ = """
-import json
-from pathlib import Path
-from benchmarks.papers_effects import comparisons
 from pipelines.params import params_file
 from pipelines.report import findings, inputs
-p = params_file.load_params("lms", "thresholds", "replug", "parts")
-read = inputs.read_inputs(Path("data"), p.lms, p.parts)
-found = findings.findings(read, p.thresholds, p.replug.top_k)
-rows = [[f.claim, f.expected, f.figure.value, f.figure.low, f.figure.high] for f in found]
-print(json.dumps([rows, comparisons(read, p.thresholds.search)]))
-"""
+
+
+def read_run(project: Path) -> tuple[inputs.Inputs, list[findings.Finding], SimpleNamespace]:
+    """What the run in a copy of the project measured, the papers' findings in it, and some of its params."""
+    chosen = params_file.load_params("lms", "parts", "thresholds", "replug", path=project / "params.yaml")
+    read = inputs.read_inputs(project / "data", chosen.lms, chosen.parts)
+    return read, findings.findings(read, chosen.thresholds, chosen.replug.top_k), chosen
 
 
 def comparisons(read: inputs.Inputs, search: str) -> list[list]:
@@ -54,7 +49,7 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
 
     answers = {"dataset": "popqa", "lm": read.main, "against_lm": read.main, "method": "hybrid"}
     pile = {"corpus": "pile", "lm": read.main}
-    controls, copied = pile | {"retriever": "dense"}, pile | {"retriever": "dense", "least": 9}
+    controls, copied = pile | {"retriever": "dense"}, {"corpus": "pile", "retriever": "dense", "least": 9}
     rows = {
         "Hybrid of BM25 and dense, less dense: accuracy": shown("comparisons", "gain", 100, against="dense", **answers),
         "Hybrid less BM25: accuracy": shown("comparisons", "gain", 100, against="bm25", **answers),
@@ -78,10 +73,11 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
 
 def run(seed: int, profile: str, folder: Path, changes: dict[str, dict]) -> tuple[list[list], list[list]]:
     """A seed's findings (claim, expected sign, value and interval), and its `comparisons`."""
-    copy, python = clone(folder / str(seed), profile, seed=seed, **changes), ROOT / ".venv/bin/python"
-    subprocess.run([python, "-m", "dvc", "repro"], cwd=copy, check=True, stdout=sys.stderr, stderr=subprocess.DEVNULL)
-    read = subprocess.run([python, "-c", READ], cwd=copy, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(read.stdout)
+    copy, command = clone(folder / str(seed), profile, seed=seed, **changes), [ROOT / ".venv/bin/python", "-m", "dvc"]
+    subprocess.run([*command, "repro"], cwd=copy, check=True, stdout=sys.stderr, stderr=subprocess.DEVNULL)
+    read, claims, chosen = read_run(copy)
+    rows = [[one.claim, one.expected, one.figure.value, one.figure.low, one.figure.high] for one in claims]
+    return rows, comparisons(read, chosen.thresholds.search)
 
 
 def by_seed(head: str, seeds: list[int], found: list[list[list]]) -> str:
@@ -112,8 +108,8 @@ def main() -> None:
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     with tempfile.TemporaryDirectory() as folder:
         found = [run(seed, args.profile, Path(folder), changes) for seed in args.seeds]
-    findings, compared = zip(*found, strict=True)
-    print(by_seed("claim", args.seeds, findings), by_seed("comparison", args.seeds, compared), sep="\n\n")
+    claims, compared = zip(*found, strict=True)
+    print(by_seed("claim", args.seeds, claims), by_seed("comparison", args.seeds, compared), sep="\n\n")
 
 
 if __name__ == "__main__":

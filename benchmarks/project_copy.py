@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable
+from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -27,6 +29,14 @@ def set_params(folder: Path, **changes: object) -> None:
     for name, change in changes.items():
         values[name] = values[name] | change if isinstance(change, dict) else change
     (folder / "params.yaml").write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
+
+
+def dvc_stages(project: Path) -> list[Any]:
+    """DVC's stages in the order of dvc.yaml, which is that of the data, as params.yaml expands them."""
+    from dvc.repo import Repo
+
+    with chdir(project), Repo(".") as repo:  # DVC looks up params.yaml and data there
+        return list(repo.index.stages)
 
 
 def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

@@ -23,10 +23,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.papers_effects import read_run
 from benchmarks.project_copy import ROOT, clone, table
 from pipelines.intervals import Interval
-from pipelines.params import params_file
-from pipelines.report import findings, inputs
+from pipelines.report import inputs
 from pipelines.report.page import label, show
 from pipelines.storage import shards
 
@@ -90,8 +90,7 @@ def _sources(files: Path, target: Path) -> None:
 def page(work: Path) -> Iterator[str]:
     """The page's lines: Markdown tables of what the copy of the project in `work` measured."""
     copy = work / "project"
-    chosen = params_file.load_params("lms", "parts", "thresholds", "replug", path=copy / "params.yaml")
-    read = inputs.read_inputs(copy / "data", chosen.lms, chosen.parts)
+    read, claims, chosen = read_run(copy)
     calls = json.loads((work / RUNS).read_text(encoding="utf-8"))
     hours = sum(call["seconds"] for call in calls) / 3600
     peak = max(call["peak_bytes"] for call in calls) / 2**30
@@ -101,7 +100,6 @@ def page(work: Path) -> Iterator[str]:
         f"{hours:.1f} hours in all, on {os.cpu_count()} cores ({platform.machine()}), "
         f"with at most {peak:.1f} GiB of memory in a process."
     )
-    claims = findings.findings(read, chosen.thresholds, chosen.replug.top_k)
     yield "\n## The papers' claims\n"
     yield table(["claim", "measured", "verdict"], [[one.claim, one.measured, one.verdict] for one in claims])
     for title, (name, of, columns) in SECTIONS.items():
