@@ -1,4 +1,4 @@
-"""The report's section on adaptive retrieval: policies, thresholds and doubt (PopQA, section 6)."""
+"""What the report's section on adaptive retrieval says and shows: policies, thresholds, doubt (PopQA, section 6)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from pipelines import methods as names
 from pipelines.adaptive.rule import THRESHOLDS, VIEWS
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.intervals import Interval
-from pipelines.report.entries import Drawn, Entry, Rows, Shown, measured, spread
-from pipelines.report.figures import bars, lines, ranges
+from pipelines.report.entries import Drawn, Rows, measured, spread
+from pipelines.report.figures import ranges
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Figure, label, named, points
 
 POLICIES = ("never", "always", "adaptive", "oracle")
 SIGNALS = ("popularity", "uncertainty")
 CUTS = ("threshold", "threshold_low", "threshold_high")
+ORACLE = "The oracle knows which of the two answers is right."
 DRAWN = ("bm25", "dense", "lsr")  # kinds of methods in the figures of thresholds; the tables have all
 
 
@@ -48,6 +49,10 @@ def _methods(found: dict) -> list[str]:
     return names.ordered(name for name, value in found.items() if isinstance(value, dict) and SEARCHES[0] in value)
 
 
+def all_searches(inputs: Inputs) -> list[dict[str, Any]]:
+    return of_search(*SEARCHES)(inputs)
+
+
 def in_use(inputs: Inputs) -> list[dict[str, Any]]:
     return of_search(inputs.chosen.thresholds.search)(inputs)
 
@@ -58,7 +63,7 @@ def _of_main(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [row for row in rows if row["lm"] == first[row["dataset"]]]
 
 
-def _policies(inputs: Inputs) -> list[Mapping[str, Any]]:
+def policies(inputs: Inputs) -> list[Mapping[str, Any]]:
     """A bar for each policy, of the main language model and the imported ones."""
     rows = [row for row in in_use(inputs) if row["lm"] not in inputs.models[1:]]
     main = {row["lm"] for row in _of_main(rows)}
@@ -66,14 +71,14 @@ def _policies(inputs: Inputs) -> list[Mapping[str, Any]]:
     return spread(named_by, {policy: policy for policy in POLICIES})
 
 
-def _thresholds(inputs: Inputs) -> list[Mapping[str, Any]]:
+def thresholds(inputs: Inputs) -> list[Mapping[str, Any]]:
     search = inputs.chosen.thresholds.search
     rows = [row for row in inputs.tables["thresholds"] if row["search"] == search]
     return [row | {"own_threshold": not row["pooled"]} for row in rows]
 
 
-def _drawn_thresholds(inputs: Inputs) -> list[Figure]:
-    rows = _of_main(_thresholds(inputs))
+def drawn_thresholds(inputs: Inputs) -> list[Figure]:
+    rows = _of_main(thresholds(inputs))
     kept = [row for row in rows if names.split(row["method"])[0] in DRAWN] or rows
     return draw_thresholds(kept, VIEWS, {relation: named(relation) for relation in {row["relation"] for row in kept}})
 
@@ -101,20 +106,20 @@ def cut(value: float) -> float | str:
     return "never" if value == 0 else "always" if value == math.inf else value
 
 
-def _by_signal(inputs: Inputs) -> list[dict[str, Any]]:
+def by_what_decides(inputs: Inputs) -> list[dict[str, Any]]:
     """The figures by what decides; the accuracy by popularity has a name that no other column has."""
     rows = of_search("uncertainty")(inputs)
     return [row | {f"accuracy_{signal}": row[signal] for signal in SIGNALS} for row in rows]
 
 
-def _by_size(inputs: Inputs) -> list[Mapping[str, Any]]:
+def retrieves_by_size(inputs: Inputs) -> list[Mapping[str, Any]]:
     """How much language models retrieve by their size, by methods that two of known size have."""
     rows = [row | {"size": inputs.sizes.get(row["lm"])} for row in in_use(inputs) if inputs.sizes.get(row["lm"])]
     times = Counter((row["dataset"], row["method"]) for row in rows)
     return sorted((r for r in rows if times[r["dataset"], r["method"]] > 1), key=lambda row: row["size"])
 
 
-def _notes(inputs: Inputs) -> Iterator[str]:
+def adaptive_notes(inputs: Inputs) -> Iterator[str]:
     """What is odd: unknown popularity, and thresholds that are not put to use."""
     rows = in_use(inputs)
     for dataset, lm in {row["dataset"]: row["lm"] for row in reversed(rows)}.items():
@@ -144,14 +149,14 @@ def too_few(dataset: str, found: dict, least: int) -> str:
     )
 
 
-def _missing(inputs: Inputs) -> str:
+def without_thresholds(inputs: Inputs) -> str:
     there = {row["dataset"] for row in in_use(inputs)}
     lacking = [dataset for dataset in inputs.parts.answered if dataset not in there]
     found = {of: next(iter(inputs.metrics["adaptive"].get(of, {}).values()), {}) for of in lacking}
     return " ".join(too_few(of, of_lm, inputs.chosen.thresholds.min_questions) for of, of_lm in found.items())
 
 
-def _says(inputs: Inputs, rule: str) -> str:
+def adaptive_claim(inputs: Inputs, rule: str) -> str:
     """What choosing by popularity is worth to the main language model with its retriever, tuned if it is."""
     rows = _of_main(in_use(inputs))
     by_method = {row["method"]: row for row in rows if row["dataset"] == rows[0]["dataset"]}
@@ -164,67 +169,3 @@ def _says(inputs: Inputs, rule: str) -> str:
         f"{worth.get(row['gain'].sign, f'is not clearly better or worse than {better}')}: {adaptive} right, against "
         f"{always} and {never} ({points(row['gain'])})."
     )
-
-
-ORACLE = "The oracle knows which of the two answers is right."
-TEXT = {"method": "retriever"}
-ADAPTIVE = Entry(
-    "adaptive",
-    "Adaptive retrieval",
-    [
-        Drawn(
-            bars, "policies", _policies, "of", "accuracy",
-            f"adaptive against always and never retrieving, by where the text comes from. {ORACLE}",
-            {"y": "held-out accuracy, %"}, each="dataset",
-        ),
-        "Thresholds are fitted and judged by the substring rule. Below a relation's popularity threshold, the answer "
-        "with retrieved text counts; from the threshold on, the closed-book answer. Thresholds are fitted on one part "
-        "of the subjects and judged on the others, over many seeded splits.",
-        lambda inputs: [*_notes(inputs)],
-        Shown(
-            "adaptive", of_search(*SEARCHES),
-            ["dataset", "lm", "method", "search", "adaptive", "always", "never", "oracle", "gain", "policy",
-             "adaptive_splits", "retrieved", "train_adaptive"],
-            lambda inputs, rows: "Held-out accuracy in per cent, with intervals over subjects; the gain over the "
-            "better of always and never in points; what is put to use; adaptive's mean and middle 95 % over splits; "
-            "the share of questions that retrieve and the accuracy on training subjects in per cent. Intervals of "
-            "adaptive, the gain and the share fit the thresholds again to resampled subjects. In simulations they "
-            "cover 91 to 100 %, but the share's only 84 to 91 % with 260 questions. The search in use is "
-            f"{inputs.chosen.thresholds.search}.",
-            TEXT | {"gain": "gain", "policy": "use", "adaptive_splits": "over splits", "train_adaptive": "training"},
-        ),
-        _drawn_thresholds,
-        Shown(
-            "thresholds", _thresholds,
-            ["relation", "dataset", "lm", "method", "questions", "own_threshold", *CUTS, "deployed", "popularity_least",
-             "popularity_most", "closed_book", "augmented", "adaptive", "retrieved"],
-            "Thresholds in monthly page views (0: never retrieve, ∞: always), with the middle 95 % over resampled "
-            "subjects; the threshold in use by the verdict above; the least and the most popular subject tuned on, "
-            "beyond which nothing is known; accuracies and the share that retrieves in per cent, adaptive's and the "
-            "share held out. Relations with few questions share the threshold of all relations together. The middle "
-            "95 % of a relation's thresholds held the best one in 77 to 83 % of the relations of 1,400 simulated "
-            "questions, and in 58 % of those of 260, because a threshold jumps from one question to another.",
-            TEXT | {"threshold_low": "from", "threshold_high": "to", "deployed": "in use",
-                    "popularity_least": "least views", "popularity_most": "most views"},
-        ),
-        Shown(
-            "deciding", _by_signal,
-            ["dataset", "lm", "method", "questions",
-             *(f"accuracy_{signal}" for signal in SIGNALS), "difference",
-             *(f"retrieved_{signal}" for signal in SIGNALS)],
-            "The language model's uncertainty can decide as well: retrieve if it gave its closed-book answer a low "
-            "probability. Thresholds on this probability are fitted and judged on the same splits. Popularity is known "
-            "before the model is asked; uncertainty is known only after a closed-book answer. Held-out accuracy in per "
-            "cent by what decides, the difference in points, and the share of the questions that retrieve in per cent.",
-            TEXT | {"difference": "uncertainty less popularity"} | {f"accuracy_{signal}": signal for signal in SIGNALS},
-        ),
-        Drawn(
-            lines, "retrieves-by-lm", _by_size, "size", "retrieved",
-            "how much language models retrieve by their size, held out.",
-            {"x": "parameters", "y": "share of the questions that retrieve, %", "log_x": True},
-            series="method", each="dataset",
-        ),
-    ],
-    _says,
-    _missing,
-)  # fmt: skip

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.evaluation.systems import EXAMPLES, PAIRS, Compared
 from pipelines.report.accuracy_sections import WILSON
-from pipelines.report.effect_sections import COMPARED_HEADS
 from pipelines.report.entries import Drawn, Row, table_of
 from pipelines.report.figures import lines
 from pipelines.report.page import Percent, Section, Table, label, show
@@ -40,7 +39,7 @@ def sections(name: str, signal: str, compared: Compared, notes: Sequence[str]) -
             f"One system less another in points, on {of}, with 95 % intervals over subjects. Only this and only that: "
             "questions on which only the first or only the second is right, with McNemar's exact test, which takes "
             "questions as independent.",
-            **COMPARED_HEADS | {"gain": "accuracy"},
+            gain="accuracy", only_this="only this right", only_that="only that right", p="McNemar's p",
         ),
     ]  # fmt: skip
     relations = shown(

@@ -1,41 +1,88 @@
-"""The report's sections on language modelling, perplexity and rare words (REPLUG, 6 and 7)."""
+"""What the report's sections on retrievers, language modelling, LSR and benchmarks say and show (REPLUG, 4 to 7)."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from statistics import fmean
 
 from pipelines import catalogue
+from pipelines.evaluation.recall import AT
 from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
-from pipelines.report.entries import Drawn, Entry, Row, Shown
-from pipelines.report.figures import bars, lines
+from pipelines.report.entries import Row, spread, table_of
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import label, show
+from pipelines.report.page import Percent, Table, label, points, show
+
+ENDS = {"recall_at_1": "recall@1", "word": "accuracy"}  # of columns of a question set
+MEASURES = {  # column of the table `retrievers` -> head
+    "retriever": "retriever",
+    "bits_per_byte": "bits per byte",
+    "saved": "saved, %",
+    **{f"{name}_{end}": f"{label(name)}, {ENDS[end]}" for name in catalogue.names("answered") for end in ENDS},
+    "real_recall_at_1": "real questions, recall@1",
+    "real_recall_at_10": "real questions, recall@10",
+}
+RECALLS = {"set": "questions of", "retriever": "retriever", "questions": "questions", "answerable": "answerable"}
+RECALLS |= {f"recall_at_{k}": f"recall@{k}" for k in AT}
+MARKS = 60  # of a curve at most
+METHODS = ("closed_book", "replug", "replug_lsr")  # of benchmarks
+
+
+# the retrievers compared
+
+
+def measured_retrievers(inputs: Inputs) -> list[Row]:
+    """Recall and accuracy of each retriever on the main question set."""
+    names = {f"{inputs.main_questions}_{end}": words for end, words in ENDS.items()}
+    return spread(inputs.tables["retrievers"], names) if inputs.main_questions else []
+
+
+def recalls(inputs: Inputs) -> list[Row]:
+    """Recall@k on questions that come with passages, by data set and retriever."""
+    return [
+        {"set": "all" if of == "all" else label(of), "retriever": retriever}
+        | {"questions": found["questions"], "answerable": found["answerable"]}
+        | {f"recall_at_{k}": interval(found[retriever][f"recall_at_{k}"]) for k in AT}
+        for name in inputs.parts.passages
+        for of, found in inputs.metrics.get(name, {}).get("sets", {}).items()
+        for retriever in retrievers_of(inputs.metrics[name]["sets"]["all"])
+    ]
+
+
+def retriever_claim(inputs: Inputs, rule: str) -> str:
+    """The best two retrievers by recall on the main question set."""
+    rows = [row for row in measured_retrievers(inputs) if row["series"] == ENDS["recall_at_1"]]
+    ranked = sorted((row for row in rows if math.isfinite(row["accuracy"].value)), key=lambda r: -r["accuracy"].value)
+    shares = [f"{label(row['retriever'])} with {show(Percent(row['accuracy']))} %" for row in ranked[:2]]
+    of = f"“{label(inputs.main_questions)}, recall@1”"
+    return f"The best retriever by {of} is {'; next is '.join(shares)}." if shares else ""
+
 
 # language modelling with REPLUG
 
 
-def _bits(inputs: Inputs) -> list[Row]:
+def bits_per_byte(inputs: Inputs) -> list[Row]:
     """Bits per byte of the main corpus, without documents and by their number, of each language model."""
     rows = [row for row in inputs.tables["bits_per_byte"] if row["corpus"] == inputs.main_corpus]
     return [row | {"parameters": inputs.sizes.get(row["lm"])} for row in rows]
 
 
-def _drawn_by_k(inputs: Inputs) -> list[Row]:
+def bits_by_k(inputs: Inputs) -> list[Row]:
     """Those of the main language model; no document is a line over all numbers (Figure 4)."""
-    rows = [row for row in _bits(inputs) if row["lm"] == inputs.main]
+    rows = [row for row in bits_per_byte(inputs) if row["lm"] == inputs.main]
     ends = {1, max((row["k"] for row in rows), default=0)} - {0}
     none = [row | {"k": k} for row in rows for k in sorted(ends) if not row["k"]]
     return [*none, *(row for row in rows if row["k"])]
 
 
-def _saved_by_lm(inputs: Inputs) -> list[Row]:
+def saved_by_lm(inputs: Inputs) -> list[Row]:
     """The bits that documents save, of several language models, the smaller ones first (Table 1)."""
-    rows = [row for row in _bits(inputs) if row["k"] == inputs.chosen.replug.top_k]
+    rows = [row for row in bits_per_byte(inputs) if row["k"] == inputs.chosen.replug.top_k]
     return sorted(rows, key=lambda row: row["parameters"] or math.inf)
 
 
-def _by_subset(inputs: Inputs) -> list[Row]:
+def bits_by_subset(inputs: Inputs) -> list[Row]:
     """Bits per byte by subset of the main corpus, the largest first; nothing if there is but one."""
     return [
         {"lm": lm, "subset": subset, "queries": of["queries"], "source_documents": of["source_documents"]}
@@ -47,24 +94,24 @@ def _by_subset(inputs: Inputs) -> list[Row]:
     ]
 
 
-def _by_datastore(inputs: Inputs) -> list[Row]:
-    """Bits per byte of the main language model by the share of the corpus that is searched.
+def bits_by_datastore(inputs: Inputs) -> list[Row]:
+    """Bits per byte of the main language model by the share of the corpus that is searched, in per cent.
 
     No document is a line over all shares.
     """
     found = inputs.scored(inputs.main_corpus).get(inputs.main, {}).get("datastore", {})
-    bits = {float(share): interval(of["bpb"]) for share, of in found.items() if share != "queries"}
+    bits = {100 * float(share): interval(of["bpb"]) for share, of in found.items() if share != "queries"}
     none = bits.pop(0.0, None)
     if none is None or len(bits) < 2:
         return []
     points = [("none", share, none) for share in (min(bits), max(bits))] + [("dense", *one) for one in bits.items()]
-    return [dict(zip(("retriever", "share", "bits_per_byte"), point, strict=True)) for point in points]
+    return [dict(zip(("retriever", "percent", "bits_per_byte"), point, strict=True)) for point in points]
 
 
-def _saves(inputs: Inputs, rule: str) -> str:
+def replug_claim(inputs: Inputs, rule: str) -> str:
     """What the best retriever's documents save the main language model, and what random ones do."""
     top_k = inputs.chosen.replug.top_k
-    rows = [row for row in _bits(inputs) if row["lm"] == inputs.main and math.isfinite(row["saved"].value)]
+    rows = [row for row in bits_per_byte(inputs) if row["lm"] == inputs.main and math.isfinite(row["saved"].value)]
     in_use = [row for row in rows if row["k"] == top_k]
     if not in_use:
         return ""
@@ -81,59 +128,10 @@ def _saves(inputs: Inputs, rule: str) -> str:
     )
 
 
-REPLUG = Entry(
-    "replug",
-    "Language modelling with REPLUG",
-    [
-        Drawn(
-            lines, "bits-per-byte-by-k", _drawn_by_k, "k", "bits_per_byte",
-            lambda inputs, rows: f"{rows[0]['lm']} on {label(inputs.main_corpus)}: bits per byte by the number of "
-            "documents. Random documents show what the ensemble alone does.",
-            {"x": "documents in the ensemble, k", "y": "bits per byte"}, series="retriever",
-        ),
-        "Bits per byte of the held-out continuations; fewer are better. Each document is put in front of the context "
-        "on its own, and the model's predictions are averaged, weighted by similarity. Intervals are bootstraps over "
-        "source documents.",
-        Shown(
-            "bits-per-byte", _bits,
-            ["retriever", "lm", "parameters", "k", "bits_per_byte", "saved", "saved_over_random", "saved_over_dense"],
-            lambda inputs, rows: f"{label(inputs.main_corpus)}: bits per byte without documents and by their number, k "
-            f"({inputs.chosen.replug.top_k} in use), and the bits saved in per cent, also against as many random ones.",
-        ),
-        Drawn(
-            bars, "saved-by-lm", _saved_by_lm, "lm", "saved",
-            lambda inputs, rows: f"{label(inputs.main_corpus)}: bits saved by {inputs.chosen.replug.top_k} documents, "
-            "by language model. Smaller models come first; those of unknown size come last.",
-            {"y": "bits saved, %"}, series="retriever",
-        ),
-        Shown(
-            "bits-per-byte-by-subset", _by_subset,
-            ["subset", "lm", "retriever", "queries", "source_documents", "bits_per_byte", "saved"],
-            "Bits per byte by subset, without documents and with those in use. An interval over few source documents "
-            "is too narrow; over a single one it has no width.",
-        ),
-        Drawn(
-            lines, "bits-per-byte-by-datastore", _by_datastore, lambda row: 100 * row["share"],
-            "bits_per_byte",
-            lambda inputs, rows: f"{inputs.main} on {label(inputs.main_corpus)}: bits per byte by the size of the "
-            "datastore, with documents of the dense retriever. Each share contains the smaller ones.",
-            {"x": "documents searched, % of the corpus", "y": "bits per byte", "log_x": True}, series="retriever",
-        ),
-    ],
-    _saves,
-)  # fmt: skip
-
 # perplexity by the size of the language model (Figure 5)
 
-PERPLEXITY_NOTE = (
-    "The test queries are read with documents of the same corpus. Perplexity by word can be compared between language "
-    "models; perplexity by token cannot, because models cut texts into different tokens. Lower is better. A model that "
-    "was not trained on text in a corpus's spelling, such as spaces around punctuation and <unk> for rare words, has a "
-    "high perplexity with documents or without."
-)
 
-
-def _perplexity(inputs: Inputs) -> list[Row]:
+def perplexities(inputs: Inputs) -> list[Row]:
     """Of the scored corpora but the main one, unless the main one only judges."""
     families = {row["lm"]: row["family"] for row in inputs.tables["models"]}
     judged = [of for of in inputs.parts.scored if of != inputs.main_corpus or not catalogue.DATASETS[of].learn]
@@ -144,33 +142,82 @@ def _perplexity(inputs: Inputs) -> list[Row]:
     ]
 
 
-def _by_family(inputs: Inputs) -> list[Row]:
+def perplexities_by_family(inputs: Inputs) -> list[Row]:
     """Those of known size, by family and size."""
-    rows = sorted((row for row in _perplexity(inputs) if row["parameters"]), key=lambda row: row["parameters"])
+    rows = sorted((row for row in perplexities(inputs) if row["parameters"]), key=lambda row: row["parameters"])
     return [row | {"of": f"{label(row['corpus'])}, {row['family']} family"} for row in rows]
 
 
-PERPLEXITY = Entry(
-    "perplexity",
-    "Perplexity",
-    [
-        Drawn(
-            bars, "perplexity", _perplexity, "lm", "word_perplexity",
-            "perplexity by language model, without documents and with them.", {"y": "perplexity by word"},
-            series="retriever", each="corpus",
-        ),
-        PERPLEXITY_NOTE,
-        Drawn(
-            lines, "perplexity-by-size", _by_family, "parameters", "word_perplexity",
-            "perplexity by the size of the language model, without documents and with them.",
-            {"x": "parameters of the language model", "y": "perplexity by word", "log_x": True},
-            series="retriever", each="of", least=2,
-        ),
-        Shown(
-            "perplexity", _perplexity,
-            ["retriever", "corpus", "lm", "parameters", "word_perplexity", "perplexity", "bits_per_byte", "saved"],
-            "Perplexity by language model, without documents and with them.",
-            {"word_perplexity": "by word", "perplexity": "by token"},
-        ),
-    ],
-)  # fmt: skip
+# how LSR learned
+
+
+def _trained(inputs: Inputs) -> dict[str, dict]:
+    found = inputs.metrics.get("lsr", {})
+    return {name: found[name] for name in inputs.parts.tuned if found.get(name, {}).get("curve")}
+
+
+def lsr_curves(inputs: Inputs) -> list[Row]:
+    """The divergence and both entropies by step, at most MARKS points of each curve."""
+    names = {"kl": "KL", "entropy_lm": "Q, language model", "entropy_retriever": "P, retriever"}
+    return [
+        {"retriever": name, "step": row["step"], "key": key, "series": words, "value": row[key]}
+        for name, found in _trained(inputs).items()
+        for row in found["curve"][:: math.ceil(len(found["curve"]) / MARKS)]
+        for key, words in names.items()
+    ]
+
+
+def lsr_validation(inputs: Inputs) -> list[Table]:
+    rows = [{"retriever": name} | row for name, of in _trained(inputs).items() for row in of.get("validation", [])]
+    heads = {
+        key: key.replace("recall_at_", "recall@").replace("bpb_k", "bits per byte, k = ").replace("_", " ")
+        for key in sorted({key for row in rows for key in row} - {"step", "retriever"})
+    }
+    return [table_of("lsr-validation", "LSR's validation.", rows, ["step", "retriever", *heads], heads)] if rows else []
+
+
+def training_claim(inputs: Inputs, rule: str) -> str:
+    """What training changed: the divergence, the mean over a tenth of the steps."""
+    sentences = []
+    for name, found in _trained(inputs).items():
+        curve = [row["kl"] for row in found["curve"]]
+        tenth = max(1, len(curve) // 10)
+        first, last = (show(fmean(part)) for part in (curve[:tenth], curve[-tenth:]))
+        sentences.append(
+            f"Tuning {name}, the divergence is {first} on average in the first tenth of the steps and {last} in the "
+            "last."
+        )
+    return " ".join(sentences)
+
+
+# benchmarks
+
+
+def solved_tasks(inputs: Inputs) -> list[Row]:
+    """Accuracy by benchmark, language model, method and category, of models with closed-book answers."""
+    solved = {(row["task"], row["lm"]) for row in inputs.tables["tasks"] if row["method"] == "closed_book"}
+    rows = [row for row in inputs.tables["tasks"] if row["method"] in METHODS]
+    return [row for row in rows if (row["task"], row["lm"]) in solved]
+
+
+def too_long_prompts(inputs: Inputs) -> Iterator[str]:
+    found = inputs.metrics.get("tasks", {})
+    for name, lm in dict.fromkeys((row["task"], row["lm"]) for row in solved_tasks(inputs)):
+        if too_long := found[name][lm].get("too_long"):
+            subjects = ", ".join(f"{subject or 'questions'} ({n:,})" for subject, n in too_long.items())
+            yield f"{label(name)}, {lm}: prompts too long for the language model are left out: {subjects}."
+
+
+def task_claim(inputs: Inputs, rule: str) -> str:
+    """What REPLUG changes on each benchmark, for its first language model."""
+    rows = [row for row in solved_tasks(inputs) if (row["method"], row["category"]) == ("replug", "all")]
+    gains = {row["task"]: f"{points(row['gain'])} on {label(row['task'])} ({row['lm']})" for row in reversed(rows)}
+    if not gains:
+        return "No ensemble answered a benchmark; the figure has the closed-book answers."
+    return f"Against closed-book answers, REPLUG changes accuracy by {'; '.join(reversed(gains.values()))}."
+
+
+def unasked_tasks(inputs: Inputs) -> str:
+    there = {row["task"] for row in solved_tasks(inputs)}
+    lacking = [label(name) for name in inputs.parts.benchmarks if name not in there]
+    return f"There were no questions of {' or '.join(lacking)}." if lacking else ""

@@ -1,4 +1,4 @@
-"""The report's section on what was run: settings, sources, corpora, questions and rejected rows."""
+"""What the report's section on the run says and shows: settings, sources, corpora and rejected rows."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from types import SimpleNamespace
 
 from pipelines import methods
 from pipelines.params import params
-from pipelines.report.entries import Entry, Row, Shown
+from pipelines.report.entries import Row
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Block, Table, label
 from pipelines.sources import snapshots
 from pipelines.storage import parquet
 
 COUNTED = {  # of a corpus, from the stages `chunk` and `queries` -> column
+    "corpus": "corpus",
     "rows": "read", "skipped_redirect": "redirects", "skipped_other_namespace": "other namespaces",
     "rejected": "rejected", "duplicates": "exact duplicates",
     "source_documents": "source documents", "documents": "documents", "tokens": "tokens", "bytes": "bytes of text",
@@ -22,7 +23,7 @@ COUNTED = {  # of a corpus, from the stages `chunk` and `queries` -> column
 }  # fmt: skip
 
 
-def _says(inputs: Inputs, rule: str) -> str:
+def run_claim(inputs: Inputs, rule: str) -> str:
     files, sets = len(inputs.manifest), len({row["dataset"] for row in inputs.manifest})
     return (
         f"The profile {inputs.chosen.profile} was run on {files:,} source files of {sets} data sets; "
@@ -51,7 +52,7 @@ def _weights(model: params.LM | params.Retriever | params.Reranker) -> str:
     return model.path if model.revision else model.path.rstrip("/").rsplit("/", 1)[-1]
 
 
-def _settings(inputs: Inputs) -> list[Row]:
+def settings(inputs: Inputs) -> list[Row]:
     """The settings that this run's figures depend on."""
     parts, chosen = inputs.parts, inputs.chosen
     lms = {name: chosen.lm[name] for name in chosen.lms}
@@ -92,7 +93,7 @@ def _each(values: Mapping[str, object]) -> object:
     return next(iter(values.values()), None)
 
 
-def _sources(inputs: Inputs) -> list[Row]:
+def sources(inputs: Inputs) -> list[Row]:
     found = []
     for name in sorted({row["dataset"] for row in inputs.manifest}):
         rows = [row for row in inputs.manifest if row["dataset"] == name]
@@ -112,44 +113,12 @@ def dates(inputs: Inputs) -> list[Block]:
     return [table, warning] if warning else [table]
 
 
-def _corpora(inputs: Inputs) -> list[Row]:
+def corpora(inputs: Inputs) -> list[Row]:
     """Documents and language-modelling queries of each corpus (REPLUG, section 5)."""
     counts = {corpus: inputs.metrics.get(f"corpus_{corpus}", {}) for corpus in inputs.documents}
     rows = [{"corpus": of} | {key: found[key] for key in COUNTED if found.get(key)} for of, found in counts.items()]
     return [row | {key: int(number) for key, number in row.items() if key != "corpus"} for row in rows if len(row) > 1]
 
 
-RUN = Entry(
-    "provenance",
-    "What was run, and how this page was made",
-    [
-        "DVC makes this page last, when all stages before it are up to date. A stage whose code, inputs or parameters "
-        "changed has run again; the others were kept. So all figures here are of one state of the code, the parameters "
-        "(params.yaml) and the sources; dvc.lock has the hash of each, and data/raw/manifest.json those of the source "
-        "files.",
-        Shown(
-            "settings", _settings, ["setting", "value"],
-            "Settings that the figures depend on. All of them are in params.yaml.",
-        ),
-        dates,
-        Shown("sources", _sources, ["data set", "files", "bytes", "licence"], "Source files by data set."),
-        Shown(
-            "corpora", _corpora, ["corpus", *COUNTED],
-            "Documents to retrieve from, cut from source documents, and language-modelling queries. Rows, pages or "
-            "articles that were read but are not counted in a later column became queries, or were not drawn for a "
-            "corpus of limited size. Queries come from source documents that the corpus does not contain. "
-            "Near-duplicates are source documents of queries that resemble one in the corpus, or one of a split that "
-            "models are judged on. The test queries are rolling windows, so that each byte of a test document is "
-            "predicted once.",
-            COUNTED,
-        ),
-        Shown(
-            "rejects", lambda inputs: inputs.rejects, ["folder", "reason", "rows", "first"],
-            "Rejected rows by reason. Each is kept with its file, row and reason in a rejects.parquet.",
-            {"folder": "where"},
-        ),
-        "Times and logs of runs are not on this page, because the same inputs must give the same page. Prefect and "
-        "MLflow on the machine that made it have them; `longtail explore --all` opens both there.",
-    ],
-    _says,
-)  # fmt: skip
+def rejects(inputs: Inputs) -> list[Row]:
+    return inputs.rejects

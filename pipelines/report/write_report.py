@@ -65,16 +65,11 @@ def sections(inputs: Inputs) -> list[Section]:
 
 def listed() -> list[Entry]:
     """The report's entries. A study's entry says itself where it stands."""
-    from pipelines.report import accuracy_sections, effect_sections, lm_sections, retriever_sections
-    from pipelines.report.adaptive_section import ADAPTIVE
     from pipelines.report.entries import in_order
-    from pipelines.report.run_section import RUN
+    from pipelines.report.sections import report_sections
 
-    own = [accuracy_sections.POPULARITY, accuracy_sections.ACCURACY, effect_sections.RETRIEVAL_EFFECT]
-    own += [retriever_sections.RECALL, ADAPTIVE, effect_sections.COSTS, effect_sections.MODELS]
-    own += [lm_sections.REPLUG, lm_sections.PERPLEXITY, retriever_sections.TRAINING, retriever_sections.TASKS, RUN]
     studies = all_studies.studies_offering("report_entries")
-    return in_order([*own, *(entry for study in studies for entry in study.report_entries())])
+    return in_order([*report_sections().values(), *(entry for study in studies for entry in study.report_entries())])
 
 
 def _intro(inputs: Inputs, params: SimpleNamespace) -> str:

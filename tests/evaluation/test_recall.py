@@ -16,7 +16,7 @@ import yaml
 from pipelines import methods
 from pipelines.evaluation import recall
 from pipelines.params import params_file
-from pipelines.report import retriever_sections
+from pipelines.report.sections import report_sections
 from pipelines.retrieval.encoder import Encoder
 from pipelines.sources.question_files import QuestionWithPassages
 
@@ -135,12 +135,12 @@ def test_the_reports_section_states_the_figures(made):
     parts = SimpleNamespace(passages=["retrieval"], datastore="wikipedia")
     of_run = {"main": "", "main_questions": "", "tables": {"retrievers": []}}
     inputs = SimpleNamespace(parts=parts, metrics={"retrieval": made[1]}, **of_run)
-    (table,) = retriever_sections.RECALL.section(inputs).blocks
+    (table,) = report_sections()["recall"].section(inputs).blocks
     retrievers = ("BM25", "dense", "LSR", "BM25 + dense")
     assert [row[:4] for row in table.rows] == [[name, r, 3, 2] for name in ("all", "PopQA") for r in retrievers]
     assert table.rows[0][4].interval.value == 1.0
     inputs.metrics["retrieval"] = {"sets": {}}
-    assert retriever_sections.RECALL.section(inputs) is None
+    assert report_sections()["recall"].section(inputs) is None
 
 
 def on_real_questions(real, root, retriever):

@@ -11,9 +11,10 @@ from adaptive_pairs import CHOSEN, made_pairs
 from pipelines.adaptive import tune_thresholds
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.intervals import Interval
-from pipelines.report import adaptive_section, findings
+from pipelines.report import findings
 from pipelines.report.inputs import read_fitted
 from pipelines.report.page import Figure, Table, label
+from pipelines.report.sections import report_sections
 from pipelines.studies import carried, confidence, gate
 
 STUDIES = (gate, confidence, carried)
@@ -63,7 +64,7 @@ def section(found, folder, excluded=0, trusted=None, brought=(), also=None, chos
         tables={name: read_fitted(folder, name) for name in ("thresholds", *STUDIED)},
         chosen=SimpleNamespace(thresholds=chosen),
     )
-    listed = [adaptive_section.ADAPTIVE, *(entry for study in STUDIES for entry in study.report_entries())]
+    listed = [report_sections()["adaptive"], *(entry for study in STUDIES for entry in study.report_entries())]
     made = [section for entry in listed if (section := entry.section(inputs))]
     blocks = [block for section in made for block in section.blocks]
     tables = {block.name: block for block in blocks if isinstance(block, Table)}

@@ -11,17 +11,11 @@ from report_files import table_of
 
 from pipelines.evaluation import stage_metrics
 from pipelines.intervals import Interval
-from pipelines.report import (
-    accuracy_sections,
-    entries,
-    lm_sections,
-    retriever_sections,
-    run_section,
-    write_report,
-)
+from pipelines.report import entries, lm_sections, run_section, write_report
 from pipelines.report.entries import Entry, Shown
 from pipelines.report.inputs import read_inputs
 from pipelines.report.page import Table
+from pipelines.report.sections import report_sections
 from pipelines.studies import measures, seen
 
 
@@ -35,7 +29,7 @@ def test_the_best_number_of_documents_is_said_in_a_sentence():
         metrics["gain_lsr_k1"] = {"value": gain, "low": gain - 3, "high": gain + 3}
         rows = stage_metrics.bits_per_byte({"pile": {"tiny": metrics}}, ["pile"], ["tiny"])
         of_run = {"main": "tiny", "main_corpus": "pile", "sizes": {}, "chosen": small_results.SETTINGS}
-        return lm_sections._saves(SimpleNamespace(tables={"bits_per_byte": rows}, **of_run), "substring")
+        return lm_sections.replug_claim(SimpleNamespace(tables={"bits_per_byte": rows}, **of_run), "substring")
 
     same = saves(14.0)
     assert " saves tiny 14.0 [13.0, 15.0] % of the bits per byte of Pile; random documents save 0.0 [" in same
@@ -83,7 +77,7 @@ def test_perplexity_is_drawn_by_size_within_a_family_with_the_smaller_models_fir
         sizes=sizes,
         chosen=small_results.SETTINGS,
     )
-    section = lm_sections.PERPLEXITY.section(inputs)
+    section = report_sections()["perplexity"].section(inputs)
     drawn = {block.name: block for block in section.blocks if "by-size" in getattr(block, "name", "")}
     assert list(drawn) == [f"perplexity-by-size-WikiText-{family}-family" for family in ("gpt2", "opt")]
     assert "no document: 90 at 125 to 90 at 1,300; " in drawn["perplexity-by-size-WikiText-opt-family"].alt
@@ -105,7 +99,7 @@ def tasks(metrics: dict, parts=small_results.PARTS, data: Path = Path("none")):
     models = ["tiny", "second"]
     rows = stage_metrics.tasks(metrics, parts.benchmarks, models)
     inputs = SimpleNamespace(metrics={"tasks": metrics}, tables={"tasks": rows}, models=models, parts=parts, data=data)
-    return retriever_sections.TASKS.section(inputs)
+    return report_sections()["tasks"].section(inputs)
 
 
 def test_a_benchmark_with_categories_has_a_row_for_each_and_none_of_lsr_where_none_was_tuned():
@@ -177,7 +171,7 @@ def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_s
         assert study.section(inputs) is None
     for redirects in (0, 2):
         inputs.metrics["popularity"] = {"files.pageviews": 1, "files.redirects": redirects}
-        blocks = [block for block in accuracy_sections.POPULARITY.section(inputs).blocks if isinstance(block, str)]
+        blocks = [block for block in report_sections()["popularity"].section(inputs).blocks if isinstance(block, str)]
         assert any("Views of redirects are not counted" in block for block in blocks) == (not redirects)
 
 

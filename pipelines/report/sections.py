@@ -1,0 +1,68 @@
+"""The report's own sections, as sections.yaml describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import yaml
+
+from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
+from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
+from pipelines.report import accuracy_sections, adaptive_section, figures, lm_sections, run_section
+from pipelines.report.entries import Drawn, Entry, Part, Rows, Shown, answered, every, known
+from pipelines.report.page import label, percent
+
+FILE = Path(__file__).parent / "sections.yaml"
+NAMES: dict[str, Any] = {  # the functions and constants that sections.yaml may name
+    name: value
+    for module in (accuracy_sections, adaptive_section, lm_sections, run_section)
+    for name, value in vars(module).items()
+    if name.isupper() or getattr(value, "__module__", "") == module.__name__
+}
+WORDS = NAMES | {  # what `where` and captions may use
+    "known": known,
+    "label": label,
+    "percent": percent,
+    "EXAMPLES": EXAMPLES,
+    "LEAST_POPULAR": LEAST_POPULAR,
+    "OF_PUBLISHED": OF_PUBLISHED,
+    "TAIL_LESS_HEAD": TAIL_LESS_HEAD,
+}
+ENVIRONMENT = jinja2.Environment(undefined=jinja2.StrictUndefined)
+
+
+def report_sections() -> dict[str, Entry]:
+    """Id -> entry, in their order. Raises KeyError if one names a function that is not there."""
+    entries = []
+    for section in yaml.safe_load(FILE.read_text(encoding="utf-8")):
+        functions = {key: NAMES[section[key]] for key in ("says", "missing") if key in section}
+        entries.append(Entry(section["id"], section["title"], [*map(_part, section["parts"])], **functions))
+    return {entry.id: entry for entry in entries}
+
+
+def _part(part: Mapping[str, Any]) -> Part:
+    if "text" in part:
+        return part["text"]
+    if "blocks" in part:
+        return lambda inputs: [*NAMES[part["blocks"]](inputs)]
+    caption = ENVIRONMENT.from_string(part["caption"])
+    words = {"rows": _rows(part), "caption": lambda inputs, rows: caption.render(WORDS, inputs=inputs, rows=rows)}
+    if "table" in part:
+        heads = part.get("heads", {}) if isinstance(part["columns"], list) else NAMES[part["columns"]]
+        columns = part["columns"] if isinstance(part["columns"], list) else [*heads]
+        return Shown(part["table"], columns=columns, heads=heads, **words)
+    options = {key: part[key] for key in ("series", "each", "least") if key in part}
+    kind, x = getattr(figures, part["draw"]), NAMES.get(part["x"], part["x"])
+    return Drawn(kind, part["figure"], x=x, y=part["y"], words=part["axes"], **words, **options)
+
+
+def _rows(part: Mapping[str, Any]) -> Rows:
+    kind, _, table = part["rows"].rpartition(" ")
+    rows = every(table) if kind else NAMES.get(table) or answered(table)
+    if "where" not in part:
+        return rows
+    holds = ENVIRONMENT.compile_expression(part["where"])
+    return lambda inputs: [row for row in rows(inputs) if holds(WORDS, inputs=inputs, row=row)]
