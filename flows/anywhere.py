@@ -20,7 +20,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
 
 if TYPE_CHECKING:
-    from pipelines.adaptive.rule import RuleFile
+    from pipelines.adaptive.rule import Rule
     from pipelines.answering.answers_elsewhere import Answered
     from pipelines.questions.question_tables import Questions
 
@@ -93,10 +93,10 @@ def decide(
     rows = []
     for place, id_ in enumerate(asked.ids):
         relation, popularity = str(asked.groups[place]), float(asked.signal[place])
-        decision = rules.decide_by_rule(file, relation, popularity)
+        decision = file.decide(relation, popularity)
         rows.append([id_, asked.asked.questions[place]] if "question" in asked.columns else [id_])
         rows[-1] += [asked.names[relation], popularity, decision.retrieve]
-        rows[-1] += [file.tail if decision.retrieve else file.popular, rules.why(file, relation, popularity)]
+        rows[-1] += [file.tail if decision.retrieve else file.popular, decision.why]
     head = ["id", *["question"] * ("question" in asked.columns), "relation", asked.columns["signal"]]
     head += ["retrieve", "answer", "why"]
     table = page.to_csv(page.Table("decisions", "", head, rows))
@@ -109,7 +109,7 @@ def decide(
     terminal.show(f"a row for each question: {path}")
 
 
-def _doubts(file: RuleFile, asked: Questions) -> Iterator[str]:
+def _doubts(file: Rule, asked: Questions) -> Iterator[str]:
     """What a rule and other questions than its own may not have in common."""
     from pipelines.adaptive.rule import NEVER, VIEWS
 
@@ -118,9 +118,9 @@ def _doubts(file: RuleFile, asked: Questions) -> Iterator[str]:
         has = f"the questions have {asked.signal_name}; is it the same?"
         yield f"warning: the rule's thresholds are {file.signal}, {has}"
     if asked.unknown:
-        does = "do not retrieve, as the rule says never" if file.rule.policy == NEVER else "retrieve"
+        does = "do not retrieve, as the rule says never" if file.policy == NEVER else "retrieve"
         yield f"{asked.unknown:,} of {len(asked.ids):,} questions have no {asked.columns['signal']}, and {does}"
-    if unknown := [group for group in asked.groups.tolist() if file.key(group) not in file.rule.thresholds]:
+    if unknown := [group for group in asked.groups.tolist() if file.key(group) not in file.thresholds]:
         named = ", ".join(sorted({asked.names[group] for group in unknown})[:5])
         share = f"{len(unknown):,} of {len(asked.groups):,} questions"
         yield f"warning: the rule has no {named}, so {share} take the threshold of all relations together"

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipelines.adaptive import rule
-from pipelines.adaptive.rule import Rule
 from pipelines.adaptive.tune_thresholds import THRESHOLDS
 from pipelines.language.relations import RELATIONS
 from pipelines.params import params
@@ -89,9 +88,10 @@ def rules(cuts: list[dict[str, Any]]) -> dict[str, Any]:
     made: dict = {}
     for row in cuts:
         if row["search"] == "shrunk":
-            followed = Rule(row["policy"], "as measured", {row["relation"]: row["deployed"]}, {}, (), 50.0)
-            answers, names = (f"{row['lm']}/closed_book", f"{row['lm']}/{row['method']}"), {"P106": "occupation"}
-            file = rule.as_json(rule.RuleFile(followed, *answers, search="shrunk", names=names))
+            names = {"popular": f"{row['lm']}/closed_book", "tail": f"{row['lm']}/{row['method']}", "search": "shrunk"}
+            names |= {"names": {"P106": "occupation"}, "observed": {}, "shared": ()}
+            cuts = {row["relation"]: row["deployed"]}
+            file = rule.as_json(rule.make_rule(row["policy"], "as measured", cuts, 50.0, **names))
             made.setdefault(row["dataset"], {}).setdefault(row["lm"], {})[row["method"]] = file
     return made
 

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pipelines import methods
-from pipelines.adaptive import rule as rules
-from pipelines.adaptive import subjects
+from pipelines.adaptive import rule, subjects
 from pipelines.adaptive.pairs import Choice
-from pipelines.adaptive.rule import THRESHOLDS
 from pipelines.adaptive.subjects import Reading
 from pipelines.answering import answer_files, passages, prompts
 from pipelines.errors import LongtailError
@@ -204,12 +202,11 @@ def decide_question(reading: Reading | None, thresholds: Path, lm: str, retrieve
     if in_use is None:
         why = f"{popularity:,} views a month, but no threshold is tuned for {lm} with {retriever}: {plain}"
         return Decision(True, None, why)
-    file = rules.parse(in_use, str(thresholds))
-    decided = rules.decide_by_rule(file, template.relation, popularity)
-    of_thresholds = file.rule.policy == THRESHOLDS and math.isfinite(decided.threshold)
-    why = f"{popularity:,} views a month; {rules.why(file, template.relation, popularity)}"
-    answer = below if decided.retrieve else above
-    return Decision(decided.retrieve, decided.threshold if of_thresholds else None, f"{why}: {answer}")
+    file = rule.parse(in_use, str(thresholds))
+    decided = file.decide(template.relation, popularity)
+    of_thresholds = file.policy == rule.THRESHOLDS and math.isfinite(decided.threshold)
+    why = f"{popularity:,} views a month; {decided.why}: {below if decided.retrieve else above}"
+    return Decision(decided.retrieve, decided.threshold if of_thresholds else None, why)
 
 
 def attribute_answer(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str) -> Attribution:

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from pipelines.adaptive import rule, tuning
-from pipelines.adaptive.rule import RuleFile
-from pipelines.adaptive.tuning import Tuned
+from pipelines.adaptive.rule import Rule
 from pipelines.answering.answers_elsewhere import Answered, in_all
 from pipelines.errors import LongtailError
 from pipelines.questions.question_tables import Questions
 
 
-@dataclass(frozen=True)
-class Result:
+class Result(NamedTuple):
     """What a threshold between two files is worth."""
 
     popular: str
     tail: str
-    tuned: Tuned
-    file: RuleFile
-
-    @property
-    def figures(self) -> dict:
-        """The figures of metrics/adaptive.json, of the search in use."""
-        return self.tuned.figures[self.file.search]
-
-    @property
-    def relations(self) -> list[dict]:
-        """The rows of thresholds.parquet, of the search in use."""
-        return [row for row in self.tuned.relations if row["search"] == self.file.search]
+    file: Rule
+    figures: dict  # of metrics/adaptive.json
+    relations: list[dict]  # rows of thresholds.parquet
 
 
 def tune_from_files(
@@ -67,22 +56,14 @@ def tune_from_files(
             f"{questions.name}: {questions.signal_name} is {signal.min():g} somewhere, expected 0 or more; add a "
             "constant to it"
         )
-    results = []
+    results, ids = [], np.array(questions.ids, dtype=object)[rows]
     for other in others:
-        tuned = tuning.tune_arrays(
-            signal,
-            questions.groups[rows],
-            questions.subjects[rows],
-            without.correct[rows] == 1,
-            other.correct[rows] == 1,
-            chosen=chosen,
-            seed=seed,
-            resamples=resamples,
-            searches=(search,),
-            ids=np.array(questions.ids, dtype=object)[rows],
-        )
+        right_without, right = without.correct[rows] == 1, other.correct[rows] == 1
+        arrays = signal, questions.groups[rows], questions.subjects[rows], right_without, right
+        how = {"chosen": chosen, "seed": seed, "resamples": resamples, "searches": (search,), "ids": ids}
+        tuned = tuning.tune_arrays(*arrays, **how)
         names = {group: questions.names[group] for group in tuned.rule.thresholds}
         about = {"signal": questions.signal_name, "names": names}
         file = rule.of_tuned(tuned, without.name, other.name, search, questions.month, **about)
-        results.append(Result(without.name, other.name, tuned, file))
+        results.append(Result(without.name, other.name, file, tuned.figures[search], tuned.relations))
     return sorted(results, key=lambda result: -result.figures["adaptive"]["value"])

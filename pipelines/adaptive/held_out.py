@@ -7,9 +7,9 @@ questions instead (`thresholds.split_by: question`).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from functools import partial
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from pipelines.adaptive.refits import Column, Policy, Resamples
 from pipelines.errors import LongtailError
 from pipelines.params import params
 
-Key = TypeVar("Key", bound=Hashable)
 POLICIES = ("adaptive", "always", "never", "oracle")
 CELLS = 10_000_000  # questions x splits that thresholds are fitted to at a time: bounds memory
 NAMES = 50_000  # subjects whose sides are drawn at a time: bounds memory
@@ -45,11 +44,8 @@ class Fitted:
 
     def first(self, n: int) -> Fitted:
         """The same with the first `n` resamples."""
-
-        def cut(cuts: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-            return {relation: of_relation[:n] for relation, of_relation in cuts.items()}
-
-        return Fitted(self.splits, cut(self.whole), tuple(cut(cuts) for cuts in self.parts))
+        whole, *parts = ({relation: cut[:n] for relation, cut in cuts.items()} for cuts in (self.whole, *self.parts))
+        return Fitted(self.splits, whole, tuple(parts))
 
 
 def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float) -> np.ndarray:
@@ -151,35 +147,23 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: dict[str, np.ndarray]) -> HeldO
     return HeldOut(cuts, table | {"test_questions": totals[5].astype(np.int64)}, retrieved)
 
 
-def scores(pairs: Pairs, retrieved: np.ndarray) -> dict[str, np.ndarray]:
-    """Each question's mean correctness under every policy over the splits that hold it out, and `retrieved` itself.
+def policy_columns(pairs: Pairs, name: str = "") -> dict[str, Column]:
+    """The accuracy by the policy `name`, called as the policy or "adaptive", and the share that retrieves by it."""
+    share = {f"retrieved_{name}" if name else "retrieved": Column(0.0, {name: 1.0}, apart=True)}
+    return {name or "adaptive": Column(pairs.right_above, {name: pairs.gains})} | share
 
-    Values are NaN for a question that no split holds out.
+
+def fixed_means(pairs: Pairs, retrieved: np.ndarray, seed: int, resamples: int) -> dict[str, intervals.Interval]:
+    """The accuracy of always, never and the oracle on the questions that splits hold out, with intervals over subjects.
+
+    All calls on the same questions use the same resamples, so they can be compared.
     """
-    return {
-        "adaptive": pairs.right_above + retrieved * pairs.gains,
-        "always": np.where(np.isnan(retrieved), np.nan, pairs.right_below),
-        "never": np.where(np.isnan(retrieved), np.nan, pairs.right_above),
-        "oracle": np.where(np.isnan(retrieved), np.nan, pairs.right_below | pairs.right_above),
-        "retrieved": retrieved,
-    }
-
-
-def fixed_means(
-    values: dict[Key, np.ndarray], subjects: np.ndarray, seed: int, resamples: int
-) -> dict[Key, intervals.Interval]:
-    """The mean of each column (n,) over the questions known in all columns, with an interval over subjects.
-
-    All columns, and all calls on the same questions, use the same resamples, so they can be compared.
-    """
-    columns = np.stack([*values.values(), np.ones(len(subjects))], axis=1)
-    held = np.isfinite(columns).all(axis=1)
-    if not held.any():
-        return dict.fromkeys(values, intervals.NOTHING)
-    sums = intervals.cluster_sums(columns[held], subjects[held])
-    statistics = [lambda drawn, i=i: drawn[:, i] / drawn[:, -1] for i in range(len(values))]
+    held = np.isfinite(retrieved)
+    right = {"always": pairs.right_below, "never": pairs.right_above, "oracle": pairs.right_above | pairs.right_below}
+    sums = intervals.cluster_sums(np.stack([*right.values(), held], axis=1)[held], pairs.subjects[held])
+    statistics = [partial(intervals.of_columns, intervals.ratio, [i, 3]) for i in range(3)]
     generator = draws.generator(seed, "adaptive bootstrap")
-    return dict(zip(values, intervals.bootstraps(sums, statistics, generator, resamples), strict=True))
+    return dict(zip(right, intervals.bootstraps(sums, statistics, generator, resamples), strict=True))
 
 
 def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples, seed: int, resamples: int) -> dict:
@@ -192,12 +176,9 @@ def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples, see
     always_less_never = np.nanmean(judged.table["always"] - judged.table["never"])
     better = rule.ALWAYS if always_less_never >= 0 else rule.NEVER
     per_split = judged.table | {"gain": judged.table["adaptive"] - judged.table[better]}
-    columns = {
-        "adaptive": Column(pairs.right_above, {"": pairs.gains}),
-        "retrieved": Column(0.0, {"": 1.0}, apart=True),
-        "gain": Column(-pairs.gains if better == rule.ALWAYS else 0.0, {"": pairs.gains}),
-    }
-    figures = fixed_means(scores(pairs, judged.retrieved), pairs.subjects, seed, resamples)
+    columns = policy_columns(pairs)
+    columns["gain"] = Column(-pairs.gains if better == rule.ALWAYS else 0.0, {"": pairs.gains})
+    figures = fixed_means(pairs, judged.retrieved, seed, resamples)
     figures |= refits.refitted_means(columns, {"": policy}, drawn)
     made: dict = {}
     for name, mean in figures.items():

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +17,7 @@ from pipelines.params import params
 BELOW = "_below_"  # joins the names of the two ways to answer
 
 
-@dataclass(frozen=True)
-class Choice:
+class Choice(NamedTuple):
     """Two methods of a language model: `popular` answers from the threshold on, `tail` below it."""
 
     lm: str
@@ -125,19 +125,10 @@ def read_pairs(questions: Path, above: Path, below: Path, split: str = "all") ->
     columns |= {"score": "similarity", "margin": "margin"}
     joined = answer_files.join(questions, {"above": above, "below": below}, columns, split)
     of_above, of_below = joined.answers["above"], joined.answers["below"]
-    pairs = Pairs(
-        ids=joined.ids,
-        subjects=joined.subjects,
-        relations=joined.relations,
-        signal=joined.popularity,
-        popularity=joined.popularity,
-        confidence=of_above["confidence"],
-        right_above=of_above["correct"] == 1,
-        right_below=of_below["correct"] == 1,
-        score=of_below["score"],
-        margin=of_below["margin"],
-    )
-    return sort_pairs(pairs)
+    right = {"right_above": of_above["correct"] == 1, "right_below": of_below["correct"] == 1}
+    measures = {"confidence": of_above["confidence"], "score": of_below["score"], "margin": of_below["margin"]}
+    of_questions = joined.ids, joined.subjects, joined.relations, joined.popularity, joined.popularity
+    return sort_pairs(Pairs(*of_questions, **right, **measures))
 
 
 def sort_pairs(pairs: Pairs) -> Pairs:

@@ -14,7 +14,7 @@ figure's, because a resample has fewer distinct subjects. `benchmarks/coverage.p
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -24,7 +24,6 @@ from pipelines import draws, intervals
 
 REFITS = 200  # resamples at most: a standard deviation needs no more
 FEWEST = 40  # resamples at least, if there are so many questions that REFITS take long
-BLOCK = 100  # resamples at a time: bounds memory
 CELLS = 40_000_000  # questions x resamples from which there are fewer
 Key = TypeVar("Key", bound=Hashable)
 ROWS = 65_536  # questions at a time: bounds memory
@@ -74,32 +73,27 @@ class Column:
     slopes: Mapping[str, np.ndarray | float] = field(default_factory=dict)  # policy -> (n,)
     apart: bool = False  # counted as well on each part of a resample by thresholds fitted to the others
 
-
-def draw(subjects: np.ndarray, seed: int, resamples: int) -> Iterator[np.ndarray]:
-    """How often each question is in each resample of subjects, blocks of (n, up to BLOCK) int8."""
-    generator = draws.generator(seed, "threshold resamples")
-    units = intervals.units(np.unique(subjects, return_inverse=True)[1], generator)
-    n = int(units.max(initial=-1)) + 1
-    for start in range(0, resamples, BLOCK):
-        size = min(BLOCK, resamples - start)
-        picks = generator.integers(0, n, (size, n)) + np.arange(size)[:, None] * n
-        times = np.bincount(picks.ravel(), minlength=size * n).astype(np.int8).reshape(size, n)
-        yield np.ascontiguousarray(times.T)[units]
+    def take(self, rows: np.ndarray | slice, n: int) -> Column:
+        """The same of some of the n questions, in arrays."""
+        base, *slopes = (np.array(np.broadcast_to(of, n)[rows], float) for of in (self.base, *self.slopes.values()))
+        return Column(base, dict(zip(self.slopes, slopes, strict=True)), self.apart)
 
 
 def resample(subjects: np.ndarray, units: np.ndarray, train_share: float, seed: int, resamples: int) -> Resamples:
-    """REFITS of the resamples that `draw` makes, fewer of very many questions, and the parts that they are cut into.
+    """At most REFITS resamples of subjects, fewer of very many questions, and the parts that they are cut into.
 
     `units` (n,) are what a part has whole: subjects, or questions. Parts are as large as the sides that splits hold
     out.
     """
-    n = len(subjects)
-    resamples = min(resamples, max(FEWEST, min(REFITS, CELLS // max(n, 1))))
-    times = np.concatenate([*draw(subjects, seed, resamples)], axis=1)
+    resamples = min(resamples, max(FEWEST, min(REFITS, CELLS // max(len(subjects), 1))))
+    generator = draws.generator(seed, "threshold resamples")
+    clusters = intervals.units(np.unique(subjects, return_inverse=True)[1], generator)
+    drawn = intervals.resampled(int(clusters.max()) + 1, generator, resamples)
+    times = np.ascontiguousarray(np.concatenate([*drawn]).astype(np.int8).T)[clusters]
     n_parts = max(2, round(1 / (1 - train_share)))
     numbers = np.unique(units, return_inverse=True)[1]
     generator = draws.generator(seed, "parts of resamples")
-    parts = generator.integers(0, n_parts, (int(numbers.max(initial=-1)) + 1, resamples), dtype=np.int8)
+    parts = generator.integers(0, n_parts, (int(numbers.max()) + 1, resamples), dtype=np.int8)
     return Resamples(times, parts[numbers], n_parts)
 
 
@@ -121,14 +115,13 @@ def sums(columns: Mapping[Key, Column], policies: Mapping[str, Policy], drawn: R
     for start in range(0, n, ROWS):
         rows = slice(start, start + ROWS)
         times = drawn.times[rows].astype(float)
-        retrieves = {
-            name: (times * policy.fitted[rows], times * policy.counted[rows]) for name, policy in policies.items()
-        }
+        retrieves = {of: (times * policy.fitted[rows], times * policy.counted[rows]) for of, policy in policies.items()}
         for key, column in columns.items():
-            summed[key] += _of(column.base, rows, len(times)) @ times
-            for name, slope in column.slopes.items():
+            of_rows = column.take(rows, n)
+            summed[key] += of_rows.base @ times
+            for name, slope in of_rows.slopes.items():
                 for row, retrieving in zip(summed[key], retrieves[name], strict=False):
-                    row += _of(slope, rows, len(times)) @ retrieving
+                    row += slope @ retrieving
     return summed
 
 
@@ -146,21 +139,17 @@ def refitted_means(
     if not held.any():
         return dict.fromkeys(columns, intervals.NOTHING)
     drawn, policies = drawn.take(held), {name: policy.take(held) for name, policy in policies.items()}
-    n = int(held.sum())
-    taken = {
-        key: Column(_of(column.base, held, n), {k: _of(s, held, n) for k, s in column.slopes.items()}, column.apart)
-        for key, column in columns.items()
-    }
+    taken = {key: column.take(held, len(held)) for key, column in columns.items()}
     questions = drawn.times.sum(axis=0, dtype=np.int64)
     made = {}
     for key, summed in sums(taken, policies, drawn).items():
         with np.errstate(invalid="ignore"):
-            made[key] = around(float(of_questions[key][held].mean()), summed / questions)
-        base, slopes = taken[key].base, taken[key].slopes.values()  # no mean lies beyond the values that it is of
+            mean = around(float(of_questions[key][held].mean()), summed / questions)
+        base, slopes = taken[key].base, taken[key].slopes.values()
         least, most = (base + sum(end(slope, 0.0) for slope in slopes) for end in (np.minimum, np.maximum))
-        made[key] = made[key].within(least.min(), most.max())
-        if taken[key].apart:  # it lies between those of retrieving nothing and everything
-            made[key] = made[key].within(least.mean(), most.mean())
+        # A mean lies between the values that it is of, one that is `apart` between those of nothing and everything.
+        bounds = (least.mean(), most.mean()) if taken[key].apart else (least.min(), most.max())
+        made[key] = mean.within(*bounds)
     return made
 
 
@@ -177,7 +166,3 @@ def around(value: float, drawn: np.ndarray) -> intervals.Interval:
 
     half = float(stdtrit(n - 1, 0.5 + intervals.LEVEL / 2) * drawn.std(axis=1, ddof=1).mean())
     return intervals.Interval(value, value - half, value + half)
-
-
-def _of(values: np.ndarray | float, rows: np.ndarray | slice, n: int) -> np.ndarray:
-    return np.full(n, float(values)) if np.ndim(values) == 0 else np.asarray(values, dtype=float)[rows]

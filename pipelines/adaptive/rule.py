@@ -13,10 +13,11 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, ValidationError
 
 from pipelines.errors import LongtailError
 from pipelines.intervals import Interval, fixed, plainly
@@ -28,94 +29,83 @@ if TYPE_CHECKING:
 THRESHOLDS = "thresholds"
 ALWAYS = "always"
 NEVER = "never"
-SCHEMA = "longtail-rule"
-VERSION = 1
+SCHEMA = {"schema": "longtail-rule", "version": 1}
 JSON_SCHEMA = Path(__file__).with_name("rule.schema.json")
 VIEWS = "monthly page views"
 HELD_OUT = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
 
+Cut = Annotated[  # a threshold; in JSON null stands for infinity
+    float,
+    BeforeValidator(lambda cut: math.inf if cut is None else cut),
+    Field(ge=-sys.float_info.max),
+    PlainSerializer(lambda cut: cut if math.isfinite(cut) else None),
+]
 
-@dataclass(frozen=True)
-class Decision:
-    """Whether to retrieve; the threshold, infinity for always; and what is unusual about it, for people."""
+
+class Decision(NamedTuple):
+    """Whether to retrieve; the threshold, infinity for always; what is unusual about it; and why, in words."""
 
     retrieve: bool
     threshold: float
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...]
+    why: str
 
 
-@dataclass(frozen=True)
-class Rule:
-    """What to do with a question by its relation and its signal, such as its subject's popularity."""
+class Rule(BaseModel, frozen=True):
+    """What to do with a question by its relation and its signal, such as its subject's popularity.
 
-    policy: str  # thresholds, always or never
-    verdict: str  # the same in words, with what thresholds gain or lose
-    thresholds: Mapping[str, float]  # relation -> retrieve below it; infinity throughout for always, 0 for never
-    observed: Mapping[str, tuple[float, float]]  # relation -> the least and the largest signal tuned on
-    shared: tuple[str, ...]  # relations too small for a threshold of their own
-    together: float  # the threshold of all relations together, which these share
+    The fields are those of the JSON file, in its order.
+    """
 
-    def decide(self, relation: str, signal: float) -> Decision:
-        """Retrieve below the relation's threshold; a relation that was not tuned on takes that of all together.
-
-        Nothing is known beyond the signals that were tuned on. There the nearest side decides: what is best for the
-        most popular subjects known is the best guess for still more popular ones. A signal that is not known (NaN)
-        retrieves, but where the rule is never to.
-        """
-        threshold = self.thresholds.get(relation, self.together)
-        if signal != signal:
-            return Decision(self.policy != NEVER, threshold, ("unknown",))
-        remarks = ["untuned"] if relation not in self.thresholds else ["shared"] if relation in self.shared else []
-        least, most = self.observed.get(relation, (signal, signal))
-        remarks += ["above"] if signal > most else ["below"] if signal < least else []
-        return Decision(signal < threshold, threshold, tuple(remarks))
-
-    def as_json(self) -> dict:
-        """What `from_json` reads; null is a threshold of infinity."""
-        return {
-            "policy": self.policy,
-            "verdict": self.verdict,
-            "thresholds": {relation: _finite(cut) for relation, cut in self.thresholds.items()},
-            "together": _finite(self.together),
-            "shared": list(self.shared),
-            "observed": {relation: list(bounds) for relation, bounds in self.observed.items()},
-        }
-
-    @classmethod
-    def from_json(cls, made: Mapping) -> Rule:
-        return cls(
-            policy=made["policy"],
-            verdict=made["verdict"],
-            thresholds={relation: _cut(cut) for relation, cut in made["thresholds"].items()},
-            observed={relation: (least, most) for relation, (least, most) in made["observed"].items()},
-            shared=tuple(made["shared"]),
-            together=_cut(made["together"]),
-        )
-
-
-@dataclass(frozen=True)
-class RuleFile:
-    """A rule, which two answers it chooses between, and where it comes from."""
-
-    rule: Rule
-    popular: str  # the answer from the threshold on: a method's name, closed-book as a rule
-    tail: str  # the answer below the threshold, which retrieves
+    popular: str = ""  # the answer from the threshold on: a method's name, closed-book as a rule
+    tail: str = ""  # the answer below the threshold, which retrieves
     signal: str = VIEWS  # what the thresholds are cuts of
     month: str | None = None  # of the page views; None if it is not known, or the signal is something else
     search: str = ""  # how the thresholds were searched for
     questions: int = 0  # that they were fitted to
-    names: Mapping[str, str] = field(default_factory=dict)  # relation -> its name
-    middle: Mapping[str, tuple[float, float]] = field(default_factory=dict)  # relation -> bounds of 95 % of thresholds
-    held_out: Mapping[str, Any] = field(default_factory=dict)  # figure -> value, low, high
+    names: dict[str, str] = {}  # relation -> its name
+    middle: dict[str, tuple[Cut, Cut]] = {}  # relation -> bounds of 95 % of thresholds
+    held_out: dict[str, dict[str, float | None]] = {}  # figure -> value, low, high
+    policy: str  # thresholds, always or never
+    verdict: str  # the same in words, with what thresholds gain or lose
+    thresholds: dict[str, Cut]  # relation -> retrieve below it; infinity throughout for always, 0 for never
+    together: Cut  # the threshold of all relations together
+    shared: tuple[str, ...]  # relations too small for a threshold of their own, which have that of all together
+    observed: dict[str, tuple[float, float]]  # relation -> the least and the largest signal tuned on
 
     def key(self, relation: str | None) -> str:
         """The id of a relation by its id or its name; a relation that the rule does not have, as it is."""
-        if relation is None or relation in self.rule.thresholds:
+        if relation is None or relation in self.thresholds:
             return relation or ""
         return next((key for key, name in self.names.items() if name == relation), relation)
 
+    def decide(self, relation: str | None, signal: float | None) -> Decision:
+        """Retrieve below the threshold of the relation (id or name); one that was not tuned on takes that of all.
 
-ABOUT = [field.name for field in fields(RuleFile) if field.name != "rule"]  # what the JSON has beside the rule itself
+        Nothing is known beyond the signals that were tuned on. There the nearest side decides: what is best for the
+        most popular subjects known is the best guess for still more popular ones. A signal that is not known (None or
+        NaN) retrieves, but where the rule is never to.
+        """
+        key = self.key(relation)
+        threshold = self.thresholds.get(key, self.together)
+        if signal is None or math.isnan(signal):
+            why = f"{self.signal} not known: retrieve, as nothing says whether memory would do"
+            why = why if self.policy == THRESHOLDS else self.verdict
+            return Decision(self.policy != NEVER, threshold, ("unknown",), why)
+        remarks = ["untuned"] if key not in self.thresholds else ["shared"] if key in self.shared else []
+        least, most = self.observed.get(key, (signal, signal))
+        remarks += ["above"] if signal > most else ["below"] if signal < least else []
+        whose = "all relations together" if {"untuned", "shared"} & {*remarks} else "its relation"
+        whose += ", as the rule has none of its relation" * ("untuned" in remarks)
+        beyond = {"above": "; more than was tuned on", "below": "; less than was tuned on"}
+        if which := {math.inf: "every", -sys.float_info.max: "no"}.get(threshold):
+            why = f"{which} value of {self.signal} is below the threshold of {whose}"
+        else:
+            side = "below" if signal < threshold else "not below"
+            why = f"{plainly(signal)} is {side} the threshold of {whose}, {plainly(threshold)}"
+        why += "".join(beyond.get(remark, "") for remark in remarks)
+        why = why if self.policy == THRESHOLDS else self.verdict
+        return Decision(signal < threshold, threshold, tuple(remarks), why)
 
 
 def choose_policy(gain: Interval, better: str, retrieved: float) -> tuple[str, str]:
@@ -135,85 +125,45 @@ def choose_policy(gain: Interval, better: str, retrieved: float) -> tuple[str, s
     )
 
 
-def make_rule(
-    choice: tuple[str, str],
-    fitted: Mapping[str, float],
-    together: float,
-    observed: Mapping[str, tuple[float, float]],
-    shared: tuple[str, ...],
-) -> Rule:
-    """The rule by a chosen policy and the thresholds `fitted` to all questions."""
-    policy, verdict = choice
+def make_rule(policy: str, verdict: str, fitted: Mapping[str, float], together: float, **about: Any) -> Rule:
+    """The rule by a chosen policy and the thresholds `fitted` to all questions; `about` are further fields."""
     constant = {ALWAYS: math.inf, NEVER: 0.0}
     cuts = {relation: constant.get(policy, cut) for relation, cut in fitted.items()}
-    return Rule(policy, verdict, cuts, observed, shared, constant.get(policy, together))
+    return Rule(policy=policy, verdict=verdict, thresholds=cuts, together=constant.get(policy, together), **about)
 
 
-def decide_by_rule(file: RuleFile, relation: str | None, popularity: float | None) -> Decision:
-    """Whether to retrieve for a question about this relation (id or name) whose subject has this popularity.
-
-    A popularity that is not known is None or NaN.
-    """
-    return file.rule.decide(file.key(relation), math.nan if popularity is None else popularity)
-
-
-def why(file: RuleFile, relation: str | None, popularity: float | None) -> str:
-    """What `decide` says, in words."""
-    decision, rule = decide_by_rule(file, relation, popularity), file.rule
-    if rule.policy != THRESHOLDS:
-        return rule.verdict
-    if "unknown" in decision.remarks:
-        return f"{file.signal} not known: retrieve, as nothing says whether memory would do"
-    whose = "all relations together" if {"untuned", "shared"} & {*decision.remarks} else "its relation"
-    whose += ", as the rule has none of its relation" * ("untuned" in decision.remarks)
-    beyond = {"above": "; more than was tuned on", "below": "; less than was tuned on"}
-    remarks = "".join(beyond.get(remark, "") for remark in decision.remarks)
-    if which := {math.inf: "every", -sys.float_info.max: "no"}.get(decision.threshold):
-        return f"{which} value of {file.signal} is below the threshold of {whose}{remarks}"
-    side = "below" if decision.retrieve else "not below"
-    return f"{plainly(popularity)} is {side} the threshold of {whose}, {plainly(decision.threshold)}{remarks}"
-
-
-def as_json(file: RuleFile) -> dict[str, Any]:
+def as_json(rule: Rule) -> dict[str, Any]:
     """The rule as its JSON file has it; a threshold or bound of null means always."""
-    about = {name: getattr(file, name) for name in ABOUT}
-    about["middle"] = {key: [_finite(bound) for bound in bounds] for key, bounds in file.middle.items()}
-    return {"schema": SCHEMA, "version": VERSION} | about | file.rule.as_json()
+    return SCHEMA | rule.model_dump(mode="json")
 
 
-def parse(value: Any, where: str) -> RuleFile:
+def parse(value: Any, where: str) -> Rule:
     """The rule in a JSON value. Raises LongtailError, with `where` it stands, for another schema or a bad field."""
-    if not isinstance(value, dict) or value.get("schema") != SCHEMA:
-        raise LongtailError(f"{where}: no rule, expected JSON with schema {SCHEMA!r}; `longtail thresholds` writes one")
-    if value.get("version") != VERSION:
-        raise LongtailError(f"{where}: version {value.get('version')!r} of a rule, expected {VERSION}; update Longtail")
-    about = {name: value[name] for name in ABOUT if name in value}
+    if not isinstance(value, dict) or value.get("schema") != SCHEMA["schema"]:
+        wanted = f"expected JSON with schema {SCHEMA['schema']!r}; `longtail thresholds` writes one"
+        raise LongtailError(f"{where}: no rule, {wanted}")
+    if value.get("version") != SCHEMA["version"]:
+        wanted = f"expected {SCHEMA['version']}; update Longtail"
+        raise LongtailError(f"{where}: version {value.get('version')!r} of a rule, {wanted}")
     try:
-        about["middle"] = {key: tuple(map(_cut, bounds)) for key, bounds in about.get("middle", {}).items()}
-        file = RuleFile(rule=Rule.from_json(value), **about)
-        numbers: Sequence[Any] = (*file.rule.thresholds.values(), file.rule.together)
-        whole = all(isinstance(number, int | float) and not math.isnan(number) for number in numbers)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise LongtailError(f"{where}: not whole ({error!r}), expected the fields of docs/adaptive.md") from None
-    if not whole:
-        raise LongtailError(f"{where}: a threshold is no number, expected numbers, or null for always")
-    return file
+        return Rule.model_validate(value)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        said = f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+        raise LongtailError(f"{where}: not whole ({said}), expected the fields of docs/adaptive.md") from None
 
 
-def of_tuned(tuned: Tuned, popular: str, tail: str, search: str, month: str | None, **about: Any) -> RuleFile:
-    """The rule that was tuned by `search` for these two answers; `about` are further fields of RuleFile."""
+def of_tuned(tuned: Tuned, popular: str, tail: str, search: str, month: str | None, **about: Any) -> Rule:
+    """The rule that was tuned by `search` for these two answers; `about` are further fields."""
     figures, rows = tuned.figures[search], [row for row in tuned.relations if row["search"] == search]
-    names = {relation: relation_name(relation) for relation in tuned.rule.thresholds}
-    fields = {
-        "questions": tuned.questions,
-        "names": names,
-        "middle": {row["relation"]: (row["threshold_low"], row["threshold_high"]) for row in rows},
-        "held_out": {name: {key: figures[name][key] for key in ("value", "low", "high")} for name in HELD_OUT},
-    }
-    return RuleFile(tuned.rule, popular, tail, search=search, month=month, **fields | about)
+    made = {"popular": popular, "tail": tail, "search": search, "month": month, "questions": tuned.questions}
+    made["names"] = {key: RELATIONS[key].name if key in RELATIONS else key for key in tuned.rule.thresholds}
+    made["middle"] = {row["relation"]: (row["threshold_low"], row["threshold_high"]) for row in rows}
+    made["held_out"] = {name: {key: figures[name][key] for key in ("value", "low", "high")} for name in HELD_OUT}
+    return Rule(**vars(tuned.rule) | made | about)
 
 
-def read_rule(path: Path, name: str = "") -> RuleFile:
+def read_rule(path: Path, name: str = "") -> Rule:
     """The rule in a file. Of a run's thresholds.json, with many, it is that of `name`, as popqa/opt-13b/bm25.
 
     Raises LongtailError if the file is missing or has no such rule.
@@ -244,16 +194,3 @@ def named(value: dict[str, Any]) -> dict[str, Any]:
         for lm, by_method in by_lm.items()
         for method, entry in by_method.items()
     }
-
-
-def relation_name(relation: str) -> str:
-    """A relation's name, where it is one of PopQA's; else its id."""
-    return RELATIONS[relation].name if relation in RELATIONS else relation
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
-
-
-def _cut(number: float | None) -> float:
-    return math.inf if number is None else number

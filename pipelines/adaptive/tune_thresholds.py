@@ -10,7 +10,7 @@ of `thresholds.pairs` (data/README.md has the columns):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 from pipelines import all_studies
 from pipelines.adaptive import held_out, rule
 from pipelines.adaptive.held_out import POLICIES
-from pipelines.adaptive.pairs import Choice, Pairs, choices, read_pairs
+from pipelines.adaptive.pairs import Pairs, choices, read_pairs
 from pipelines.adaptive.refits import Column, Resamples, refitted_means
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.adaptive.tuning import Tuned, tune_pairs
@@ -40,15 +40,6 @@ THRESHOLDS = pa.schema(
     | dict.fromkeys(("deployed", "closed_book", "augmented"), pa.float64())
     | {name + end: pa.float64() for name in _NAMES for end in ("", "_low", "_high")}
 )
-
-
-@dataclass(frozen=True)
-class AllRules:
-    """What studies of all thresholds have at hand: those tuned, with the answers between which they choose."""
-
-    tuned: dict[tuple[str, str, str], tuple[Pairs, Tuned]]  # (dataset, language model, method) -> its questions
-    params: SimpleNamespace
-    data: Path
 
 
 def evaluate_thresholds(answered: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Tuned:
@@ -84,70 +75,46 @@ def uncertainty(
         fitted = held_out.fit_all(ordered, sides, again, chosen.search, chosen)
         judged = held_out.judge(ordered, sides, fitted.splits)
         policies[name] = held_out.policy(ordered, judged.retrieved, again, fitted).take(np.argsort(order))
-        columns[name] = Column(pairs.right_above, {name: pairs.gains})
-        columns[f"retrieved_{name}"] = Column(0.0, {name: 1.0}, apart=True)
+        columns |= held_out.policy_columns(pairs, name)
     columns["difference"] = Column(0.0, {"uncertainty": pairs.gains, "popularity": -pairs.gains}, apart=True)
-    fixed = held_out.scores(pairs, policies["popularity"].retrieved)
-    fixed = {name: fixed[name] for name in ("always", "never", "oracle")}
-    figures = refitted_means(columns, policies, drawn) | held_out.fixed_means(fixed, pairs.subjects, seed, resamples)
+    figures = refitted_means(columns, policies, drawn)
+    figures |= held_out.fixed_means(pairs, policies["popularity"].retrieved, seed, resamples)
     return {"uncertainty": {"questions": len(train)} | {name: mean.as_json() for name, mean in figures.items()}}
 
 
-def read_all(chosen: SimpleNamespace) -> dict[tuple[str, Choice], Pairs]:
-    """(dataset, choice) -> both answers of each question. Raises LongtailError as `choices` does."""
-    split = chosen.thresholds.imported
-    files = {
-        dataset: answer_files.sets(dataset, chosen.lms, chosen.retrievers, split=split)
-        for dataset in chosen.parts.answered
-    }
-    pairs = {}
-    for dataset, choices_of_set in choices(files, chosen.lms, chosen.thresholds.pairs).items():
-        for choice in choices_of_set:
-            above, below = (files[dataset][choice.lm][method] for method in (choice.popular, choice.tail))
-            pairs[dataset, choice] = read_pairs(_questions(dataset), above, below, split)
-    return pairs
-
-
-def _questions(dataset: str) -> Path:
-    return DATA / f"questions/{dataset}/{dataset}.parquet"
-
-
-def month_of(dataset: str) -> str | None:
-    """The month of a question set's page views, or the first and the last one; None if it does not say it."""
-    if "month" not in parquet.schema_of(_questions(dataset)).names:
-        return None
-    column = parquet.read_parquet(_questions(dataset), ["month"])["month"]
-    months = sorted(filter(None, column.unique().to_pylist()))
-    return " to ".join(dict.fromkeys(months[:1] + months[-1:])) or None
-
-
 def tune_thresholds(chosen: SimpleNamespace) -> stage.Metrics:
-    """Tune thresholds between all answers of a run; write the tables, the rules and the metrics."""
+    """Tune thresholds between all answers of a run; write the tables, the rules and the metrics.
+
+    Raises LongtailError as `choices` and `read_pairs` do.
+    """
     settings, relations, rules, logged, tuned = chosen.thresholds, [], {}, {}, {}
-    metrics: dict = {dataset: {} for dataset in chosen.parts.answered}
-    for dataset in metrics:
-        for sentence in answer_files.left_out(dataset, chosen.lms, chosen.retrievers, split=settings.imported):
+    of_run, split = (chosen.lms, chosen.retrievers), settings.imported
+    files = {dataset: answer_files.sets(dataset, *of_run, split=split) for dataset in chosen.parts.answered}
+    metrics: dict = {dataset: {} for dataset in files}
+    for dataset, of_set in choices(files, chosen.lms, settings.pairs).items():
+        for sentence in answer_files.left_out(dataset, *of_run, split=split):
             print(sentence)
-    for (dataset, choice), pairs in read_all(chosen).items():
-        figures, known = metrics[dataset].setdefault(choice.lm, {}), pairs.known()
-        figures |= {"questions": len(known.signal), "excluded_without_popularity": known.excluded}
-        if not known.usable(settings.min_questions):
-            continue
-        lm, method = choice.lm, choice.name
-        found = evaluate_thresholds(pairs, settings, chosen.seed, chosen.report.bootstrap)
-        relations += [{"dataset": dataset, "lm": lm, "method": method} | row for row in found.relations]
-        answers = f"{lm}/{choice.popular}", f"{lm}/{choice.tail}"
-        file = rule.of_tuned(found, *answers, settings.search, month_of(dataset))
-        rules.setdefault(dataset, {}).setdefault(lm, {})[method] = rule.as_json(file)
-        figures[method], tuned[dataset, lm, method] = found.figures, (known, found)
-        logged |= {
-            f"{dataset}.{lm}.{method}.{search}.{name}": found.figures[search][name]["mean_over_splits"]
-            for search in SEARCHES
-            for name in (*POLICIES, "gain")
-        }
+        questions = DATA / f"questions/{dataset}/{dataset}.parquet"
+        for choice in of_set:
+            (lm, popular, tail), method = choice, choice.name
+            pairs = read_pairs(questions, files[dataset][lm][popular], files[dataset][lm][tail], split)
+            figures, known = metrics[dataset].setdefault(lm, {}), pairs.known()
+            figures |= {"questions": len(known.signal), "excluded_without_popularity": known.excluded}
+            if not known.usable(settings.min_questions):
+                continue
+            found = evaluate_thresholds(pairs, settings, chosen.seed, chosen.report.bootstrap)
+            relations += [{"dataset": dataset, "lm": lm, "method": method} | row for row in found.relations]
+            in_use = rule.of_tuned(found, f"{lm}/{popular}", f"{lm}/{tail}", settings.search, _months(questions))
+            rules.setdefault(dataset, {}).setdefault(lm, {})[method] = rule.as_json(in_use)
+            figures[method], tuned[dataset, lm, method] = found.figures, (known, found)
+            logged |= {
+                f"{dataset}.{lm}.{method}.{search}.{name}": found.figures[search][name]["mean_over_splits"]
+                for search in SEARCHES
+                for name in (*POLICIES, "gain")
+            }
     tables = {"thresholds": pa.Table.from_pylist(relations, THRESHOLDS)}
     for study in all_studies.studies_offering("of_rules"):
-        rows, figures_of_study = study.of_rules(AllRules(tuned, chosen, DATA))
+        rows, figures_of_study = study.of_rules(tuned, chosen, DATA)
         tables |= {name: pa.Table.from_pylist(rows[name], schema) for name, schema in study.RULE_TABLES.items()}
         for (dataset, lm), figures in figures_of_study.items():
             metrics[dataset].setdefault(lm, {}).update(figures)
@@ -158,6 +125,14 @@ def tune_thresholds(chosen: SimpleNamespace) -> stage.Metrics:
         shards.write_json(folder / "thresholds.json", {"rules": rules})
     shards.write_json(DATA / "metrics/adaptive.json", metrics)
     return logged
+
+
+def _months(questions: Path) -> str | None:
+    """The month of a question set's page views, or the first and the last one; None if it does not say it."""
+    if "month" not in parquet.schema_of(questions).names:
+        return None
+    months = sorted(filter(None, parquet.read_parquet(questions, ["month"])["month"].unique().to_pylist()))
+    return " to ".join(dict.fromkeys(months[:1] + months[-1:])) or None
 
 
 def main() -> None:

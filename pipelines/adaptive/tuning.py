@@ -31,7 +31,6 @@ class Tuned:
     excluded: int  # questions of unknown popularity
     figures: dict[str, dict]  # search -> figures of metrics/adaptive.json, with "policy" and "verdict"
     relations: list[dict]  # rows of thresholds.parquet, by search and relation
-    cuts: dict[str, float]  # relation -> threshold of the search in use, as fitted
     rule: Rule  # what to put to use: the thresholds of the search in use, or always, or never
     judged: HeldOut  # the splits' thresholds of the search in use
     fitted: held_out.Fitted  # thresholds of the search in use, fitted to splits and resamples
@@ -92,8 +91,7 @@ def tune_pairs(
     train, drawn = held_out.sides(pairs, chosen, seed, resamples)
     pairs = replace(pairs, subjects=np.unique(pairs.subjects, return_inverse=True)[1])  # faster to compare than texts
     everything, members = np.ones((len(pairs.signal), 1), dtype=bool), pairs.members()
-    ends = {of: (pairs.signal[rows.start], pairs.signal[rows.stop - 1]) for of, rows in members.items()}
-    observed = {of: (float(least), float(most)) for of, (least, most) in ends.items()}
+    observed = {of: (float(pairs.signal[rows][0]), float(pairs.signal[rows][-1])) for of, rows in members.items()}
     shared = tuple(of for of, rows in members.items() if rows.stop - rows.start < chosen.min_questions)
     figures, relations, in_use = {}, [], ()
     for search in searches:
@@ -101,48 +99,31 @@ def tune_pairs(
         judged = held_out.judge(pairs, train, fitted.splits)
         policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
         cuts = {r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()}
-        figures[search] = held_out.summary(pairs, judged, policy, drawn, seed, resamples)
-        verdict = figures[search]["policy"], figures[search]["verdict"]
-        rule = make_rule(verdict, cuts, held_out.fit_together(pairs, search), observed, shared)
-        rows = relation_rows(pairs, cuts, rule, fitted, policy, drawn)
-        relations += [{"search": search} | row for row in rows]
-        in_use = (cuts, rule, judged, fitted) if search == chosen.search else in_use
+        figures[search] = found = held_out.summary(pairs, judged, policy, drawn, seed, resamples)
+        about = {"together": held_out.fit_together(pairs, search), "observed": observed, "shared": shared}
+        rule = make_rule(found["policy"], found["verdict"], cuts, **about)
+        for relation, rows in members.items():
+            of_relation = pairs.take(rows)
+            # Both bounds are thresholds themselves, because infinity can't be interpolated.
+            low, high = np.quantile(fitted.whole[relation], [0.025, 0.975], method="nearest")
+            row = {
+                "search": search,
+                "relation": relation,
+                "questions": len(of_relation.signal),
+                "pooled": relation in shared,
+                "popularity_least": observed[relation][0],
+                "popularity_most": observed[relation][1],
+                "threshold": cuts[relation],
+                "threshold_low": low,
+                "threshold_high": high,
+                "policy": rule.policy,
+                "deployed": rule.thresholds[relation],
+                "closed_book": float(of_relation.right_above.mean()),
+                "augmented": float(of_relation.right_below.mean()),
+            }
+            columns, policies = held_out.policy_columns(of_relation), {"": policy.take(rows)}
+            for name, mean in refits.refitted_means(columns, policies, drawn.take(rows)).items():
+                row |= mean.columns(name)
+            relations.append(row)
+        in_use = (rule, judged, fitted) if search == chosen.search else in_use
     return Tuned(len(pairs.signal), pairs.excluded, figures, relations, *in_use, train, drawn)
-
-
-def relation_rows(
-    pairs: Pairs,
-    cuts: dict[str, float],
-    rule: Rule,
-    fitted: held_out.Fitted,
-    policy: refits.Policy,
-    drawn: refits.Resamples,
-) -> list[dict]:
-    """The rows of thresholds.parquet for one search; `cuts` are fitted to all questions."""
-    rows = []
-    for relation, members in pairs.members().items():
-        of_relation = pairs.take(members)
-        columns = {
-            "adaptive": refits.Column(of_relation.right_above, {"": of_relation.gains}),
-            "retrieved": refits.Column(0.0, {"": 1.0}, apart=True),
-        }
-        # Both bounds are thresholds themselves, because infinity can't be interpolated.
-        low, high = np.quantile(fitted.whole[relation], [0.025, 0.975], method="nearest")
-        row = {
-            "relation": relation,
-            "questions": len(of_relation.signal),
-            "pooled": relation in rule.shared,
-            "popularity_least": rule.observed[relation][0],
-            "popularity_most": rule.observed[relation][1],
-            "threshold": cuts[relation],
-            "threshold_low": low,
-            "threshold_high": high,
-            "policy": rule.policy,
-            "deployed": rule.thresholds[relation],
-            "closed_book": float(of_relation.right_above.mean()),
-            "augmented": float(of_relation.right_below.mean()),
-        }
-        for name, mean in refits.refitted_means(columns, {"": policy.take(members)}, drawn.take(members)).items():
-            row |= mean.columns(name)
-        rows.append(row)
-    return rows

@@ -21,7 +21,7 @@ from pipelines.params import params_file
 from pipelines.storage import database, parquet
 
 if TYPE_CHECKING:
-    from pipelines.adaptive.rule import RuleFile
+    from pipelines.adaptive.rule import Rule
     from pipelines.answering.passages import Source
 
 SECTIONS = ("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "replug", "answer", "parts", "ways")
@@ -56,7 +56,7 @@ class Run:
         files = sorted(file for folder in folders for file in folder.rglob("*.parquet"))
         return _answers(self, dataset, tuple((str(file), file.stat().st_mtime_ns) for file in files))
 
-    def rules(self, dataset: str, lm: str) -> dict[str, RuleFile]:
+    def rules(self, dataset: str, lm: str) -> dict[str, Rule]:
         """Method, or name of two answers -> its rule for when to retrieve."""
         file = self.data / "adaptive/popularity/thresholds.json"
         if not file.is_file():

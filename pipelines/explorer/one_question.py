@@ -11,8 +11,7 @@ import duckdb
 import numpy as np
 
 from pipelines import methods
-from pipelines.adaptive import rule as rules
-from pipelines.adaptive.rule import RuleFile
+from pipelines.adaptive.rule import Rule
 from pipelines.answering import prompts
 from pipelines.errors import LongtailError
 from pipelines.explorer.looked_at import Run, lookup
@@ -104,14 +103,14 @@ def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, d
     return answers
 
 
-def _decisions(by_name: dict[str, RuleFile], asked: dict, answers: dict[str, dict[str, dict]]) -> list[Decision]:
+def _decisions(by_name: dict[str, Rule], asked: dict, answers: dict[str, dict[str, dict]]) -> list[Decision]:
     decisions = []
     for name, file in by_name.items():
-        decided = rules.decide_by_rule(file, asked["relation"], asked["s_pop"])
+        decided = file.decide(asked["relation"], asked["s_pop"])
         lm, _, method = (file.tail if decided.retrieve else file.popular).partition("/")
         threshold = decided.threshold if math.isfinite(decided.threshold) else None
-        why, answer = rules.why(file, asked["relation"], asked["s_pop"]), answers.get(lm, {}).get(method)
-        decisions.append(Decision(name, decided.retrieve, threshold, why, answer))
+        answer = answers.get(lm, {}).get(method)
+        decisions.append(Decision(name, decided.retrieve, threshold, decided.why, answer))
     return decisions
 
 

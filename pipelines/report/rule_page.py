@@ -37,7 +37,7 @@ def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str
         yield f"  oracle          {held['oracle']}"
         yield f"  gain            {held['gain']} points over {better}"
         yield f"  retrieves       {held['retrieved']} % of the questions; saves {100 * saved:.1f} % of retrievals"
-        yield f"  verdict         {result.file.rule.verdict}"
+        yield f"  verdict         {result.file.verdict}"
         rows = [
             row | {"cut": f"{show(row['cut'])}{'*' * row['pooled']}"} | {name: row[f"plain_{name}"] for name in PLAIN}
             for row in _rows([result], names)
@@ -85,13 +85,13 @@ def rule_html(
     file = best.file
     month = f" of {file.month}" if file.month else ""
     rows = [
-        {"tail": result.tail, "popular": result.popular, "verdict": result.file.rule.verdict} | _held(result)
+        {"tail": result.tail, "popular": result.popular, "verdict": result.file.verdict} | _held(result)
         for result in results
     ]
     drawn = spread(rows, {policy: policy for policy in POLICIES})
     caption = f"Adaptive against always and never retrieving. {ORACLE}"
     verdict = [
-        f"{best.tail} below the threshold, {best.popular} from it on: {file.rule.verdict}.",
+        f"{best.tail} below the threshold, {best.popular} from it on: {file.verdict}.",
         table_of(
             "policies",
             "Held-out accuracy in per cent, the gain over the better of always and never in points, and the share of "

@@ -6,6 +6,8 @@ A subject that is held out is held out on both sides, because splits are drawn b
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +20,7 @@ from pipelines.adaptive.refits import Column
 from pipelines.params import params
 
 if TYPE_CHECKING:
-    from pipelines.adaptive.tune_thresholds import AllRules
+    from pipelines.adaptive.tuning import Tuned
 
 Key = tuple[str, str, str]  # dataset, language model, method
 _NAMES = ("dataset", "lm", "method", "fitted")
@@ -32,11 +34,12 @@ RULE_TABLES = {
 }
 
 
-def of_rules(of: AllRules) -> tuple[dict[str, list[dict]], dict]:
+def of_rules(
+    tuned: Mapping[Key, tuple[Pairs, Tuned]], chosen: SimpleNamespace, data: Path
+) -> tuple[dict[str, list[dict]], dict]:
     """The rows of carried.parquet: what thresholds are worth on another model's answers."""
-    tuned = {key: (pairs, made.fitted) for key, (pairs, made) in of.tuned.items()}
-    settings = of.params.thresholds, of.params.seed, of.params.report.bootstrap
-    return {"carried": between_models(tuned, *settings)}, {}
+    fitted = {key: (pairs, made.fitted) for key, (pairs, made) in tuned.items()}
+    return {"carried": between_models(fitted, chosen.thresholds, chosen.seed, chosen.report.bootstrap)}, {}
 
 
 def between_models(

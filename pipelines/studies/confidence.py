@@ -5,8 +5,10 @@ The confidence is exp(mean log-probability) of the answer's tokens, as the langu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +16,6 @@ import pyarrow as pa
 from pipelines import draws, intervals
 from pipelines.answering import answer_files
 from pipelines.params import params
-
-if TYPE_CHECKING:
-    from pipelines.adaptive.tune_thresholds import AllRules
 
 BINS = 10  # of equal counts
 COVERAGES = tuple(share / 20 for share in range(1, 21))  # shares of the questions that are answered
@@ -41,17 +40,17 @@ class Answers(NamedTuple):
     right: np.ndarray  # bool
 
 
-def of_rules(of: AllRules) -> tuple[dict[str, list[dict]], dict]:
+def of_rules(tuned: Mapping, chosen: SimpleNamespace, data: Path) -> tuple[dict[str, list[dict]], dict]:
     """Rows of both tables, and figures "confidence", of each language model's closed-book answers."""
     rows, figures = {name: [] for name in RULE_TABLES}, {}
-    settings = of.params.thresholds
-    for dataset in of.params.parts.answered:
-        questions = of.data / f"questions/{dataset}/{dataset}.parquet"
-        by_lm = answer_files.sets(dataset, of.params.lms, retrievers=(), split=settings.imported)
+    settings = chosen.thresholds
+    for dataset in chosen.parts.answered:
+        questions = data / f"questions/{dataset}/{dataset}.parquet"
+        by_lm = answer_files.sets(dataset, chosen.lms, retrievers=(), split=settings.imported)
         for lm, files in by_lm.items():
             if "closed_book" in files:
                 answers = read_confidence(questions, files["closed_book"], settings.imported)
-                found, tables = evaluate(answers, settings, of.params.seed, of.params.report.bootstrap)
+                found, tables = evaluate(answers, settings, chosen.seed, chosen.report.bootstrap)
                 for name, of_table in tables.items():
                     rows[name] += [{"dataset": dataset, "lm": lm} | row for row in of_table]
                 figures |= {(dataset, lm): {"confidence": found}} if found else {}

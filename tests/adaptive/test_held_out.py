@@ -57,7 +57,10 @@ def test_held_out_figures_are_the_definitions(search):
         )
     assert train.all(axis=1).any()
     expected = [right[~train[i], i].mean() if not train[i].all() else np.nan for i in range(300)]
-    np.testing.assert_allclose(held_out.scores(pairs, found.retrieved)["adaptive"], expected)
+    of_questions = held_out.policy_columns(pairs)["adaptive"]
+    policy = {"": refits.Policy(found.retrieved, *np.ones((2, 300, 1), bool))}
+    np.testing.assert_allclose(refits.values(of_questions, policy), expected)
+    assert summary(pairs, search, five, 5)["adaptive"]["value"] == pytest.approx(np.nanmean(expected))
     # A question at the threshold does not retrieve.
     assert search != "exact" or (~train.T & (pairs.signal == cuts)).any()
 
@@ -65,7 +68,8 @@ def test_held_out_figures_are_the_definitions(search):
 def test_intervals_draw_subjects_and_not_questions():
     subjects = np.repeat(np.array(["a", "b", "c", "d"], dtype=object), 25)
     values = np.repeat([0.0, 0.0, 1.0, 1.0], 25)
-    found = held_out.fixed_means({"x": values}, subjects, 3, 400)["x"]
+    pairs = made_pairs(100, subjects=subjects, relations=subjects, signal=np.ones(100), right_below=values == 1)
+    found = held_out.fixed_means(pairs, np.ones(100), 3, 400)["always"]
     assert found == intervals.mean(values, draws.generator(3, "adaptive bootstrap"), 400, subjects)
     assert (found.low, found.high) == (0, 1)
 

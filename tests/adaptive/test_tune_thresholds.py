@@ -46,10 +46,10 @@ def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals():
 def test_the_thresholds_in_use_are_those_of_the_search_that_the_params_name(search):
     made = tune_thresholds.evaluate_thresholds(made_pairs(200), CHOSEN.model_copy(update={"search": search}), 0, 5)
     found = {
-        of: {row["relation"]: row["threshold"] for row in made.relations if row["search"] == of}
+        of: {row["relation"]: row["deployed"] for row in made.relations if row["search"] == of}
         for of in tune_thresholds.SEARCHES
     }
-    assert made.cuts == found[search]
+    assert made.rule.thresholds == found[search]
     assert len({tuple(cuts.values()) for cuts in found.values()}) == len(tune_thresholds.SEARCHES)
 
 
@@ -174,7 +174,7 @@ def test_what_lacks_stops_the_stage_before_any_work(world, tmp_path, monkeypatch
 
 
 CUTS, OBSERVED = {"P1": math.inf, "P2": 3.5}, {"P1": (1.0, 9.0), "P2": (2.0, 8.0)}
-RULE = rule.Rule("thresholds", "why", CUTS, OBSERVED, ("P2",), 4.0)
+RULE = rule.make_rule("thresholds", "why", CUTS, 4.0, observed=OBSERVED, shared=["P2"])
 
 
 @pytest.mark.parametrize(
@@ -196,9 +196,24 @@ def test_thresholds_give_way_where_they_lose(gain, better, policy):
 
 
 def test_a_rule_comes_back_from_its_json():
-    always = rule.make_rule(("always", "why"), {"P1": 3.0}, 4.0, {"P1": (1.0, 9.0)}, ())
+    always = rule.make_rule("always", "why", {"P1": 3.0}, 4.0, observed={"P1": (1.0, 9.0)}, shared=())
     assert (always.thresholds, always.together) == ({"P1": math.inf}, math.inf)
-    assert [rule.Rule.from_json(one.as_json()) for one in (RULE, always)] == [RULE, always]
+    assert [rule.parse(json.loads(json.dumps(rule.as_json(one))), "") for one in (RULE, always)] == [RULE, always]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"schema": "other"}, "x: no rule, expected JSON with schema 'longtail-rule'"),
+        ({"version": 2}, "x: version 2 of a rule, expected 1"),
+        ({"together": math.nan}, r"x: not whole \(together: .*\), expected the fields of docs/adaptive.md"),
+        ({"thresholds": {"P1": "often"}}, r"x: not whole \(thresholds.P1: "),
+    ],
+)
+def test_what_is_no_rule_is_said_in_a_line(changes, said):
+    with pytest.raises(LongtailError, match=said) as error:
+        rule.parse(rule.as_json(RULE) | changes, "x")
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -225,18 +240,18 @@ def test_where_thresholds_lose_accuracy_the_rule_is_the_constant_policy():
     figures = tuned.figures["exact"]
     assert figures["gain"]["high"] < 0
     assert (tuned.rule.policy, figures["policy"]) == ("always", "always")
-    assert set(tuned.rule.thresholds.values()) == {math.inf} != set(tuned.cuts.values())
+    assert set(tuned.rule.thresholds.values()) == {math.inf}
     assert tuned.rule.together == math.inf
     rows = [row for row in tuned.relations if row["search"] == "exact"]
-    assert {row["deployed"] for row in rows} == {math.inf}
-    assert {row["relation"]: row["threshold"] for row in rows} == tuned.cuts
+    assert {row["deployed"] for row in rows} == {math.inf} != {row["threshold"] for row in rows}
 
 
 def test_where_thresholds_gain_they_are_the_rule_and_small_relations_share_one():
     pairs = made_pairs()
     tuned = tuning.tune_pairs(pairs, CHOSEN, 0, 50)
     assert tuned.rule.policy == "thresholds"
-    assert tuned.rule.thresholds == tuned.cuts
+    cuts = {row["relation"]: row["threshold"] for row in tuned.relations if row["search"] == CHOSEN.search}
+    assert tuned.rule.thresholds == cuts
     assert tuned.rule.shared == ("rare",)
     assert tuned.rule.thresholds["rare"] == tuned.rule.together
     rows = pairs.members()["P1"]

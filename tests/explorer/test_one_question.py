@@ -32,7 +32,7 @@ def test_what_a_rule_decides_is_what_its_threshold_says_and_whose_answer_counts(
         decided = {lm: [one.name for one in by] for lm, by in question.decisions.items()}
         assert decided == {"tiny": ["bm25", "dense", "lsr"]}
         for decision in question.decisions["tiny"]:
-            cut = answered.rules("popqa", "tiny")[decision.name].rule.thresholds[question.row["relation"]]
+            cut = answered.rules("popqa", "tiny")[decision.name].thresholds[question.row["relation"]]
             assert decision.threshold == (cut if math.isfinite(cut) else None)
             assert decision.retrieve == (question.row["s_pop"] < cut)
             method = decision.name if decision.retrieve else "closed_book"

@@ -64,9 +64,7 @@ def test_the_reader_in_the_documents_decides_as_the_function_does_and_knows_all_
         file = rule.read_rule(folder / "thresholds/rule.json")
         for relation in (*made["names"], *made["names"].values(), "P999"):
             for popularity in (None, 0, 49, 50, 699, 700, 1e9):
-                assert (
-                    reader["retrieve"](relation, popularity) == rule.decide_by_rule(file, relation, popularity).retrieve
-                )
+                assert reader["retrieve"](relation, popularity) == file.decide(relation, popularity).retrieve
 
 
 def test_a_rule_that_says_never_is_followed(folder, made, tuned, longtail):
