@@ -19,7 +19,6 @@ from pipelines import draws
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, PERMUTATIONS, bands, signatures
 from pipelines.corpus.token_bytes import Tokens, open_encoder
-from pipelines.language.language import ENGLISH
 from pipelines.params import params
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet
@@ -49,7 +48,7 @@ class Settings(NamedTuple):
     chunk: params.Chunk
     queries: params.Queries
     windows: params.Windows
-    media: str = ENGLISH.media  # what links to files and categories begin with
+    media: str  # what links to files and categories begin with
 
 
 class Batch(NamedTuple):

@@ -27,25 +27,24 @@ def signatures(texts: Sequence[np.ndarray]) -> np.ndarray:
     """
     from rensa import RMinHash
 
-    counts = np.array([len(ids) for ids in texts], np.int64)
-    hashes, numbers = _shingles(np.concatenate([np.empty(0, np.uint32), *texts]), counts)
+    hashes, numbers = _shingles(texts)
     bounds = np.concatenate([[0], np.cumsum(numbers)]).astype(np.uint64)
     matrix = RMinHash.digest_matrix_from_flat_token_hashes(hashes, bounds, PERMUTATIONS, RENSA_SEED)
     return np.array(matrix.to_rows(), dtype=np.uint32).reshape(-1, PERMUTATIONS)
 
 
-def _shingles(ids: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _shingles(texts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """A 64-bit hash of every shingle of all texts, (shingles,) uint64, and each text's number of shingles."""
-    numbers = np.maximum(counts - SHINGLE + 1, 1)
-    # SHINGLE places of padding follow each text, so that no shingle reaches into the next one.
-    shifts = np.arange(len(counts)) * SHINGLE
-    padded = np.full(len(ids) + len(counts) * SHINGLE, NO_TOKEN)
-    padded[np.arange(len(ids)) + np.repeat(shifts, counts)] = ids
-    hashes = np.zeros(max(len(padded) - SHINGLE + 1, 0), dtype=np.uint64)
+    padding = np.full(SHINGLE, NO_TOKEN)  # follows each text, so that no shingle reaches into the next one
+    padded = np.concatenate([padding, *(part for ids in texts for part in (ids, padding))])
+    hashes = np.zeros(len(padded) - SHINGLE + 1, dtype=np.uint64)
     for offset in range(SHINGLE):
         hashes = _mix(hashes, padded[offset : offset + len(hashes)])
-    starts = np.cumsum(counts) - counts + shifts
-    return hashes[np.arange(numbers.sum()) + np.repeat(starts - np.cumsum(numbers) + numbers, numbers)], numbers
+    counts = np.array([len(ids) for ids in texts], np.int64)
+    numbers = np.maximum(counts - SHINGLE + 1, 1)
+    starts = np.cumsum(counts + SHINGLE) - counts
+    shingles = [hashes[start : start + number] for start, number in zip(starts, numbers, strict=True)]
+    return np.concatenate([hashes[:0], *shingles]), numbers
 
 
 def _mix(state: np.ndarray, value: np.ndarray) -> np.ndarray:

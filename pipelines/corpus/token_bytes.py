@@ -125,27 +125,12 @@ class _OffsetEncoder:
     def __call__(self, texts: Sequence[str]) -> list[Tokens]:
         encoded = []
         for text, (ids, offsets) in zip(texts, encode(self._tokenizer, texts), strict=True):
-            characters, data = token_ends(offsets), text.encode("utf-8")
-            ends = np.where(characters < 0, -1, byte_positions(text)[characters])
+            data, characters = text.encode("utf-8"), np.maximum.accumulate(offsets[:, 1])
+            first_bytes = np.flatnonzero(np.frombuffer(data + b" ", dtype=np.uint8) >> 6 != CONTINUES)
+            ends = first_bytes[characters]
+            # Each of several tokens that spell a character spans the whole character, so a token that starts before the
+            # end of an earlier token continues a character.
+            ends[:-1][offsets[1:, 0] < characters[:-1]] = -1
             ends[-1:] = len(data)  # text that the tokenizer leaves out at the end belongs to the last token
             encoded.append(Tokens(ids.astype(np.uint32), np.concatenate([[0], ends]), data))
         return encoded
-
-
-def token_ends(offsets: np.ndarray) -> np.ndarray:
-    """The character behind each token, (tokens,) int64; -1 if the token ends inside a character.
-
-    `offsets` (tokens, 2) are a fast tokenizer's (start, end) characters. Each of several tokens that spell a character
-    spans the whole character, so a token that starts before the end of an earlier token continues a character.
-    """
-    ends = np.maximum.accumulate(offsets[:, 1])
-    inside = np.zeros(len(offsets), dtype=bool)
-    inside[:-1] = offsets[1:, 0] < ends[:-1]
-    return np.where(inside, -1, ends)
-
-
-def byte_positions(text: str) -> np.ndarray:
-    """The first byte of each character in UTF-8, and the byte behind the last character, (characters + 1,) int64."""
-    points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-    sizes = 1 + (points >= 0x80).astype(np.int64) + (points >= 0x800) + (points >= 0x10000)
-    return np.concatenate([[0], np.cumsum(sizes)])

@@ -2,19 +2,18 @@
 
 Writes data/knowledge/wikidata/{entities,claims,dates,rejects}.parquet: the items that have an article in its
 Wikipedia, their best-ranked claims, when these hold, and the items that are objects of these claims. They come from all
-dumps in data/raw/wikidata, which the workers parse together.
+dumps in data/raw/wikidata.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from types import SimpleNamespace
 
 import duckdb
-import msgspec
+import pyarrow as pa
 
 from pipelines.language import language
 from pipelines.language.relations import property_ids
@@ -37,61 +36,45 @@ def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) ->
     Raises LongtailError on damaged input or too many bad rows.
     """
     compute, ingest, spoken = params.compute, params.ingest, language.read_language(params.language)
-    dumps = visible_files(raw / "wikidata")
+    dumps, rejects, blocks = visible_files(raw / "wikidata"), Rejects(ingest.max_reject_share), []
     properties = tuple(property_ids(raw / "entityquestions/relation_query_templates.json"))
     key = shards.key_of(code.fingerprint("pipelines.knowledge.entities"), params.language, properties, *dumps)
-    rejects = Rejects(ingest.max_reject_share)
+    keys = {dump: f"{key}.{number:04d}" for number, dump in enumerate(dumps)}  # of a dump's blocks, in the dumps' order
+    work = partial(parse_block, properties, spoken)
     with processes(compute) as executor:
-        stream = ((str(dump), block) for dump in dumps for block in open_runs(dump, wikidata.BLOCK))
-        work = partial(parse_block, properties, spoken)
-        at_once = 2 * executor.workers if executor else 1
-        blocks = _check_dumps(shards.map_stream("entities", key, work, stream, executor, at_once), rejects)
+        for dump in dumps:
+            stream = ((str(dump), block) for block in open_runs(dump, wikidata.BLOCK))
+            at_once = 2 * executor.workers if executor else 1
+            of_dump, lines, fault = Rejects(rejects.max_share), 0, ""
+            for path in shards.map_stream("entities", keys[dump], work, stream, executor, at_once):
+                blocks.append(path)
+                said = parquet.schema_of(path).metadata
+                of_dump.take(Rejects.decoded(said[b"rejects"], 1.0), lines)
+                lines, fault = lines + int(said[b"lines"]), said[b"fault"].decode()
+            wikidata.check_read(dump, of_dump, fault)
+            rejects.take(of_dump)
     counts = {"files": len(dumps), "dump_lines": rejects.read}
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()
         counts |= _write(db, blocks, folder)
         rejects.write(folder / "rejects.parquet")
-    shards.forget_shards("entities", key)
+    for key in keys.values():
+        shards.forget_shards("entities", key)
     return counts | rejects.metrics()
-
-
-class Parsed(msgspec.Struct):
-    """The metadata of a parsed block's file."""
-
-    file: str  # the dump
-    lines: int  # of the block
-    fault: str  # what is wrong with the block's last line; "" if nothing
-    rejects: msgspec.Raw
 
 
 def parse_block(
     properties: tuple[str, ...], spoken: language.Language, file: str, block: Iterable[bytes], path: Path
 ) -> None:
-    """Write a block's entities (wikidata.ENTITIES) to the Parquet file `path`, with a Parsed in its metadata."""
+    """Write a block's entities (wikidata.ENTITIES) to the Parquet file `path`.
+
+    Its metadata say how many lines the block has, which are rejects, and what is wrong with the last line; "" if
+    nothing.
+    """
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole dump
     table, lines, fault = wikidata.parse_block(file, block, properties, rejects, spoken)
-    parsed = Parsed(file, lines, fault, msgspec.Raw(rejects.encoded()))
-    parquet.write_parquet(table.replace_schema_metadata({"parsed": msgspec.json.encode(parsed)}), path)
-
-
-def _check_dumps(parts: Iterator[Path], rejects: Rejects) -> list[Path]:
-    """The files of all blocks. Each dump is checked by itself, and its bad rows and counts are added to `rejects`."""
-    paths: list[Path] = []
-
-    def blocks_in_order() -> Iterator[Parsed]:
-        for path in parts:
-            paths.append(path)
-            yield msgspec.json.decode(parquet.schema_of(path).metadata[b"parsed"], type=Parsed)
-
-    for file, blocks in groupby(blocks_in_order(), lambda block: block.file):
-        file_rejects, lines, fault = Rejects(rejects.max_share), 0, ""
-        for block in blocks:
-            file_rejects.take(Rejects.decoded(bytes(block.rejects), 1.0), lines)
-            lines += block.lines
-            fault = block.fault
-        wikidata.check_read(file, file_rejects, fault)
-        rejects.take(file_rejects)
-    return paths
+    said = {"lines": str(lines), "fault": fault, "rejects": rejects.encoded()}
+    parquet.write_parquet(table.replace_schema_metadata(said), path)
 
 
 def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> dict[str, int]:
@@ -99,11 +82,10 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
 
     If an item occurs twice in dumps, the first one counts, by the files' names and then by line.
     """
-    db.register("no_blocks", wikidata.ENTITIES.empty_table())
-    db.execute("CREATE TEMP VIEW lines AS SELECT *, NULL AS filename FROM no_blocks")
     if blocks:
-        db.execute("DROP VIEW lines")
         database.view(db, "lines", *blocks, named=True)
+    else:
+        db.register("lines", wikidata.ENTITIES.append(pa.field("filename", pa.string())).empty_table())
     # A hundred million items occur once. Only the few that occur twice are sorted.
     db.execute(
         """CREATE TEMP TABLE outdated AS SELECT filename, row FROM lines

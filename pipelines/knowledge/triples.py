@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
-import duckdb
-
 from pipelines.language.relations import RELATIONS
 from pipelines.storage import database, shards
 from pipelines.work import stage
@@ -38,57 +36,48 @@ def build_triples(
             SELECT qid, label, aliases, wiki_title, views.views AS popularity, term_frequency.term_frequency
             FROM entities LEFT JOIN views ON wiki_title = title LEFT JOIN term_frequency USING (qid)"""
         )
-        counts = _choose(db, relations)
-        return counts | _write(db, folder)
-
-
-def _choose(db: duckdb.DuckDBPyConnection, relations: Iterable[str]) -> dict[str, int]:
-    """Create table chosen(s, p, o); count the claims, and those dropped by reason."""
-    properties = ", ".join(relation[1:] for relation in relations)
-    db.execute(
-        f"""CREATE TEMP TABLE judged AS SELECT s, p, o, CASE
-            WHEN subject.label IS NULL THEN 'subject_without_label'
-            WHEN object.qid IS NULL THEN 'object_not_in_source'
-            WHEN object.label IS NULL THEN 'object_without_label' END AS reason
-        FROM claims LEFT JOIN described AS subject ON subject.qid = s
-            LEFT JOIN described AS object ON object.qid = o
-        WHERE p IN ({properties})"""
-    )
-    db.execute("CREATE TEMP TABLE chosen AS SELECT s, p, o FROM judged WHERE reason IS NULL")
-    dropped = db.sql("SELECT reason, count(*) FROM judged WHERE reason IS NOT NULL GROUP BY ALL").fetchall()
-    claims_seen, subjects, triples = database.row(
-        db, "SELECT (SELECT count(*) FROM judged), count(DISTINCT s), count(*) FROM chosen"
-    )
-    db.execute("DROP TABLE judged")
-    return {"claims": claims_seen, "triples": triples, "subjects": subjects} | {f"dropped.{r}": n for r, n in dropped}
-
-
-def _write(db: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
-    database.write_query(
-        db,
-        """SELECT 'Q' || s AS s_qid, 'P' || p AS p_pid, 'Q' || o AS o_qid,
-            subject.label AS s_label, object.label AS o_label,
-            subject.aliases AS s_aliases, object.aliases AS o_aliases, subject.wiki_title AS s_wiki_title,
-            object.wiki_title AS o_wiki_title, subject.popularity AS s_pop, object.popularity AS o_pop,
-            subject.term_frequency
-        FROM chosen JOIN described AS subject ON subject.qid = s JOIN described AS object ON object.qid = o
-        ORDER BY s, p, o""",
-        folder / "triples.parquet",
-    )
-    database.write_query(
-        db,
-        "SELECT * REPLACE ('Q' || qid AS qid) FROM described WHERE label IS NOT NULL ORDER BY described.qid",
-        folder / "entities.parquet",
-    )
-    names = ("labelled_entities", "entities_with_views", "articles_without_views", "subjects_in_c4")
-    counts = database.row(
-        db,
-        """SELECT count(*), count(popularity), count(wiki_title) FILTER (popularity IS NULL),
-            count(*) FILTER (term_frequency > 0)
-        FROM described WHERE label IS NOT NULL""",
-    )
-    (unknown,) = database.row(db, "SELECT count(*) FROM chosen JOIN described ON qid = s WHERE popularity IS NULL")
-    return dict(zip(names, counts, strict=True)) | {"triples_of_unknown_popularity": unknown}
+        properties = ", ".join(relation[1:] for relation in relations)
+        db.execute(
+            f"""CREATE TEMP TABLE judged AS SELECT s, p, o, CASE
+                WHEN subject.label IS NULL THEN 'subject_without_label'
+                WHEN object.qid IS NULL THEN 'object_not_in_source'
+                WHEN object.label IS NULL THEN 'object_without_label' END AS reason
+            FROM claims LEFT JOIN described AS subject ON subject.qid = s
+                LEFT JOIN described AS object ON object.qid = o
+            WHERE p IN ({properties})"""
+        )
+        database.write_query(
+            db,
+            """SELECT 'Q' || s AS s_qid, 'P' || p AS p_pid, 'Q' || o AS o_qid,
+                subject.label AS s_label, object.label AS o_label,
+                subject.aliases AS s_aliases, object.aliases AS o_aliases, subject.wiki_title AS s_wiki_title,
+                object.wiki_title AS o_wiki_title, subject.popularity AS s_pop, object.popularity AS o_pop,
+                subject.term_frequency
+            FROM judged JOIN described AS subject ON subject.qid = s JOIN described AS object ON object.qid = o
+            WHERE reason IS NULL ORDER BY s, p, o""",
+            folder / "triples.parquet",
+        )
+        database.write_query(
+            db,
+            "SELECT * REPLACE ('Q' || qid AS qid) FROM described WHERE label IS NOT NULL ORDER BY described.qid",
+            folder / "entities.parquet",
+        )
+        dropped = db.sql("SELECT reason, count(*) FROM judged WHERE reason IS NOT NULL GROUP BY ALL").fetchall()
+        counts = db.sql(
+            """SELECT (SELECT count(*) FROM judged) AS claims, count(*) AS triples, count(DISTINCT s) AS subjects,
+                count(*) FILTER (popularity IS NULL) AS triples_of_unknown_popularity
+            FROM judged JOIN described ON qid = s WHERE reason IS NULL"""
+        )
+        of_entities = db.sql(
+            """SELECT count(*) AS labelled_entities, count(popularity) AS entities_with_views,
+                count(wiki_title) FILTER (popularity IS NULL) AS articles_without_views,
+                count(*) FILTER (term_frequency > 0) AS subjects_in_c4
+            FROM described WHERE label IS NOT NULL"""
+        )
+        counted = {f"dropped.{reason}": count for reason, count in dropped}
+        for table in (counts, of_entities):
+            counted |= dict(zip(table.columns, *table.fetchall(), strict=True))
+        return counted
 
 
 def main() -> None:
