@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from itertools import islice
 from operator import length_hint
 from pathlib import Path
@@ -25,8 +27,7 @@ import msgspec
 import requests
 from requests.adapters import HTTPAdapter
 from tqdm import tqdm
-from urllib3.exceptions import DecodeError, InvalidHeader, ProtocolError, ReadTimeoutError
-from urllib3.util import Retry
+from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError
 
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.params import bounds
@@ -239,9 +240,12 @@ def _short(text: str) -> str:
 
 def _retry_after(answer: requests.Response) -> float | None:
     """Seconds that the answer's Retry-After (a number or an HTTP date) asks to wait; None where it says nothing."""
+    value = answer.headers.get("Retry-After", "").strip()
+    if value.isdecimal():
+        return float(value)
     try:
-        return Retry().parse_retry_after(answer.headers["Retry-After"])
-    except (KeyError, InvalidHeader, ValueError, OverflowError):
+        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError, OverflowError):  # no date, or one without a time zone
         return None
 
 
