@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import platform
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,11 +25,8 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
 
     Raises LongtailError where `memory_gb` (ingest.memory_gb) is too little, the disk is full, or a stream of rows did.
     """
-    holder = shards.SCRATCH / "tmp"
-    holder.mkdir(parents=True, exist_ok=True)
-    of_process = f"{platform.node()}.{os.getpid()}-"  # what a killed process leaves is known by it
     with (
-        tempfile.TemporaryDirectory(prefix=of_process, dir=holder) as spill,
+        shards.scratch_folder() as spill,
         duckdb.connect(config={"memory_limit": f"{memory_gb} GB", "threads": threads, "temp_directory": spill}) as db,
     ):
         db.execute("SET enable_progress_bar = false")
@@ -44,7 +38,7 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
             raise
         except duckdb.OutOfMemoryException as error:
             said = str(error).partition("\n")[0]
-            full = f"{holder}: no space left for what exceeds ingest.memory_gb, {memory_gb:g} ({said}); free some"
+            full = f"{shards.SCRATCH}/tmp: no space left for what exceeds ingest.memory_gb ({said}); free some"
             small = f"ingest.memory_gb: {memory_gb:g} is not enough ({said}); raise it, or lower compute.threads"
             raise LongtailError(full if "failed to offload" in said else small) from None
 

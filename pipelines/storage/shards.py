@@ -97,6 +97,12 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def scratch_folder() -> tempfile.TemporaryDirectory:
+    """A temporary folder for a block; where this process is killed in it, `sweep` removes the folder."""
+    (SCRATCH / "tmp").mkdir(parents=True, exist_ok=True)
+    return tempfile.TemporaryDirectory(prefix=f"{platform.node()}.{os.getpid()}-", dir=SCRATCH / "tmp")
+
+
 def sweep() -> None:
     """Remove the temporary files of processes that are gone: a killed one can't do it itself."""
     for place in (Path(), Path("data"), *Path("data").glob("*/")):
@@ -232,7 +238,6 @@ def map_stream(
     wait or are worked on. Their bytes pass to workers in that many files, ten times faster than by a pipe.
     """
     folder, done = _begun(stage, key)
-    (SCRATCH / "tmp").mkdir(exist_ok=True)
     running: deque[tuple[Future | None, Path]] = deque()
 
     def finished() -> Path:
@@ -241,10 +246,7 @@ def map_stream(
             future.result()
         return path
 
-    with (
-        tempfile.TemporaryDirectory(prefix=f"{platform.node()}.{os.getpid()}-", dir=SCRATCH / "tmp") as slots,
-        progress.bar(stage, None, "shard") as bar,
-    ):
+    with scratch_folder() as slots, progress.bar(stage, None, "shard") as bar:
         for i, (what, pieces) in enumerate(stream):
             if len(running) == at_once:
                 yield finished()

@@ -9,7 +9,6 @@ import os
 import platform
 import re
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
@@ -23,6 +22,7 @@ from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.params import params
+from pipelines.storage import shards
 
 PATIENCE = 10  # seconds that a Dask scheduler has to answer in, and then its workers
 ENVIRONMENT = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM")  # for workers
@@ -99,14 +99,13 @@ class _Cluster(Executor):
     """The workers of a Dask scheduler, which gives the shards of lost ones to others; one cluster, one project."""
 
     def __init__(self, address: str, gpu: bool) -> None:
-        self._client, scratch = _connect(address), Path(".longtail/tmp")
+        self._client = _connect(address)
         declared = [worker.get("resources", {}) for worker in self._client.scheduler_info(-1)["workers"].values()]
         able = sum("GPU" in names for names in declared) if gpu else 0
         self.workers = able or sum(self._client.nthreads().values())
         # pure: a shard done again would be taken as done
         self._executor = self._client.get_executor(pure=False, **({"resources": {"GPU": 1}} if able else {}))
-        scratch.mkdir(parents=True, exist_ok=True)
-        self._holder = tempfile.TemporaryDirectory(prefix=f"{platform.node()}.{os.getpid()}-", dir=scratch)
+        self._holder = shards.scratch_folder()
         probe = Path(self._holder.name, "probe")
         probe.touch()
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
@@ -149,8 +148,6 @@ def _connect(address: str):
 
 def _greet(*home: Any) -> None:
     """Check a worker before any shard, and remove what workers that were lost left on its machine."""
-    from pipelines.storage import shards
-
     _enter(*home)
     shards.sweep()
 

@@ -1,6 +1,5 @@
 """`longtail plan` says what a run will take, by what is at hand, and "unknown" where nothing tells."""
 
-import re
 import shutil
 import socket
 
@@ -117,14 +116,9 @@ def test_hours_are_tokens_by_half_of_the_machines_speed(at_hand):
     (name,) = at_hand["retrievers"]
     lines = forecast.forecast(at_hand)
     parsed = params_file.parse(at_hand)
-    sizes = forecast.read_sizes(parsed)
-    seconds = {
-        f"{name}: indexes": 1000 * parsed.chunk.tokens * 2 * sizes[name].multiplied / (0.5 * SPEED),
-        "here: answers": tokens.count_answers(parsed, parsed.lm["here"]).read
-        * 2
-        * sizes["here"].multiplied
-        / (0.5 * SPEED),
-    }
+    speed = {model: 0.5 * SPEED / (2 * size.multiplied) for model, size in forecast.read_sizes(parsed).items()}
+    read = tokens.count_answers(parsed, parsed.lm["here"]).read
+    seconds = {f"{name}: indexes": 1000 * parsed.chunk.tokens / speed[name], "here: answers": read / speed["here"]}
     for label, took in (seconds | {"together": sum(seconds.values())}).items():
         (line,) = starting(lines, f"{label} ")
         assert f" {took / 3600:,.2f} h" in line
@@ -139,7 +133,6 @@ def test_stages_side_by_side_use_all_threads_that_the_machine_has(composed, monk
     values["compute"] |= {"workers": 3, "threads": 2}
     forecast.forecast(values)
     assert used == [6, 2, 2, 6, 6, 6], "of LSR's rows one process"
-    used.clear()
     values["compute"]["workers"] = 30
     forecast.forecast(values)
     assert max(used) == 8
@@ -148,7 +141,7 @@ def test_stages_side_by_side_use_all_threads_that_the_machine_has(composed, monk
 PARAMETERS = {"HuggingFaceTB/SmolLM2-135M": 0.14e9, "sentence-transformers/all-MiniLM-L6-v2": 0.03e9}
 HOURS = {  # that each profile's plan may have, on two cores or one GPU; the README says an hour of `laptop`
     "sample": (0.02, 0.2), "smoke": (0, 0.02), "wikipedia": (0.02, 2), "pile": (0.02, 2), "excerpt": (0.02, 2),
-    "laptop": (0.3, 1.5), "paper-popqa": (50, 1000), "paper-replug": (100, 10_000),
+    "laptop": (0.3, 1.5), "paper-popqa": (50, 1000), "paper-replug": (100, 10_000), "predictions": (0, 0),
 }  # fmt: skip
 
 
@@ -163,19 +156,17 @@ def test_each_profiles_hours_are_within_bounds_on_a_usual_machine(composed, prof
     speed = {"cpu": 1.5e11, "cuda": 1e14}
     monkeypatch.setattr(forecast, "size_by_config", size)
     monkeypatch.setattr(forecast, "_device", lambda compute: compute.device)
-    monkeypatch.setattr(forecast, "matrix_products", lambda threads, device, half: speed[device] * min(threads, 2))
+    monkeypatch.setattr(forecast.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(forecast, "matrix_products", lambda threads, device, half: speed[device] * threads)
     values = composed(profile)
     for corpus in values["parts"]["corpora"]:
         many = 21_000_000 if profile.startswith("paper") else 5_000
         values["corpus"][corpus]["documents"] = values["corpus"][corpus]["documents"] or many
     lines = forecast.forecast(values)
     assert "unknown" not in "\n".join(lines)
-    if profile == "predictions":
-        assert not starting(lines, "together"), "its models ran elsewhere"
-    else:
-        least, most = HOURS[profile]
-        (together,) = starting(lines, "together")
-        assert least <= float(re.search(r"([\d,.]+) h ", together)[1].replace(",", "")) <= most
+    together = [line.split(" h ")[0].split()[-1] for line in starting(lines, "together")]
+    least, most = HOURS[profile]
+    assert least <= sum(float(hours.replace(",", "")) for hours in together) <= most
 
 
 def test_a_server_has_a_price_and_the_speed_of_its_limit(composed):
