@@ -219,7 +219,7 @@ def imports(
     partial: Annotated[bool, typer.Option("--partial", help="Take the answers whose question both have.")] = False,
     remove: Annotated[Path | None, typer.Option(help="Remove this import, as MODEL/METHOD or its file.")] = None,
 ) -> None:
-    """Bring in answers that were made elsewhere, to tune thresholds for their model; without a file, list them."""
+    """Bring in answers made elsewhere; without a file, list them. Thresholds are then tuned for their model."""
     if file is None:
         _list_or_remove(remove)
         return

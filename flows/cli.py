@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import typer
 
-from flows import anywhere, cache, landing, results, running, terminal
+from flows import anywhere, cache, landing, results, running, searching, terminal
 from pipelines import all_studies
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
@@ -20,7 +20,7 @@ OF_STUDIES = tuple(pkgutil.resolve_name(command) for command in all_studies.stud
 GROUPS = {  # what one wants -> the commands for it
     "Run": (running.run, running.schedule, running.plan, running.init),
     "Look": (running.status, results.report, results.explore, results.reproduce, *OF_STUDIES),
-    "Ask": (results.search, results.ask),
+    "Ask": (searching.search, searching.ask),
     "Your own files": (anywhere.thresholds, anywhere.decide, anywhere.compare, anywhere.imports),
     "Publish": (landing.release,),
 }

@@ -1,22 +1,17 @@
-"""Commands that show what a run made: search, ask, explore, report, reproduce."""
+"""Commands that show what a run made: explore, report, reproduce."""
 
 from __future__ import annotations
 
-import gc
 import signal
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Annotated
 
 import typer
 
 from flows import terminal
-from pipelines import catalogue, methods, neutral
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 
@@ -24,90 +19,6 @@ REPRODUCTION = Path("data/reproduction/reproduction.md")  # of the run at hand; 
 PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
 MOVED = Path(".longtail/moved.csv")
 SHOWN = 20  # figures that moved, on the terminal
-ATTRIBUTION = Path(".longtail/attribution.html")
-RETRIEVERS = (
-    "bm25, dense (the main retriever untuned), lsr (tuned, the default if it is), hybrid (bm25 and dense), reranked; "
-    "another's: dense_NAME, lsr_NAME and so on."
-)
-Corpus = StrEnum("Corpus", catalogue.names("documents"))
-
-
-def search(
-    text: Annotated[str, typer.Argument(help="What to look for.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="How many documents.")] = 5,
-    corpus: Annotated[Corpus | None, typer.Option(help="Where to look, in place of parts.datastore.")] = None,
-    retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all of each document, as a JSON list.")] = False,
-) -> None:
-    """Search a corpus. Shows score, title, id and the beginning of the best documents."""
-    from shutil import get_terminal_size
-
-    from flows import searching
-
-    params = params_file.load_params("retrievers", "parts")
-    corpus = corpus or params.parts.datastore or next(iter(params.parts.corpora), "")
-    hits = searching.search_corpus(text, corpus, retriever or _best(params), k)
-    if as_json:
-        print(neutral.dumps(hits))
-        return
-    for line in searching.hit_lines(hits, max(30, min(get_terminal_size().columns, 100))):
-        terminal.show(line)
-
-
-def ask(
-    question: Annotated[str | None, typer.Argument(help="Without it, questions are asked for.")] = None,
-    lm: Annotated[str | None, typer.Option(help="Of params.yaml's lms or imported; by default the first.")] = None,
-    retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
-    pair: Annotated[str | None, typer.Option(help="Two answers of thresholds.pairs: TAIL_below_POPULAR.")] = None,
-    subject: Annotated[str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all that was found, as a JSON object.")] = False,
-    attribute: Annotated[str | None, typer.Option(help="Show what this scored text (an id) owes to documents.")] = None,
-) -> None:
-    """Answer a question, and say why. Retrieves only where the subject is below its relation's popularity threshold.
-
-    Without a question it asks for one after the other, until Ctrl-D; or reads them from a pipe, one a line. From the
-    second on an answer takes no time to open a model.
-    """
-    from dataclasses import asdict
-
-    from flows import searching
-    from pipelines.adaptive import ask
-    from pipelines.adaptive.ask import Opened
-    from pipelines.answering import answer_files
-
-    if attribute:
-        best = retriever or _best(params_file.load_params("retrievers", "parts"))
-        for line in searching.attribute_text(attribute, best, ATTRIBUTION):
-            terminal.show(line)
-        return
-    if subject and question is None:
-        raise LongtailError("--subject: is that of one question, expected the question beside it")
-    sections = ("seed", "language", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
-    params = params_file.load_params(*sections)
-    if not params.lms and not lm:
-        raise LongtailError("params.yaml: lms is empty, expected a language model that answers")
-    by = pair or answer_files.way(lm, retriever, params.lms, params.retrievers)
-    by = by or methods.short(*searching.index_of(retriever or _best(params), params), params.retrievers)
-    gc.set_threshold(1_000_000)  # loading transformers makes a million objects, all to stay: looks at them take a fifth
-    opened, failed = Opened() if question is None else None, False
-    for text in terminal.questions() if question is None else [question]:
-        text = text.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
-        try:
-            asked = ask.ask(text, lm or params.lms[0], by, params, subject=subject, data=Path("data"), opened=opened)
-        except LongtailError as error:
-            if question is not None:
-                raise
-            failed = True
-            print(f"error: {terminal.as_called(str(error))}", file=sys.stderr)
-            continue
-        if as_json:
-            print(neutral.dumps(asdict(asked)), flush=True)
-            continue
-        for line in ask.answer_lines(asked):
-            terminal.show(line)
-        sys.stdout.flush()
-    if failed:
-        raise SystemExit(1)
 
 
 def explore(
@@ -242,10 +153,3 @@ def reproduce(
         file.write_text(comparison_page.page(groups, published, chosen.profile, prefix), encoding="utf-8")
     print()
     terminal.show(f"all numbers, and what each of them needs: {path}")
-
-
-def _best(params: SimpleNamespace) -> str:
-    """The main retriever, tuned if the run tunes it; BM25 in a run without retrievers."""
-    if not params.retrievers:
-        return "bm25"
-    return "lsr" if params.retrievers[0] in params.parts.tuned else "dense"
