@@ -7,10 +7,10 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
-import yaml
 
 from flows import terminal
 from pipelines.errors import LongtailError
@@ -66,14 +66,9 @@ def _again(server: str, models: set[str]) -> Iterator[str]:
         unfinished += shards.SCRATCH.glob("*/train_lsr*")
     for path in unfinished:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    lock = yaml.safe_load(dvc_files.LOCK.read_text(encoding="utf-8")) if dvc_files.LOCK.is_file() else {}
-    keys = {f"lm.{name}" for name in names}
-    stages = [
-        stage
-        for stage, entry in (lock.get("stages") or {}).items()
-        if keys & {".".join(key.split(".")[:2]) for key in entry.get("params", {}).get("params.yaml", {})}
-    ]
-    if stages:
+    read = {stage: entry.get("params", {}).get("params.yaml", {}) for stage, entry in dvc_files.locked(Path()).items()}
+    keys = tuple(f"lm.{name}." for name in names)
+    if stages := [stage for stage, params in read.items() if any(f"{key}.".startswith(keys) for key in params)]:
         yield f"{len(stages)} stages keep what they made of them, since DVC sees no change; to make them anew:"
         yield f"  .venv/bin/dvc repro --force --single-item {' '.join(stages)}"
         yield "  longtail run"

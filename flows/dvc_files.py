@@ -19,6 +19,7 @@ import yaml
 from tqdm import tqdm
 
 from pipelines.errors import LongtailError
+from pipelines.params.params_file import value_at
 from pipelines.storage import outputs, shards
 
 if TYPE_CHECKING:
@@ -70,6 +71,11 @@ def kept(root: Path) -> dict[str, Any]:
     return _stages(_copied(root) or "stages: {}")
 
 
+def locked(root: Path) -> dict[str, Any]:
+    """The stages of dvc.lock, by name; none where there is no such file."""
+    return _stages((root / LOCK).read_text(encoding="utf-8")) if (root / LOCK).is_file() else {}
+
+
 def reads_same_params(root: Path, reader: str, outputs: Collection[Path]) -> bool:
     """Whether stage `reader` takes only params from the JSON files `outputs`, with the values of its last run."""
     locked = kept(root).get(reader, {})
@@ -79,7 +85,7 @@ def reads_same_params(root: Path, reader: str, outputs: Collection[Path]) -> boo
     for file, params in locked.get("params", {}).items():
         if Path(file) in outputs:
             values = json.loads((root / file).read_text(encoding="utf-8"))
-            if any(_value(values, key) != value for key, value in params.items()):
+            if any(value_at(values, key) != value for key, value in params.items()):
                 return False
     return True
 
@@ -144,13 +150,6 @@ def at_work(root: Path) -> list[psutil.Process]:
     return living
 
 
-def _value(values: Any, key: str) -> Any:
-    """The value of a dotted key; None where there is none."""
-    for part in key.split("."):
-        values = values.get(part) if isinstance(values, dict) else None
-    return values
-
-
 def _is_readable(text: str) -> bool:
     """Whether a dvc.lock ends with a whole line, and DVC finds a command in each stage and no empty part."""
     try:
@@ -178,8 +177,7 @@ def _outputs(root: Path, paths: Collection[Path] | None) -> list[dict[str, Any]]
     """The outputs of dvc.lock, or those at `paths`."""
     if not (root / LOCK).is_file():
         raise LongtailError(f"{LOCK}: no such file, expected the hashes of a run; `longtail run` makes it")
-    lock = yaml.load((root / LOCK).read_text(encoding="utf-8"), yaml.CSafeLoader)
-    outs = [out for stage in lock["stages"].values() for out in stage.get("outs", [])]
+    outs = [out for stage in locked(root).values() for out in stage.get("outs", [])]
     return [out for out in outs if paths is None or Path(out["path"]) in paths]
 
 

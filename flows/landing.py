@@ -12,6 +12,7 @@ import typer
 import yaml
 
 from flows import terminal, workspace
+from flows.dvc_files import locked
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 
@@ -126,13 +127,12 @@ def record(root: Path) -> dict[str, Any]:
             f"{', '.join([*stale][:NAMED])}: {len(stale)} of {len(stages)} stages are not up to date, expected none; "
             "`longtail run` first"
         )
-    locked = yaml.safe_load((root / "dvc.lock").read_text(encoding="utf-8"))["stages"]
-    outputs = {stage.name: {out["path"]: out["md5"] for out in locked[stage.name].get("outs", [])} for stage in stages}
+    made = {name: {out["path"]: out["md5"] for out in entry.get("outs", [])} for name, entry in locked(root).items()}
     return {
         "commit": _git(root, "rev-parse", "HEAD").strip(),
         "commit_date": _git(root, "show", "--no-patch", "--format=%cs").strip(),
         "params": yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8")),
-        "dvc": outputs,
+        "dvc": {stage.name: made[stage.name] for stage in stages},
         "citation": cited,
     }
 

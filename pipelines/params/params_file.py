@@ -34,11 +34,17 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
             raise LongtailError(f"{file}: {key} is missing") from None
         raise _wrong(file, key, value, problem) from None
     for key, problem in broken_rules(params):
-        value: Any = values
-        for name in key.split("."):
-            value = value[int(name)] if isinstance(value, list) else value.get(name)
-        raise _wrong(file, key, value, problem)
+        raise _wrong(file, key, value_at(values, key), problem)
     return params
+
+
+def value_at(values: Any, key: str) -> Any:
+    """The value of a dotted key, as thresholds.pairs.0.tail; None where there is none."""
+    for name in key.split("."):
+        values = (
+            values[int(name)] if isinstance(values, list) else values.get(name) if isinstance(values, dict) else None
+        )
+    return values
 
 
 def _wrong(file: str, key: str, value: object, problem: str) -> LongtailError:

@@ -5,7 +5,6 @@ Tokens are upper bounds: what earlier runs kept is not read again.
 
 from __future__ import annotations
 
-from functools import reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +12,7 @@ import yaml
 
 from pipelines import methods
 from pipelines.params.params import LM, Params
+from pipelines.params.params_file import value_at
 
 LOCK = Path("dvc.lock")
 QUESTION = 24  # tokens of a question and its answer
@@ -118,9 +118,5 @@ def count_documents(params: Params, values: dict[str, Any]) -> dict[str, tuple[i
 def _made_by(values: dict[str, Any]) -> set[str]:
     """The stages whose last run, as dvc.lock says, had these values of params.yaml."""
     stages = yaml.load(LOCK.read_bytes(), yaml.CSafeLoader)["stages"] if LOCK.is_file() else {}
-
-    def value(key: str) -> Any:
-        return reduce(lambda found, part: found.get(part) if isinstance(found, dict) else None, key.split("."), values)
-
     read = {stage: entry.get("params", {}).get("params.yaml", {}) for stage, entry in stages.items()}
-    return {stage for stage, keys in read.items() if all(value(key) == of_run for key, of_run in keys.items())}
+    return {stage for stage, keys in read.items() if all(value_at(values, key) == keys[key] for key in keys)}
