@@ -1,10 +1,10 @@
 """A local language model beside plain loops: scoring and short answers.
 
 Every way scores the same (query, document) pairs on one core; that all give the same log-probs is checked. Weights are
-random, in two shapes, beside the published code's loop; and those of SmolLM2-135M ($LONGTAIL_REAL_MODELS) on real texts
-($LONGTAIL_REAL), beside transformers. There the halves of passages are scored, each after its first half with other
-passages before it. Answers are to prompts as an ensemble has them: three for each question, with the same four
-demonstrations and another passage each.
+random, in GPT-2 small's shape, beside the published code's loop; and those of SmolLM2-135M ($LONGTAIL_REAL_MODELS) on
+real texts ($LONGTAIL_REAL), beside transformers. There the halves of passages are scored, each after its first half
+with other passages before it. Answers are to prompts as an ensemble has them: three for each question, with the same
+four demonstrations and another passage each.
 
 The limit is the product of two large squares in the same number format, by torch.matmul or by oneDNN, whichever is
 faster; its share is of the products that no way can do without.
@@ -17,7 +17,6 @@ import gzip
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -27,8 +26,6 @@ from transformers import (
     AutoTokenizer,
     GPT2Config,
     GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
     PreTrainedTokenizerFast,
 )
 
@@ -48,57 +45,36 @@ GENERATE = "transformers' generate, batched"
 SCORING, ANSWERS = "scoring, SmolLM2-135M", "short answers, 4 demonstrations with passages, SmolLM2-135M"
 
 
-class Shape(NamedTuple):
-    name: str
-    vocabulary: int
-    width: int
-    layers: int
-    inner: int  # parameters of one layer's products
-    tokens: tuple[int, int, int]  # of document, context, continuation
-    queries: int
-
-    @property
-    def flops(self) -> float:
-        """Multiplications and additions that a pair needs: all layers, and logits where they are asked for."""
-        n = sum(self.tokens) - 1
-        layers = self.layers * (2 * n * self.inner + 2 * n * n * self.width)  # attention looks at half of n x n
-        return layers + 2 * self.tokens[2] * self.width * self.vocabulary
+SHAPE = GPT2Config()  # GPT-2 small
+TINY = GPT2Config(vocab_size=500, n_embd=64, n_layer=2, n_head=2)
+TOKENS = (128, 128, 128)  # of document, context, continuation
 
 
-SHAPES = [
-    Shape("GPT-2 small", 50257, 768, 12, 12 * 768 * 768, (128, 128, 128), 1),
-    Shape("the sample's", 1700, 128, 4, 4 * 128 * 128 + 3 * 128 * 256, (64, 24, 24), 40),
-]
+def flops(shape: GPT2Config) -> float:
+    """Multiplications and additions that a pair needs: all layers, and logits where they are asked for."""
+    n, width = sum(TOKENS) - 1, shape.n_embd
+    layers = shape.n_layer * (2 * n * 12 * width**2 + 2 * n * n * width)  # attention looks at half of n x n
+    return layers + 2 * TOKENS[2] * width * shape.vocab_size
 
 
-def write_model(shape: Shape, folder: Path, positions: int) -> Path:
+def write_model(shape: GPT2Config, folder: Path) -> None:
     """Random weights, and a tokenizer whose tokens are the words w0, w1, ..."""
     torch.manual_seed(0)
-    if shape.width == 768:
-        model = GPT2LMHeadModel(GPT2Config(n_positions=positions))
-    else:
-        sizes = {"hidden_size": 128, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 256}
-        model = LlamaForCausalLM(
-            LlamaConfig(vocab_size=1700, max_position_embeddings=positions, tie_word_embeddings=True, **sizes)
-        )
-    model.save_pretrained(folder)
-    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(shape.vocabulary)}, unk_token="w0"))
+    GPT2LMHeadModel(shape).save_pretrained(folder)
+    words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(shape.vocab_size)}, unk_token="w0"))
     words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=words, bos_token="w0", eos_token="w0", pad_token="w0").save_pretrained(
-        folder
-    )
-    return folder
+    special = dict.fromkeys(("bos_token", "eos_token", "pad_token"), "w0")
+    PreTrainedTokenizerFast(tokenizer_object=words, **special).save_pretrained(folder)
 
 
-def texts(rng: np.random.Generator, shape: Shape, n: int, tokens: int) -> list[str]:
-    return [" ".join(f"w{i}" for i in row) + " " for row in rng.integers(1, shape.vocabulary, (n, tokens))]
-
-
-def make_pairs(shape: Shape, queries: int) -> tuple[list[Prompt], list[str]]:
+def make_pairs(vocabulary: int) -> tuple[list[Prompt], list[str]]:
+    """A query with DOCUMENTS documents."""
     rng = np.random.default_rng(0)
-    documents = texts(rng, shape, queries * DOCUMENTS, shape.tokens[0])
-    contexts, continuations = (np.repeat(texts(rng, shape, queries, n), DOCUMENTS).tolist() for n in shape.tokens[1:])
-    return [Prompt(c, d) for c, d in zip(contexts, documents, strict=True)], continuations
+    texts = [
+        [" ".join(f"w{i}" for i in row) + " " for row in rng.integers(1, vocabulary, (DOCUMENTS, n))] for n in TOKENS
+    ]
+    documents, (context, *_), (continuation, *_) = texts
+    return [Prompt(context, document) for document in documents], [continuation] * DOCUMENTS
 
 
 @torch.inference_mode()
@@ -142,24 +118,25 @@ def peak(dtype: str, n: int = 2048) -> float:
     return 2 * n**3 / min(run.cpu for run in found.values())
 
 
-def compare(shape: Shape, queries: int, rounds: int) -> list[Row]:
+def compare(shape: GPT2Config, rounds: int) -> list[Row]:
     """Tokens a second in each number format, beside the published code's loop with eager attention."""
-    prompts, continuations = make_pairs(shape, queries)
-    folder, found = write_model(shape, Path(shape.name), 1024), []
+    prompts, continuations = make_pairs(shape.vocab_size)
+    folder, found = Path("gpt2"), []
+    write_model(shape, folder)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
     works = {"loop": partial(plain_scores, model, tokenizer, 1, prompts, continuations)}
     for dtype in DTYPES:
         lm = open_model(folder, dtype)
-        lm.score(prompts[:DOCUMENTS], continuations[:DOCUMENTS])
+        lm.score(prompts, continuations)
         works[dtype] = partial(scores, lm, prompts, continuations)
     run = measure.best({name: partial(measure.timed, work) for name, work in works.items()}, rounds)
-    tokens = len(prompts) * sum(shape.tokens)
+    tokens = sum(TOKENS)
     for dtype, close in {"fp32": 1e-4, "bf16": 0.05}.items():
         assert np.abs(run[dtype].result - run["loop"].result).mean() < close, f"{dtype} differs"
-        limit = {"limit": f"products in {dtype}", "most": peak(dtype) * sum(shape.tokens) / shape.flops}
-        what = f"scoring, {shape.name} shape, {dtype}"
-        found.append(measure.row(what, PUBLISHED, "tokens", tokens, run["loop"], run[dtype], memory=False, **limit))
+        limit = {"limit": f"products in {dtype}", "most": peak(dtype) * tokens / flops(shape), "memory": False}
+        what, both = f"scoring, GPT-2 small shape, {dtype}", (run["loop"], run[dtype])
+        found.append(measure.row(what, PUBLISHED, "tokens", len(prompts) * tokens, *both, **limit))
     return found
 
 
@@ -237,11 +214,10 @@ def scores(lm: LocalModel, prompts: list[Prompt], continuations: list[str]) -> n
 
 
 def rows(quick: bool = False) -> list[Row]:
-    shapes, rounds = (SHAPES[1:], 1) if quick else (SHAPES, 2)
     weights, real = measure.real("smollm2-135m", "LONGTAIL_REAL_MODELS"), measure.real("passages")
     missing = (not weights and measure.NO_WEIGHTS) or (not real and measure.NO_FILES)
     with measure.in_folder():
-        found = [row for shape in shapes for row in compare(shape, 1 if quick else shape.queries, rounds)]
+        found = compare(TINY if quick else SHAPE, 1 if quick else 2)
         if missing:
             return found + [Row(what, peer, missing=missing) for what, peer in ((SCORING, LOOP), (ANSWERS, GENERATE))]
         return found + [row for dtype in DTYPES for row in compare_real(weights, real, dtype, quick)]
