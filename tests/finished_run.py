@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from once import once
+from quick_project import started
 
 GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
 LINKED = ("data", ".dvc/cache")  # DVC and the stages replace these files and never write into one
@@ -30,6 +31,9 @@ class Checkout:
 
     def longtail(self, *words: str) -> subprocess.CompletedProcess:
         return self("flows.cli", *words)
+
+    def start(self, *words: str) -> subprocess.Popen:
+        return started([".venv/bin/python", "-m", "flows.cli", *words], self.folder, self.environment)
 
     def hashes(self) -> dict:
         return yaml.load((self.folder / "dvc.lock").read_text(encoding="utf-8"), yaml.CSafeLoader)["stages"]

@@ -107,6 +107,20 @@ def git(folder: Path, *words: str) -> str:
     return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
 
 
+def started(command: list[str], folder: Path, environment: dict[str, str]) -> subprocess.Popen:
+    """The command in a process of its own."""
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # a shell has what it runs in the background ignore Ctrl-C, these tests included
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
 def dvc_init(folder: Path, *, scm: bool = False) -> None:
     from dvc.repo import Repo
 
@@ -161,18 +175,7 @@ class Project:
             self.environment["PREFECT_API_URL"] = prefect.url
 
     def start(self, *words: str) -> subprocess.Popen:
-        """The command in a process of its own."""
-        pipe = subprocess.PIPE
-        return subprocess.Popen(
-            [sys.executable, "-m", "flows.cli", *words],
-            cwd=self.folder,
-            env=self.environment,
-            text=True,
-            stdout=pipe,
-            stderr=pipe,
-            # a shell has what it runs in the background ignore Ctrl-C, these tests included
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        return started([sys.executable, "-m", "flows.cli", *words], self.folder, self.environment)
 
     def start_asleep(self) -> subprocess.Popen:
         """A run whose stage a sleeps."""

@@ -44,11 +44,11 @@ class Schedules:
             time.sleep(0.3)
 
     def runs(self) -> list[tuple[str, str]]:
-        """State and message of each flow run that began, in order."""
+        """State and message of each scheduled run that began, in order."""
         with sqlite3.connect(self.folder / ".longtail/prefect/prefect.db") as database:
             return database.execute(
                 "SELECT r.state_type, s.message FROM flow_run r JOIN flow_run_state s ON s.id = r.state_id"
-                " WHERE r.start_time IS NOT NULL ORDER BY r.start_time"
+                " WHERE r.start_time IS NOT NULL AND r.deployment_id IS NOT NULL ORDER BY r.start_time"
             ).fetchall()
 
     def ended(self, state: str) -> list[str]:

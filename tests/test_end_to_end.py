@@ -7,7 +7,6 @@ import math
 import os
 import re
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -16,7 +15,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from finished_run import Checkout
-from waiting import PATIENCE, until
+from releases import files_of
+from scheduled import Schedules
+from waiting import PATIENCE
 
 TOUR = Path(__file__).resolve().parents[1] / "docs/tour.ipynb"
 CELLS = json.loads(TOUR.read_text(encoding="utf-8"))["cells"]
@@ -193,56 +194,31 @@ deployments:
 """
 
 
-def ended(checkout: Checkout, state: str) -> list[str]:
-    """The messages of the scheduled runs that ended so."""
-    with sqlite3.connect(checkout.folder / ".longtail/prefect/prefect.db") as database:
-        rows = database.execute(
-            "SELECT s.message FROM flow_run r JOIN flow_run_state s ON s.id = r.state_id"
-            " WHERE r.deployment_id IS NOT NULL AND r.state_type = ? ORDER BY r.start_time",
-            [state],
-        ).fetchall()
-    return [message for (message,) in rows]
-
-
-def files(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
 @pytest.mark.slow
 def test_a_scheduled_run_lands_a_release_and_pushes_and_a_clone_has_nothing_to_do(copied, tmp_path):
-    (copied.folder / "prefect.yaml").write_text(SCHEDULED)
+    schedules = Schedules(copied, SCHEDULED)
     copied.commit()
-    copied.environment |= {"PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1", "PREFECT_WORKER_QUERY_SECONDS": "1"}
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    process = subprocess.Popen(
-        [".venv/bin/python", "-m", "flows.cli", "schedule", "--port", port],
-        cwd=copied.folder,
-        env=copied.environment,
-        # a shell has what it runs in the background ignore Ctrl-C, these tests included
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    schedules.start()
     try:
-        until(lambda: ended(copied, "COMPLETED") or process.poll() is not None, 3 * PATIENCE)
-        (message, *_) = ended(copied, "COMPLETED")
-        landed = files(copied.folder / "release")
+        schedules.until(lambda: schedules.ended("COMPLETED"))
+        (message, *_) = schedules.ended("COMPLETED")
+        landed = files_of(copied.folder / "release")
         lock = copied.hashes()
         params = copied.folder / "params.yaml"
         text = params.read_text(encoding="utf-8")
         params.write_text(text.replace("source: world", "source: files", 1), encoding="utf-8")
-        until(lambda: ended(copied, "FAILED") or process.poll() is not None, 3 * PATIENCE)
+        schedules.until(lambda: schedules.ended("FAILED"))
     finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(PATIENCE)
+        schedules.process.send_signal(signal.SIGINT)
+        schedules.process.communicate(timeout=PATIENCE)
     assert re.search(r"^1 ran, 0 restored from the cache, \d+ unchanged; release: the release: release/\d", message), (
         message
     )
     assert re.search(r"pushed: \d+ files pushed", message)
     assert any(name.endswith("popqa.parquet") for name in landed)
-    (failed, *_) = ended(copied, "FAILED")
+    (failed, *_) = schedules.ended("FAILED")
     assert re.match(r"fetch: params\.yaml: fetch\..*\(all it said: \.longtail/logs/fetch\.log\)$", failed)
-    assert files(copied.folder / "release") == landed
+    assert files_of(copied.folder / "release") == landed
     params.write_text(text, encoding="utf-8")
 
     subprocess.run(["git", "clone", "-q", str(copied.folder), str(tmp_path / "clone")], check=True)
