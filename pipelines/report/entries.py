@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import jinja2
+
 from pipelines.evaluation.tables import column
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.report.drawing import PALETTE
@@ -24,6 +26,7 @@ Rows = Callable[[Inputs], Sequence[Row]]
 Words = str | Callable[[Inputs, Sequence[Row]], str]
 RULED = {"substring": ("substring", "word"), "gain": ("gain", "gain_word")}  # a column by each of RULES
 NOTHING_MORE = MappingProxyType({})
+JINJA = jinja2.Environment(undefined=jinja2.StrictUndefined)  # of words and conditions in the YAML files
 
 
 @dataclass(frozen=True)

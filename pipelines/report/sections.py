@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import yaml
 
 from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
 from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
 from pipelines.report import accuracy_sections, adaptive_section, figures, lm_sections, run_section
-from pipelines.report.entries import Drawn, Entry, Part, Rows, Shown, answered, every, known
+from pipelines.report.entries import JINJA, Drawn, Entry, Part, Rows, Shown, answered, every, known
 from pipelines.report.page import label, percent
 
 FILE = Path(__file__).parent / "sections.yaml"
@@ -31,7 +30,6 @@ WORDS = NAMES | {  # what `where` and captions may use
     "OF_PUBLISHED": OF_PUBLISHED,
     "TAIL_LESS_HEAD": TAIL_LESS_HEAD,
 }
-ENVIRONMENT = jinja2.Environment(undefined=jinja2.StrictUndefined)
 
 
 def report_sections() -> dict[str, Entry]:
@@ -48,7 +46,7 @@ def _part(part: Mapping[str, Any]) -> Part:
         return part["text"]
     if "blocks" in part:
         return lambda inputs: [*NAMES[part["blocks"]](inputs)]
-    caption = ENVIRONMENT.from_string(part["caption"])
+    caption = JINJA.from_string(part["caption"])
     words = {"rows": _rows(part), "caption": lambda inputs, rows: caption.render(WORDS, inputs=inputs, rows=rows)}
     if "table" in part:
         heads = part.get("heads", {}) if isinstance(part["columns"], list) else NAMES[part["columns"]]
@@ -64,5 +62,5 @@ def _rows(part: Mapping[str, Any]) -> Rows:
     rows = every(table) if kind else NAMES.get(table) or answered(table)
     if "where" not in part:
         return rows
-    holds = ENVIRONMENT.compile_expression(part["where"])
+    holds = JINJA.compile_expression(part["where"])
     return lambda inputs: [row for row in rows(inputs) if holds(WORDS, inputs=inputs, row=row)]

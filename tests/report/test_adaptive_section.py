@@ -139,7 +139,7 @@ def test_each_imported_models_thresholds_are_a_finding_whatever_its_methods_are_
     of_run = {"main": "small", "main_questions": "popqa", "models": [], "methods": lambda dataset: []}
     imported = ["gpt-4.1", "none"]
     inputs = SimpleNamespace(parts=small_results.PARTS, imported=imported, metrics=metrics, **of_run)
-    (finding,) = findings._adaptive(inputs, CHOSEN)
+    (finding,) = findings.held_against({"adaptive": findings.adaptive_rows(inputs, CHOSEN)}, inputs, 10)
     assert (finding.id, finding.verdict) == ("adaptive-gpt-4.1-web-search", "shown")
     assert "its closed-book answer and that by web-search" in finding.claim
     assert "right on 50.0 % of the questions. Adaptive less the better of always and never is +2.0" in finding.measured
