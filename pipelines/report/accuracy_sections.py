@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pipelines.evaluation import popularity_bins
 from pipelines.evaluation.accuracy import HEAD, TAIL
@@ -49,31 +49,6 @@ def popularity_quantiles(inputs: Inputs) -> list[Row]:
     return [*inputs.popularity.values()]
 
 
-def popularity_notes(inputs: Inputs) -> Iterator[str]:
-    """What is known of popularity."""
-    if inputs.popularity:
-        yield (
-            "A popularity is not known if the month's data have no view of the article, or if the question's subject "
-            "has no article or could not be linked to one. Unknown is not low: all figures by popularity leave these "
-            "questions out."
-        )
-    counts = inputs.metrics.get("popularity", {}) if inputs.parts.knowledge else {}
-    if inputs.popularity and counts.get("files.pageviews") and not counts["files.redirects"]:
-        yield (
-            "Views of redirects are not counted for the articles that they lead to, and an article that was moved "
-            "after the month may be unknown: this run has no tables of redirects and pages (fetch.files.redirects)."
-        )
-    for dataset, links in inputs.links.items():
-        total = sum(links.values())
-        linked = (links.get("label", 0) + links.get("alias", 0)) / total
-        yield (
-            f"{label(dataset)} names its subjects in words only. A candidate is an entity that has the subject's name "
-            f"and a statement of the question's relation. {percent(linked, 1)} of {total:,} questions have exactly one "
-            f"candidate (the PopQA paper: 82 %); {percent(links.get('not_found', 0) / total, 1)} name nothing that was "
-            "read."
-        )
-
-
 def popularity_claim(inputs: Inputs, rule: str) -> str:
     quantiles = {
         row["dataset"]: [show(float(f"{row[end]:.2g}")) for end in ("median", "90 %")]
@@ -96,23 +71,9 @@ def merged_bins(inputs: Inputs, rows: Sequence[Row]) -> str:
     return f"Deciles with fewer than {least} questions are merged with their neighbours.{others}"
 
 
-def whose_answers(inputs: Inputs) -> Iterator[str]:
-    """Whose answers these are, when they are right, and what is left out."""
-    yield (
-        f"These are the answers of {inputs.main}, the main language model"
-        f"{', and those that were imported' * bool(inputs.imported)}. data/analyses/*.parquet has those of all "
-        "language models, and everything that is left out here. Substring is the published rule: an answer is right if "
-        "it contains a gold answer, so that short aliases are right by chance (“W” is in “New York”). Word is "
-        "stricter: the gold answer must appear as whole words."
-    )
-    yield from (row["why"] for row in inputs.tables["left_out"])
-    for row in (inputs.rows("accuracy", dataset=dataset)[0] for dataset in inputs.asked):
-        lacking = row["questions"] - row["popularity_known"]
-        if lacking and row["popularity_known"] >= ENOUGH:
-            yield (
-                f"The popularity of {lacking:,} of {row['questions']:,} answered questions of {label(row['dataset'])} "
-                "is unknown. The figures by popularity leave them out."
-            )
+def first_methods(inputs: Inputs) -> list[Row]:
+    """The row of accuracy of each question set's first method."""
+    return [inputs.rows("accuracy", dataset=dataset)[0] for dataset in inputs.asked]
 
 
 def accuracy_claim(inputs: Inputs, rule: str) -> str:
@@ -132,17 +93,7 @@ def accuracy_claim(inputs: Inputs, rule: str) -> str:
     return f"{sentence}; more popular subjects are known {way} {of}."
 
 
-def too_few_known(inputs: Inputs) -> str:
-    rows = [inputs.rows("accuracy", dataset=dataset)[0] for dataset in inputs.asked]
-    return " ".join(
-        f"The subject's popularity is known for {row['popularity_known']:,} of {row['questions']:,} questions of "
-        f"{label(row['dataset'])}. To show accuracy by popularity, {ENOUGH} are needed (answer.max_questions)."
-        for row in rows
-        if row["popularity_known"] < ENOUGH
-    )
-
-
-def _lead(inputs: Inputs) -> str:
+def lead_method(inputs: Inputs) -> str:
     """The method of the claim on retrieving: the dense retriever, or else the first method."""
     methods = [row["method"] for row in inputs.rows("retrieval_effect", dataset=inputs.asked[0])]
     return "dense" if "dense" in methods else next(iter(methods), "")
@@ -150,7 +101,7 @@ def _lead(inputs: Inputs) -> str:
 
 def effect_claim(inputs: Inputs, rule: str) -> str:
     """What a passage changes in the tail and at the head."""
-    dataset, method, gain = inputs.asked[0], _lead(inputs), RULED["gain"][[*RULES].index(rule)]
+    dataset, method, gain = inputs.asked[0], lead_method(inputs), RULED["gain"][[*RULES].index(rule)]
     gains = {row["group"]: row[gain] for row in inputs.rows("retrieval_effect", dataset=dataset, method=method)}
     start = f"On {label(dataset)}, what {label(method)} finds"
     if not gains or not math.isfinite(gains["tail"].value):
@@ -160,15 +111,6 @@ def effect_claim(inputs: Inputs, rule: str) -> str:
         f"({points(gains['tail'])}) and {EFFECT[gains['head'].sign]} on the most popular {percent(HEAD)} "
         f"({points(gains['head'])})."
     )
-
-
-def how_to_explore(inputs: Inputs) -> list[str]:
-    """How to look at the questions of the claim on which only one of both answers is right."""
-    command = f"longtail explore --method {_lead(inputs) if inputs.asked else ''} --cell base"
-    return [
-        f"To look at the questions where it hurts, with their passages, run `{command}`; with `--cell method`, they "
-        "are those where it helps. `longtail explore` shows this page with a link to each example below."
-    ]
 
 
 def examples(inputs: Inputs) -> list[Row]:

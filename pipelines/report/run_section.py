@@ -23,14 +23,6 @@ COUNTED = {  # of a corpus, from the stages `chunk` and `queries` -> column
 }  # fmt: skip
 
 
-def run_claim(inputs: Inputs, rule: str) -> str:
-    files, sets = len(inputs.manifest), len({row["dataset"] for row in inputs.manifest})
-    return (
-        f"The profile {inputs.chosen.profile} was run on {files:,} source files of {sets} data sets; "
-        f"{sum(row['rows'] for row in inputs.rejects):,} input rows were rejected, each with its reason."
-    )
-
-
 def encoders(chosen: SimpleNamespace) -> list[tuple[str, str]]:
     """(what the report calls a retriever, such as dense; its encoder) of this run's retrievers, tuned ones last."""
     names = {name: methods.short("dense", name, chosen.retrievers) for name in chosen.retrievers}
@@ -120,5 +112,5 @@ def corpora(inputs: Inputs) -> list[Row]:
     return [row | {key: int(number) for key, number in row.items() if key != "corpus"} for row in rows if len(row) > 1]
 
 
-def rejects(inputs: Inputs) -> list[Row]:
+def rejected(inputs: Inputs) -> list[Row]:
     return inputs.rejects

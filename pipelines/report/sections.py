@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
 from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
 from pipelines.report import accuracy_sections, adaptive_section, figures, lm_sections, run_section
 from pipelines.report.entries import JINJA, Drawn, Entry, Part, Rows, Shown, answered, every, known
-from pipelines.report.page import label, percent
+from pipelines.report.page import label, percent, show
 
 FILE = Path(__file__).parent / "sections.yaml"
 NAMES: dict[str, Any] = {  # the functions and constants that sections.yaml may name
@@ -25,6 +25,7 @@ WORDS = NAMES | {  # what `where` and captions may use
     "known": known,
     "label": label,
     "percent": percent,
+    "show": show,
     "EXAMPLES": EXAMPLES,
     "LEAST_POPULAR": LEAST_POPULAR,
     "OF_PUBLISHED": OF_PUBLISHED,
@@ -33,21 +34,27 @@ WORDS = NAMES | {  # what `where` and captions may use
 
 
 def report_sections() -> dict[str, Entry]:
-    """Id -> entry, in their order. Raises KeyError if one names a function that is not there."""
+    """Id -> entry, in their order."""
     entries = []
     for section in yaml.safe_load(FILE.read_text(encoding="utf-8")):
-        functions = {key: NAMES[section[key]] for key in ("says", "missing") if key in section}
-        entries.append(Entry(section["id"], section["title"], [*map(_part, section["parts"])], **functions))
+        says, missing = (NAMES.get(words := section.get(key, ""), _words(words)) for key in ("says", "missing"))
+        entries.append(Entry(section["id"], section["title"], [*map(_part, section["parts"])], says, missing))
     return {entry.id: entry for entry in entries}
+
+
+def _words(template: str) -> Callable[..., str]:
+    """A function that gives these words for a run, and for some rows or a rule of being right."""
+    read = JINJA.from_string(template)
+    return lambda inputs, rows=(): " ".join(read.render(WORDS, inputs=inputs, rows=rows).split())
 
 
 def _part(part: Mapping[str, Any]) -> Part:
     if "text" in part:
-        return part["text"]
+        text = _words(part["text"])
+        return lambda inputs: [*filter(None, [text(inputs)])]
     if "blocks" in part:
         return lambda inputs: [*NAMES[part["blocks"]](inputs)]
-    caption = JINJA.from_string(part["caption"])
-    words = {"rows": _rows(part), "caption": lambda inputs, rows: caption.render(WORDS, inputs=inputs, rows=rows)}
+    words = {"rows": _rows(part), "caption": _words(part["caption"])}
     if "table" in part:
         heads = part.get("heads", {}) if isinstance(part["columns"], list) else NAMES[part["columns"]]
         columns = part["columns"] if isinstance(part["columns"], list) else [*heads]
