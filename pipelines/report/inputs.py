@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from pipelines import all_studies
-from pipelines.errors import LongtailError
 from pipelines.evaluation import stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.params import params
@@ -85,19 +84,15 @@ class Inputs:
 
 
 def read_inputs(data: Path, models: list[str], parts: params.Parts, chosen: SimpleNamespace | None = None) -> Inputs:
-    """Read data/ of a run with these language models and parts. Raises LongtailError naming a file that is missing."""
-    for name in tables.TABLES:
-        _file(data / f"analyses/{name}.parquet")
-    files = {name: _file(data / "questions" / name / f"{name}.parquet") for name in parts.answered}
+    """Read data/ of a run with these language models and parts. Raises LongtailError naming a table that is missing."""
+    files = {name: data / "questions" / name / f"{name}.parquet" for name in parts.answered}
     popularity = [_popularity(data, name) for name in parts.question_sets]
     fitted = [name for study in all_studies.studies_offering("RULE_TABLES") for name in study.RULE_TABLES]
     return Inputs(
         data=data,
-        manifest=json.loads(_file(data / "raw/manifest.json").read_text(encoding="utf-8")),
+        manifest=json.loads((data / "raw/manifest.json").read_text(encoding="utf-8")),
         metrics=stage_metrics.read_metrics(data),
-        documents={
-            name: parquet.metadata(_file(data / f"corpus/{name}/docs.parquet")).num_rows for name in parts.corpora
-        },
+        documents={name: parquet.metadata(data / f"corpus/{name}/docs.parquet").num_rows for name in parts.corpora},
         popularity={row["dataset"]: row for row in popularity if row["known"]},
         links={
             name: dict(database.ask("SELECT link, count(*) FROM questions GROUP BY link", questions=path).fetchall())
@@ -115,7 +110,7 @@ def read_inputs(data: Path, models: list[str], parts: params.Parts, chosen: Simp
 
 def read_fitted(data: Path, name: str) -> list[dict]:
     """The rows of a table of the thresholds, with a figure and its bounds as one; thresholds may be infinite."""
-    rows = parquet.read_parquet(_file(data / f"adaptive/popularity/{name}.parquet")).to_pylist()
+    rows = parquet.read_parquet(data / f"adaptive/popularity/{name}.parquet").to_pylist()
     bounds = [name.removesuffix("_low") for name in (rows[0] if rows else ()) if name.endswith("_low")]
     for row in rows:
         for column in (column for column in bounds if not column.startswith("threshold")):
@@ -136,7 +131,7 @@ def _popularity(data: Path, name: str) -> dict:
     shares = {"10 %": 0.1, "median": 0.5, "90 %": 0.9}
     quantiles = ", ".join(f'quantile_cont({column}, {share}) AS "{words}"' for words, share in shares.items())
     query = f"SELECT count({column}) AS known, count(*) - count({column}) AS unknown, {quantiles} FROM questions"
-    return {"dataset": name} | database.ask(query, questions=_file(path)).to_arrow_table().to_pylist()[0]
+    return {"dataset": name} | database.ask(query, questions=path).to_arrow_table().to_pylist()[0]
 
 
 def _rejects(data: Path, lm: str) -> list[dict]:
@@ -149,9 +144,3 @@ def _rejects(data: Path, lm: str) -> list[dict]:
         found = database.ask(query, rejects=path).to_arrow_table().to_pylist()
         rows += [{"folder": path.parent.relative_to(data).as_posix()} | row for row in found]
     return rows
-
-
-def _file(path: Path) -> Path:
-    if not path.is_file():
-        raise LongtailError(f"{path}: no such file, expected the output of an earlier stage; run `longtail run`")
-    return path

@@ -23,15 +23,38 @@ COUNTED = {  # of a corpus, from the stages `chunk` and `queries` -> column
 }  # fmt: skip
 
 
-def encoders(chosen: SimpleNamespace) -> list[tuple[str, str]]:
-    """(what the report calls a retriever, such as dense; its encoder) of this run's retrievers, tuned ones last."""
+def what_run_did(inputs: Inputs) -> list[str]:
+    """What this run did, in clauses."""
+    did = []
+    if inputs.documents:
+        did.append(f"searched {joined([f'{n:,} {label(name)}' for name, n in inputs.documents.items()])} documents")
+    if asked := [inputs.rows("accuracy", dataset=dataset) for dataset in inputs.asked]:
+        names = list(dict.fromkeys(label(row["method"]) for rows in asked for row in rows))
+        ways = f"{len(names)} way{'s' * (len(names) > 1)} ({', '.join(names)})"
+        did.append(f"asked {sum(rows[0]['questions'] for rows in asked):,} questions, each answered {ways}")
+    for corpus in inputs.parts.scored:
+        if queries := inputs.scored(corpus).get(inputs.main, {}).get("queries"):
+            did.append(f"scored {queries:,} texts of {label(corpus)}")
+    rejected = sum(row["rows"] for row in inputs.rejects)
+    return [*did, f"rejected {rejected:,} input row{'' if rejected == 1 else 's'}"]
+
+
+def joined(parts: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
+
+
+def encoders(chosen: SimpleNamespace) -> dict[str, str]:
+    """What the report calls a retriever, such as dense -> its encoder, of this run's retrievers, tuned ones last."""
     names = {name: methods.short("dense", name, chosen.retrievers) for name in chosen.retrievers}
-    untuned = [(label(method), _weights(chosen.retriever[name])) for name, method in names.items()]
-    tuned = [
-        (label(methods.short("lsr", name, chosen.retrievers)), f"{label(names[name])} tuned to {chosen.lsr.lm}")
+    untuned = {label(method): _weights(chosen.retriever[name]) for name, method in names.items()}
+    return untuned | {
+        label(methods.short("lsr", name, chosen.retrievers)): f"{label(names[name])} tuned to {chosen.lsr.lm}"
         for name in chosen.parts.tuned
-    ]
-    return untuned + tuned
+    }
+
+
+def named_encoders(inputs: Inputs) -> list[str]:
+    return [f"{name} is {encoder}" for name, encoder in encoders(inputs.chosen).items()]
 
 
 def _weights(model: params.LM | params.Retriever | params.Reranker) -> str:
@@ -60,7 +83,7 @@ def settings(inputs: Inputs) -> list[Row]:
         (lms, "language models, the main one first", ", ".join(lms)),
         (lms, "their weights", _each({name: _weights(lm) for name, lm in lms.items()})),
         (lms, "their number format (dtype)", _each({name: lm.dtype for name, lm in lms.items()})),
-        (True, "retrievers' encoders", "; ".join(f"{name}: {encoder}" for name, encoder in encoders(chosen))),
+        (True, "retrievers' encoders", "; ".join(f"{name}: {encoder}" for name, encoder in encoders(chosen).items())),
         (retrievers, "pooling of the encoder", _each({name: r.pooling for name, r in retrievers.items()})),
         (retrievers, "similarity of embeddings", _each({name: r.similarity for name, r in retrievers.items()})),
         (parts.rerankers, "reranker", parts.rerankers and _weights(chosen.reranker)),

@@ -12,6 +12,7 @@ from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
 from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
 from pipelines.report import accuracy_sections, adaptive_section, figures, lm_sections, run_section
 from pipelines.report.entries import JINJA, Drawn, Entry, Part, Rows, Shown, answered, every, known
+from pipelines.report.inputs import Inputs
 from pipelines.report.page import label, percent, show
 
 FILE = Path(__file__).parent / "sections.yaml"
@@ -34,12 +35,22 @@ WORDS = NAMES | {  # what `where` and captions may use
 
 
 def report_sections() -> dict[str, Entry]:
-    """Id -> entry, in their order."""
+    """Id -> entry, in their order. Raises KeyError if one names a function that is not there."""
     entries = []
-    for section in yaml.safe_load(FILE.read_text(encoding="utf-8")):
-        says, missing = (NAMES.get(words := section.get(key, ""), _words(words)) for key in ("says", "missing"))
-        entries.append(Entry(section["id"], section["title"], [*map(_part, section["parts"])], says, missing))
+    for section in _content()["sections"]:
+        texts = (section.get(key, "") for key in ("says", "missing"))
+        functions = (NAMES[words] if words.isidentifier() else _words(words) for words in texts)
+        entries.append(Entry(section["id"], section["title"], [*map(_part, section["parts"])], *functions))
     return {entry.id: entry for entry in entries}
+
+
+def introduction(inputs: Inputs) -> str:
+    """What the run did, whose figures the page shows, and which encoder each retriever is."""
+    return _words(_content()["introduction"])(inputs)
+
+
+def _content() -> dict[str, Any]:
+    return yaml.safe_load(FILE.read_text(encoding="utf-8"))
 
 
 def _words(template: str) -> Callable[..., str]:

@@ -37,6 +37,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     from pipelines.report import latency_page, page, rendering
     from pipelines.report.findings import findings
     from pipelines.report.inputs import read_inputs
+    from pipelines.report.sections import introduction
 
     inputs = read_inputs(data, params.lms, params.parts, params)
     found = findings(inputs, params.thresholds, params.replug.top_k)
@@ -52,7 +53,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
             if isinstance(block, page.Table):
                 (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
         shards.write_json(folder / "findings.json", [finding.as_json() for finding in found])
-        html = rendering.render(f"Longtail report: {params.profile}", _intro(inputs, params), found, shown, FOOTER)
+        html = rendering.render(f"Longtail report: {params.profile}", introduction(inputs), found, shown, FOOTER)
         (folder / "index.html").write_text(html, encoding="utf-8")
     latency_page.write_latency_page(inputs, params.lms, params.retrievers, workers)
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
@@ -70,41 +71,6 @@ def listed() -> list[Entry]:
 
     studies = all_studies.studies_offering("report_entries")
     return in_order([*report_sections().values(), *(entry for study in studies for entry in study.report_entries())])
-
-
-def _intro(inputs: Inputs, params: SimpleNamespace) -> str:
-    """What this run did, in a sentence, whose figures the page shows, and which encoder each retriever is."""
-    from pipelines.report.page import label
-    from pipelines.report.run_section import encoders
-
-    did = []
-    if inputs.documents:
-        did.append(f"searched {_and([f'{n:,} {label(name)}' for name, n in inputs.documents.items()])} documents")
-    if asked := {dataset: inputs.rows("accuracy", dataset=dataset) for dataset in inputs.asked}:
-        questions = sum(rows[0]["questions"] for rows in asked.values())
-        methods = list(dict.fromkeys(label(row["method"]) for rows in asked.values() for row in rows))
-        ways = f"{len(methods)} way{'s' * (len(methods) > 1)} ({', '.join(methods)})"
-        did.append(f"asked {questions:,} questions, each answered {ways}")
-    for corpus in inputs.parts.scored:
-        if queries := inputs.scored(corpus).get(inputs.main, {}).get("queries"):
-            did.append(f"scored {queries:,} texts of {label(corpus)}")
-    rejected = sum(row["rows"] for row in inputs.rejects)
-    did.append(f"rejected {rejected:,} input row{'' if rejected == 1 else 's'}")
-    named = _and([f"{name} is {encoder}" for name, encoder in encoders(params)])
-    fictional = (
-        "This is the sample: a small fictional world, whose people, places and page views are made up, and small "
-        "models trained on it. Its figures show how the page reads, not what real models do. "
-    )
-    return (
-        "When does retrieved text help a language model, and when does it mislead the model? "
-        f"{fictional if params.fetch.source == 'world' else ''}This run {_and(did)}."
-        f"{f' Figures are of {inputs.main}, the main language model, unless they name another.' if inputs.main else ''}"
-        f"{f' Here, {named}.' if named else ''}"
-    )
-
-
-def _and(parts: list[str]) -> str:
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
 def main() -> None:
