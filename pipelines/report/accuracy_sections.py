@@ -6,11 +6,11 @@ import math
 from collections.abc import Sequence
 
 from pipelines.evaluation import popularity_bins
-from pipelines.evaluation.accuracy import HEAD, TAIL
 from pipelines.evaluation.popularity_bins import FEWEST
+from pipelines.intervals import Interval
 from pipelines.report.entries import RULED, Row
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import RULES, Explorable, Link, Percent, label, percent, points, show
+from pipelines.report.page import RULES, Explorable, Link, label
 
 WILSON = "Bands are Wilson's 95 % intervals."
 COMMON = "on the questions of a set that all language models answered"
@@ -49,19 +49,6 @@ def popularity_quantiles(inputs: Inputs) -> list[Row]:
     return [*inputs.popularity.values()]
 
 
-def popularity_claim(inputs: Inputs, rule: str) -> str:
-    quantiles = {
-        row["dataset"]: [show(float(f"{row[end]:.2g}")) for end in ("median", "90 %")]
-        for row in inputs.popularity.values()
-        if row["dataset"] in inputs.parts.answered
-    }
-    return " ".join(
-        f"Half of the subjects of {label(name)} have fewer than {median} page views a month, and a tenth have more "
-        f"than {most}."
-        for name, (median, most) in quantiles.items()
-    )
-
-
 def merged_bins(inputs: Inputs, rows: Sequence[Row]) -> str:
     """What the bins of a figure by popularity are, and which methods it leaves out, for its caption."""
     least = popularity_bins.least_of(sum(row["questions"] for row in rows if row["series"] == rows[0]["series"]))
@@ -76,41 +63,16 @@ def first_methods(inputs: Inputs) -> list[Row]:
     return [inputs.rows("accuracy", dataset=dataset)[0] for dataset in inputs.asked]
 
 
-def accuracy_claim(inputs: Inputs, rule: str) -> str:
-    """How often the main language model is right on its first question set, and how that goes with popularity."""
-    memory, *others = inputs.rows("accuracy", dataset=inputs.asked[0])
-    sentence = (
-        f"On {label(inputs.asked[0])}, {inputs.main} is right on {show(Percent(memory[rule]))} % of the questions "
-        f"({label(memory['method'])})"
-    )
-    if others:
-        best = max(others, key=lambda row: row[rule].value)
-        sentence += f", and at best on {show(Percent(best[rule]))} % ({label(best['method'])})"
-    if not memory["correlation"].sign:
-        return f"{sentence}."
-    way = "better" if memory["correlation"].sign > 0 else "less"
-    of = f"(correlation {show(memory['correlation'])}, by substring)"
-    return f"{sentence}; more popular subjects are known {way} {of}."
-
-
 def lead_method(inputs: Inputs) -> str:
     """The method of the claim on retrieving: the dense retriever, or else the first method."""
     methods = [row["method"] for row in inputs.rows("retrieval_effect", dataset=inputs.asked[0])]
     return "dense" if "dense" in methods else next(iter(methods), "")
 
 
-def effect_claim(inputs: Inputs, rule: str) -> str:
-    """What a passage changes in the tail and at the head."""
-    dataset, method, gain = inputs.asked[0], lead_method(inputs), RULED["gain"][[*RULES].index(rule)]
-    gains = {row["group"]: row[gain] for row in inputs.rows("retrieval_effect", dataset=dataset, method=method)}
-    start = f"On {label(dataset)}, what {label(method)} finds"
-    if not gains or not math.isfinite(gains["tail"].value):
-        return f"{start} {EFFECT[gains['all'].sign]} ({points(gains['all'])})." if gains else ""
-    return (
-        f"{start} {EFFECT[gains['tail'].sign]} on the least popular {percent(TAIL)} of the questions "
-        f"({points(gains['tail'])}) and {EFFECT[gains['head'].sign]} on the most popular {percent(HEAD)} "
-        f"({points(gains['head'])})."
-    )
+def effect_gains(inputs: Inputs, rule: str) -> dict[str, Interval]:
+    """What a passage of this method changes on each group of the first question set."""
+    rows = inputs.rows("retrieval_effect", dataset=inputs.asked[0], method=lead_method(inputs))
+    return {row["group"]: row[RULED["gain"][[*RULES].index(rule)]] for row in rows}
 
 
 def examples(inputs: Inputs) -> list[Row]:
@@ -121,16 +83,6 @@ def examples(inputs: Inputs) -> list[Row]:
         shown = {f"example_{name}": value for name, value in row.items()}
         rows.append(row | shown | {"linked": Explorable(row["question"], "/question", **of)})
     return rows
-
-
-def cost_claim(inputs: Inputs, rule: str) -> str:
-    """The least and the most that a question makes the main language model read."""
-    rows = [row for row in inputs.rows("costs", dataset=inputs.asked[0]) if row["prompt_tokens"] is not None]
-    tokens = {row["prompt_tokens"]: f"{row['prompt_tokens']:,.0f} tokens ({label(row['method'])})" for row in rows}
-    if len(rows) < 2:
-        return ""
-    of = f"A question of {label(inputs.asked[0])} takes {inputs.main}"
-    return f"{of} from {tokens[min(tokens)]} to {tokens[max(tokens)]} to read."
 
 
 def link_to_seconds(inputs: Inputs) -> list[Link]:
@@ -148,14 +100,8 @@ def models_by_size(inputs: Inputs) -> list[Row]:
     return sorted(rows, key=lambda row: (row["parameters"] or math.inf, order.index(row["lm"])))
 
 
-def model_claim(inputs: Inputs, rule: str) -> str:
-    """How often each model is right closed-book on the questions that all of them answered."""
+def common_closed_book(inputs: Inputs, rule: str) -> list[Row]:
+    """Closed-book accuracy of each model on the questions that all of them answered, the best one first."""
     rows = [row for row in inputs.tables["common_accuracy"] if row["method"] == "closed_book"]
     rows = [row for row in rows if row["dataset"] == rows[0]["dataset"] and math.isfinite(row[rule].value)]
-    if len(rows) < 2:
-        return f"No two language models have closed-book answers to the same questions that are judged by {rule}."
-    rows.sort(key=lambda row: -row[rule].value)
-    shares = [f"{row['lm']} is right on {show(Percent(row[rule]))} %" for row in (rows[0], rows[-1])]
-    between = f" Between them are {', '.join(row['lm'] for row in rows[1:-1])}." if rows[2:] else ""
-    n, name = rows[0]["questions"], label(rows[0]["dataset"])
-    return f"Closed-book, on the {n:,} questions of {name} that all answered, {' and '.join(shares)}.{between}"
+    return sorted(rows, key=lambda row: -row[rule].value)

@@ -14,7 +14,7 @@ from pipelines.intervals import Interval
 from pipelines.report.entries import Drawn, Rows, measured, spread
 from pipelines.report.figures import ranges
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Figure, label, named, points
+from pipelines.report.page import Figure, label, named
 
 POLICIES = ("never", "always", "adaptive", "oracle")
 SIGNALS = ("popularity", "uncertainty")
@@ -156,16 +156,8 @@ def without_thresholds(inputs: Inputs) -> str:
     return " ".join(too_few(of, of_lm, inputs.chosen.thresholds.min_questions) for of, of_lm in found.items())
 
 
-def adaptive_claim(inputs: Inputs, rule: str) -> str:
+def lead_policy(inputs: Inputs) -> Mapping[str, Any]:
     """What choosing by popularity is worth to the main language model with its retriever, tuned if it is."""
     rows = _of_main(in_use(inputs))
     by_method = {row["method"]: row for row in rows if row["dataset"] == rows[0]["dataset"]}
-    row = by_method.get("lsr") or by_method.get("dense") or rows[0]
-    adaptive, always, never = (f"{100 * row[name].value:.1f} %" for name in ("adaptive", "always", "never"))
-    better = "the better of always and never retrieving"
-    worth = {1: "beats both always and never retrieving", -1: f"loses to {better}"}
-    return (
-        f"On {label(row['dataset'])}, choosing by popularity when {row['lm']} reads what {label(row['method'])} finds "
-        f"{worth.get(row['gain'].sign, f'is not clearly better or worse than {better}')}: {adaptive} right, against "
-        f"{always} and {never} ({points(row['gain'])})."
-    )
+    return by_method.get("lsr") or by_method.get("dense") or rows[0]

@@ -10,9 +10,9 @@ from pipelines import catalogue
 from pipelines.evaluation.recall import AT
 from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
-from pipelines.report.entries import Row, spread, table_of
+from pipelines.report.entries import Row, known, spread, table_of
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Percent, Table, label, points, show
+from pipelines.report.page import Table, label
 
 ENDS = {"recall_at_1": "recall@1", "word": "accuracy"}  # of columns of a question set
 MEASURES = {  # column of the table `retrievers` -> head
@@ -50,13 +50,12 @@ def recalls(inputs: Inputs) -> list[Row]:
     ]
 
 
-def retriever_claim(inputs: Inputs, rule: str) -> str:
+def best_retrievers(inputs: Inputs) -> list[Row]:
     """The best two retrievers by recall on the main question set."""
-    rows = [row for row in measured_retrievers(inputs) if row["series"] == ENDS["recall_at_1"]]
-    ranked = sorted((row for row in rows if math.isfinite(row["accuracy"].value)), key=lambda r: -r["accuracy"].value)
-    shares = [f"{label(row['retriever'])} with {show(Percent(row['accuracy']))} %" for row in ranked[:2]]
-    of = f"“{label(inputs.main_questions)}, recall@1”"
-    return f"The best retriever by {of} is {'; next is '.join(shares)}." if shares else ""
+    rows = [
+        row for row in measured_retrievers(inputs) if row["series"] == ENDS["recall_at_1"] and known(row["accuracy"])
+    ]
+    return sorted(rows, key=lambda row: -row["accuracy"].value)[:2]
 
 
 # language modelling with REPLUG
@@ -108,24 +107,18 @@ def bits_by_datastore(inputs: Inputs) -> list[Row]:
     return [dict(zip(("retriever", "percent", "bits_per_byte"), point, strict=True)) for point in points]
 
 
-def replug_claim(inputs: Inputs, rule: str) -> str:
-    """What the best retriever's documents save the main language model, and what random ones do."""
+def saved_by_documents(inputs: Inputs) -> dict[str, Row | None]:
+    """What the main model saves: with the best retriever, with random documents, and with that retriever's best k."""
     top_k = inputs.chosen.replug.top_k
-    rows = [row for row in bits_per_byte(inputs) if row["lm"] == inputs.main and math.isfinite(row["saved"].value)]
+    rows = [row for row in bits_per_byte(inputs) if row["lm"] == inputs.main and known(row["saved"])]
     in_use = [row for row in rows if row["k"] == top_k]
     if not in_use:
-        return ""
+        return {}
     best = max(in_use, key=lambda row: row["saved"].value)
-    shares = {row["retriever"]: f"{show(row['saved'], digits=1)} %" for row in in_use}
-    others = shares.keys() - {best["retriever"]}
-    random = f"; random documents save {shares['random']}" if "random" in others else ""
     of_best = [row for row in rows if row["retriever"] == best["retriever"]]
     most = max(of_best, key=lambda row: (row["saved"].value, row["k"] == top_k))
-    other = f" The best number is {most['k']}, which saves {show(most['saved'], digits=1)} %." * (most is not best)
-    return (
-        f"With {top_k} documents of {label(best['retriever'])}, REPLUG saves {inputs.main} {shares[best['retriever']]} "
-        f"of the bits per byte of {label(inputs.main_corpus)}{random}.{other}"
-    )
+    random = next((row for row in in_use if row["retriever"] == "random" and row is not best), None)
+    return {"best": best, "random": random, "most": most}
 
 
 # perplexity by the size of the language model (Figure 5)
@@ -176,18 +169,14 @@ def lsr_validation(inputs: Inputs) -> list[Table]:
     return [table_of("lsr-validation", "LSR's validation.", rows, ["step", "retriever", *heads], heads)] if rows else []
 
 
-def training_claim(inputs: Inputs, rule: str) -> str:
-    """What training changed: the divergence, the mean over a tenth of the steps."""
-    sentences = []
+def mean_divergences(inputs: Inputs) -> list[Row]:
+    """The mean divergence over the first and over the last tenth of the steps, by retriever."""
+    rows = []
     for name, found in _trained(inputs).items():
         curve = [row["kl"] for row in found["curve"]]
         tenth = max(1, len(curve) // 10)
-        first, last = (show(fmean(part)) for part in (curve[:tenth], curve[-tenth:]))
-        sentences.append(
-            f"Tuning {name}, the divergence is {first} on average in the first tenth of the steps and {last} in the "
-            "last."
-        )
-    return " ".join(sentences)
+        rows.append({"retriever": name, "first": fmean(curve[:tenth]), "last": fmean(curve[-tenth:])})
+    return rows
 
 
 # benchmarks
@@ -208,16 +197,12 @@ def too_long_prompts(inputs: Inputs) -> Iterator[str]:
             yield f"{label(name)}, {lm}: prompts too long for the language model are left out: {subjects}."
 
 
-def task_claim(inputs: Inputs, rule: str) -> str:
+def first_gains(inputs: Inputs) -> list[Row]:
     """What REPLUG changes on each benchmark, for its first language model."""
     rows = [row for row in solved_tasks(inputs) if (row["method"], row["category"]) == ("replug", "all")]
-    gains = {row["task"]: f"{points(row['gain'])} on {label(row['task'])} ({row['lm']})" for row in reversed(rows)}
-    if not gains:
-        return "No ensemble answered a benchmark; the figure has the closed-book answers."
-    return f"Against closed-book answers, REPLUG changes accuracy by {'; '.join(reversed(gains.values()))}."
+    return [row for i, row in enumerate(rows) if row["task"] not in [before["task"] for before in rows[:i]]]
 
 
-def unasked_tasks(inputs: Inputs) -> str:
+def unasked_tasks(inputs: Inputs) -> list[str]:
     there = {row["task"] for row in solved_tasks(inputs)}
-    lacking = [label(name) for name in inputs.parts.benchmarks if name not in there]
-    return f"There were no questions of {' or '.join(lacking)}." if lacking else ""
+    return [label(name) for name in inputs.parts.benchmarks if name not in there]

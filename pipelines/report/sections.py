@@ -8,12 +8,10 @@ from typing import Any
 
 import yaml
 
-from pipelines.evaluation.accuracy import LEAST_POPULAR, OF_PUBLISHED
-from pipelines.evaluation.retrieval_effects import EXAMPLES, TAIL_LESS_HEAD
-from pipelines.report import accuracy_sections, adaptive_section, figures, lm_sections, run_section
-from pipelines.report.entries import JINJA, Drawn, Entry, Part, Rows, Shown, answered, every, known
+from pipelines.evaluation import accuracy, retrieval_effects
+from pipelines.report import accuracy_sections, adaptive_section, entries, figures, lm_sections, page, run_section
+from pipelines.report.entries import JINJA, Drawn, Entry, Part, Rows, Shown, answered, every
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import label, percent, show
 
 FILE = Path(__file__).parent / "sections.yaml"
 NAMES: dict[str, Any] = {  # the functions and constants that sections.yaml may name
@@ -22,26 +20,17 @@ NAMES: dict[str, Any] = {  # the functions and constants that sections.yaml may 
     for name, value in vars(module).items()
     if name.isupper() or getattr(value, "__module__", "") == module.__name__
 }
-WORDS = NAMES | {  # what `where` and captions may use
-    "known": known,
-    "label": label,
-    "percent": percent,
-    "show": show,
-    "EXAMPLES": EXAMPLES,
-    "LEAST_POPULAR": LEAST_POPULAR,
-    "OF_PUBLISHED": OF_PUBLISHED,
-    "TAIL_LESS_HEAD": TAIL_LESS_HEAD,
-}
+WORDS = vars(accuracy) | vars(retrieval_effects) | vars(page) | vars(entries) | NAMES  # what words and `where` may use
 
 
 def report_sections() -> dict[str, Entry]:
     """Id -> entry, in their order. Raises KeyError if one names a function that is not there."""
-    entries = []
+    made = []
     for section in _content()["sections"]:
         texts = (section.get(key, "") for key in ("says", "missing"))
         functions = (NAMES[words] if words.isidentifier() else _words(words) for words in texts)
-        entries.append(Entry(section["id"], section["title"], [*map(_part, section["parts"])], *functions))
-    return {entry.id: entry for entry in entries}
+        made.append(Entry(section["id"], section["title"], [*map(_part, section["parts"])], *functions))
+    return {entry.id: entry for entry in made}
 
 
 def introduction(inputs: Inputs) -> str:
@@ -56,7 +45,7 @@ def _content() -> dict[str, Any]:
 def _words(template: str) -> Callable[..., str]:
     """A function that gives these words for a run, and for some rows or a rule of being right."""
     read = JINJA.from_string(template)
-    return lambda inputs, rows=(): " ".join(read.render(WORDS, inputs=inputs, rows=rows).split())
+    return lambda inputs, given="": " ".join(read.render(WORDS, inputs=inputs, rows=given, rule=given).split())
 
 
 def _part(part: Mapping[str, Any]) -> Part:

@@ -11,7 +11,7 @@ from report_files import table_of
 
 from pipelines.evaluation import stage_metrics
 from pipelines.intervals import Interval
-from pipelines.report import entries, lm_sections, run_section, write_report
+from pipelines.report import entries, run_section, write_report
 from pipelines.report.entries import Entry, Shown
 from pipelines.report.inputs import read_inputs
 from pipelines.report.page import Table
@@ -29,7 +29,7 @@ def test_the_best_number_of_documents_is_said_in_a_sentence():
         metrics["gain_lsr_k1"] = {"value": gain, "low": gain - 3, "high": gain + 3}
         rows = stage_metrics.bits_per_byte({"pile": {"tiny": metrics}}, ["pile"], ["tiny"])
         of_run = {"main": "tiny", "main_corpus": "pile", "sizes": {}, "chosen": small_results.SETTINGS}
-        return lm_sections.replug_claim(SimpleNamespace(tables={"bits_per_byte": rows}, **of_run), "substring")
+        return report_sections()["replug"].says(SimpleNamespace(tables={"bits_per_byte": rows}, **of_run), "substring")
 
     same = saves(14.0)
     assert " saves tiny 14.0 [13.0, 15.0] % of the bits per byte of Pile; random documents save 0.0 [" in same
