@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -160,10 +159,8 @@ def fixed_means(pairs: Pairs, retrieved: np.ndarray, seed: int, resamples: int) 
     """
     held = np.isfinite(retrieved)
     right = {"always": pairs.right_below, "never": pairs.right_above, "oracle": pairs.right_above | pairs.right_below}
-    sums = intervals.cluster_sums(np.stack([*right.values(), held], axis=1)[held], pairs.subjects[held])
-    statistics = [partial(intervals.of_columns, intervals.ratio, [i, 3]) for i in range(3)]
-    generator = draws.generator(seed, "adaptive bootstrap")
-    return dict(zip(right, intervals.bootstraps(sums, statistics, generator, resamples), strict=True))
+    asked = [(name, intervals.ratio, [values[held], np.ones(held.sum())]) for name, values in right.items()]
+    return intervals.of_clusters(asked, pairs.subjects[held], draws.generator(seed, "adaptive bootstrap"), resamples)
 
 
 def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples, seed: int, resamples: int) -> dict:
