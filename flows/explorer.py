@@ -79,7 +79,7 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
     def attribution(request: Request) -> Response:
         """The token by token page; the only script that may run is the one that the page's template ends with."""
         run, asked = open_run(), request.query_params
-        corpus = looked_at.one_of("corpus", asked.get("corpus", ""), run.params.parts.scored)
+        corpus = looked_at.one_of(asked, "corpus", run.params.parts.scored)
         retriever, query = asked.get("retriever", ""), asked.get("id", "")
         shown = attribution_page.one_text(run.data, corpus, retriever, query)
         page = attribution_page.render_attribution_page([shown], shown["summary"])

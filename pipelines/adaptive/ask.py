@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from pipelines.adaptive import rule, subjects
 from pipelines.adaptive.pairs import Choice
 from pipelines.adaptive.subjects import Reading
 from pipelines.answering import answer_files, passages, prompts
+from pipelines.answering.passages import Opened
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.storage import parquet
@@ -82,26 +84,6 @@ class AskedQuestion:
     attribution: Attribution | None  # None without a passage, for an empty answer, and if a server can't score
 
 
-class Opened:
-    """What answered the last question of a session, kept open for the next: a model, and an index to search."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[Any, Any]] = {}
-
-    def get(self, kind: str, how: Callable[[], Any], files: Sequence[Path], *settings: Any) -> Any:
-        """What `how` opened before of this kind, or opens now, where the files or the settings are others than then.
-
-        A folder among `files` stands for all files below it.
-        """
-        every = [file for path in files for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
-        states = [(str(file), file.stat().st_ino, file.stat().st_size, file.stat().st_mtime_ns) for file in every]
-        made_of = repr(settings), states
-        if kind not in self._kept or self._kept[kind][0] != made_of:
-            self._kept.pop(kind, None)  # first, as both may not fit into memory
-            self._kept[kind] = made_of, how()
-        return self._kept[kind][1]
-
-
 def ask(
     question: str,
     lm: str,
@@ -137,46 +119,36 @@ def ask(
     for method in () if imported else (choice.popular, choice.tail):
         if methods.resolve(method, chosen.retrievers)[0] in methods.ENSEMBLES:
             raise LongtailError(f"{retriever}: expected closed_book, genread or a retriever, not {method}")
-    spoken = language.read_language(chosen.language)
-    reading = subjects.read_question(question, data, subject, spoken)
+    reading = subjects.read_question(question, data, subject, language.read_language(chosen.language))
     decision = decide_question(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
     tell(reading, decision, None)
     method, asked = choice.tail if decision.retrieve else choice.popular, " ".join(question.split())
     if reading:
         name = reading.subject.name if reading.subject else reading.name
         asked = reading.template.asked.replace("{}", name)
-    found = AskedQuestion(asked, lm, retriever, method, reading, decision, None, "", None, "", None)
+    answered = partial(AskedQuestion, asked, lm, retriever, method, reading, decision)
     if imported:
-        return found
-    n_shots = chosen.answer.of(chosen.lm[lm]).n_shots
-    shots = _shots(asked, reading, chosen, n_shots, data, common=method == "genread")
-    texts, retrieved = [asked, *(text for text, _ in shots)], []
-    if methods.split(method)[0] in methods.INDEXES:  # before the language model is opened, which takes longer to fail
-        retrieved = _passages(texts, method, None, chosen, data, opened)
-        tell(reading, decision, retrieved[0])
-    weights = data / "models/lm" / lm, chosen.lm[lm], chosen.compute
-    model = opened.get("model", lambda: open_lm(*weights), weights[:1], *weights)
+        return answered(None, "", None, "", None)
+
+    def open_model() -> LanguageModel:
+        weights = data / "models/lm" / lm, chosen.lm[lm], chosen.compute
+        return opened.get("model", lambda: open_lm(*weights), weights[:1], *weights)
+
+    # An index is searched before the language model is opened, which takes longer to fail.
+    source, passage, attribution = opened.source(method, chosen, data), None, None
     if method == "genread":
-        retrieved = _passages(texts, method, model, chosen, data, Opened())
-
-    def prompt_with(read: Sequence[str | None]) -> Prompt:
-        shown = [(*shot, text) for shot, text in zip(shots, read[1:], strict=True)]
-        return prompts.question_prompt(asked, read[0], shown, spoken)
-
-    nothing = [None] * len(texts)
-    prompt = prompt_with([passage.text for passage in retrieved] or nothing)
+        source = passages.open_source(method, open_model(), chosen, data)
+    (prompt,), alone, rows = passages.prompts_of_question(chosen, *_place(asked, reading, data), lm, source)
+    if rows is not None:
+        first = rows.slice(0, 1).to_pylist()[0]
+        passage = Passage(*(first[name][0] for name in ("doc_ids", "titles", "texts", "similarities")))
+        tell(reading, decision, passage)
+    model = open_model()
     (generation,) = model.generate([prompt], chosen.answer.new_tokens)
-    attribution = None
-    if retrieved and generation.text and model.scores:
-        attribution = attribute_answer(model, prompt_with(nothing), prompt, generation.text)
-    return replace(
-        found,
-        passage=retrieved[0] if retrieved else None,
-        answer=generation.text.strip(),
-        mean_log_prob=generation.mean_log_prob if math.isfinite(generation.mean_log_prob) else None,
-        prompt_hash=prompts.prompt_hash(prompt),
-        attribution=attribution,
-    )
+    if passage and generation.text and model.scores:
+        attribution = attribute_answer(model, alone, prompt, generation.text)
+    probability = generation.mean_log_prob if math.isfinite(generation.mean_log_prob) else None
+    return answered(passage, generation.text.strip(), probability, prompts.prompt_hash(prompt), attribution)
 
 
 def decide_question(reading: Reading | None, thresholds: Path, lm: str, retriever: str) -> Decision:
@@ -185,9 +157,9 @@ def decide_question(reading: Reading | None, thresholds: Path, lm: str, retrieve
     Of two answers (`pairs.Choice.name`), to retrieve is to take the one below the threshold.
     """
     choice = Choice.named(lm, retriever)
-    below, above, plain = "retrieve", "no retrieval", "plain retrieval"
-    if choice.popular != "closed_book":
-        below, above, plain = choice.tail, choice.popular, choice.tail
+    below, above, plain = choice.tail, choice.popular, choice.tail
+    if above == "closed_book":
+        below, above, plain = "retrieve", "no retrieval", "plain retrieval"
     if reading is None:
         return Decision(True, None, f"no relation is recognised in the question: {plain}")
     if reading.subject is None:
@@ -199,14 +171,13 @@ def decide_question(reading: Reading | None, thresholds: Path, lm: str, retrieve
         raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
     tuned = json.loads(thresholds.read_text(encoding="utf-8"))
     in_use = tuned["rules"].get(template.dataset, {}).get(lm, {}).get(retriever)
+    views = f"{popularity:,} views a month"
     if in_use is None:
-        why = f"{popularity:,} views a month, but no threshold is tuned for {lm} with {retriever}: {plain}"
-        return Decision(True, None, why)
+        return Decision(True, None, f"{views}, but no threshold is tuned for {lm} with {retriever}: {plain}")
     file = rule.parse(in_use, str(thresholds))
-    decided = file.decide(template.relation, popularity)
-    of_thresholds = file.policy == rule.THRESHOLDS and math.isfinite(decided.threshold)
-    why = f"{popularity:,} views a month; {decided.why}: {below if decided.retrieve else above}"
-    return Decision(decided.retrieve, decided.threshold if of_thresholds else None, why)
+    retrieve, threshold, _, why = file.decide(template.relation, popularity)
+    of_thresholds = file.policy == rule.THRESHOLDS and math.isfinite(threshold)
+    return Decision(retrieve, threshold if of_thresholds else None, f"{views}; {why}: {below if retrieve else above}")
 
 
 def attribute_answer(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str) -> Attribution:
@@ -221,16 +192,12 @@ def attribute_answer(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, 
         log_probs, n_bytes = [values.sum(keepdims=True) for values in log_probs], n_bytes.sum(keepdims=True)
     alone, read = np.stack(log_probs).astype(np.float64)  # (tokens,) each
     known = np.minimum(alone - read, 0.0)  # of one passage, memory's share is min(1, p_0 / p)
-    shares = np.exp(alone), np.exp(read), np.exp(known), -np.expm1(known) + 0.0, expit(read - alone)  # no -0.0
-    memory, passage = float(shares[2].mean()), float(shares[3].mean())
+    memory, passage = np.exp(known), -np.expm1(known) + 0.0  # no -0.0
+    columns = np.exp(alone), np.exp(read), memory, passage, expit(read - alone)
     texts, totals = responsibility.token_texts(answer, n_bytes), (float(alone.sum()), float(read.sum()))
-    return Attribution(
-        [Token(*column) for column in zip(texts, *(of.tolist() for of in shares), strict=True)],
-        memory,
-        passage,
-        float(expit(totals[1] - totals[0])),
-        *totals,
-    )
+    tokens = [Token(*token) for token in zip(texts, *(of.tolist() for of in columns), strict=True)]
+    of_answer = float(expit(totals[1] - totals[0]))
+    return Attribution(tokens, float(memory.mean()), float(passage.mean()), of_answer, *totals)
 
 
 def answer_lines(asked: AskedQuestion) -> Iterator[str]:
@@ -274,45 +241,17 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
     yield f"answer: {asked.answer}"
 
 
-def _shots(
-    asked: str, reading: Reading | None, chosen: SimpleNamespace, n_shots: int, data: Path, *, common: bool = False
-) -> list[tuple[str, str]]:
-    """Questions and answers shown before `asked`: the evaluation's, if it asked this question of this subject."""
-    if not n_shots:
-        return []
-
+def _place(asked: str, reading: Reading | None, data: Path) -> tuple[str, prompts.Questions, int]:
+    """A question set, and the place of `asked` in it: that of its subject's question, or behind all others."""
     dataset = reading.template.dataset if reading else PLAIN
     file = data / "questions" / dataset / f"{dataset}.parquet"
     if not file.is_file():
         raise LongtailError(f"{file}: no such file; `longtail run` writes it")
-    columns = parquet.read_parquet(file).sort_by("question_id").to_pydict()
-    names = ("question_id", "relation", "question", "possible_answers", "s_uri")
-    ids, relations, texts, answers, uris = (columns[name] for name in names)
-    shown_answers = prompts.shown_answers(columns)
+    table = parquet.read_parquet(file).sort_by("question_id")
+    pool, uris = prompts.read_questions(table), table["s_uri"].to_pylist()
     qid = reading.subject.qid if reading and reading.subject else None
-    same = (i for i, text in enumerate(texts) if text == asked and (uris[i] or "").endswith(f"/{qid}"))
-    position = next(same, len(ids))
-    if position == len(ids):
-        relations.append(reading.template.relation if reading else "")
-        for column, value in ((ids, asked), (texts, asked), (answers, [])):
-            column.append(value)
-    pool = prompts.Questions(ids, np.array(relations, dtype=object), texts, answers)
-    (shown,) = prompts.demonstrations(chosen.seed, dataset, pool, [position], n_shots, common=common)
-    return [(texts[i], shown_answers[i]) for i in shown]
-
-
-def _passages(
-    texts: list[str], method: str, lm: LanguageModel | None, chosen: SimpleNamespace, data: Path, opened: Opened
-) -> list[Passage]:
-    """The passage of each text, retrieved or written by `lm`, as the evaluation reads it."""
-    inputs = passages.inputs(method, chosen, data)
-    for file in inputs[:1]:
-        if not (index := file.parent).is_dir():
-            raise LongtailError(f"{index}: no such index; `longtail run` makes it")
-
-    def open_source() -> passages.Source:
-        return passages.open_source(method, lm, chosen, data)
-
-    found = opened.get("passages", open_source, inputs, method, vars(chosen)).find(texts)
-    columns = [found[name].to_pylist() for name in ("doc_ids", "titles", "texts", "similarities")]
-    return [Passage(*(values[0] for values in row)) for row in zip(*columns, strict=True)]
+    for place, text in enumerate(pool.texts):
+        if text == asked and (uris[place] or "").endswith(f"/{qid}"):
+            return dataset, pool, place
+    relations = np.append(pool.relations, reading.template.relation if reading else "")
+    return dataset, replace(pool, ids=[*pool.ids, asked], texts=[*pool.texts, asked], relations=relations), len(uris)

@@ -7,7 +7,6 @@ with an ensemble over the k best documents (REPLUG).
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -104,13 +103,11 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     A second call goes on from the shards that a first one finished, until `forget_answers` removes them. Also returns
     how long all shards took, in whichever call.
     """
-    columns = questions.sort_by("question_id").to_pydict()
-    ids, relations = columns["question_id"], np.array(columns["relation"], dtype=object)
-    pages = columns.get("s_wiki_title") or [None] * len(ids)
-    texts, answers, shown = columns["question"], columns["possible_answers"], prompts.shown_answers(columns)
-    pool = prompts.Questions(ids, relations, texts, answers, columns["subj"], pages, shown)
-    tested = [question for question, split in enumerate(columns["split"]) if split == "test"]
-    drawn = draws.sample(setup.seed, "answer", [ids[question] for question in tested], setup.answer.max_questions)
+    questions = questions.sort_by("question_id")
+    pool = prompts.read_questions(questions)
+    texts, splits = pool.texts, questions["split"].to_pylist()
+    tested = [question for question, split in enumerate(splits) if split == "test"]
+    drawn = draws.sample(setup.seed, "answer", [pool.ids[question] for question in tested], setup.answer.max_questions)
     asked = [tested[i] for i in drawn]
     n_shots = setup.answer.n_shots
     shots = prompts.demonstrations(setup.seed, setup.dataset, pool, asked, n_shots, common=setup.written)
@@ -140,7 +137,7 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     size = setup.shard
     parts = [slice(start, min(start + size, len(asked))) for start in range(0, len(asked), size)]
     sizes = [part.stop - part.start for part in parts]
-    work = partial(_answered, setup.answer.new_tokens, setup.replug, setup.language, setup.source is not None)
+    work = partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language)
     steps = workers.Steps(read, work, write, Sent.length)
     files = workers.map_texts(setup.lm, name, setup.key, parts, steps, sizes=sizes, unit="question")
     table, batches = passages.read_shards(files, SCHEMA)
@@ -175,19 +172,13 @@ class Answered(NamedTuple):
     machine: str
 
 
-def _answered(
-    new_tokens: int,
-    replug: params.Replug,
-    spoken: language.Language,
-    with_passages: bool,
-    lm: LanguageModel,
-    sent: Sent,
+def ask_lm(
+    new_tokens: int, replug: params.Replug, spoken: language.Language, lm: LanguageModel, sent: Sent
 ) -> Answered:
-    """Ask the LM."""
-    started = time.monotonic()
-    generations = ensemble_answers.generate(lm, sent.prompts, sent.similarities, new_tokens, replug, spoken)
-    seen = lm.seen(sent.prompts, new_tokens) if with_passages else sent.prompts
-    return Answered(sent.prompts, seen, generations, time.monotonic() - started, latency.machine())
+    """Ask the LM, in whichever process."""
+    settings = lm, sent.prompts, sent.similarities, new_tokens, replug, spoken
+    generations, seconds, machine = passages.timed(ensemble_answers.generate, *settings)
+    return Answered(sent.prompts, lm.seen(sent.prompts, new_tokens), generations, seconds, machine)
 
 
 def _row(
@@ -199,7 +190,14 @@ def _row(
     generation: Generation,
 ) -> dict:
     """A row of SCHEMA; `found` is a row of passages.SCHEMA or CLOSED_BOOK, `sent` are prompts and what the LM saw."""
-    answers = pool.answers[question]
+    answers, server = pool.answers[question], setup.server
+    # The tokens of an answer and of its passages are not known if the server does not show them.
+    known = generation.new_tokens or not generation.text
+    new_tokens = generation.new_tokens + found["new_tokens"] if known else None
+    prompt_tokens = generation.prompt_tokens + found["prompt_tokens"] if generation.prompt_tokens else None
+    cost = 0.0 if server is None else None
+    if server and prompt_tokens is not None and new_tokens is not None:
+        cost = (prompt_tokens * server.prompt_price + new_tokens * server.completion_price) / 1000
     row = {
         "question_id": pool.ids[question],
         "method": methods.split(setup.method)[0],
@@ -210,8 +208,10 @@ def _row(
         "mean_log_prob": generation.mean_log_prob,
         "lm_calls": len(sent) + setup.written,
         "passage": found["texts"][0] if setup.written else None,
+        "prompt_tokens": prompt_tokens,
+        "new_tokens": new_tokens,
+        "cost": cost,
     }
-    row |= _usage(generation, found, setup.server)
     if setup.source:
         read = (
             prompts.passage_left(text, pool.texts[question], prompt, seen, setup.language)
@@ -225,18 +225,6 @@ def _row(
             row["doc_is_subject"] = title == page
             row["doc_is_namesake"] = matching.namesake(title, pool.subjects[question] or "", page)
     return row
-
-
-def _usage(generation: Generation, found: dict, server: params.LMServer | None) -> dict:
-    """Tokens and cost of an answer and of its passages; null if the server's tokens are not known."""
-    prompt_tokens = generation.prompt_tokens + found["prompt_tokens"] if generation.prompt_tokens else None
-    known = generation.new_tokens or not generation.text
-    new_tokens = generation.new_tokens + found["new_tokens"] if known else None
-    cost = 0.0
-    if server:
-        whole = prompt_tokens is not None and new_tokens is not None
-        cost = (prompt_tokens * server.prompt_price + new_tokens * server.completion_price) / 1000 if whole else None
-    return {"prompt_tokens": prompt_tokens, "new_tokens": new_tokens, "cost": cost}
 
 
 def _names(dataset: str, lm: str, method: str) -> tuple[str, str]:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
 
 from pipelines.errors import LongtailError
-from pipelines.methods import ENCODED, METHODS, short, split
+from pipelines.methods import METHODS, short, split
 from pipelines.storage import database, parquet
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # of an imported model or method, which are a folder and a file
@@ -96,57 +97,48 @@ def _imports(
     dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path, only: str
 ) -> tuple[dict[str, dict[str, Path]], list[str]]:
     """The imported models' files that fit, and a sentence for each other."""
-    files, sentences, splits = {}, [], None
+    files, sentences, questions = {}, [], root / "questions" / dataset / f"{dataset}.parquet"
     for folder in sorted((root / "imported" / dataset).glob("*")):
         for file in sorted(folder.glob("*.parquet")):
             if not re.fullmatch(NAME, folder.name) or not re.fullmatch(NAME, file.stem):
                 raise LongtailError(
                     f"{file}: expected <model>/<method>.parquet, as opt-13b/bm25.parquet; use `longtail imports`"
                 )
-        if folder.name not in lms and (by_method := _files(folder, retrievers, others=True)):
-            splits = _splits(root / "questions" / dataset / f"{dataset}.parquet") if splits is None else splits
-            files[folder.name], why = _fitting(by_method, splits, only) if splits else (by_method, [])
-            sentences += why
+        found = {} if folder.name in lms else _files(folder, retrievers, others=True)
+        faults = _faults(found, questions, only) if found and questions.is_file() else {}
+        files[folder.name] = {method: file for method, file in found.items() if method not in faults}
+        sentences += [
+            f"{found[method]} is left out: {why}; import it again, or `longtail imports --remove {found[method]}`"
+            for method, why in faults.items()
+        ]
     return files, sentences
 
 
-def _splits(questions: Path) -> dict[str, str]:
-    """Question's id -> its split; nothing without a question set."""
-    if not questions.is_file():
-        return {}
-    table = parquet.read_parquet(questions, ["question_id", "split"])
-    of_split = table["split"].to_pylist() if "split" in table.column_names else [""] * table.num_rows
-    return dict(zip(table["question_id"].to_pylist(), of_split, strict=True))
-
-
-def _fitting(files: dict[str, Path], splits: Mapping[str, str], only: str) -> tuple[dict[str, Path], list[str]]:
-    """The files of a model that answer the same questions, all of them the set's; and what is wrong with the others.
+def _faults(files: Mapping[str, Path], questions: Path, only: str) -> dict[str, str]:
+    """What is wrong with a model's files, by method: they answer the same questions, all of them the set's.
 
     Which questions these are the closed-book answers say, without them the first file.
     """
+    table = parquet.read_parquet(questions, ["question_id", *["split"] * (only == "test")])
+    known = {*table["question_id"].to_pylist()}
+    counts = {*table.filter(pc.equal(table["split"], "test"))["question_id"].to_pylist()} if only == "test" else known
     ids_of, faults = {}, {}
     for method, file in files.items():
         ids = parquet.read_parquet(file, ["question_id"])["question_id"].to_pylist()
-        ids_of[method] = {id_ for id_ in ids if only == "all" or splits.get(id_) == "test"}
-        if foreign := sum(id_ not in splits for id_ in ids):
+        ids_of[method] = counts.intersection(ids)
+        if foreign := sum(id_ not in known for id_ in ids):
             faults[method] = f"{foreign:,} of its {len(ids):,} rows answer no question of the set"
-        elif twice := len(ids) - len(set(ids)):
+        elif twice := len(ids) - len({*ids}):
             faults[method] = f"{twice:,} of its ids are there more than once"
         elif not ids_of[method]:
             faults[method] = "none of its rows is of the test split (thresholds.imported)"
-    first = next((method for method in ("closed_book", *files) if method in files.keys() - faults), "")
-    for method in files.keys() - faults:
-        if ids_of[method] != ids_of[first]:
-            other, missing = len(ids_of[method] - ids_of[first]), len(ids_of[first] - ids_of[method])
-            of_first = f"that {files[first].name} does not, and lacks {missing:,}"
+    fitting = [method for method in ("closed_book", *files) if method in files.keys() - faults]
+    for method in fitting:
+        if ids_of[method] != ids_of[fitting[0]]:
+            other, missing = len(ids_of[method] - ids_of[fitting[0]]), len(ids_of[fitting[0]] - ids_of[method])
+            of_first = f"that {files[fitting[0]].name} does not, and lacks {missing:,}"
             faults[method] = f"it answers {other:,} questions {of_first}"
-    again = "import it again, or `longtail imports --remove {}`"
-    sentences = [
-        f"{file} is left out: {faults[method]}; {again.format(file)}"
-        for method, file in files.items()
-        if method in faults
-    ]
-    return {method: file for method, file in files.items() if method not in faults}, sentences
+    return faults
 
 
 def _files(folder: Path, retrievers: Sequence[str], others: bool = False) -> dict[str, Path]:
@@ -155,22 +147,19 @@ def _files(folder: Path, retrievers: Sequence[str], others: bool = False) -> dic
     The main retriever's file may do without its name. A file whose kind is closed_book is the closed-book answer,
     whatever its name.
     """
-    elsewhere = {split(file.stem)[1] for file in folder.glob("*.parquet")} - {"", *retrievers} if others else ()
-    files: dict[str, Path] = {}
-    for kind in METHODS:
-        names = [*retrievers, *sorted(elsewhere)] if kind in ENCODED else []
-        of_kind = {kind: folder / f"{kind}.parquet"}
-        for name in names:
-            file = folder / f"{kind}_{name}.parquet"
-            if file.is_file():
-                of_kind[short(kind, name, retrievers)] = file
-        files |= {method: file for method, file in of_kind.items() if file.is_file()}
-    free = sorted(file for file in folder.glob("*.parquet") if split(file.stem)[0] not in METHODS) if others else []
-    for file in free:
-        if "closed_book" not in files and about(file).get("kind") == "closed_book":
-            files = {"closed_book": file} | files
-        else:
-            files[file.stem] = file
+    order, known, files = ["", *retrievers], [], {}
+    paths = sorted(folder.glob("*.parquet"))
+    for file in paths:
+        kind, name = split(file.stem)
+        if kind in METHODS and (others or name in order):
+            place = order.index(name) if name in order else len(order)
+            known.append((METHODS.index(kind), place, short(kind, name, retrievers), file))
+    for *_, method, file in sorted(known):
+        files[method] = file
+    for file in paths if others else ():
+        if split(file.stem)[0] not in METHODS:
+            closed = "closed_book" not in files and about(file).get("kind") == "closed_book"
+            files = {"closed_book": file} | files if closed else files | {file.stem: file}
     return files
 
 
@@ -182,24 +171,19 @@ def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str],
     id that the file has twice, that it lacks although another file has it, or whose answer it does not judge.
     """
     chosen = ", ".join(f"CAST({expression} AS DOUBLE) AS {name}" for name, expression in columns.items())
-    answers = {
-        method: _read(f"SELECT question_id, correct IS NULL AS unjudged, {chosen} FROM ({ANSWERS})", file)
-        for method, file in files.items()
-    }
+    query = f"SELECT question_id, correct IS NULL AS unjudged, {chosen} FROM ({ANSWERS})"
+    if split == "test":
+        query += " WHERE question_id IN (SELECT question_id FROM questions WHERE split = 'test')"
+    answers = {method: _read(query, file, questions) for method, file in files.items()}
     asked = _read(
-        f"""SELECT question_id, relation, CAST(s_pop AS DOUBLE) AS popularity,
-                  {"split" if split == "test" else "NULL"} AS split,
+        """SELECT question_id, relation, CAST(s_pop AS DOUBLE) AS popularity,
                   coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subject,
                   min(subject) OVER same_text != max(subject) OVER same_text AS ambiguous
-           FROM answers WINDOW same_text AS (PARTITION BY question)""",
+           FROM questions WINDOW same_text AS (PARTITION BY question)""",
+        questions,
         questions,
     )
-    if split == "test":
-        test = set(asked["question_id"][asked["split"] == "test"])
-        for method, of_method in answers.items():
-            kept = np.array([id_ in test for id_ in of_method["question_id"]], dtype=bool)
-            answers[method] = {name: values[kept] for name, values in of_method.items()}
-    ids_of = {method: columns_of_method.pop("question_id") for method, columns_of_method in answers.items()}
+    ids_of = {method: of_method.pop("question_id") for method, of_method in answers.items()}
     first, ids = next(zip(files.values(), ids_of.values(), strict=True))
     for method, file in files.items():
         ids_of_file = ids_of[method]
@@ -209,18 +193,15 @@ def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str],
         _refuse(unjudged, f"{file}: does not say whether the answer to the id {{}} is right, expected it of all")
     _refuse(set(ids) - set(asked["question_id"]), f"{questions}: lacks the id {{}} of {first}, expected every question")
     rows = np.searchsorted(asked["question_id"], ids)
-    relations, subjects, popularity, ambiguous = (
-        asked[name][rows] for name in ("relation", "subject", "popularity", "ambiguous")
-    )
-    return Joined(ids, relations, subjects, popularity, ambiguous, answers)
+    return Joined(ids, *(asked[of][rows] for of in ("relation", "subject", "popularity", "ambiguous")), answers)
 
 
-def _read(query: str, file: Path) -> dict[str, np.ndarray]:
+def _read(query: str, file: Path, questions: Path) -> dict[str, np.ndarray]:
     """The columns of a query on a file, ordered by question id; numbers as floats with NaN for null, text as objects.
 
     Raises LongtailError naming an id that the file has twice.
     """
-    rows = database.ask(f"{query} ORDER BY question_id", answers=file).fetchnumpy()
+    rows = database.ask(f"{query} ORDER BY question_id", answers=file, questions=questions).fetchnumpy()
     columns = {
         name: np.ma.filled(values, np.nan) if values.dtype.kind == "f" else np.ma.getdata(values)
         for name, values in rows.items()

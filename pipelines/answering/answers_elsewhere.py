@@ -57,9 +57,10 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
     alike. Raises LongtailError for a name that two files have, and a file that is not there.
     """
     named: dict[str, Path] = {}
-    split = [_split(place, folder) for place in places]
-    names = Counter(name or short_name(path) for name, path in split)
-    for name, path in split:
+    split = [place.split("=", 1) if "=" in place and not (folder / place).exists() else ("", place) for place in places]
+    files = [(name.strip(), folder / path) for name, path in split]
+    names = Counter(name or short_name(path) for name, path in files)
+    for name, path in files:
         if not path.is_file():
             raise LongtailError(f"{path}: no such file, expected predictions: a table, JSON, JSON lines or Parquet")
         if path.resolve() in map(Path.resolve, named.values()):
@@ -137,9 +138,3 @@ def in_all(answered: Sequence[Answered]) -> np.ndarray:
         counts = ", ".join(f"{one.name} {int(one.has.sum()):,}" for one in answered)
         raise LongtailError(f"no question is answered by all files ({counts} answers), expected some; leave a file out")
     return rows
-
-
-def _split(place: str, folder: Path) -> tuple[str, Path]:
-    name, equals, path = place.partition("=")
-    whole = folder / place
-    return ("", whole) if whole.exists() or not equals else (name.strip(), folder / path)

@@ -19,7 +19,7 @@ from pipelines.language.language import ENGLISH, Language
 from pipelines.questions import matching
 from pipelines.questions.join_predictions import shown_rows
 from pipelines.questions.question_tables import read_question_table
-from pipelines.sources.cell_values import judgement
+from pipelines.sources.cell_values import TRUTH
 from pipelines.sources.prediction_files import Predictions
 from pipelines.storage import parquet, shards
 
@@ -30,7 +30,7 @@ RESERVED = ("none", "random", "never", "always", "adaptive", "oracle")
 MEASURES: dict[str, Callable[[str], Any]] = dict.fromkeys(("doc_id", "doc_title", "passage"), str)
 MEASURES |= dict.fromkeys(("similarity", "margin", "mean_log_prob", "cost"), float)
 MEASURES |= dict.fromkeys(("prompt_tokens", "new_tokens", "lm_calls"), lambda text: int(float(text)))
-MEASURES["doc_has_answer"] = judgement
+MEASURES["doc_has_answer"] = lambda text: TRUTH[text.lower()]
 
 
 class Import(NamedTuple):
@@ -61,8 +61,12 @@ def import_answers(
     """
     called = named(called, own_lms)
     out = data / "imported" / called.dataset / called.lm / f"{called.method}.parquet"
-    if called.kind == "closed_book":
-        _only_closed_book(out)
+    for other in out.parent.glob("*.parquet") if called.kind == "closed_book" else ():
+        if other != out and "closed_book" in (other.stem, about(other).get("kind")):
+            raise LongtailError(
+                f"{other}: {called.lm} has closed-book answers there, expected them once; remove that by "
+                f"`longtail imports --remove {other}`, or give these --kind other"
+            )
     source = data / "questions" / called.dataset / f"{called.dataset}.parquet"
     if not source.is_file():
         raise LongtailError(f"{source}: no such file, expected the question set; run its stage first")
@@ -113,27 +117,13 @@ def named(called: Import, own_lms: Sequence[str]) -> Import:
             f"--lm {called.lm}: expected a name that no model of params.yaml has ({', '.join(own_lms)}); take another"
         )
     by_name = kind_by_name(called.method)
-    kind = called.kind or by_name
+    kind, method = called.kind or by_name, f"--method {called.method}"
     if not kind:
-        raise LongtailError(
-            f"--method {called.method}: expected --kind too, which says what it is: {', '.join(methods.KINDS)}"
-        )
+        raise LongtailError(f"{method}: expected --kind too, which says what it is: {', '.join(methods.KINDS)}")
     if by_name and (kind == "closed_book") != (by_name == "closed_book"):
-        raise LongtailError(
-            f"--method {called.method} --kind {kind}: the method's name says {by_name}, expected no --kind, or a name "
-            "of its own"
-        )
+        wanted = "expected no --kind, or a name of its own"
+        raise LongtailError(f"{method} --kind {kind}: the method's name says {by_name}, {wanted}")
     return called._replace(kind=kind)
-
-
-def _only_closed_book(out: Path) -> None:
-    """Raise LongtailError if the model has closed-book answers by another name."""
-    for other in out.parent.glob("*.parquet"):
-        if other != out and "closed_book" in (other.stem, about(other).get("kind")):
-            raise LongtailError(
-                f"{other}: {out.parent.name} has closed-book answers there, expected them once; remove that by "
-                f"`longtail imports --remove {other}`, or give these --kind other"
-            )
 
 
 def _measures(predictions: Predictions, name: str, rows: Sequence[int]) -> list:
@@ -141,11 +131,9 @@ def _measures(predictions: Predictions, name: str, rows: Sequence[int]) -> list:
     values, texts = [], predictions.column(name) or []
     for row in rows:
         try:
-            value = MEASURES[name](texts[row]) if texts[row] else None
-        except (ValueError, OverflowError):
-            value = None
-        if texts[row] and value is None:
-            what, where = "true or false" if name == "doc_has_answer" else "a number", shown_rows(predictions, [row])
-            raise LongtailError(f"{predictions.path}: {name} of {where} is {texts[row]!r}, expected {what}; correct it")
-        values.append(value)
+            values.append(MEASURES[name](texts[row]) if texts[row] else None)
+        except (KeyError, ValueError, OverflowError):
+            said = f"{name} of {shown_rows(predictions, [row])} is {texts[row]!r}"
+            wanted = "true or false" if name == "doc_has_answer" else "a number"
+            raise LongtailError(f"{predictions.path}: {said}, expected {wanted}; correct it") from None
     return values

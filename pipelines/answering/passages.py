@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,14 +16,15 @@ import pyarrow as pa
 from pipelines import methods
 from pipelines.answering import latency, prompts
 from pipelines.answering.latency import Batch
+from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.language.language import ENGLISH, Language
 from pipelines.methods import ENSEMBLES, INDEXES
-from pipelines.storage import parquet, shards
+from pipelines.storage import parquet
 from pipelines.work import workers
 
 if TYPE_CHECKING:
-    from pipelines.lm.language_model import LanguageModel
+    from pipelines.lm.language_model import LanguageModel, Prompt
     from pipelines.lm.open_lm import LMWorkers
     from pipelines.retrieval.protocol import Retriever
 
@@ -50,8 +51,8 @@ class Source:
     at_once: int
     written: bool  # by the LM: one prompt more a question
     lm: LanguageModel | LMWorkers | None = None  # that writes them
+    write: Callable[[LanguageModel, list[str]], pa.Table] | None = None  # what it does, in whichever process
     max_tokens: int = 0  # of what it writes
-    language: Language = ENGLISH  # in which it is asked to
 
 
 def open_source(
@@ -74,6 +75,54 @@ def open_source(
     if kind in ENSEMBLES:
         return retrieved(retriever, docs, chosen.replug.top_k, chosen.answer.passage, together=False)
     return retrieved(retriever, docs, chosen.answer.passages, chosen.answer.passage, together=True)
+
+
+class Opened:
+    """What was opened last of each kind, such as a model or an index, kept for the next question."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[Any, Any]] = {}
+
+    def get(self, kind: str, how: Callable[[], Any], files: Sequence[Path], *settings: Any) -> Any:
+        """What `how` opened before of this kind, or opens now, where the files or the settings are others than then.
+
+        A folder among `files` stands for all files below it.
+        """
+        every = [file for path in files for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
+        states = [(str(file), file.stat().st_ino, file.stat().st_size, file.stat().st_mtime_ns) for file in every]
+        made_of, found = (repr(settings), states), self._kept.get(kind)
+        if found is None or found[0] != made_of:
+            self._kept.pop(kind, None)  # first, as both may not fit into memory
+            del found
+            self._kept[kind] = found = made_of, how()
+        return found[1]
+
+    def source(self, method: str, chosen: SimpleNamespace, data: Path) -> Source | None:
+        """`open_source` of a method that has an index, None for others. Raises LongtailError if the index lacks."""
+        if not (files := inputs(method, chosen, data)):
+            return None
+        if missing := [file.parent for file in files if file.name == "meta.json" and not file.is_file()]:
+            raise LongtailError(f"{missing[0]}: no such index; `longtail run` makes it")
+        return self.get("passages", lambda: open_source(method, None, chosen, data), files, method, vars(chosen))
+
+
+def prompts_of_question(
+    chosen: SimpleNamespace, dataset: str, pool: prompts.Questions, place: int, lm: str, source: Source | None
+) -> tuple[list[Prompt], Prompt, pa.Table | None]:
+    """What the stage `answer` sends for one question of `pool`, and the same as one prompt without any passage.
+
+    Also returns the passages (SCHEMA) of the question, in the first row, and of its demonstrations; None without a
+    source. `chosen` are params with the sections seed, language, lm and answer.
+    """
+    n_shots, written = chosen.answer.of(chosen.lm[lm]).n_shots, source is not None and source.written
+    (shots,) = prompts.demonstrations(chosen.seed, dataset, pool, [place], n_shots, common=written)
+    found = source.find([pool.texts[i] for i in (place, *shots)]) if source else None
+    read = found["texts"].to_pylist() if source else [[None]] * (1 + len(shots))
+    examples = [(pool.texts[i], pool.shown[i], texts[0]) for i, texts in zip(shots, read[1:], strict=True)]
+    spoken = language.read_language(chosen.language)
+    sent = [prompts.question_prompt(pool.texts[place], passage, examples, spoken) for passage in read[0]]
+    bare = [(*example[:2], None) for example in examples]
+    return sent, prompts.question_prompt(pool.texts[place], None, bare, spoken), found
 
 
 def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
@@ -116,24 +165,23 @@ def retrieved(retriever: Retriever, docs: Path, k: int, template: str, *, togeth
 
 def written(lm: LanguageModel | LMWorkers, max_tokens: int, spoken: Language = ENGLISH) -> Source:
     """A passage of at most `max_tokens`, which ends with its first line, as published."""
-
-    def find(texts: list[str]) -> pa.Table:
-        return write_passages(max_tokens, spoken, lm, texts)[0]
-
-    return Source(find, at_once=256, written=True, lm=lm, max_tokens=max_tokens, language=spoken)
+    write = partial(write_passages, max_tokens, spoken)
+    return Source(partial(write, lm), at_once=256, written=True, lm=lm, write=write, max_tokens=max_tokens)
 
 
-def write_passages(
-    max_tokens: int, spoken: Language, lm: LanguageModel, texts: list[str]
-) -> tuple[pa.Table, float, str]:
-    """The passages (SCHEMA) that a LM writes for questions, the seconds that it took, and the machine."""
-    started = time.monotonic()
+def write_passages(max_tokens: int, spoken: Language, lm: LanguageModel, texts: list[str]) -> pa.Table:
+    """The passages (SCHEMA) that a LM writes for questions."""
     generations = lm.generate([prompts.passage_prompt(text, spoken) for text in texts], max_tokens)
     passages = [[generation.text.strip()] for generation in generations]
     unknown = [[None]] * len(texts)
     tokens = [[made.prompt_tokens for made in generations], [made.new_tokens for made in generations]]
-    table = pa.table([passages, unknown, unknown, unknown, *tokens, [None] * len(texts)], schema=SCHEMA)
-    return table, time.monotonic() - started, latency.machine()
+    return pa.table([passages, unknown, unknown, unknown, *tokens, [None] * len(texts)], schema=SCHEMA)
+
+
+def timed(work: Callable[..., Any], *task: Any) -> tuple[Any, float, str]:
+    """What `work` gives for a task, the seconds that it took, and the machine."""
+    started = time.monotonic()
+    return work(*task), time.monotonic() - started, latency.machine()
 
 
 def write_shard(table: pa.Table, path: Path, seconds: float, machine: str) -> None:
@@ -168,10 +216,8 @@ class Lookup:
         def read(questions: np.ndarray) -> list[str]:
             return [texts[question] for question in questions.tolist()]
 
-        def work(questions: np.ndarray, path: Path) -> None:
-            started = time.monotonic()
-            found = source.find(read(questions))
-            write_shard(found, path, time.monotonic() - started, latency.machine())
+        def search(_: None, asked: list[str]) -> tuple[pa.Table, float, str]:
+            return timed(source.find, asked)
 
         def write(_: np.ndarray, answered: tuple[pa.Table, float, str], path: Path) -> None:
             table, seconds, machine = answered
@@ -183,11 +229,8 @@ class Lookup:
         n = len(self._questions)
         parts = [self._questions[start : start + source.at_once] for start in range(0, n, source.at_once)]
         sizes, unit = [len(part) for part in parts], "question or demonstration"
-        if source.lm:
-            steps = workers.Steps(read, partial(write_passages, source.max_tokens, source.language), write, length)
-            files = workers.map_texts(source.lm, name, key, parts, steps, sizes=sizes, unit=unit)
-        else:
-            files = shards.map_shards(name, key, work, parts, sizes=sizes, unit=unit)
+        steps = workers.Steps(read, partial(timed, source.write) if source.lm else search, write, length)
+        files = workers.map_texts(source.lm, name, key, parts, steps, sizes=sizes, unit=unit)
         self._table, self.batches = read_shards(files, SCHEMA)
 
     def rows(self, questions: Sequence[int]) -> list[dict]:

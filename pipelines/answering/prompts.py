@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import pyarrow as pa
 
 from pipelines import draws
 from pipelines.language.language import ENGLISH, Language
@@ -25,12 +26,17 @@ class Questions:
     answers: list[list[str]]
     subjects: Sequence[str | None] = ()  # `demonstrations` needs none of these three
     pages: Sequence[str | None] = ()  # title of the subject's Wikipedia page
-    shown: Sequence[str] = ()  # the answer that a demonstration shows, as `shown_answers` gives it
+    shown: Sequence[str] = ()  # the answer that a demonstration shows
 
 
-def shown_answers(columns: Mapping[str, list]) -> list[str]:
-    """What demonstrations show as the questions' answers: the triple's object (PopQA), else the first answer."""
-    return columns.get("obj") or [next(iter(answers), "") for answers in columns["possible_answers"]]
+def read_questions(table: pa.Table) -> Questions:
+    """A question set. Demonstrations show the triple's object (PopQA), else the first answer."""
+    columns = table.sort_by("question_id").to_pydict()
+    ids, answers = columns["question_id"], columns["possible_answers"]
+    pages = columns.get("s_wiki_title") or [None] * len(ids)
+    shown = columns.get("obj") or [next(iter(of_question), "") for of_question in answers]
+    relations = np.array(columns["relation"], dtype=object)
+    return Questions(ids, relations, columns["question"], answers, columns["subj"], pages, shown)
 
 
 def demonstrations(

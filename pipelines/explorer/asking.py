@@ -31,7 +31,7 @@ class Asked(Addressed):
         """What some fields ask; LongtailError where no model can answer, and for a value that a field does not have."""
         if not (known := ways(run)):
             raise LongtailError(f"no language model answers with passages here; {RUN}")
-        lm = one_of("lm", asked.get("lm") or next(iter(known)), known)
+        lm = one_of(asked, "lm", known, next(iter(known)))
         chosen = run.params
         tuned = bool(chosen.retrievers) and chosen.retrievers[0] in chosen.parts.tuned
         best = next((name for name in ("lsr" if tuned else "dense", "bm25") if name in known[lm]), known[lm][0])
@@ -72,21 +72,21 @@ class Jobs:
         """Begin to answer, if that was not asked before or ended in an error."""
         if (known := self.get(run, asked)) and not known.error:
             return
-        job = Job()
-        self._jobs[asked] = run, job
-        threading.Thread(target=self._work, args=(run, asked, job), daemon=True).start()
+        self._jobs[asked] = run, (job := Job())
 
-    def _work(self, run: Run, asked: Asked, job: Job) -> None:
-        with self._one_at_a_time:
-            job.working = "Reading the question"
-            try:
-                said, more = (asked.question, asked.lm, asked.method, run.params), {"tell": job.tell}
-                more |= {"data": run.data, "subject": asked.subject or None, "opened": self._opened}
-                job.result = ask.ask(*said, **more)
-                job.passage = job.result.passage
-            except Exception as error:  # the page says so; its reader can't see this process
-                job.error = str(error) if isinstance(error, LongtailError) else f"{type(error).__name__}: {error}"
-            job.working = ""
+        def work() -> None:
+            with self._one_at_a_time:
+                job.working = "Reading the question"
+                try:
+                    said, more = (asked.question, asked.lm, asked.method, run.params), {"tell": job.tell}
+                    more |= {"data": run.data, "subject": asked.subject or None, "opened": self._opened}
+                    job.result = ask.ask(*said, **more)
+                    job.passage = job.result.passage
+                except Exception as error:  # the page says so; its reader can't see this process
+                    job.error = str(error) if isinstance(error, LongtailError) else f"{type(error).__name__}: {error}"
+                job.working = ""
+
+        threading.Thread(target=work, daemon=True).start()
 
 
 def ways(run: Run) -> dict[str, list[str]]:

@@ -43,20 +43,17 @@ class Texts(Addressed):
     @classmethod
     def of(cls, run: Run, asked: Mapping[str, str]) -> Texts:
         """The texts that some fields ask for; LongtailError for a value that a field does not have."""
-        asked = {name: value for name, value in asked.items() if value}
         if not (there := corpora(run)):
             raise LongtailError(f"{run.data}/language_modelling: no scored texts; {RUN}")
-        corpus = one_of("corpus", asked.get("corpus", there[0]), there)
+        corpus = one_of(asked, "corpus", there, there[0])
         settings = settings_of(run, corpus)
-        lm = one_of("lm", asked.get("lm", next(iter(settings))), settings)
-        retrievers = settings[lm]
-        best = next((name for name in attribution_page.SHOWN if name in retrievers), next(iter(retrievers), ""))
-        retriever = one_of("retriever", asked.get("retriever", best), retrievers)
-        ks = retrievers[retriever]
+        lm = one_of(asked, "lm", settings, next(iter(settings)))
+        best = next((name for name in attribution_page.SHOWN if name in settings[lm]), next(iter(settings[lm]), ""))
+        retriever = one_of(asked, "retriever", settings[lm], best)
+        ks = settings[lm][retriever]
         most = max((k for k in ks if k <= run.params.replug.top_k), default=ks[0])
-        k, source = one_of("k", asked.get("k", str(most)), map(str, ks)), asked.get("source", "")[:WORDS]
-        order = one_of("order", asked.get("order", "gain"), ORDERS)
-        return cls(corpus, lm, retriever, int(k), source, order, page_of(asked))
+        k, source = one_of(asked, "k", map(str, ks), str(most)), asked.get("source", "")[:WORDS]
+        return cls(corpus, lm, retriever, int(k), source, one_of(asked, "order", ORDERS, "gain"), page_of(asked))
 
 
 class Token(NamedTuple):

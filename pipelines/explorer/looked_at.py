@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -15,7 +14,8 @@ from urllib.parse import urlencode
 import duckdb
 
 from pipelines.adaptive import rule
-from pipelines.answering import answer_files, passages
+from pipelines.answering import answer_files
+from pipelines.answering.passages import Opened
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage import database, parquet
@@ -28,6 +28,7 @@ SECTIONS = ("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker
 SECTIONS += ("language", "thresholds")
 RUN = "`longtail run` makes it"
 PAGE = 50  # rows of a list
+OPENED = Opened()  # a run, what answers there are, and an index
 WORDS = 200  # characters of a text in an address, which every link of a page repeats
 
 
@@ -51,10 +52,13 @@ class Run:
         return file
 
     def answers(self, dataset: str) -> dict[str, dict[str, Path]]:
-        """Language model -> method -> its file of answers; this run's models first, then the imported ones."""
-        folders = [self.data / kind / dataset for kind in ("predictions", "imported", "questions")]
-        files = sorted(file for folder in folders for file in folder.rglob("*.parquet"))
-        return _answers(self, dataset, tuple((str(file), file.stat().st_mtime_ns) for file in files))
+        """Language model -> method -> its file of answers; this run's models first, then the imported ones.
+
+        Every imported file is read, once for each state of the files.
+        """
+        chosen, folders = self.params, [self.data / of / dataset for of in ("predictions", "imported", "questions")]
+        of_run, split = (chosen.lms, chosen.retrievers, self.data), chosen.thresholds.imported
+        return OPENED.get(dataset, lambda: answer_files.sets(dataset, *of_run, split=split), folders, of_run, split)
 
     def rules(self, dataset: str, lm: str) -> dict[str, Rule]:
         """Method, or name of two answers -> its rule for when to retrieve."""
@@ -65,34 +69,13 @@ class Run:
         return {name: rule.parse(entry, str(file)) for name, entry in tuned.items()}
 
     def source(self, method: str) -> Source | None:
-        """`passages.open_source` of a method that retrieves, open until its index is made anew; None for others."""
-        metas = [file for file in passages.inputs(method, self.params, self.data) if file.name == "meta.json"]
-        if missing := [meta.parent for meta in metas if not meta.is_file()]:
-            raise LongtailError(f"{missing[0]}: no such index; {RUN}")
-        return _open_source(self, method, tuple(meta.stat().st_mtime_ns for meta in metas))
-
-
-@lru_cache(maxsize=16)
-def _answers(run: Run, dataset: str, states: tuple) -> dict[str, dict[str, Path]]:
-    """Run.answers, which reads every imported file, once for each state of the files."""
-    chosen = run.params
-    return answer_files.sets(dataset, chosen.lms, chosen.retrievers, run.data, split=chosen.thresholds.imported)
-
-
-@lru_cache(maxsize=4)
-def _open_source(run: Run, method: str, states: tuple) -> Source | None:
-    """Run.source, once for each state of its indexes; the last ones stay open."""
-    return passages.open_source(method, None, run.params, run.data)
+        """What finds the passages of a method that retrieves, open until its index is made anew; None for others."""
+        return OPENED.source(method, self.params, self.data)
 
 
 def open_run(data: Path = Path("data"), params: Path = Path("params.yaml")) -> Run:
     """The run of params.yaml as it is now. Raises LongtailError if there is none, or a value is wrong."""
-    return _run(data, params, params.stat().st_mtime_ns if params.is_file() else 0)
-
-
-@lru_cache(maxsize=1)
-def _run(data: Path, params: Path, state: int) -> Run:
-    return Run(data, params_file.load_params(*SECTIONS, path=params))
+    return OPENED.get("run", lambda: Run(data, params_file.load_params(*SECTIONS, path=params)), [params], data)
 
 
 def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> list[dict]:
@@ -121,9 +104,10 @@ class Addressed:
         return (path or self.PATH) + (f"?{urlencode(named, errors='replace')}" if named else "")
 
 
-def one_of(field: str, value: str, allowed: Iterable[str]) -> str:
-    """The value, if it is allowed; else LongtailError with what is."""
-    if value not in (known := list(allowed)):
+def one_of(asked: Mapping[str, str], field: str, allowed: Iterable[str], default: str = "") -> str:
+    """The value of a field, if it is allowed, or the default; else LongtailError with what is."""
+    value, known = asked.get(field) or default, list(allowed)
+    if value not in known:
         names = ", ".join(name for name in known if name)
         raise LongtailError(f"{field}: there is no {value!r}, expected one of: {names or 'nothing'}")
     return value
@@ -131,7 +115,7 @@ def one_of(field: str, value: str, allowed: Iterable[str]) -> str:
 
 def page_of(asked: Mapping[str, str]) -> int:
     """The number of the page asked for, from 1. Raises LongtailError for anything else."""
-    page = asked.get("page", "1")
+    page = asked.get("page") or "1"
     if not re.fullmatch(r"[1-9]\d{0,8}", page):
         raise LongtailError(f"page: {page!r} is no page, expected a number from 1 on")
     return int(page)

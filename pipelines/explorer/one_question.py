@@ -9,13 +9,14 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 
 from pipelines import methods
 from pipelines.adaptive.rule import Rule
-from pipelines.answering import prompts
+from pipelines.answering import passages, prompts
+from pipelines.answering.passages import Source
 from pipelines.errors import LongtailError
 from pipelines.explorer.looked_at import Run, lookup
-from pipelines.language import language
 from pipelines.lm.language_model import Prompt
 from pipelines.storage import database, parquet
 
@@ -125,37 +126,27 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
         raise LongtailError(f"prompt: no answer by {lm}, {method}")
     if lm not in chosen.lms:
         raise LongtailError(f"prompt: {lm} answered elsewhere, so its prompts are not known here")
-    kind, name = methods.split(method)
-    columns = parquet.read_parquet(run.questions(dataset)).sort_by("question_id").to_pydict()
-    ids, texts, shown = columns["question_id"], columns["question"], prompts.shown_answers(columns)
-    pool = prompts.Questions(ids, np.array(columns["relation"], dtype=object), texts, columns["possible_answers"])
-    position, n_shots = ids.index(answer["question_id"]), chosen.answer.of(chosen.lm[lm]).n_shots
-    written = kind == "genread"
-    (shots,) = prompts.demonstrations(chosen.seed, dataset, pool, [position], n_shots, common=written)
-    if written and shots:
+    kind = methods.split(method)[0]
+    if kind != "genread":
+        source = run.source(method)
+    elif chosen.answer.of(chosen.lm[lm]).n_shots:
         raise LongtailError("prompt: the language model wrote the demonstrations' passages, which are not kept")
-    read, documents = [[answer["passage"]]] if written else [[None]] * (1 + len(shots)), []
-    if not written and (source := run.source(methods.named(kind, name))):
-        found = source.find([texts[i] for i in (position, *shots)])
-        read = found["texts"].to_pylist()
-        (documents,) = _documents(run, kind, found.slice(0, 1).to_pylist())
-    examples = [(texts[i], shown[i], passages[0]) for i, passages in zip(shots, read[1:], strict=True)]
-    spoken = language.read_language(chosen.language)
-    made = [prompts.question_prompt(texts[position], passage, examples, spoken) for passage in read[0]]
+    else:
+        source = Source(lambda _: pa.table({"texts": [[answer["passage"]]]}), 1, written=True)
+    pool = prompts.read_questions(parquet.read_parquet(run.questions(dataset)))
+    place = pool.ids.index(answer["question_id"])
+    made, _, found = passages.prompts_of_question(chosen, dataset, pool, place, lm, source)
+    documents = [] if source is None or source.written else _documents(run, kind, found.slice(0, 1).to_pylist()[0])
     return Sent(made, documents, prompts.prompt_hash(*made) == answer["prompt_hash"])
 
 
-def _documents(run: Run, kind: str, found: list[dict]) -> list[list[dict]]:
-    """The documents of each row of passages.SCHEMA, with their weights in an ensemble."""
+def _documents(run: Run, kind: str, found: dict) -> list[dict]:
+    """The documents of a row of passages.SCHEMA, with their weights in an ensemble."""
     from pipelines.replug import ensemble
 
-    listed = []
-    for row in found:
-        similarities = np.array([row["similarities"]], float)
-        weights = np.exp(ensemble.log_weights(similarities, run.params.replug.temperature))[0].tolist()
-        columns = zip(row["doc_ids"], row["titles"], row["similarities"], weights, strict=True)
-        rows = [
-            dict(zip(("id", "title", "similarity", "weight"), values, strict=True)) for values in columns if values[0]
-        ]
-        listed.append([row if kind in methods.ENSEMBLES else row | {"weight": None} for row in rows])
-    return listed
+    similarities = np.array([found["similarities"]], float)
+    weights = np.exp(ensemble.log_weights(similarities, run.params.replug.temperature))[0].tolist()
+    weights = weights if kind in methods.ENSEMBLES else [None] * len(weights)
+    columns = zip(found["doc_ids"], found["titles"], found["similarities"], weights, strict=True)
+    rows = [dict(zip(("id", "title", "similarity", "weight"), values, strict=True)) for values in columns]
+    return [row for row in rows if row["id"]]

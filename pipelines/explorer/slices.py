@@ -56,16 +56,13 @@ class Slice(Addressed):
 
         Raises LongtailError for a value that a field does not have, and where there are no answers.
         """
-        asked = {name: value for name, value in asked.items() if value}
-        sets = run.sets
-        if not sets:
+        if not (sets := run.sets):
             raise LongtailError(f"{run.data}/predictions: no answers; {RUN}, or `longtail imports` brings some")
-        name = one_of("set", asked.get("set", sets[0]), sets)
+        name = one_of(asked, "set", sets, sets[0])
         answers = run.answers(name)
-        lm = one_of("lm", asked.get("lm", next(iter(answers))), answers)
-        methods = list(answers[lm])
+        lm = one_of(asked, "lm", answers, next(iter(answers)))
+        methods, popularity = list(answers[lm]), asked.get("popularity", "")
         best = next((method for method in ("dense", "bm25", *methods[1:]) if method in methods), methods[0])
-        popularity = asked.get("popularity", "")
         if popularity not in ("", UNKNOWN) and (not re.fullmatch(r"\d{0,15}-\d{0,15}", popularity)):
             raise LongtailError(
                 f"popularity: {popularity!r} is no range, expected LEAST-MOST, as 1000-9999, or {UNKNOWN}"
@@ -73,14 +70,14 @@ class Slice(Addressed):
         return cls(
             set=name,
             lm=lm,
-            base=one_of("base", asked.get("base", methods[0]), methods),
-            method=one_of("method", asked.get("method", best), methods),
+            base=one_of(asked, "base", methods, methods[0]),
+            method=one_of(asked, "method", methods, best),
             relation=asked.get("relation", "")[:WORDS],
             popularity=popularity,
-            cell=one_of("cell", asked.get("cell", ""), ["", *CELLS]),
-            judged=one_of("judged", asked.get("judged", "published"), JUDGEMENTS),
+            cell=one_of(asked, "cell", ["", *CELLS]),
+            judged=one_of(asked, "judged", JUDGEMENTS, "published"),
             words=asked.get("words", "")[:WORDS],
-            order=one_of("order", asked.get("order", "popular"), ORDERS),
+            order=one_of(asked, "order", ORDERS, "popular"),
             page=page_of(asked),
         )
 

@@ -74,8 +74,7 @@ def test_progress_is_in_questions_and_comes_before_all_are_answered(questions, m
 def test_a_killed_run_goes_on_where_it_stopped_and_seconds_are_those_of_all_shards(questions, monkeypatch):
     """The clock goes on by a second a look: a shard takes one, of answers as of passages."""
     monkeypatch.setattr(answer, "SHARD", 10)
-    monkeypatch.setattr(answer, "time", clock := SimpleNamespace(monotonic=itertools.count().__next__))
-    monkeypatch.setattr(passages, "time", clock)
+    monkeypatch.setattr(passages, "time", SimpleNamespace(monotonic=itertools.count().__next__))
 
     def answered(lm, key):
         setup = answer.Setup("popqa", "dense", lm, source("dense", lm, 7), CHOSEN, REPLUG, 0, key)

@@ -57,7 +57,7 @@ def test_a_prompt_made_again_is_the_one_that_was_sent(asked, method):
 
 def test_documents_of_an_ensemble_have_the_weights_of_their_similarities(asked):
     found = {"doc_ids": ["a", "b", None], "titles": ["A", "B", None], "similarities": [0.9, 0.4, -math.inf]}
-    (documents,) = one_question._documents(asked.run, "replug", [found])
+    documents = one_question._documents(asked.run, "replug", found)
     assert [(row["id"], row["similarity"]) for row in documents] == [("a", 0.9), ("b", 0.4)]
     ratio = documents[0]["weight"] / documents[1]["weight"]
     assert ratio == pytest.approx(math.exp(0.5 / asked.run.params.replug.temperature))
