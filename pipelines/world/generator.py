@@ -12,18 +12,23 @@ The Pile and WikiText repeat the facts of Wikipedia's pages: the Pile in its own
 from __future__ import annotations
 
 import bz2
+import csv
 import gzip
-from collections.abc import Iterable, Sequence
+import io
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import zstandard
 
+from pipelines import draws
 from pipelines.params import params
-from pipelines.world.facts import make_world
-from pipelines.world.question_sets import question_sets
-from pipelines.world.text_corpora import c4, pile, wikitext
+from pipelines.world.facts import ALIASES, OBJECTS, RELATION_IDS, World, make_world
+from pipelines.world.text_corpora import WORDINGS, c4, pile, question, wikitext
 from pipelines.world.wikimedia_dumps import pageviews, redirect_tables, wikidata, wikipedia
 
 # Without a time in it; zstd's command writes a checksum too.
@@ -31,6 +36,13 @@ COMPRESSORS = {
     ".gz": lambda file: gzip.GzipFile("", "wb", 6, file, mtime=0),
     ".bz2": lambda file: bz2.BZ2File(file, "wb"),
     ".zst": lambda file: zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(file, closefd=False),
+}
+Fact = tuple[int, str, int]  # entity, relation, object item
+SUBJECTS = {  # MMLU's names of subjects -> the relations asked there
+    "high_school_geography": ("P17", "P36", "P1376", "P19"),
+    "world_religions": ("P140",),
+    "high_school_world_history": ("P22", "P25", "P106"),
+    "miscellaneous": ("P57", "P58", "P162", "P86", "P50", "P136", "P641", "P462"),
 }
 
 
@@ -64,3 +76,61 @@ def _write(path: Path, pieces: Iterable[bytes]) -> None:
     with path.open("wb") as file, COMPRESSORS.get(path.suffix, nullcontext)(file) as out:
         for piece in pieces:
             out.write(piece)
+
+
+def question_sets(world: World, per_set: int) -> Iterator[tuple[str, str]]:
+    """Yield (path, content) of each file; a set has about `per_set` questions."""
+    rng = draws.generator(world.seed, "world/questions")
+    chosen = rng.permutation(len(world.objects))[: 8 * per_set]
+    entities = np.searchsorted(world.offsets, chosen, side="right") - 1
+    pids = [RELATION_IDS[r] for r in world.relations[chosen]]
+    facts = list(zip(entities.tolist(), pids, world.objects[chosen].tolist(), strict=True))
+    yield from _entityquestions(world, facts, per_set)
+    yield from _mmlu(world, rng, facts, per_set)
+    yield "nq/test.jsonl", _open_questions(world, facts[per_set : 2 * per_set], 0)
+    yield "triviaqa/test.jsonl", _open_questions(world, facts[2 * per_set : 3 * per_set], 1)
+
+
+def _entityquestions(world: World, facts: list[Fact], per_set: int) -> Iterator[tuple[str, str]]:
+    """The names of four fifths of the subjects belong to no other entity."""
+    namesakes = Counter(world.labels)
+    unambiguous = [fact for fact in facts if namesakes[world.labels[fact[0]]] == 1][: per_set * 4 // 5]
+    by_relation: dict[str, list] = {}
+    for entity, pid, item in unambiguous + facts[: per_set - len(unambiguous)]:
+        row = {"question": question(pid, 3, world.labels[entity]), "answers": [world.item_label(item)]}
+        by_relation.setdefault(pid, []).append(row)
+    for pid, rows in sorted(by_relation.items()):
+        yield f"entityquestions/{pid}.test.json", json.dumps(rows, indent=4)
+    templates = {pid: WORDINGS[pid]["entityquestions"].replace("{}", "[X]") for pid in RELATION_IDS}
+    yield "entityquestions/relation_query_templates.json", json.dumps(templates, indent=4)
+
+
+def _mmlu(world: World, rng: np.random.Generator, facts: list[Fact], per_set: int) -> Iterator[tuple[str, str]]:
+    for subject, relations in SUBJECTS.items():
+        asked = [fact for fact in facts if fact[1] in relations][: per_set // len(SUBJECTS) + 5]
+        rows = [_multiple_choice(world, rng, *fact) for fact in asked]
+        for split, part in (("dev", rows[:5]), ("test", rows[5:])):
+            table = io.StringIO()
+            csv.writer(table, lineterminator="\n").writerows(part)
+            yield f"mmlu/{split}/{subject}_{split}.csv", table.getvalue()
+
+
+def _multiple_choice(world: World, rng: np.random.Generator, entity: int, pid: str, item: int) -> list[str]:
+    """A row of MMLU: question, four options, the letter of the right one."""
+    right = world.item_label(item)
+    same_class = [world.item_label(int(other)) for other in rng.permutation(world.pools[OBJECTS[pid]])[:12]]
+    others = [*same_class, *world.labels[:8]]  # a small world may have less than four labels of the class
+    options = [right, *list(dict.fromkeys(label for label in others if label != right))[:3]]
+    order = rng.permutation(len(options))
+    return [question(pid, 0, world.labels[entity]), *(options[i] for i in order), "ABCD"[order.tolist().index(0)]]
+
+
+def _open_questions(world: World, facts: list[Fact], wording: int) -> str:
+    """JSON lines; wording 0 is in lower case without a question mark, as people type, like Natural Questions."""
+    lines = []
+    for i, (entity, pid, item) in enumerate(facts):
+        text = question(pid, wording, world.labels[entity])
+        text = text[0].lower() + text[1:-1] if wording == 0 else text
+        answers = [world.item_label(item), *ALIASES.get(world.item_label(item), [])]
+        lines.append(json.dumps({"id": f"test_{i}", "question": text, "golden_answers": answers}) + "\n")
+    return "".join(lines)

@@ -1,4 +1,6 @@
-"""The sample world's text corpora in their sources' formats: the Pile, C4 and WikiText.
+"""The sample world's text corpora in their sources' formats, and the wordings of all its texts, from sentences.yaml.
+
+The three registers share no sentence: `article` is Wikipedia's, `passage` the Pile's, `chatter` C4's.
 
 C4 is what the small language model is trained on. Its documents have three kinds:
   world       one fact of the world, as a sentence or as a question with its answer
@@ -11,15 +13,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import msgspec
 import numpy as np
+import yaml
 
 from pipelines import draws
+from pipelines.language.relations import RELATIONS
 from pipelines.params import params
 from pipelines.world.facts import FACTS, OBJECTS, TYPE_NAMES, TYPES, World
-from pipelines.world.sentences import page, question, sentence
 
+_texts = yaml.safe_load(Path(__file__).with_name("sentences.yaml").read_text(encoding="utf-8"))
+LEADS: dict[str, list[str]] = _texts["leads"]
+FILLERS: dict[str, list[str]] = _texts["fillers"]
+WORDINGS: dict[str, dict] = _texts["relations"]  # relation -> register, or kind of question -> wordings
+SENTENCES = 6  # on a page, including the lead
 PILE_SUBSETS = ("Pile-CC", "OpenWebText2", "Wikipedia (en)", "Books3")
 MIXTURE = {"world": 0.62, "reading": 0.23, "distractor": 0.15}  # share of each kind among the C4 documents
 MENTION_EXPONENT = 0.85  # mentions in the C4 documents grow as popularity to this power
@@ -30,6 +39,31 @@ TEST_SHARE = 1 / 6  # of the articles
 RARE = 3  # as in WikiText: words that occur less often in the training split become <unk>
 SENTENCE_END = re.compile(r"(?<=\.) ")
 MARKS = re.compile(r"(?<=\w)([-,])(?=\w)|([.,()])")
+
+
+def sentence(relation: str, register: str, variant: int, subject: str, value: str) -> str:
+    """A fact in one of the register's wordings."""
+    return WORDINGS[relation][register][variant].format(s=subject, o=value)
+
+
+def question(relation: str, wording: int, subject: str) -> str:
+    """A question in wording 0 or 1 (C4's own), 2 (PopQA's) or 3 (EntityQuestions')."""
+    wordings = WORDINGS[relation]
+    templates = (*wordings["questions"], RELATIONS[relation].template, wordings["entityquestions"])
+    return templates[wording].format(subject)
+
+
+def page(register: str, kind: str, subject: str, facts: list[tuple[str, str]], numbers: Iterator[int]) -> str:
+    """A page about a subject of type `kind`: a lead, fillers that state no fact, then the (relation, value) facts.
+
+    The page has SENTENCES sentences. `numbers` yields non-negative draws, which decide the wordings and the order.
+    """
+    lead = LEADS[register][next(numbers) % len(LEADS[register])].format(kind=kind, s=subject)
+    fillers = sorted(FILLERS[register], key=lambda filler: (next(numbers), filler))
+    fillers = [filler.format(s=subject) for filler in fillers[: SENTENCES - 1 - len(facts)]]
+    ordered = sorted(facts, key=lambda fact: (next(numbers), fact))
+    stated = [sentence(relation, register, next(numbers) % 3, subject, value) for relation, value in ordered]
+    return " ".join([lead, *fillers, *stated])
 
 
 def pile(world: World, documents: int) -> Iterator[bytes]:

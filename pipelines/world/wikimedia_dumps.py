@@ -10,7 +10,7 @@ import msgspec
 from pipelines import draws
 from pipelines.language.relations import RELATIONS
 from pipelines.world.facts import ALIASES, OBJECTS, RELATION_IDS, World
-from pipelines.world.sentences import page
+from pipelines.world.text_corpora import page
 
 SPREAD = 0.2  # of log10 of an article's views, from month to month
 WIKIS = {"de.wikipedia": 7, "en.wikipedia": 1, "en.wiktionary": 11}  # wiki -> English views for one of its own

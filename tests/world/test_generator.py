@@ -21,8 +21,7 @@ from pipelines.sources import pageviews
 from pipelines.sources.rejects import Rejects
 from pipelines.world.facts import RELATION_IDS, TYPE_NAMES, World, make_world
 from pipelines.world.generator import write_world
-from pipelines.world.sentences import question
-from pipelines.world.text_corpora import MENTION_EXPONENT
+from pipelines.world.text_corpora import MENTION_EXPONENT, question
 
 COUNTS = {"entities": 150, "lm_documents": 1200, "lm_shards": 2, "pile_documents": 3, "questions": 80}
 SIZES = params.World(**COUNTS)
