@@ -50,6 +50,8 @@ def duplicates(db: DuckDBPyConnection, batches: list[Path]) -> dict[Path, set[tu
 
 def count_documents(db: DuckDBPyConnection, cut: list[Path]) -> int:
     """The documents of the corpus before it is capped, in the folders of its batches."""
+    if not cut:
+        return 0
     _view(db, "sources", cut)
     return int(database.row(db, "SELECT sum(chunks) FROM all_sources WHERE split = 'corpus'")[0] or 0)
 
@@ -71,7 +73,7 @@ def write_corpus(
             f"data/raw/{settings.name}: {sum(bad.values())} of {rows} rows are bad ({json.dumps(bad)}), more than "
             f"ingest.max_reject_share = {max_reject_share} allows; check the files, or allow more"
         )
-    if not cut or not count_documents(db, cut):
+    if not count_documents(db, cut):
         raise LongtailError(
             f"data/raw/{settings.name}: no documents for the corpus: of {rows} rows, {json.dumps(reasons)} were left "
             f"out, and corpus.{settings.name} has query_share {settings.corpus.query_share} and test_files "
@@ -124,20 +126,16 @@ def _metrics(db: DuckDBPyConnection, folder: Path, counts: list[dict], reasons: 
     """Counts of the rows read, of the documents and queries written to `folder`, and of what was left out."""
     for name in ("docs", "queries"):
         database.view(db, f"written_{name}", folder / f"{name}.parquet")
-    documents, tokens, size, sources = database.row(
-        db,
-        """SELECT count(*), sum(tokens), sum(octet_length(encode(text))), count(DISTINCT source_document)
-            FROM written_docs""",
+    written = db.sql(
+        """SELECT count(*) AS documents, sum(tokens) AS tokens, sum(octet_length(encode(text))) AS bytes,
+            count(DISTINCT source_document) AS source_documents FROM written_docs"""
     )
     splits = dict(db.sql("SELECT split, count(*) FROM written_queries GROUP BY split").fetchall())
     repeated = "SELECT (SELECT count(*) FROM apart) - (SELECT count(*) FROM unique_queries)"
     skipped = sum((Counter(count["skipped"]) for count in counts), Counter())
     metrics = {
         "rows": sum(count["read"] for count in counts),
-        "documents": documents,
-        "tokens": tokens,
-        "bytes": size,
-        "source_documents": sources,
+        **dict(zip(written.columns, *written.fetchall(), strict=True)),
         **{f"queries_{split}": splits.get(split, 0) for split in SPLITS[1:]},
         "duplicate_queries": database.row(db, repeated)[0],
         "rejected": sum(reasons.values()),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -42,7 +41,7 @@ def open_encoder(folder: Path) -> Encoder:
     """
     tokenizer = open_tokenizer(folder)
     ranks = byte_pairs(tokenizer)
-    return _ByteEncoder(ranks) if ranks else _OffsetEncoder(tokenizer)
+    return _by_tiktoken(ranks) if ranks else _by_offsets(tokenizer)
 
 
 def byte_pairs(tokenizer: tokenizers.Tokenizer) -> dict[bytes, int] | None:
@@ -70,7 +69,9 @@ def byte_pairs(tokenizer: tokenizers.Tokenizer) -> dict[bytes, int] | None:
     pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
     merged = ["".join(pair) for pair in pairs]
     ids = [vocabulary[token] for token in merged]
-    letters = _letters()
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    letters = {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}  # GPT-2's
     if (
         any(second <= first for first, second in pairwise(ids))
         or not set(ByteLevel.alphabet()) <= vocabulary.keys()
@@ -80,57 +81,42 @@ def byte_pairs(tokenizer: tokenizers.Tokenizer) -> dict[bytes, int] | None:
     return {bytes(letters[c] for c in token): vocabulary[token] for token in [*letters, *merged]}
 
 
-def _letters() -> dict[str, int]:
-    """GPT-2's character for each byte -> the byte."""
-    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    hidden = [byte for byte in range(256) if byte not in shown]
-    return {chr(byte): byte for byte in shown} | {chr(256 + i): byte for i, byte in enumerate(hidden)}
+def _by_tiktoken(ranks: dict[bytes, int]) -> Encoder:
+    """A byte-level BPE with these tokens, whose lengths say where each ends."""
+    import tiktoken
+    from tiktoken_ext.openai_public import r50k_pat_str
 
+    # Without a special token, tiktoken would look for the empty text. This one, where a text has it, is text too.
+    special = {"<|special|>": max(ranks.values()) + 1}
+    encoding = tiktoken.Encoding("longtail", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special)
+    lengths = np.zeros(max(ranks.values()) + 1, dtype=np.int64)
+    lengths[list(ranks.values())] = [len(token) for token in ranks]
 
-class _ByteEncoder:
-    """A byte-level BPE in tiktoken."""
-
-    def __init__(self, ranks: dict[bytes, int]) -> None:
-        import tiktoken
-        from tiktoken_ext.openai_public import r50k_pat_str
-
-        # Without a special token, tiktoken would look for the empty text. This one, where a text has it, is text too.
-        special = {"<|special|>": max(ranks.values()) + 1}
-        encoding = tiktoken.Encoding("longtail", pat_str=r50k_pat_str, mergeable_ranks=ranks, special_tokens=special)
-        self._encode = partial(encoding.encode_to_numpy, disallowed_special=())
-        self._lengths = np.zeros(max(ranks.values()) + 1, dtype=np.int64)
-        self._lengths[list(ranks.values())] = [len(token) for token in ranks]
-
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        return list(map(self._tokens, texts))
-
-    def _tokens(self, text: str) -> Tokens:
-        ids, data = np.concatenate([self._encode(part) for _, part in stretches(text)]), text.encode("utf-8")
-        bounds = np.concatenate([[0], np.cumsum(self._lengths[ids])])
+    def tokens(text: str) -> Tokens:
+        data, parts = text.encode("utf-8"), (part for _, part in stretches(text))
+        ids = np.concatenate([encoding.encode_to_numpy(part, disallowed_special=()) for part in parts])
+        bounds = np.concatenate([[0], np.cumsum(lengths[ids])])
         assert len(data) == bounds[-1], "tokens don't spell their text"
         following = np.frombuffer(data + b" ", dtype=np.uint8)[bounds]
         return Tokens(ids, np.where(following >> 6 == CONTINUES, -1, bounds), data)
 
+    return lambda texts: list(map(tokens, texts))
 
-class _OffsetEncoder:
+
+def _by_offsets(tokenizer: tokenizers.Tokenizer) -> Encoder:
     """Any fast tokenizer, with the offsets of its tokens."""
+    from tokenizers.processors import ByteLevel
 
-    def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
-        from tokenizers.processors import ByteLevel
+    # RoBERTa's offsets leave out a token's leading space, so that a token of nothing else would have no bytes.
+    tokenizer.post_processor = ByteLevel(trim_offsets=False)
 
-        # RoBERTa's offsets leave out a token's leading space, so that a token of nothing else would have no bytes.
-        tokenizer.post_processor = ByteLevel(trim_offsets=False)
-        self._tokenizer = tokenizer
+    def tokens(text: str, ids: np.ndarray, offsets: np.ndarray) -> Tokens:
+        data, characters = text.encode("utf-8"), np.maximum.accumulate(offsets[:, 1])
+        ends = np.flatnonzero(np.frombuffer(data + b" ", dtype=np.uint8) >> 6 != CONTINUES)[characters]
+        # Each of several tokens that spell a character spans the whole character, so a token that starts before the
+        # end of an earlier token continues a character.
+        ends[:-1][offsets[1:, 0] < characters[:-1]] = -1
+        ends[-1:] = len(data)  # text that the tokenizer leaves out at the end belongs to the last token
+        return Tokens(ids.astype(np.uint32), np.concatenate([[0], ends]), data)
 
-    def __call__(self, texts: Sequence[str]) -> list[Tokens]:
-        encoded = []
-        for text, (ids, offsets) in zip(texts, encode(self._tokenizer, texts), strict=True):
-            data, characters = text.encode("utf-8"), np.maximum.accumulate(offsets[:, 1])
-            first_bytes = np.flatnonzero(np.frombuffer(data + b" ", dtype=np.uint8) >> 6 != CONTINUES)
-            ends = first_bytes[characters]
-            # Each of several tokens that spell a character spans the whole character, so a token that starts before the
-            # end of an earlier token continues a character.
-            ends[:-1][offsets[1:, 0] < characters[:-1]] = -1
-            ends[-1:] = len(data)  # text that the tokenizer leaves out at the end belongs to the last token
-            encoded.append(Tokens(ids.astype(np.uint32), np.concatenate([[0], ends]), data))
-        return encoded
+    return lambda texts: [tokens(text, *of) for text, of in zip(texts, encode(tokenizer, texts), strict=True)]

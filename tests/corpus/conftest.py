@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def slow(folder: Path):
     """That tokenizer by its offsets, like any tokenizer that isn't a byte-level BPE."""
-    return token_bytes._OffsetEncoder(open_tokenizer(folder))
+    return token_bytes._by_offsets(open_tokenizer(folder))
 
 
 @pytest.fixture
