@@ -113,14 +113,14 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
     database.write_query(db, "SELECT * FROM claims ORDER BY s, p, o", folder / "claims.parquet")
     of_dates = ", ".join(f"nullif(dates[{place}], '') AS \"{name}\"" for place, name in enumerate(QUALIFIERS, start=1))
     database.write_query(db, f"SELECT s, p, o, {of_dates} FROM dates ORDER BY s, p, o", folder / "dates.parquet")
-    names = ("entities_read", "duplicate_entities", "objects_missing", "claims", "entities", "entities_without_label")
-    counts = database.row(
-        db,
-        """SELECT (SELECT count(*) FROM lines), (SELECT count(*) FROM outdated),
-            (SELECT count(*) FROM objects ANTI JOIN entities USING (qid)), (SELECT count(*) FROM claims),
-            count(*), count(*) - count(label), count(*) - count(wiki_title) FROM entities""",
+    counts = db.sql(
+        """SELECT (SELECT count(*) FROM lines) AS entities_read, (SELECT count(*) FROM outdated) AS duplicate_entities,
+            (SELECT count(*) FROM objects ANTI JOIN entities USING (qid)) AS objects_missing,
+            (SELECT count(*) FROM claims) AS claims, count(*) AS entities,
+            count(*) - count(label) AS entities_without_label,
+            count(*) - count(wiki_title) AS entities_without_article FROM entities"""
     )
-    return dict(zip((*names, "entities_without_article"), counts, strict=True))
+    return dict(zip(counts.columns, *counts.fetchall(), strict=True))
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from pipelines.errors import LongtailError
 from pipelines.language import words
 from pipelines.language.language import ENGLISH, Language, codes, read_language
 from pipelines.retrieval import documents
-from pipelines.retrieval.protocol import check_index
+from pipelines.retrieval.protocol import Found, check_index
 
 VOCABULARY = "vocab.index.json"  # bm25s's name of the file
 DOCUMENT = "{title} {text}"  # what is indexed of a document, as in Pyserini's index of DPR's Wikipedia
@@ -91,9 +91,7 @@ class BM25:
         for array in ("data", "indices", "indptr"):  # slicing a plain view is faster than slicing np.memmap
             scores[array] = scores[array].view(np.ndarray)
 
-    def search(
-        self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> Found:
         """See Retriever.search. A document without any of the query's terms scores 0."""
         k = min(k, self.count)
         positions, scores = np.full((len(texts), k), -1, np.int64), np.full((len(texts), k), -np.inf, np.float32)

@@ -14,7 +14,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.retrieval.protocol import check_index
+from pipelines.retrieval.protocol import Found, check_index
 
 if TYPE_CHECKING:
     from pipelines.retrieval.encoder import Encoder
@@ -46,7 +46,7 @@ class Index:
         self.embeddings = Embeddings(folder / "embeddings", scattered=self.lists is not None)
         self.count, self.dim = self.embeddings.count, self.embeddings.dim
 
-    def search(self, queries: np.ndarray, k: int, hidden: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, queries: np.ndarray, k: int, hidden: np.ndarray | None = None) -> Found:
         """Positions (queries, min(k, count)) int64 and scores float32, best first, ties by position.
 
         `hidden` (queries, 2) are ranges of positions left out. Missing documents have position -1 and score -inf.
@@ -124,9 +124,7 @@ class Dense:
         self.index = Index(folder, meta["probe"], meta["refine"], compute.threads)
         self.count, self._encoder, self._docs = self.index.count, encoder, docs
 
-    def search(
-        self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> Found:
         """See Retriever.search; the score is the similarity of the embeddings."""
         hidden = None if without is None else documents.ranges_of_sources(self._docs, without)
         return self.index.search(self._encoder.embed_queries(texts), k, hidden)

@@ -52,13 +52,10 @@ class Embeddings:
 
     def rows(self, start: int, stop: int) -> np.ndarray:
         """The embeddings of documents `start` to `stop`, (n, dim) float32."""
-        stop = max(start, min(stop, self.count))
-        result = np.empty((stop - start, self.dim), np.float32)
-        for first in range(start - start % self._shard_size, stop, self._shard_size):
-            begin, end = max(start, first), min(stop, first + self._shard_size)
-            shard = self._open(first // self._shard_size)
-            result[begin - start : end - start] = shard[begin - first : end - first]
-        return result
+        stop, size = min(stop, self.count), self._shard_size
+        firsts = range(start - start % size, stop, size)
+        shards = [self._open(first // size)[max(start - first, 0) : stop - first] for first in firsts]
+        return np.concatenate([np.empty((0, self.dim), np.float32), *shards])
 
     def take(self, positions: np.ndarray) -> np.ndarray:
         """The embeddings at `positions` (n,), in any order, (n, dim) float32; read shard by shard."""

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipelines.retrieval.protocol import Retriever
+from pipelines.retrieval.protocol import Found, Retriever
 
 CONSTANT = 60  # of the formula; the larger, the less the first ranks count
 DEPTH = 100  # documents of each retriever that are fused, or as many as are asked for
 
 
-def fuse(rankings: Sequence[np.ndarray], k: int) -> tuple[np.ndarray, np.ndarray]:
+def fuse(rankings: Sequence[np.ndarray], k: int) -> Found:
     """Positions (queries, k) int64 and scores float32 of the documents with the largest sum of 1 / (CONSTANT + rank).
 
     `rankings` are each retriever's positions (queries, any), best first, -1 for none; ranks count from 1. Ties go by
@@ -41,9 +41,7 @@ class Fused:
     def __init__(self, bm25: Retriever, dense: Retriever) -> None:
         self.count, self._bm25, self._dense = dense.count, bm25, dense
 
-    def search(
-        self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> Found:
         """See Retriever.search; the score is the sum of reciprocal ranks."""
         depth = max(DEPTH, k)
         by_terms = matching(*self._bm25.search(texts, depth, without))

@@ -13,15 +13,15 @@ from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
 from pipelines.storage.shards import fingerprint
 
+Found = tuple[np.ndarray, np.ndarray]  # positions of documents (queries, k) int64, and their scores float32
+
 
 class Retriever(Protocol):
     """Takes texts and returns the positions of the best documents."""
 
     count: int  # documents in the index
 
-    def search(
-        self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> Found:
         """Positions (texts, min(k, count)) int64 and scores float32 of the best documents, ties by position.
 
         The documents of the source document that `without` names for a text are left out; "" or None: none are. Where

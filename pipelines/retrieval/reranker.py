@@ -17,7 +17,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm.model_files import UNREADABLE
 from pipelines.params import params
 from pipelines.retrieval import documents
-from pipelines.retrieval.protocol import Retriever
+from pipelines.retrieval.protocol import Found, Retriever
 from pipelines.work import stage, threads
 
 WINDOW = 8192  # pairs tokenised and sorted by length at once
@@ -86,9 +86,7 @@ class CrossEncoder:
             start += len(rows)
 
 
-def rerank(
-    encoder: CrossEncoder, queries: Sequence[str], docs: Path, positions: np.ndarray, template: str
-) -> tuple[np.ndarray, np.ndarray]:
+def rerank(encoder: CrossEncoder, queries: Sequence[str], docs: Path, positions: np.ndarray, template: str) -> Found:
     """Each query's `positions` (queries, n) in the order of the cross-encoder's scores, and these; ties by position.
 
     It reads documents in the retriever's `template`. A position of -1, for none, stays last, with the score -inf.
@@ -107,9 +105,7 @@ class Reranked:
         self.count, self._retriever, self._encoder = retriever.count, retriever, encoder
         self._docs, self._template, self._candidates = docs, template, candidates
 
-    def search(
-        self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> Found:
         """See Retriever.search; the score is the cross-encoder's. At least k documents are read."""
         positions, _ = self._retriever.search(texts, max(k, self._candidates), without)
         positions, scores = rerank(self._encoder, texts, self._docs, positions, self._template)
