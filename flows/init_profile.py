@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -66,10 +65,10 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
         "missing": list(_missing(chosen)),
     }
     root, globs = _globs(folder, {key: contents.files[key] for key in chosen["data_sets"]})
-    values = chosen | {"folder": str(folder), "name": name, "found": found, "root": str(root), "globs": globs}
-    template = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    template.filters |= {"line": neutral.line, "json": _json, "block": _block}
-    text = template.from_string(TEMPLATE.read_text(encoding="utf-8")).render(values)
+    made = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made.filters |= {"line": neutral.line, "json": _json, "block": _block}
+    template = made.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    text = template.render(chosen, folder=str(folder), name=name, found=found, root=str(root), globs=globs)
     with shards.atomic(path) as temporary:
         temporary.write_text(text + "\n", encoding="utf-8")
     profiles.compose(name)
@@ -84,8 +83,8 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
 
 
 def _json(value: Any) -> str:
-    """A value as JSON, which is YAML in one line."""
-    return json.dumps(str(value) if isinstance(value, Path) else value)
+    """A value or path as JSON, which is YAML in one line."""
+    return neutral.dumps(str(value) if isinstance(value, Path) else value, indent=None)
 
 
 def _block(values: dict[str, Any], indent: int = 2) -> str:

@@ -55,9 +55,9 @@ def values(value: Any, form: Callable[[str], str] = text) -> Any:
     return value
 
 
-def dumps(value: Any) -> str:
-    """`value` as JSON for a terminal. It is exact: what `text` replaces is written in JSON's escapes."""
-    return _STEERING.sub(_escaped, json.dumps(value, ensure_ascii=False, indent=1))
+def dumps(value: Any, indent: int | None = 1) -> str:
+    """`value` as JSON for people. It is exact: what `text` replaces is written in JSON's escapes."""
+    return _STEERING.sub(_escaped, json.dumps(value, ensure_ascii=False, indent=indent))
 
 
 def _escaped(match: re.Match) -> str:
