@@ -53,7 +53,7 @@ def thresholds(
     """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no project."""
     from pipelines.adaptive import from_files, rule
     from pipelines.evaluation import systems
-    from pipelines.report import page, rule_page
+    from pipelines.report import page, prediction_pages
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
@@ -63,13 +63,13 @@ def thresholds(
     notes = [*asked.described(), *(line for file in answered for line in file.lines)]
     rows = results[0].file.questions
     notes.append(f"{rows:,} questions of known {asked.signal_name} that all {len(answered)} files answer are used")
-    for line in (*notes, *rule_page.rule_lines(results, asked.names)):
+    for line in (*notes, *prediction_pages.rule_lines(results, asked.names)):
         terminal.show(line)
     by_popularity = systems.by_popularity(asked, answered)
     texts = {
         "rule.json": json.dumps(rule.as_json(results[0].file), ensure_ascii=False, indent=1) + "\n",
-        "thresholds.csv": page.to_csv(rule_page.table(results, asked.names)),
-        "index.html": rule_page.rule_html(results, asked.names, asked.name, notes, by_popularity),
+        "thresholds.csv": page.to_csv(prediction_pages.rule_table(results, asked.names)),
+        "index.html": prediction_pages.rule_html(results, asked.names, asked.name, notes, by_popularity),
     }
     write_page(out, texts)
     terminal.show("")
@@ -137,7 +137,7 @@ def compare(
     """Compare systems on the questions that all answered. Writes a page and tables; needs no project."""
     from pipelines.answering.answers_elsewhere import short_name
     from pipelines.evaluation import systems
-    from pipelines.report import leaderboard, rendering
+    from pipelines.report import prediction_pages, rendering
 
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
@@ -151,12 +151,12 @@ def compare(
         if this.texts == that.texts and (this.correct == that.correct).all():
             terminal.show(f"odd: {this.name} and {that.name} say the same to all {int(this.has.sum()):,} questions")
     compared = systems.compare_systems(asked, answered, SEED, RESAMPLES)
-    for line in leaderboard.leaderboard_lines(compared):
+    for line in prediction_pages.leaderboard_lines(compared):
         terminal.show(line)
     name = short_name(Path(asked.name))
-    parts = leaderboard.sections(name, asked.signal_name, compared, notes)
+    parts = prediction_pages.leaderboard_sections(name, asked.signal_name, compared, notes)
     intro = f"Held against each other: {len(answered)} systems on {compared.questions:,} questions of {name}."
-    write_page(out, rendering.page_files("Systems compared", intro, parts, leaderboard.FOOTER))
+    write_page(out, rendering.page_files("Systems compared", intro, parts, prediction_pages.COMPARE_FOOTER))
     terminal.show(f"the page: {out / 'index.html'}; its tables are beside it")
 
 
