@@ -64,11 +64,6 @@ class Table:
     rules: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def rule_of(self) -> list[str]:
-        """The rule of each column, "" for all."""
-        return [self.rules.get(name, "") for name in self.head]
-
-    @property
     def columns(self) -> list[list[Any]]:
         """The cells of each column that hold something."""
         return [[row[i] for row in self.rows if row[i] is not None] for i in range(len(self.head))]

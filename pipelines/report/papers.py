@@ -77,15 +77,11 @@ def read_papers(path: Path = FILE) -> Papers:
 def _number(number: dict, *levels: dict) -> Number:
     """A record of what the group, the column and the row say, of which a later one counts more."""
     for level in levels:
-        for key, entry in level.items():
-            if key == "rounding":
-                number["tolerance"] = entry / 2
-            elif key == "needs":
-                number["setups"] = [*number.get("setups", []), *entry]
-            elif key == "find":
-                number["find"] = number.get("find", {}) | entry
-            elif key not in ("name", "values"):
-                number[key] = entry
+        number |= {key: level[key] for key in level.keys() - {"name", "values", "rounding", "needs", "find"}}
+        number["setups"] = [*number.get("setups", []), *level.get("needs", [])]
+        number["find"] = number.get("find", {}) | level.get("find", {})
+        if "rounding" in level:
+            number["tolerance"] = level["rounding"] / 2
     if number.get("missing"):
         number |= {"find": {}, "setups": []}
     return Number(**number)
