@@ -13,10 +13,8 @@ from pipelines.report.inputs import Inputs
 from pipelines.report.page import RULES, Explorable, Link, label
 
 WILSON = "Bands are Wilson's 95 % intervals."
-COMMON = "on the questions of a set that all language models answered"
 LATENCY = "Seconds of a question by method, with the machine that they were measured on (data/latency/index.html)"
 ENOUGH = 3 * FEWEST  # questions with a known popularity; with fewer, nothing is shown by popularity
-EFFECT = {1: "helps", -1: "hurts", 0: "makes no clear difference"}
 
 
 def views(row: Row) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines import methods as names
@@ -119,23 +119,14 @@ def retrieves_by_size(inputs: Inputs) -> list[Mapping[str, Any]]:
     return sorted((r for r in rows if times[r["dataset"], r["method"]] > 1), key=lambda row: row["size"])
 
 
-def adaptive_notes(inputs: Inputs) -> Iterator[str]:
-    """What is odd: unknown popularity, and thresholds that are not put to use."""
+def policies_by_set(inputs: Inputs) -> list[dict[str, Any]]:
+    """Of each question set, the first model's questions of unknown popularity, and where thresholds are not in use."""
     rows = in_use(inputs)
-    for dataset, lm in {row["dataset"]: row["lm"] for row in reversed(rows)}.items():
-        if excluded := inputs.metrics["adaptive"][dataset][lm]["excluded_without_popularity"]:
-            yield (
-                f"{excluded:,} questions of {label(dataset)} are of unknown popularity. They are left out here, and no "
-                "threshold is fitted to them. `longtail ask` retrieves for such a question, and says why."
-            )
-        of_set = [row for row in rows if row["dataset"] == dataset]
-        lost = [f"{r['lm']}, {label(r['method'])}: {r['verdict']}" for r in of_set if r["policy"] != THRESHOLDS]
-        if lost:
-            yield (
-                f"On {label(dataset)} thresholds are not put to use where they lose accuracy to always or never "
-                "retrieving, with the whole interval of the gain, or to never at all. `longtail ask` and a release "
-                f"follow this verdict: {'; '.join(lost)}."
-            )
+    return [
+        {"dataset": dataset, "excluded": inputs.metrics["adaptive"][dataset][lm]["excluded_without_popularity"]}
+        | {"lost": [row for row in rows if row["dataset"] == dataset and row["policy"] != THRESHOLDS]}
+        for dataset, lm in {row["dataset"]: row["lm"] for row in reversed(rows)}.items()
+    ]
 
 
 def too_few(dataset: str, found: dict, least: int) -> str:

@@ -23,8 +23,6 @@ MEASURES = {  # column of the table `retrievers` -> head
     "real_recall_at_1": "real questions, recall@1",
     "real_recall_at_10": "real questions, recall@10",
 }
-RECALLS = {"set": "questions of", "retriever": "retriever", "questions": "questions", "answerable": "answerable"}
-RECALLS |= {f"recall_at_{k}": f"recall@{k}" for k in AT}
 MARKS = 60  # of a curve at most
 METHODS = ("closed_book", "replug", "replug_lsr")  # of benchmarks
 

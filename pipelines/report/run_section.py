@@ -13,15 +13,6 @@ from pipelines.report.page import Block, Table, label
 from pipelines.sources import snapshots
 from pipelines.storage import parquet
 
-COUNTED = {  # of a corpus, from the stages `chunk` and `queries` -> column
-    "corpus": "corpus",
-    "rows": "read", "skipped_redirect": "redirects", "skipped_other_namespace": "other namespaces",
-    "rejected": "rejected", "duplicates": "exact duplicates",
-    "source_documents": "source documents", "documents": "documents", "tokens": "tokens", "bytes": "bytes of text",
-    "near_duplicate_sources": "sources removed as near-duplicates", "duplicate_queries": "duplicate queries removed",
-    "queries_train": "train queries", "queries_validation": "validation queries", "queries_test": "test queries",
-}  # fmt: skip
-
 
 def what_run_did(inputs: Inputs) -> list[str]:
     """What this run did, in clauses."""
@@ -129,10 +120,13 @@ def dates(inputs: Inputs) -> list[Block]:
 
 
 def corpora(inputs: Inputs) -> list[Row]:
-    """Documents and language-modelling queries of each corpus (REPLUG, section 5)."""
-    counts = {corpus: inputs.metrics.get(f"corpus_{corpus}", {}) for corpus in inputs.documents}
-    rows = [{"corpus": of} | {key: found[key] for key in COUNTED if found.get(key)} for of, found in counts.items()]
-    return [row | {key: int(number) for key, number in row.items() if key != "corpus"} for row in rows if len(row) > 1]
+    """What the stages `chunk` and `queries` counted of each corpus (REPLUG, section 5)."""
+    found = {corpus: inputs.metrics.get(f"corpus_{corpus}", {}) for corpus in inputs.documents}
+    return [
+        {"corpus": corpus} | {key: int(n) for key, n in counts.items() if n and isinstance(n, int | float)}
+        for corpus, counts in found.items()
+        if counts
+    ]
 
 
 def rejected(inputs: Inputs) -> list[Row]:
