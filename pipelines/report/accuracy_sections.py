@@ -43,10 +43,6 @@ def popularity_histogram(inputs: Inputs) -> list[Row]:
     return [row | {"share": row["questions"] / inputs.popularity[row["dataset"]]["known"]} for row in rows]
 
 
-def popularity_quantiles(inputs: Inputs) -> list[Row]:
-    return [*inputs.popularity.values()]
-
-
 def merged_bins(inputs: Inputs, rows: Sequence[Row]) -> str:
     """What the bins of a figure by popularity are, and which methods it leaves out, for its caption."""
     least = popularity_bins.least_of(sum(row["questions"] for row in rows if row["series"] == rows[0]["series"]))

@@ -199,8 +199,3 @@ def first_gains(inputs: Inputs) -> list[Row]:
     """What REPLUG changes on each benchmark, for its first language model."""
     rows = [row for row in solved_tasks(inputs) if (row["method"], row["category"]) == ("replug", "all")]
     return [row for i, row in enumerate(rows) if row["task"] not in [before["task"] for before in rows[:i]]]
-
-
-def unasked_tasks(inputs: Inputs) -> list[str]:
-    there = {row["task"] for row in solved_tasks(inputs)}
-    return [label(name) for name in inputs.parts.benchmarks if name not in there]

@@ -44,10 +44,6 @@ def encoders(chosen: SimpleNamespace) -> dict[str, str]:
     }
 
 
-def named_encoders(inputs: Inputs) -> list[str]:
-    return [f"{name} is {encoder}" for name, encoder in encoders(inputs.chosen).items()]
-
-
 def _weights(model: params.LM | params.Retriever | params.Reranker) -> str:
     """A model's name on the Hub or on its server, or that of its folder; no other part of the folder's path."""
     source = getattr(model, "source", "pretrained")  # a reranker is always pretrained
@@ -127,7 +123,3 @@ def corpora(inputs: Inputs) -> list[Row]:
         for corpus, counts in found.items()
         if counts
     ]
-
-
-def rejected(inputs: Inputs) -> list[Row]:
-    return inputs.rejects

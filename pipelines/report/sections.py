@@ -10,7 +10,7 @@ import yaml
 
 from pipelines.evaluation import accuracy, retrieval_effects
 from pipelines.report import accuracy_sections, adaptive_section, entries, figures, lm_sections, page, run_section
-from pipelines.report.entries import JINJA, Drawn, Entry, Part, Rows, Shown, answered, every
+from pipelines.report.entries import JINJA, Drawn, Entry, Part, Rows, Shown, answered
 from pipelines.report.inputs import Inputs
 
 FILE = Path(__file__).parent / "sections.yaml"
@@ -65,9 +65,11 @@ def _part(part: Mapping[str, Any]) -> Part:
 
 
 def _rows(part: Mapping[str, Any]) -> Rows:
-    kind, _, table = part["rows"].rpartition(" ")
-    rows = every(table) if kind else NAMES.get(table) or answered(table)
+    if part["rows"].isidentifier():
+        rows = NAMES.get(part["rows"]) or answered(part["rows"])
+    else:
+        rows = JINJA.compile_expression(part["rows"])
     if "where" not in part:
-        return rows
+        return lambda inputs: rows(inputs=inputs)
     holds = JINJA.compile_expression(part["where"])
-    return lambda inputs: [row for row in rows(inputs) if holds(WORDS, inputs=inputs, row=row)]
+    return lambda inputs: [row for row in rows(inputs=inputs) if holds(WORDS, inputs=inputs, row=row)]
