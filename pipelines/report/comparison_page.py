@@ -54,7 +54,7 @@ def comparison_lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator
 def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, profile: str, docs: str = "../") -> str:
     """The page, as Markdown; `docs` is the way to the folder docs, which is put before its links."""
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
-    environment.filters |= {"row": _row, "wanted": _wanted}
+    environment.filters["cells"] = _cells
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         rule="\n".join(textwrap.wrap(f"- {RULE}", 120, subsequent_indent="  ")),
         counts=count_agreeing(groups),
@@ -65,12 +65,13 @@ def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, prof
     return re.sub(r"(?<=\]\()(?=[\w-]+\.md\b)", docs, text)
 
 
-def _row(compared: Compared) -> str:
-    number, (ours, beside) = compared.number, _figures(compared)
+def _cells(compared: Compared) -> list[str]:
+    """A number's name, as published, ours, what stands beside it, its set-up and the verdict."""
+    number = compared.number
+    setup = ", ".join([*number.lm[:1], *number.setups])
     verdict = compared.verdict + f": needs {'; '.join(compared.needs)}" * bool(compared.needs)
-    cells = [_label(number), _published(number), ours, beside, ", ".join([*number.lm[:1], *number.setups])]
-    cells = [*(cell or NONE for cell in cells), _place(number), verdict]
-    return f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |"
+    cells = [_label(number), _published(number), *_figures(compared), setup, verdict]
+    return [(cell or NONE).replace("|", "/") for cell in cells]
 
 
 def _figures(compared: Compared) -> tuple[str, str]:
@@ -93,23 +94,3 @@ def _label(number: Number) -> str:
 
 def _published(number: Number) -> str:
     return " ".join(filter(None, (number.bound, f"{number.value:,.{number.digits}f}", number.unit)))
-
-
-def _place(number: Number) -> str:
-    """Where ours is found in the outputs."""
-    find = dict(number.find)
-    if not find:
-        return NONE
-    find.pop("times", None)
-    if "metrics" in find:
-        return f"`data/metrics/{find['metrics']}.json`, `{find['key']}`"
-    if "least_popular" in find:
-        least, dataset, method = find["least_popular"], find["dataset"], find["method"]
-        return f"`data/predictions/{dataset}/{{lm}}/{method}.parquet`, the {least:,} least popular"
-    table, value = find.pop("table"), find.pop("value")
-    rows = ", ".join(f"{key} {_wanted(entry)}" for key, entry in find.items())
-    return f"`data/analyses/{table}.parquet`, `{value}` of {rows}"
-
-
-def _wanted(value: object) -> str:
-    return " or ".join(value) if isinstance(value, list) else "none" if value is None else str(value)
