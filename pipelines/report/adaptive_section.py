@@ -24,33 +24,28 @@ DRAWN = ("bm25", "dense", "lsr")  # kinds of methods in the figures of threshold
 
 
 def of_search(*searches: str) -> Rows:
-    """The figures of metrics/adaptive.json for these searches, or "uncertainty" or "gate", the main model first."""
+    """The figures of metrics/adaptive.json for these searches, or "uncertainty" or "gate", the main model first.
+
+    The methods with thresholds come before all others, such as thresholds.pairs.
+    """
 
     def rows(inputs: Inputs) -> list[dict[str, Any]]:
-        found = []
-        for dataset in inputs.parts.answered if inputs.parts.rules else ():
-            by_lm = inputs.metrics.get("adaptive", {}).get(dataset, {})
-            order = [lm for lm in inputs.models if lm in by_lm] + sorted(set(by_lm) - set(inputs.models))
-            for lm in order:
-                found += [
-                    {"dataset": dataset, "lm": lm, "method": method, "search": search}
-                    | measured(by_lm[lm][method][search])
-                    for method in _methods(by_lm[lm])
-                    for search in searches
-                    if search in by_lm[lm][method]
-                ]
-        return found
+        by_set = inputs.metrics.get("adaptive", {}) if inputs.parts.rules else {}
+        return [
+            {"dataset": dataset, "lm": lm, "method": method, "search": search} | measured(found[method][search])
+            for dataset in inputs.parts.answered
+            for lm, found in sorted(
+                by_set.get(dataset, {}).items(), key=lambda item: ([*inputs.models, item[0]].index(item[0]), item[0])
+            )
+            for method in names.ordered(m for m, of in found.items() if isinstance(of, dict) and SEARCHES[0] in of)
+            for search in searches
+            if search in found[method]
+        ]
 
     return rows
 
 
-def _methods(found: dict) -> list[str]:
-    """The methods with thresholds, then all others, such as thresholds.pairs; `found` are a language model's."""
-    return names.ordered(name for name, value in found.items() if isinstance(value, dict) and SEARCHES[0] in value)
-
-
-def all_searches(inputs: Inputs) -> list[dict[str, Any]]:
-    return of_search(*SEARCHES)(inputs)
+all_searches = of_search(*SEARCHES)
 
 
 def in_use(inputs: Inputs) -> list[dict[str, Any]]:
