@@ -9,13 +9,10 @@ import unicodedata
 from collections import Counter
 from typing import Any
 
-import msgspec
-
 from pipelines.sources.streams import parse_json
 
 WHOLE = re.compile(r"(-?\d+)\.0+")  # an id that a table with empty cells made a fraction
 SEPARATORS = ("|", ";")  # that may stand between several answers in one text
-TEXTS = msgspec.json.Decoder(list[str])
 TRUTH = {"true": True, "1": True, "1.0": True, "yes": True, "false": False, "0": False, "0.0": False, "no": False}
 
 
@@ -71,17 +68,7 @@ def gold_answers(cell: Any, separator: str, marked: Counter[str]) -> list[str]:
 
 def text_list(value: Any) -> list[str] | None:
     """The texts of a list, which may be written as JSON or as Python writes lists, as NFC; None for what is no list."""
-    if isinstance(value, str):
-        if value[:1] != "[":
-            return None
-        try:
-            texts = TEXTS.decode(value)  # many times faster than what reads other lists as well
-            if value.isascii() and "\\u" not in value:
-                return texts
-            value = texts
-        except (msgspec.DecodeError, UnicodeEncodeError):
-            value = written_list(value)
-    value = value.tolist() if hasattr(value, "tolist") else value
+    value = written_list(value) if isinstance(value, str) else value
     return [composed(text) for text in value if isinstance(text, str)] if isinstance(value, list | tuple) else None
 
 

@@ -16,11 +16,10 @@ MOST_LINES = 100  # of a row, which has at most `bounds.RECORD` characters toget
 
 
 def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterator[tuple[int, list[str] | None, str]]:
-    """Yield (its line, from 1; its cells; the line's text) of each row.
+    """Yield (its line, from 1; its cells, or None as in `one_row`; the line's text) of each row.
 
-    The cells are None where a quote is out of place, and where one is longer than 131,072 characters. A row is one
-    line. With `columns`, a quoted cell may span lines, if the row then has that many cells. A blank line has no cells.
-    Raises the errors of `open_text`.
+    A row is one line. With `columns`, a quoted cell may span lines, if the row then has that many cells. A blank line
+    has no cells. Raises the errors of `open_text`.
     """
     lines = enumerate(open_text(path), start=1)
     ahead, longest = deque(islice(lines, 1)), bounds.RECORD
@@ -63,10 +62,7 @@ def strict_rows(path: Path, delimiter: str, quoted: bool = True) -> Iterator[tup
 
 
 def one_row(lines: Iterable[str], delimiter: str) -> list[str] | None:
-    """The cells of the one row that the lines are.
-
-    None where a quote is out of place, a cell is longer than 131,072 characters, or the lines are not one row.
-    """
+    """The cells of the lines' one row; None by a stray quote, for several rows, or a cell above 131,072 characters."""
     try:
         rows = list(csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True))
     except csv.Error:

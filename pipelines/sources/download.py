@@ -7,7 +7,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -31,17 +31,17 @@ DIGEST = re.compile("[0-9a-fA-F]{32}|[0-9a-fA-F]{40}")
 def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
     """Download `urls` to `folder`, as many at once as the client allows; return the files in the order of the URLs.
 
-    The total size is printed before the first byte. A finished file in `folder` is kept where the server still states
-    its version or its checksum, or has the file no longer; a partial one is gone on with. Raises LongtailError naming
-    the URL if it doesn't exist, is cut too often, has another size or checksum than announced, or is an HTML page in
-    place of data; and if the disk has too little space.
+    A finished file in `folder` is kept where the server still states its version or its checksum, or has it no longer;
+    a partial one is gone on with. Raises LongtailError naming the URL if it doesn't exist, is cut too often, is an HTML
+    page, or has another size or checksum than announced; and if the disk lacks space.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{hashlib.blake2b(url.encode(), digest_size=4).hexdigest()}-{name_of(url)}" for url in urls]
-    heads = list(client.map(lambda job: _head_unless_kept(client, *job), list(zip(urls, paths, strict=True)), None))
-    missing = [job for job in zip(urls, heads, paths, strict=True) if job[1] is not None]
-    total = sum(head["size"] or 0 for _, head, _ in missing)
-    unknown = sum(head["size"] is None for _, head, _ in missing)
+    jobs = list(zip(urls, paths, strict=True))
+    heads = client.map(lambda job: _head_unless_kept(client, *job), jobs, None)
+    missing = [(*job, head) for job, head in zip(jobs, heads, strict=True) if head is not None]
+    total = sum(head["size"] or 0 for *_, head in missing)
+    unknown = sum(head["size"] is None for *_, head in missing)
     more = f" and {unknown} of unknown size" if unknown else ""
     print(f"fetch: {len(missing)} of {len(urls)} files to download, {_readable(total)}{more}", flush=True)
     remaining = total - sum(_size(_part(path)) for path in paths)
@@ -57,7 +57,7 @@ def download_alone(url: str, folder: Path) -> Path:
     """One small file at an address, without params; errors as of `download`, and beyond 16 times `bounds.WHOLE`."""
     path = folder / (name_of(url) or "file")
     with closing(web.Client(1, (30.0, 60.0))) as client:
-        answer = _send(client, "GET", url)
+        answer = _accepted(client.send("GET", url, headers=IDENTITY, stream=True), url)
         with path.open("wb") as file:
             for part in client.parts(answer, 16 * bounds.WHOLE, False, None):
                 file.write(part)
@@ -82,32 +82,24 @@ def _noted(path: Path) -> dict:
         return {}
 
 
-def _head(client: Client, url: str, may_be_gone: bool) -> dict | None:
-    """The file's size, None if unknown, and a value that changes with the file on the server, "" if there is none.
-
-    The value keeps a resumed download from mixing two files. None where the file `may_be_gone`, and is.
-    """
-    answer = client.send("HEAD", url, headers=IDENTITY, stream=True)
-    if may_be_gone and answer.status_code in (404, 410):
-        return None
-    if answer.status_code not in (200, 206):
-        raise web.refusal(answer, url)
-    headers = answer.headers
-    length, etag = headers.get("Content-Length"), headers.get("ETag", "W/")
-    version = headers.get("Last-Modified", "") if etag.startswith("W/") else etag
-    if length and not length.isdecimal():
-        raise LongtailError(f"{url}: the server says its size is {length!r}, expected bytes")
-    return {"size": int(length) if length else None, "version": version}
-
-
 def _head_unless_kept(client: Client, url: str, path: Path) -> dict | None:
-    """None where the finished file at `path` still is what the server has, else what `_head` says of the new one."""
+    """None where the finished file at `path` is what the server has, or the server has none any more.
+
+    Else the {size} of the server's file, None if unknown, and its {version}, a value that changes with the file, "" if
+    there is none: it keeps a resumed download from mixing two files.
+    """
     kept = _noted(path) if path.exists() else {}
     checksum = kept.get("checksum")
-    head = _head(client, url, may_be_gone=checksum is not None)
-    if head is None:
+    answer = client.send("HEAD", url, headers=IDENTITY, stream=True)
+    if checksum is not None and answer.status_code in (404, 410):
         print(f"fetch: {url}: the server has it no longer; the file that was fetched before is used", flush=True)
         return None
+    headers = _accepted(answer, url).headers
+    length, etag = headers.get("Content-Length"), headers.get("ETag", "W/")
+    if length and not length.isdecimal():
+        raise LongtailError(f"{url}: the server says its size is {length!r}, expected bytes")
+    version = headers.get("Last-Modified", "") if etag.startswith("W/") else etag
+    head = {"size": int(length) if length else None, "version": version}
     if checksum is not None and head["size"] in (None, path.stat().st_size):
         if head["version"] and head == kept["head"]:
             return None
@@ -117,7 +109,7 @@ def _head_unless_kept(client: Client, url: str, path: Path) -> dict | None:
     return head
 
 
-def _download_file(client: Client, url: str, head: dict, path: Path, bar: tqdm) -> None:
+def _download_file(client: Client, url: str, path: Path, head: dict, bar: tqdm) -> None:
     part = _part(path)
     if _noted(path).get("head") != head:
         part.unlink(missing_ok=True)  # the file on the server has changed since
@@ -150,10 +142,10 @@ def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> No
     size, whole = _size(part), math.inf if head["size"] is None else head["size"]
     if size and size == whole:
         return
-    headers = {"Range": f"bytes={size}-"} if size else {}
+    headers = IDENTITY | ({"Range": f"bytes={size}-"} if size else {})
     if size and head["version"]:
         headers["If-Range"] = head["version"]
-    with _send(client, "GET", url, headers) as answer:
+    with _accepted(client.send("GET", url, headers=headers, stream=True), url) as answer:
         resumes = answer.status_code == 206
         if resumes and not answer.headers.get("Content-Range", "").startswith(f"bytes {size}-"):
             raise LongtailError(f"{url}: asked for bytes from {size} on, got {answer.headers.get('Content-Range')}")
@@ -206,8 +198,7 @@ def published_checksum(client: Client, url: str) -> tuple[str, str]:
     return "", ""
 
 
-def _send(client: web.Client, method: str, url: str, headers: Mapping[str, str] | None = None) -> requests.Response:
-    answer = client.send(method, url, headers=IDENTITY | dict(headers or {}), stream=True)
+def _accepted(answer: requests.Response, url: str) -> requests.Response:
     if answer.status_code not in (200, 206):
         raise web.refusal(answer, url)
     return answer

@@ -40,10 +40,10 @@ GENERATED = "CC0-1.0 (generated)"
 def fetch(chosen: SimpleNamespace, out: Path = OUT) -> dict[str, float]:
     """Write `out`: a folder for each of DATASETS, which ABOUT describes, and manifest.json; return counts.
 
-    `popularity.month` says which dump `latest` in an address means. Page views are of `popularity.months` months up to
-    it, whose files are named as those of the month under `fetch.files`. What is downloaded is kept in DOWNLOADS until
-    the next fetch, which downloads only what the server has changed. Raises LongtailError, before anything is written,
-    on a glob without a file, a damaged file, a failed download, or a server that gives no answer.
+    `popularity.month` says which dump `latest` in an address means; page views are of `popularity.months` months up to
+    it. What is downloaded is kept in DOWNLOADS until the next fetch, which downloads only what the server has changed.
+    Raises LongtailError, before anything is written, on a glob without a file, a damaged file, a failed download, or a
+    server that gives no answer.
     """
     _check(chosen.fetch, chosen.wikidata)
     months = snapshots.months_until(chosen.popularity.month, chosen.popularity.months)

@@ -10,6 +10,7 @@ import ahocorasick_rs
 import numpy as np
 
 from pipelines.language import words
+from pipelines.sources.streams import in_batches
 
 BATCH = 1 << 20  # characters of text searched at once
 ALONE = 2  # a character that is a word by itself, as Chinese ones (words.py)
@@ -29,7 +30,7 @@ class Names:
     def find(self, texts: Iterable[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield (numbers of texts, numbers of names), one for each occurrence, (occurrences,) int64, batch by batch."""
         first = 0
-        for batch in _batches(texts) if self._automaton else ():
+        for batch in in_batches(texts, len, BATCH) if self._automaton else ():
             marked = _marked(batch)
             joined = b"\n".join(marked)  # no match spans two texts
             found = self._automaton.find_matches_as_indexes(joined, overlapping=True)
@@ -44,19 +45,6 @@ def frequencies(names: Sequence[str], texts: Iterable[str]) -> np.ndarray:
     for _, found in Names(names).find(texts):
         counts += np.bincount(found, minlength=len(names))
     return counts
-
-
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 def _marked(texts: Sequence[str]) -> list[bytes]:

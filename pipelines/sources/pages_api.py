@@ -25,6 +25,7 @@ from pipelines.params import params
 from pipelines.sources.csv_rows import table_rows
 from pipelines.sources.mediawiki import AT_MOST, Query, ask_query
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import in_batches
 from pipelines.sources.wikimedia import Client
 from pipelines.work.web import Again
 
@@ -43,9 +44,9 @@ def write_api_pages(
 ) -> dict[str, float]:
     """Write the pages of subjects of the file `published` (popQA.tsv) to `pages`, a dump (.xml.bz2); return counts.
 
-    `questions` gets the rows of `published` whose subject was drawn and has a page. If the page was moved, the row has
-    its new title. `rejected` (Parquet) gets the rows of drawn subjects without a page. Raises LongtailError naming the
-    API if it refuses, or knows fewer than half of the subjects.
+    `questions` gets the rows of `published` whose subject was drawn and has a page, with the page's title of today;
+    `rejected` (Parquet) those of drawn subjects without a page. Raises LongtailError naming the API if it refuses, or
+    knows fewer than half of the subjects.
     """
     header, rows = _read_popqa(published)
     uri, title = header.index(URI), header.index(TITLE)
@@ -64,7 +65,7 @@ def write_api_pages(
         listed = [title for name in bar for title in _articles(client, settings.api, LISTED, apprefix=f"{name} (")]
         asked |= dict.fromkeys(sorted({*names, *listed}))
     asked |= dict.fromkeys(_others(client, settings.api, seed, subjects, asked, settings.others))
-    targets, count = _write_dump(client, settings.api, list(asked), pages)
+    targets = _write_dump(client, settings.api, list(asked), pages)
 
     rejects = Rejects(1.0)
     with questions.open("w", encoding="utf-8", newline="") as file:
@@ -87,8 +88,8 @@ def write_api_pages(
             f"{settings.api}: {rejects.bad.total()} of {rejects.read} questions of popQA.tsv have no page about their "
             f"subject there, expected English Wikipedia's api.php (fetch.pages.api); the first: {rejects.rows[0][3]!r}"
         )
-    counts = {"pages": count, "subjects": len(titles), "questions": rejects.read - rejects.bad.total()}
-    return counts | rejects.metrics()
+    counts = {"pages": len({page for page, _ in targets.values()}), "subjects": len(titles)}
+    return counts | {"questions": rejects.read - rejects.bad.total()} | rejects.metrics()
 
 
 def _read_popqa(published: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
@@ -114,7 +115,7 @@ def _others(
     order = np.lexsort((np.array(subjects), draws.uniforms(seed, "fetch.pages.others", subjects)))
     share = max(NEIGHBOURS, ceil(n / len(subjects)))
     others: dict[str, None] = {}
-    for subject in tqdm(order, desc="other titles", unit="subject", mininterval=2, disable=not n) if n else ():
+    for subject in tqdm(order, desc="other titles", unit="subject", mininterval=2) if n else ():
         listed = _articles(client, api, min(LISTED, 2 * share), apfrom=subjects[subject])
         unknown = (title for title in listed if title not in known and title not in others)
         others |= dict.fromkeys(islice(unknown, min(share, n - len(others))))
@@ -130,10 +131,8 @@ def _articles(client: Client, api: str, limit: int, **which: str) -> Iterator[st
         yield from (listed.title for listed in answer.allpages)
 
 
-def _write_dump(
-    client: Client, api: str, titles: Iterable[str], path: Path
-) -> tuple[dict[str, tuple[str, str | None]], int]:
-    """Write the pages that `titles` lead to, each once; return title -> (page's title, its item), and how many pages.
+def _write_dump(client: Client, api: str, titles: Iterable[str], path: Path) -> dict[str, tuple[str, str | None]]:
+    """Write the pages that `titles` lead to, each once; return title -> (page's title, its item).
 
     The item is Wikidata's, as "Q42", or None. Pages are written in the order of the requests, and by page id within an
     answer. Redirects that the API did not follow, in a circle or to another wiki, are no pages.
@@ -142,7 +141,8 @@ def _write_dump(
     written: set[int] = set()
     with bz2.open(path, "wt", encoding="utf-8", newline="\n") as file:
         file.write('<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.11/" version="0.11" xml:lang="en">\n')
-        for batch in tqdm(list(_batches(titles)), desc="pages", unit="request", mininterval=2):
+        batches = in_batches(titles, lambda title: len(quote(title, safe="")) + len("%7C"), LONGEST, AT_MOST)
+        for batch in tqdm(list(batches), desc="pages", unit="request", mininterval=2):
             asked = {"titles": "|".join(batch), "redirects": "1", "export": "1"}
             asked |= {"prop": "pageprops", "ppprop": "wikibase_item"}
             answer = next(ask_query(client, api, asked, API, partial(_check_pages, batch)))
@@ -159,7 +159,7 @@ def _write_dump(
                 if page := articles.get(answer.passed(title)[-1]):
                     targets[title] = page.title, page.pageprops.get("wikibase_item")
         file.write("</mediawiki>\n")
-    return targets, len(written)
+    return targets
 
 
 def _check_pages(titles: Sequence[str], answer: Query) -> None:
@@ -175,18 +175,3 @@ def _check_pages(titles: Sequence[str], answer: Query) -> None:
 def _exported(answer: Query) -> dict[int, str]:
     """Page id -> the page's XML."""
     return {int(match[1]): page for page in PAGE.findall(answer.export) if (match := ID.search(page))}
-
-
-def _batches(titles: Iterable[str]) -> Iterator[list[str]]:
-    """The titles in their order, as many in a request as the API and an address take."""
-    batch: list[str] = []
-    size = 0
-    for title in titles:
-        length = len(quote(title, safe="")) + len("%7C")
-        if batch and (len(batch) == AT_MOST or size + length > LONGEST):
-            yield batch
-            batch, size = [], 0
-        batch.append(title)
-        size += length
-    if batch:
-        yield batch

@@ -1,10 +1,9 @@
 """Popularity as views of a Wikipedia article, from the monthly "pageview complete" dumps (PopQA, 3.2).
 
-A line is `project title [page id] access views [views by day]`. An article has a line for each access method (desktop,
-mobile-web, mobile-app) in one file for each kind of agent. Its popularity is the sum of all. The page id is that of the
-requested page or, if the page redirects, sometimes that of the target. A page that is moved keeps its id, and its old
-title becomes a redirect. Which page redirects where is in the MySQL dump of MediaWiki's table `redirect`
-(*-redirect.sql.gz), and which title a page has is in that of its table `page` (*-page.sql.gz).
+A line is `project title [page id] access views [views by day]`: one for each access method, in a file for each kind of
+agent. An article's popularity is their sum. The page id is that of the requested page or, if it redirects, sometimes
+the target's. A page that is moved keeps its id, and its old title becomes a redirect. MySQL dumps of MediaWiki's tables
+say which page redirects where (*-redirect.sql.gz), and which title a page has (*-page.sql.gz).
 """
 
 from __future__ import annotations
@@ -116,9 +115,8 @@ def _newlines(text: bytes) -> int:
 def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:
     """Create table views(title, views): the views, from `parts`, of the articles in table titles(title).
 
-    A dump spells titles as they were requested: underscores for spaces, sometimes percent-encoded. Tables
-    pages(page_id, title) and redirects(page_id, target) say how pages are called now; they may be empty. Ids and titles
-    in them are unique. A request counts once, for the first of these articles that is in `titles`:
+    Tables pages(page_id, title) and redirects(page_id, target), each id and title once, say how pages are called now. A
+    request, whose title may have underscores and percent signs, counts for the first of these that is in `titles`:
     1. the article with the line's page id, even if it was moved since. A requested title that is both in `titles` and
        a redirect now keeps its views: its page id may be the target's.
     2. the article of the requested title
@@ -130,35 +128,26 @@ def sum_views(db: duckdb.DuckDBPyConnection, parts: Sequence[Path]) -> None:
     db.register("no_parts", SCHEMA.empty_table())
     if parts:
         database.view(db, "parts", *parts)
-    db.execute(
+    db.execute(  # unlike a GROUP BY with min() of texts, these joins and windows spill to disk
         f"""CREATE OR REPLACE TEMP TABLE requests AS SELECT title, page_id, sum(views)::BIGINT AS views FROM (
             SELECT replace(coalesce(try(url_decode(title)), title), '_', ' ') AS title, page_id, views
             FROM {"parts" if parts else "no_parts"}
-        ) GROUP BY ALL"""
-    )
-    # Unlike a GROUP BY with min() of texts, these joins and windows spill to disk.
-    db.execute(
-        """CREATE OR REPLACE TEMP TABLE by_page AS
-        SELECT page_id, title AS article, true AS known FROM pages SEMI JOIN titles USING (title)"""
-    )
-    db.execute(
-        """INSERT INTO by_page SELECT page_id, target, false FROM redirects
+        ) GROUP BY ALL;
+        CREATE OR REPLACE TEMP TABLE by_page AS
+        SELECT page_id, title AS article, true AS known FROM pages SEMI JOIN titles USING (title);
+        INSERT INTO by_page SELECT page_id, target, false FROM redirects
             SEMI JOIN titles ON title = target ANTI JOIN by_page USING (page_id)
         UNION ALL
         SELECT page_id, title, false FROM (SELECT page_id, title, sum(views) AS views FROM requests GROUP BY ALL)
             SEMI JOIN titles USING (title) SEMI JOIN redirects ON target = title
             ANTI JOIN redirects USING (page_id) ANTI JOIN pages USING (page_id)
         WHERE page_id IS NOT NULL
-        QUALIFY row_number() OVER (PARTITION BY page_id ORDER BY views DESC, title) = 1"""
-    )
-    db.execute(
-        """CREATE OR REPLACE TEMP TABLE by_title AS SELECT title, titles.title IS NOT NULL AS known, target
+        QUALIFY row_number() OVER (PARTITION BY page_id ORDER BY views DESC, title) = 1;
+        CREATE OR REPLACE TEMP TABLE by_title AS SELECT title, titles.title IS NOT NULL AS known, target
         FROM titles FULL JOIN (
             SELECT title, target FROM pages JOIN redirects USING (page_id) SEMI JOIN titles ON titles.title = target
-        ) AS renamed USING (title)"""
-    )
-    db.execute(
-        """CREATE OR REPLACE TEMP TABLE views AS SELECT article AS title, sum(views)::BIGINT AS views FROM (
+        ) AS renamed USING (title);
+        CREATE OR REPLACE TEMP TABLE views AS SELECT article AS title, sum(views)::BIGINT AS views FROM (
             SELECT views, CASE WHEN by_page.known AND (target IS NULL OR NOT by_title.known) THEN article
                 WHEN by_title.known THEN requests.title ELSE coalesce(article, target) END AS article
             FROM requests LEFT JOIN by_page ON by_page.page_id = requests.page_id
@@ -212,8 +201,7 @@ def read_titles(path: Path, name: str) -> Iterator[pa.Table]:
 def _parse_rows(path: Path, number: int, values: bytes, columns: dict[str, pa.DataType]) -> pa.Table:
     """The first columns of the rows `(…),(…);` as a table, parsed as CSV with MySQL's quotes and escapes.
 
-    The `),(` between rows becomes a newline. A title may hold `),(` too; there the newline is turned back, as no title
-    has newlines.
+    The `),(` between rows becomes a newline. Within a title, which has no newlines, it is turned back.
     """
     values = values.rstrip(b"\r; ")
     types = {f"f{i}": kind for i, kind in enumerate(columns.values())}  # Arrow's names for columns without a head

@@ -51,11 +51,10 @@ def ask_views(
     what: str = "articles",
     project: str = ENGLISH.project,
 ) -> Iterator[pa.Table]:
-    """Yield tables with the columns of MONTHLY, in the titles' order.
+    """Yield tables with the columns of MONTHLY, in the titles' order; `what` the titles are is said first.
 
     A title has a row for each of `settings.months` months up to `settings.month` that the API has views of, or a row
-    without month and views. `what` the titles are is said before the first request. Raises LongtailError if the month
-    isn't over, or naming the address of a malformed answer.
+    without month and views. Raises LongtailError if the month isn't over, or naming a malformed answer's address.
     """
     months = months_until(settings.month, settings.months)
     last = last_day(settings.month)
@@ -84,10 +83,7 @@ def ask_views(
 
 
 def ask_redirects(client: Client, titles: pa.ChunkedArray, api: str) -> Iterator[pa.Table]:
-    """Yield tables (target, title) of the titles that redirect to each of `titles` now, in the targets' order.
-
-    Raises LongtailError naming the API if it refuses.
-    """
+    """Yield tables (target, title) of the titles that redirect to each of `titles` now, in the targets' order."""
 
     def ask(target: str) -> list[tuple]:
         def check(answer: Query) -> None:
@@ -109,10 +105,7 @@ def _tables(answers: Iterable[list[tuple]], schema: pa.Schema) -> Iterator[pa.Ta
 
 
 def _views(url: str, expected: _Item, months: Sequence[str], body: bytes) -> dict[str, int]:
-    """Month -> views in an answer whose items are as expected.
-
-    Raises Again where the answer is cut, LongtailError where it answers another question.
-    """
+    """Month -> views in an answer. Raises Again where it is cut, LongtailError where it answers another question."""
     try:
         items = msgspec.json.decode(body, type=_Answer).items
     except BROKEN as error:

@@ -1,11 +1,9 @@
 """Statements from Wikidata's query service (SPARQL) and names from its entity API, written as a small dump has them.
 
-A relation has up to millions of statements. They are paged with Blazegraph's `bd:slice` in the order of its index (by
-object, then subject), because only a page that begins at a position of the index is cheap for the service: ORDER BY
-would sort all statements for every page, and a FILTER on entity numbers would read them all; both exceed the 60 seconds
-that the service allows. An edit between two requests shifts later positions, so pages overlap a little.
-
-Statements are the truthy ones (`wdt:`: of the best rank, never deprecated).
+Statements are the truthy ones (`wdt:`: of the best rank, never deprecated). They are paged with Blazegraph's `bd:slice`
+in the order of its index: ORDER BY would sort all statements of a relation for every page, and a FILTER on entity
+numbers would read them all, beyond the 60 seconds that the service allows. An edit between two requests shifts later
+positions, so pages overlap a little.
 """
 
 from __future__ import annotations
@@ -81,9 +79,8 @@ def write_statements(
     """Write a dump (.json.gz): the items in statements of relations `pids` whose subject has an article; return counts.
 
     The items have their names and articles in the language, and their statements. What is not between two items, as an
-    unknown value, and items that are deleted are counted. An item that was merged into another has its names. The
-    number of pages is printed first. A page that takes the service too long is halved. Raises LongtailError naming the
-    page if even a small one takes too long or the server refuses.
+    unknown value, and items that are deleted are counted. An item that was merged into another has its names. A page
+    that takes the service too long is halved. Raises LongtailError if even a small one does or the server refuses.
     """
     endpoint = settings.query_service
     totals = dict(zip(pids, client.map(lambda pid: _count(client, endpoint, pid), pids, "relations"), strict=True))
@@ -150,10 +147,7 @@ def _count(client: Client, endpoint: str, pid: str) -> int:
 
 
 def _read_page(client: Client, endpoint: str, project: str, pid: str, offset: int, count: int) -> np.ndarray:
-    """`count` statements from `offset` on, (rows, 3) int64: subject, relation, object; 0 for what is no item.
-
-    A page that takes the service too long is halved.
-    """
+    """`count` statements from `offset` on, (rows, 3) int64: subject, relation, object; 0 for what is no item."""
     query = PAGE.format(project=project, pid=pid, offset=offset, limit=count + int(count * OVERLAP))
     try:
         rows = _ask(client, endpoint, query)

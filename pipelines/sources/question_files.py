@@ -44,11 +44,8 @@ def read_questions(folder: Path, rejects: Rejects) -> Iterator[Question]:
         if path.relative_to(folder).parts[0] == "train":
             continue
         name = path.relative_to(folder).with_suffix("").as_posix()
-        if name in files:
-            raise LongtailError(
-                f"{path}: its questions have the same ids as those of {files[name].name}; leave one out"
-            )
-        files[name] = path
+        if (other := files.setdefault(name, path)) != path:
+            raise LongtailError(f"{path}: its questions have the same ids as those of {other.name}; leave one out")
         for number, _, text, answers in _answered(path, rejects, ("golden_answers", "answer")):
             yield Question(f"{name}/{number}", text, answers)
 
@@ -62,16 +59,13 @@ def read_questions_with_passages(folder: Path, rejects: Rejects) -> Iterator[Que
     """
     for path in record_files(folder, (".jsonl",)):
         for number, row, text, answers in _answered(path, rejects, ("answers", "ground_truth")):
-            given = row.get("ctxs", row.get("context"))
-            pairs = [
-                (passage.get("title"), passage.get("text")) if isinstance(passage, dict) else ("", passage)
-                for passage in (given if isinstance(given, list) else [])
-            ]
-            if passages := [
-                (title if isinstance(title, str) else "", " ".join(passage.split()))
-                for title, passage in pairs
-                if isinstance(passage, str) and passage.strip()
-            ]:
+            given, passages = row.get("ctxs", row.get("context")), []
+            for passage in given if isinstance(given, list) else []:
+                fields = passage if isinstance(passage, dict) else {"text": passage}
+                title, words = (fields[n] if isinstance(fields.get(n), str) else "" for n in ("title", "text"))
+                if words.strip():
+                    passages.append((title, " ".join(words.split())))
+            if passages:
                 dataset = row["data_source"] if isinstance(row.get("data_source"), str) else ""
                 yield QuestionWithPassages(f"{path.stem}/{number}", dataset, text, answers, passages)
             else:
@@ -79,10 +73,7 @@ def read_questions_with_passages(folder: Path, rejects: Rejects) -> Iterator[Que
 
 
 def record_files(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
-    """The files below `folder` by path, without hidden ones (.about.md); none if the folder is missing.
-
-    Raises LongtailError for a file with another suffix, so that no file is left out silently.
-    """
+    """The visible files below `folder`, by path. Raises LongtailError for a file with another suffix."""
     files = visible_files(folder)
     for file in files:
         if file.suffix not in suffixes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
@@ -141,7 +141,8 @@ def _json_objects(path: Path, known: Known) -> Opened:
     broken = record is None and first.strip() != b"{" and second.lstrip()[:1] == b"{"
     cells = [plain(name) for name, value in (record or {}).items() if not isinstance(value, list | dict)]
     if broken or (record is not None and (second or any(name in known for name in cells))):
-        return "JSON lines", [], _objects(path, "line", _parsed_lines(path))
+        numbered = ((number, line) for number, line in enumerate(open_text(path), start=1) if line.strip())
+        return "JSON lines", [], _objects(path, "line", numbered, parse_json)
     return _whole_object(path, parse_whole(path) if record is None else record, known)
 
 
@@ -167,21 +168,18 @@ def _whole_object(path: Path, record: dict[str, Any], known: Known) -> Opened:
     return kind, [], enumerate(rows, start=1)
 
 
-def _objects(path: Path, what: str, elements: Iterable[tuple[int, Any]]) -> Records:
+def _objects(
+    path: Path, what: str, elements: Iterable[tuple[int, Any]], parse: Callable[[Any], Any] = lambda element: element
+) -> Records:
     for number, element in elements:
-        if not isinstance(element, dict):
+        try:
+            record = parse(element)
+        except ValueError as error:
+            raise LongtailError(f"{path}: {what} {number}: {error}, expected a JSON object") from None
+        if not isinstance(record, dict):
             raise LongtailError(f"{path}: {what} {number}: no JSON object, expected one as the first is")
-        yield number, element
+        yield number, record
 
 
 def _predictions(elements: Iterable[Any]) -> Records:
     return enumerate(({"prediction": element} for element in elements), start=1)
-
-
-def _parsed_lines(path: Path) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(open_text(path), start=1):
-        if line.strip():
-            try:
-                yield number, parse_json(line)
-            except ValueError as error:
-                raise LongtailError(f"{path}: line {number}: {error}, expected a JSON object") from None

@@ -73,14 +73,13 @@ class Rejects:
         rejects = cls(max_share)
         layout = tuple[int, list[tuple[str, int, str, str]], dict[str, int], dict[str, int]]
         rejects.read, rejects.rows, bad, skipped = msgspec.json.decode(saved, type=layout)
-        rejects.bad.update(bad)
-        rejects.skipped.update(skipped)
+        rejects.bad, rejects.skipped = Counter(bad), Counter(skipped)
         return rejects
 
     def metrics(self) -> dict[str, int]:
         """Counts for a stage's metrics: rejected, rejected.<reason> and skipped.<reason>."""
-        of = {"rejected": self.reasons(), "skipped": dict(sorted(self.skipped.items()))}
-        counts = {f"{what}.{reason}": count for what, found in of.items() for reason, count in found.items()}
+        counts = {f"rejected.{reason}": count for reason, count in self.reasons().items()}
+        counts |= {f"skipped.{reason}": count for reason, count in sorted(self.skipped.items())}
         return {"rejected": self.bad.total()} | counts
 
     def reasons(self) -> dict[str, int]:
@@ -89,6 +88,5 @@ class Rejects:
 
     def write(self, path: Path) -> None:
         """Write the bad rows that are kept as Parquet (file, row, reason, detail), ordered by file and row."""
-        columns = list(zip(*sorted(self.rows), strict=True)) or [(), (), (), ()]
-        arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
-        parquet.write_parquet(pa.table(arrays, schema=SCHEMA), path)
+        rows = [dict(zip(SCHEMA.names, row, strict=True)) for row in sorted(self.rows)]
+        parquet.write_parquet(pa.Table.from_pylist(rows, schema=SCHEMA), path)

@@ -24,7 +24,7 @@ from pipelines.work import web
 
 LATEST = re.compile(r"(?P<base>https?://.+)/latest(?:/(?P<name>[^/]*latest[^/]*)|-(?P<rest>[^/]+))")
 LISTED = re.compile(r'href="(?:[^"]*/)?(\d{8})/?"')
-DAY = re.compile(r"(?<!\d)(20\d\d)(\d\d)(\d\d)(?!\d)")
+DAY = re.compile(r"(?<!\d)(20\d\d)(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?!\d)")
 DATED = {"wikidata": "Wikidata", "wikipedia": "Wikipedia", "redirects": "Wikipedia's redirects"}
 PINS = "addresses.json"  # what `latest` stood for when it was resolved
 
@@ -66,11 +66,10 @@ def today() -> date:
 
 
 def resolve(urls: Iterable[str], month: str, days_apart: int, folder: Path, client: Client) -> dict[str, str]:
-    """Address with `latest` -> the address that it stands for in the month; others are left out.
+    """Address with `latest` -> the address that it stands for in the month, kept in `folder`; others are left out.
 
-    Addresses of one wiki get the same date. They are kept in `folder` and not asked for again in this month. Until
-    `days_apart` days after the month, raises Late where the last dump is not whole or none was begun in the month;
-    later, the last whole one is taken. Raises Gone where the server has none.
+    Addresses of one wiki get the same date. Until `days_apart` days after the month, raises Late where the last dump is
+    not whole or none was begun in the month; later, the last whole one is taken. Raises Gone where the server has none.
     """
     groups: dict[str, list[str]] = defaultdict(list)
     for url in urls:
@@ -109,17 +108,12 @@ def _waits(month: str, days_apart: int) -> bool:
 
 def day_of(source: str) -> str | None:
     """The date in the name of a dump, or of the folder that it comes from, as YYYY-MM-DD; None if there is none."""
-    for text in (source.rsplit("/", 1)[-1], source):
-        for parts in DAY.findall(text):
-            try:
-                return date(*map(int, parts)).isoformat()
-            except ValueError:  # other digits
-                continue
-    return None
+    found = DAY.search(source.rsplit("/", 1)[-1]) or DAY.search(source)
+    return "-".join(found.groups()) if found else None
 
 
 def dates(manifest: Sequence[Mapping[str, Any]], months: Sequence[str]) -> dict[str, list[str]]:
-    """What a snapshot is of: name of a source -> dates of its files (YYYY-MM-DD), and the months of the page views.
+    """Name of a source -> dates of its files (YYYY-MM-DD), and the months of the page views.
 
     Nothing where no file of the manifest has a date and there is one month, as in the sample world.
     """
@@ -131,10 +125,7 @@ def dates(manifest: Sequence[Mapping[str, Any]], months: Sequence[str]) -> dict[
 
 
 def warning(of: Mapping[str, list[str]], days_apart: int) -> str:
-    """A sentence that warns where the dates of `dates` are further apart than allowed, else "".
-
-    A month reaches from its first to its last day.
-    """
+    """A sentence that warns where the dates of `dates`, of which a month has all days, are too far apart, else ""."""
     days = [day for listed in of.values() for day in listed]
     first = [date.fromisoformat(day) if len(day) > 7 else last_day(day).replace(day=1) for day in days]
     last = [date.fromisoformat(day) if len(day) > 7 else last_day(day) for day in days]
@@ -153,14 +144,13 @@ def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client
     answer = client.send("GET", f"{base}/", check=_listed)
     if answer.status_code != 200:
         raise web.refusal(answer, f"{base}/")
-    end = f"{last_day(month):%Y%m%d}"
-    listed = _listed(answer.content)
+    listed, end = _listed(answer.content), f"{last_day(month):%Y%m%d}"
     until = sorted((day for day in listed if day <= end), reverse=True)
     waits = _waits(month, days_apart)
     if waits and until and not until[0].startswith(month.replace("-", "")):
         raise Late(f"{base}/: no dump of {month} yet, the last one is of {until[0]}")
     for day in until:
-        files = [_dated(url, day) for url in group]
+        files = (_dated(url, day) for url in group)
         missing = [name_of(file) for file in files if not published_checksum(client, file)[0]]
         if not missing:
             return day

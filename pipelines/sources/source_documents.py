@@ -1,9 +1,4 @@
-"""Source documents of a text corpus, whatever format its files are in: the readers that the catalogue names.
-
-The Pile's and C4's layout is JSON lines or Parquet with `text` and perhaps a subset's name. DPR's `psgs_w100.tsv` of
-December 2018 holds passages of 100 words. WikiText (Merity et al., 2017; REPLUG, section 7.2) is text, or the Hub's
-Parquet files with a line in each row.
-"""
+"""Source documents of a text corpus, whatever format its files are in: the readers that the catalogue names."""
 
 from __future__ import annotations
 
@@ -46,10 +41,7 @@ class Raw(NamedTuple):
 
 
 def read_raw(name: str, part: Part, rejects: Rejects, redirects: list[Page] | None = None) -> Iterator[Raw]:
-    """Yield the documents of a part of a data set's files, by the reader that its entry in the catalogue names.
-
-    A data set whose pages link to each other (`links` in the catalogue) also adds its redirects to `redirects`.
-    """
+    """Yield the documents of a part, by the reader in the catalogue; redirects are added to `redirects`."""
     reader = catalogue.function(name, "documents")
     yield from reader(name, part, rejects) if redirects is None else reader(name, part, rejects, redirects)
 
@@ -88,8 +80,7 @@ class _Row(msgspec.Struct):
 def read_documents(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     """Yield the documents of one file in the layout of The Pile or C4: JSON lines (compressed or not) or .parquet.
 
-    The source is the subset, `meta.pile_set_name` or `subset`, the title is `title`, where there is one. A document's
-    id is a hash of its text, so exact duplicates share it. Bad rows go to `rejects` (bad_json, unexpected_layout,
+    Exact duplicates share their id, a hash of the text. Bad rows go to `rejects` (bad_json, unexpected_layout,
     not_utf8, no_text, too_long). Raises LongtailError naming the file if it is damaged (see `open_lines`).
     """
     for number, text, row in read_texts(part.file, rejects):
@@ -129,10 +120,7 @@ def read_texts(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, _Row]]:
 
 
 def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield a Parquet file's rows, as far as they are used.
-
-    Raises LongtailError naming the file if it is damaged or has no column `text` of strings.
-    """
+    """Yield a Parquet file's rows, as far as they are used. Raises LongtailError without a column `text` of strings."""
 
     def columns(schema: pa.Schema) -> list[str]:
         texts = [field.name for field in schema if field.type in (pa.string(), pa.large_string())]
@@ -147,7 +135,7 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def read_psgs(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
-    """Yield DPR's passages, each with the title of its article. Quotes are undone as DPR does.
+    """Yield DPR's passages of 100 words (psgs_w100.tsv), each with the title of its article.
 
     Bad rows go to `rejects` (unexpected_layout, not_utf8, no_text, too_long). Raises LongtailError if the header isn't
     DPR's or the file is damaged.
@@ -174,9 +162,9 @@ def read_psgs(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
 
 
 def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
-    """Yield WikiText's articles, each from the blank line before its title to the blank line before the next title.
+    """Yield WikiText's articles (Merity et al., 2017; REPLUG, section 7.2), which together are the whole file.
 
-    So all articles together are the whole file. A title is a line ` = Title = ` between blank lines. Bad articles go to
+    Each begins with the blank line before its title, a line ` = Title = ` between blank lines. Bad articles go to
     `rejects` (not_utf8, too_long, and no_title for text before the first title). Raises LongtailError naming the file
     if it is damaged (see `open_lines`) or has no article.
     """
@@ -206,10 +194,9 @@ def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
 
 
 def _articles(lines: Iterable[bytes | None]) -> Iterator[tuple[int, bytes | None, list[bytes] | None]]:
-    """Yield (line of the title, title, lines) of each article.
+    """Yield (line of the title, title, lines) of each article; the lines are None for one longer than `bounds.RECORD`.
 
-    What stands before the first title comes first, with None as its title; it may be empty. The lines are None for an
-    article longer than `bounds.RECORD`, which isn't held in memory.
+    What stands before the first title comes first, with None as its title; it may be empty.
     """
     row, title, size, longest = 1, None, 0, bounds.RECORD
     article: list[bytes] | None = []

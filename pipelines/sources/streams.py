@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import bz2
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import zstandard
 from isal import igzip_lib
@@ -26,6 +27,8 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which some programs write before UTF-8 text
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # in JSON, where two stand for a character
 AGAIN = "fetch or copy it again"
 A_LINE = "a line for each row"
+
+Item = TypeVar("Item")
 
 # The libraries' own file objects stop silently at a cut zstd frame and at a damaged second bz2 stream. These
 # decompressors read one stream at a time, and say whether it ended.
@@ -62,10 +65,7 @@ def open_lines(path: str | Path) -> Iterator[bytes]:
 
 
 def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]:
-    """Yield (number from 1, line) of the file's lines that aren't blank; each counts in `rejects.read`.
-
-    A line longer than `bounds.RECORD` goes to `rejects` (too_long). Otherwise raises the errors of `open_lines`.
-    """
+    """Yield (number from 1, line) of the lines that aren't blank; `rejects` counts them and has those too long."""
     for number, line in enumerate(bounded_lines(path), start=1):
         if line is None:
             rejects.read += 1
@@ -77,9 +77,8 @@ def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]
 
 def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
     """Yield the file's lines, and None for a line longer than `bounds.RECORD`, of which so many bytes are held."""
-    longest = bounds.RECORD
+    longest, size = bounds.RECORD, 0
     parts: list[bytes] = []  # of the unfinished line
-    size = 0
     for block in open_blocks(path):
         first, *rest = block.split(b"\n")
         parts.append(first)
@@ -98,14 +97,13 @@ def open_text(path: str | Path) -> Iterator[str]:
     """Yield the lines of `open_lines` decoded. Raises LongtailError naming the file and the line that isn't UTF-8."""
     for number, line in enumerate(open_lines(path), start=1):
         try:
-            text = line.decode("utf-8")
+            yield line.decode("utf-8")
         except UnicodeDecodeError as error:
             at = error.start
             raise LongtailError(f"{path}: line {number}: not UTF-8 at byte {at} (0x{line[at]:02x}); {AGAIN}") from None
-        yield text
 
 
-def parse_json(text: bytes | str) -> Any:
+def parse_json(text: bytes | bytearray | str) -> Any:
     """A JSON value. Raises ValueError for what is none, is nested too deeply, or has half of a surrogate pair."""
     try:
         value = json.loads(text)
@@ -120,18 +118,14 @@ def parse_json(text: bytes | str) -> Any:
 
 
 def parse_whole(path: Path) -> Any:
-    """The JSON value that a file is, read at once.
-
-    Raises LongtailError for what is none or longer than `bounds.WHOLE`, and the errors of `open_lines`.
-    """
-    blocks, size = [], 0
+    """The JSON value that a file is. Raises LongtailError for what is none, or longer than `bounds.WHOLE`."""
+    text = bytearray()
     for block in open_blocks(path):
-        blocks.append(block)
-        size += len(block)
-        if size > bounds.WHOLE:
+        text += block
+        if len(text) > bounds.WHOLE:
             raise bounds.too_large(path, "a short list; write a record a line")
     try:
-        return parse_json(b"".join(blocks))
+        return parse_json(text)
     except ValueError as error:
         raise LongtailError(f"{path}: not JSON ({error}), expected a list of records or an object; {AGAIN}") from None
 
@@ -175,6 +169,22 @@ def open_runs(path: str | Path, size: int, blocks: Iterable[bytes] | None = None
             raise LongtailError(f"{path}: a line {bounds.too_long(A_LINE)}; check what the file is")
     if run:
         yield run
+
+
+def in_batches(
+    items: Iterable[Item], size: Callable[[Item], int], largest: int, most: float = math.inf
+) -> Iterator[list[Item]]:
+    """Yield the items in lists of up to `most` whose sizes add up to `largest` at most, or of one that is larger."""
+    batch: list[Item] = []
+    held = 0
+    for item in items:
+        if batch and (len(batch) == most or held + size(item) > largest):
+            yield batch
+            batch, held = [], 0
+        batch.append(item)
+        held += size(item)
+    if batch:
+        yield batch
 
 
 def check_start(path: Path) -> None:

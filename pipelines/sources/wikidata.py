@@ -36,10 +36,10 @@ def parse_block(
 ) -> tuple[pa.Table, int, str]:
     """Return (table of ENTITIES, number of lines, error in the last line or "") for one block in pieces.
 
-    The table has the items with a label or an article in the language; `row` is the line of the block, from 1. An item
-    without an article has no claims: its statements are neither parsed nor checked. Bad lines go to `rejects`
-    (bad_json, no_entity, unexpected_layout, bad_id), and well-formed lines that aren't used are counted there as
-    skipped. An error in the last line of a file means that the file is cut.
+    The table has the items with a label or an article in the language; `row` is the line of the block, from 1. The
+    statements of an item without an article are neither parsed nor checked. Bad lines go to `rejects` (bad_json,
+    no_entity, unexpected_layout, bad_id), which counts well-formed ones that aren't used as skipped. An error in the
+    last line of a file means that the file is cut.
     """
     layout = layout_of(language.codes, language.site, language.nameless)
     text, rows, row = b"".join(block), [], 0

@@ -1,7 +1,4 @@
-"""The layout of a Wikidata entity in JSON, as far as it is used: names in one language, article, claims and dates.
-
-A statement says when it holds by its qualifiers start time (P580), end time (P582) and point in time (P585).
-"""
+"""The layout of a Wikidata entity in JSON, as far as it is used: names in one language, article, claims and dates."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ import msgspec
 from pipelines.language.language import MUL
 
 Int64 = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-QUALIFIERS = {"start": "P580", "end": "P582", "point": "P585"}
+QUALIFIERS = {"start": "P580", "end": "P582", "point": "P585"}  # when a statement holds
 TIME = re.compile(r"([+-])0*(\d{1,4})-(\d\d)-(\d\d)T")  # the layout of 2014-15 fills years up with zeros
 PARTS = {9: 1, 10: 2, 11: 3, 12: 3, 13: 3, 14: 3}  # precision -> parts of the date that are known: year, month, day
 
@@ -127,8 +124,7 @@ class Layout:
 
     def title(self, entity: msgspec.Struct) -> str | None:
         """The title of the Wikipedia article."""
-        sitelinks = getattr(entity, "sitelinks", None)
-        article = sitelinks.article if isinstance(sitelinks, self._sitelinks) else None
+        article = getattr(getattr(entity, "sitelinks", None), "article", None)  # an empty map may be a list
         return article.title if article else None
 
     def aliases(self, entity: msgspec.Struct, label: str | None) -> Sequence[str]:

@@ -1,8 +1,7 @@
 """Which articles each page of a Wikipedia dump links to, and how many pages link to an article.
 
-Links are read from the wikitext, as [[Target]] or [[Target#section|text]]. Those in the parameters of a template count,
-those that a template itself brings do not, as templates are not expanded. Titles are compared as MediaWiki does. A link
-to a file, a category or another wiki has a title that no article has, so that it counts for none.
+Links are read from the wikitext, as [[Target]] or [[Target#section|text]]; templates are not expanded. Titles are
+compared as MediaWiki does. A link to a file, a category or another wiki has a title that no article has.
 """
 
 from __future__ import annotations
@@ -96,23 +95,16 @@ def count_incoming(db: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> int:
     """
     database.view(db, "linking", *files)
     db.execute(
-        "CREATE TEMP TABLE moved AS SELECT title, min(targets[1]) AS target FROM linking WHERE redirect GROUP BY title"
-    )
-    db.execute(
-        """CREATE TEMP TABLE wanted AS SELECT title, coalesce(target, title) AS article
-        FROM (SELECT DISTINCT title FROM titles) LEFT JOIN moved USING (title)"""
-    )
-    db.execute(
-        """CREATE TEMP TABLE names AS SELECT DISTINCT article AS name, article FROM wanted
-        UNION SELECT title, target FROM moved SEMI JOIN wanted ON target = article"""
-    )
-    db.execute(
-        """CREATE TEMP TABLE linked AS SELECT article, count(DISTINCT page) AS links FROM
+        """CREATE TEMP TABLE moved AS
+        SELECT title, min(targets[1]) AS target FROM linking WHERE redirect GROUP BY title;
+        CREATE TEMP TABLE wanted AS SELECT title, coalesce(target, title) AS article
+        FROM (SELECT DISTINCT title FROM titles) LEFT JOIN moved USING (title);
+        CREATE TEMP TABLE names AS SELECT DISTINCT article AS name, article FROM wanted
+        UNION SELECT title, target FROM moved SEMI JOIN wanted ON target = article;
+        CREATE TEMP TABLE linked AS SELECT article, count(DISTINCT page) AS links FROM
             (SELECT title AS page, unnest(targets) AS name FROM linking WHERE NOT redirect) JOIN names USING (name)
-        WHERE page != article GROUP BY article"""
-    )
-    db.execute(
-        """CREATE TEMP TABLE incoming AS
+        WHERE page != article GROUP BY article;
+        CREATE TEMP TABLE incoming AS
         SELECT wanted.title, CASE WHEN there.title IS NOT NULL THEN coalesce(links, 0) END AS links
         FROM wanted LEFT JOIN linked USING (article)
             LEFT JOIN (SELECT DISTINCT title FROM linking WHERE NOT redirect) AS there ON there.title = article"""

@@ -6,8 +6,8 @@ Answers are kept on disk, so that a killed stage resumes. The stage removes them
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -35,13 +35,11 @@ class _Failure(msgspec.Struct):
     error: _Error | None = None
 
 
-@contextmanager
-def open_client(contact: str | None, cache: Path) -> Iterator[Client]:
-    """Yield a client that names `contact` in its User-Agent, without which it refuses, and keeps answers in `cache`."""
+def open_client(contact: str | None, cache: Path) -> closing[Client]:
+    """A client that names `contact` in its User-Agent, without which it refuses, and keeps answers in `cache`."""
     if not contact:
         raise LongtailError("params.yaml: contact is null, expected an address or web page, as Wikimedia's policy asks")
-    with closing(Client(contact, cache)) as client:
-        yield client
+    return closing(Client(contact, cache))
 
 
 class Client(web.Client):
@@ -56,8 +54,7 @@ class Client(web.Client):
         """The body at `url`, which is kept on disk and not asked for again; None, and not kept, if it answers 404.
 
         `check(body)` may raise Again to repeat the request, or LongtailError to give up; it also sees the bodies of
-        server errors (5xx). A body that it refuses is not kept. Raises LongtailError naming the URL on any other
-        status, or after ATTEMPTS failures.
+        server errors (5xx). What it refuses is not kept. Raises LongtailError on another status, or after ATTEMPTS.
         """
         is_kept, body = self._kept.get(_key(url, params))
         if not is_kept:

@@ -1,7 +1,4 @@
-"""The articles of a Wikipedia pages-articles XML dump with their wikitext, in the dump's order.
-
-A dump is cut into parts that can be read independently, by its bytes.
-"""
+"""The articles of a Wikipedia pages-articles XML dump with their wikitext, in its order, as a whole or in parts."""
 
 from __future__ import annotations
 
