@@ -3,15 +3,14 @@
 language_model    the protocol: what a language model can do
 open_lm           opens the language model that the params name: a LocalModel or an HttpModel
 
-local             LocalModel: a folder of weights, run by transformers
+local             LocalModel: a folder of weights, run by transformers; scoring and greedy decoding
   weights         loads the weights in fp32, bf16 or int8
-  shortcuts       checks which shortcuts give a model's own numbers
+  forward_passes  reads texts of any lengths, and checks whether a shortcut gives a model's own numbers
   prefixes        keys and values: common beginnings of prompts, read once, and texts that are continued
-  decode          greedy decoding
 
 http_model        HttpModel: a server with OpenAI's completions or chat interface
   http_client     sends requests; every answer is paid for once and kept
-  http_choice     reads a server's answer to one prompt, and finds out what the server can do
+  http_choice     a server's answer to one prompt
   http_ledger     kept answers, costs and rate limits
 
 token_prompts     prompts and continuations as token ids, for both

@@ -6,26 +6,36 @@ import copy
 import inspect
 from collections.abc import Generator, Iterable, Iterator
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import nn
+from transformers import DynamicCache
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
 from pipelines import progress
+from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
 from pipelines.lm.prefixes import KeysAndValues
 from pipelines.lm.ragged import Ragged, joined, padded
+from pipelines.lm.weights import TEXT, TOLERANCE
 
 MAX_LOGITS = 1 << 23  # logits in memory at once: 32 MiB
 CACHED_PER_NEW = 8  # so many cached tokens count as one new token when a batch is sized
+TOKENS = 45  # of the text that shortcuts are tried on, at most
+SHORT = 5  # of these, a second text: in so short a text the effect of padding on a state has not worn off
+PREFIX = 2  # of these, read before the others
+SAME = 0.0005  # nats in fp32: mean absolute difference of a log-prob; bf16 and int8 may be TOLERANCE from fp32
+REFUSED = 0.002  # the same difference for padding, which no model can do without
+# What architectures raise where they can't do something. The trial itself fails then, and the shortcut is not taken.
+CANT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 
 
 class ForwardPasses:
     """Runs `model` over texts, at most `batch_tokens` tokens at a time. The token `pad` fills up shorter texts."""
 
-    shares_prefixes = False  # whether several texts can continue from a common beginning that was read once
-    keeps = False  # whether texts can be continued from their keys and values
+    keeps = False  # whether texts can be continued from the keys and values of what was read before
 
     def __init__(self, model, pad: int, batch_tokens: int) -> None:
         self.model, self.device, self.batch_tokens = model, model.device, batch_tokens
@@ -40,7 +50,7 @@ class ForwardPasses:
         `first` (rows,) is the first column of each row that is needed. What rows have in common before it is read once.
         """
         n = len(first)
-        shared, group = prefixes.shared(rows, first) if self.shares_prefixes else np.zeros((2, n), np.int64)
+        shared, group = prefixes.shared(rows, first) if self.keeps else np.zeros((2, n), np.int64)
         for length in np.unique(shared)[::-1]:
             members = np.flatnonzero(shared == length)
             if not length:
@@ -50,7 +60,7 @@ class ForwardPasses:
             step = max(1, self.batch_tokens // int(length))
             for start in range(0, len(leaders), step):
                 leading = members[leaders[start : start + step]]
-                read = prefixes.Prefixes(self.model, self._padded(rows.slice(leading, 0, length)))
+                read = prefixes.read_prefixes(self.model, self._padded(rows.slice(leading, 0, length)))
                 chosen = np.flatnonzero((start <= owners) & (owners < start + step))
                 yield from self._continued(rows, members[chosen], read, owners[chosen] - start)
 
@@ -65,10 +75,17 @@ class ForwardPasses:
             logits = self._head(states_of_part) if self._head.separable else states_of_part
             yield part, logits.float()
 
-    def after(self, rows: Ragged) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """Yield row numbers, and the logits after the last token of each of them, (rows, vocabulary) float32."""
+    def after(
+        self, rows: Ragged, passes: Iterable[tuple[np.ndarray, object, int]] | None = None
+    ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+        """Yield row numbers, and the logits after the last token of each of them, (rows, vocabulary) float32.
+
+        They come from `passes`, which are by default those of `over`.
+        """
         last = rows.lengths - 1
-        yield from self._last(last, self.over(rows, last))
+        for batch, outputs, skipped in passes or self.over(rows, last):
+            for part, logits in self.logits(outputs, np.arange(len(batch)), last[batch] - skipped):
+                yield batch[part], logits
 
     def decoding(
         self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray, new_tokens: int, total: int = 0
@@ -82,8 +99,8 @@ class ForwardPasses:
             token = yield self._table(len(beginnings), self.after(prompts), total)
             prompts, total = joined([prompts, Ragged.of(token[:, None].tolist())]), 0
         kept, rows = KeysAndValues(prompts.lengths, new_tokens), np.arange(len(beginnings))
-        continued = (self._continued(prompts, *group, kept) for group in held.of(beginnings))
-        token = yield self._table(len(rows), self._last(prompts.lengths - 1, chain.from_iterable(continued)), total)
+        continued = chain.from_iterable(self._continued(prompts, *group, kept) for group in held.of(beginnings))
+        token = yield self._table(len(rows), self.after(prompts, continued), total)
         while True:
             inputs = {"input_ids": token[:, None], "past_key_values": kept.append()}
             mask = torch.from_numpy(kept.real.astype(np.int64)).to(self.device)
@@ -98,14 +115,6 @@ class ForwardPasses:
         for _ in self._continued(Ragged.of([[self._pad]]), np.zeros(1, np.int64), None, np.zeros(1, np.int64), kept):
             pass
         return kept.bytes
-
-    def _last(
-        self, last: np.ndarray, passes: Iterable[tuple[np.ndarray, object, int]]
-    ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """Yield row numbers and the logits at column `last` (rows,) of each, from passes as `over` yields them."""
-        for batch, outputs, skipped in passes:
-            for part, logits in self.logits(outputs, np.arange(len(batch)), last[batch] - skipped):
-                yield batch[part], logits
 
     def batches(self, lengths: np.ndarray, most: int | None = None) -> Iterator[np.ndarray]:
         """Row numbers in batches of similar length. The longest come first, so that memory runs out early if at all.
@@ -134,17 +143,17 @@ class ForwardPasses:
         self,
         rows: Ragged,
         members: np.ndarray,
-        read: prefixes.Prefixes | None,
+        read: DynamicCache | None,
         owners: np.ndarray,
         kept: KeysAndValues | None = None,
     ) -> Iterator[tuple[np.ndarray, object, int]]:
         """`over` the rows `members` (members,), of which row i continues prefix owners[i] of `read`, if any are."""
-        length = read.length if read else 0
+        length = read.get_seq_length() if read else 0
         remaining = rows.lengths[members] - length
         for batch in self.batches(np.maximum(remaining, (remaining + length) // CACHED_PER_NEW)):
             numbers, counts, past = members[batch], remaining[batch], {}
             if read or kept:
-                past["past_key_values"] = prefixes.Continuing(read, owners[batch], kept, numbers, counts)
+                past["past_key_values"] = prefixes.Continuing(read, owners[batch], kept, numbers, counts + length)
             yield numbers, self._run(input_ids=self._padded(rows.slice(numbers, length, counts)), **past), length
 
     def _padded(self, rows: Ragged) -> torch.Tensor:
@@ -155,6 +164,55 @@ class ForwardPasses:
         """One forward pass: hidden states if the head can be run alone, else logits at all positions."""
         inputs["use_cache"] = "past_key_values" in inputs
         return (self.model.base_model if self._head.separable else self.model)(**inputs)
+
+
+@torch.inference_mode()
+def choose_shortcut(passes: ForwardPasses, tokenizer, folder: Path, max_tokens: int) -> None:
+    """Have `passes` continue texts from keys and values where that gives plain passes' numbers over a fixed text.
+
+    Architectures differ in how they know a token's position and in what they cache of earlier tokens; where the
+    shortcut does not fit a model, it gives other numbers and no error. The model in `folder` reads `max_tokens` at
+    once. Raises LongtailError where the model can't read padded texts, or what follows a text changes it.
+    """
+    model, name = passes.model, type(passes.model).__name__
+    ids = np.array(tokenizer(TEXT, verbose=False)["input_ids"][: min(TOKENS, max_tokens - 2)], np.int64)
+    targets = torch.from_numpy(ids).to(model.device)
+    format_error = 0.0 if model.dtype == torch.float32 else 2 * TOLERANCE
+
+    def log_probs(logits: torch.Tensor) -> torch.Tensor:
+        """log p of every token of the text at each position, (positions, tokens). Other tokens may be impossible."""
+        return torch.log_softmax(logits.float(), dim=-1)[:, targets.to(logits.device)].to(targets.device)
+
+    def difference(pairs: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> float:
+        """The largest mean absolute difference of log-probs with a shortcut and without; NaN where one is NaN."""
+        return torch.stack([torch.where(a == b, 0.0, (a - b).abs()).mean() for a, b in pairs]).max().item()
+
+    plain = log_probs(model(input_ids=targets[None]).logits[0])
+    try:  # the short text and the whole text in one batch that is padded on the right
+        both = torch.from_numpy(padded(Ragged.of([ids[:SHORT], ids]), len(ids), tokenizer.pad_token_id or 0)[0])
+        short, whole = model(input_ids=both.to(model.device)).logits
+        together = difference([(log_probs(short[:SHORT]), plain[:SHORT]), (log_probs(whole), plain)])
+    except CANT as error:
+        raise LongtailError(
+            f"{folder}: {name} can't read texts of two lengths together "
+            f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); name another in lm"
+        ) from error
+    if not together <= max(REFUSED, format_error):  # also where it is NaN
+        raise LongtailError(
+            f"{folder}: {name}, as it is configured, gives a text's tokens other log-probs where something follows "
+            "them, expected a causal language model; name another in lm"
+        )
+    if model._is_stateful:  # a recurrent model keeps more of a text than keys and values
+        return
+    passes.keeps = True
+    try:  # two decoding steps after a shared beginning, in which both texts get their last token
+        ends, none = np.array([SHORT, len(ids)]), np.zeros(2, np.int64)
+        held = prefixes.Held(model, Ragged.of([ids[:PREFIX]]))
+        decoding = passes.decoding(Ragged.of([ids[: end - 1] for end in ends]), held, none, 1)
+        before, after = log_probs(next(decoding)), log_probs(decoding.send(targets[ends - 1]))
+        passes.keeps = difference([(before, plain[ends - 2]), (after, plain[ends - 1])]) <= max(SAME, format_error)
+    except CANT:
+        passes.keeps = False  # the model can do without
 
 
 class _Head:

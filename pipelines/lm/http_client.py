@@ -43,25 +43,16 @@ class CompletionsClient(web.Client):
     """The model `model` of the server in `settings`, called `name` in the params.
 
     With `chat`, each prompt is a user's message to the chat interface, in a request of its own. Answers and costs are
-    kept in the folder `cache`, with the prompts' texts, which `decode` gives of token ids.
+    kept in the folder `cache`.
     """
 
     def __init__(
-        self,
-        name: str,
-        model: str,
-        settings: params.LMServer,
-        key: str | None,
-        cache: Path,
-        *,
-        chat: bool = False,
-        decode: Callable[[Sequence[int]], str] = str,
+        self, name: str, model: str, settings: params.LMServer, key: str | None, cache: Path, chat: bool
     ) -> None:
         super().__init__(settings.concurrency, TIMEOUT)
         self.chat, self.url = chat, settings.url.rstrip("/") + ("/chat" if chat else "") + "/completions"
         self._name, self._model, self._settings, self._key = name, model, settings, key
         self.session.auth = self._sign  # set even without a key: requests would look for one in ~/.netrc
-        self._decode = decode
         self._ledger = Ledger(cache, name, model, settings)
         self.usage = self._ledger.usage
 
@@ -93,15 +84,12 @@ class CompletionsClient(web.Client):
                 raise Unable(f"{self.url}: {error}") from None
 
         def request(keys: list[str]) -> None:
-            texts, good = {key: prompts[rows_of_key[key][0]] for key in keys}, {}
-            raws = self._request(list(texts.values()), probe, fields)
+            raws, good = self._request([prompts[rows_of_key[key][0]] for key in keys], probe, fields), {}
             try:
                 for key, raw in zip(keys, raws, strict=True):
                     accept(key, raw)
                     good[key] = raw
             finally:  # answers before a bad one are paid for
-                paid = {key: texts[key] for key in good}
-                self._ledger.note({k: t if isinstance(t, str) else self._decode(t) for k, t in paid.items()})
                 self._ledger.put(good)
 
         try:
@@ -136,56 +124,40 @@ class CompletionsClient(web.Client):
         return body | shown | {"messages": [{"role": "user", "content": prompt}]}
 
     def _request(self, prompts: list, probe: bool, fields: dict) -> list[bytes]:
-        """Send one request; returns the choice for each prompt, as JSON."""
-        answer = self._post(prompts, probe, fields)
-        choices = list(map(bytes, _decoded(answer.content, _Choices, self.url).choices))
-        used = _used(answer, Tokens(0, 0))
-        if used.prompt > self._settings.max_tokens * len(
-            prompts
-        ):  # some servers read more than the model was trained on
-            raise LongtailError(
-                f"{self.url}: {used.prompt} tokens in {len(prompts)} prompts, where lm.{self._name}.http.max_tokens is "
-                f"{self._settings.max_tokens}; with its tokenizer set, prompts are cut"
-            )
-        if len(choices) != len(prompts):
-            raise Unable(f"{self.url}: {len(choices)} choices for {len(prompts)} prompts, expected one each")
-        if self.chat and used.prompt:
-            usage = Usage(*used)
-            return [msgspec.json.encode(msgspec.json.decode(choices[0]) | {"usage": usage})]
-        placed = {_decoded(raw, _Index, self.url).index: raw for raw in choices}
-        if set(placed) != set(range(len(prompts))):
-            raise Unable(f"{self.url}: choices with the indices {sorted(placed)}, expected 0 to {len(prompts) - 1}")
-        return [placed[i] for i in range(len(prompts))]
-
-    def _post(self, prompts: list, probe: bool, fields: dict) -> requests.Response:
-        """The server's answer. Raises Unable or LongtailError where it refuses."""
+        """Send one request; returns each prompt's choice, as JSON. Raises Unable or LongtailError for a refusal."""
         statuses: list[int] = []
         try:
             answer = self.send(
                 "POST",
                 self.url,
                 json=self._body(prompts if len(prompts) > 1 else prompts[0], fields),  # some refuse a list of one
-                check=self._check,
+                check=check_json,
                 attempts=PROBE_ATTEMPTS if probe else ATTEMPTS,
                 hooks={"response": lambda answer, **_: statuses.append(answer.status_code)},
             )
-            if answer.status_code == 200:
-                return answer
-            kind = Unable if answer.status_code in UNABLE else LongtailError
-            hint = "; set LONGTAIL_API_KEY" if answer.status_code in (401, 403) else ""
-            raise kind(f"{web.refusal(answer, self.url)}{hint}")
         except LongtailError as error:
             if probe and statuses[-1:] == [500]:  # some say so of what they can't do
                 raise Unable(str(error)) from None
             raise
-
-    def _check(self, body: bytes) -> None:
-        """Raise Again for JSON that was cut. What is no JSON, as NaN is, would come again and cost again."""
-        try:
-            msgspec.json.decode(body, type=msgspec.Raw)
-        except web.BROKEN as error:
-            if body.lstrip()[:1] == b"{" and ("truncated" in str(error) or not body.rstrip().endswith(b"}")):
-                raise web.Again("the answer was cut") from None
+        if answer.status_code != 200:
+            kind = Unable if answer.status_code in UNABLE else LongtailError
+            hint = "; set LONGTAIL_API_KEY" if answer.status_code in (401, 403) else ""
+            raise kind(f"{web.refusal(answer, self.url)}{hint}")
+        choices = list(map(bytes, _decoded(answer.content, _Choices, self.url).choices))
+        used, most = _used(answer, Tokens(0, 0)), self._settings.max_tokens
+        if used.prompt > most * len(prompts):  # some servers read more than the model was trained on
+            raise LongtailError(
+                f"{self.url}: {used.prompt} tokens in {len(prompts)} prompts, where lm.{self._name}.http.max_tokens is "
+                f"{most}; with its tokenizer set, prompts are cut"
+            )
+        if len(choices) != len(prompts):
+            raise Unable(f"{self.url}: {len(choices)} choices for {len(prompts)} prompts, expected one each")
+        if self.chat and used.prompt:
+            return [msgspec.json.encode(msgspec.json.decode(choices[0]) | {"usage": Usage(*used)})]
+        placed = {_decoded(raw, _Index, self.url).index: raw for raw in choices}
+        if set(placed) != set(range(len(prompts))):
+            raise Unable(f"{self.url}: choices with the indices {sorted(placed)}, expected 0 to {len(prompts) - 1}")
+        return [placed[i] for i in range(len(prompts))]
 
     def _once(self, method: str, url: str, **request) -> requests.Response:
         """Make one attempt. It is entered in the ledger at its highest cost before, and at its real cost after."""
@@ -193,7 +165,9 @@ class CompletionsClient(web.Client):
         prompts = body["messages"][0]["content"] if self.chat else body["prompt"]
         if isinstance(prompts, str) or isinstance(prompts[0], int):  # a single prompt stands there without a list
             prompts = [prompts]
-        most = Tokens(sum(map(max_tokens_of, prompts)) + TEMPLATE * self.chat, body["max_tokens"] * len(prompts))
+        # a prompt has at most one token per byte of a text, and one that may begin it
+        sizes = [len(prompt.encode()) + 1 if isinstance(prompt, str) else len(prompt) for prompt in prompts]
+        most = Tokens(sum(sizes) + TEMPLATE * self.chat, body["max_tokens"] * len(prompts))
         number, wait = self._ledger.enter(most)
         while number is None:
             self.pause(wait)
@@ -215,9 +189,13 @@ class CompletionsClient(web.Client):
         return request
 
 
-def max_tokens_of(prompt: str | Sequence[int]) -> int:
-    """How many tokens a prompt has at most: one per byte of a text, and one that may begin it."""
-    return len(prompt.encode()) + 1 if isinstance(prompt, str) else len(prompt)
+def check_json(body: bytes) -> None:
+    """Raise Again for JSON that was cut. What is no JSON, as NaN is, would come again and cost again."""
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except web.BROKEN as error:
+        if body.lstrip()[:1] == b"{" and ("truncated" in str(error) or not body.rstrip().endswith(b"}")):
+            raise web.Again("the answer was cut") from None
 
 
 def _used(answer: requests.Response, most: Tokens) -> Tokens:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import time
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +20,7 @@ MINUTE = 60.0  # seconds
 TABLES = (
     "CREATE TABLE IF NOT EXISTS spent "
     "(model TEXT PRIMARY KEY, prompt_tokens INTEGER, completion_tokens INTEGER, cost REAL)",
-    "CREATE TABLE IF NOT EXISTS asked (key TEXT PRIMARY KEY, server TEXT, model TEXT, prompt BLOB)",  # by answers' keys
+    "CREATE TABLE IF NOT EXISTS asked (key TEXT PRIMARY KEY, server TEXT, model TEXT)",  # whose the answers are
     "CREATE TABLE IF NOT EXISTS recent (id INTEGER PRIMARY KEY, model TEXT, at REAL, tokens INTEGER)",
 )
 
@@ -42,12 +41,13 @@ class Ledger(Kept):
         self._db.execute("INSERT OR IGNORE INTO spent VALUES (?, 0, 0, 0.0)", (self._model,))
         self.usage = {"lm_requests": 0.0, "lm_prompt_tokens": 0.0, "lm_completion_tokens": 0.0, "lm_cost": 0.0}
 
-    def note(self, prompts: Mapping[str, str]) -> None:
-        """Note to which prompts, as texts, the answers of these keys belong, for who looks for them."""
+    def put(self, bodies: Mapping[str, bytes | None]) -> None:
+        """Keep all of these answers, or none, and whose they are."""
         server, model = self._server.url.rstrip("/"), self._model.partition(" ")[2]
-        rows = [(key, server, model, zlib.compress(text.encode(errors="replace"))) for key, text in prompts.items()]
         with self._writing():
-            self._db.executemany("INSERT OR REPLACE INTO asked VALUES (?, ?, ?, ?)", rows)
+            rows = [(key, server, model) for key in bodies]
+            self._db.executemany("INSERT OR REPLACE INTO asked (key, server, model) VALUES (?, ?, ?)", rows)
+        super().put(bodies)
 
     def enter(self, most: Tokens) -> tuple[int | None, float]:
         """Enter a request that takes at most `most` tokens; returns its number and 0.

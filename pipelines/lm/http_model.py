@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.lm.http_choice import ECHO, Abilities, Choice
+from pipelines.lm.http_choice import TOLERANCE, Choice, Unable
 from pipelines.lm.http_client import CompletionsClient
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import joined
 from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
 from pipelines.params import params
+
+PROBE, SHORTER_PROBE = "one two three", "one two"
+ABILITIES = {"score": "score texts", "choose": "choose between options", "generate": "generate answers", "vote": "vote"}
+ECHO = {"max_tokens": 1, "echo": True, "logprobs": 1}  # scores a prompt; some servers refuse 0, or take it as no limit
 
 
 class HttpModel:
@@ -27,16 +32,15 @@ class HttpModel:
 
     def __init__(self, folder: Path, lm: params.LM, key: str | None, cache: Path) -> None:
         """Raises LongtailError where the server does not serve the model, or the tokenizer is another model's."""
-        self.name, self.max_tokens, self._n_likeliest = Path(folder).name, lm.http.max_tokens, lm.http.logprobs
+        self.name, self.max_tokens, self._settings = Path(folder).name, lm.http.max_tokens, lm.http
         self._tokenizer: PromptTokenizer | None = None
-        decode = str
         if lm.http.tokenizer:
-            tokenizer = read_tokenizer(folder)
-            self._tokenizer = PromptTokenizer(tokenizer, folder, self.name, self.max_tokens)
-            decode = tokenizer.decode
-        self._client = CompletionsClient(self.name, lm.path, lm.http, key, cache, chat=lm.chat, decode=decode)
-        self.abilities = Abilities(self.name, lm.http, self._client, self._tokenizer)
-        self.scores, self.mixes, self.votes = "score" in self.abilities, False, "vote" in self.abilities
+            self._tokenizer = PromptTokenizer(read_tokenizer(folder), folder, self.name, self.max_tokens)
+        self._client = CompletionsClient(self.name, lm.path, lm.http, key, cache, lm.chat)
+        self._shown = {"logprobs": 1}  # fields of a request that ask for an answer's log-probabilities
+        self._lacks: dict[str, str] = {}  # ability -> why the server lacks it
+        self._find_out()
+        self.scores, self.mixes, self.votes = "score" not in self._lacks, False, "vote" not in self._lacks
         self.begins = "" if lm.chat else " "
 
     @property
@@ -45,7 +49,7 @@ class HttpModel:
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """Raises LongtailError where the server shows no log-probabilities of prompts, or there is no tokenizer."""
-        self.abilities.require("score")
+        self.require("score")
         tokens, counts = self._tokenizer.continuations(continuations)
         pairs = joined([self._tokenizer.prompts(prompts, tokens.lengths), tokens])
         nonempty = np.flatnonzero(tokens.lengths)
@@ -70,9 +74,9 @@ class HttpModel:
         are the texts that `token_id` was asked for; each gets the probability of its tokens with and without a space
         before. Raises LongtailError where the server shows no next tokens, or there is no tokenizer.
         """
-        self.abilities.require("choose")
-        sent, _ = self._as_sent(prompts, 1)
-        shown = self._client.ask(sent, lambda _, choice: choice.likeliest(), max_tokens=1, logprobs=self._n_likeliest)
+        self.require("choose")
+        sent, fields = self._as_sent(prompts, 1)[0], {"max_tokens": 1, "logprobs": self._settings.logprobs}
+        shown = self._client.ask(sent, lambda _, choice: choice.likeliest(), **fields)
         size = len(self._tokenizer.tokenizer if self._tokenizer else self._ids_of_texts)
         result = np.full((len(prompts), size), -np.inf, np.float32)
         for row, likeliest in zip(result, shown, strict=True):
@@ -96,7 +100,7 @@ class HttpModel:
 
     def token_id(self, text: str) -> int:
         """Raises LongtailError where the server shows no next tokens."""
-        self.abilities.require("choose")
+        self.require("choose")
         if not self._tokenizer:
             return self._ids_of_texts.setdefault(text, [len(self._ids_of_texts)])[0]
         return self._tokenizer.token_id(text)
@@ -120,7 +124,7 @@ class HttpModel:
             tokens = (choice.usage.prompt_tokens, choice.usage.completion_tokens) if choice.usage else None
             return Generation(*choice.answer(stop), *(tokens or (int(lengths[i]), len(choice.logprobs.tokens))))
 
-        fields = {"max_tokens": max_tokens} | self.abilities.shown
+        fields = {"max_tokens": max_tokens} | self._shown
         if self._client.chat:
             return self._client.ask(sent, read, **fields)
         made = self._client.ask(sent, read, stop=[stop], **fields)
@@ -142,5 +146,93 @@ class HttpModel:
         """Always raises LongtailError: the interface shows only a few of the most likely tokens."""
         raise LongtailError(
             f"{self._client.url}: shows only the likeliest next tokens of {self.name}, so it can't generate under the "
-            f"mixture; it can still {self.abilities}"
+            f"mixture; it can still {self._can()}"
         )
+
+    # ------------------------------------------------------------------ what the server can do
+
+    def require(self, ability: str) -> None:
+        """Raise LongtailError where the server lacks one of ABILITIES."""
+        if reason := self._lacks.get(ability):
+            raise LongtailError(f"{reason}, so {self.name} can't {ABILITIES[ability]}; it can still {self._can()}")
+
+    def _can(self) -> str:
+        return " and ".join(what for ability, what in ABILITIES.items() if ability not in self._lacks)
+
+    def _find_out(self) -> None:
+        """Find out by small requests what the server can do, before any work.
+
+        Servers differ, and a wrong number looks like any other. Scoring needs the log-probabilities of the prompt's own
+        tokens (`echo` with `logprobs`). Many servers accept such a request and leave them out, or give wrong ones.
+        """
+        first = self._first_answer()
+        if not first.logprobs.token_logprobs and (first.text or not self._shown):
+            self._lacks["vote"] = f"{self._client.url}: shows no log-probabilities of its answers"
+        for ability, probe in (("score", self._try_scoring), ("choose", self._try_choosing)):
+            try:
+                probe(first)
+            except Unable as error:
+                self._lacks[ability] = str(error)
+
+    def _first_answer(self) -> Choice:
+        """The token after PROBE. Raises LongtailError where the server can't take prompts in this form."""
+        chat, key = self._client.chat, f"lm.{self.name}.http"
+        prompts = [self._as_probe(text) for text in (PROBE, SHORTER_PROBE)[: 1 if chat else self._settings.batch_size]]
+        try:
+            return self._probe(prompts, lambda _, choice: choice, max_tokens=1, **self._shown)
+        except Unable as error:
+            if not chat:
+                raise LongtailError(
+                    f"{error}; if it takes one prompt in a request, set {key}.batch_size to 1, and if it takes texts "
+                    f"alone, no token ids, {key}.tokenizer to null as well"
+                ) from None
+        self._shown = {}  # it refuses to show log-probabilities
+        return self._probe(prompts, lambda _, choice: choice, max_tokens=1)
+
+    def _try_scoring(self, first: Choice) -> None:
+        """Score PROBE with `first`, the token generated after it: both ways must give it the same log-probability."""
+        if self._client.chat:
+            raise Unable(f"{self._client.url}: a chat interface shows no log-probabilities of prompts")
+        if not self._tokenizer:
+            raise Unable(f"params.yaml: lm.{self.name}.http.tokenizer is null")
+        prompt, after = self._as_probe(PROBE), (first.logprobs.tokens or [""])[0]
+        following = self._tokenizer.tokens([after])[0].values.tolist()
+        # servers write parts of a character in different ways
+        is_piece = not after or "\ufffd" in after or after.startswith("bytes:")
+        comparable = len(following) == 1 and first.logprobs.token_logprobs and not is_piece
+        prompt += following if comparable else []
+
+        def read(_: int, choice: Choice) -> None:
+            values = choice.prompt_log_probs(len(prompt), np.arange(1, max(len(prompt), 2)))
+            tokens = choice.logprobs.tokens[: len(prompt)]
+            if PROBE.replace(" ", "") not in "".join(filter(str.isalpha, "".join(tokens))):
+                raise LongtailError(
+                    f"params.yaml: lm.{self.name}.http.tokenizer is {self._settings.tokenizer}, whose {PROBE!r} is "
+                    f"{''.join(tokens)!r} to {self._client.url}; expected the tokenizer of the model there"
+                )
+            expected = first.logprobs.token_logprobs[0] if comparable and tokens[-1:] == [after] else values[-1]
+            if abs(values[-1] - expected) > TOLERANCE:
+                raise Unable(
+                    f"gives {after!r} after {PROBE!r} the log-probability {values[-1]:.2f} as a "
+                    f"prompt's token (echo with logprobs), {expected:.2f} as an answer's"
+                )
+
+        self._probe([prompt], read, **ECHO)
+
+    def _try_choosing(self, _: Choice) -> None:
+        wanted = self._settings.logprobs
+
+        def read(_: int, choice: Choice) -> None:
+            if (shown := len(choice.likeliest())) < wanted:
+                raise Unable(f"shows {shown} of the likeliest next tokens, {wanted} are asked for")
+
+        if not (self._tokenizer or self._client.chat):
+            raise Unable(f"params.yaml: lm.{self.name}.http.tokenizer is null")
+        self._probe([self._as_probe(PROBE)], read, max_tokens=1, logprobs=wanted)
+
+    def _probe(self, prompts: list, read: Callable[[int, Choice], Any], **fields) -> Any:
+        return self._client.ask(prompts, read, probe=True, **fields)[0]
+
+    def _as_probe(self, text: str) -> str | list[int]:
+        """The text as prompts are sent: token ids with a tokenizer, the text itself without."""
+        return self._as_sent([Prompt(text)], 1)[0][0]

@@ -107,19 +107,11 @@ def family(folder: Path) -> str | None:
     return json.loads(file.read_text(encoding="utf-8")).get("model_type") if file.is_file() else None
 
 
-def max_tokens_in(folder: Path) -> int:
-    """How many tokens the model in a folder reads at once; its weights are not read."""
+def max_tokens(folder: Path, tokenizer) -> int:
+    """How many tokens the model in `folder` reads at once; its weights are not read."""
     from transformers import AutoConfig
 
-    from pipelines.lm.token_prompts import read_tokenizer
-
-    return max_tokens(
-        AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config(), read_tokenizer(folder)
-    )
-
-
-def max_tokens(config, tokenizer) -> int:
-    """How many tokens the model reads at once."""
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=False).get_text_config()
     limits = [getattr(config, key, None) for key in ("max_position_embeddings", "n_positions", "seq_length")]
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":  # a longer text changes the frequencies for its whole batch

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel
-from pipelines.lm.model_files import CACHE_BYTES, count_parameters, max_tokens_in
+from pipelines.lm.model_files import CACHE_BYTES, count_parameters, max_tokens
+from pipelines.lm.token_prompts import read_tokenizer
 from pipelines.params import params
 from pipelines.storage import shards
 from pipelines.work import workers
@@ -47,7 +48,7 @@ def open_lm(folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bo
 
         model = HttpModel(folder, lm, os.environ.get("LONGTAIL_API_KEY"), shards.SCRATCH / "completions")
         if scoring:
-            model.abilities.require("score")
+            model.require("score")
         return model
     return open_local(folder, *_settings(folder, lm, compute, scoring))
 
@@ -109,4 +110,4 @@ class LMWorkers(workers.Workers):
 
     @cached_property
     def max_tokens(self) -> int:
-        return max_tokens_in(self.model.folder)
+        return max_tokens(self.model.folder, read_tokenizer(self.model.folder))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ from transformers.cache_utils import Cache, DynamicLayer
 from pipelines.lm.ragged import Ragged, padded, spans
 
 BLOCK = 16  # lengths of prefixes are multiples of it, so that many are equal and are read in batches, unpadded
-Keep = Callable[[int, tuple[torch.Tensor, torch.Tensor]], None]
 MIN_SAVED = 0.2  # share of all tokens: saving fewer does not pay for more and smaller passes
 
 
@@ -50,13 +49,10 @@ def shared(rows: Ragged, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return best
 
 
-class Prefixes:
+def read_prefixes(model, ids: torch.Tensor) -> DynamicCache:
     """Keys and values that `model` makes of prefixes of one length; `ids` are (prefixes, length) token ids."""
-
-    def __init__(self, model, ids: torch.Tensor) -> None:
-        # A DynamicCache without a configuration keeps all tokens, even if a layer looks at the last ones only.
-        outputs = model.base_model(input_ids=ids, past_key_values=DynamicCache(), use_cache=True)
-        self.length, self.layers = ids.shape[1], outputs.past_key_values.layers
+    # A DynamicCache without a configuration keeps all tokens, even if a layer looks at the last ones only.
+    return model.base_model(input_ids=ids, past_key_values=DynamicCache(), use_cache=True).past_key_values
 
 
 class Held:
@@ -64,56 +60,50 @@ class Held:
 
     @torch.inference_mode()
     def __init__(self, model, beginnings: Ragged) -> None:
-        self._lengths = beginnings.lengths
-        self._groups = []  # for each length: the numbers of its prefixes, and their Prefixes
-        for length in np.unique(self._lengths[self._lengths > 0]):
-            numbers = np.flatnonzero(self._lengths == length)
+        self._groups = []  # for each length: the numbers of its prefixes, and what was read of them, None of no tokens
+        for length in np.unique(beginnings.lengths):
+            numbers = np.flatnonzero(beginnings.lengths == length)
             ids = torch.from_numpy(beginnings.take(numbers).values.reshape(len(numbers), length)).to(model.device)
-            self._groups.append((numbers, Prefixes(model, ids)))
+            self._groups.append((numbers, read_prefixes(model, ids) if length else None))
 
-    def of(self, owners: np.ndarray) -> Iterator[tuple[np.ndarray, Prefixes | None, np.ndarray]]:
-        """Yield, by their prefixes' length, the numbers of texts, their Prefixes, and which of these each continues.
+    def of(self, owners: np.ndarray) -> Iterator[tuple[np.ndarray, DynamicCache | None, np.ndarray]]:
+        """Yield, by their prefixes' length, the numbers of texts, what was read, and which of it each continues.
 
         Text i continues prefix owners[i] (texts,).
         """
-        for numbers, prefixes_of_length in self._groups:
+        for numbers, read in self._groups:
             texts = np.flatnonzero(np.isin(owners, numbers))
             if len(texts):
-                yield texts, prefixes_of_length, np.searchsorted(numbers, owners[texts])
-        without = np.flatnonzero(self._lengths[owners] == 0)
-        if len(without):
-            yield without, None, without
+                yield texts, read, np.searchsorted(numbers, owners[texts])
 
 
 class Continuing(Cache):
     """The cache of one forward pass over texts of which number i continues prefix owners[i] of `read`, if any are.
 
-    With `kept`, the keys and values of the texts are put there.
+    Their keys and values are put into `kept`, if it is given, where the texts have the numbers `texts` (rows,); they
+    have `lengths` (rows,) tokens, those of the prefixes included.
     """
 
     def __init__(
         self,
-        read: Prefixes | None,
+        read: DynamicCache | None,
         owners: np.ndarray,
         kept: KeysAndValues | None,
         texts: np.ndarray,
-        counts: np.ndarray,
+        lengths: np.ndarray,
     ) -> None:
-        """`texts` (rows,) are the rows' numbers in `kept`; `counts` (rows,) are their tokens after the prefixes."""
-        length, places = read.length if read else 0, torch.from_numpy(owners)
-        super().__init__(layers=[_Shared(layer, places) for layer in read.layers] if read else [])
-        self._keep = kept.keeper(texts, length, counts) if kept else None
-        if kept and read:
-            keep = kept.keeper(texts, 0, np.full(len(texts), length))
-            for number, layer in enumerate(read.layers):
-                keep(number, (layer.keys[places], layer.values[places]))
+        super().__init__(layers=[_Shared(layer, torch.from_numpy(owners)) for layer in read.layers] if read else [])
+        self._kept, self._texts, self._lengths = kept, texts, lengths
 
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_, **__
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        if self._keep:
-            self._keep(layer_idx, (key_states, value_states))
-        return self.layers[layer_idx].update(key_states, value_states) if self.layers else (key_states, value_states)
+        states = key_states, value_states
+        if self.layers:
+            states = self.layers[layer_idx].update(*states)
+        if self._kept:
+            self._kept.keep(layer_idx, states, self._texts, self._lengths)
+        return states
 
 
 class _Shared(DynamicLayer):
@@ -147,6 +137,19 @@ class KeysAndValues:
         self._cache: Cache | None = None
         self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []  # (texts, heads, columns, width) each
 
+    def keep(
+        self, layer: int, states: tuple[torch.Tensor, torch.Tensor], texts: np.ndarray, lengths: np.ndarray
+    ) -> None:
+        """Keep a layer's keys and values, (texts, heads, tokens, width) each, of the first `lengths` tokens of each."""
+        if layer == len(self._layers):  # memory is taken when the first states come
+            shapes = ((len(self.real), one.shape[1], self._columns, one.shape[3]) for one in states)
+            self._layers.append(tuple(one.new_zeros(shape) for one, shape in zip(states, shapes, strict=True)))
+        rows, tokens = np.repeat(np.arange(len(texts)), lengths), spans(0 * lengths, lengths)
+        places = texts[rows], self._padding[texts][rows] + tokens, rows, tokens
+        to_text, column, row, token = map(torch.from_numpy, places)
+        for whole, part in zip(self._layers[layer], states, strict=True):
+            whole[to_text, :, column] = part[row, :, token]
+
     def append(self) -> Cache:
         """Note that a token of each text follows; returns the cache of those before."""
         if self._cache is None:
@@ -157,23 +160,6 @@ class KeysAndValues:
     @property
     def bytes(self) -> int:
         return sum(one.nbytes for pair in self._layers for one in pair)
-
-    def keeper(self, texts: np.ndarray, first: int, counts: np.ndarray) -> Keep:
-        """A function that keeps keys and values of `counts` (texts,) tokens of each of `texts` (texts,), from its token
-        number `first` on. It takes a layer's number, and its keys and values, (texts, heads, tokens, width) each.
-        """
-        rows, tokens = np.repeat(np.arange(len(texts)), counts), spans(0 * counts, counts)
-        columns = self._padding[texts][rows] + first + tokens
-        to_text, column, row, token = map(torch.from_numpy, (texts[rows], columns, rows, tokens))
-
-        def keep(layer: int, states: tuple[torch.Tensor, torch.Tensor]) -> None:
-            if layer == len(self._layers):  # memory is taken when the first states come
-                shapes = ((len(self.real), one.shape[1], self._columns, one.shape[3]) for one in states)
-                self._layers.append(tuple(one.new_zeros(shape) for one, shape in zip(states, shapes, strict=True)))
-            for whole, part in zip(self._layers[layer], states, strict=True):
-                whole[to_text, :, column] = part[row, :, token]
-
-        return keep
 
 
 class _Filled(DynamicLayer):

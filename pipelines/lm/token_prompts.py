@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import date
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class PromptTokenizer:
         before, alone, together = (ids.tolist() for ids in tokens.split(tokens.values))
         # Tokens of BEFORE where a text by itself is tokenised otherwise than after another, else none.
         self._before = np.array(before if together != before + alone else [], np.int64)
-        self._last, self._lead = np.empty(0, np.int64), ""
+        self._last, self._lead = [], ""
         if chat:
             self._first, self._last, self._lead = self._template()
 
@@ -85,38 +86,34 @@ class PromptTokenizer:
 
     def prompts(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> Ragged:
         """Each prompt's token ids, cut as Prompt says so that `reserved` (prompts,) more tokens fit."""
-        prompts = self._led(prompts)
-        tokens, _ = self.tokens([prompt.document + prompt.context for prompt in prompts])
-        n, lengths = len(prompts), tokens.lengths
-        count = self._count_first(lengths)
-        first = np.tile(self._first, n) if len(self._first) else np.full(count.sum(), self._start)
-        opening = Ragged(first.astype(np.int64), np.concatenate([[0], np.cumsum(count)]))
-        closing = [Ragged(np.tile(self._last, n), np.arange(n + 1) * len(self._last))] if len(self._last) else []
-        too_long, _, from_document, from_context = self._cut(prompts, lengths, reserved)
+        read = self._read(prompts, reserved)
+        n, lengths = len(read.texts), read.tokens.lengths
+        closing = Ragged.of([self._last] * n)
+        too_long, _, from_document, from_context = self._cut(read)
         if not len(too_long):
-            return joined([opening, tokens, *closing])
+            return joined([read.opening, read.tokens, closing])
         head, tail, every = lengths.copy(), np.zeros(n, np.int64), np.arange(n)
         head[too_long], tail[too_long] = from_document, from_context
-        return joined([opening, tokens.slice(every, 0, head), tokens.slice(every, lengths - tail, tail), *closing])
+        kept = read.tokens.slice(every, 0, head), read.tokens.slice(every, lengths - tail, tail)
+        return joined([read.opening, *kept, closing])
 
     def fit(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
         """Whether `prompts` leaves each prompt whole if its continuation is to fit, (prompts,) bool."""
-        lengths = self.tokens([prompt.document + prompt.context for prompt in self._led(prompts)])[0].lengths
-        return lengths <= self._room(lengths, self.continuations(continuations)[0].lengths)
+        read = self._read(prompts, self.continuations(continuations)[0].lengths)
+        return read.tokens.lengths <= read.room
 
     def seen(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> list[Prompt]:
         """The text of each prompt as `prompts` cuts it."""
-        seen, prompts = list(prompts), self._led(prompts)
-        lengths = self.tokens([prompt.document + prompt.context for prompt in prompts])[0].lengths
-        too_long, ends, from_document, from_context = self._cut(prompts, lengths, reserved)
+        seen, read = list(prompts), self._read(prompts, reserved)
+        too_long, ends, from_document, from_context = self._cut(read)
         rows = zip(too_long.tolist(), ends.split(ends.values), from_document, from_context, strict=True)
         for i, ends_of_tokens, head, tail in rows:
-            text, bounds = prompts[i].document + prompts[i].context, [0, *ends_of_tokens.tolist()]
+            text, bounds = read.texts[i], [0, *ends_of_tokens.tolist()]
             context = text[bounds[len(ends_of_tokens) - tail] :] if tail else ""
             seen[i] = Prompt(context, text[: bounds[head]].removeprefix(self._lead))
         return seen
 
-    def _template(self) -> tuple[np.ndarray, np.ndarray, str]:
+    def _template(self) -> tuple[list[int], list[int], str]:
         """The chat template's tokens before and after a user's message, and the spaces before that merge with it."""
         if not self.tokenizer.chat_template:
             raise LongtailError(
@@ -131,11 +128,7 @@ class PromptTokenizer:
         before = before.removesuffix(lead)
         if len(self._before):  # the tokenizer itself puts a space before a text
             lead, after = lead[1:], after.removeprefix(" ")
-        ids = self.tokenizer([before, after], add_special_tokens=False)["input_ids"]
-        return *(np.array(tokens, np.int64) for tokens in ids), lead
-
-    def _led(self, prompts: Sequence[Prompt]) -> Sequence[Prompt]:
-        return [Prompt(p.context, self._lead + p.document) for p in prompts] if self._lead else prompts
+        return *self.tokenizer([before, after], add_special_tokens=False)["input_ids"], lead
 
     def _following_tokens(self, texts: Sequence[str]) -> tuple[Ragged, Ragged]:
         """Token ids and ends of texts that follow another text: SentencePiece puts a space before a text by itself."""
@@ -153,28 +146,34 @@ class PromptTokenizer:
         tokens, ends = (rows.slice(every, skipped, remaining) for rows in (tokens, ends))
         return tokens, Ragged(ends.values - np.repeat(len(BEFORE) * separate, tokens.lengths), tokens.bounds)
 
-    def _count_first(self, lengths: np.ndarray) -> np.ndarray:
-        """How many tokens of the model's own begin a text that has `lengths` tokens."""
-        return np.full(len(lengths), len(self._first)) if len(self._first) else (lengths == 0).astype(np.int64)
+    def _read(self, prompts: Sequence[Prompt], reserved: np.ndarray) -> _Read:
+        documents = [self._lead + prompt.document for prompt in prompts]
+        texts = [document + prompt.context for document, prompt in zip(documents, prompts, strict=True)]
+        tokens, _ = self.tokens(texts)
+        opening = Ragged.of([self._first or [self._start] * (not n) for n in tokens.lengths.tolist()])
+        room = self.max_tokens - opening.lengths - len(self._last) - reserved
+        return _Read(texts, np.array(list(map(len, documents)), np.int64), tokens, opening, room)
 
-    def _room(self, lengths: np.ndarray, reserved: np.ndarray) -> np.ndarray:
-        """How many tokens of documents and contexts fit beside `reserved` tokens, where there are `lengths` of them."""
-        return self.max_tokens - self._count_first(lengths) - len(self._last) - reserved
-
-    def _cut(
-        self, prompts: Sequence[Prompt], lengths: np.ndarray, reserved: np.ndarray
-    ) -> tuple[np.ndarray, Ragged, np.ndarray, np.ndarray]:
+    def _cut(self, read: _Read) -> tuple[np.ndarray, Ragged, np.ndarray, np.ndarray]:
         """The prompts that are too long, the character at which each of their tokens ends, and how many tokens are kept
         of each document's beginning and of each context's end (see Prompt)."""
-        room = self._room(lengths, reserved)
-        too_long = np.flatnonzero(lengths > room)
-        _, ends = self.tokens([prompts[i].document + prompts[i].context for i in too_long], ends=True)
-        limits = np.fromiter((len(prompts[i].document) for i in too_long), np.int64, len(too_long))
-        inside = np.concatenate([[0], np.cumsum(ends.values <= np.repeat(limits, ends.lengths))])
-        document = np.diff(inside[ends.bounds])
-        context, room = lengths[too_long] - document, room[too_long]
+        too_long = np.flatnonzero(read.tokens.lengths > read.room)
+        _, ends = self.tokens([read.texts[i] for i in too_long], ends=True)
+        inside = np.concatenate([[0], np.cumsum(ends.values <= np.repeat(read.documents[too_long], ends.lengths))])
+        document, room = np.diff(inside[ends.bounds]), read.room[too_long]
+        context = read.tokens.lengths[too_long] - document
         from_context = np.maximum(np.minimum(context, np.maximum(room - document, room // 2)), 0)
         return too_long, ends, np.minimum(document, np.maximum(room - from_context, 0)), from_context
+
+
+class _Read(NamedTuple):
+    """Prompts as texts, tokenised."""
+
+    texts: list[str]
+    documents: np.ndarray  # (prompts,) characters of each text that are its document's
+    tokens: Ragged
+    opening: Ragged  # tokens of the model's own that begin each text
+    room: np.ndarray  # (prompts,) how many of `tokens` fit beside those that are reserved
 
 
 def open_tokenizer(folder: Path) -> PromptTokenizer | None:
@@ -215,7 +214,7 @@ def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:
     return (before[absolute] - before[previous]).astype(np.int32)
 
 
-def first_tokens(tokenizer, folder: Path) -> tuple[np.ndarray, int]:
+def first_tokens(tokenizer, folder: Path) -> tuple[list[int], int]:
     """The tokens that the tokenizer puts before any text, and the token that an empty prompt begins with.
 
     Raises LongtailError where the tokenizer has neither a beginning-of-text nor an end-of-text token.
@@ -227,4 +226,4 @@ def first_tokens(tokenizer, folder: Path) -> tuple[np.ndarray, int]:
         raise LongtailError(
             f"{folder}: the tokenizer has neither a bos nor an eos token, expected one to begin a text with"
         )
-    return np.array(with_special[:first], np.int64), starts[0]
+    return with_special[:first], starts[0]

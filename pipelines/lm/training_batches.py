@@ -42,7 +42,7 @@ def make_batches(
     """
     special = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False)
     opened = open_tokenizer(tokenizer)
-    first, _ = first_tokens(special, tokenizer)
+    first = np.array(first_tokens(special, tokenizer)[0], np.int64)
     texts: dict[str, list[str]] = {}
     for kind, text in documents:
         texts.setdefault(kind, []).append(text)

@@ -39,16 +39,16 @@ def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
         return _open(folder, dtype, device)
     kept = KEPT / f"{shards.key_of(Path(folder), dtype, device, torch.__version__, transformers.__version__)}.json"
     fp32_bytes, expected = 4 * (count_parameters(folder) or 0), None
-    if not kept.is_file() and fp32_bytes >= 0.8 * psutil.virtual_memory().available:
+    if kept.is_file():
+        difference = json.loads(kept.read_text(encoding="utf-8"))
+    elif fp32_bytes < 0.8 * psutil.virtual_memory().available:
+        expected = _log_probs(_open(folder, "fp32", "cpu"), tokenizer)
+    else:
         takes = f"{fp32_bytes / 1e9:.0f} GB"
         print(f"warning: {folder}: {dtype} not compared with fp32, which takes {takes}", flush=True)
         return _open(folder, dtype, device)
-    if not kept.is_file():
-        expected = _log_probs(_open(folder, "fp32", "cpu"), tokenizer)
     model = _open(folder, dtype, device)
-    if expected is None:
-        difference = json.loads(kept.read_text(encoding="utf-8"))
-    else:
+    if expected is not None:
         difference = float((_log_probs(model, tokenizer) - expected).abs().mean())
     if not difference <= TOLERANCE:
         raise LongtailError(

@@ -29,7 +29,6 @@ def longtail(tmp_path, monkeypatch, root, call):
     for server, texts in (("http://one:1/v1/", ("Who was Ada?", "Where is Velm?")), ("http://two:2/v1", ("Who?",))):
         ledger = Ledger(cache.FILE.parent, "far", "gpt", params.LMServer(**lm["http"] | {"url": server}))
         for text in texts:
-            ledger.note({server + text: text})
             ledger.put({server + text: b"answer"})
             clock[0] += 86_400
         ledger.close()

@@ -77,7 +77,7 @@ def test_what_a_chat_interface_can_not_do_is_said_before_any_work(opened, server
     lm, asked = opened(None, chat=True), len(server.requests)
     assert (lm.scores, lm.mixes, lm.votes) == (False, False, False)
     with pytest.raises(LongtailError, match=r"log-probabilities of prompts, so tiny can't score texts; .* generate"):
-        lm.abilities.require("score")
+        lm.require("score")
     with pytest.raises(LongtailError, match="can't generate under the mixture"):
         lm.generate_mixture(ASKED, np.zeros((len(ASKED), 1)), 4)
     with pytest.raises(LongtailError, match=r"which the vote \(replug.vote\) needs"):

@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import numpy as np
@@ -150,14 +149,11 @@ def test_the_good_answers_beside_a_bad_one_are_kept(opened, server):
     assert server.requests[-1]["prompt"] == prompts[2:]
 
 
-@pytest.mark.parametrize("by_ids", [True, False])
-def test_an_answer_is_kept_with_the_text_of_its_prompt(opened, server, tiny, tmp_path, by_ids):
-    opened(tiny if by_ids else None).generate(SHORT[:2], 2)
+def test_it_is_kept_whose_an_answer_is(opened, server, tmp_path):
+    opened().generate(SHORT[:2], 2)
     with sqlite3.connect(tmp_path / "cache/answers.sqlite") as db:
-        rows = db.execute("SELECT server, model, prompt FROM asked JOIN answers USING (key)").fetchall()
-    assert {row[:2] for row in rows} == {(server.url, "served")}
-    texts = [zlib.decompress(row[2]).decode() for row in rows]
-    assert all(any(prompt.context in text for text in texts) for prompt in SHORT[:2])
+        rows = db.execute("SELECT server, model FROM answers LEFT JOIN asked USING (key)").fetchall()
+    assert {*rows} == {(server.url, "served")}
 
 
 # The ledger: the cost is counted and capped, and no minute sees more than the limits
