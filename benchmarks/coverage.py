@@ -32,7 +32,7 @@ import pandas as pd
 from pipelines import intervals
 from pipelines.adaptive import held_out, tune_thresholds, tuning
 from pipelines.adaptive.pairs import Pairs
-from pipelines.evaluation import accuracy, paired, retrieval_effects, savings
+from pipelines.evaluation import accuracy, retrieval_effects
 from pipelines.intervals import Interval
 from pipelines.studies import carried, confidence, gate
 
@@ -124,7 +124,7 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     for name in ("carried", "difference", "retrieved_carried"):
         yield f"{name}, thresholds carried over", bounded(row, name)
     policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
-    figures = savings.saved(savings.spent(answers(pairs), "dense"), policy, drawn)
+    figures = retrieval_effects.saved(retrieval_effects.spent(answers(pairs), "dense"), policy, drawn)
     yield "tokens saved", figures["tokens_saved"]
 
 
@@ -153,7 +153,7 @@ def tables(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
         if row["method"] == "dense":
             yield f"accuracy of a relation (Wilson)|{row['relation']}", row["substring"]
             yield f"correlation in a relation|{row['relation']}", row["correlation"]
-    (row,) = paired.comparisons({"lm": asked}, seed, RESAMPLES)
+    (row,) = accuracy.comparisons({"lm": asked}, seed, RESAMPLES)
     yield "paired difference of two methods, by subject", row["gain"]
     for row in retrieval_effects.where_retrieval_helps(asked, seed, RESAMPLES):
         if row["group"] in ("tail", retrieval_effects.TAIL_LESS_HEAD):

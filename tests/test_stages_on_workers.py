@@ -75,8 +75,8 @@ def answers(project, compute) -> dict[str, bytes]:
         for options in (True, False):
             items = [Item(f"i{i:02}", "", text, f"{text}\nAnswer:", ["A"]) for i, text in enumerate(WORDS[:20])]
             task = Task("task", items, {"": items[:1]}, "tasks.qa_shots", options)
-            setup = evaluate_tasks.Setup("replug", lm, find, 3, REPLUG, "k")
-            pq.write_table(evaluate_tasks.evaluate_task(task, setup), "answers.parquet")
+            answered = evaluate_tasks.evaluate_task(task, "replug", lm, find, 3, REPLUG, "k")
+            pq.write_table(answered, "answers.parquet")
             for name in evaluate_tasks._names(task, "tiny", "replug"):
                 shards.forget_shards(name, "k")
             found[f"task {options}"] = Path("answers.parquet").read_bytes()

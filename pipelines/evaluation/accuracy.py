@@ -1,15 +1,15 @@
 """Answers to a question set and how right they are, by method, relation and popularity (PopQA, sections 4 to 5).
 
-The public functions return rows (dicts) of a table of `tables`, without the columns dataset and lm. Figures are
-`Interval`s: Wilson's for shares, and bootstraps over subjects for differences and correlations, because the questions
-of one subject are correlated.
+The functions return rows of a table of `tables`, without the columns dataset and lm. Intervals of shares are Wilson's,
+those of differences and correlations bootstraps over subjects, because the questions of one subject are correlated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, reduce
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -22,31 +22,21 @@ from pipelines.intervals import NOTHING, Interval
 TAIL, HEAD = 0.60, 0.15  # shares of the questions, least and most popular
 FEWEST = 10  # questions of a correlation
 LEAST_POPULAR, OF_PUBLISHED = 4_000, 14_267  # the paper shows its 4,000 least popular of 14,267 questions
-GAINS = {"gain": "correct", "gain_word": "word"}  # column -> the rule that it is by
+GAINS = {"gain": "correct", "gain_word": "correct_word"}  # column -> the rule that it is by
+DIFFERENCES = GAINS | {"recall_gain": "doc_has_answer"}
 Group = tuple[dict, np.ndarray]  # the key of a group's rows, and its questions, (n,) bool
-_COLUMNS = {
-    "correct": "correct",
-    "word": "correct_word",
-    "has_answer": "doc_has_answer",
-    "is_subject": "doc_is_subject",
-    "is_namesake": "doc_is_namesake",
-    "calls": "lm_calls",
-    "prompt_tokens": "prompt_tokens",
-    "new_tokens": "new_tokens",
-    "cost": "cost",
-}
 
 
 @dataclass(frozen=True)
 class Method:
-    """How one method answered each question; arrays (n,), NaN where an imported file does not say."""
+    """How one method answered each question: columns of its file, (n,) float, NaN where the file does not say."""
 
     correct: np.ndarray  # 1 or 0, never NaN: right by the published substring rule
-    word: np.ndarray  # 1 or 0: right by whole words
-    has_answer: np.ndarray  # 1 or 0: what was read holds an answer; NaN closed-book
-    is_subject: np.ndarray  # 1 or 0: the passage is from the subject's page; NaN if that page is not known
-    is_namesake: np.ndarray  # 1 or 0: the passage is from another page by the same name; NaN if that is not known
-    calls: np.ndarray  # prompts sent
+    correct_word: np.ndarray  # 1 or 0: right by whole words
+    doc_has_answer: np.ndarray  # 1 or 0: what was read holds an answer; NaN closed-book
+    doc_is_subject: np.ndarray  # 1 or 0: the passage is from the subject's page; NaN if that page is not known
+    doc_is_namesake: np.ndarray  # 1 or 0: the passage is from another page by the same name; NaN if that is not known
+    lm_calls: np.ndarray  # prompts sent
     prompt_tokens: np.ndarray  # of all prompts
     new_tokens: np.ndarray
     cost: np.ndarray  # money
@@ -124,7 +114,7 @@ def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
 
 def read_answered(questions: Path, files: dict[str, Path], split: str = "all") -> Answers:
     """The question set with the answers of each method, a file each, as `answer_files.join` joins them."""
-    joined = answer_files.join(questions, files, _COLUMNS, split)
+    joined = answer_files.join(questions, files, {f.name: f.name for f in fields(Method)}, split)
     methods = {method: Method(**columns) for method, columns in joined.answers.items()}
     columns = joined.ids, joined.relations, joined.subjects, joined.popularity, joined.ambiguous
     return Answers(*columns, by_method=methods)
@@ -151,7 +141,7 @@ def by_groups(
             found |= answers.correlations(answered.correct, of_groups, seed, resamples)
         rows += [
             {"method": method, "questions": int(of.sum())}
-            | {"substring": share(answered.correct, of), "word": share(answered.word, of)}
+            | {"substring": share(answered.correct, of), "word": share(answered.correct_word, of)}
             | {name: found.get((name, i), NOTHING) for name in measured}
             | ({"popularity": medians[i]} if "popularity" in measured else {})
             | key
@@ -205,3 +195,46 @@ def share(values: np.ndarray, rows: np.ndarray) -> Interval:
 def of_relations(answers: Answers) -> dict[str, np.ndarray]:
     """Relation -> its questions, (n,) bool."""
     return {str(relation): answers.relations == relation for relation in np.unique(answers.relations.astype(str))}
+
+
+def comparisons(by_lm: dict[str, Answers], seed: int, resamples: int) -> list[dict]:
+    """Each method less every earlier one of its language model, then less the same method of every earlier model.
+
+    Language models are compared on the questions that both answered, whose number every row has. A row has the
+    differences in accuracy by both rules and in how often what was read holds an answer, the numbers of questions on
+    which only one of the two is right (substring), and McNemar's test of these.
+    """
+    rows = []
+    for place, (lm, answers) in enumerate(by_lm.items()):
+        asked = [(lm, answers, answers, [(method, against) for against, method in combinations(answers.by_method, 2)])]
+        for earlier, others in list(by_lm.items())[:place]:
+            same = [(method, method) for method in others.by_method if method in answers.by_method]
+            asked.append((earlier, *in_common([answers, others]), same))
+        for against_lm, these, those, pairs in asked:
+            key = {"lm": lm, "against_lm": against_lm}
+            rows += [key | row for row in compared(these, those, pairs, seed, resamples)]
+    return rows
+
+
+def in_common(of_models: Sequence[Answers]) -> list[Answers]:
+    """The answers of each language model to the questions that all of them answered, in the same order."""
+    ids = reduce(np.intersect1d, [answers.ids.astype(str) for answers in of_models])
+    return [answers.take(np.isin(answers.ids.astype(str), ids)) for answers in of_models]
+
+
+def compared(these: Answers, those: Answers, pairs: Sequence[tuple[str, str]], seed: int, resamples: int) -> list[dict]:
+    """A row for each pair of a method of `these` answers and one of `those`; both are of the same questions."""
+    assert (these.ids == those.ids).all()
+    everyone, asked, rows = np.ones(len(these.ids), bool), {}, []
+    for method, against in pairs:
+        this, that = these.by_method[method], those.by_method[against]
+        only_this, only_that = (int(((this.correct - that.correct) == sign).sum()) for sign in (1, -1))
+        p = intervals.mcnemar(only_this, only_that)
+        rows.append(
+            {"method": method, "against": against, "questions": len(these.ids)}
+            | {"only_this": only_this, "only_that": only_that, "p": p}
+        )
+        for name, column in DIFFERENCES.items():
+            asked[method, against, name] = getattr(this, column) - getattr(that, column), everyone
+    found = these.means(asked, seed, resamples)
+    return [row | {name: found[row["method"], row["against"], name] for name in DIFFERENCES} for row in rows]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 from pipelines import all_studies
 from pipelines.answering import answer_files
-from pipelines.evaluation import accuracy, paired, popularity_bins, retrieval_effects, savings, stage_metrics, tables
+from pipelines.evaluation import accuracy, popularity_bins, retrieval_effects, stage_metrics, tables
 from pipelines.language import language
 from pipelines.lm.model_files import count_parameters, family
 from pipelines.storage import database, shards
@@ -24,13 +24,11 @@ OUT = Path("data/analyses")
 METRICS = Path("data/analyses.json")
 SECTIONS = ("seed", "language", "lms", "retrievers", "replug", "thresholds", "exposure", "report", "parts")
 EXAMPLE = "dense"  # the method whose answers are shown, or the first that is there
-COMPARED = {  # tables of one language model's answers; of the questions that all models answered, under common_<name>
+OF_ANSWERS = {  # tables of one language model's answers
     "accuracy": accuracy.accuracy,
     "accuracy_by_relation": accuracy.by_relation,
     "accuracy_by_log_popularity": popularity_bins.by_log_popularity,
     "accuracy_by_relation_and_popularity": popularity_bins.by_relation,
-}
-OF_ANSWERS = {  # further ones
     "accuracy_by_group": accuracy.by_group,
     "accuracy_by_popularity": popularity_bins.by_decile,
     "accuracy_by_relative_popularity": popularity_bins.by_relative_popularity,
@@ -38,29 +36,16 @@ OF_ANSWERS = {  # further ones
 }
 
 
-@dataclass(frozen=True)
-class AnswersOf:
+class AnswersOf(NamedTuple):
     """What studies of answers have at hand: one language model's answers to one question set."""
 
     answers: accuracy.Answers
-    data: Path
-    dataset: str
     lm: str
+    questions: Path
+    exposure: dict[str, Path]  # text -> the counts of its documents with each question's subject and answer
+    data: Path
     params: SimpleNamespace
-
-    @property
-    def draw(self) -> tuple[int, int]:
-        """The seed and the number of resamples."""
-        return self.params.seed, self.params.report.bootstrap
-
-    @property
-    def questions(self) -> Path:
-        return self.data / f"questions/{self.dataset}/{self.dataset}.parquet"
-
-    @property
-    def exposure(self) -> dict[str, Path]:
-        """Text -> the counts of its documents with each question's subject and answer."""
-        return {text: self.data / f"exposure/{text}/{self.dataset}.parquet" for text in self.params.parts.exposure}
+    draw: tuple[int, int]  # the seed and the number of resamples
 
 
 def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> stage.Metrics:
@@ -96,15 +81,11 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
         folder.mkdir()
         for name, rows in found.items():
             tables.write_analyses(folder, name, rows)
-    figures = summary(found)
-    shards.write_json(metrics, figures)
-    return {
-        f"{dataset}.{lm}.{method}.{name}": value
-        for dataset, by_lm in figures.items()
-        for lm, by_method in by_lm.items()
-        for method, by_name in by_method.items()
-        for name, value in by_name.items()
-    }
+    figures, nested = summary(found), {}
+    for (dataset, lm, method, name), value in figures.items():
+        nested.setdefault(dataset, {}).setdefault(lm, {}).setdefault(method, {})[name] = value
+    shards.write_json(metrics, nested)
+    return {".".join(key): value for key, value in figures.items()}
 
 
 def _add_answers(add: Callable, dataset: str, by_lm: dict[str, dict], data: Path, params: SimpleNamespace) -> None:
@@ -114,20 +95,19 @@ def _add_answers(add: Callable, dataset: str, by_lm: dict[str, dict], data: Path
     for lm, by_method in by_lm.items():
         answers = accuracy.read_answered(questions, by_method, params.thresholds.imported)
         answered |= {lm: answers} if len(answers.ids) else {}
-    add({"comparisons": paired.comparisons(answered, *draw)}, dataset=dataset)
+    add({"comparisons": accuracy.comparisons(answered, *draw)}, dataset=dataset)
     if len(answered) > 1:
-        for lm, answers in zip(answered, paired.in_common(list(answered.values())), strict=True):
-            add({f"common_{name}": make(answers, *draw) for name, make in COMPARED.items()}, dataset=dataset, lm=lm)
+        for lm, answers in zip(answered, accuracy.in_common(list(answered.values())), strict=True):
+            common = {f"common_{name}": OF_ANSWERS[name](answers, *draw) for name in tables.COMPARED}
+            add(common, dataset=dataset, lm=lm)
     for lm, answers in answered.items():
-        rows = {name: make(answers, *draw) for name, make in (COMPARED | OF_ANSWERS).items()}
-        rows |= {
-            "recall": retrieval_effects.recall(answers),
-            "costs": savings.costs(answers),
-        }
+        rows = {name: make(answers, *draw) for name, make in OF_ANSWERS.items()}
+        rows |= {"recall": retrieval_effects.recall(answers), "costs": retrieval_effects.costs(answers)}
+        exposure = {text: data / f"exposure/{text}/{dataset}.parquet" for text in params.parts.exposure}
         for study in all_studies.studies_offering("of_answers"):
-            rows |= study.of_answers(AnswersOf(answers, data, dataset, lm, params))
+            rows |= study.of_answers(AnswersOf(answers, lm, questions, exposure, data, params, draw))
         if params.parts.rules:
-            rows["savings"] = savings.savings(answers, questions, by_lm[lm], params.thresholds, *draw)
+            rows["savings"] = retrieval_effects.savings(answers, questions, by_lm[lm], params.thresholds, *draw)
         add(rows, dataset=dataset, lm=lm)
 
 
@@ -139,17 +119,13 @@ def of_metrics(
     for study in all_studies.studies_offering("of_metrics"):
         rows |= study.of_metrics(stage_metrics.StageMetrics(metrics, parts.scored, params.lms))
     bits = stage_metrics.bits_per_byte(metrics.get("language_modelling", {}), parts.scored, params.lms)
-    main_corpus, passages = next(iter(parts.scored), ""), next(iter(parts.passages), "")
-    recalls, accuracies = (
-        {d: [row for row in found[name] if (row["dataset"], row["lm"]) == (d, main)] for d in parts.answered}
-        for name in ("recall", "accuracy")
-    )
-    of_main = [row for row in bits if (row["lm"], row["corpus"]) == (main, main_corpus)]
-    real = metrics.get(passages, {})
+    of_main = [[row for row in of if row["lm"] == main] for of in (bits, found["recall"], found["accuracy"])]
+    of_main[0] = [row for row in of_main[0] if row["corpus"] == parts.scored[0]]
+    real = metrics.get(next(iter(parts.passages), ""), {})
     return rows | {
         "bits_per_byte": bits,
         "tasks": stage_metrics.tasks(metrics.get("tasks", {}), parts.benchmarks, params.lms),
-        "retrievers": stage_metrics.retrievers(of_main, recalls, accuracies, real, params.replug.top_k),
+        "retrievers": stage_metrics.retrievers(*of_main, real, params.replug.top_k),
     }
 
 
@@ -158,15 +134,10 @@ def popularity(data: Path, question_sets: list[str]) -> list[dict]:
     rows = []
     for dataset in question_sets:
         path, column = tables.popularity_of(data, dataset)
-        counts = database.ask(
-            f"""SELECT floor(4 * log10(greatest({column}, 1)))::INT AS bin, count(*) FROM questions
-                WHERE {column} IS NOT NULL GROUP BY bin ORDER BY bin""",
-            questions=path,
-        ).fetchall()
-        rows += [
-            {"dataset": dataset, "least": 10 ** (bin_ / 4), "below": 10 ** ((bin_ + 1) / 4), "questions": n}
-            for bin_, n in counts
-        ]
+        query = f"""SELECT 10 ** (bin / 4) AS least, 10 ** ((bin + 1) / 4) AS below, count(*) AS questions
+            FROM (SELECT floor(4 * log10(greatest({column}, 1))) AS bin FROM questions WHERE {column} IS NOT NULL)
+            GROUP BY bin ORDER BY bin"""
+        rows += [{"dataset": dataset} | row for row in database.ask(query, questions=path).to_arrow_table().to_pylist()]
     return rows
 
 
@@ -177,33 +148,27 @@ def models(lms: list[str], files: dict[str, dict], folder: Path, split: str = "a
     """
     answered = {lm: None for lm in lms} | {lm: None for of_lms in files.values() for lm in of_lms}
     return [
-        {
-            "lm": lm,
-            "parameters": count_parameters(folder / lm),
-            "family": family(folder / lm),
-            "imported": lm not in lms,
-            "judged": "test" if lm in lms else split,
-        }
+        {"lm": lm, "parameters": count_parameters(folder / lm), "family": family(folder / lm)}
+        | {"imported": lm not in lms, "judged": "test" if lm in lms else split}
         for lm in answered
     ]
 
 
-def summary(found: dict[str, list[dict]]) -> dict:
-    """question set -> language model -> method -> figures."""
-    figures: dict = {}
+def summary(found: dict[str, list[dict]]) -> dict[tuple[str, str, str, str], float]:
+    """(question set, language model, method, figure) -> its value."""
+    figures = {}
     for row in found["accuracy"]:
-        of_method = figures.setdefault(row["dataset"], {}).setdefault(row["lm"], {}).setdefault(row["method"], {})
-        of_method |= {rule: row[rule].value for rule in ("substring", "word") if math.isfinite(row[rule].value)}
+        known = {rule: row[rule].value for rule in ("substring", "word") if math.isfinite(row[rule].value)}
+        figures |= {(row["dataset"], row["lm"], row["method"], rule): value for rule, value in known.items()}
     for row in found["comparisons"]:
         if row["against"] == "closed_book" and row["against_lm"] == row["lm"]:
-            figures[row["dataset"]][row["lm"]][row["method"]]["gain"] = row["gain"].value
+            figures[row["dataset"], row["lm"], row["method"], "gain"] = row["gain"].value
     return figures
 
 
 def main() -> None:
-    stage.run(
-        "analyse", SECTIONS, lambda params: analyse(Path("data"), OUT, METRICS, params), out=f"{OUT} and {METRICS}"
-    )
+    made = f"{OUT} and {METRICS}"
+    stage.run("analyse", SECTIONS, lambda params: analyse(Path("data"), OUT, METRICS, params), out=made)
 
 
 if __name__ == "__main__":

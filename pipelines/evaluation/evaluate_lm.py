@@ -1,8 +1,5 @@
 """Stage `evaluate_lm`: bits per byte and perplexity by language model, retriever and k (REPLUG §6.1, Figure 5).
 
-data/language_modelling/<corpus>/bpb.parquet has a row for each corpus, lm, retriever, k and query, with source_document
-and source of the query, and nats, bytes, tokens and words of its continuation. The retriever is "none" with k 0;
-dense@0.1 searches that share of the documents.
 data/metrics/language_modelling_<corpus>.json has, for each language model, the number of queries and source_documents,
 and figures with 95 % bootstrap intervals over source documents. <label> is "none" or <retriever>_k<k>, `top` is
 replug.top_k:
@@ -25,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -81,15 +77,11 @@ def describe(queries: Path, ids: np.ndarray) -> Texts:
 
     A word counts where it begins, so the rest of the context's last word is no word of the continuation.
     """
-    with duckdb.connect() as db:
-        db.register("asked", pa.table({"id": pa.array(ids, pa.string())}))
-        database.view(db, "queries", queries)
-        texts = db.sql(
-            r"""SELECT id, source_document, source,
-                  len(regexp_extract_all(continuation, '\S+')) + len(regexp_extract_all(continuation, '\n'))
-                  - (regexp_matches(context, '\S$') AND regexp_matches(continuation, '^\S'))::INT AS words
-                FROM queries SEMI JOIN asked USING (id) ORDER BY id"""
-        ).fetchnumpy()
+    query = r"""SELECT id, source_document, source,
+          len(regexp_extract_all(continuation, '\S+')) + len(regexp_extract_all(continuation, '\n'))
+          - (regexp_matches(context, '\S$') AND regexp_matches(continuation, '^\S'))::INT AS words
+        FROM queries SEMI JOIN (SELECT unnest($ids::VARCHAR[]) AS id) USING (id) ORDER BY id"""
+    texts = database.ask(query, {"ids": ids.tolist()}, queries=queries).fetchnumpy()
     assert list(texts.pop("id")) == list(ids), "data/logprobs is of other queries"
     return texts
 

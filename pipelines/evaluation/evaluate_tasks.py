@@ -7,7 +7,6 @@ and rejects.parquet in data/tasks/<benchmark>/<lm>, and figures by method in dat
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -50,33 +49,29 @@ SCHEMA = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class Setup:
-    """What one method's answers to all tasks have in common."""
-
-    method: str
-    lm: LanguageModel | LMWorkers
-    search: Callable[[list[str]], pa.Table] | None  # finds the documents (passages.SCHEMA); None: closed-book
-    new_tokens: int
-    replug: params.Replug
-    key: str  # of the finished shards
-
-
-def evaluate_task(task: Task, setup: Setup) -> pa.Table:
+def evaluate_task(
+    task: Task,
+    method: str,
+    lm: LanguageModel | LMWorkers,
+    search: Callable[[list[str]], pa.Table] | None,
+    new_tokens: int,
+    replug: params.Replug,
+    key: str,
+) -> pa.Table:
     """Answers (SCHEMA) to the items of a task; where a prompt of an item doesn't fit, its prediction is null.
 
-    Finished shards stay until they are forgotten. A demonstration has its own top document if there is a search.
+    `search` finds the documents (passages.SCHEMA); without it, answers are closed-book. A demonstration has its own top
+    document. Finished shards stay under `key` until they are forgotten.
     """
-    lm, search = setup.lm, setup.search
     shown = {}
     for subject, items in task.shots.items():
-        best = (
+        found = (
             search([item.query for item in items])["texts"].to_pylist() if search and items else [[None]] * len(items)
         )
-        shown[subject] = [task_items.demonstration(item, text) for item, (text, *_) in zip(items, best, strict=True)]
-    name, passages_name = _names(task, lm.name, setup.method)
+        shown[subject] = [task_items.demonstration(item, text) for item, (text, *_) in zip(items, found, strict=True)]
+    name, passages_name = _names(task, lm.name, method)
     source = search and passages.Source(search, SEARCHED, written=False)
-    lookup = passages.Lookup(source, {i: item.query for i, item in enumerate(task.items)}, passages_name, setup.key)
+    lookup = passages.Lookup(source, {i: item.query for i, item in enumerate(task.items)}, passages_name, key)
 
     def read(shard: slice) -> TaskPrompts:
         items, found = task.items[shard], lookup.rows(range(shard.start, shard.stop))
@@ -89,7 +84,7 @@ def evaluate_task(task: Task, setup: Setup) -> pa.Table:
         rows = [
             {
                 "task": task.name,
-                "method": setup.method,
+                "method": method,
                 "question_id": item.id,
                 "subject": item.subject or None,
                 "category": mmlu.CATEGORIES.get(item.subject),
@@ -101,11 +96,11 @@ def evaluate_task(task: Task, setup: Setup) -> pa.Table:
         ]
         parquet.write_parquet(pa.Table.from_pylist(rows, SCHEMA), path)
 
-    size, n = max(1, SHARD // (setup.replug.top_k if search else 1)), len(task.items)
+    size, n = max(1, SHARD // (replug.top_k if search else 1)), len(task.items)
     parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-    work = partial(predict, task.options, setup.new_tokens, setup.replug)
+    work = partial(predict, task.options, new_tokens, replug)
     steps, sizes = workers.Steps(read, work, write, TaskPrompts.length), [part.stop - part.start for part in parts]
-    files = workers.map_texts(lm, name, setup.key, parts, steps, sizes=sizes, unit="question")
+    files = workers.map_texts(lm, name, key, parts, steps, sizes=sizes, unit="question")
     return pa.concat_tables([SCHEMA.empty_table(), *(parquet.read_parquet(file, schema=SCHEMA) for file in files)])
 
 
@@ -128,31 +123,26 @@ def drop_too_long(table: pa.Table, task: Task, lm: LanguageModel | LMWorkers) ->
 
 
 def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
-    """By task and method: accuracy (Wilson), gain over closed-book (bootstrap over questions), MMLU's by category."""
-    columns = {name: np.array(table[name].to_pylist(), dtype=object) for name in SCHEMA.names if name != "answers"}
-    correct = columns["correct"].astype(bool)
+    """By method: accuracy (Wilson), gain over closed-book (bootstrap over questions), and both by MMLU's categories."""
+    method, category = (np.array(table[name].to_pylist(), dtype=object) for name in ("method", "category"))
+    correct = np.array(table["correct"].to_pylist(), bool)
 
-    def figure(rows: np.ndarray, method: str) -> dict:
+    def figure(rows: np.ndarray, name: str) -> dict:
         """A method's {"value", "low", "high", "questions", "gain"} over the questions of some rows, (rows,) bool."""
-        of_method, closed_book = (rows & (columns["method"] == name) for name in (method, "closed_book"))
+        of_method, closed_book = rows & (method == name), rows & (method == "closed_book")
         accuracy = intervals.share(correct[of_method]).as_json() | {"questions": int(of_method.sum())}
-        if method != "closed_book":
+        if name != "closed_book":
             gain = correct[of_method].astype(float) - correct[closed_book]  # both ordered by question id
             generator = draws.generator(seed, "tasks bootstrap")
             accuracy["gain"] = intervals.mean(gain, generator, resamples).as_json()
         return accuracy
 
     figures: dict = {}
-    for name in np.unique(columns["task"].astype(str)):
-        of_task = columns["task"] == name
-        for method in (method for method in METHODS if method in columns["method"]):
-            whole = figure(of_task, method)
-            figures_of_method = {"accuracy": {key: whole.pop(key) for key in ("value", "low", "high")}} | whole
-            if any(columns["category"][of_task]):
-                names = np.unique(columns["category"][of_task].astype(str))
-                categories = {c: figure(of_task & (columns["category"] == c), method) for c in names}
-                figures_of_method["categories"] = categories
-            figures.setdefault(name, {})[method] = figures_of_method
+    for name in (name for name in METHODS if name in method):
+        whole = figure(np.ones(len(method), bool), name)
+        figures[name] = {"accuracy": {key: whole.pop(key) for key in ("value", "low", "high")}} | whole
+        if categories := sorted({*category} - {None}):
+            figures[name]["categories"] = {of: figure(category == of, name) for of in categories}
     return figures
 
 
@@ -177,15 +167,15 @@ def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: P
             inputs = [MODELS / lm_name, data / "raw" / name, *passages.inputs(method, chosen, data)]
             keys[method] = shards.key_of(chosen.seed, chosen.tasks, replug, *settings, *inputs)
             source = passages.open_source(method, None, chosen, data)
-            setup = Setup(method, lm, source and source.find, chosen.tasks.new_tokens, replug, keys[method])
-            tables.append(evaluate_task(task, setup))
+            find = source and source.find
+            tables.append(evaluate_task(task, method, lm, find, chosen.tasks.new_tokens, replug, keys[method]))
         table = pa.concat_tables(tables).sort_by([("method", "ascending"), ("question_id", "ascending")])
         table, too_long = drop_too_long(table, task, lm)
         with shards.atomic(data / "tasks" / name / lm_name) as folder:
             folder.mkdir()
             parquet.write_parquet(table, folder / "predictions.parquet")
             rejects.write(folder / "rejects.parquet")
-        figures = summarise(table, chosen.seed, chosen.report.bootstrap).get(name, {})
+        figures = summarise(table, chosen.seed, chosen.report.bootstrap)
         for method in figures:
             figures[method]["answered_by"] = None if method == "closed_book" else by
         others = {"rejects": rejects.reasons(), "too_long": too_long}

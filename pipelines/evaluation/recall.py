@@ -2,16 +2,8 @@
 
 The questions come with passages (data/raw/<set>). All their passages, each text once, and DISTRACTORS documents of the
 datastore are searched exactly. A question's gold passages are its own passages that hold an answer as whole words; a
-question without any is left out.
-
-data/recall/<set>/
-  passages.parquet  id, title, text; a row's position is its number in the search
-  ranks.parquet     question_id, dataset, gold (passages), and bm25, dense, lsr, hybrid, reranked, and the others'
-                    names as dense_bert: the rank of the best gold passage, from 1; null beyond the first 10
-  rejects.parquet   bad lines
-data/metrics/<set>.json
-  questions, answerable, passages, distractors; sets: data set (or all) -> questions, answerable, and by retriever
-  recall_at_1, _5 and _10 with Wilson's intervals
+question without any is left out. data/metrics/<set>.json has counts and, under sets, for each data set and for all of
+them recall_at_1, _5 and _10 by retriever, with Wilson's intervals.
 """
 
 from __future__ import annotations
@@ -53,17 +45,15 @@ def evaluate_recall(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     rows = [(f"context:{position}", *passage) for position, passage in enumerate(passages)]
     if asked:
         rows += distractors(CORPORA / params.parts.datastore / "docs.parquet", {text for _, text in passages})
-    names = ("id", "title", "text")
-    searched = [dict(zip(names, row, strict=True)) for row in rows]
-    retrieving = [*methods.indexes(params), *methods.of_kinds(params.ways, "hybrid", "reranked")]
+    names = [*methods.indexes(params), *methods.of_kinds(params.ways, "hybrid", "reranked")]
     with shards.atomic(OUT / name_of_set) as folder:
         folder.mkdir()
         docs = folder / "passages.parquet"
-        parquet.write_parquet(pa.Table.from_pylist(searched, pa.schema(dict.fromkeys(names, pa.string()))), docs)
-        ranks = {name: np.zeros(0, np.int64) for name in retrieving}
+        schema = pa.schema(dict.fromkeys(("id", "title", "text"), pa.string()))
+        parquet.write_parquet(pa.table([*zip(*rows, strict=True)] or [[]] * 3, schema=schema), docs)
+        ranks = {name: np.zeros(0, np.int64) for name in names}
         if asked:
-            queries = [question.text for question in asked]
-            found = search_exactly(docs, folder / "bm25", queries, params)
+            found = search_exactly(docs, folder / "bm25", [question.text for question in asked], params)
             ranks = {name: ranks_of(positions, golds) for name, positions in found.items()}
             shutil.rmtree(folder / "bm25")
         table = {
@@ -76,10 +66,10 @@ def evaluate_recall(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
         rejects.write(folder / "rejects.parquet")
     counts = {"questions": len(asked), "answerable": sum(map(bool, golds)), "passages": len(passages)}
     counts["distractors"] = len(rows) - len(passages)
-    sets = summarise([question.dataset for question in asked], golds, ranks)
+    sets = summarise(np.array([question.dataset for question in asked]), golds, ranks)
     shards.write_json(METRICS / f"{name_of_set}.json", counts | {"sets": sets})
-    figures = [(name, key) for name in ranks for key in (sets["all"][name] if sets else ())]
-    return counts | {f"{name}_{key}": sets["all"][name][key]["value"] for name, key in figures}
+    of_all = [(name, sets["all"][name]) for name in ranks if asked]
+    return counts | {f"{name}_{key}": figure["value"] for name, of in of_all for key, figure in of.items()}
 
 
 def gold_passages(
@@ -150,14 +140,11 @@ def ranks_of(positions: np.ndarray, golds: list[set[int]]) -> np.ndarray:
     return np.where(hits.any(1), hits.argmax(1) + 1, 0)
 
 
-def summarise(datasets: list[str], golds: list[set[int]], ranks: dict[str, np.ndarray]) -> dict[str, dict]:
+def summarise(datasets: np.ndarray, golds: list[set[int]], ranks: dict[str, np.ndarray]) -> dict[str, dict]:
     """Recall@k with Wilson's intervals over the answerable questions, for "all" and each data set; {} without any."""
-    if not datasets:
-        return {}
-    names, answerable = np.array(datasets), np.array([bool(gold) for gold in golds])
-    summary = {}
-    for dataset in ["all", *sorted(set(datasets) - {""})]:
-        rows = np.ones(len(names), bool) if dataset == "all" else names == dataset
+    answerable, summary = np.array([bool(gold) for gold in golds], bool), {}
+    for dataset in ["all", *sorted({*datasets.tolist()} - {""})] if len(datasets) else ():
+        rows = (datasets == dataset) | (dataset == "all")
         asked = rows & answerable
         summary[dataset] = {"questions": int(rows.sum()), "answerable": int(asked.sum())} | {
             name: {f"recall_at_{k}": intervals.share((rank[asked] > 0) & (rank[asked] <= k)).as_json() for k in AT}

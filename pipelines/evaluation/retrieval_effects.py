@@ -1,15 +1,25 @@
-"""What retrieving changes: accuracy and recall, with examples of where it helps and hurts (PopQA, 5, C.3)."""
+"""What retrieving changes: accuracy and recall, with examples (PopQA, 5, C.3); what it costs, and thresholds save (6).
+
+Thresholds are fitted on one side of every split of `adaptive.held_out` and judged here on the other.
+"""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from pipelines import draws, intervals
-from pipelines.evaluation.accuracy import HEAD, TAIL, Answers, gain, mean_columns, share
-from pipelines.intervals import NOTHING
+from pipelines import draws
+from pipelines.adaptive import held_out, refits
+from pipelines.adaptive.pairs import read_pairs
+from pipelines.adaptive.refits import Column, Policy, Resamples
+from pipelines.evaluation.accuracy import GAINS, HEAD, TAIL, Answers, by_groups, gain, mean_columns, share
+from pipelines.intervals import NOTHING, Interval
 from pipelines.language.language import ENGLISH, Language
+from pipelines.params import params
 from pipelines.questions import matching
 from pipelines.storage import database
 
@@ -23,29 +33,27 @@ def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[d
 
     The gain in TAIL_LESS_HEAD is the gain in the tail less the gain at the head.
     """
-    if "closed_book" not in answers.by_method:
-        return []
-    closed, asked, rows = answers.by_method["closed_book"], [], []
-    rules = {"": "correct", "_word": "word"}
-    for method in (method for method in answers.by_method if method != "closed_book"):
-        augmented, groups = answers.by_method[method], _groups(answers, method)
-        rows += [
-            {"method": method, "group": name, "questions": int(group.sum())}
-            | {f"closed_book{rule}": share(getattr(closed, column), group) for rule, column in rules.items()}
-            | {f"augmented{rule}": share(getattr(augmented, column), group) for rule, column in rules.items()}
-            for name, group in groups.items()
+    rows = []
+    for method in (name for name in answers.by_method if name != "closed_book" and "closed_book" in answers.by_method):
+        groups = _groups(answers, method)
+        pair = replace(answers, by_method={name: answers.by_method[name] for name in ("closed_book", method)})
+        made = by_groups(pair, [({"group": name}, of) for name, of in groups.items()], seed, resamples, GAINS)
+        for closed, augmented in zip(made[: len(groups)], made[len(groups) :], strict=True):
+            shares = {"closed_book": closed["substring"], "closed_book_word": closed["word"]}
+            shares |= {"augmented": augmented.pop("substring"), "augmented_word": augmented.pop("word")}
+            rows.append(augmented | shares)
+        changes = {name: gain(answers, method, rule) for name, rule in GAINS.items()}
+        ends = [groups["tail"], groups["head"]]
+        asked = [
+            (name, _difference, [column for end in ends for column in mean_columns(change, end)])
+            for name, change in changes.items()
         ]
-        tail_and_head = int((groups["tail"] | groups["head"]).sum())
-        unknown = {f"{name}{rule}": NOTHING for rule in rules for name in ("closed_book", "augmented")}
-        rows.append({"method": method, "group": TAIL_LESS_HEAD, "questions": tail_and_head} | unknown)
-        for rule, column in rules.items():
-            change = gain(answers, method, column)
-            for name, group in groups.items():
-                asked.append(((method, name, rule), intervals.ratio, mean_columns(change, group)))
-            ends = [*mean_columns(change, groups["tail"]), *mean_columns(change, groups["head"])]
-            asked.append(((method, TAIL_LESS_HEAD, rule), _difference, ends))
-    found = answers.bootstraps(asked, seed, resamples)
-    return [row | {f"gain{rule}": found[row["method"], row["group"], rule] for rule in rules} for row in rows]
+        rows.append(
+            {"method": method, "group": TAIL_LESS_HEAD, "questions": int((ends[0] | ends[1]).sum())}
+            | dict.fromkeys(shares, NOTHING)
+            | answers.bootstraps(asked, seed, resamples)
+        )
+    return rows
 
 
 def _difference(sums: np.ndarray) -> np.ndarray:
@@ -55,15 +63,15 @@ def _difference(sums: np.ndarray) -> np.ndarray:
 def _groups(answers: Answers, method: str) -> dict[str, np.ndarray]:
     """Groups of questions by popularity and by whose page the method's passage is from, (n,) bool each."""
     ranks, answer = answers.ranks, answers.by_method[method]
-    head, namesake = ranks >= 1 - HEAD, answer.is_namesake == 1
+    head, namesake = ranks >= 1 - HEAD, answer.doc_is_namesake == 1
     return {
         "all": np.ones(len(ranks), bool),
         "tail": ranks < TAIL,
         "head": head,
-        "subject's page": answer.is_subject == 1,
+        "subject's page": answer.doc_is_subject == 1,
         "namesake's page": namesake,
         "namesake's page, head": namesake & head,
-        "another page": (answer.is_subject == 0) & (answer.is_namesake == 0),
+        "another page": (answer.doc_is_subject == 0) & (answer.doc_is_namesake == 0),
     }
 
 
@@ -71,7 +79,7 @@ def recall(answers: Answers) -> list[dict]:
     """How often what a method read holds an answer: over all questions, and by which answers are right (Table 1)."""
     rows = []
     for method, answer in answers.by_method.items():
-        known, right = np.isfinite(answer.has_answer), answer.correct == 1
+        known, right = np.isfinite(answer.doc_has_answer), answer.correct == 1
         if method == "closed_book" or not known.any():
             continue
         cells = {"all": known}
@@ -83,7 +91,7 @@ def recall(answers: Answers) -> list[dict]:
             cells["both wrong"] = known & ~closed & ~right
         rows += [
             {"method": method, "answers": name, "share": float(cell.sum() / known.sum()), "questions": int(cell.sum())}
-            | {"recall": share(answer.has_answer, cell)}
+            | {"recall": share(answer.doc_has_answer, cell)}
             for name, cell in cells.items()
         ]
     return rows
@@ -98,25 +106,20 @@ def examples(
     candidates with the smallest draws are chosen. Questions of unknown popularity are left out. The passage is what
     the language model or an import wrote, else the beginning of the best document in `docs`, if there is that file.
     """
-    rows = database.ask(
-        """SELECT question_id, q.relation, q.question, q.possible_answers, q.possible_answers[1] AS answer,
-                  q.s_pop AS popularity, a.doc_id, a.doc_title, a.doc_has_answer, a.passage,
-                  c.prediction AS closed_book, a.prediction AS augmented, c.correct AS hurt
-           FROM questions q JOIN closed_book c USING (question_id) JOIN augmented a USING (question_id)
-           WHERE c.correct != a.correct AND c.correct_word = c.correct AND a.correct_word = a.correct
-                 AND q.s_pop IS NOT NULL
-           ORDER BY question_id""",
-        questions=questions,
-        closed_book=closed_book,
-        augmented=augmented,
-    )
-    table = rows.to_arrow_table().to_pylist()
+    query = """SELECT question_id, q.relation, q.question, q.possible_answers, q.possible_answers[1] AS answer,
+              q.s_pop AS popularity, a.doc_id, a.doc_title, a.doc_has_answer, a.passage,
+              c.prediction AS closed_book, a.prediction AS augmented, c.correct AS hurt
+        FROM questions q JOIN closed_book c USING (question_id) JOIN augmented a USING (question_id)
+        WHERE c.correct != a.correct AND c.correct_word = c.correct AND a.correct_word = a.correct
+              AND q.s_pop IS NOT NULL
+        ORDER BY question_id"""
+    found = database.ask(query, None, questions=questions, closed_book=closed_book, augmented=augmented)
+    table = found.to_arrow_table().to_pylist()
     drawn = draws.uniforms(seed, "examples", [row["question_id"] for row in table])
-    order = sorted(range(len(table)), key=lambda i: (drawn[i], table[i]["question_id"]))
-    chosen = []
+    chosen: list[dict] = []
     for hurt, effect in ((False, "retrieving helps"), (True, "retrieving hurts")):
         of_relation: dict[str, dict] = {}
-        for i in order:
+        for i in np.argsort(drawn, kind="stable").tolist():
             if table[i]["hurt"] is hurt:
                 of_relation.setdefault(table[i]["relation"], table[i])
         chosen += [{"effect": effect} | row for row in list(of_relation.values())[:EXAMPLES]]
@@ -133,3 +136,80 @@ def _texts(docs: Path, ids: list[str | None]) -> dict[tuple[str, str], str]:
     """The texts of these documents by id and title. The title tells other documents by the same id, of an import."""
     query = "SELECT id, coalesce(title, ''), text FROM docs WHERE id IN (SELECT unnest(?::VARCHAR[]))"
     return {(id_, title): text for id_, title, text in database.ask(query, [ids], docs=docs).fetchall()}
+
+
+def costs(answers: Answers) -> list[dict]:
+    """Prompts and tokens of a question and money of 1,000, by method: means, NaN where a file does not say."""
+    rows = []
+    for method, answer in answers.by_method.items():
+        values = {"calls": answer.lm_calls, "prompt_tokens": answer.prompt_tokens, "new_tokens": answer.new_tokens}
+        values |= {"cost": answer.cost}
+        known = {name: of[np.isfinite(of)] for name, of in values.items()}
+        means = {name: float(of.mean()) if len(of) else math.nan for name, of in known.items()}
+        rows.append(
+            {"method": method, "questions": len(answers.ids), "cost_per_1000": 1000 * means.pop("cost")} | means
+        )
+    return rows
+
+
+def savings(
+    answers: Answers,
+    questions: Path,
+    files: Mapping[str, Path],
+    chosen: params.Thresholds,
+    seed: int,
+    resamples: int,
+) -> list[dict]:
+    """What retrieving only below thresholds saves against always retrieving, in per cent (Figures 11 and 12).
+
+    `answers` were read from `questions` and `files`. A method with too few questions for a threshold has no row.
+    """
+    rows = []
+    for method in files if "closed_book" in files else ():
+        pairs = read_pairs(questions, files["closed_book"], files[method], chosen.imported).known()
+        if method != "closed_book" and pairs.usable(chosen.min_questions):
+            train, drawn = held_out.sides(pairs, chosen, seed, resamples)
+            fitted = held_out.fit_all(pairs, train, drawn, chosen.search, chosen)
+            retrieved = held_out.judge(pairs, train, fitted.splits).retrieved
+            policy = held_out.policy(pairs, retrieved, drawn, fitted)
+            of_pairs = answers.take(np.searchsorted(answers.ids.astype(str), pairs.ids.astype(str)))
+            rows.append({"method": method} | saved(spent(of_pairs, method), policy, drawn))
+    return rows
+
+
+def spent(answers: Answers, method: str) -> dict[str, np.ndarray]:
+    """What is spent on each question with retrieval by a method, and without, (2, n)."""
+    both = answers.by_method[method], answers.by_method["closed_book"]
+    of_kind = {
+        "calls": [of.lm_calls for of in both],
+        "tokens": [of.prompt_tokens + of.new_tokens for of in both],
+        "cost": [of.cost for of in both],
+    }
+    return {name: np.stack(of) for name, of in of_kind.items()}
+
+
+def saved(spent: Mapping[str, np.ndarray], policy: Policy, drawn: Resamples) -> dict:
+    """What thresholds save on the questions that splits hold out, of what is `spent`, (2, n) each.
+
+    A figure is over all questions, each with the mean of the splits that hold it out. Its interval refits the
+    thresholds to resampled subjects, `drawn`.
+    """
+    share = refits.refitted_means({"": Column(0.0, {"": 1.0}, apart=True)}, {"": policy}, drawn)[""]
+    return {"questions": int(np.isfinite(policy.retrieved).sum()), "retrieved": share} | {
+        f"{name}_saved": _saved(both, policy, drawn) for name, both in spent.items()
+    }
+
+
+def _saved(both: np.ndarray, policy: Policy, drawn: Resamples) -> Interval:
+    """What a policy saves of always retrieving, in per cent; questions of unknown costs (2, n) are left out."""
+    known = np.isfinite(both).all(axis=0) & np.isfinite(policy.retrieved)
+    policies, drawn = {"": policy.take(known)}, drawn.take(known)
+    with_text, without = both[:, known]
+    columns = {
+        "adaptive": Column(without, {"": with_text - without}, apart=True),
+        "always": Column(with_text, apart=True),
+    }
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spent = [refits.values(column, policies).sum() for column in columns.values()]
+        again = refits.sums(columns, policies, drawn)
+        return refits.around(100 * (1 - np.divide(*spent)), 100 * (1 - again["adaptive"] / again["always"]))

@@ -8,7 +8,6 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pipelines import catalogue, methods
 from pipelines.intervals import NOTHING, Interval, interval
@@ -41,12 +40,12 @@ def retrievers_of(names: Iterable[str]) -> list[str]:
     return [name for name in methods.ordered(names) if methods.split(name)[0] in RETRIEVERS]
 
 
-def by_setting(figures: dict, kind: str = "bpb") -> dict[tuple[str, int], Interval]:
-    """(retriever, k) -> one kind of figure of a language model on a corpus, sorted; without documents ("none", 0)."""
-    names = re.compile(rf"{kind}_([\w-]+?)_k(\d+)")
+def by_setting(figures: dict) -> dict[tuple[str, int], Interval]:
+    """(retriever, k) -> bits per byte of a language model on a corpus, sorted; without documents ("none", 0)."""
+    names = re.compile(r"bpb_([\w-]+?)_k(\d+)")
     settings = sorted((match[1], int(match[2])) for key in figures if (match := names.fullmatch(key)))
-    none = {("none", 0): interval(figures[f"{kind}_none"])} if f"{kind}_none" in figures else {}
-    return none | {(name, k): interval(figures[f"{kind}_{name}_k{k}"]) for name, k in settings}
+    none = {("none", 0): interval(figures["bpb_none"])} if "bpb_none" in figures else {}
+    return none | {(name, k): interval(figures[f"bpb_{name}_k{k}"]) for name, k in settings}
 
 
 def bits_per_byte(language_modelling: dict[str, dict], corpora: list[str], lms: list[str]) -> list[dict]:
@@ -74,12 +73,12 @@ class StageMetrics:
     corpora: list[str]
     lms: list[str]
 
-    def by_lm(self, name: str, columns: Iterable[str]) -> list[dict]:
-        """Rows with these columns, of those that `evaluate_lm` wrote under a name."""
+    def by_lm(self, name: str) -> list[dict]:
+        """The rows that `evaluate_lm` wrote under a name, by corpus and language model."""
         measured = self.metrics.get("language_modelling", {})
         return [
             {"corpus": corpus, "lm": lm}
-            | {column: _value(row[column]) for column in columns if column not in ("corpus", "lm")}
+            | {name: interval(value) if isinstance(value, dict) else value for name, value in row.items()}
             for corpus in self.corpora
             for lm in self.lms
             for row in measured.get(corpus, {}).get(lm, {}).get(name, [])
@@ -106,10 +105,6 @@ class StageMetrics:
         return found
 
 
-def _value(value: Any) -> Any:
-    return interval(value) if isinstance(value, dict) else value
-
-
 def tasks(metrics: dict[str, dict[str, dict]], benchmarks: list[str], lms: list[str]) -> list[dict]:
     """Accuracy by benchmark, language model and method over all questions ("all"), and by category (Tables 2 and 3)."""
     rows = []
@@ -128,25 +123,21 @@ def tasks(metrics: dict[str, dict[str, dict]], benchmarks: list[str], lms: list[
     return rows
 
 
-def retrievers(
-    bits: list[dict], recalls: dict[str, list[dict]], accuracies: dict[str, list[dict]], real: dict, top_k: int
-) -> list[dict]:
+def retrievers(bits: list[dict], recalls: list[dict], accuracies: list[dict], real: dict, top_k: int) -> list[dict]:
     """Each retriever by every measure: bits per byte with top_k documents, recall and accuracy on questions.
 
-    `bits` are rows of one language model and corpus; `recalls` and `accuracies` are rows of that model by question set;
-    `real` has the metrics of questions with passages. A retriever that nothing was measured of has no row.
+    `bits`, `recalls` and `accuracies` are rows of one language model, `bits` of one corpus; `real` has the metrics of
+    questions with passages. A retriever that nothing was measured of has no row.
     """
     saved = {row["retriever"]: row for row in bits if row["k"] == top_k}
-    of_passages = real.get("sets", {}).get("all", {})
-    rows = []
-    answered = (row["method"] for of_set in accuracies.values() for row in of_set)
-    for name in retrievers_of(dict.fromkeys([*saved, *answered, *of_passages])):
-        measures = {column: saved[name][column] if name in saved else NOTHING for column in ("bits_per_byte", "saved")}
+    recall = {(row["dataset"], row["method"]): row["recall"] for row in recalls if row["answers"] == "all"}
+    word = {(row["dataset"], row["method"]): row["word"] for row in accuracies}
+    of_passages, rows = real.get("sets", {}).get("all", {}), []
+    for name in retrievers_of(dict.fromkeys([*saved, *(method for _, method in word), *of_passages])):
+        measures = {column: saved.get(name, {}).get(column, NOTHING) for column in ("bits_per_byte", "saved")}
         for dataset in catalogue.names("answered"):
-            recall = [r for r in recalls.get(dataset, []) if (r["method"], r["answers"]) == (name, "all")]
-            accuracy = [row for row in accuracies.get(dataset, []) if row["method"] == name]
-            measures[f"{dataset}_recall_at_1"] = recall[0]["recall"] if recall else NOTHING
-            measures[f"{dataset}_word"] = accuracy[0]["word"] if accuracy else NOTHING
+            measures[f"{dataset}_recall_at_1"] = recall.get((dataset, name), NOTHING)
+            measures[f"{dataset}_word"] = word.get((dataset, name), NOTHING)
         for k in (1, 10):
             measures[f"real_recall_at_{k}"] = interval(of_passages.get(name, {}).get(f"recall_at_{k}"))
         if any(math.isfinite(figure.value) for figure in measures.values()):

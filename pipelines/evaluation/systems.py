@@ -10,7 +10,7 @@ import numpy as np
 
 from pipelines import draws
 from pipelines.answering.answers_elsewhere import Answered, in_all
-from pipelines.evaluation import accuracy, paired, popularity_bins
+from pipelines.evaluation import accuracy, popularity_bins
 from pipelines.evaluation.accuracy import Answers, Method
 from pipelines.questions.question_tables import Questions
 
@@ -20,7 +20,7 @@ PAIRS = 6  # pairs of systems whose disagreements are shown, those of the best s
 
 @dataclass(frozen=True)
 class Compared:
-    """Systems on the questions that all of them answered; the rows are those of `accuracy`, `paired` and the bins."""
+    """Systems on the questions that all of them answered; the rows are those of `accuracy` and the bins."""
 
     questions: int
     month: str | None
@@ -47,7 +47,7 @@ def compare_systems(questions: Questions, answered: Sequence[Answered], seed: in
         accuracy=accuracy.accuracy(answers, seed, resamples),
         by_relation=accuracy.by_relation(answers, seed, resamples),
         by_popularity=_deciles(answers),
-        pairs=paired.comparisons({"": answers}, seed, resamples),
+        pairs=accuracy.comparisons({"": answers}, seed, resamples),
         examples=_examples(questions, best_first, rows, seed),
     )
 
@@ -78,17 +78,12 @@ def _examples(questions: Questions, answered: Sequence[Answered], rows: np.ndarr
         for right, wrong in ((first, second), (second, first)):
             places = np.flatnonzero(rows & (right.correct == 1) & (wrong.correct == 0))
             ids = [questions.ids[place] for place in places]
-            for chosen in places[draws.sample(seed, f"{right.name} not {wrong.name}", ids, EXAMPLES)].tolist():
+            for i in places[draws.sample(seed, f"{right.name} not {wrong.name}", ids, EXAMPLES)].tolist():
+                said, instead = (system.texts[i] if system.texts else "" for system in (right, wrong))
+                asked, answer = questions.asked.questions[i], next(iter(questions.asked.answers[i]), "")
                 examples.append(
-                    {
-                        "right": right.name,
-                        "wrong": wrong.name,
-                        "question": questions.asked.questions[chosen],
-                        "answer": next(iter(questions.asked.answers[chosen]), ""),
-                        "said": right.texts[chosen] if right.texts else "",
-                        "instead": wrong.texts[chosen] if wrong.texts else "",
-                        "popularity": float(questions.signal[chosen]),
-                        "relation": str(questions.groups[chosen]),
-                    }
+                    {"right": right.name, "wrong": wrong.name, "question": asked, "answer": answer, "said": said}
+                    | {"instead": instead, "popularity": float(questions.signal[i])}
+                    | {"relation": str(questions.groups[i])}
                 )
     return examples

@@ -17,30 +17,27 @@ from pipelines import all_studies, catalogue
 from pipelines.intervals import NOTHING, Interval
 from pipelines.storage import parquet
 
+ENDS = ("", "_low", "_high")  # of an Interval's columns
 _TYPES = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 _ANSWERS = {"dataset": str, "lm": str, "method": str}
 _BOTH = {"questions": int, "substring": Interval, "word": Interval}  # accuracy by both rules of being right
 _GAINS = {"gain": Interval, "gain_word": Interval}  # over closed-book answers, by both rules
-_ACCURACY = _ANSWERS | _BOTH | {"popularity_known": int, "correlation": Interval}
-_BY_RELATION = _ANSWERS | {"relation": str} | _BOTH | {"correlation": Interval}
 _BIN = {"bin": int, "least": float, "below": float, "popularity": float}  # of log popularity
-_BY_RELATION_AND_POPULARITY = _ANSWERS | {"relation": str} | _BIN | _BOTH | _GAINS
-_BY_LOG_POPULARITY = _ANSWERS | _BIN | _BOTH | _GAINS
+COMPARED: dict[str, dict[str, type]] = {  # also of the questions that all language models answered, as common_<name>
+    "accuracy": _ANSWERS | _BOTH | {"popularity_known": int, "correlation": Interval},
+    "accuracy_by_relation": _ANSWERS | {"relation": str} | _BOTH | {"correlation": Interval},
+    "accuracy_by_log_popularity": _ANSWERS | _BIN | _BOTH | _GAINS,
+    "accuracy_by_relation_and_popularity": _ANSWERS | {"relation": str} | _BIN | _BOTH | _GAINS,
+}
 TABLES: dict[str, dict[str, type]] = {
     "models": {"lm": str, "parameters": int, "family": str, "imported": bool, "judged": str},
     "left_out": {"dataset": str, "why": str},
     "popularity": {"dataset": str, "least": float, "below": float, "questions": int},
-    "accuracy": _ACCURACY,
+    **COMPARED,
+    **{f"common_{name}": columns for name, columns in COMPARED.items()},
     "accuracy_by_group": _ANSWERS | {"group": str} | _BOTH,
-    "accuracy_by_relation": _BY_RELATION,
     "accuracy_by_popularity": _ANSWERS | {"decile": int, "popularity": float} | _BOTH | _GAINS,
-    "accuracy_by_log_popularity": _BY_LOG_POPULARITY,
-    "accuracy_by_relation_and_popularity": _BY_RELATION_AND_POPULARITY,
     "accuracy_by_relative_popularity": _ANSWERS | {"bin": int, "relative_popularity": float} | _BOTH,
-    "common_accuracy": _ACCURACY,
-    "common_accuracy_by_relation": _BY_RELATION,
-    "common_accuracy_by_log_popularity": _BY_LOG_POPULARITY,
-    "common_accuracy_by_relation_and_popularity": _BY_RELATION_AND_POPULARITY,
     "retrieval_effect": _ANSWERS
     | {"group": str, "questions": int}
     | {f"{name}{rule}": Interval for rule in ("", "_word") for name in ("closed_book", "augmented", "gain")},
@@ -85,44 +82,32 @@ COLUMNS = {  # of these tables and others; a column that is not here is called b
     "lm": Column("language model"),
     "method": Column("answered", "name"),
     "against": Column("less", "name"),
-    "corpus": Column("corpus", "name"),
+    "against_lm": Column("less"),
     "retriever": Column("documents", "name"),
     "relation": Column("relation", "relation"),
     "substring": Column("substring", "share", "substring"),
     "word": Column("word", "share", "word"),
     "gain": Column("change", "points", "substring"),
     "gain_word": Column("change, word", "points", "word"),
-    "recall": Column("recall", "share"),
     "recall_gain": Column("recall", "points"),
+    "difference": Column("difference", "points"),
     "closed_book": Column("closed-book", "share", "substring"),
     "closed_book_word": Column("closed-book, word", "share", "word"),
     "augmented": Column("augmented", "share", "substring"),
     "augmented_word": Column("augmented, word", "share", "word"),
     "popularity": Column("median page views"),
-    "text": Column("text", "name"),
-    "task": Column("task", "name"),
     "counted_in": Column("counted in", "name"),
-    "answered_by": Column("answered by"),
-    "against_lm": Column("less"),
-    "share": Column("share", "share"),
     "linked_share": Column("linked", "share"),
-    "accuracy": Column("accuracy", "share"),
     "retrieved": Column("retrieves", "share"),
-    "adaptive": Column("adaptive", "share"),
-    "always": Column("always", "share"),
-    "never": Column("never", "share"),
-    "oracle": Column("oracle", "share"),
     "train_adaptive": Column("training", "share"),
-    "gate": Column("gate", "share"),
-    "difference": Column("difference", "points"),
-    "own": Column("own", "share"),
-    "carried": Column("carried", "share"),
-    "confidence": Column("confidence", "share"),
     "ece": Column("ECE", "share"),
     "share_of_saved": Column("share of saved", "share"),
     "saved": Column("saved against none, %"),
     "saved_over_dense": Column("saved against dense, %"),
     "saved_over_random": Column("saved against random, %"),
+    **{name: Column(name, "name") for name in ("corpus", "text", "task")},
+    **{name: Column(name, "share") for name in ("recall", "share", "accuracy", "confidence", "gate", "own", "carried")},
+    **{name: Column(name, "share") for name in ("adaptive", "always", "never", "oracle")},
 }
 _SHARES = ("accuracy", "retrieved")
 NUMBERED = {"k", "decile", "bin", "least", "most"}  # columns of numbers that name a row, as texts do
@@ -142,13 +127,19 @@ def column(name: str) -> Column:
 
 def write_analyses(folder: Path, name: str, rows: Iterable[dict]) -> None:
     """Write rows, dicts with the columns of TABLES[name], to <folder>/<name>.parquet."""
-    fields: list[tuple[str, pa.DataType]] = []
-    for column, kind in TABLES[name].items():
-        if kind is Interval:
-            fields += [(f"{column}{part}", pa.float64()) for part in ("", "_low", "_high")]
-        else:
-            fields.append((column, _TYPES[kind]))
-    flat = [_flat(row, name) for row in rows]
+    kinds, flat = TABLES[name], []
+    fields = [
+        (f"{column}{end}", _TYPES.get(kind, pa.float64()))
+        for column, kind in kinds.items()
+        for end in (ENDS if kind is Interval else ENDS[:1])
+    ]
+    for row in rows:
+        assert set(row) == set(kinds), f"{name}: {set(row) ^ set(kinds)}"
+        cells: dict = {}
+        for column, value in row.items():
+            nothing = isinstance(value, float) and math.isnan(value)
+            cells |= value.columns(column) if isinstance(value, Interval) else {column: None if nothing else value}
+        flat.append(cells)
     parquet.write_parquet(pa.Table.from_pylist(flat, pa.schema(fields)), folder / f"{name}.parquet")
 
 
@@ -158,20 +149,9 @@ def read_analyses(folder: Path, name: str) -> list[dict]:
     rows = parquet.read_parquet(folder / f"{name}.parquet").to_pylist()
     for row in rows:
         for column in intervals:
-            parts = [row.pop(f"{column}{part}") for part in ("", "_low", "_high")]
+            parts = [row.pop(f"{column}{end}") for end in ENDS]
             row[column] = NOTHING if parts[0] is None else Interval(*parts)
     return rows
-
-
-def _flat(row: dict, name: str) -> dict:
-    assert set(row) == set(TABLES[name]), f"{name}: {set(row) ^ set(TABLES[name])}"
-    flat = {}
-    for column, value in row.items():
-        if isinstance(value, Interval):
-            flat |= value.columns(column)
-        else:
-            flat[column] = None if isinstance(value, float) and math.isnan(value) else value
-    return flat
 
 
 def popularity_of(data: Path, name: str) -> tuple[Path, str]:

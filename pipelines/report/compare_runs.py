@@ -17,7 +17,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from pipelines.answering import answer_files
-from pipelines.evaluation import accuracy, paired, tables
+from pipelines.evaluation import accuracy, tables
 from pipelines.intervals import Interval, difference, interval
 from pipelines.report.page import RULES, Percent, Table, label, named
 from pipelines.storage import parquet
@@ -99,14 +99,14 @@ def _paired(dataset: str, old: Path, data: Path, params: SimpleNamespace) -> Ite
             accuracy.read_answered(questions, {method: files[method] for method in shared})
             for questions, files in zip(asked, (mine, theirs), strict=True)
         )
-        now, before = paired.in_common([*read])
+        now, before = accuracy.in_common([*read])
         groups = {"": np.ones(len(now.ids), bool)} | accuracy.of_relations(now)
         for relation, rows in groups.items() if len(now.ids) else ():
             of_both, pairs = (now.take(rows), before.take(rows)), [(method, method) for method in shared]
-            for row in paired.compared(*of_both, pairs, params.seed, params.report.bootstrap):
+            for row in accuracy.compared(*of_both, pairs, params.seed, params.report.bootstrap):
                 of_row = {"dataset": dataset, "lm": lm, "method": row["method"]} | {"relation": relation}
                 table, everyone = f"accuracy{'_by_relation' * bool(relation)}", np.ones(row["questions"], bool)
-                for rule, column, gain in zip(RULES, ("correct", "word"), ("gain", "gain_word"), strict=True):
+                for rule, column, gain in zip(RULES, ("correct", "correct_word"), ("gain", "gain_word"), strict=True):
                     shares = [accuracy.share(getattr(r.by_method[row["method"]], column), everyone) for r in of_both]
                     yield Change(table, _what(of_row, rule), shares[1], shares[0], row[gain], True, row["questions"])
 

@@ -98,7 +98,7 @@ def rule_html(
     drawn = spread(rows, {policy: policy for policy in POLICIES})
     caption = f"Adaptive against always and never retrieving. {ORACLE}"
     verdict = [
-        f"{best.tail} below the threshold, {best.popular} from it on: {file.rule.verdict}.",
+        f"{best.tail} below the threshold, {best.popular} from it on: {file.verdict}.",
         table_of(
             "policies",
             "Held-out accuracy in per cent, the gain over the better of always and never in points, and the share of "

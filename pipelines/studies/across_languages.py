@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,17 +44,37 @@ def read_runs(runs: Mapping[str, Path]) -> list[Facts]:
 
     Raises LongtailError where the runs have no model and method, or no question, in common.
     """
-    files = {language: _files(data) for language, data in runs.items()}
+    files: dict[str, dict[tuple[str, str], Path]] = {}  # language -> (language model, method) -> its file of answers
+    for language, data in runs.items():
+        found = [
+            file for kind in ("imported", "predictions") for file in sorted((data / kind / SET).glob("*/*.parquet"))
+        ]
+        files[language] = {(file.parent.name, file.stem): file for file in found}
     common = sorted(set.intersection(*map(set, files.values())))
     if not common:
         have = "; ".join(f"{name}: {', '.join(sorted(map('/'.join, of))) or 'none'}" for name, of in files.items())
         raise LongtailError(f"no language model and method answered {SET} in all runs, expected one ({have})")
-    found = [_facts(runs, files, lm, method) for lm, method in common]
-    if not any(map(len, found)):
+    read = [_read_facts(runs, {language: of[key] for language, of in files.items()}, *key) for key in common]
+    if not any(map(len, read)):
         raise LongtailError(
             f"{' and '.join(map(str, runs.values()))}: no question_id in common, expected the same facts"
         )
-    return [facts for facts in found if len(facts)]
+    return [facts for facts in read if len(facts)]
+
+
+def _read_facts(runs: Mapping[str, Path], answers: Mapping[str, Path], lm: str, method: str) -> Facts:
+    query = (
+        "SELECT question_id, correct, s_pop FROM answers JOIN questions USING (question_id) WHERE correct IS NOT NULL"
+    )
+    found: dict[str, dict[str, tuple]] = {}
+    for language, data in runs.items():
+        questions = data / "questions" / SET / f"{SET}.parquet"
+        rows = database.ask(query, None, answers=answers[language], questions=questions).fetchall()
+        found[language] = {id_: right_and_views for id_, *right_and_views in rows}
+    shared = sorted(set.intersection(*map(set, found.values())))
+    columns = {name: np.array([of[id_] for id_ in shared], float).reshape(-1, 2).T for name, of in found.items()}
+    right = {language: right == 1 for language, (right, _) in columns.items()}
+    return Facts(lm, method, right, {language: views for language, (_, views) in columns.items()})
 
 
 def accuracy_by_language(facts: Facts) -> list[dict]:
@@ -67,16 +87,10 @@ def accuracy_by_language(facts: Facts) -> list[dict]:
         others = [of_other for other, of_other in facts.right.items() if other != language]
         here, there = facts.popularity[first], facts.popularity[language]
         known = np.isfinite(here) & np.isfinite(there)
-        rows.append(
-            {
-                "language": language,
-                "questions": len(facts),
-                "accuracy": intervals.share(right),
-                "only": int((right & ~np.logical_or.reduce(others)).sum()),
-                "popularity": float(np.nanmedian(there)) if np.isfinite(there).any() else np.nan,
-                "correlation": _spearman(here[known], there[known]),
-            }
-        )
+        row = {"language": language, "questions": len(facts), "accuracy": intervals.share(right)}
+        row |= {"only": int((right & ~np.logical_or.reduce(others)).sum())}
+        row |= {"popularity": float(np.nanmedian(there)) if np.isfinite(there).any() else np.nan}
+        rows.append(row | {"correlation": _spearman(here[known], there[known])})
     return rows
 
 
@@ -100,44 +114,15 @@ def here_and_there(facts: Facts) -> list[dict]:
     first, *others = facts.right
     rows = []
     for other in others:
-        here, there = facts.popularity[first], facts.popularity[other]
-        known = np.isfinite(here) & np.isfinite(there)
-        if not known.any():
-            continue
-        above = {language: of > np.median(of[known]) for language, of in ((first, here), (other, there))}
-        for popular_here in (True, False):
-            for popular_there in (True, False):
-                places = known & (above[first] == popular_here) & (above[other] == popular_there)
-                row = {"language": other, "popular_here": popular_here, "popular_there": popular_there}
-                row |= {"questions": int(places.sum()), "here": intervals.share(facts.right[first][places])}
-                rows.append(row | {"there": intervals.share(facts.right[other][places])})
+        views = np.stack([facts.popularity[first], facts.popularity[other]])
+        known = np.isfinite(views).all(axis=0)
+        above = views > np.median(views[:, known], axis=1, keepdims=True) if known.any() else None
+        for here, there in product((True, False), repeat=2) if known.any() else ():
+            places = known & (above[0] == here) & (above[1] == there)
+            row = {"language": other, "popular_here": here, "popular_there": there, "questions": int(places.sum())}
+            accuracies = {"accuracy_here": facts.right[first], "accuracy_there": facts.right[other]}
+            rows.append(row | {name: intervals.share(right[places]) for name, right in accuracies.items()})
     return rows
-
-
-def _files(data: Path) -> dict[tuple[str, str], Path]:
-    """(language model, method) -> its file of answers, of the run's own models and of imported ones."""
-    folders = [data / kind / SET for kind in ("imported", "predictions")]
-    return {(file.parent.name, file.stem): file for folder in folders for file in sorted(folder.glob("*/*.parquet"))}
-
-
-def _facts(runs: Mapping[str, Path], files: Mapping[str, dict], lm: str, method: str) -> Facts:
-    columns = {}
-    for language, data in runs.items():
-        questions = data / "questions" / SET / f"{SET}.parquet"
-        if not questions.is_file():
-            raise LongtailError(f"{questions}: no such file, expected the run's questions; `longtail run` makes it")
-        query = """SELECT question_id, correct, s_pop FROM answers JOIN questions USING (question_id)
-            WHERE correct IS NOT NULL ORDER BY question_id"""
-        table = database.ask(query, None, answers=files[language][lm, method], questions=questions).to_arrow_table()
-        columns[language] = [table[name].to_numpy(zero_copy_only=False) for name in table.column_names]
-    shared = reduce(np.intersect1d, (ids.astype(str) for ids, _, _ in columns.values()))
-    rows = {language: np.searchsorted(ids.astype(str), shared) for language, (ids, _, _) in columns.items()}
-    return Facts(
-        lm,
-        method,
-        {language: right[rows[language]].astype(bool) for language, (_, right, _) in columns.items()},
-        {language: views[rows[language]].astype(float) for language, (_, _, views) in columns.items()},
-    )
 
 
 def _spearman(these: np.ndarray, those: np.ndarray) -> float:
@@ -151,42 +136,36 @@ def _spearman(these: np.ndarray, those: np.ndarray) -> float:
 def language_sections(found: Sequence[Facts]) -> list[Section]:
     """A section of the page for each language model and method."""
     from pipelines.report.accuracy_sections import WILSON
-    from pipelines.report.entries import Drawn, table_of
+    from pipelines.report.entries import Drawn, Entry, Shown
     from pipelines.report.figures import lines
-    from pipelines.report.page import Section
 
     sections = []
     for number, facts in enumerate(found, start=1):
-        first, of, bins = next(iter(facts.right)), f"{facts.lm}-{facts.method}", by_popularity(facts)
-        blocks: list = [
-            table_of(
-                f"languages-{of}",
+        first, of = next(iter(facts.right)), f"{facts.lm}-{facts.method}"
+        log_x = all(row["popularity"] > 0 for row in by_popularity(facts))
+        parts = [
+            Shown(
+                f"languages-{of}", accuracy_by_language,
+                ["language", "accuracy", "only", "popularity", "correlation"],
                 f"Accuracy in per cent on {len(facts):,} facts that all languages ask about. Only here: right in no "
                 f"other language. Correlation: of the views of subjects with those in {first} (Spearman).",
-                accuracy_by_language(facts),
-                ["language", "accuracy", "only", "popularity", "correlation"],
                 {"only": "only here", "popularity": "median views", "correlation": f"correlation with {first}"},
-            )
-        ]
-        if bins:
-            log_x = min(row["popularity"] for row in bins) > 0
-            caption = f"Accuracy by the subject's popularity in the same language, in {BINS} bins of equal size. "
-            axes = {"x": f"median views of the bin{' (log scale)' * log_x}", "y": "accuracy, %", "log_x": log_x}
-            name = f"languages-by-popularity-{of}"
-            blocks += Drawn(lines, name, bins, "popularity", "substring", caption + WILSON, axes, "method").blocks()
-        rows = here_and_there(facts)
-        rows = [row | {f"accuracy_{place}": row[place] for place in ("here", "there")} for row in rows]
-        blocks.append(
-            table_of(
-                f"here-and-there-{of}",
+            ),
+            Drawn(
+                lines, f"languages-by-popularity-{of}", by_popularity, "popularity", "substring",
+                f"Accuracy by the subject's popularity in the same language, in {BINS} bins of equal size. {WILSON}",
+                {"x": f"median views of the bin{' (log scale)' * log_x}", "y": "accuracy, %", "log_x": log_x},
+                series="method",
+            ),
+            Shown(
+                f"here-and-there-{of}", here_and_there,
+                ["language", "popular_here", "popular_there", "questions", "accuracy_here", "accuracy_there"],
                 f"Accuracy in per cent where a subject's views are above the median in {first} (here), in another "
                 "language (there), in both or in neither.",
-                rows,
-                ["language", "popular_here", "popular_there", "questions", "accuracy_here", "accuracy_there"],
                 {"questions": "facts", "accuracy_here": "accuracy here", "accuracy_there": "accuracy there"},
-            )
-        )
-        sections.append(Section(f"facts-{number}", _title(facts), blocks))
+            ),
+        ]  # fmt: skip
+        sections.append(Entry(f"facts-{number}", _title(facts), parts).section(facts))
     return sections
 
 

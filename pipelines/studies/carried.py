@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from pipelines.adaptive.tuning import Tuned
 
 Key = tuple[str, str, str]  # dataset, language model, method
-_NAMES = ("dataset", "lm", "method", "fitted")
-_FIGURES = ("own", "carried", "difference", "retrieved_own", "retrieved_carried")
-_BOUNDS = [f"{name}{end}" for name in _FIGURES for end in ("", "_low", "_high")]
-_BOUNDS[9:9] = ["difference_splits_low", "difference_splits_high"]
+_FIGURES = [f"{name}{end}" for name in ("own", "carried", "difference") for end in ("", "_low", "_high")]
+_FIGURES += ["difference_splits_low", "difference_splits_high"]
+_FIGURES += [f"retrieved_{name}{end}" for name in ("own", "carried") for end in ("", "_low", "_high")]
 RULE_TABLES = {
     "carried": pa.schema(
-        dict.fromkeys(_NAMES, pa.string()) | {"questions": pa.int64()} | dict.fromkeys(_BOUNDS, pa.float64())
+        dict.fromkeys(("dataset", "lm", "method", "fitted"), pa.string())
+        | {"questions": pa.int64()}
+        | dict.fromkeys(_FIGURES, pa.float64())
     )
 }
 

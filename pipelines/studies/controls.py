@@ -1,13 +1,9 @@
 """Controls of the ensemble: its documents in one prompt, and as much more of the text itself instead of a document.
 
 The first says what REPLUG's ensemble is worth against concatenation (§3.2), as far as the model's positions allow. The
-second says what a document is worth beside plain context. They are scored beside the candidates' pairs, and stand in
-controls.parquet beside logprobs.parquet:
-
-query_id, control (concatenated or longer_context), retriever ("" for longer_context), documents (read whole, or as the
-only one), added_bytes (in front of the context), log_probs (per token of the continuation)
-
-Scoring takes long, so nothing is imported here that it does not use: a change there would score all texts again.
+second says what a document is worth beside plain context. They are scored beside the candidates' pairs, into
+controls.parquet. Scoring takes long, so nothing is imported here that it does not use: a change there would score all
+texts again.
 """
 
 from __future__ import annotations
@@ -19,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, NamedTuple
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -46,8 +41,8 @@ TABLES = {
 SCHEMA = pa.schema(
     [
         *((name, pa.string()) for name in ("query_id", "control", "retriever")),
-        *((name, pa.int32()) for name in ("documents", "added_bytes")),
-        ("log_probs", pa.list_(pa.float32())),
+        *((name, pa.int32()) for name in ("documents", "added_bytes")),  # read whole, or as the only one; put in front
+        ("log_probs", pa.list_(pa.float32())),  # per token of the continuation
     ]
 )
 
@@ -102,10 +97,9 @@ class Part(NamedTuple):
 
     def length(self) -> int:
         """How many characters there are to read."""
-        alone = [self.queries.contexts, self.queries.continuations]
-        return sum(len(text) for texts in (*alone * (1 + len(self.texts)), self.before) for text in texts) + sum(
-            len(text) for texts in self.texts.values() for text in texts.ravel()
-        )
+        asked = [self.queries.contexts, self.queries.continuations] * (1 + len(self.texts))
+        read = [self.before, *asked, *(texts.ravel() for texts in self.texts.values())]
+        return sum(len(text) for texts in read for text in texts)
 
 
 def _scored(lm: LanguageModel, part: Part) -> pa.Table:
@@ -150,11 +144,8 @@ def concatenated(lm: LanguageModel, queries: Queries, texts: np.ndarray) -> tupl
 
 def read_before(corpus: Path, ids: np.ndarray) -> np.ndarray:
     """The text in front of each query's context, up to a document's length, (queries,) str; `ids` are sorted."""
-    with duckdb.connect() as db:
-        db.register("asked", pa.table({"id": pa.array(ids, pa.string())}))
-        database.view(db, "queries", corpus / "queries.parquet")
-        rows = db.sql("SELECT before FROM queries SEMI JOIN asked USING (id) ORDER BY id").to_arrow_table()
-    return rows["before"].to_numpy(zero_copy_only=False).astype(object)
+    query = "SELECT before FROM queries SEMI JOIN (SELECT unnest(?::VARCHAR[]) AS id) USING (id) ORDER BY id"
+    return database.ask(query, [ids.tolist()], queries=corpus / "queries.parquet").fetchnumpy()["before"]
 
 
 class Control(NamedTuple):
@@ -176,14 +167,14 @@ def read_controls(tables: Path, ids: np.ndarray) -> list[Control]:
     """The controls that were scored of the queries `ids`; none where the params asked for none."""
     if not (tables / "controls.parquet").is_file():
         return []
-    order = [(name, "ascending") for name in ("control", "retriever", "query_id")]
-    scored, controls = parquet.read_parquet(tables / "controls.parquet").sort_by(order), []
+    scored, controls = parquet.read_parquet(tables / "controls.parquet"), []
+    scored = scored.sort_by([(name, "ascending") for name in ("control", "retriever", "query_id")])
     nats, documents, added = -sums(scored)[0], *(scored[name].to_numpy() for name in ("documents", "added_bytes"))
     for start in range(0, len(scored), len(ids)):
         part = slice(start, start + len(ids))
         assert scored["query_id"][part].to_pylist() == list(ids), "controls.parquet is of other queries"
-        name, retriever = (scored[column][start].as_py() for column in ("control", "retriever"))
-        controls.append(Control(name, retriever, nats[part], documents[part], added[part]))
+        of = (scored[name][start].as_py() for name in ("control", "retriever"))
+        controls.append(Control(*of, nats[part], documents[part], added[part]))
     return controls
 
 
@@ -225,7 +216,7 @@ def _ensembles(
 
 def of_metrics(of: StageMetrics) -> dict[str, list[dict]]:
     """The table lm_controls."""
-    return {"lm_controls": of.by_lm("controls", TABLES["lm_controls"])}
+    return {"lm_controls": of.by_lm("controls")}
 
 
 def report_entries() -> list:
@@ -250,15 +241,14 @@ def report_entries() -> list:
             "ensemble needs fewer bits.",
             {"y": "saved against the ensemble, %"}, series="lm", each="corpus",
         ),
-        "Two controls. All documents in one prompt, the best nearest the context; where they do not fit, the worst are "
-        "left out. And, instead of documents, the text that stands before the context, up to a document's length. "
+        "One control has all documents in one prompt, the best nearest the context; where they do not fit, the worst "
+        "are left out. The other has, instead of documents, the text before the context, up to a document's length. "
         "The same documents are those in the prompt, as an ensemble; for more of the text, the best document alone.",
         Shown(
             "bits-per-byte-of-controls", controls,
             ["corpus", "lm", "control", "retriever", "k", "documents", "added_bytes", "bits_per_byte", "saved",
              "saved_over_same", "saved_over_ensemble"],
-            "Bits per byte of the controls, and the bits they save in per cent. Below zero, the ensemble needs fewer "
-            "bits.",
+            "Bits per byte of the controls, and the bits they save in per cent.",
             {"retriever": "documents of", "documents": "documents that fit", "added_bytes": "bytes added",
              "saved_over_same": "against the same documents, %", "saved_over_ensemble": "against the ensemble of k, %"},
         ),

@@ -1,23 +1,19 @@
 """How much of each token the documents spell out: the longest n-gram that it is part of and that a document has too.
 
-It tells copying from other ways in which a document helps. N-grams are of the language model's tokens. It writes, in
-tokens.parquet, shared (the length of that n-gram, 9 for longer ones; null: the model's tokenizer is not known), and in
-the metrics by_shared, a row per length.
+It tells copying from other ways in which a document helps. N-grams are of the language model's tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
 from pipelines.intervals import Interval
 from pipelines.lm.ragged import Ragged
-from pipelines.lm.token_prompts import PromptTokenizer, open_tokenizer
+from pipelines.lm.token_prompts import open_tokenizer
 from pipelines.storage import database
 
 if TYPE_CHECKING:
@@ -38,10 +34,19 @@ def of_tokens(of: Attributing) -> tuple[OfTokens | None, dict[str, str]]:
     """The longest n-gram that each token shares with the documents; None where the model's tokenizer is not known."""
     if not (tokenizer := open_tokenizer(MODELS / of.params.lms[0])):
         return None, {}
-    documents, continuations = Documents(of.db, of.tables, of.docs, tokenizer, of.scratch), of.queries["continuation"]
+    database.view(of.db, "docs", of.docs, columns=["id", "text"])
+    rows = of.db.sql(
+        """SELECT id, text FROM docs
+        SEMI JOIN (SELECT doc_id AS id FROM retrieved WHERE retriever NOT LIKE '%@%') USING (id) ORDER BY id"""
+    ).to_arrow_reader(4096)
+    documents = database.mapped(of.scratch / "documents", rows.schema, rows)
 
     def of_block(queries: slice, tokens: slice, doc_ids: np.ndarray) -> np.ndarray:
-        return documents.shared(continuations[queries].to_numpy(), doc_ids)
+        texts, _ = tokenizer.continuations(of.queries["continuation"][queries].to_pylist())
+        rows, ranks = np.nonzero(doc_ids != "")
+        asked = pa.compute.index_in(pa.array(doc_ids[rows, ranks], pa.string()), documents["id"])
+        of_texts, _ = tokenizer.tokens(documents["text"].take(asked).to_pylist())
+        return shared(texts, of_texts, rows)
 
     return of_block, {}
 
@@ -82,38 +87,12 @@ def shared(texts: Ragged, documents: Ragged, of_text: np.ndarray) -> np.ndarray:
     return longest
 
 
-class Documents:
-    """The tokens of a corpus's documents, by id, as a language model reads them."""
-
-    def __init__(
-        self, db: duckdb.DuckDBPyConnection, tables: Path, docs: Path, tokenizer: PromptTokenizer, scratch: Path
-    ) -> None:
-        """Copy the texts of all documents that were retrieved to a file in the folder `scratch`."""
-        database.view(db, "docs", docs, columns=["id", "text"])
-        database.view(db, "retrieved", tables / "retrieved.parquet")
-        rows = db.sql(
-            """SELECT id, text FROM docs SEMI JOIN (
-                  SELECT doc_id AS id FROM retrieved WHERE retriever NOT LIKE '%@%') USING (id)
-                ORDER BY id"""
-        ).to_arrow_reader(4096)
-        self._texts, self._tokenizer = database.mapped(scratch / "documents", rows.schema, rows), tokenizer
-
-    def shared(self, continuations: Sequence[str], doc_ids: np.ndarray) -> np.ndarray:
-        """`shared` for texts (n,) and their documents (n, k), "" where there is none."""
-        texts, _ = self._tokenizer.continuations(continuations)
-        rows, places = np.nonzero(doc_ids != "")
-        asked = pa.compute.index_in(pa.array(doc_ids[rows, places], pa.string()), self._texts["id"])
-        documents, _ = self._tokenizer.tokens(self._texts["text"].take(asked).to_pylist())
-        return shared(texts, documents, rows)
-
-
 def report_entries() -> list:
     """How much is copied."""
     from pipelines.report.entries import Drawn, Entry, Shown
     from pipelines.report.figures import bars
 
     def copied(inputs):
-        """Of the main corpus, by the longest n-gram; nothing where the model's tokenizer is not known."""
         return [
             row | {"longest": f"{row['least']} or more" if row["most"] is None else f"{row['least']} to {row['most']}"}
             for row in inputs.tables["copied"]
@@ -126,13 +105,11 @@ def report_entries() -> list:
             "bits that documents save per token, by the longest n-gram that one of them shares.",
             {"y": "bits saved per token"}, series="retriever", each="corpus",
         ),
-        "How much of this is copying? A token is sorted by the longest n-gram of tokens that it is part of and that "
-        "one of the documents has too.",
         Shown(
             "gain-by-shared-ngram", copied,
             ["retriever", "longest", "tokens", "bits_without", "bits_saved", "share_of_saved"],
-            "Tokens by the longest n-gram of the continuation that is in a document: bits per token without documents, "
-            "bits saved, and the row's share of all bits saved.",
+            "Tokens by the longest n-gram that they are part of and that one of the documents has too: bits per token "
+            "without documents, bits saved, and the row's share of all bits saved.",
             {"longest": "longest n-gram", "bits_without": "bits without documents", "bits_saved": "bits saved",
              "share_of_saved": "share of saved"},
         ),

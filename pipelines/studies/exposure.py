@@ -23,7 +23,7 @@ from pipelines import catalogue
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.language import language
 from pipelines.lm.ragged import Ragged
-from pipelines.questions import subject_articles
+from pipelines.questions.subject_articles import view_subjects
 from pipelines.sources.mentions import Names
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import read_raw
@@ -33,9 +33,8 @@ from pipelines.sources.wikipedia import Part, wikipedia_parts
 from pipelines.storage import database, parquet, shards
 from pipelines.work import code, pool, stage
 
-RAW = Path("data/raw")
-QUESTIONS = Path("data/questions")
-OUT = Path("data/exposure")
+DATA = Path("data")
+OUT = DATA / "exposure"
 LINKS = "links.parquet"  # of a part
 
 
@@ -81,45 +80,28 @@ class Counts:
 
 def load_names(files: Sequence[Path]) -> NamesAsked:
     """The questions of these question sets' tables: their subjects by all names at hand, answers by any right one."""
-    with database.connect(1.0, 1) as db:
-        rows = []
-        for number, file in enumerate(files):
-            columns = parquet.schema_of(file).names
-            aliases = "s_aliases" if "s_aliases" in columns else "[]"
-            database.view(db, f"set_{number}", file)
-            rows.append(
-                f"""SELECT {number} AS file, question_id, list_prepend(subj, {aliases}) AS subject,
-                    possible_answers AS answer FROM set_{number}"""
-            )
-        clean = "list_sort(list_distinct(list_filter({}, lambda name: name != '')))"
-        db.execute(
-            f"""CREATE TEMP TABLE asked AS SELECT file, question_id, {clean.format("subject")} AS subject,
-                {clean.format("answer")} AS answer FROM ({" UNION ALL ".join(rows)})"""
-        )
-        db.execute(
-            """CREATE TEMP TABLE sets AS SELECT names, row_number() OVER (ORDER BY names) - 1 AS set
-            FROM (SELECT subject AS names FROM asked UNION SELECT answer FROM asked)"""
-        )
-        db.execute(
-            """CREATE TEMP TABLE names AS SELECT name, row_number() OVER (ORDER BY name) - 1 AS number
-            FROM (SELECT DISTINCT unnest(names) AS name FROM sets)"""
-        )
-        asked = db.sql(
-            """SELECT question_id, file, s.set AS subject, a.set AS answer FROM asked
-            JOIN sets AS s ON subject = s.names JOIN sets AS a ON answer = a.names ORDER BY file, question_id"""
-        ).fetchnumpy()
-        names = database.read_rows(db, "SELECT name FROM names ORDER BY number")["name"].to_pylist()
-        members = db.sql(
-            """SELECT number, set FROM (SELECT set, unnest(names) AS name FROM sets) JOIN names USING (name)
-            ORDER BY number, set"""
-        ).fetchnumpy()
-        (n_sets,) = database.row(db, "SELECT count(*) FROM sets")
-    subject = asked["subject"]
+    rows = []
+    for number, file in enumerate(files):
+        wanted = {"question_id", "subj", "s_aliases", "possible_answers"}
+        columns = [name for name in parquet.schema_of(file).names if name in wanted]
+        for row in sorted(parquet.read_parquet(file, columns).to_pylist(), key=lambda row: row["question_id"]):
+            subject, answers = [row["subj"], *(row.get("s_aliases") or ())], row["possible_answers"]
+            rows.append((row["question_id"], number, *(tuple(sorted({*of} - {None, ""})) for of in (subject, answers))))
+    sets = {names: number for number, names in enumerate(sorted({names for row in rows for names in row[2:]}))}
+    names = sorted({name for of_set in sets for name in of_set})
+    places = {name: place for place, name in enumerate(names)}
+    members = sorted((places[name], number) for of_set, number in sets.items() for name in of_set)
+    place, member = np.array(members, np.int64).reshape(-1, 2).T
+    subject, answer = (np.array([sets[row[side]] for row in rows], np.int64) for side in (2, 3))
     return NamesAsked(
-        *(asked["question_id"], asked["file"], subject, asked["answer"], Names(names)),
-        Ragged(members["set"], _bounds(members["number"], len(names))),
-        Ragged(np.argsort(subject, kind="stable"), _bounds(subject, n_sets)),
-        n_sets,
+        np.array([row[0] for row in rows], object),
+        np.array([row[1] for row in rows], np.int64),
+        subject,
+        answer,
+        Names(names),
+        Ragged(member, _bounds(place, len(names))),
+        Ragged(np.argsort(subject, kind="stable"), _bounds(subject, len(sets))),
+        len(sets),
     )
 
 
@@ -165,36 +147,27 @@ def documents(name: str, part: Part, rejects: Rejects, media: str, links: Links 
         yield f"{raw.title}\n{text}" if raw.title else text
 
 
-def count_exposure(
-    params: SimpleNamespace,
-    name: str,
-    raw: Path = RAW,
-    questions: Path = QUESTIONS,
-    out: Path = OUT,
-    entities: Path = subject_articles.ENTITIES,
-) -> dict[str, int]:
-    """Write the folder `out`/<name> for the text `name`; return counts. Raises LongtailError on damaged files."""
-    ingest = params.ingest
-    files = tuple(questions / dataset / f"{dataset}.parquet" for dataset in params.parts.answered)
-    sources = source_files(raw / name)
+def count_exposure(params: SimpleNamespace, name: str, data: Path = DATA) -> dict[str, int]:
+    """Write <data>/exposure/<name> for the text `name`; return counts. Raises LongtailError on damaged files."""
+    files = tuple(data / f"questions/{dataset}/{dataset}.parquet" for dataset in params.parts.answered)
+    sources = source_files(data / "raw" / name)
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in sources]
-    running = code.fingerprint("pipelines.studies.exposure")
     media = language.read_language(params.language).media
+    running = code.fingerprint("pipelines.studies.exposure")
     key = shards.key_of(running, catalogue.facts(name), name, media, stats, *files)
     pieces = [part for file in sources for part in wikipedia_parts(file)]
     work = partial(count_part, name, key, files, media)
     with pool.processes(params.compute, len(pieces)) as executor:
         done = shards.map_shards(f"exposure-{name}", key, work, pieces, executor)
-    asked, rejects = load_names(files), Rejects(ingest.max_reject_share)
-    total = np.zeros(2 + asked.n_sets + len(asked.ids), np.int64)
+    asked, rejects = load_names(files), Rejects(params.ingest.max_reject_share)
     for folder in done:
-        total += np.load(folder / "sums.npy")
-        of_part = Rejects.decoded((folder / "rejects.json").read_bytes(), 1.0)
-        rejects.take(of_part)
+        rejects.take(Rejects.decoded((folder / "rejects.json").read_bytes(), 1.0))
     rejects.check()
-    incoming = _incoming(params, [folder / LINKS for folder in done], files, entities)
+    nothing = np.zeros(2 + asked.n_sets + len(asked.ids), np.int64)
+    total = sum((np.load(folder / "sums.npy") for folder in done), start=nothing)
+    incoming = _incoming(params, [folder / LINKS for folder in done], files, data)
     (n_documents, size), sets, both = np.split(total, [2, 2 + asked.n_sets])
-    with shards.atomic(out / name) as folder:
+    with shards.atomic(data / "exposure" / name) as folder:
         folder.mkdir()
         for number, dataset in enumerate(params.parts.answered):
             rows = asked.of == number
@@ -205,16 +178,11 @@ def count_exposure(
             parquet.write_parquet(pa.table(table), folder / f"{dataset}.parquet")
         rejects.write(folder / "rejects.parquet")
     shards.forget_shards(f"exposure-{name}", key)
-    counts = {
-        "documents": int(n_documents),
-        "bytes": int(size),
-        "questions": len(both),
-        "together": int((both > 0).sum()),
-    }
-    return counts | rejects.metrics()
+    counts = {"documents": int(n_documents), "bytes": int(size), "questions": len(both)}
+    return counts | {"together": int((both > 0).sum())} | rejects.metrics()
 
 
-def _incoming(params: SimpleNamespace, parts: list[Path], files: Sequence[Path], entities: Path) -> list[pa.Array]:
+def _incoming(params: SimpleNamespace, parts: list[Path], files: Sequence[Path], data: Path) -> list[pa.Array]:
     """Of each question set the articles that link to each question's subject, null if unknown, ordered by question id.
 
     Nothing where the text has no wikitext.
@@ -223,7 +191,7 @@ def _incoming(params: SimpleNamespace, parts: list[Path], files: Sequence[Path],
         return []
     with database.connect(params.ingest.memory_gb, params.compute.threads) as db:
         for number, file in enumerate(files):
-            subject_articles.view_subjects(db, f"asked_{number}", file, entities)
+            view_subjects(db, f"asked_{number}", file, data / "knowledge/wikidata/entities.parquet")
         asked = " UNION ".join(f"SELECT title FROM asked_{number}" for number in range(len(files)))
         db.execute(f"CREATE TEMP TABLE titles AS SELECT title FROM ({asked}) WHERE title IS NOT NULL")
         count_incoming(db, parts)

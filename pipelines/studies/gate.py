@@ -6,6 +6,7 @@ It predicts whether the augmented answer gains, and learns from questions on whi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,10 +30,10 @@ def of_pairs(pairs: Pairs, tuned: Tuned, chosen: params.Thresholds, seed: int, r
 
 
 def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, resamples: int) -> dict:
-    """Figures of the gate and of the popularity rule on the same held-out questions, and the paired difference.
+    """Figures of the gate and of the popularity rule on the same held-out questions, and gate - popularity.
 
     `pairs` have the questions of unknown popularity too, for which the popularity rule retrieves, as `ask` does. `rule`
-    has the splits' thresholds. `difference` is gate - popularity, over questions and over splits.
+    has the splits' thresholds.
     """
     if len(pairs.ids) > MOST:
         rows = draws.generator(seed, "gate questions").choice(len(pairs.ids), MOST, replace=False)
@@ -40,20 +41,18 @@ def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, 
     train, drawn = held_out.sides(pairs, chosen, seed, resamples)
     drawn = drawn.first(refits.FEWEST)  # a gate takes longer to fit than thresholds
 
-    def by_thresholds(counts: np.ndarray) -> np.ndarray:
-        known = np.isfinite(pairs.popularity)
-        retrieves = np.ones(counts.shape, dtype=bool)
-        of_known = pairs.take(known)
-        retrieves[known] = held_out.below(of_known, held_out.fit(of_known, counts[known], chosen.search, chosen))
-        return retrieves
+    known = np.isfinite(pairs.popularity)
+    of_known, views = pairs.take(known), np.where(known, pairs.popularity, -np.inf)
 
-    always = np.full(chosen.splits, np.inf)
-    cuts = np.stack([rule.cuts.get(relation, always) for relation in pairs.relations])
-    on_splits = {
-        "gate": gate_retrieves(pairs, train),
-        "popularity": np.isnan(pairs.popularity)[:, None] | (pairs.popularity[:, None] < cuts),
-    }
-    again = {"gate": lambda counts: gate_retrieves(pairs, counts), "popularity": by_thresholds}
+    def below(cuts: Mapping[str, np.ndarray], n: int) -> np.ndarray:
+        always = np.full(n, np.inf)
+        return views[:, None] < np.stack([cuts.get(relation, always) for relation in pairs.relations])
+
+    def by_refitted_thresholds(counts: np.ndarray) -> np.ndarray:
+        return below(held_out.fit(of_known, counts[known], chosen.search, chosen), counts.shape[1])
+
+    on_splits = {"gate": gate_retrieves(pairs, train), "popularity": below(rule.cuts, chosen.splits)}
+    again = {"gate": lambda counts: gate_retrieves(pairs, counts), "popularity": by_refitted_thresholds}
     test, gains = ~train, pairs.gains
     policies, over_splits, columns = {}, {}, {}
     with np.errstate(invalid="ignore"):
@@ -126,17 +125,15 @@ def report_entries() -> list:
             "held-out accuracy of the learned gate and of the popularity rule.",
             {"y": "held-out accuracy, %"}, each="dataset",
         ),
-        "A small gate can learn more than a threshold: a logistic regression on the popularity, the relation, the "
-        "retriever's score and its margin over the second passage, and the closed-book answer's log-probability, which "
-        "predicts whether the augmented answer gains. It is fitted and judged on the same splits. Unlike the "
-        "popularity rule, it needs the closed-book answer and the search before it decides.",
+        "A logistic regression predicts whether the augmented answer gains, from the popularity, the relation, the "
+        "retriever's score and its margin over the second passage, and the closed-book answer's log-probability. "
+        "Unlike the popularity rule, it needs the closed-book answer and the search before it decides.",
         Shown(
             "gate", gates,
             ["dataset", "lm", "method", "questions", "accuracy_gate", "accuracy_popularity", "difference",
              "difference_splits", "retrieved_gate", "retrieved_popularity"],
-            "Held-out accuracy of the learned gate and of the popularity rule in per cent, the difference on the same "
-            "questions in points, with the middle 95 % over splits, and the share that retrieves in per cent. "
-            "Questions of unknown popularity count; the rule retrieves for them.",
+            "Held-out accuracy in per cent on the same splits, the difference in points, with the middle 95 % over "
+            "splits, and the share that retrieves in per cent. The rule retrieves where popularity is unknown.",
             {"method": "retriever", "accuracy_gate": "gate", "accuracy_popularity": "popularity rule",
              "difference": "gate less rule", "retrieved_popularity": "retrieves, rule"},
         ),

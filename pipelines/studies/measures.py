@@ -8,12 +8,12 @@ above wrong ones, as ROC AUC and as Spearman's rank correlation, on the same que
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipelines import draws, intervals
-from pipelines.adaptive import regression
 from pipelines.evaluation.accuracy import Answers
 from pipelines.intervals import NOTHING, Interval
 from pipelines.questions.subject_articles import view_subjects
@@ -26,7 +26,6 @@ VIEWS = "views"
 MEAN = "mean_views"
 TERMS = "term_frequency"
 LINKS = "links"
-ALL = "all"
 COUNTS = ("subject", "answer", "together")  # columns of data/exposure
 FEWEST = 10  # questions that measures are compared on
 LEAST_KNOWN = 0.5  # share of the questions that a measure must be known of to be compared
@@ -71,12 +70,11 @@ def read_measures(of: AnswersOf) -> dict[Measure, np.ndarray]:
 
 
 def compare_measures(answers: Answers, measures: Mapping[Measure, np.ndarray], seed: int, resamples: int) -> list[dict]:
-    """A row for each measure: how well it predicts that the closed-book answer is right, with what all do together.
+    """A row for each measure: how well it predicts that the closed-book answer is right.
 
     All are judged on the questions of which all are known, but for measures that are known of fewer than LEAST_KNOWN of
     the questions; these have no figures. `auc_gain` is the AUC less that of the month's page views, on the same
-    resamples of subjects. All together are a logistic regression on the logarithms of 1 + each, whose scores of one
-    half of the subjects come from the other half; its intervals leave out that another draw would fit it otherwise.
+    resamples of subjects.
     """
     if "closed_book" not in answers.by_method:
         return []
@@ -88,14 +86,11 @@ def compare_measures(answers: Answers, measures: Mapping[Measure, np.ndarray], s
     of_rows = answers.take(rows)
     right = of_rows.by_method["closed_book"].correct
     scores = {measure: measures[measure][rows] for measure in compared}
-    if len(compared) > 1 and (together := _together(of_rows.subjects, scores, right, seed)) is not None:
-        scores[ALL, ""] = together
     found = predictions(of_rows.subjects, scores, right, seed, resamples) if rows.sum() >= FEWEST else {}
     nothing = dict.fromkeys(("correlation", "auc", "auc_gain"), NOTHING)
     return [
-        {"measure": name, "text": text, "known": known.get((name, text), int(rows.sum())), "questions": int(rows.sum())}
-        | found.get((name, text), nothing)
-        for name, text in dict.fromkeys([*measures, *scores])
+        {"measure": name, "text": text, "known": n, "questions": int(rows.sum())} | found.get((name, text), nothing)
+        for (name, text), n in known.items()
     ]
 
 
@@ -108,30 +103,21 @@ def predictions(
     """
     generator = draws.generator(seed, "popqa bootstrap")
     units = intervals.units(np.unique(subjects.astype(str), return_inverse=True)[1], generator)
-    n = int(units.max(initial=-1)) + 1
-    orders = {measure: np.argsort(values, kind="stable") for measure, values in scores.items()}
-
-    def judged(counts: np.ndarray) -> np.ndarray:
-        """(measures, 2, resamples): correlation and AUC with units drawn so often, (resamples, units)."""
-        size = max(1, _BLOCK // len(right))
-        return np.concatenate(
-            [
-                np.stack([_judged(scores[m][by], right[by], block[:, units[by]]) for m, by in orders.items()])
-                for block in (counts[start : start + size] for start in range(0, len(counts), size))
-            ],
-            axis=2,
-        )
-
-    values = judged(np.ones((1, n), np.int64))[:, :, 0]
-    drawn = np.concatenate([judged(counts) for counts in intervals.resampled(n, generator, resamples)], axis=2)
+    n, size = int(units.max(initial=-1)) + 1, max(1, _BLOCK // len(right))
+    orders = [(values, np.argsort(values, kind="stable")) for values in scores.values()]
+    as_they_are = np.ones((1, n), np.int64)  # the first of the drawings
+    judged = [
+        np.stack([_judged(values[by], right[by], counts[start : start + size, units[by]]) for values, by in orders])
+        for counts in chain([as_they_are], intervals.resampled(n, generator, resamples))
+        for start in range(0, len(counts), size)
+    ]
+    by_measure = dict(zip(scores, np.concatenate(judged, axis=2), strict=True))  # -> (2, 1 + resamples)
     found: dict[Measure, dict[str, Interval]] = {}
-    base = [*scores].index((VIEWS, "")) if (VIEWS, "") in scores else None
-    for number, measure in enumerate(scores):
-        (correlation, auc), (correlations, aucs) = values[number], drawn[number]
-        unpaired = base in (None, number)
-        gain = (np.nan, aucs) if unpaired else (auc - values[base, 1], aucs - drawn[base, 1])
-        pairs = {"correlation": (correlation, correlations), "auc": (auc, aucs), "auc_gain": gain}
-        found[measure] = {name: intervals.percentiles(float(value), of) for name, (value, of) in pairs.items()}
+    for measure, (correlation, auc) in by_measure.items():
+        paired = measure != (VIEWS, "") and (VIEWS, "") in by_measure
+        figures = {"correlation": correlation, "auc": auc}
+        figures["auc_gain"] = auc - (by_measure[VIEWS, ""][1] if paired else np.nan)
+        found[measure] = {name: intervals.percentiles(float(of[0]), of[1:]) for name, of in figures.items()}
     return found
 
 
@@ -151,23 +137,6 @@ def _judged(scores: np.ndarray, right: np.ndarray, counts: np.ndarray) -> np.nda
         return np.stack([(ranks - n_right * n / 2) / np.sqrt(spread), np.where(spread > 0, auc, np.nan)])
 
 
-def _together(
-    subjects: np.ndarray, scores: Mapping[Measure, np.ndarray], right: np.ndarray, seed: int
-) -> np.ndarray | None:
-    """The regression's score of each question, (n,), by the other half; None where a half has too few to learn from."""
-    half = draws.uniforms(seed, "measures halves", subjects.astype(str).tolist()) < 0.5
-    sides = [(side, int((right[side] == 1).sum())) for side in (half, ~half)]
-    if any(min(n_right, side.sum() - n_right) < FEWEST for side, n_right in sides):
-        return None
-    logs = {f"{name} {text}": np.log1p(values) for (name, text), values in scores.items()}
-    together = np.empty(len(right))
-    for side, _ in sides:
-        numbers = regression.standardised(logs, side)
-        weights = regression.fit_logistic(numbers[side], right[side] == 1, np.ones(side.sum()))
-        together[~side] = numbers[~side] @ weights
-    return together
-
-
 def report_entries() -> list:
     """What predicts that a model knows."""
     from pipelines.report.entries import Drawn, Entry, Shown
@@ -182,7 +151,6 @@ def report_entries() -> list:
         "subject": "documents with the subject",
         "answer": "documents with the answer",
         "together": "documents with both",
-        ALL: "all together",
     }
     why = {MEAN: "popularity.months is 1", LINKS: "parts.exposure has no dump of Wikipedia"}
 
@@ -196,21 +164,17 @@ def report_entries() -> list:
         return [row | {"name": measure(row)} for row in rows if known.count((row["dataset"], row["lm"])) > 1]
 
     def says(inputs, rule):
-        """Which single measure predicts best, and what all do together."""
-        rows = {
-            (row["measure"], row["text"]): row
-            for row in inputs.rows("popularity_measures", dataset=inputs.main_questions)
-            if np.isfinite(row["auc"].value)
-        }
-        views, together = rows.pop((VIEWS, ""), None), rows.pop((ALL, ""), None)
-        if not (views and rows):
+        """Which single measure predicts best."""
+        rows = inputs.rows("popularity_measures", dataset=inputs.main_questions)
+        of_views, others = ([row for row in rows if (row["measure"] == VIEWS) == views] for views in (True, False))
+        others = [row for row in others if np.isfinite(row["auc"].value)]
+        if not others or not all(np.isfinite(row["auc"].value) for row in of_views):
             return ""
-        best = max(rows.values(), key=lambda row: row["auc"].value)
+        best = max(others, key=lambda row: row["auc"].value)
         more = {1: "more than", -1: "less than"}.get(best["auc_gain"].sign, "not clearly more than")
-        reached = f"; all together reach {show(together['auc'])}" if together else ""
         return (
-            f"What is answered right closed-book is told best, of {len(rows)} other measures, by {measure(best)}: AUC "
-            f"{show(best['auc'])}, {more} by the month's page views ({show(views['auc'])}){reached}."
+            f"What is answered right closed-book follows {measure(best)} best (AUC {show(best['auc'])}), {more} the "
+            f"month's page views ({show(of_views[0]['auc'])})."
         )
 
     def caption(inputs, rows):
@@ -218,8 +182,7 @@ def report_entries() -> list:
         return (
             "How well each measure predicts being right closed-book (substring): Spearman's rank correlation, ROC AUC, "
             "and the AUC less that of the month's page views on the same resamples. All are judged on the questions of "
-            "which all measures are known; one that is known of fewer than half of the questions has no figures. All "
-            "together are a logistic regression, learnt from one half of the subjects and judged on the other."
+            "which all measures are known; one that is known of fewer than half of the questions has no figures."
             + "".join(f" Without {words[name]}: {why[name]}." for name in missing)
         )
 

@@ -1,8 +1,6 @@
 """How often texts have the word that a token is part of: the axis of the rare-entity analysis (REPLUG, B).
 
-The texts are a sample of C4, as for PopQA's term frequencies, or the corpus that is searched. It writes frequency (of
-the token's word; null: no word) in tokens.parquet, and in the metrics by_frequency, a row per power of ten of it, and
-counted_in, c4 or the corpus.
+The texts are a sample of C4, as for PopQA's term frequencies, or the corpus that is searched.
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
 
 WORD = r"[\pL\pN\pM]+"  # letters, digits and marks on them
 TEXT = pa.schema([("text", pa.string())])
+WORDS = pa.schema([("place", pa.int64()), ("word", pa.large_string())])  # of tokens
 BATCH = 4096  # texts in memory at once
 UNKNOWN = -1  # frequency of a token without a word, as in replug/attribution.py
 COLUMN = pa.field("frequency", pa.int64())
@@ -48,7 +47,9 @@ def of_tokens(of: Attributing) -> tuple[OfTokens, dict[str, str]]:
         texts, counted_in = of_c4(files, of.params.c4.sample_mb, of.params.seed), "c4"
     else:
         texts, counted_in = of_documents(of.docs), of.corpus
-    frequency = token_frequencies(of.db, texts, of.queries, of.block, of.scratch)
+    tokens = database.mapped(of.scratch / "words", WORDS, words_of_tokens(of.queries, of.block))
+    rows = frequencies(of.db, texts, tokens)
+    frequency = database.mapped(of.scratch / "frequency", rows.schema, rows)["n"]
 
     def of_block(queries: slice, tokens: slice, doc_ids: np.ndarray) -> np.ndarray:
         return frequency[tokens].to_numpy()
@@ -61,34 +62,17 @@ def of_metrics(of: StageMetrics) -> dict[str, list[dict]]:
     return {"rare_words": of.by_tokens("by_frequency", "counted_in")}
 
 
-def token_frequencies(
-    db: duckdb.DuckDBPyConnection, texts: pa.RecordBatchReader, queries: pa.Table, block: int, scratch: Path
-) -> pa.ChunkedArray:
-    """How often `texts` have each token's word, (tokens,) int64, UNKNOWN if the token has none.
-
-    `queries` have the columns context, continuation and bytes (of each token of the continuation). Words are looked for
-    in `block` queries at a time; tables of all tokens lie in the folder `scratch`.
-    """
-    schema = pa.schema([("place", pa.int64()), ("word", pa.large_string())])
-
-    def words_of_tokens() -> Iterator[pa.RecordBatch]:
-        place = 0
-        for start in range(0, len(queries), block):
-            part = queries.slice(start, block)
-            n_bytes = part["bytes"].combine_chunks()
-            texts = (part[name].to_pylist() for name in ("context", "continuation"))
-            distinct, number = words(*texts, n_bytes.flatten().to_numpy(), np.diff(n_bytes.offsets.to_numpy()))
-            places = np.arange(place, place + len(number))
-            yield pa.record_batch([places, distinct.take(pa.array(number, mask=number < 0))], schema=schema)
-            place += len(number)
-
-    db.register("token", database.mapped(scratch / "words", schema, words_of_tokens()))
-    distinct = db.sql("SELECT DISTINCT word FROM token WHERE word IS NOT NULL").to_arrow_table()["word"]
-    db.register("counted", pa.table({"word": distinct, "n": frequencies(db, texts, distinct)}))
-    rows = db.sql(
-        f"SELECT coalesce(n, {UNKNOWN}) AS n FROM token LEFT JOIN counted USING (word) ORDER BY place"
-    ).to_arrow_reader()
-    return database.mapped(scratch / "frequency", rows.schema, rows)["n"]
+def words_of_tokens(queries: pa.Table, block: int) -> Iterator[pa.RecordBatch]:
+    """Yield each token's place and word (WORDS), null if it has none, of `block` queries at a time."""
+    place = 0
+    for start in range(0, len(queries), block):
+        part = queries.slice(start, block)
+        n_bytes = part["bytes"].combine_chunks()
+        texts = (part[name].to_pylist() for name in ("context", "continuation"))
+        distinct, number = words(*texts, n_bytes.flatten().to_numpy(), np.diff(n_bytes.offsets.to_numpy()))
+        places = np.arange(place, place + len(number))
+        yield pa.record_batch([places, distinct.take(pa.array(number, mask=number < 0))], schema=WORDS)
+        place += len(number)
 
 
 def words(
@@ -139,18 +123,21 @@ def of_c4(files: Sequence[Path], sample_mb: int, seed: int) -> pa.RecordBatchRea
     return pa.RecordBatchReader.from_batches(TEXT, (pa.record_batch([pa.array(part)], schema=TEXT) for part in parts))
 
 
-def frequencies(db: duckdb.DuckDBPyConnection, texts: pa.RecordBatchReader, words: pa.Array) -> np.ndarray:
-    """How often each word stands in `texts`, whatever the case, (words,) int64. The texts are read once."""
+def frequencies(db: duckdb.DuckDBPyConnection, texts: pa.RecordBatchReader, tokens: pa.Table) -> pa.RecordBatchReader:
+    """How often `texts`, which are read once, have the word of each of the tokens (WORDS), whatever the case.
+
+    The column `n` is in the order of places, UNKNOWN where a token has no word.
+    """
     db.register("texts", texts)
-    db.register("asked_words", pa.table({"place": np.arange(len(words)), "asked": words}))
-    counts = db.sql(
-        """WITH asked AS (SELECT place, lower(asked) AS word FROM asked_words),
+    db.register("tokens", tokens)
+    return db.sql(
+        """WITH asked AS (SELECT DISTINCT lower(word) AS word FROM tokens),
         corpus AS (SELECT unnest(regexp_extract_all(lower(text), $word)) AS word FROM texts),
         counted AS (SELECT word, count(*) AS n FROM corpus SEMI JOIN asked USING (word) GROUP BY word)
-        SELECT coalesce(n, 0) AS n FROM asked LEFT JOIN counted USING (word) ORDER BY place""",
-        params={"word": WORD},
-    ).fetchnumpy()
-    return counts["n"].astype(np.int64)
+        SELECT CASE WHEN tokens.word IS NULL THEN $unknown ELSE coalesce(n, 0) END AS n
+        FROM tokens LEFT JOIN counted ON lower(tokens.word) = counted.word ORDER BY place""",
+        params={"word": WORD, "unknown": UNKNOWN},
+    ).to_arrow_reader()
 
 
 def report_entries() -> list:
@@ -161,7 +148,6 @@ def report_entries() -> list:
     from pipelines.report.page import label, show
 
     def rare(inputs):
-        """Tokens by how rare their word is, in every scored corpus."""
         return [
             row | {"frequency": f"{row['least']:,} to {row['most']:,}" if row["most"] else "never"}
             for row in inputs.tables["rare_words"]
@@ -192,15 +178,13 @@ def report_entries() -> list:
             {"y": "bits saved per token"}, series="retriever", each="corpus",
         ),
         "A token's probability with documents is shared out. Memory has the share that the model gives the token "
-        "without documents; a document has what it adds to that. How often C4, or the corpus where a run has no C4, "
-        "has the token's word says how rare it is. The paper's example is a rare name, which the documents spell out "
-        "and the model does not know.",
-        "`longtail explore` shows the texts token by token, with each document's share.",
+        "without documents; a document has what it adds to that. The paper's example is a rare name, which the "
+        "documents spell out and the model does not know. `longtail explore` shows the texts token by token.",
         Shown(
             "gain-by-frequency", rare,
             ["frequency", "corpus", "retriever", "counted_in", "tokens", "bits_without", "bits_saved", "memory"],
-            "Tokens by how often their word occurs: bits without documents, bits saved, and memory's share of the "
-            "probability.",
+            "Tokens by how often C4, or the corpus where a run has no C4, has their word: bits without documents, bits "
+            "saved, and memory's share.",
             {"frequency": "word's frequency", "bits_without": "bits without documents", "bits_saved": "saved"},
         ),
     ]  # fmt: skip

@@ -123,10 +123,9 @@ def report_entries() -> list:
                 {"x": "1 + documents with the subject and an answer (log scale)", "log_x": True, "y": "accuracy, %"},
                 series="method", each="of", least=3,
             ),
-            "A model can only know what it has read. Counted are the documents that have a name of the question's "
-            "subject, those that have an acceptable answer, and those that have both, as whole words, exactly as "
-            "written. A document with both need not state the fact, and one that states it in other words does not "
-            "count. The counts say most where the text is what the model was trained on.",
+            "A model can only know what it has read. A document counts if it has a name of the question's subject and "
+            "an acceptable answer, as whole words, exactly as written; it need not state the fact. The counts say most "
+            "where the text is what the model was trained on.",
             Shown(
                 "accuracy-by-documents", lambda inputs: [*by_documents_of_each(inputs)],
                 ["text", "documents with both", "dataset", "questions", "popularity", "method", "substring", "word",

@@ -20,9 +20,9 @@ def test_rows_are_joined_by_id_and_what_is_not_said_is_not_known(answers):
     assert answers.popularity.tolist() == [10 * (i + 1) for i in range(N)]
     assert answers.relations[:3].tolist() == ["P2", "P1", "P2"]
     assert answers.by_method["closed_book"].correct.tolist() == [0.0] * 10 + [1.0] * 10
-    assert answers.by_method["closed_book"].calls.tolist() == [1.0] * N
-    assert np.isnan(answers.by_method["dense"].calls).all()
-    silent = replace(answers, by_method={"dense": replace(answers.by_method["dense"], word=np.full(N, np.nan))})
+    assert answers.by_method["closed_book"].lm_calls.tolist() == [1.0] * N
+    assert np.isnan(answers.by_method["dense"].lm_calls).all()
+    silent = replace(answers, by_method={"dense": replace(answers.by_method["dense"], correct_word=np.full(N, np.nan))})
     assert math.isnan(accuracy.accuracy(silent, 0, 10)[0]["word"].value)
 
 
@@ -133,7 +133,7 @@ def test_bins_are_half_powers_of_ten_and_a_question_at_an_edge_is_in_the_upper_o
 
 def test_gains_are_by_both_rules_and_need_closed_book_answers(answers):
     """By whole words, dense is right below 5 only, and closed-book answers not at 12."""
-    stricter = replace(answers.by_method["dense"], word=(NUMBER < 5).astype(float))
+    stricter = replace(answers.by_method["dense"], correct_word=(NUMBER < 5).astype(float))
     rows = by_decile(replace(answers, by_method=answers.by_method | {"dense": stricter}), 0, 20)
     gains = [(row["gain"].value, row["gain_word"].value) for row in rows if row["method"] == "dense"]
     assert gains == [(1, 1), (1, 1), (1, 0.5), (1, 0), (1, 0), (0, -1), (0, -0.5), (-0.5, -1), (-1, -1), (-1, -1)]

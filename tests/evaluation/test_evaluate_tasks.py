@@ -108,7 +108,7 @@ def search(queries):
 
 
 def evaluate(task, method, lm, search, key="k", replug=REPLUG):
-    return evaluate_tasks.evaluate_task(task, evaluate_tasks.Setup(method, lm, search, 5, replug, key))
+    return evaluate_tasks.evaluate_task(task, method, lm, search, 5, replug, key)
 
 
 def open_task(*queries, shown=()):
@@ -189,7 +189,7 @@ def test_a_subject_whose_prompts_are_too_long_is_left_out_by_every_method_and_th
     assert too_long == {"virology": sum(item.subject == "virology" for item in task.items)}
     assert set(table["subject"].to_pylist()) == {"formal_logic"}
     assert table["prediction"].null_count == 0
-    figures = evaluate_tasks.summarise(table, 0, 10)["mmlu"]
+    figures = evaluate_tasks.summarise(table, 0, 10)
     assert figures["closed_book"]["questions"] == figures["replug"]["questions"] == len(table) / 2
     # an open question is left out alone
     task = open_task("0", "virology 1", "2", shown=["shown"])
@@ -208,18 +208,20 @@ def test_metrics_by_hand():
         same = {"task": name, "method": method, "subject": None, "category": category, "prediction": "", "answers": []}
         return [same | {"question_id": f"{i}", "correct": bool(one)} for i, one in enumerate(right)]
 
-    made = rows("nq", "closed_book", [0, 0, 1, 1]) + rows("nq", "replug", [0, 1, 1, 1])
-    made += rows("mmlu", "closed_book", [1, 0], "STEM") + rows("mmlu", "closed_book", [1, 1, 1, 1, 1, 0], "other")
+    def summary(made):
+        made += [row | {"method": "replug_lsr"} for row in made if row["method"] == "replug"]
+        return evaluate_tasks.summarise(pa.Table.from_pylist(made, evaluate_tasks.SCHEMA), 0, 100)
+
+    nq = summary(rows("nq", "closed_book", [0, 0, 1, 1]) + rows("nq", "replug", [0, 1, 1, 1]))
+    made = rows("mmlu", "closed_book", [1, 0], "STEM") + rows("mmlu", "closed_book", [1, 1, 1, 1, 1, 0], "other")
     made += rows("mmlu", "replug", [1, 1], "STEM") + rows("mmlu", "replug", [1, 1, 1, 1, 0, 0], "other")
-    made += [row | {"method": "replug_lsr"} for row in made if row["method"] == "replug"]
-    figures = evaluate_tasks.summarise(pa.Table.from_pylist(made, evaluate_tasks.SCHEMA), 0, 100)
-    assert set(figures) == {"mmlu", "nq"}
-    assert figures["nq"]["replug"]["accuracy"]["value"] == 0.75
-    assert figures["nq"]["replug"]["gain"]["value"] == 0.25
-    assert figures["mmlu"]["closed_book"]["accuracy"]["value"] == 0.75
-    found = {c: (of["value"], of["gain"]["value"]) for c, of in figures["mmlu"]["replug"]["categories"].items()}
+    mmlu = summary(made)
+    assert nq["replug"]["accuracy"]["value"] == 0.75
+    assert nq["replug"]["gain"]["value"] == 0.25
+    assert mmlu["closed_book"]["accuracy"]["value"] == 0.75
+    found = {c: (of["value"], of["gain"]["value"]) for c, of in mmlu["replug"]["categories"].items()}
     assert found == {"STEM": (1.0, 0.5), "other": pytest.approx((4 / 6, -1 / 6))}
-    assert figures["mmlu"]["replug"]["categories"]["STEM"]["questions"] == 2
+    assert mmlu["replug"]["categories"]["STEM"]["questions"] == 2
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import binomtest
 
 from pipelines import intervals
-from pipelines.evaluation import accuracy, paired
+from pipelines.evaluation import accuracy
 
 N = 20
 NUMBER = np.arange(N)
@@ -28,7 +28,7 @@ def read(folder: Path, asked: np.ndarray, **right: np.ndarray) -> accuracy.Answe
 
 
 @pytest.fixture
-def models(tmp_path) -> paired.ByModel:
+def models(tmp_path) -> dict[str, accuracy.Answers]:
     """tiny was asked all but the last four, big all but the first four.
 
     On the 12 questions that both were asked, 4 to 15, tiny is right on 4, 5 and 6, big on 6 to 11.
@@ -40,7 +40,7 @@ def models(tmp_path) -> paired.ByModel:
 
 
 def test_methods_of_one_model_are_compared_over_its_own_questions(models):
-    rows = [row for row in paired.comparisons(models, 0, 100) if row["lm"] == row["against_lm"] == "tiny"]
+    rows = [row for row in accuracy.comparisons(models, 0, 100) if row["lm"] == row["against_lm"] == "tiny"]
     named = [("bm25", "closed_book"), ("dense", "closed_book"), ("dense", "bm25")]
     assert [(row["method"], row["against"]) for row in rows] == named
     dense = rows[1]
@@ -52,7 +52,7 @@ def test_methods_of_one_model_are_compared_over_its_own_questions(models):
 
 def test_language_models_are_compared_on_what_both_answered_and_by_the_same_method(models):
     def of(lm, models):
-        return [row for row in paired.comparisons(models, 0, 200) if row["lm"] == lm != row["against_lm"]]
+        return [row for row in accuracy.comparisons(models, 0, 200) if row["lm"] == lm != row["against_lm"]]
 
     closed, dense = of("big", models)
     for row, method in ((closed, "closed_book"), (dense, "dense")):
@@ -68,18 +68,18 @@ def test_language_models_are_compared_on_what_both_answered_and_by_the_same_meth
 
 
 def test_answers_are_paired_by_question_whatever_else_a_model_was_asked(models, tmp_path):
-    first, second = paired.in_common(list(models.values()))
+    first, second = accuracy.in_common(list(models.values()))
     assert first.ids.tolist() == second.ids.tolist() == [f"q{i:03}" for i in range(4, 16)]
     assert first.popularity.tolist() == [10 * (i + 1) for i in range(4, 16)]
     assert first.by_method["closed_book"].correct.tolist() == [1] * 3 + [0] * 9
     assert second.by_method["closed_book"].correct.tolist() == [0] * 2 + [1] * 6 + [0] * 4
     third = read(tmp_path / "third", NUMBER[[2, 5, 15, 18]], closed_book=NUMBER > 5)
-    common = paired.in_common([*models.values(), third])
+    common = accuracy.in_common([*models.values(), third])
     assert {tuple(answers.ids) for answers in common} == {("q005", "q015")}
-    rows = [row for row in paired.comparisons(models | {"third": third}, 0, 20) if row["lm"] == "third"]
+    rows = [row for row in accuracy.comparisons(models | {"third": third}, 0, 20) if row["lm"] == "third"]
     assert [(row["against_lm"], row["questions"]) for row in rows] == [("tiny", 3), ("big", 3)]
     apart = {"third": third, "fourth": read(tmp_path / "fourth", NUMBER[6:9], closed_book=NUMBER > 5)}
-    (row,) = paired.comparisons(apart, 0, 20)
+    (row,) = accuracy.comparisons(apart, 0, 20)
     assert (row["questions"], row["only_this"], row["only_that"]) == (0, 0, 0)
     assert math.isnan(row["gain"].value)
     assert (row["p"], intervals.mcnemar(7, 7)) == (1, 1)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from pipelines.evaluation import paired, retrieval_effects
+from pipelines.evaluation import accuracy, retrieval_effects
 
 N = 20
 NUMBER = np.arange(N)
@@ -63,7 +63,7 @@ def test_recall_in_the_two_by_two(answers):
     assert "genread" not in {row["method"] for row in every}, "what it read is not known here"
     alone = replace(answers, by_method={"dense": answers.by_method["dense"]})
     assert [row["answers"] for row in retrieval_effects.recall(alone)] == ["all"]
-    assert retrieval_effects.where_retrieval_helps(alone, 0, 10) == paired.comparisons({"tiny": alone}, 0, 10) == []
+    assert retrieval_effects.where_retrieval_helps(alone, 0, 10) == accuracy.comparisons({"tiny": alone}, 0, 10) == []
 
 
 def examples(files, seed=0):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipelines.adaptive import held_out, pairs, refits, tune_thresholds
-from pipelines.evaluation import accuracy, savings
+from pipelines.evaluation import accuracy, retrieval_effects
 
 ALL_RIGHT = np.ones(10, bool)
 ALWAYS, NEVER = math.inf, 0.0
@@ -42,16 +42,16 @@ def saved(answers: accuracy.Answers, cuts: dict[str, list[float]], test: np.ndar
     right = [answers.by_method[name].correct == 1 for name in ("closed_book", method)]
     asked = pairs.Pairs(*columns, *right, *[nothing] * 2)
     drawn = refits.resample(answers.subjects.astype(str), answers.subjects.astype(str), 0.75, 0, 100)
-    spent = savings.spent(answers, method)
+    spent = retrieval_effects.spent(answers, method)
     retrieves = held_out.below(asked, splits) & test[rows]
     with np.errstate(invalid="ignore"):
         retrieved = retrieves.sum(axis=1) / test[rows].sum(axis=1)
     policy = held_out.policy(asked, retrieved, drawn, held_out.Fitted(splits, whole, (whole,) * 4))
-    return savings.saved(spent, policy, drawn)
+    return retrieval_effects.saved(spent, policy, drawn)
 
 
 def test_costs_are_means_of_a_question_and_unknown_where_not_said(priced):
-    closed, genread, dense = savings.costs(priced)
+    closed, genread, dense = retrieval_effects.costs(priced)
     assert [genread[name] for name in ("calls", "prompt_tokens", "new_tokens")] == [2.0, 80.0, 20.0]
     assert (closed["cost_per_1000"], genread["cost_per_1000"]) == (pytest.approx(100), 1000)
     assert math.isnan(dense["calls"])
@@ -105,7 +105,7 @@ def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_
     answers = accuracy.read_answered(questions, files)
     for split_by in ("subject", "question"):
         chosen = adaptive_pairs.CHOSEN.model_copy(update={"split_by": split_by})
-        rows = {row["method"]: row for row in savings.savings(answers, questions, files, chosen, 3, 50)}
+        rows = {row["method"]: row for row in retrieval_effects.savings(answers, questions, files, chosen, 3, 50)}
         assert list(rows) == ["dense", "bm25"]
         for method, row in rows.items():
             of_method = pairs.read_pairs(questions, files["closed_book"], files[method])
@@ -118,8 +118,11 @@ def test_thresholds_are_fitted_and_judged_on_the_splits_of_the_stage_that_tunes_
         assert rows["dense"]["tokens_saved"].value == pytest.approx(90 * (1 - share))
     # few questions have no thresholds, and so no savings
     few = adaptive_pairs.CHOSEN.model_copy(update={"min_questions": 101})
-    assert savings.savings(answers, questions, files, few, 0, 10) == []
+    assert retrieval_effects.savings(answers, questions, files, few, 0, 10) == []
     alone = {"dense": files["dense"]}
     assert (
-        savings.savings(accuracy.read_answered(questions, alone), questions, alone, adaptive_pairs.CHOSEN, 0, 10) == []
+        retrieval_effects.savings(
+            accuracy.read_answered(questions, alone), questions, alone, adaptive_pairs.CHOSEN, 0, 10
+        )
+        == []
     )

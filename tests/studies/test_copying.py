@@ -63,9 +63,10 @@ def test_a_tokens_frequency_is_its_words_in_the_corpus(tmp_path):
     words, own = rarity.words([context for context, _ in texts], continuations, n_bytes, lengths)
     of_texts = "the Velm Oslo 2 5 e\u0301t the 東京 x ray नमस्ते the"
     assert words.to_pylist() == of_texts.split()
+    tokens = pa.table([np.arange(len(own)), words.take(pa.array(own, mask=own < 0))], schema=rarity.WORDS)
     with duckdb.connect() as db:
-        counted = rarity.frequencies(db, rarity.of_documents(path), words)
-    found = [None if i < 0 else int(counted[i]) for i in own]
+        counted = rarity.frequencies(db, rarity.of_documents(path), tokens).read_all()["n"].to_pylist()
+    found = [None if n == rarity.UNKNOWN else n for n in counted]
     assert found == [frequency for _, tokens in texts for _, frequency in tokens]
 
 

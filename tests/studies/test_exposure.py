@@ -48,7 +48,7 @@ def texts_of_c4(folder: Path, files: int = 2) -> None:
         (folder / f"raw/c4/{i}.json.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
 
 
-def count(folder: Path, name="c4", answered=ANSWERED, workers=1, above=None):
+def count(folder: Path, name="c4", answered=ANSWERED, workers=1):
     settings = SimpleNamespace(
         language="en",
         c4=params.C4(sample_mb=1),
@@ -56,11 +56,10 @@ def count(folder: Path, name="c4", answered=ANSWERED, workers=1, above=None):
         compute=params.Compute(threads=1, workers=workers, executor="local", dask=None, device="cpu"),
         parts=SimpleNamespace(answered=list(answered)),
     )
-    questions, items = ((above or folder) / name for name in ("questions", "entities.parquet"))
-    counts = exposure.count_exposure(settings, name, folder / "raw", questions, folder / "out", items)
+    counts = exposure.count_exposure(settings, name, folder)
     found = {}
     for dataset in answered:
-        for row in pq.read_table(folder / f"out/{name}/{dataset}.parquet").to_pylist():
+        for row in pq.read_table(folder / f"exposure/{name}/{dataset}.parquet").to_pylist():
             found[row["question_id"]] = (row["subject"], row["answer"], row["together"])
     return found, counts
 
@@ -74,14 +73,14 @@ def test_documents_with_the_subject_the_answer_and_both_are_counted_once_each_wh
     assert [*found.values()] == [*of_popqa, (1, 1, 1)], "York is in New York too: no name of ours is longer"
     size = sum(map(len, TEXTS))
     assert counts == {"documents": 5, "bytes": size, "questions": 7, "together": 5, "rejected": 0}
-    before = (tmp_path / "out/c4/popqa.parquet").read_bytes()
+    before = (tmp_path / "exposure/c4/popqa.parquet").read_bytes()
     monkeypatch.setattr(mentions, "BATCH", 1)
     texts_of_c4(tmp_path, files=1)
     lines = json.dumps({"text": 3}) + "\n"
     (tmp_path / "raw/c4/1.json.gz").write_bytes(gzip.compress(lines.encode()))
     assert count(tmp_path)[1] == counts | {"rejected": 1, "rejected.unexpected_layout": 1}
-    assert (tmp_path / "out/c4/popqa.parquet").read_bytes() == before
-    [row] = pq.read_table(tmp_path / "out/c4/rejects.parquet").to_pylist()
+    assert (tmp_path / "exposure/c4/popqa.parquet").read_bytes() == before
+    [row] = pq.read_table(tmp_path / "exposure/c4/rejects.parquet").to_pylist()
     assert (row["file"], row["row"]) == ("1.json.gz", 1)
     assert list(Path(".longtail/shards").glob("*")) == []
 
@@ -105,7 +104,7 @@ def test_a_page_of_wikipedia_counts_by_its_title_and_what_a_reader_sees_and_pass
     (tmp_path / "raw/wikipedia/pages-articles0.xml").unlink()
     (tmp_path / "raw/wikipedia/psgs_w100.tsv").write_text('id\ttext\ttitle\n1\t"a [[poet]]"\tAda\n')
     count(tmp_path, "wikipedia")
-    links = pq.read_table(tmp_path / "out/wikipedia/popqa.parquet")["links"]
+    links = pq.read_table(tmp_path / "exposure/wikipedia/popqa.parquet")["links"]
     assert (links.type, links.null_count) == (pa.int64(), 2)
 
 
@@ -119,13 +118,14 @@ def test_the_articles_that_link_to_the_subjects_article_are_counted_in_the_same_
     pq.write_table(table, popqa)
     pq.write_table(pq.read_table(others).append_column("s_uri", [uris[:1]]), others)
     items = pa.table({"qid": [1, 2, 3], "wiki_title": ["Poet Ada", "other", "Cy"]})
-    pq.write_table(items, tmp_path / "entities.parquet")
+    (tmp_path / "knowledge/wikidata").mkdir(parents=True)
+    pq.write_table(items, tmp_path / "knowledge/wikidata/entities.parquet")
     pages = [("Ada (poet)", "[[Cy]]"), ("Poet Ada", "#REDIRECT [[Ada (poet)]]")]
     pages += [("Cy", "[[Poet Ada]] [[Ada (poet)|Ada]]"), ("Rome", "[[ada (poet)]]")]
     for cuts in ([0, 4], [0, 1, 2, 4]):
-        folder = tmp_path / f"{len(cuts)}"
         for begin, end in itertools.pairwise(cuts):
-            write_pages(folder / "raw/wikipedia", pages[begin:end], begin)
-        count(folder, "wikipedia", workers=len(cuts) // 2, above=tmp_path)
-        found = [pq.read_table(folder / f"out/wikipedia/{name}.parquet")["links"].to_pylist() for name in ANSWERED]
+            write_pages(tmp_path / "raw/wikipedia", pages[begin:end], begin)
+        count(tmp_path, "wikipedia", workers=len(cuts) // 2)
+        files = [tmp_path / f"exposure/wikipedia/{name}.parquet" for name in ANSWERED]
+        found = [pq.read_table(file)["links"].to_pylist() for file in files]
         assert found == [[2, None, 1], [2]]
