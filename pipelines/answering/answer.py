@@ -111,9 +111,9 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     asked = [tested[i] for i in drawn]
     n_shots = setup.answer.n_shots
     shots = prompts.demonstrations(setup.seed, setup.dataset, pool, asked, n_shots, common=setup.written)
-    name, lookup_name = _names(setup.dataset, setup.lm.name, setup.method)
+    of_file = f"{setup.dataset}-{setup.lm.name}-{setup.method}"
     looked_up = {question: texts[question] for question in chain(asked, *shots)}
-    lookup = Lookup(setup.source, looked_up, lookup_name, setup.key)
+    lookup = Lookup(setup.source, looked_up, f"passages@{of_file}", setup.key)
 
     def read(shard: slice) -> Sent:
         found, shown = lookup.rows(asked[shard]), sorted({*chain(*shots[shard])})
@@ -139,7 +139,7 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     sizes = [part.stop - part.start for part in parts]
     work = partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language)
     steps = workers.Steps(read, work, write, Sent.length)
-    files = workers.map_texts(setup.lm, name, setup.key, parts, steps, sizes=sizes, unit="question")
+    files = workers.map_texts(setup.lm, f"answer@{of_file}", setup.key, parts, steps, sizes=sizes, unit="question")
     table, batches = passages.read_shards(files, SCHEMA)
     table = table.sort_by("question_id").replace_schema_metadata()
     return table, latency.Taken(batches, lookup.batches)
@@ -147,8 +147,8 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
 
 def forget_answers(dataset: str, lm: str, method: str, key: str) -> None:
     """Remove the finished shards of answers that are written."""
-    for name in _names(dataset, lm, method):
-        shards.forget_shards(name, key)
+    for kind in ("answer", "passages"):
+        shards.forget_shards(f"{kind}@{dataset}-{lm}-{method}", key)
 
 
 class Sent(NamedTuple):
@@ -225,11 +225,6 @@ def _row(
             row["doc_is_subject"] = title == page
             row["doc_is_namesake"] = matching.namesake(title, pool.subjects[question] or "", page)
     return row
-
-
-def _names(dataset: str, lm: str, method: str) -> tuple[str, str]:
-    """Under which names the shards of answers and of passages lie."""
-    return f"answer@{dataset}-{lm}-{method}", f"passages@{dataset}-{lm}-{method}"
 
 
 def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> stage.Metrics:

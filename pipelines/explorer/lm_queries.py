@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -63,20 +63,6 @@ class Token(NamedTuple):
     by_document: list[float]  # bits that each document saves alone
 
 
-class Text(NamedTuple):
-    """A scored text with the documents that one retriever brought to it."""
-
-    id: str
-    source: str
-    context: str
-    continuation: str
-    bits: float  # without documents
-    saved: float  # by the ensemble
-    tokens: list[Token]
-    documents: list[dict]  # id, rank, similarity, title, text, weight (lambda), and the bits saved by it alone
-    attributed: bool  # whether there is a page that attributes each token to memory and documents
-
-
 def table(run: Run, corpus: str) -> Path:
     return run.data / "language_modelling" / corpus / "bpb.parquet"
 
@@ -109,8 +95,13 @@ def list_texts(run: Run, chosen: Texts) -> tuple[list[dict], dict[str, int]]:
     return [row | {"text": texts.get(row["query_id"], "")} for row in rows], dict(sources.fetchall())
 
 
-def read_scored_text(run: Run, chosen: Texts, query_id: str) -> Text:
-    """A text with its documents and tokens. Raises LongtailError if it was not scored, or a file is missing."""
+def read_scored_text(run: Run, chosen: Texts, query_id: str) -> dict[str, Any]:
+    """A text: its row of queries.parquet, its `bits` without documents, those `saved` by the ensemble, and `tokens`.
+
+    `documents` have id, rank, similarity, title, text, weight (lambda) and the bits `saved` by each alone; `attributed`
+    is whether a page attributes each token to memory and documents. Raises LongtailError if the text was not scored, or
+    a file is missing.
+    """
     corpus, scores = run.data / "corpus" / chosen.corpus, run.data / "logprobs" / chosen.corpus / chosen.lm
     retrieved = lookup(scores / "retrieved.parquet", "query_id", [query_id])
     retrieved = [row for row in retrieved if row["retriever"] == chosen.retriever and row["rank"] <= chosen.k]
@@ -127,17 +118,19 @@ def read_scored_text(run: Run, chosen: Texts, query_id: str) -> Text:
     log_probs = np.array([scored[row["doc_id"]]["log_probs"] for row in retrieved], float)  # (k, tokens)
     settings = run.params.replug
     weights = ensemble.log_weights(np.array([[row["similarity"] for row in retrieved]]), settings.temperature)
-    mixed = ensemble.MIXTURES[settings.mixture](log_probs[None], weights)[0]
-    gains = (log_probs - alone) / LN2
+    saved = (ensemble.MIXTURES[settings.mixture](log_probs[None], weights)[0] - alone) / LN2
+    gains, bits = (log_probs - alone) / LN2, -alone / LN2
     pieces = responsibility.token_texts(query["continuation"], np.array(scored[""]["bytes"]))
-    tokens = zip(pieces, (-alone / LN2).tolist(), ((mixed - alone) / LN2).tolist(), gains.T.tolist(), strict=True)
+    tokens = zip(pieces, bits.tolist(), saved.tolist(), gains.T.tolist(), strict=True)
     found = zip(retrieved, np.exp(weights[0]).tolist(), gains.sum(axis=1).tolist(), strict=True)
     documents = [
-        row | known[row["doc_id"]] | {"weight": weight, "saved": saved} for row, weight, saved in found if row["doc_id"]
+        row | known[row["doc_id"]] | {"weight": weight, "saved": of_document}
+        for row, weight, of_document in found
+        if row["doc_id"]
     ]
     attributed, file = [], run.data / "attribution" / chosen.corpus / "texts.parquet"
     if file.is_file():
         asked = "SELECT 1 FROM texts WHERE lm = ? AND retriever = ? AND query_id = ?"
         attributed = database.ask(asked, [chosen.lm, chosen.retriever, query_id], texts=file).fetchall()
-    shown = query["source"], query["context"], query["continuation"], -alone.sum() / LN2, (mixed - alone).sum() / LN2
-    return Text(query_id, *shown, [Token(*token) for token in tokens], documents, bool(attributed))
+    text = query | {"bits": bits.sum(), "saved": saved.sum(), "tokens": [Token(*token) for token in tokens]}
+    return text | {"documents": documents, "attributed": bool(attributed)}

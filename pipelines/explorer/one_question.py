@@ -22,21 +22,10 @@ from pipelines.storage import database, parquet
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What a rule for when to retrieve does with the question."""
-
-    name: str  # the answer below the threshold, or two answers, as thresholds.json names them
-    retrieve: bool
-    threshold: float | None  # None for always
-    why: str
-    answer: dict | None  # the row of the answer that it takes; None if that answer is not there
-
-
-@dataclass(frozen=True)
 class Question:
     row: dict[str, Any]  # of the question set
     answers: dict[str, dict[str, dict]]  # language model -> method -> its row of predictions
-    decisions: dict[str, list[Decision]]  # language model -> what its rules decide
+    decisions: dict[str, list[dict]]  # language model -> what each of its rules decides (`decisions_by_rules`)
     documents: dict[str, dict]  # id -> row of docs.parquet, of every best passage of the questions read together
 
     @property
@@ -81,7 +70,9 @@ def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list
     of_models = {lm: run.rules(dataset, lm) for lm in run.answers(dataset)}
     read = []
     for id_ in question_ids:
-        decisions = {lm: _decisions(by_name, asked[id_], answers[id_]) for lm, by_name in of_models.items() if by_name}
+        decisions = {
+            lm: decisions_by_rules(by_name, asked[id_], answers[id_]) for lm, by_name in of_models.items() if by_name
+        }
         read.append(Question(asked[id_], answers[id_], decisions, documents))
     return read
 
@@ -104,14 +95,17 @@ def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, d
     return answers
 
 
-def _decisions(by_name: dict[str, Rule], asked: dict, answers: dict[str, dict[str, dict]]) -> list[Decision]:
+def decisions_by_rules(by_name: dict[str, Rule], asked: dict, answers: dict[str, dict[str, dict]]) -> list[dict]:
+    """The fields of each rule's `Decision`, with its `name` and the row of the `answer` that it takes, if there is one.
+
+    A threshold of None is always.
+    """
     decisions = []
     for name, file in by_name.items():
         decided = file.decide(asked["relation"], asked["s_pop"])
         lm, _, method = (file.tail if decided.retrieve else file.popular).partition("/")
-        threshold = decided.threshold if math.isfinite(decided.threshold) else None
-        answer = answers.get(lm, {}).get(method)
-        decisions.append(Decision(name, decided.retrieve, threshold, decided.why, answer))
+        cut = {"threshold": decided.threshold if math.isfinite(decided.threshold) else None}
+        decisions.append(decided._asdict() | cut | {"name": name, "answer": answers.get(lm, {}).get(method)})
     return decisions
 
 

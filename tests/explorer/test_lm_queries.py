@@ -24,20 +24,20 @@ def test_a_text_saves_what_the_table_of_bits_says(scored, retriever, k):
     assert a_token == sorted(a_token, reverse=True)
     for row in rows:
         text = lm_queries.read_scored_text(scored, chosen, row["query_id"])
-        assert (text.saved, text.bits) == pytest.approx((row["saved"], row["bits"]), abs=1e-5)
-        assert "".join(token.text for token in text.tokens) == text.continuation == row["text"]
-        assert text.attributed
+        assert (text["saved"], text["bits"]) == pytest.approx((row["saved"], row["bits"]), abs=1e-5)
+        assert "".join(token.text for token in text["tokens"]) == text["continuation"] == row["text"]
+        assert text["attributed"]
 
 
 def test_a_document_alone_saves_its_own_bits_and_empty_places_are_no_documents(scored):
     text = lm_queries.read_scored_text(scored, Texts.of(scored, {"retriever": "lsr"}), "q1")
-    (document,) = text.documents  # only one was found
+    (document,) = text["documents"]  # only one was found
     table = pq.read_table(scored.data / "logprobs/pile/tiny/logprobs.parquet").to_pylist()
     log_probs = {row["doc_id"]: np.array(row["log_probs"]) for row in table if row["query_id"] == "q1"}
     saved = (log_probs["d0"] - log_probs[""]) / math.log(2)
     assert (document["id"], document["text"]) == ("d0", "The </script> Oslo the in")
     assert (document["saved"], document["weight"]) == pytest.approx((saved.sum(), 1))
-    assert [token.by_document[0] for token in text.tokens] == pytest.approx(saved)
+    assert [token.by_document[0] for token in text["tokens"]] == pytest.approx(saved)
 
 
 def test_texts_that_there_are_not_are_named(scored, answered):

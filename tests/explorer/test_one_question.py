@@ -29,14 +29,14 @@ def test_every_answer_of_every_model_is_there_as_its_table_has_it(answered):
 
 def test_what_a_rule_decides_is_what_its_threshold_says_and_whose_answer_counts(answered):
     for question in one_question.read_answers_to(answered, "popqa", [f"q{i:04d}" for i in range(0, 800, 37)]):
-        decided = {lm: [one.name for one in by] for lm, by in question.decisions.items()}
+        decided = {lm: [one["name"] for one in by] for lm, by in question.decisions.items()}
         assert decided == {"tiny": ["bm25", "dense", "lsr"]}
         for decision in question.decisions["tiny"]:
-            cut = answered.rules("popqa", "tiny")[decision.name].thresholds[question.row["relation"]]
-            assert decision.threshold == (cut if math.isfinite(cut) else None)
-            assert decision.retrieve == (question.row["s_pop"] < cut)
-            method = decision.name if decision.retrieve else "closed_book"
-            assert decision.answer is question.answers["tiny"][method]
+            cut = answered.rules("popqa", "tiny")[decision["name"]].thresholds[question.row["relation"]]
+            assert decision["threshold"] == (cut if math.isfinite(cut) else None)
+            assert decision["retrieve"] == (question.row["s_pop"] < cut)
+            method = decision["name"] if decision["retrieve"] else "closed_book"
+            assert decision["answer"] is question.answers["tiny"][method]
 
 
 @pytest.mark.parametrize("method", ["closed_book", "bm25"])
