@@ -67,11 +67,8 @@ class Answers:
     def take(self, rows: np.ndarray) -> Answers:
         """The questions at these positions, or under this mask."""
         arrays = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "by_method"}
-        taken = {
-            method: Method(**{f.name: getattr(answered, f.name)[rows] for f in fields(Method)})
-            for method, answered in self.by_method.items()
-        }
-        return replace(self, **arrays, by_method=taken)
+        methods = {m: Method(*(getattr(of, f.name)[rows] for f in fields(of))) for m, of in self.by_method.items()}
+        return replace(self, **arrays, by_method=methods)
 
     @cached_property
     def _subject_numbers(self) -> np.ndarray:
@@ -93,6 +90,7 @@ class Answers:
 
         A group has none if fewer than FEWEST questions have a known popularity, or if either is the same for all.
         """
+        logs = np.log10(np.maximum(self.popularity, 1))
 
         def asked() -> Iterator[tuple[Any, Callable, list[np.ndarray]]]:
             for key, group in groups.items():
@@ -102,7 +100,6 @@ class Answers:
                     x, y = (np.where(known, values - values[known].mean(), 0.0) for values in (logs, right))
                     yield key, intervals.pearson, [known.astype(float), x, y, x * x, y * y, x * y]
 
-        logs = np.log10(np.maximum(self.popularity, 1))
         return self.bootstraps(asked(), seed, resamples)
 
 
@@ -135,7 +132,8 @@ def by_groups(
         if method != "closed_book" and "closed_book" in answers.by_method:
             gains = {name: gain(answers, method, rule) for name, rule in GAINS.items() if name in measured}
         asked = {(name, i): (change, of) for name, change in gains.items() for i, (_, of) in enumerate(groups)}
-        found = answers.means(asked, seed, resamples)
+        found: dict = {("popularity", i): median for i, median in enumerate(medians)}
+        found |= answers.means(asked, seed, resamples)
         if "correlation" in measured:
             of_groups = {("correlation", i): of for i, (_, of) in enumerate(groups)}
             found |= answers.correlations(answered.correct, of_groups, seed, resamples)
@@ -143,7 +141,6 @@ def by_groups(
             {"method": method, "questions": int(of.sum())}
             | {"substring": share(answered.correct, of), "word": share(answered.correct_word, of)}
             | {name: found.get((name, i), NOTHING) for name in measured}
-            | ({"popularity": medians[i]} if "popularity" in measured else {})
             | key
             for i, (key, of) in enumerate(groups)
         ]

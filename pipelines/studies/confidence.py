@@ -158,11 +158,11 @@ def report_entries() -> list:
         for dataset, by_lm in inputs.metrics.get("adaptive", {}).items():
             for lm in (lm for lm in by_lm if "confidence" in by_lm[lm]):
                 covered = [row for row in inputs.tables["coverage"] if (row["dataset"], row["lm"]) == (dataset, lm)]
-                reached = {
-                    f"accuracy_{share:.0%}": next(of["accuracy"] for of in covered if of["coverage"] >= share - 1e-9)
-                    for share in shares
-                }
-                rows.append({"dataset": dataset, "lm": lm} | measured(by_lm[lm]["confidence"]) | reached)
+                row = {"dataset": dataset, "lm": lm} | measured(by_lm[lm]["confidence"])
+                for share in shares:
+                    reached = (of["accuracy"] for of in covered if of["coverage"] >= share - 1e-9)
+                    row[f"accuracy_{share:.0%}"] = next(reached)
+                rows.append(row)
         return rows
 
     parts = [

@@ -178,12 +178,12 @@ def report_entries() -> list:
         )
 
     def caption(inputs, rows):
-        missing = [name for name in why if name not in {row["measure"] for row in rows}]
+        there = {row["measure"] for row in rows}
         return (
             "How well each measure predicts being right closed-book (substring): Spearman's rank correlation, ROC AUC, "
             "and the AUC less that of the month's page views on the same resamples. All are judged on the questions of "
             "which all measures are known; one that is known of fewer than half of the questions has no figures."
-            + "".join(f" Without {words[name]}: {why[name]}." for name in missing)
+            + "".join(f" Without {words[name]}: {reason}." for name, reason in why.items() if name not in there)
         )
 
     parts = [
