@@ -69,9 +69,9 @@ def read_question(question: str, data: Path, qid: str | None = None, language: L
     if qid and not any(reading.subject for reading in readings):
         lacks = "no such entity in the tables" if readings else "the question follows no template, which would name one"
         raise LongtailError(f"--subject {qid}: {lacks}; leave it out to see what there is")
-    known = [reading for reading in readings if reading.subject]
-    stated = [reading for reading in known if reading.subject.states]
-    return next(iter(stated or known or readings), None)
+    # Sorting keeps the order of readings of which the same is known.
+    readings.sort(key=lambda reading: (reading.subject is None, reading.subject is None or not reading.subject.states))
+    return next(iter(readings), None)
 
 
 def templates(file: Path, language: Language = ENGLISH) -> list[Template]:
@@ -82,11 +82,10 @@ def templates(file: Path, language: Language = ENGLISH) -> list[Template]:
     ]
     others = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     for key, wording in others.items():  # "P19", and a paraphrase of it: "P19_similar"
-        if "[X]" not in wording:
-            continue
-        pid = key.partition("_")[0]
-        texts = (text.replace("[X]", "{}") for text in (wording, others.get(pid, wording)))
-        known.append(Template("entityquestions", pid, RELATIONS[pid].name if pid in RELATIONS else pid, *texts))
+        if "[X]" in wording:
+            pid = key.partition("_")[0]
+            texts = (text.replace("[X]", "{}") for text in (wording, others.get(pid, wording)))
+            known.append(Template("entityquestions", pid, RELATIONS[pid].name if pid in RELATIONS else pid, *texts))
     return known
 
 
@@ -121,8 +120,7 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
         "questions": data / "questions" / template.dataset / f"{template.dataset}.parquet",
     }
     present = {name: file for name, file in files.items() if file.is_file()}
-    missing = [file for name, file in files.items() if name not in present]
-    if missing and set(present) != {"questions"}:
+    if missing := [files[name] for name in files if name not in present and {*present} != {"questions"}]:
         raise LongtailError(f"{missing[0]}: no such file; `longtail run` writes it")
     columns = "s_aliases, s_wiki_title" if template.dataset == "popqa" else "[], NULL"
     query = f"""WITH named AS MATERIALIZED (
@@ -148,10 +146,8 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
     FROM known ORDER BY states DESC, by_label DESC, popularity DESC NULLS LAST, length(qid), qid"""
     with duckdb.connect() as db:
         db.execute("CREATE VIEW claims AS SELECT 0 AS s, 0 AS p WHERE false")
-        db.execute(
-            """CREATE VIEW entities AS
-            SELECT '' AS qid, '' AS label, [''] AS aliases, '' AS wiki_title, 0 AS popularity WHERE false"""
-        )
+        nothing = "'' AS qid, '' AS label, [''] AS aliases, '' AS wiki_title, 0 AS popularity"
+        db.execute(f"CREATE VIEW entities AS SELECT {nothing} WHERE false")
         for table, file in present.items():
             database.view(db, table, file)
         db.execute(f"CREATE TEMP MACRO plain(text) AS {PLAIN}")

@@ -126,18 +126,19 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
         ]
         return Sent(sent, np.array([row["similarities"] for row in found]) if setup.ensemble else None)
 
-    def write(shard: slice, answered: Answered, path: Path) -> None:
-        sent = list(zip(answered.sent, answered.seen, strict=True))
+    def write(shard: slice, answered: tuple, path: Path) -> None:
+        (prompts_sent, seen, generations), *taken = answered
+        sent = list(zip(prompts_sent, seen, strict=True))
         k = len(sent) // len(asked[shard])  # prompts of a question: one, or one per document of an ensemble
         per_question = [sent[i : i + k] for i in range(0, len(sent), k)]
-        of_questions = zip(asked[shard], lookup.rows(asked[shard]), per_question, answered.generations, strict=True)
+        of_questions = zip(asked[shard], lookup.rows(asked[shard]), per_question, generations, strict=True)
         rows = [_row(setup, pool, *of_question) for of_question in of_questions]
-        passages.write_shard(pa.Table.from_pylist(rows, schema=SCHEMA), path, answered.seconds, answered.machine)
+        passages.write_shard(pa.Table.from_pylist(rows, schema=SCHEMA), path, *taken)
 
     size = setup.shard
     parts = [slice(start, min(start + size, len(asked))) for start in range(0, len(asked), size)]
     sizes = [part.stop - part.start for part in parts]
-    work = partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language)
+    work = partial(passages.timed, partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language))
     steps = workers.Steps(read, work, write, Sent.length)
     files = workers.map_texts(setup.lm, f"answer@{of_file}", setup.key, parts, steps, sizes=sizes, unit="question")
     table, batches = passages.read_shards(files, SCHEMA)
@@ -162,23 +163,12 @@ class Sent(NamedTuple):
         return sum(len(prompt.document) + len(prompt.context) for prompt in self.prompts)
 
 
-class Answered(NamedTuple):
-    """What the LM was sent, what it saw of that and what it answered, and how long that took on which machine."""
-
-    sent: list[Prompt]
-    seen: list[Prompt]
-    generations: list[Generation]
-    seconds: float
-    machine: str
-
-
 def ask_lm(
     new_tokens: int, replug: params.Replug, spoken: language.Language, lm: LanguageModel, sent: Sent
-) -> Answered:
-    """Ask the LM, in whichever process."""
-    settings = lm, sent.prompts, sent.similarities, new_tokens, replug, spoken
-    generations, seconds, machine = passages.timed(ensemble_answers.generate, *settings)
-    return Answered(sent.prompts, lm.seen(sent.prompts, new_tokens), generations, seconds, machine)
+) -> tuple[list[Prompt], list[Prompt], list[Generation]]:
+    """What the LM was sent, what it saw of that, and what it answered; in whichever process."""
+    generations = ensemble_answers.generate(lm, sent.prompts, sent.similarities, new_tokens, replug, spoken)
+    return sent.prompts, lm.seen(sent.prompts, new_tokens), generations
 
 
 def _row(

@@ -220,8 +220,8 @@ class Lookup:
             return timed(source.find, asked)
 
         def write(_: np.ndarray, answered: tuple[pa.Table, float, str], path: Path) -> None:
-            table, seconds, machine = answered
-            write_shard(table, path, seconds, machine)
+            table, *taken = answered
+            write_shard(table, path, *taken)
 
         def length(asked: list[str]) -> int:
             return sum(map(len, asked)) + workers.BYTES_PER_TOKEN * source.max_tokens * len(asked)

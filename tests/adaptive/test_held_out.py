@@ -57,9 +57,6 @@ def test_held_out_figures_are_the_definitions(search):
         )
     assert train.all(axis=1).any()
     expected = [right[~train[i], i].mean() if not train[i].all() else np.nan for i in range(300)]
-    of_questions = held_out.policy_columns(pairs)["adaptive"]
-    policy = {"": refits.Policy(found.retrieved, *np.ones((2, 300, 1), bool))}
-    np.testing.assert_allclose(refits.values(of_questions, policy), expected)
     assert summary(pairs, search, five, 5)["adaptive"]["value"] == pytest.approx(np.nanmean(expected))
     # A question at the threshold does not retrieve.
     assert search != "exact" or (~train.T & (pairs.signal == cuts)).any()

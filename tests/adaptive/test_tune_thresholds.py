@@ -199,21 +199,8 @@ def test_a_rule_comes_back_from_its_json():
     always = rule.make_rule("always", "why", {"P1": 3.0}, 4.0, observed={"P1": (1.0, 9.0)}, shared=())
     assert (always.thresholds, always.together) == ({"P1": math.inf}, math.inf)
     assert [rule.parse(json.loads(json.dumps(rule.as_json(one))), "") for one in (RULE, always)] == [RULE, always]
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"schema": "other"}, "x: no rule, expected JSON with schema 'longtail-rule'"),
-        ({"version": 2}, "x: version 2 of a rule, expected 1"),
-        ({"together": math.nan}, r"x: not whole \(together: .*\), expected the fields of docs/adaptive.md"),
-        ({"thresholds": {"P1": "often"}}, r"x: not whole \(thresholds.P1: "),
-    ],
-)
-def test_what_is_no_rule_is_said_in_a_line(changes, said):
-    with pytest.raises(LongtailError, match=said) as error:
-        rule.parse(rule.as_json(RULE) | changes, "x")
-    assert "\n" not in str(error.value)
+    with pytest.raises(LongtailError, match=r"^x: not whole \(together: .*\), expected the fields of docs/"):
+        rule.parse(rule.as_json(RULE) | {"together": math.nan}, "x")
 
 
 @pytest.mark.parametrize(
@@ -250,8 +237,8 @@ def test_where_thresholds_gain_they_are_the_rule_and_small_relations_share_one()
     pairs = made_pairs()
     tuned = tuning.tune_pairs(pairs, CHOSEN, 0, 50)
     assert tuned.rule.policy == "thresholds"
-    cuts = {row["relation"]: row["threshold"] for row in tuned.relations if row["search"] == CHOSEN.search}
-    assert tuned.rule.thresholds == cuts
+    rows = [row for row in tuned.relations if row["search"] == CHOSEN.search]
+    assert tuned.rule.thresholds == {row["relation"]: row["threshold"] for row in rows}
     assert tuned.rule.shared == ("rare",)
     assert tuned.rule.thresholds["rare"] == tuned.rule.together
     rows = pairs.members()["P1"]
