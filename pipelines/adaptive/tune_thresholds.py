@@ -1,11 +1,7 @@
 """Stage tune_thresholds: when retrieving is worth it, a popularity threshold per relation (PopQA, section 6).
 
-It writes in data/adaptive/popularity, for every language model and every method that brings passages, and for the pairs
-of `thresholds.pairs` (data/README.md has the columns):
-- thresholds.parquet: each relation's threshold by each search, and what it was worth on questions held out;
-- the tables of studies (their RULE_TABLES);
-- thresholds.json: the rules to use, by `thresholds.search` and the verdict: dataset -> lm -> method -> the rule as
-  `rule.as_json` has it.
+It writes thresholds.parquet, the tables of studies (their RULE_TABLES; data/README.md has the columns), and the rules in
+use as thresholds.json: dataset -> language model -> method -> the rule as `rule.as_json` has it.
 """
 
 from __future__ import annotations

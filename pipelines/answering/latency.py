@@ -11,9 +11,9 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,11 +21,9 @@ from pipelines import intervals
 from pipelines.storage import shards
 
 FOLDER = Path("latency")  # below data/
-P90 = 0.9
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Questions that were answered, or searched for, together."""
 
     questions: int
@@ -33,8 +31,7 @@ class Batch:
     machine: str
 
 
-@dataclass(frozen=True)
-class Taken:
+class Taken(NamedTuple):
     """The batches of one file of answers, in whichever runs, and those of the search for its passages."""
 
     answers: Sequence[Batch]
@@ -43,7 +40,7 @@ class Taken:
     @property
     def seconds(self) -> float:
         """What everything took."""
-        return sum(batch.seconds for batch in self.answers) + sum(batch.seconds for batch in self.searches)
+        return sum(batch.seconds for batch in (*self.answers, *self.searches))
 
     def figures(self) -> dict:
         """The content of the file: batches, and median and 90th percentile of the seconds of a question over them.
@@ -51,8 +48,7 @@ class Taken:
         Each batch counts with its mean, and with the mean search for a question. Demonstrations are searched for as
         well, once for all questions that show them.
         """
-        searched = sum(batch.questions for batch in self.searches)
-        search = sum(batch.seconds for batch in self.searches) / max(1, searched)
+        search = sum(batch.seconds for batch in self.searches) / max(1, sum(batch.questions for batch in self.searches))
         values = np.array([batch.seconds / batch.questions + search for batch in self.answers])
         return {
             "machine": " and ".join(sorted({batch.machine for batch in self.answers})),
@@ -60,7 +56,7 @@ class Taken:
             "batches": [{"questions": batch.questions, "seconds": batch.seconds} for batch in self.answers],
             "search": search,
             "median": intervals.quantile(values, 0.5).as_json(),
-            "p90": intervals.quantile(values, P90).as_json(),
+            "p90": intervals.quantile(values, 0.9).as_json(),
         }
 
 
