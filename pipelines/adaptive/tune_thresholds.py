@@ -1,7 +1,7 @@
 """Stage tune_thresholds: when retrieving is worth it, a popularity threshold per relation (PopQA, section 6).
 
-It writes thresholds.parquet, the tables of studies (their RULE_TABLES; data/README.md has the columns), and the rules in
-use as thresholds.json: dataset -> language model -> method -> the rule as `rule.as_json` has it.
+It writes thresholds.parquet, the tables of studies (their RULE_TABLES), and the rules in use as thresholds.json:
+dataset -> language model -> method -> the rule as `rule.as_json` has it. data/README.md has the columns.
 """
 
 from __future__ import annotations

@@ -58,19 +58,11 @@ def tune_arrays(
     resamples draw `subjects`. The result does not depend on the questions' order if `ids` are given. Raises
     LongtailError if there are too few questions for any threshold.
     """
-    n = len(popularity)
-    pairs = Pairs(
-        ids=np.array([f"{i:012d}" for i in range(n)] if ids is None else ids, dtype=object),
-        subjects=np.asarray(subjects, dtype=object),
-        relations=np.asarray(relations, dtype=object),
-        signal=np.asarray(popularity, dtype=float),
-        popularity=np.asarray(popularity, dtype=float),
-        confidence=np.full(n, np.nan),
-        right_above=np.asarray(without, dtype=bool),
-        right_below=np.asarray(augmented, dtype=bool),
-        score=np.full(n, np.nan),
-        margin=np.full(n, np.nan),
-    )
+    n, views = len(popularity), np.asarray(popularity, dtype=float)
+    texts = [f"{i:012d}" for i in range(n)] if ids is None else ids, subjects, relations
+    right = np.asarray(without, dtype=bool), np.asarray(augmented, dtype=bool)
+    nothing = np.full(n, np.nan)
+    pairs = Pairs(*(np.array(of, dtype=object) for of in texts), views, views, nothing, *right, nothing, nothing)
     known = sort_pairs(pairs).known()
     if not known.usable(chosen.min_questions):
         raise LongtailError(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -79,19 +78,13 @@ def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list
 
 def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, dict[str, dict[str, dict]]]:
     """Question -> language model -> method -> the row of the answer."""
-    places = [(lm, method, file) for lm, by in run.answers(dataset).items() for method, file in by.items()]
+    files = {str(file): (lm, method) for lm, by in run.answers(dataset).items() for method, file in by.items()}
     answers: dict[str, dict] = {id_: {} for id_ in question_ids}
-    with duckdb.connect() as db:
-        for place, (_, _, file) in enumerate(places):
-            database.view(db, f"answers{place}", file)
-        chosen = "WHERE question_id IN (SELECT unnest($ids::VARCHAR[]))"
-        queries = [f"SELECT {place} AS place, * FROM answers{place} {chosen}" for place in range(len(places))]
-        queries.append("SELECT NULL::FLOAT AS margin, NULL AS place WHERE false")  # older imports lack the column
-        union = " UNION ALL BY NAME ".join(queries)
-        result = db.sql(f"FROM ({union}) ORDER BY place", params={"ids": list(question_ids)})
-        for row in result.to_arrow_table().to_pylist():
-            lm, method, _ = places[row["place"]]
-            answers[row["question_id"]].setdefault(lm, {})[method] = row
+    query = """SELECT * FROM read_parquet($files, union_by_name = true, filename = true)
+        WHERE question_id IN (SELECT unnest($ids::VARCHAR[])) ORDER BY list_position($files, filename)"""
+    for row in database.ask(query, {"files": [*files], "ids": list(question_ids)}).to_arrow_table().to_pylist():
+        lm, method = files[row["filename"]]
+        answers[row["question_id"]].setdefault(lm, {})[method] = row
     return answers
 
 
