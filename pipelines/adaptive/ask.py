@@ -244,10 +244,7 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
 def _place(asked: str, reading: Reading | None, data: Path) -> tuple[str, prompts.Questions, int]:
     """A question set, and the place of `asked` in it: that of its subject's question, or behind all others."""
     dataset = reading.template.dataset if reading else PLAIN
-    file = data / "questions" / dataset / f"{dataset}.parquet"
-    if not file.is_file():
-        raise LongtailError(f"{file}: no such file; `longtail run` writes it")
-    table = parquet.read_parquet(file).sort_by("question_id")
+    table = parquet.read_parquet(data / f"questions/{dataset}/{dataset}.parquet").sort_by("question_id")
     pool, uris = prompts.read_questions(table), table["s_uri"].to_pylist()
     qid = reading.subject.qid if reading and reading.subject else None
     for place, text in enumerate(pool.texts):

@@ -20,7 +20,6 @@ import pyarrow as pa
 from pipelines import catalogue, draws, methods
 from pipelines.answering import latency, passages, prompts
 from pipelines.answering.passages import Lookup, Source
-from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
 from pipelines.questions import matching
@@ -227,9 +226,7 @@ def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> s
 
     data = Path("data")
     questions, out = data / f"questions/{dataset}/{dataset}.parquet", data / f"predictions/{dataset}/{lm_name}"
-    if not questions.is_file():
-        raise LongtailError(f"{questions}: no such file, expected the question set; run its stage first")
-    settings, figures = chosen.lm[lm_name], {}
+    settings, figures, asked = chosen.lm[lm_name], {}, parquet.read_parquet(questions)
     keys = {way: _key(way, chosen, settings, questions, MODELS / lm_name) for way in chosen.ways}
     files = {way: out / f"{methods.named(*methods.resolve(way, chosen.retrievers))}.parquet" for way in chosen.ways}
     out.mkdir(parents=True, exist_ok=True)
@@ -249,7 +246,7 @@ def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> s
             source, key = passages.open_source(way, lm, chosen, data), keys[way]
             of_file = dataset, way, lm, source, chosen.answer.of(settings), chosen.replug, chosen.seed, key
             setup = Setup(*of_file, settings.http, language.read_language(chosen.language))
-            table, taken = answer(parquet.read_parquet(questions), setup)
+            table, taken = answer(asked, setup)
             with shards.atomic(files[way]) as temporary:
                 parquet.write_parquet(table, temporary)
             shards.write_json(record, made := made | {files[way].stem: [key, md5(files[way])]})

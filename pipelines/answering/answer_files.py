@@ -39,11 +39,10 @@ def sets(
 ) -> dict[str, dict[str, Path]]:
     """Language model -> method -> its file of answers (answer.SCHEMA) to the questions of `dataset`.
 
-    First come `lms` in their order (params.lms: the main one first), then the imported models by name. Methods are
-    named and ordered as methods.py says, those of `retrievers` (params.retrievers) in their order; names that it does
-    not know come last. What has no file is left out, and so are this run's models' answers with another retriever, and
-    imports that do not fit (`left_out`). Raises LongtailError for an imported file that is not called as
-    `longtail imports` calls it.
+    First come `lms` in their order, then the imported models by name. Methods are named and ordered as methods.py says,
+    those of `retrievers` in their order; names that it does not know come last. Answers of this run's models with other
+    retrievers are left out, and so are imports that do not fit (`left_out`). Raises LongtailError for an imported file
+    that is not called as `longtail imports` calls it.
     """
     found = {lm: _files(root / "predictions" / dataset / lm, retrievers) for lm in lms}
     found |= _imports(dataset, lms, retrievers, root, split)[0]

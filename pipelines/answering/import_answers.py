@@ -68,13 +68,11 @@ def import_answers(
                 f"`longtail imports --remove {other}`, or give these --kind other"
             )
     source = data / "questions" / called.dataset / f"{called.dataset}.parquet"
-    if not source.is_file():
-        raise LongtailError(f"{source}: no such file, expected the question set; run its stage first")
+    splits = parquet.read_parquet(source, ["split"])["split"].to_pylist()
     questions = read_question_table(source, needed=("id", "question", "answers"))
     judged = judge_file(file, questions, pattern, MEASURES)
     check_pattern(pattern, judged.predictions.is_cut)
     match, predictions = judged.match, judged.predictions
-    splits = parquet.read_parquet(source, ["split"])["split"].to_pylist()
     missing = [questions.asked.questions[place] for place in match.missing if splits[place] == "test"]
     faults = [f"{len(rows):,} rows {why}: {shown_rows(predictions, rows)}" for why, rows in match.rejected.items()]
     if missing:

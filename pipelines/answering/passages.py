@@ -81,7 +81,7 @@ class Opened:
     """What was opened last of each kind, such as a model or an index, kept for the next question."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[Any, Any]] = {}
+        self._kept: dict[str, tuple[Any, Any] | None] = {}
 
     def get(self, kind: str, how: Callable[[], Any], files: Sequence[Path], *settings: Any) -> Any:
         """What `how` opened before of this kind, or opens now, where the files or the settings are others than then.
@@ -90,12 +90,11 @@ class Opened:
         """
         every = [file for path in files for file in ([path] if path.is_file() else sorted(path.rglob("*")))]
         states = [(str(file), file.stat().st_ino, file.stat().st_size, file.stat().st_mtime_ns) for file in every]
-        made_of, found = (repr(settings), states), self._kept.get(kind)
-        if found is None or found[0] != made_of:
-            self._kept.pop(kind, None)  # first, as both may not fit into memory
-            del found
-            self._kept[kind] = found = made_of, how()
-        return found[1]
+        made_of, kept = (repr(settings), states), self._kept.get(kind)
+        if kept is None or kept[0] != made_of:
+            kept = self._kept[kind] = None  # first, as both may not fit into memory
+            self._kept[kind] = kept = made_of, how()
+        return kept[1]
 
     def source(self, method: str, chosen: SimpleNamespace, data: Path) -> Source | None:
         """`open_source` of a method that has an index, None for others. Raises LongtailError if the index lacks."""
