@@ -46,7 +46,7 @@ def _templates() -> jinja2.Environment:
     made.filters |= {
         "label": page.label,
         "relation": page.named,
-        "views": views,
+        "views": lambda n: "popularity unknown" if n is None else f"{n:,.0f} views a month",
         "range": range_of,
         "marked": marked,
         "wrong": wrong_answers,
@@ -66,11 +66,6 @@ def _templates() -> jinja2.Environment:
 def render(template: str, **values: Any) -> str:
     """A page by the name of its template."""
     return _templates().get_template(f"{template}.html.j2").render({"css": "", "here": ""} | values)
-
-
-def views(number: int | float | None) -> str:
-    """A popularity as a reader knows it."""
-    return "popularity unknown" if number is None else f"{number:,.0f} views a month"
 
 
 def range_of(popularity: str) -> str:
