@@ -163,17 +163,14 @@ def rows(quick: bool = False) -> list[Row]:
         for file, tiny, write in zip(files, small, (write_pile, write_wikipedia), strict=True):
             measure.alone(write, tiny, 0.02)
             measure.alone(write, file, 0.3 if quick else 40.0)
-        measure.alone(_train, files[0], 512 if quick else VOCABULARY)
+        texts, tokenizer = (row.text for row in _documents("pile", files[0])), Path("tokenizer")
+        measure.alone(train_tokenizer, texts, 512 if quick else VOCABULARY, tokenizer)
         for name, *paths in zip(TITLES, files, small, strict=True):
-            of_name = [path.resolve() for path in (*paths, Path("tokenizer"))]
+            of_name = [path.resolve() for path in (*paths, tokenizer)]
             Path(name).mkdir()
             with chdir(name):
                 found += compare(name, *of_name, 1 if quick else 2)
     return found
-
-
-def _train(file: Path, vocabulary: int) -> None:
-    train_tokenizer((row.text for row in _documents("pile", file)), vocabulary, Path("tokenizer"))
 
 
 def write_pile(path: Path, megabytes: float) -> None:

@@ -126,11 +126,10 @@ def _adaptive(read: inputs.Inputs, search: str) -> Iterator[list[str]]:
         if isinstance(searches, dict) and search in searches:
             figures = [searches[search][name] for name in ADAPTIVE]
             figures += [searches.get("gate", {}).get(name) for name in GATE]
-            yield [label(method), *(_points(figure) if figure else "" for figure in figures)]
-
-
-def _points(figure: dict) -> str:
-    return show(Interval(*(100 * figure[end] for end in ("value", "low", "high"))), digits=1)
+            intervals = (
+                figure and Interval(*(100 * figure[end] for end in ("value", "low", "high"))) for figure in figures
+            )
+            yield [label(method), *(show(one, digits=1) if one else "" for one in intervals)]
 
 
 def main() -> None:

@@ -138,11 +138,7 @@ def link_subjects(db: duckdb.DuckDBPyConnection) -> pa.Table:
 
 
 def _count_links(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
-    """Counts over table linked: questions by split and `link`, and the share linked, also by relation ("P19.label").
-
-    `label.answer_agrees` and `alias.answer_agrees` estimate how often these links are right: the share of the questions
-    whose answers name an object of the subject's claim, among those where the name of such an object is known.
-    """
+    """Counts over table linked: questions by split and `link`, and the share linked, also by relation."""
     figures = """SELECT count(*) AS questions, count(DISTINCT relation) AS relations, count(s_uri) AS matched,
         count(*) FILTER (split = 'train') AS train, count(*) FILTER (split = 'test') AS test,
         count(*) FILTER (s_pop IS NULL) AS unknown_popularity,
@@ -151,20 +147,10 @@ def _count_links(db: duckdb.DuckDBPyConnection) -> dict[str, float]:
     counts |= {f"link.{link}": 0 for link in LINKS}
     for query in (
         "SELECT 'link.' || link, count(*) FROM linked GROUP BY ALL",
-        "SELECT relation || '.' || link, count(*) FROM linked GROUP BY ALL",
         "SELECT relation || '.matched_share', count(s_uri) / count(*) FROM linked GROUP BY relation",
     ):
         counts |= dict(db.sql(query).fetchall())
-    agreeing = db.sql(
-        f"""WITH stated AS (
-            SELECT question_id, link, bool_or(list_has_any(possible_answers, list_prepend(label, aliases))) AS agrees
-            FROM linked JOIN claims ON s = substr(s_uri, {len(ENTITY) + 2})::BIGINT AND 'P' || p = relation
-                JOIN entities ON qid = o
-            GROUP BY ALL
-        )
-        SELECT link || '.answer_agrees', avg(agrees::INT) FROM stated GROUP BY link"""
-    )
-    return counts | dict(agreeing.fetchall())
+    return counts
 
 
 def _mention(entry: Any, before: str, after: str) -> tuple[str, str]:

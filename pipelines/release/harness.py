@@ -6,7 +6,7 @@ lm-eval/popqa.yaml is the task. lm-eval/functions.py has what it calls, and need
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,10 @@ def write_harness_task(folder: Path, settings: Mapping[str, Any]) -> None:
     spoken = language.read_language(settings.get("language", "en"))
     facts |= {"demonstration": repr(spoken.prompt.question), "alone": repr(words.ALONE.pattern)}
     facts |= {"form": repr(spoken.match.form), "same": repr(spoken.match.same)}
-    facts["functions"] = [_copied(function) for function in COPIED]
+    functions = "\n\n".join(map(inspect.getsource, COPIED))
+    for written, copied in AS_COPIED.items():
+        functions = functions.replace(written, copied)
+    facts["functions"] = functions
     (folder / FOLDER).mkdir()
     for template, name in (("lm_eval_task.yaml.j2", "popqa.yaml"), ("lm_eval_functions.py.j2", "functions.py")):
         (folder / FOLDER / name).write_text(card.render(template, facts), encoding="utf-8")
-
-
-def _copied(function: Callable) -> str:
-    source = inspect.getsource(function)
-    for written, copied in AS_COPIED.items():
-        source = source.replace(written, copied)
-    return source
