@@ -14,17 +14,13 @@ from pipelines.storage import database
 SHOWN = ("lsr", "dense", "bm25")  # retrievers, of which the first that a run has is shown
 FULL = 3.0  # bits that shade a token fully
 CLEAR = 0.1  # a token that gains or loses at least so many bits is underlined
-TITLE = "Whose knowledge: memory or documents"
-FOOTER = "Made by Longtail from data/attribution, which covers all scored texts and all retrievers."
 
 
 def render_attribution_page(texts: list[dict], intro: str) -> str:
     """The whole page, self-contained."""
     css = inline("report.css") + inline("attribution.css")
     template = environment().get_template("attribution.html.j2")
-    return template.render(
-        title=TITLE, intro=intro, texts=texts, full=f"{FULL:g}", footer=FOOTER, css=css, script=inline("page.js")
-    )
+    return template.render(intro=intro, texts=texts, full=f"{FULL:g}", css=css, script=inline("page.js"))
 
 
 def holds(data: Path, corpus: str, query_id: str) -> bool:
@@ -39,12 +35,9 @@ def one_text(data: Path, corpus_name: str, retriever: str, query_id: str) -> dic
     folder, corpus = data / "attribution" / corpus_name, data / "corpus" / corpus_name
 
     def rows(file: Path, condition: str, *values: object) -> list[dict]:
-        result = database.ask(f"SELECT * FROM rows WHERE {condition}", values, rows=file)
-        return [dict(zip(result.columns, row, strict=True)) for row in result.fetchall()]
+        return database.ask(f"SELECT * FROM rows WHERE {condition}", values, rows=file).to_arrow_table().to_pylist()
 
     table, of_text = folder / "texts.parquet", "retriever = ? AND query_id = ?"
-    if not table.is_file():
-        raise LongtailError(f"{table}: no such file; `longtail run` writes it")
     known = rows(table, of_text, retriever, query_id)
     if not known:
         ((example,),) = database.ask("SELECT min(query_id) FROM texts", texts=table).fetchall()
