@@ -17,21 +17,6 @@ LATENCY = "Seconds of a question by method, with the machine that they were meas
 ENOUGH = 3 * FEWEST  # questions with a known popularity; with fewer, nothing is shown by popularity
 
 
-def views(row: Row) -> float:
-    """Where a bin is drawn: at its median page views, none below 1 on their log scale."""
-    return max(row["popularity"], 1)
-
-
-def middle_of_bin(row: Row) -> float:
-    """Where a bin of the histogram of popularity is drawn."""
-    return math.sqrt(row["least"] * row["below"])
-
-
-def one_passage(row: Row) -> bool:
-    """Whether a method reads one passage at most: those are in figures by popularity, and all are in tables."""
-    return not row["method"].startswith("replug")
-
-
 def enough_known(inputs: Inputs, row: Row) -> bool:
     """Whether a question set has enough questions of known popularity."""
     return inputs.rows("accuracy", dataset=row["dataset"])[0]["popularity_known"] >= ENOUGH

@@ -60,7 +60,7 @@ def _part(part: Mapping[str, Any]) -> Part:
         columns = part["columns"] if isinstance(part["columns"], list) else [*heads]
         return Shown(part["table"], columns=columns, heads=heads, **words)
     options = {key: part[key] for key in ("series", "each", "least") if key in part}
-    kind, x = getattr(figures, part["draw"]), NAMES.get(part["x"], part["x"])
+    kind, x = getattr(figures, part["draw"]), JINJA.compile_expression(part["x"])
     return Drawn(kind, part["figure"], x=x, y=part["y"], words=part["axes"], **words, **options)
 
 
