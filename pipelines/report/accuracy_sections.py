@@ -10,10 +10,9 @@ from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.intervals import Interval
 from pipelines.report.entries import RULED, Row
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import RULES, Explorable, Link, label
+from pipelines.report.page import RULES, Explorable, label
 
 WILSON = "Bands are Wilson's 95 % intervals."
-LATENCY = "Seconds of a question by method, with the machine that they were measured on (data/latency/index.html)"
 ENOUGH = 3 * FEWEST  # questions with a known popularity; with fewer, nothing is shown by popularity
 
 
@@ -62,10 +61,6 @@ def examples(inputs: Inputs) -> list[Row]:
         shown = {f"example_{name}": value for name, value in row.items()}
         rows.append(row | shown | {"linked": Explorable(row["question"], "/question", **of)})
     return rows
-
-
-def link_to_seconds(inputs: Inputs) -> list[Link]:
-    return [Link(LATENCY, "../latency/index.html")] if inputs.models and inputs.asked else []
 
 
 def models_by_size(inputs: Inputs) -> list[Row]:

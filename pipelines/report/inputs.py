@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 from pipelines import all_studies
 from pipelines.evaluation import stage_metrics, tables
-from pipelines.intervals import NOTHING, Interval, interval
+from pipelines.intervals import NOTHING, Interval
 from pipelines.params import params
 from pipelines.report.page import label
 from pipelines.storage import database, parquet
@@ -118,11 +118,6 @@ def read_fitted(data: Path, name: str) -> list[dict]:
             middle = row[column] if column in row else row[column.removesuffix("_splits")].value
             row[column] = NOTHING if middle is None or None in ends else Interval(middle, *ends)
     return rows
-
-
-def bounded(row: dict, name: str) -> Interval:
-    """A column of a table, with <name>_low and <name>_high; NOTHING where it is null."""
-    return interval({"value": row[name]} | {end: row[f"{name}_{end}"] for end in ("low", "high")})
 
 
 def _popularity(data: Path, name: str) -> dict:

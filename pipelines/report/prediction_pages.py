@@ -13,7 +13,6 @@ from pipelines.report.accuracy_sections import WILSON
 from pipelines.report.adaptive_section import CUTS, ORACLE, POLICIES, cut, draw_thresholds
 from pipelines.report.entries import Drawn, Row, spread, table_of
 from pipelines.report.figures import bars, lines
-from pipelines.report.inputs import bounded
 from pipelines.report.page import Percent, Section, Table, label, show, to_lines
 
 RULE_FOOTER = (
@@ -76,8 +75,14 @@ def _rows(results: Sequence[Result], names: dict[str, str]) -> list[dict[str, An
         {"tail": result.tail, "popular": result.popular, "name": names[row["relation"]], "id": row["relation"]}
         | {"questions": row["questions"], "pooled": row["pooled"], "own_threshold": not row["pooled"]}
         | {name: cut(row[key]) for name, key in zip(("cut", "from", "to"), CUTS, strict=True)}
-        | {name: _wilson(row[name], row["questions"]) for name in ("closed_book", "augmented")}
-        | {name: bounded(row, name) for name in ("adaptive", "retrieved")}
+        | {
+            name: Interval(row[name], *map(float, wilson(row[name] * row["questions"], row["questions"])))
+            for name in ("closed_book", "augmented")
+        }
+        | {
+            name: interval({"value": row[name], "low": row[f"{name}_low"], "high": row[f"{name}_high"]})
+            for name in ("adaptive", "retrieved")
+        }
         | {f"plain_{name}": row[name] for name in PLAIN}
         for result in results
         for row in result.relations
@@ -124,10 +129,6 @@ def rule_html(
         f"`{file.search}`; held-out figures are over 100 splits, each with a subject's questions on one side."
     )
     return rendering.render(f"Thresholds: {best.tail} and {best.popular}", intro, [], sections, RULE_FOOTER)
-
-
-def _wilson(share: float, questions: int) -> Interval:
-    return Interval(share, *map(float, wilson(share * questions, questions)))
 
 
 def leaderboard_sections(name: str, signal: str, compared: Compared, notes: Sequence[str]) -> list[Section]:

@@ -12,6 +12,7 @@ from pipelines.evaluation import accuracy, retrieval_effects
 from pipelines.report import accuracy_sections, adaptive_section, entries, figures, lm_sections, page, run_section
 from pipelines.report.entries import JINJA, Drawn, Entry, Part, Rows, Shown, answered
 from pipelines.report.inputs import Inputs
+from pipelines.report.page import Link
 
 FILE = Path(__file__).parent / "sections.yaml"
 NAMES: dict[str, Any] = {  # the functions and constants that sections.yaml may name
@@ -51,7 +52,9 @@ def _words(template: str) -> Callable[..., str]:
 def _part(part: Mapping[str, Any]) -> Part:
     if "text" in part:
         text = _words(part["text"])
-        return lambda inputs: [*filter(None, [text(inputs)])]
+        return lambda inputs: [
+            Link(words, part["link"]) if "link" in part else words for words in [text(inputs)] if words
+        ]
     if "blocks" in part:
         return lambda inputs: [*NAMES[part["blocks"]](inputs)]
     words = {"rows": _rows(part), "caption": _words(part["caption"])}
