@@ -40,8 +40,10 @@ class Shown:
     heads: Mapping[str, str] = field(default_factory=dict)
 
     def blocks(self, inputs: Inputs) -> list[Block]:
-        rows = self.rows(inputs)
-        return [table_of(self.name, said(self.caption, inputs, rows), rows, self.columns, self.heads)] if rows else []
+        if not (rows := self.rows(inputs)):
+            return []
+        caption = self.caption if isinstance(self.caption, str) else self.caption(inputs, rows)
+        return [table_of(self.name, caption, rows, self.columns, self.heads)]
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class Drawn:
         if not series or max(sum(row[self.series] == one for row in rows) for one in series) < self.least:
             return None
         name = "-".join(filter(None, (self.name, re.sub(r"[^\w.-]+", "-", of))))  # an anchor and the name of a file
-        caption = f"{f'{label(of)}: ' * bool(of)}{said(self.caption, inputs, rows)}"
+        caption = self.caption if isinstance(self.caption, str) else self.caption(inputs, rows)
+        caption = f"{label(of)}: {caption}" if of else caption
         places = [self.x(row) if callable(self.x) else row[self.x] for row in rows]
         places = [label(place) if isinstance(place, str) else place for place in places]
 
@@ -131,10 +134,6 @@ def in_order(entries: Iterable[Entry]) -> list[Entry]:
         return [one for entry in behind for one in (entry, *following(entry.id))]
 
     return following("")
-
-
-def said(words: Words, inputs: Inputs | None, rows: Sequence[Row]) -> str:
-    return words if isinstance(words, str) else words(inputs, rows)
 
 
 def table_of(

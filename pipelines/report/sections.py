@@ -34,9 +34,9 @@ def report_sections() -> dict[str, Entry]:
     return {entry.id: entry for entry in made}
 
 
-def introduction(inputs: Inputs) -> str:
-    """What the run did, whose figures the page shows, and which encoder each retriever is."""
-    return _words(_content()["introduction"])(inputs)
+def page_text(name: str, inputs: Inputs) -> str:
+    """The page's `introduction` or `footer`."""
+    return _words(_content()[name])(inputs)
 
 
 def _content() -> dict[str, Any]:

@@ -13,15 +13,8 @@ from pipelines.work import stage
 
 if TYPE_CHECKING:
     from pipelines.report.entries import Entry
-    from pipelines.report.inputs import Inputs
-    from pipelines.report.page import Section
 
 OUT = Path("data/report")
-FOOTER = (
-    "Made by Longtail from the tables under data/. Beside this page lie the figures as SVG files (figures/), the "
-    "tables as CSV files (tables/) and the findings (findings.json). The command longtail reproduce holds the figures "
-    "against the papers' published numbers, in data/reproduction/reproduction.md."
-)
 SECTIONS = (
     "profile", "seed", "language", "fetch", "lm", "lms", "retriever", "retrievers", "reranker", "lsr", "popularity",
     "answer", "replug", "thresholds", "report", "parts", "ways", "lm_text",
@@ -37,11 +30,11 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     from pipelines.report import latency_page, page, rendering
     from pipelines.report.findings import findings
     from pipelines.report.inputs import read_inputs
-    from pipelines.report.sections import introduction
+    from pipelines.report.sections import page_text
 
     inputs = read_inputs(data, params.lms, params.parts, params)
     found = findings(inputs, params.thresholds, params.replug.top_k)
-    shown = sections(inputs)
+    shown = [section for entry in listed() if (section := entry.section(inputs))]
     slots = rendering.slots_of_page(shown)
     with shards.atomic(out) as folder:
         for name in ("figures", "tables"):
@@ -53,15 +46,11 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
             if isinstance(block, page.Table):
                 (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
         shards.write_json(folder / "findings.json", [finding.as_json() for finding in found])
-        html = rendering.render(f"Longtail report: {params.profile}", introduction(inputs), found, shown, FOOTER)
+        intro, footer = (page_text(name, inputs) for name in ("introduction", "footer"))
+        html = rendering.render(f"Longtail report: {params.profile}", intro, found, shown, footer)
         (folder / "index.html").write_text(html, encoding="utf-8")
     latency_page.write_latency_page(inputs, params.lms, params.retrievers, workers)
     return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
-
-
-def sections(inputs: Inputs) -> list[Section]:
-    """The sections that this run has something to show for, in the order of the page."""
-    return [section for entry in listed() if (section := entry.section(inputs))]
 
 
 def listed() -> list[Entry]:
