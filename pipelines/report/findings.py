@@ -51,7 +51,9 @@ def held_against(rows: dict[str, Sequence[Row]], inputs: Inputs, top_k: int) -> 
     words |= {"percent": percent, "points": points, "saved": _saved, "over": lambda n: _over(n, inputs)}
     found = []
     for claim in yaml.safe_load(FILE.read_text(encoding="utf-8")):
-        holds, figure = (JINJA.compile_expression(claim.get(key, "true")) for key in ("where", "figure"))
+        holds, figure = (
+            JINJA.compile_expression(claim.get(key, "true"), undefined_to_none=False) for key in ("where", "figure")
+        )
         for row in rows.get(claim["rows"], ()):
             if holds(words, row=row):
                 texts = [JINJA.from_string(claim[key]).render(words, row=row) for key in ("id", "claim", "measured")]

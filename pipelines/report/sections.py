@@ -63,7 +63,7 @@ def _part(part: Mapping[str, Any]) -> Part:
         columns = part["columns"] if isinstance(part["columns"], list) else [*heads]
         return Shown(part["table"], columns=columns, heads=heads, **words)
     options = {key: part[key] for key in ("series", "each", "least") if key in part}
-    kind, x = getattr(figures, part["draw"]), JINJA.compile_expression(part["x"])
+    kind, x = getattr(figures, part["draw"]), JINJA.compile_expression(part["x"], undefined_to_none=False)
     return Drawn(kind, part["figure"], x=x, y=part["y"], words=part["axes"], **words, **options)
 
 
@@ -71,8 +71,8 @@ def _rows(part: Mapping[str, Any]) -> Rows:
     if part["rows"].isidentifier():
         rows = NAMES.get(part["rows"]) or answered(part["rows"])
     else:
-        rows = JINJA.compile_expression(part["rows"])
+        rows = JINJA.compile_expression(part["rows"], undefined_to_none=False)
     if "where" not in part:
         return lambda inputs: rows(inputs=inputs)
-    holds = JINJA.compile_expression(part["where"])
+    holds = JINJA.compile_expression(part["where"], undefined_to_none=False)
     return lambda inputs: [row for row in rows(inputs=inputs) if holds(WORDS, inputs=inputs, row=row)]
