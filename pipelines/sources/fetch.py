@@ -81,25 +81,21 @@ def fetch(chosen: SimpleNamespace, out: Path = OUT) -> dict[str, float]:
 
 def _check(settings: params.Fetch, wikidata: params.Wikidata) -> None:
     """Raise LongtailError where the params can't go together."""
-    named, urls, queried = settings.files, _urls(settings.files), wikidata.source == "query_service"
-    asked = settings.source == "wikimedia"
+    source, named, pages = settings.source, settings.files, settings.pages
+    queried, asked, urls = wikidata.source == "query_service", source == "wikimedia", _urls(named)
+    empty = source != "world" and not (queried or any(named.values()))
     unknown = sorted({name.split("/")[0] for name in named} - set(DATASETS))
-    faults = {
-        f"fetch.files has {next(iter(unknown), '')}, expected some of {', '.join(DATASETS)}": unknown,
-        f"wikidata.source is query_service and fetch.source {settings.source}, expected wikimedia": queried
-        and not asked,
-        "fetch.files names a dump under wikidata and wikidata.source is query_service; leave the files out, or set "
-        "wikidata.source: dump": queried and named.get("wikidata"),
-        "fetch.pages asks for the pages of PopQA's subjects, expected fetch.source: wikimedia and popQA.tsv under "
-        "fetch.files.popqa": settings.pages and not (asked and named.get("popqa")),
-        "fetch.files names a dump under wikipedia and fetch.pages asks for pages; leave the dump out, or set "
-        "fetch.pages: null": settings.pages and named.get("wikipedia"),
-        "fetch.files is empty, expected globs or addresses by data set": settings.source != "world"
-        and not (queried or any(named.values())),
-        f"fetch.files has {next(iter(urls), '')}; addresses need fetch.source: wikimedia": settings.source == "files"
-        and urls,
-    }
-    if said := next((said for said, wrong in faults.items() if wrong), ""):
+    faults = [
+        (unknown, f"fetch.files has {''.join(unknown[:1])}, expected some of {', '.join(DATASETS)}"),
+        (queried and not asked, f"wikidata.source is query_service and fetch.source {source}, expected wikimedia"),
+        (queried and named.get("wikidata"), "fetch.files names a dump under wikidata, with query_service; drop one"),
+        (pages and not asked, "fetch.pages asks for pages of Wikipedia, expected fetch.source: wikimedia"),
+        (pages and not named.get("popqa"), "fetch.pages is given, expected popQA.tsv under fetch.files.popqa"),
+        (pages and named.get("wikipedia"), "fetch.pages is given and fetch.files names a dump; leave the dump out"),
+        (empty, "fetch.files is empty, expected globs or addresses by data set"),
+        (source == "files" and urls, f"fetch.files has {''.join(urls[:1])}; addresses need fetch.source: wikimedia"),
+    ]
+    if said := next((said for wrong, said in faults if wrong), ""):
         raise LongtailError(f"params.yaml: {said}")
 
 
