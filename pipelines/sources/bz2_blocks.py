@@ -1,7 +1,4 @@
-"""Reads a part of an ordinary dump, which is one long bz2 stream, without the parts before it.
-
-A stream consists of blocks, each compressed independently and with its own checksum, which begin at any bit.
-"""
+"""Reads a part of an ordinary bz2 dump without what stands before it, by its blocks, which begin at any bit."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Wikipedia's pages about PopQA's subjects, pages of the same names and others, from the MediaWiki API.
 
-They stand in for a dump where only some pages are needed. An answer holds up to 50 pages in the dump's own XML, with
-the ids of their revisions. Requests follow each other, and wait while the servers lag behind, as Wikimedia asks.
+They stand in for a dump where only some pages are needed, and come in the dump's own XML, with the ids of their
+revisions. Requests follow each other, and wait while the servers lag behind, as Wikimedia asks.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Monthly views of single articles from Wikimedia's page views REST API (PopQA, 3.2).
 
-The API counts requests under exactly this title, without those under redirects to it. Of an article that was moved
-after the month, it has no views, or the few of a redirect that was at the new title then. Wikipedia's own API says
-which titles redirect to an article now; the old title is among them.
+The API counts requests under exactly this title, without those under redirects to it, nor those of an article's old
+title. Wikipedia's own API says which titles redirect to an article now; the old title is among them.
 """
 
 from __future__ import annotations

@@ -84,8 +84,7 @@ def record_files(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]
 def read_records(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield (line or row from 1, record) of one file. A Parquet file is read only for those of `columns` that it has.
 
-    Every record counts in `rejects.read`. Bad records go to `rejects` ("not JSON", "not an object"). Raises
-    LongtailError naming a damaged file.
+    `rejects` counts all records, and has the bad ones ("not JSON", "not an object"). A damaged file is a LongtailError.
     """
     lines = False
     if path.suffix == ".parquet":

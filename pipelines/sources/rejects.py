@@ -19,10 +19,7 @@ FIRST_CHECK = 10_000  # rows read before the share is first checked
 
 
 class Rejects:
-    """An input's bad rows (`add`), its number of rows, and counts of well-formed rows that aren't used (`skip`).
-
-    The first KEPT bad rows are kept; `bad` counts all, by reason.
-    """
+    """Bad rows of an input (`add`; `bad` counts all, `rows` has the first KEPT), and counts of unused ones (`skip`)."""
 
     def __init__(self, max_share: float) -> None:
         self.max_share = max_share

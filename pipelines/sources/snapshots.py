@@ -113,10 +113,7 @@ def day_of(source: str) -> str | None:
 
 
 def dates(manifest: Sequence[Mapping[str, Any]], months: Sequence[str]) -> dict[str, list[str]]:
-    """Name of a source -> dates of its files (YYYY-MM-DD), and the months of the page views.
-
-    Nothing where no file of the manifest has a date and there is one month, as in the sample world.
-    """
+    """Name of a source -> its files' dates (YYYY-MM-DD), and the months of page views; empty for one month, no date."""
     known = {}
     for name, title in DATED.items():
         if days := {file["date"] for file in manifest if "date" in file and file["dataset"] == name}:

@@ -55,8 +55,7 @@ def source_files(folder: Path) -> list[Path]:
 def open_lines(path: str | Path) -> Iterator[bytes]:
     """Yield the file's lines without their newline, decompressed by suffix (.bz2, .gz, .zst, or none).
 
-    Raises LongtailError naming the file if it is missing, empty, cut, corrupt, an HTML page, or has a line longer than
-    `bounds.RECORD`.
+    Raises LongtailError if it is missing, empty, cut, corrupt, an HTML page, or has a line longer than `bounds.RECORD`.
     """
     for number, line in enumerate(bounded_lines(path), start=1):
         if line is None:

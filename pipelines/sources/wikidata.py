@@ -98,9 +98,8 @@ def _lines(text: bytes) -> Iterator[tuple[int, int]]:
 def _head(text: bytes, start: int, end: int, site_key: bytes) -> tuple[bytes, int]:
     """The entity in text[start:end] cut before its claims, so with names only, and where its sitelinks begin.
 
-    It is empty if the entity has an article or can't be cut. It can be if its keys have a dump's order (labels and
-    aliases, claims, sitelinks) and the line ends as an entity does. All other lines are parsed whole. A text can't be
-    mistaken for a key, because its quotes would be escaped.
+    It is empty if the entity has an article, or its keys don't have a dump's order (labels and aliases, claims,
+    sitelinks): such lines are parsed whole. A text can't be mistaken for a key, as its quotes would be escaped.
     """
     links = text.rfind(b'"sitelinks":', start, end)
     if links < 0 or text.find(site_key, links, end) >= 0:

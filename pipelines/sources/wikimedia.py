@@ -1,7 +1,4 @@
-"""The HTTP client for Wikimedia's servers. As they ask, it names a contact and sends at most three requests at once.
-
-Answers are kept on disk, so that a killed stage resumes. The stage removes them once its output is written.
-"""
+"""The HTTP client for Wikimedia's servers: it names a contact, as they ask, and keeps answers until a stage is done."""
 
 from __future__ import annotations
 
