@@ -18,6 +18,5 @@ ragged            sequences of unequal length in one array
 
 base_lm           the stage that makes a language model's folder
   train_lm        trains a small one from scratch
-  training_batches  the token sequences that it is trained on
   model_files     saves pretrained models, and reads the size and family of a saved one
 """

@@ -87,15 +87,15 @@ def name_served(lm: params.LM, out: Path) -> stage.Metrics:
 def make_lm(chosen: SimpleNamespace, name: str) -> stage.Metrics:
     """Make the folder of the language model called `name` in the params."""
     lm, out = chosen.lm[name], OUT / name
+    if lm.source == "http":
+        return name_served(lm, out)
     if lm.source == "train":
         return train_on_text(DATA / chosen.lm_text, TOKENIZER, out, chosen.seed, lm, chosen.parts.corpora)
-    if lm.source == "pretrained":
-        from transformers import AutoModelForCausalLM
+    from transformers import AutoModelForCausalLM
 
-        from pipelines.lm.model_files import save_pretrained
+    from pipelines.lm.model_files import save_pretrained
 
-        return save_pretrained(AutoModelForCausalLM, f"lm.{name}", lm.path, lm.revision, out)
-    return name_served(lm, out)
+    return save_pretrained(AutoModelForCausalLM, f"lm.{name}", lm.path, lm.revision, out)
 
 
 def main() -> None:

@@ -170,9 +170,9 @@ class ForwardPasses:
 def choose_shortcut(passes: ForwardPasses, tokenizer, folder: Path, max_tokens: int) -> None:
     """Have `passes` continue texts from keys and values where that gives plain passes' numbers over a fixed text.
 
-    Architectures differ in how they know a token's position and in what they cache of earlier tokens; where the
-    shortcut does not fit a model, it gives other numbers and no error. The model in `folder` reads `max_tokens` at
-    once. Raises LongtailError where the model can't read padded texts, or what follows a text changes it.
+    Architectures differ in how they know a token's position and in what they cache; where the shortcut does not fit, it
+    gives other numbers and no error. The model in `folder` reads `max_tokens` at once. Raises LongtailError where it
+    can't read padded texts, or what follows a text changes it.
     """
     model, name = passes.model, type(passes.model).__name__
     ids = np.array(tokenizer(TEXT, verbose=False)["input_ids"][: min(TOKENS, max_tokens - 2)], np.int64)

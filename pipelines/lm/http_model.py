@@ -37,15 +37,12 @@ class HttpModel:
         if lm.http.tokenizer:
             self._tokenizer = PromptTokenizer(read_tokenizer(folder), folder, self.name, self.max_tokens)
         self._client = CompletionsClient(self.name, lm.path, lm.http, key, cache, lm.chat)
+        self.usage = self._client.usage
         self._shown = {"logprobs": 1}  # fields of a request that ask for an answer's log-probabilities
         self._lacks: dict[str, str] = {}  # ability -> why the server lacks it
         self._find_out()
         self.scores, self.mixes, self.votes = "score" not in self._lacks, False, "vote" not in self._lacks
         self.begins = "" if lm.chat else " "
-
-    @property
-    def usage(self) -> dict[str, float]:
-        return dict(self._client.usage)
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """Raises LongtailError where the server shows no log-probabilities of prompts, or there is no tokenizer."""
@@ -65,7 +62,7 @@ class HttpModel:
         return Scores(log_probs, counts.split(counts.values.astype(np.int32)))
 
     def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
-        return self._tokenizer.fit(prompts, continuations)
+        return self._tokenizer.fits(prompts, continuations)
 
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
         """All but the `http.logprobs` likeliest tokens are -inf.

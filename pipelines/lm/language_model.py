@@ -34,10 +34,7 @@ class Generation:
 
 
 def up_to(text: str, stop: str) -> str:
-    """The part of a generated text before `stop`. White space at its beginning is kept, and holds no stop string.
-
-    So "\\n\\nParis\\n" has the line "\\n\\nParis". A text of white space alone is empty.
-    """
+    """The part of a text before `stop`: of "\\n\\nParis\\n" it is "\\n\\nParis". White space alone is no text."""
     answer = text.lstrip()
     return text[: len(text) - len(answer)] + answer.partition(stop)[0] if answer else ""
 

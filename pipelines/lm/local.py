@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from pipelines.lm import prefixes
 from pipelines.lm.forward_passes import ForwardPasses, choose_shortcut
 from pipelines.lm.language_model import Generation, Prompt, Scores, up_to
 from pipelines.lm.model_files import CACHE_BYTES, UNREADABLE, max_tokens
-from pipelines.lm.ragged import Ragged, joined, spans
+from pipelines.lm.ragged import joined, spans
 from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
 from pipelines.lm.weights import load
 from pipelines.work import threads as torch_threads
@@ -47,6 +47,7 @@ class LocalModel:
         self._vocabulary = self.model.config.get_text_config().vocab_size
         self.max_tokens = max_tokens(folder, self.tokenizer)
         self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens, chat=chat)
+        self.fits, self.token_id = self._texts.fits, self._texts.token_id
         self.scores = self.mixes = self.votes = True
         self.usage, self.begins = {}, "" if chat else " "
         self._passes = ForwardPasses(self.model, self.tokenizer.pad_token_id or 0, batch_tokens)
@@ -87,9 +88,6 @@ class LocalModel:
             progress.advance(len(batch), len(nonempty))
         return Scores(continuation.split(log_probs), continuation.split(counts.values.astype(np.int32)))
 
-    def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
-        return self._texts.fit(prompts, continuations)
-
     @torch.inference_mode()
     def next_token(self, prompts: Sequence[Prompt]) -> np.ndarray:
         tokens = self._texts.prompts(prompts, np.ones(len(prompts), np.int64))
@@ -98,9 +96,6 @@ class LocalModel:
             result[rows] = torch.log_softmax(logits, dim=-1).cpu().numpy()
             progress.advance(len(rows), len(prompts))
         return result
-
-    def token_id(self, text: str) -> int:
-        return self._texts.token_id(text)
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
         return self._texts.seen(prompts, np.full(len(prompts), max_tokens))
@@ -137,17 +132,11 @@ class LocalModel:
             for rows in self._passes.batches(tokens_kept, self._decoded_tokens):
                 batch = window[rows]
                 prompts_read = read[batch]
-                texts = self._greedy(
-                    tokens.take(places[batch][prompts_read]),
-                    np.nonzero(prompts_read)[0],
-                    log_weights[batch][prompts_read],
-                    held,
-                    np.searchsorted(numbers, group[batch][prompts_read]),
-                    max_tokens,
-                    stop,
-                    int(read.sum()),
-                    sequence_mixture,
-                )
+                beginnings, total = np.searchsorted(numbers, group[batch][prompts_read]), int(read.sum())
+                asked = tokens.take(places[batch][prompts_read])
+                passes = self._passes.decoding(asked, held, beginnings, max_tokens, total)
+                questions, weights = np.nonzero(prompts_read)[0], log_weights[batch][prompts_read]
+                texts = self._greedy(passes, questions, weights, max_tokens, stop, sequence_mixture)
                 for question, (text, mean, made) in zip(batch.tolist(), texts, strict=True):
                     new_tokens = made * int(read[question].sum())
                     results[question] = Generation(text, mean, int(lengths[question].sum()), new_tokens)
@@ -156,27 +145,20 @@ class LocalModel:
     @torch.inference_mode()
     def _greedy(
         self,
-        prompts: Ragged,
+        passes: Generator[torch.Tensor, torch.Tensor, None],
         questions: np.ndarray,
         log_weights: np.ndarray,
-        held: prefixes.Held,
-        beginnings: np.ndarray,
         max_tokens: int,
         stop: str,
-        total: int,
         sequence_mixture: bool,
     ) -> list[tuple[str, float, int]]:
-        """For each question the text `up_to` the stop string, the mean log-prob of its tokens (nats; -inf if there are
-        none), and how many tokens were generated, those of the stop string included.
+        """Each question's text `up_to` the stop string, its tokens' mean log-prob, and how many were generated in all.
 
-        `questions` (prompts,) are the numbers 0, 1, ... of the questions that the prompts are for, `log_weights`
-        (prompts,) the logs of their weights. Prompt i begins with the beginning number beginnings[i] of `held`.
-        Progress counts prompts among `total`. The next token is the one with the largest sum over the question's
-        prompts of weight * p(token | prompt, text so far). With `sequence_mixture` the weights follow the text: see
-        `_Weights`.
+        `passes` decode the questions' prompts. `questions` (prompts,) are the numbers 0, 1, ... of the questions that
+        the prompts are for, `log_weights` (prompts,) the logs of their weights. The next token is the one with the
+        largest sum over the question's prompts of weight * p(token | prompt, text so far).
         """
         n, device = questions.max() + 1, self.model.device
-        passes = self._passes.decoding(prompts, held, beginnings, max_tokens, total)
         weights = _Weights(questions, log_weights, device, moving=sequence_mixture)
         of_prompts = torch.from_numpy(questions).to(device)
         completes_stop = self._holding(stop[-1])
@@ -225,18 +207,14 @@ class _Weights:
     """
 
     def __init__(self, questions: np.ndarray, log_weights: np.ndarray, device: torch.device, *, moving: bool) -> None:
-        n, prompts = questions.max() + 1, np.arange(len(questions))
-        matrix = np.zeros((n, len(prompts)), np.float32)
-        matrix[questions, prompts] = np.exp(log_weights)
-        self.matrix, self._moving = torch.from_numpy(matrix).to(device), moving
-        if moving:
-            logs = np.full(matrix.shape, -np.inf)  # log of first weight * probability of the text so far
-            logs[questions, prompts] = log_weights
-            self._logs = torch.from_numpy(logs).to(device)
+        logs = np.full((questions.max() + 1, len(questions)), -np.inf)  # of weight * probability of the text so far
+        logs[questions, np.arange(len(questions))] = log_weights
+        self.matrix = torch.from_numpy(np.exp(logs).astype(np.float32)).to(device)
+        self._logs = torch.from_numpy(logs).to(device) if moving else None
 
     def follow(self, logits: torch.Tensor, token: torch.Tensor) -> None:
         """Move on to the place after `token` (prompts,), of which the model said `logits` (prompts, vocabulary)."""
-        if self._moving:
+        if self._logs is not None:
             self._logs += torch.log_softmax(logits.double(), dim=-1).gather(1, token[:, None])[:, 0]
             self.matrix = torch.softmax(self._logs, dim=1).float()
 

@@ -22,12 +22,10 @@ CACHE_BYTES = 1 << 29  # keys and values of texts that are continued at once, or
 
 
 def save_pretrained(kind, section: str, path: str | None, revision: str | None, out: Path) -> dict[str, float]:
-    """Save a pretrained model and its tokenizer to the folder `out`; returns its number of parameters.
+    """Save a pretrained model and its tokenizer to the folder `out`, in safetensors; returns its number of parameters.
 
-    `kind` is a transformers Auto class. `path` is a local folder or the name of a model on the Hub, which needs a
-    pinned `revision`. The folder has safetensors, whichever format was read. Raises LongtailError where
-    `<section>.path` or a needed `<section>.revision` is not set, nothing can be loaded, or the weights belong to
-    another model.
+    `kind` is a transformers Auto class, `path` a local folder or a name on the Hub, which needs a pinned `revision`.
+    Raises LongtailError where one of them is not set, nothing can be loaded, or the weights are another model's.
     """
     from transformers import AutoTokenizer
 
@@ -85,9 +83,8 @@ def check_complete(path: str | Path, model, loading_info: Mapping[str, Collectio
 def count_parameters(folder: Path) -> int | None:
     """How many parameters the weights in `folder` have; None where it has no safetensors files.
 
-    Only the files' headers are read. A tensor with two names is stored, and counted, once. The attention masks in
-    GPT-2's files are not parameters; they are called a bias, but have more than one dimension. Raises LongtailError for
-    a file without such a header.
+    Only the files' headers are read. The attention masks in GPT-2's files are no parameters: they are named bias, and
+    have several dimensions. Raises LongtailError for a damaged file.
     """
     shapes: dict[str, list[int]] = {}
     for file in folder.glob("*.safetensors"):

@@ -50,12 +50,10 @@ def open_lm(folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bo
         if scoring:
             model.require("score")
         return model
-    return open_local(folder, *_settings(folder, lm, compute, scoring))
+    return open_local(folder, *_settings(lm, compute, scoring))
 
 
-def open_local(
-    folder: Path, name: str, dtype: str, batch_tokens: int, device: str, threads: int, chat: bool, deterministic: bool
-) -> LocalModel:
+def open_local(folder: Path, lm: params.LM, compute: params.Compute, chat: bool, deterministic: bool) -> LocalModel:
     """Open a local model in whichever process; `deterministic` has torch sum in a fixed order on GPUs too."""
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS sums in no fixed order
@@ -64,18 +62,15 @@ def open_local(
     from pipelines.lm.local import LocalModel
 
     torch.use_deterministic_algorithms(deterministic)
-    return LocalModel(
-        folder, name=name, dtype=dtype, batch_tokens=batch_tokens, device=device, threads=threads, chat=chat
-    )
+    options = {"dtype": lm.dtype, "batch_tokens": lm.batch_tokens, "device": compute.device, "threads": compute.threads}
+    return LocalModel(folder, name=Path(folder).name, chat=chat, **options)
 
 
-def _settings(folder: Path, lm: params.LM, compute: params.Compute, scoring: bool) -> tuple:
+def _settings(lm: params.LM, compute: params.Compute, scoring: bool) -> tuple:
     """What `open_local` needs besides the folder; the process that asks may have asked for fixed sums itself."""
     import torch
 
-    deterministic = torch.are_deterministic_algorithms_enabled()
-    chat = lm.chat and not scoring
-    return Path(folder).name, lm.dtype, lm.batch_tokens, compute.device, compute.threads, chat, deterministic
+    return lm, compute, lm.chat and not scoring, torch.are_deterministic_algorithms_enabled()
 
 
 @contextmanager
@@ -102,9 +97,9 @@ class LMWorkers(workers.Workers):
         parameters = count_parameters(folder) or 0
         width = 4 if compute.device == "cpu" else WIDTHS[lm.dtype]  # on a CPU, each format is compared with fp32 first
         memory = int(ROOM * width * parameters) + TORCH + CACHE_BYTES
-        settings = _settings(folder, lm, compute, scoring)
+        settings = _settings(lm, compute, scoring)
         super().__init__(workers.Model(open_local, folder, settings, parameters, memory), compute)
-        self.name, self.usage = settings[0], {}
+        self.name, self.usage = Path(folder).name, {}
         self.scores = self.mixes = self.votes = True
         self.begins = "" if lm.chat and not scoring else " "
 

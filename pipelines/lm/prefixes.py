@@ -18,9 +18,8 @@ MIN_SAVED = 0.2  # share of all tokens: saving fewer does not pay for more and s
 def shared(rows: Ragged, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Group sequences by their common beginnings; returns the length of each one's prefix and its group, (rows,) each.
 
-    A prefix has at most `limits` (rows,) tokens. Sequences form a group if they have a minimum of first tokens in
-    common. All groups have the same minimum, the one that saves the most tokens. Sequences without a prefix have length
-    0 and group 0.
+    A prefix has at most `limits` (rows,) tokens. A group has a minimum of first tokens in common, which is the same for
+    all and saves the most tokens. Sequences without a prefix have length 0 and group 0.
     """
     n, width = len(limits), int(limits.max(initial=0))
     nothing = np.zeros(n, np.int64), np.zeros(n, np.int64)

@@ -97,7 +97,7 @@ class PromptTokenizer:
         kept = read.tokens.slice(every, 0, head), read.tokens.slice(every, lengths - tail, tail)
         return joined([read.opening, *kept, closing])
 
-    def fit(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
+    def fits(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> np.ndarray:
         """Whether `prompts` leaves each prompt whole if its continuation is to fit, (prompts,) bool."""
         read = self._read(prompts, self.continuations(continuations)[0].lengths)
         return read.tokens.lengths <= read.room
@@ -198,9 +198,8 @@ def read_tokenizer(folder: Path):
 def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:
     """UTF-8 bytes of each token, (total,) int32, where `ends` are the characters in its text at which tokens end.
 
-    A token gets the bytes from the end of the token before it to its own end, so spaces before a token belong to it. Of
-    several tokens inside one character, the first gets all bytes. What follows the last token's end belongs to the last
-    token. So the counts of a text with at least one token add up to the text's bytes exactly.
+    A token gets the bytes from the end of the token before it to its own end. Of several tokens inside a character, the
+    first gets all bytes. What follows the last token's end belongs to it: a text's counts add up to its bytes.
     """
     points = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
     before = np.concatenate([[0], np.cumsum(1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000))])

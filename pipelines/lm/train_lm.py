@@ -1,10 +1,9 @@
 """Train a small language model from scratch, in minutes on two cores. It knows facts and reads from its context.
 
-It stands in for both papers' frozen language model where no weights can be had. It is a plain Llama of transformers'
-standard class. It reads from its context within minutes because of how attention is initialised: W_v is random
-orthogonal and W_o = W_v^T, so that a head copies what it looks at; W_q = W_k, so that it looks at tokens like its own;
-and the first head looks at the token before. Together they are an induction head before the first step: "director"
-finds what followed "director" before.
+It stands in for both papers' frozen language model where no weights can be had. It is a plain Llama. It reads from its
+context within minutes because of how attention is initialised: W_v is random orthogonal and W_o = W_v^T, so that a head
+copies what it looks at; W_q = W_k, so that it looks at tokens like its own; and the first head looks at the token
+before. Together they are an induction head: "director" finds what followed "director" before.
 
 Two things keep its knowledge steady whatever text stands in front, as in a large model: a document sees only itself,
 and attention has dropout. Without them, the mean over random documents predicted better than no document.
@@ -13,8 +12,10 @@ and attention has dropout. Without them, the mean over random documents predicte
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,8 +24,9 @@ from transformers import AttentionInterface, AutoTokenizer, LlamaConfig, LlamaFo
 from transformers.models.llama.modeling_llama import LlamaAttention
 
 from pipelines import draws
+from pipelines.corpus.tokenizer import encode, open_tokenizer
 from pipelines.errors import LongtailError
-from pipelines.lm.training_batches import Batches, make_batches
+from pipelines.lm.token_prompts import first_tokens
 from pipelines.params import params
 from pipelines.storage.checkpoint import Checkpoints, digest
 
@@ -36,15 +38,24 @@ QUERIES = 0.07  # standard deviation of W_q = W_k; with the usual 0.02 like toke
 LOOK_BACK = 6.0  # biases of the first head: they put nearly all of its attention on the token before
 NUMBERS = torch.bfloat16  # of matrix products
 CURVE = 50  # points of the loss curve
+ANSWER = re.compile(r"\b(?:A|Answer):( [^\n]+\n?)")
+ANSWER_WEIGHT = 5.0  # of an answer's tokens in the loss; other tokens weigh 1
+OPEN_SEQUENCES = 16  # sequences that are filled at the same time
+
+Documents = Iterable[tuple[str, str]]  # (kind, text)
+Piece = tuple[np.ndarray, np.ndarray]  # token ids and loss weights of a document, or of a part of it
+
+
+class Batches(NamedTuple):
+    """All training sequences in training order, (steps * batch_size, positions) each."""
+
+    tokens: np.ndarray  # int64 ids
+    weights: np.ndarray  # float32, in the loss
+    documents: np.ndarray  # int16: number of the token's document in its sequence, from 0; -1 for padding
 
 
 def train_language_model(
-    documents: Iterable[tuple[str, str]],
-    tokenizer: Path,
-    folder: Path,
-    seed: int,
-    settings: params.LMTraining,
-    stage: str,
+    documents: Documents, tokenizer: Path, folder: Path, seed: int, settings: params.LMTraining, stage: str
 ) -> dict[str, float | list[float]]:
     """Train on (kind, text) documents and save the model and its tokenizer to `folder` in Hugging Face's layout.
 
@@ -53,19 +64,97 @@ def train_language_model(
     give the same bytes, also where a killed training of `stage` continues from its checkpoint. Raises LongtailError
     where a phase asks for a kind of text that no document has, or the loss is not finite.
     """
-    model = make_model(AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False), seed, settings)
+    own = AutoTokenizer.from_pretrained(tokenizer, model_max_length=settings.positions, trust_remote_code=False)
+    model = make_model(own, seed, settings)
     batches = make_batches(documents, tokenizer, seed, settings)
     losses = optimise(model, batches, seed, settings, stage)
     model.save_pretrained(folder)
-    whole = AutoTokenizer.from_pretrained(tokenizer, model_max_length=settings.positions, trust_remote_code=False)
-    whole.save_pretrained(folder)
+    own.save_pretrained(folder)
     means = [float(part.mean()) for part in np.array_split(losses, min(CURVE, len(losses)))]
-    return {
-        "loss": means[-1],
-        "parameters": float(model.num_parameters()),
-        "tokens": float((batches.weights > 0).sum()),
-        "loss_curve": means,
-    }
+    parameters, tokens = float(model.num_parameters()), float((batches.weights > 0).sum())
+    return {"loss": means[-1], "parameters": parameters, "tokens": tokens, "loss_curve": means}
+
+
+def make_batches(documents: Documents, tokenizer: Path, seed: int, settings: params.LMTraining) -> Batches:
+    """Mix (kind, text) documents in the shares of `settings.phases`, and pack them into sequences.
+
+    The tokens of an answer and its end weigh ANSWER_WEIGHT, other tokens 1. Padding weighs 0, and so do the tokens
+    that begin a document, which nothing before them predicts. Raises LongtailError where there is no text, or a phase
+    asks for a kind of text that no document has.
+    """
+    special, opened = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False), open_tokenizer(tokenizer)
+    first = np.array(first_tokens(special, tokenizer)[0], np.int64)
+    texts: dict[str, list[str]] = {}
+    for kind, text in documents:
+        texts.setdefault(kind, []).append(text)
+    pieces = {kind: _pieces(opened, first, texts_of_kind, settings) for kind, texts_of_kind in texts.items()}
+    if not any(pieces.values()):
+        raise LongtailError("lm_text: no text to train on, expected at least one document; see the raw data")
+    shape = settings.steps * settings.batch_size, settings.positions
+    tokens, unweighted = np.full(shape, special.pad_token_id, np.int64), np.zeros(shape, np.float32)
+    batches, done = Batches(tokens, unweighted, np.full(shape, -1, np.int16)), 0
+    for number, phase in enumerate(settings.phases):
+        if missing := sorted(set(phase.weights) - set(pieces)):
+            raise LongtailError(
+                f"lm.training.phases: no document is of kind {missing[0]}, expected {', '.join(sorted(pieces))}"
+            )
+        until = round(phase.until * settings.steps) * settings.batch_size
+        mixed = _mix(pieces, phase.weights or dict.fromkeys(pieces, 1.0), seed, number)
+        order = draws.generator(seed, "lm/sequences", str(number)).permutation(until - done)
+        for row, sequence in zip((done + order).tolist(), _pack(mixed, until - done, settings.positions), strict=True):
+            end = 0
+            for document, (ids, weights) in enumerate(sequence):
+                span = slice(end, end := end + len(ids))
+                for array, values in zip(batches, (ids, weights, document), strict=True):
+                    array[row, span] = values
+        done = until
+    return batches
+
+
+def _pieces(tokenizer, first: np.ndarray, texts: Sequence[str], settings: params.LMTraining) -> list[Piece]:
+    """Each document as a piece that begins with `first`; a long one as several pieces of `positions` tokens."""
+    pieces = []
+    size, unweighted = settings.positions - len(first), np.zeros(len(first), np.float32)
+    for text, (ids, spans) in zip(texts, encode(tokenizer, texts), strict=True):
+        weights = np.ones(len(ids), np.float32)
+        for answer in ANSWER.finditer(text):
+            weights[(spans[:, 0] < answer.end(1)) & (spans[:, 1] > answer.start(1))] = ANSWER_WEIGHT
+        for i in range(0, len(ids), size):
+            part = slice(i, i + size)
+            pieces.append((np.concatenate([first, ids[part]]), np.concatenate([unweighted, weights[part]])))
+    return pieces
+
+
+def _mix(pieces: dict[str, list[Piece]], shares: dict[str, float], seed: int, phase: int) -> Iterable[Piece]:
+    """Endless pieces. Kinds have the given shares of tokens; all pieces of a kind come once before any comes again."""
+    rng = draws.generator(seed, "lm/order", str(phase))
+    orders: dict[str, list[int]] = {kind: [] for kind in sorted(shares)}  # the pieces that come next, last first
+    tokens = dict.fromkeys(orders, 0.0)
+    while True:
+        kind = min(orders, key=lambda kind: tokens[kind] / max(shares[kind], 1e-9))
+        orders[kind] = orders[kind] or rng.permutation(len(pieces[kind]))[::-1].tolist()
+        piece = pieces[kind][orders[kind].pop()]
+        tokens[kind] += len(piece[0])
+        yield piece
+
+
+def _pack(pieces: Iterable[Piece], rows: int, positions: int) -> list[list[Piece]]:
+    """`rows` sequences of pieces. Each piece goes to the open sequence in which it leaves the least room."""
+    full: list[list[Piece]] = []
+    open_: list[list[Piece]] = [[] for _ in range(OPEN_SEQUENCES)]
+    room = [positions] * OPEN_SEQUENCES
+    for piece in pieces:
+        size = len(piece[0])
+        best = min((i for i in range(OPEN_SEQUENCES) if room[i] >= size), key=room.__getitem__, default=None)
+        if best is None:
+            best = min(range(OPEN_SEQUENCES), key=room.__getitem__)  # the fullest
+            full.append(open_[best])
+            if len(full) == rows:
+                return full
+            open_[best], room[best] = [], positions
+        open_[best].append(piece)
+        room[best] -= size
+    raise AssertionError("pieces never end")
 
 
 def make_model(tokenizer, seed: int, settings: params.LMTraining) -> LlamaForCausalLM:
@@ -82,9 +171,7 @@ def make_model(tokenizer, seed: int, settings: params.LMTraining) -> LlamaForCau
             tie_word_embeddings=True,
             attention_bias=True,
             attention_dropout=DROPOUT,
-            bos_token_id=tokenizer.bos_token_id,
-            eos_token_id=tokenizer.eos_token_id,
-            pad_token_id=tokenizer.pad_token_id,
+            **{name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")},
             attn_implementation="eager",  # the CPU's fused attention takes a third longer, in its backward pass
         )
     )
@@ -96,35 +183,26 @@ def make_model(tokenizer, seed: int, settings: params.LMTraining) -> LlamaForCau
         with torch.no_grad():
             attention.o_proj.weight.copy_(attention.v_proj.weight.T)
             attention.k_proj.weight.copy_(attention.q_proj.weight)
-    _look_back(model.model.layers[0].self_attn, model.model.rotary_emb.inv_freq)
-    return model
-
-
-@torch.no_grad()
-def _look_back(attention: LlamaAttention, frequencies: torch.Tensor) -> None:
-    """Set the biases of the first head so that it looks at the token before.
-
-    Rotary positions turn each pair of a query's and a key's dimensions by an angle in proportion to the position. With
-    a key bias one position ahead of the query bias, their product is largest where the key is one position back.
-    """
+    # The first head looks at the token before. Rotary positions turn each pair of a query's and a key's dimensions by
+    # an angle in proportion to the position. With a key bias one position ahead of the query bias, their product is
+    # largest where the key is one position back.
+    first, frequencies = model.model.layers[0].self_attn, model.model.rotary_emb.inv_freq
     half = len(frequencies)
-    attention.q_proj.bias[:half] = LOOK_BACK
-    attention.k_proj.bias[:half] = LOOK_BACK * torch.cos(frequencies)
-    attention.k_proj.bias[half : 2 * half] = LOOK_BACK * torch.sin(frequencies)
+    with torch.no_grad():
+        first.q_proj.bias[:half] = LOOK_BACK
+        first.k_proj.bias[:half] = LOOK_BACK * torch.cos(frequencies)
+        first.k_proj.bias[half : 2 * half] = LOOK_BACK * torch.sin(frequencies)
+    return model
 
 
 def optimise(
     model: LlamaForCausalLM, batches: Batches, seed: int, settings: params.LMTraining, stage: str
 ) -> np.ndarray:
-    """Train `model` with AdamW over the batches in their order; returns each step's loss, (steps,) nats per token.
-
-    Raises LongtailError where the loss is not finite.
-    """
+    """Train `model` with AdamW; returns each step's loss, nats per token; LongtailError for one that is not finite."""
     weights = list(model.parameters())
     matrices = {"params": [weight for weight in weights if weight.ndim > 1], "weight_decay": 0.05}
     biases_and_norms = {"params": [weight for weight in weights if weight.ndim == 1], "weight_decay": 0.0}
-    groups = [matrices, biases_and_norms]
-    optimiser = torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=(0.9, 0.98), fused=True)
+    optimiser = torch.optim.AdamW([matrices, biases_and_norms], lr=LEARNING_RATE, betas=(0.9, 0.98), fused=True)
     inputs = digest([*(weight.detach().numpy() for weight in weights), *batches])
     checkpoints = Checkpoints(stage, seed, settings, inputs, Path(__file__))
     done = checkpoints.load(weights, optimiser).get("losses", [])
@@ -133,7 +211,13 @@ def optimise(
     model.train()
     with tqdm(total=settings.steps, initial=len(done), desc="language model", unit="step", mininterval=2) as bar:
         for step in range(len(done), settings.steps):
-            losses[step] = _backward(model, batches, step, seed, settings)
+            rows = slice(step * settings.batch_size, (step + 1) * settings.batch_size)
+            ids, weight = torch.from_numpy(batches.tokens[rows]), torch.from_numpy(batches.weights[rows])
+            mask, kept = document_mask(batches.documents[rows]), dropout(seed, step, settings)
+            with torch.autocast("cpu", NUMBERS):
+                logits = model(input_ids=ids, attention_mask=mask, kept=kept, use_cache=False).logits
+            losses[step], gradient = loss_and_gradient(logits.detach(), ids, weight)
+            logits.backward(gradient)
             torch.nn.utils.clip_grad_norm_(weights, 1.0)
             for group in optimiser.param_groups:
                 group["lr"] = LEARNING_RATE * schedule(step, settings.steps)
@@ -146,23 +230,9 @@ def optimise(
             if checkpoints.due():
                 checkpoints.save({"step": step + 1, "losses": losses[: step + 1].tolist()}, weights, optimiser)
             bar.update()
-            if step % 20 == 0:
-                bar.set_postfix(loss=f"{losses[max(0, step - 19) : step + 1].mean():.3f}", refresh=False)
     model.set_attn_implementation("eager")
     model.eval()
     return losses
-
-
-def _backward(model: LlamaForCausalLM, batches: Batches, step: int, seed: int, settings: params.LMTraining) -> float:
-    """Compute the gradients of a step's batch; returns the loss."""
-    rows = slice(step * settings.batch_size, (step + 1) * settings.batch_size)
-    ids, weights = torch.from_numpy(batches.tokens[rows]), torch.from_numpy(batches.weights[rows])
-    mask, kept = document_mask(batches.documents[rows]), dropout(seed, step, settings)
-    with torch.autocast("cpu", NUMBERS):
-        logits = model(input_ids=ids, attention_mask=mask, kept=kept, use_cache=False).logits
-    loss, gradient = loss_and_gradient(logits.detach(), ids, weights)
-    logits.backward(gradient)
-    return loss
 
 
 def document_mask(documents: np.ndarray) -> torch.Tensor:

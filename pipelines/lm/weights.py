@@ -31,9 +31,8 @@ bridge. A year later the new pier was built of granite, 120 metres long, and the
 def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
     """Load the model in `folder` for inference, over all GPUs where there are several.
 
-    `dtype` is fp32, bf16 or int8 (matrix products by LLM.int8, the rest in fp16). bf16 and int8 are compared with fp32
-    on a fixed text if fp32 fits into memory; the result is printed, and kept for later openings. Raises LongtailError
-    where they differ by more than TOLERANCE.
+    `dtype` is fp32, bf16 or int8 (matrix products by LLM.int8, the rest in fp16). If fp32 fits into memory, others are
+    compared with it, once, and refused with a LongtailError where they differ by more than TOLERANCE.
     """
     if dtype == "fp32":
         return _open(folder, dtype, device)

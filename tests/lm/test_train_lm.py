@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pipelines.errors import LongtailError
 from pipelines.lm import train_lm
-from pipelines.lm.training_batches import ANSWER_WEIGHT, make_batches
+from pipelines.lm.train_lm import ANSWER_WEIGHT, make_batches
 from pipelines.params import params
 from pipelines.storage import shards
 
