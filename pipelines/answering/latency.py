@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import sys
 from collections.abc import Sequence
 from functools import cache
@@ -69,13 +70,11 @@ def write_latency(data: Path, dataset: str, lm: str, method: str, taken: Taken, 
 @cache
 def machine() -> str:
     """The processor, its cores, and the GPU if this process uses one."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    cores = os.cpu_count() or 1
-    parts = [next(iter(names), platform.processor() or platform.machine()), f"{cores} core{'s' * (cores > 1)}"]
+    file, cores = Path("/proc/cpuinfo"), os.cpu_count() or 1
+    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    named = re.search(r"^model name\s*:\s*(\S.*)", text, re.MULTILINE)
+    parts = [named[1].strip() if named else platform.processor() or platform.machine()]
+    parts.append(f"{cores} core{'s' * (cores > 1)}")
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         parts.append(torch.cuda.get_device_name())

@@ -81,10 +81,10 @@ def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> lis
     DuckDB reads only the row groups that may hold them, so a file of any size will do if its rows are ordered by that
     column. Raises LongtailError if the file is missing or damaged.
     """
-    with parquet.naming(file, errors=(duckdb.Error,)), duckdb.connect() as db:
-        database.view(db, "rows", file, columns=[*dict.fromkeys((column, *columns))] if columns else ())
-        query = f"SELECT * FROM rows WHERE {column} IN (SELECT unnest($values::VARCHAR[])) ORDER BY {column}"
-        return db.sql(query, params={"values": list(values)}).to_arrow_table().to_pylist()
+    shown = ", ".join(dict.fromkeys((column, *columns))) if columns else "*"
+    query = f"SELECT {shown} FROM rows WHERE {column} IN (SELECT unnest($values::VARCHAR[])) ORDER BY {column}"
+    with parquet.naming(file, errors=(duckdb.Error,)):
+        return database.ask(query, {"values": list(values)}, rows=file).to_arrow_table().to_pylist()
 
 
 class Addressed:
