@@ -69,7 +69,7 @@ def read_question(question: str, data: Path, qid: str | None = None, language: L
     if qid and not any(reading.subject for reading in readings):
         lacks = "no such entity in the tables" if readings else "the question follows no template, which would name one"
         raise LongtailError(f"--subject {qid}: {lacks}; leave it out to see what there is")
-    # Sorting keeps the order of readings of which the same is known.
+    # Readings of equal rank keep their order.
     readings.sort(key=lambda reading: (reading.subject is None, reading.subject is None or not reading.subject.states))
     return next(iter(readings), None)
 

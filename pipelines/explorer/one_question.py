@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -17,7 +19,7 @@ from pipelines.answering.passages import Source
 from pipelines.errors import LongtailError
 from pipelines.explorer.looked_at import Run, lookup
 from pipelines.lm.language_model import Prompt
-from pipelines.storage import database, parquet
+from pipelines.storage import parquet
 
 
 @dataclass(frozen=True)
@@ -80,11 +82,16 @@ def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, d
     """Question -> language model -> method -> the row of the answer."""
     files = {str(file): (lm, method) for lm, by in run.answers(dataset).items() for method, file in by.items()}
     answers: dict[str, dict] = {id_: {} for id_ in question_ids}
-    query = """SELECT * FROM read_parquet($files, union_by_name = true, filename = true)
-        WHERE question_id IN (SELECT unnest($ids::VARCHAR[])) ORDER BY list_position($files, filename)"""
-    for row in database.ask(query, {"files": [*files], "ids": list(question_ids)}).to_arrow_table().to_pylist():
-        lm, method = files[row["filename"]]
-        answers[row["question_id"]].setdefault(lm, {})[method] = row
+    with duckdb.connect() as db:
+        for file in files:
+            parquet.metadata(Path(file))  # a damaged one is named
+        db.read_parquet([*files], union_by_name=True, filename=True).create_view("answers")
+        query = """SELECT * FROM answers WHERE question_id IN (SELECT unnest($ids::VARCHAR[]))
+            ORDER BY list_position($files, filename)"""
+        values = {"files": [*files], "ids": list(question_ids)}
+        for row in db.sql(query, params=values).to_arrow_table().to_pylist():
+            lm, method = files[row["filename"]]
+            answers[row["question_id"]].setdefault(lm, {})[method] = row
     return answers
 
 
