@@ -64,26 +64,21 @@ class Index:
             reach, probe = 2 * k + 16 + n_hidden, self.probe
             while len(rows):
                 reach = min(self.count, reach)
-                positions[rows], scores[rows], complete = self._search(queries[rows], k, hidden[rows], reach, probe)
-                rows = rows[~complete]
+                candidates = self.candidates(queries[rows], k, reach, probe)
+                first, last = np.split(hidden[rows], 2, axis=1)
+                candidates[(candidates >= first) & (candidates < last)] = -1
+                found = self.scores(queries[rows], candidates)
+                order = np.lexsort((candidates, -found), axis=1)
+                candidates, found = (np.take_along_axis(values, order, 1) for values in (candidates, found))
+                positions[rows], scores[rows] = candidates[:, :k], found[:, :k]
+                # complete: enough documents, and all ties considered
+                n_found, n_visible = (candidates >= 0).sum(1), self.count - (last - first)[:, 0]
+                complete = n_found >= np.minimum(k, n_visible)
+                if self.lists is None:  # a document that ties with the last candidate may not be a candidate itself
+                    complete &= found[np.arange(len(rows)), n_found - 1] < found[:, k - 1]
+                rows = rows[~(complete | (reach == self.count))]
                 reach, probe = 4 * reach, self.count
         return positions, scores
-
-    def _search(
-        self, queries: np.ndarray, k: int, hidden: np.ndarray, reach: int, probe: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Positions and scores (n, k), and (n,) whether they are complete: enough documents, all ties considered."""
-        candidates = self.candidates(queries, k, reach, probe)
-        candidates[(candidates >= hidden[:, :1]) & (candidates < hidden[:, 1:])] = -1
-        scores = self.scores(queries, candidates)
-        order = np.lexsort((candidates, -scores), axis=1)
-        positions, scores = np.take_along_axis(candidates, order, 1), np.take_along_axis(scores, order, 1)
-        n_found = (candidates >= 0).sum(1)
-        n_visible = self.count - (hidden[:, 1] - hidden[:, 0])
-        complete = n_found >= np.minimum(k, n_visible)
-        if self.lists is None:  # a document that ties with the last candidate may not be a candidate itself
-            complete &= scores[np.arange(len(scores)), n_found - 1] < scores[:, k - 1]
-        return positions[:, :k], scores[:, :k], complete | (reach == self.count)
 
     def candidates(self, queries: np.ndarray, k: int, reach: int, probe: int) -> np.ndarray:
         """Positions (n, `reach` or more) int64 of documents that may be the best, the likeliest first; -1 for none."""

@@ -57,38 +57,37 @@ def choose_index(count: int, dim: int, settings: params.Index) -> Plan:
     limit = int(settings.memory_gb * GIB)
     auto = settings.kind == "auto"
     kind = ("flat" if count < FLAT_UP_TO else "ivf") if auto else settings.kind
-    if kind == "ivf" and count < 2**BITS:
-        raise LongtailError(
-            f"params.yaml: index.kind ivf learns {2**BITS} codes, expected as many documents, found {count:,}; use flat"
-        )
-    most = [max(1, dim // sub) for sub in SUBS] if kind == "ivf" else []
-    codes = {max(n for n in range(1, largest + 1) if dim % n == 0) for largest in most}  # divisors of `dim`
-    plans = [_plan(kind, count, dim, number, settings) for number in sorted(codes or {0}, reverse=True)]
-    plan = next((plan for plan in plans if plan.memory <= limit), plans[-1])
-    if plan.memory > limit:
+    nlist, sample, sizes = 0, 0, {0}
+    if kind == "ivf":
+        if count < 2**BITS:
+            raise LongtailError(
+                f"params.yaml: index.kind ivf learns {2**BITS} codes, expected as many documents, found {count:,}; "
+                "use flat"
+            )
+        nlist = min(int(4 * count**0.5), MOST_LISTS, count // 39) or 1
+        room = (settings.memory_gb * GIB - BASE - 4 * nlist * dim) / (8 * dim)
+        sample = min(max(min(max(PER_LIST * nlist, 10_000), int(room)), nlist, 2**BITS), count)
+        sizes = {max(n for n in range(1, max(1, dim // sub) + 1) if dim % n == 0) for sub in SUBS}  # divisors of `dim`
+    centroids, block = 4 * nlist * dim, 4 * BLOCK * dim
+    learning = 8 * sample * dim + centroids  # the sample twice, as it is read and as it is used; no lists yet
+    for codes in sorted(sizes, reverse=True):
+        bytes_per_document = (codes + 1) // 2 + 8 if codes else 0  # the codes, and a position
+        memory = BASE + max(learning, bytes_per_document * count + centroids + 4 * block)
+        if memory <= limit:
+            break
+    else:
         raise LongtailError(
             f"params.yaml: index.kind {settings.kind} over {count:,} documents of {dim} dimensions takes "
-            f"{plan.memory / GIB:.1f} GiB, expected at most index.memory_gb, {settings.memory_gb:g}; "
+            f"{memory / GIB:.1f} GiB, expected at most index.memory_gb, {settings.memory_gb:g}; "
             f"raise it, or use {'a smaller encoder' if auto else 'auto'}"
         )
     reason = f"{kind}: {count:,} documents of {dim} dimensions, "
     if kind == "flat":
-        return plan._replace(reason=f"{reason}{f'fewer than {FLAT_UP_TO:,}' if auto else 'as asked'}: all are compared")
-    reason += f"{plan.memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}, {plan.nlist:,} lists, "
-    return plan._replace(reason=f"{reason}{plan.codes} codes of {BITS} bits, refined by embeddings")
-
-
-def _plan(kind: str, count: int, dim: int, codes: int, settings: params.Index) -> Plan:
-    nlist = sample = 0
-    if kind == "ivf":
-        nlist = min(int(4 * count**0.5), MOST_LISTS, count // 39) or 1
-        room = (settings.memory_gb * GIB - BASE - 4 * nlist * dim) / (8 * dim)
-        sample = min(max(min(max(PER_LIST * nlist, 10_000), int(room)), nlist, 2**BITS), count)
-    bytes_per_document = (codes + 1) // 2 + 8 if codes else 0  # the codes, and a position
-    centroids, block = 4 * nlist * dim, 4 * BLOCK * dim
-    learning = 8 * sample * dim + centroids  # the sample twice, as it is read and as it is used; no lists yet
-    searching = bytes_per_document * count + centroids + 4 * block
-    return Plan(kind, count, dim, nlist, sample, codes, BASE + max(learning, searching), "")
+        reason += f"{f'fewer than {FLAT_UP_TO:,}' if auto else 'as asked'}: all are compared"
+    else:
+        reason += f"{memory / GIB:.1f} GiB of index.memory_gb {settings.memory_gb:g}, {nlist:,} lists, "
+        reason += f"{codes} codes of {BITS} bits, refined by embeddings"
+    return Plan(kind, count, dim, nlist, sample, codes, memory, reason)
 
 
 def build_and_tune(

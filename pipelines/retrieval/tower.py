@@ -18,6 +18,7 @@ from pipelines.lm.model_files import UNREADABLE, check_complete, load_pretrained
 from pipelines.lm.ragged import Ragged
 
 logging.disable_progress_bar()  # loading weights takes no time
+logging.set_verbosity_error()  # no warnings about superfluous weights; missing ones are an error below
 
 
 class Tower:
@@ -59,8 +60,6 @@ def _load_model(path: str | Path, revision: str | None) -> PreTrainedModel:
     """The model, ready for inference, without a pooling head, which is never used and often initialised at random."""
     if isinstance(path, Path) and not (path / "config.json").is_file():
         raise LongtailError(f"{path}: no config.json, expected an encoder in Hugging Face's layout")
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # no warnings about superfluous weights; missing ones are an error below
     try:
         config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
         model_class = _model_class(path, config)
@@ -69,8 +68,6 @@ def _load_model(path: str | Path, revision: str | None) -> PreTrainedModel:
         model, loaded = load_pretrained(model_class, path, revision, dtype=torch.float32, **options)
     except (*UNREADABLE, StrictDataclassError) as error:
         raise LongtailError(f"{path}: not an encoder: {_one_line(error)}") from None
-    finally:
-        logging.set_verbosity(verbosity)
     check_complete(path, model, loaded)
     return (_bert_of_dpr(path, model) if config.model_type == "dpr" else model).eval()
 
