@@ -26,8 +26,7 @@ from pipelines import methods
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.open_lm import supervising_lm
 from pipelines.lsr import train_lsr, training_queries
-from pipelines.lsr.refresh import Refresher, make_deterministic
-from pipelines.lsr.rounds import Trainer, TrainingFiles
+from pipelines.lsr.rounds import Refresher, Trainer, TrainingFiles, make_deterministic
 from pipelines.params import params_file
 from pipelines.retrieval.encoder import Encoder, has_bf16
 from pipelines.scoring import logprobs

@@ -26,7 +26,7 @@ from pipelines.scoring import score_lm
 small_results.write_data(Path("data"), chosen=small_results.IMPORTED)
 assert {file.stem for file in Path("data/analyses").glob("*.parquet")} == {*tables.TABLES}
 assert parquet.metadata(Path("data/analyses/accuracy.parquet")).num_rows
-assert attribution.EDGES == {}
+assert [*attribution.EDGES] == ["all"]
 write_report.write_report(Path("data"), Path("report"), small_results.IMPORTED)
 assert [entry.id for entry in write_report.listed() if entry.after] == []
 print(sorted(tables.TABLES), sorted(command.callback.__name__ for command in cli.app.registered_commands))

@@ -1,26 +1,42 @@
-"""A round of LSR (REPLUG §4): its scored candidates, the training steps on them, and what a killed run resumes from.
+"""A round of LSR (REPLUG §4): the refresh that begins it, and the training steps on its candidates.
 
-Beside its checkpoints (storage/checkpoint.py), the training's folder holds model-<step>/ for each encoder that is still
-needed, the best among them, index-<step>/<corpus>/ for the last encoder that embedded the corpora, and scores/<corpus>/
-(see refresh.py).
+A refresh embeds and indexes the corpora anew (§4.4), validates the encoder and scores the next candidates. Beside its
+checkpoints (storage/checkpoint.py), the training's folder holds model-<step>/ for each encoder that is still needed,
+the best among them, index-<step>/<corpus>/ for the last encoder that embedded the corpora, and scores/<corpus>/.
 """
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import torch
 
+from pipelines import methods
+from pipelines.lm.language_model import LanguageModel
+from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr import objective
 from pipelines.lsr.training_queries import CorpusQueries, Schedule
 from pipelines.params.params import LSR
-from pipelines.retrieval import documents
+from pipelines.replug import ensemble
+from pipelines.retrieval import dense, documents
+from pipelines.retrieval.embeddings import embed_corpus, forget_embeddings
 from pipelines.retrieval.encoder import Encoder
+from pipelines.retrieval.faiss_build import HELD_OUT, build_and_tune
+from pipelines.scoring import logprobs
+from pipelines.storage import parquet, shards
 from pipelines.storage.checkpoint import Checkpoints
+
+SHOWN = 10  # documents of a validation query
 
 
 @dataclass(frozen=True)
@@ -31,6 +47,174 @@ class ScoredCandidates:
     positions: np.ndarray  # (n, k) of the documents
     targets: np.ndarray  # (n, k) L(y | d, x)
     gains: np.ndarray  # (n, k) nats per token that the document helps the language model, against none
+
+
+class Refresher(ExitStack):
+    """Makes rounds, with the language model, an encoder, and the indexes of the corpora as that encoder embeds them."""
+
+    def __init__(
+        self, params: SimpleNamespace, corpora: Sequence[CorpusQueries], schedule: Schedule, files: TrainingFiles
+    ) -> None:
+        """Start with the untuned encoder. Raises LongtailError if a model or an index can't be opened."""
+        super().__init__()
+        make_deterministic()
+        self._params, self.corpora, self.schedule, self._files = params, corpora, schedule, files
+        self.lm = self.enter_context(lm_at_work(*supervising_lm(params), params.compute, scoring=True))
+        untuned = methods.encoder("dense", params.retrieves)
+        self.encoder = Encoder.open(untuned, params.retriever, params.compute)
+        self.scores = [Scores(files.scores(corpus.name), self.lm, corpus) for corpus in corpora]
+        self._by_corpus = {queries.corpus: queries for queries in reversed(corpora)}
+        folders = {name: methods.index("dense", params.retrieves, name) for name in self._by_corpus}
+        self.indexes = {
+            name: dense.Dense.load(folders[name], corpus.docs, untuned, self.encoder, params.compute).index
+            for name, corpus in self._by_corpus.items()
+        }
+        self.k = min(params.lsr.top_k, *(index.count for index in self.indexes.values()))
+
+    def make_round(self, number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
+        """The validation of a round's encoder, and the candidates that it finds, scored, by corpus."""
+        step = self.schedule.steps(number).start
+        if step:
+            self._open(step)
+        return {"step": step, **self.validate()}, self.score(self.search(number))
+
+    def asked(self) -> dict[str, float]:
+        """How much the language model scored so far, and what a server took for it."""
+        scored = {f"scored_{c.name}": len(scores) for c, scores in zip(self.corpora, self.scores, strict=True)}
+        return scored | self.lm.usage
+
+    def validate(self) -> dict[str, float]:
+        """On the validation queries: bits per byte of the ensemble, and recall of the right page.
+
+        The ensemble is the paper's, SHOWN documents at temperature 1, whatever the params of `replug` are. So the tuned
+        encoder does not depend on them, and trying another temperature needs no training.
+        """
+        figures = {}
+        for i, (corpus, scores) in enumerate(zip(self.corpora, self.scores, strict=True)):
+            rows = corpus.validation
+            if not len(rows):
+                continue
+            positions, similarities = self._retrieve(i, rows, SHOWN)
+            if corpus.pages is None:
+                scores.score(logprobs.unique_pairs(rows, positions))
+                log_probs, n_bytes = logprobs.gather(scores.whole, rows, positions)
+                nats = -ensemble.token_mixture(log_probs, ensemble.log_weights(similarities, 1.0)).sum()
+                figures[f"bpb_k{SHOWN}"] = float(ensemble.bits_per_byte(nats, n_bytes.sum()))
+            else:
+                right = documents.read_documents(corpus.docs, positions).titles == corpus.pages[:, None]
+                figures["recall_at_1"] = float(right[:, 0].mean())
+                figures[f"recall_at_{SHOWN}"] = float(right.any(1).mean())
+        return figures
+
+    def search(self, number: int) -> list[tuple[np.ndarray, np.ndarray]]:
+        """A round's candidates for each corpus: rows (n,) of its queries, positions (n, k)."""
+        return [(rows, self._retrieve(i, rows, self.k)[0]) for i, rows in enumerate(self.schedule.rows(number))]
+
+    def score(self, retrieved: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ScoredCandidates]:
+        """The candidates with their scores; the language model is asked for those that it has not scored yet."""
+        candidates = []
+        for scores, (rows, positions) in zip(self.scores, retrieved, strict=True):
+            asked = np.pad(positions, ((0, 0), (0, 1)), constant_values=logprobs.NONE)  # each document, and none
+            scores.score(logprobs.unique_pairs(rows, asked))
+            sums, tokens = scores.look_up(rows, asked)
+            means = objective.likelihood(sums, tokens, "mean_logprob")
+            targets = objective.likelihood(sums, tokens, self._params.lsr.likelihood)[:, :-1]
+            candidates.append(ScoredCandidates(rows, positions, targets, means[:, :-1] - means[:, -1:]))
+        return candidates
+
+    def _retrieve(self, corpus: int, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Positions and similarities (n, k) for a corpus's queries."""
+        queries = self.corpora[corpus]
+        vectors = self.encoder.embed_queries(list(queries.queries.texts[rows]))
+        return self.indexes[queries.corpus].search(vectors, k)
+
+    def _open(self, step: int) -> None:
+        """Take the encoder after so many steps; embed and index the corpora with it, unless that was done before."""
+        params, model, folder = self._params, *(self._files.of_step(kind, step) for kind in ("model", "index"))
+        self.indexes = {}  # the disk space of a removed file is free only when no index maps it
+        self._files.keep("index", [step])
+        self.encoder = Encoder.open(model, params.retriever, params.compute, self.encoder.numerics)
+        if not folder.exists():
+            with shards.atomic(folder) as whole:
+                depths = {}
+                for name, corpus in self._by_corpus.items():
+                    embed_corpus(corpus.docs, model, whole / name / "embeddings", params, f"{corpus.stage}-embeddings")
+                    queries = partial(self.encoder.embed_queries, list(corpus.queries.texts[-HELD_OUT:]))
+                    made, _ = build_and_tune(whole / name, queries, params, corpus.stage)
+                    depths[name] = made.probe, made.refine  # how far a search looks
+                (whole / "depths.json").write_text(json.dumps(depths), encoding="utf-8")
+            for corpus in self.corpora:
+                forget_embeddings(f"{corpus.stage}-embeddings")
+        depths = json.loads((folder / "depths.json").read_text(encoding="utf-8"))
+        self.indexes = {
+            name: dense.Index(folder / name, *depth, params.compute.threads) for name, depth in depths.items()
+        }
+
+
+class Scores:
+    """The language model's scores of a corpus's queries: sums of log p, for validation the log p of each token.
+
+    `folder` has a Parquet file of logprobs.SCORED_PAIRS for each time that pairs were scored, so that no pair is scored
+    twice. A score's last digits depend on the batch that it is computed in, so scores stay within their training.
+    """
+
+    def __init__(self, folder: Path, lm: LanguageModel, corpus: CorpusQueries) -> None:
+        self._folder, self._lm, self._corpus = folder, lm, corpus
+        self._keys = np.empty(0, np.int64)  # of the scored pairs, ascending
+        self._sums, self._tokens = np.empty(0), np.empty(0, np.int64)  # by key
+        self.whole = logprobs.SCORED_PAIRS.empty_table()  # the pairs of validation queries
+        for file in sorted(folder.glob("*.parquet")):
+            self._load(file)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def score(self, pairs: np.ndarray) -> None:
+        """Have the language model score those of `pairs` (n, 2), of query and position or NONE, that have no score."""
+        pairs = pairs[~np.isin(logprobs.pair_keys(*pairs.T), self._keys)]
+        if not len(pairs):
+            return
+        corpus, key = self._corpus, shards.key_of(str(self._folder), pairs.tobytes())
+        parts = np.split(pairs, range(logprobs.SHARD, len(pairs), logprobs.SHARD))
+        files = logprobs.score_parts(corpus.stage, key, self._lm, corpus.queries, corpus.docs, parts)
+        kept = self._folder / f"{key}.parquet"
+        with shards.atomic(kept) as path, parquet.writer(path, logprobs.SCORED_PAIRS) as writer:
+            for file in files:
+                writer.write_table(parquet.read_parquet(file, schema=logprobs.SCORED_PAIRS))
+        shards.forget_shards(corpus.stage, key)
+        self._load(kept)
+
+    def look_up(self, rows: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Sums of log p and numbers of tokens of scored pairs: rows (n,), positions (n, k) -> (n, k) each."""
+        places = np.searchsorted(self._keys, logprobs.pair_keys(rows[:, None], positions))
+        return self._sums[places], self._tokens[places]
+
+    def _load(self, file: Path) -> None:
+        for batch in parquet.batches(file):
+            scored = pa.Table.from_batches([batch])
+            keys, (sums, tokens) = np.append(self._keys, logprobs.keys_of(scored)), logprobs.sums(scored)
+            order = np.argsort(keys, kind="stable")
+            self._keys = keys[order]
+            self._sums, self._tokens = np.append(self._sums, sums)[order], np.append(self._tokens, tokens)[order]
+            whole = pa.array(scored["query"].to_numpy() >= self._corpus.train)
+            self.whole = pa.concat_tables([self.whole, scored.filter(whole)])
+
+
+class TrainingFiles(Checkpoints):
+    """All that a killed training resumes from: its checkpoints, encoders, indexes and scores."""
+
+    def of_step(self, kind: str, step: int) -> Path:
+        """The folder of the encoder after so many steps (`model`), or of its indexes of the corpora (`index`)."""
+        return self._folder / f"{kind}-{step:08d}"
+
+    def keep(self, kind: str, steps: Iterable[int]) -> None:
+        """Remove the folders of a kind, but for those after `steps`."""
+        for unneeded in {*self._folder.glob(f"{kind}-*")} - {self.of_step(kind, step) for step in steps}:
+            shutil.rmtree(unneeded)
+
+    def scores(self, corpus: str) -> Path:
+        """The folder of the scores of a corpus's pairs."""
+        return self._folder / "scores" / corpus
 
 
 class Trainer:
@@ -97,18 +281,8 @@ class Trainer:
         return texts, queries, *(torch.from_numpy(np.concatenate(rows)) for rows in (places, targets, gains))
 
 
-class TrainingFiles(Checkpoints):
-    """All that a killed training resumes from: its checkpoints, encoders, indexes and scores."""
-
-    def of_step(self, kind: str, step: int) -> Path:
-        """The folder of the encoder after so many steps (`model`), or of its indexes of the corpora (`index`)."""
-        return self._folder / f"{kind}-{step:08d}"
-
-    def keep(self, kind: str, steps: Iterable[int]) -> None:
-        """Remove the folders of a kind, but for those after `steps`."""
-        for unneeded in {*self._folder.glob(f"{kind}-*")} - {self.of_step(kind, step) for step in steps}:
-            shutil.rmtree(unneeded)
-
-    def scores(self, corpus: str) -> Path:
-        """The folder of the scores of a corpus's pairs."""
-        return self._folder / "scores" / corpus
+def make_deterministic() -> None:
+    """Have torch sum in a fixed order in this process."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without it, cuBLAS sums in no fixed order
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # it takes time, and no result reads such memory

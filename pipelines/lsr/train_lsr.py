@@ -21,8 +21,7 @@ from pipelines.storage import shards
 from pipelines.work import stage
 
 if TYPE_CHECKING:
-    from pipelines.lsr.refresh import Refresher
-    from pipelines.lsr.rounds import Trainer, TrainingFiles
+    from pipelines.lsr.rounds import Refresher, Trainer, TrainingFiles
     from pipelines.lsr.training_queries import CorpusQueries
     from pipelines.params.params import LSR
 
@@ -35,17 +34,16 @@ ENOUGH = 1000  # queries after which a uniform distribution of the language mode
 def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     """Tune a retriever; write data/models/lsr/<name> and data/metrics/lsr_<name>.json.
 
-    `params` are those of this retriever (methods.with_retriever), with SECTIONS. A killed run resumes to the same
-    result. Raises LongtailError if there are no queries to learn from, or the language model's distribution over the
-    documents is uniform.
+    `params` are this retriever's (methods.with_retriever), with SECTIONS. A killed run resumes to the same result.
+    LongtailError if there are no queries to learn from, or the language model's distribution over documents is uniform.
     """
-    from pipelines.lsr import refresh, training_queries
+    from pipelines.lsr import rounds, training_queries
     from pipelines.lsr.rounds import Trainer, TrainingFiles
     from pipelines.retrieval.embeddings import forget_embeddings
     from pipelines.retrieval.encoder import EXACT, Encoder
     from pipelines.storage import checkpoint
 
-    refresh.make_deterministic()
+    rounds.make_deterministic()
     corpora = training_queries.read_training_queries(params)
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
     untuned, name = methods.encoder("dense", params.retrieves), f"train_lsr@{params.retrieves}"
@@ -54,7 +52,7 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     trainer = Trainer(encoder, corpora, schedule, params.lsr)
     progress = {"curve": [], "validation": []} | files.load(encoder.parameters(), trainer.optimizer)
     curve, validation = progress["curve"], progress["validation"]
-    with refresh.Refresher(params, corpora, schedule, files) as refresher:
+    with rounds.Refresher(params, corpora, schedule, files) as refresher:
         _train_rounds(trainer, files, curve, validation, refresher)
         scored = refresher.asked()
 

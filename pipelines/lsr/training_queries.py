@@ -49,9 +49,9 @@ class CorpusQueries:
 
     def digest(self) -> str:
         """A hash of all that training reads of it, but for the documents."""
-        queries, pages = self.queries, self.pages if self.pages is None else self.pages.tolist()
-        found = blake2b(repr((self.name, self.train, queries.document, pages)).encode(), digest_size=16)
-        for row in zip(queries.ids, queries.texts, queries.contexts, queries.continuations, strict=True):
+        pages = self.pages if self.pages is None else self.pages.tolist()
+        found = blake2b(repr((self.name, self.train, self.queries.document, pages)).encode(), digest_size=16)
+        for row in zip(*self.queries.columns(), strict=True):
             found.update(repr(row).encode())
         return found.hexdigest()
 

@@ -1,15 +1,10 @@
 """Stage `attribute`: what each token and text of the test queries owes to memory and to each document (REPLUG §9, B).
 
-It writes data/attribution/<corpus>/, by the main language model with the ensemble of the params' section `replug`:
-  tokens.parquet  lm, retriever, query_id, token (from 0), text, a number from each study of tokens (frequency, shared),
-                  log_prob_none and log_prob (without documents and under the ensemble, nats), memory (share of the
-                  probability), documents and responsibilities (an entry per rank; see responsibility.Attribution)
-  texts.parquet   lm, retriever, query_id, tokens, nats_none, nats, memory and documents (mean shares over the tokens),
-                  weights (lambda) and doc_ids, by rank ("" if there was no document)
-and data/metrics/attribution_<corpus>.json, by retriever: memory, the mean share over all tokens; by_<column> of each
-study, rows of tokens with like numbers: tokens, bits per token without documents, bits saved, memory, and the row's
-share of all bits saved (null unless documents clearly save bits). Intervals are 95 % bootstrap intervals over source
-documents.
+It writes data/attribution/<corpus>/tokens.parquet and texts.parquet, by the main language model with the ensemble of
+the params' section `replug`, and data/metrics/attribution_<corpus>.json, by retriever: memory, the mean share over all
+tokens; by_<column> of each study, rows of tokens with like numbers: tokens, bits per token without documents, bits
+saved, memory, and the row's share of all bits saved (null unless documents clearly save bits). Intervals are 95 %
+bootstrap intervals over source documents.
 """
 
 from __future__ import annotations

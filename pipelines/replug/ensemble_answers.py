@@ -68,20 +68,15 @@ def vote(generations: Sequence[Generation], log_weights: np.ndarray, language: L
     confidence = np.array([generation.mean_log_prob for generation in generations]).reshape(log_weights.shape)
     if np.isnan(confidence).any():
         raise LongtailError("the server shows no log-probabilities of its answers, which the vote needs; take another")
-    weights = np.exp(log_weights + confidence).tolist()
-    return [_winner(generations[i * k : (i + 1) * k], weights[i], language) for i in range(len(weights))]
-
-
-def _winner(generations: Sequence[Generation], weights: Sequence[float], language: Language) -> Generation:
-    texts = [generation.text.strip() for generation in generations]
-    ranks: dict[str, list[int]] = {}  # answer -> ranks of the documents that led to it
-    for rank, text in enumerate(texts):
-        ranks.setdefault(normalise(text, language), []).append(rank)
-    # fsum rounds once, in whatever order: equal votes have equal sums
-    weight, minus_rank = max((math.fsum(weights[i] for i in led), -led[0]) for led in ranks.values())
-    return Generation(
-        texts[-minus_rank],
-        math.log(weight) if weight else -math.inf,
-        sum(generation.prompt_tokens for generation in generations),
-        sum(generation.new_tokens for generation in generations),
-    )
+    elected = []
+    for i, weights in enumerate(np.exp(log_weights + confidence).tolist()):
+        made = generations[i * k : (i + 1) * k]
+        texts = [generation.text.strip() for generation in made]
+        ranks: dict[str, list[int]] = {}  # answer -> ranks of the documents that led to it
+        for rank, text in enumerate(texts):
+            ranks.setdefault(normalise(text, language), []).append(rank)
+        # fsum rounds once, in whatever order: equal votes have equal sums
+        weight, minus_rank = max((math.fsum(weights[rank] for rank in led), -led[0]) for led in ranks.values())
+        tokens = sum(one.prompt_tokens for one in made), sum(one.new_tokens for one in made)
+        elected.append(Generation(texts[-minus_rank], math.log(weight) if weight else -math.inf, *tokens))
+    return elected

@@ -32,6 +32,8 @@ def find_all(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleN
 
     A query without a context, at the beginning of a text, has no candidate.
     """
+    from pipelines.retrieval.encoder import Encoder
+
     docs, k, rows = Path("data/corpus", corpus, "docs.parquet"), params.logprobs.top_k, np.arange(len(queries))
     searched = np.flatnonzero(queries.texts != "")
     texts, sources, ids = queries.texts[searched], sources[searched], queries.ids[searched]
@@ -52,7 +54,16 @@ def find_all(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleN
         candidates.append(of_all(name, positions, comparable(scores, name)))
     positions = random_documents(params.seed, ids, excluded, retriever.count, k)
     candidates.append(of_all("random", positions, np.where(positions == NONE, -np.inf, 0.0)))
-    return candidates + _datastore_curve(corpus, docs, queries, searched, excluded, params)
+
+    settings, main = params.logprobs.datastore, params.retrievers[0]
+    embeddings = Embeddings(methods.index(CURVE, main, corpus) / "embeddings")
+    drawn = draws.sample(params.seed, "datastore queries", list(ids), settings.max_queries)
+    encoder = Encoder.open(methods.encoder(CURVE, main), params.retriever[main], params.compute)
+    vectors, shares = encoder.embed_queries(list(queries.texts[searched[drawn]])), [*settings.shares, 1.0]
+    best = best_of_shares(docs, embeddings, vectors, excluded[drawn], shares, k, params.seed)
+    return candidates + [
+        Candidates(f"{CURVE}@{share:g}", searched[drawn], *of_share) for share, of_share in best.items()
+    ]
 
 
 def union(n: int, candidates: Sequence[Candidates]) -> np.ndarray:
@@ -85,21 +96,6 @@ def random_documents(seed: int, ids: Sequence[str], excluded: np.ndarray, count:
     return drawn
 
 
-def _datastore_curve(
-    corpus: str, docs: Path, queries: Queries, searched: np.ndarray, excluded: np.ndarray, params: SimpleNamespace
-) -> list[Candidates]:
-    """The curve's candidates for some of the queries `searched`, rows of `queries`; `excluded` are their own ranges."""
-    from pipelines.retrieval.encoder import Encoder
-
-    settings, main = params.logprobs.datastore, params.retrievers[0]
-    embeddings = Embeddings(methods.index(CURVE, main, corpus) / "embeddings")
-    drawn = draws.sample(params.seed, "datastore queries", list(queries.ids[searched]), settings.max_queries)
-    encoder = Encoder.open(methods.encoder(CURVE, main), params.retriever[main], params.compute)
-    vectors, shares = encoder.embed_queries(list(queries.texts[searched[drawn]])), [*settings.shares, 1.0]
-    best = best_of_shares(docs, embeddings, vectors, excluded[drawn], shares, params.logprobs.top_k, params.seed)
-    return [Candidates(f"{CURVE}@{share:g}", searched[drawn], *of_share) for share, of_share in best.items()]
-
-
 def best_of_shares(
     docs: Path,
     embeddings: Embeddings,
@@ -113,21 +109,18 @@ def best_of_shares(
 
     A document is in a share if its id's hash is below it. One block of embeddings is in memory at a time.
     """
-    best = {share: np.full((len(vectors), k), EMPTY) for share in shares}
-    start = 0
-    compared = progress.bar("datastore curve", documents.count_documents(docs), "document")
-    for batch in parquet.batches(docs, BLOCK, columns=["id"]):
-        places = np.arange(start, start + len(batch))
-        drawn = draws.uniforms(seed, "datastore", batch["id"].to_pylist())
-        scores = np.rint(vectors @ embeddings.rows(start, start + len(batch)).T * STEPS).astype(np.int64)
-        keys = scores * PLACES + PLACES - 1 - places  # ordered by score, then by position
-        keys[(places >= excluded[:, :1]) & (places < excluded[:, 1:])] = EMPTY
-        for share, best_so_far in best.items():
-            both = np.concatenate([best_so_far, keys[:, drawn < share]], axis=1)
-            best[share] = np.partition(both, -k, axis=1)[:, -k:]
-        start += len(batch)
-        compared.update(len(batch))
-    compared.close()
+    best, start = {share: np.full((len(vectors), k), EMPTY) for share in shares}, 0
+    with progress.bar("datastore curve", documents.count_documents(docs), "document") as compared:
+        for batch in parquet.batches(docs, BLOCK, columns=["id"]):
+            places = np.arange(start, start := start + len(batch))
+            drawn = draws.uniforms(seed, "datastore", batch["id"].to_pylist())
+            scores = np.rint(vectors @ embeddings.rows(places[0], start).T * STEPS).astype(np.int64)
+            keys = scores * PLACES + PLACES - 1 - places  # ordered by score, then by position
+            keys[(places >= excluded[:, :1]) & (places < excluded[:, 1:])] = EMPTY
+            for share, best_so_far in best.items():
+                both = np.concatenate([best_so_far, keys[:, drawn < share]], axis=1)
+                best[share] = np.partition(both, -k, axis=1)[:, -k:]
+            compared.update(len(batch))
     decoded = {}
     for share, keys in best.items():
         keys = np.sort(keys, axis=1)[:, ::-1]

@@ -32,20 +32,11 @@ if TYPE_CHECKING:
 SHARD = 4096  # pairs scored at once; a killed run resumes after the last whole shard
 NONE = -1  # stands for "no document" among positions of documents
 TEXT = pa.string()
-SCORED_PAIRS = pa.schema(
-    [
-        ("query", pa.int64()),
-        ("document", pa.int64()),
-        ("doc_id", TEXT),  # "": no document
-        ("log_probs", pa.list_(pa.float32())),
-        ("bytes", pa.list_(pa.int32())),
-    ]
-)
-LOGPROBS = pa.schema(
-    [("lm", TEXT), ("query_id", TEXT), ("doc_id", TEXT), SCORED_PAIRS.field("log_probs"), SCORED_PAIRS.field("bytes")]
-)
+SCORED = {"doc_id": TEXT, "log_probs": pa.list_(pa.float32()), "bytes": pa.list_(pa.int32())}  # "": no document
+SCORED_PAIRS = pa.schema({"query": pa.int64(), "document": pa.int64(), **SCORED})
+LOGPROBS = pa.schema({"lm": TEXT, "query_id": TEXT, **SCORED})
 RETRIEVED = pa.schema(
-    [("query_id", TEXT), ("retriever", TEXT), ("rank", pa.int32()), ("doc_id", TEXT), ("similarity", pa.float32())]
+    {"query_id": TEXT, "retriever": TEXT, "rank": pa.int32(), "doc_id": TEXT, "similarity": pa.float32()}
 )
 
 
@@ -97,12 +88,10 @@ def score_parts(
         return Asked(*prompts(queries, docs, part), list(queries.continuations[part[:, 0]]))
 
     def write_part(part: np.ndarray, scored: pa.Table, path: Path) -> None:
-        columns = [pa.array(part[:, 0]), pa.array(part[:, 1]), *scored.columns]
-        parquet.write_parquet(pa.table(columns, schema=SCORED_PAIRS), path)
+        parquet.write_parquet(pa.table([*part.T, *scored.columns], schema=SCORED_PAIRS), path)
 
-    sizes = [len(part) for part in parts]
     steps = workers.Steps(read, scored, write_part, Asked.length)
-    return workers.map_texts(lm, stage, key, parts, steps, sizes=sizes, unit="pair")
+    return workers.map_texts(lm, stage, key, parts, steps, sizes=list(map(len, parts)), unit="pair")
 
 
 class Asked(NamedTuple):
@@ -119,12 +108,11 @@ class Asked(NamedTuple):
 
 
 def scored(lm: LanguageModel, asked: Asked) -> pa.Table:
-    """The last three columns of SCORED_PAIRS."""
+    """The columns of SCORED."""
     scores = lm.score(asked.prompts, asked.continuations)
     bounds = np.concatenate([[0], np.cumsum([len(row) for row in scores.log_probs])]).astype(np.int32)
     lists = (pa.ListArray.from_arrays(bounds, np.concatenate(values)) for values in (scores.log_probs, scores.bytes))
-    columns = [pa.array(asked.doc_ids, TEXT), *lists]
-    return pa.table(columns, schema=pa.schema([SCORED_PAIRS.field(name) for name in ("doc_id", "log_probs", "bytes")]))
+    return pa.table([pa.array(asked.doc_ids, TEXT), *lists], schema=pa.schema(SCORED))
 
 
 def sums(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -187,19 +175,19 @@ def write_logprobs(
                 columns = [np.full(len(rows), lm, object), ids[rows], *scored.columns[2:]]
                 order = [("query_id", "ascending"), ("doc_id", "ascending")]
                 logprobs.write_table(pa.table(columns, schema=LOGPROBS).sort_by(order))
-                queries_of_file = range(number * size, min((number + 1) * size, len(ids)))
-                retrieved.write_table(_ranked(candidates, queries_of_file, ids, scored))
+                of_file = [number * size, (number + 1) * size]
+                retrieved.write_table(_ranked(candidates, of_file, ids, scored))
         for name, parts in others.items():
             with parquet.writer(folder / f"{name}.parquet", parquet.schema_of(parts[0])) as writer:
                 for part in parts:
                     writer.write_table(parquet.read_parquet(part))
 
 
-def _ranked(candidates: Sequence[Candidates], queries_of_file: range, ids: np.ndarray, scored: pa.Table) -> pa.Table:
-    """A row of RETRIEVED for each candidate of some queries; `scored` says which doc_id a position has."""
+def _ranked(candidates: Sequence[Candidates], bounds: list[int], ids: np.ndarray, scored: pa.Table) -> pa.Table:
+    """A row of RETRIEVED for each candidate of the queries in `bounds`; `scored` says which doc_id a position has."""
     keys, doc_ids, parts = keys_of(scored), scored["doc_id"].to_numpy(), []  # keys ascend, as the pairs are sorted
     for retrieved in candidates:
-        chosen = slice(*np.searchsorted(retrieved.queries, [queries_of_file.start, queries_of_file.stop]))
+        chosen = slice(*np.searchsorted(retrieved.queries, bounds))
         rows, positions = retrieved.queries[chosen], retrieved.positions[chosen]
         n, k = positions.shape
         part = {

@@ -31,14 +31,15 @@ class Queries:
         """What the language model reads; `document` is in the template, or None."""
         return Prompt(self.contexts[row], document or "")
 
+    def columns(self) -> tuple[np.ndarray, ...]:
+        return self.ids, self.texts, self.contexts, self.continuations
+
     def take(self, rows: np.ndarray) -> Queries:
-        arrays = (values[rows] for values in (self.ids, self.texts, self.contexts, self.continuations))
-        return Queries(*arrays, self.document)
+        return Queries(*(column[rows] for column in self.columns()), self.document)
 
     def and_then(self, other: Queries) -> Queries:
-        names = ("ids", "texts", "contexts", "continuations")
-        arrays = (np.concatenate([getattr(self, name), getattr(other, name)]) for name in names)
-        return Queries(*arrays, self.document)
+        columns = zip(self.columns(), other.columns(), strict=True)
+        return Queries(*map(np.concatenate, columns), self.document)
 
 
 def read_language_modelling(
@@ -82,10 +83,10 @@ def read_questions(
     def draw(eligible: np.ndarray, purpose: str, at_most: int) -> tuple[Queries, np.ndarray]:
         places = np.flatnonzero(eligible)
         rows = places[draws.sample(seed, purpose, list(ids[places]), at_most)] if len(places) else places
-        asked = [language.asked(question) for question in questions[rows]]
-        pairs = zip(asked, questions[rows], answers[rows], strict=True)
-        answered = [language.answered(question, answer)[len(said) :] for said, question, answer in pairs]
-        contexts, continuations = np.array(asked, object), np.array(answered, object)
+        contexts = np.array([language.asked(question) for question in questions[rows]], object)
+        triples = zip(contexts, questions[rows], answers[rows], strict=True)
+        answered = [language.answered(question, answer)[len(asked) :] for asked, question, answer in triples]
+        continuations = np.array(answered, object)
         return Queries(ids[rows], questions[rows], contexts, continuations, f"{passage}\n\n"), pages[rows]
 
     train, _ = draw(~held_out, "lsr questions", n_train)

@@ -11,8 +11,7 @@ from small_project import TUNED, UNTUNED
 
 from pipelines import methods
 from pipelines.lsr import objective, training_queries
-from pipelines.lsr.refresh import SHOWN, Refresher
-from pipelines.lsr.rounds import ScoredCandidates, Trainer, TrainingFiles
+from pipelines.lsr.rounds import SHOWN, Refresher, ScoredCandidates, Trainer, TrainingFiles
 from pipelines.lsr.training_queries import Schedule
 from pipelines.retrieval import dense, documents
 from pipelines.retrieval.encoder import EXACT, Encoder

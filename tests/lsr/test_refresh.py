@@ -14,8 +14,7 @@ from lsr_training import (
 )
 
 from pipelines.lsr import train_lsr, training_queries
-from pipelines.lsr.refresh import Refresher
-from pipelines.lsr.rounds import Trainer, TrainingFiles
+from pipelines.lsr.rounds import Refresher, Trainer, TrainingFiles
 from pipelines.lsr.training_queries import Schedule
 
 

@@ -6,7 +6,7 @@ import pytest
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.lsr import train_lsr
-from pipelines.lsr.refresh import Scores
+from pipelines.lsr.rounds import Scores
 from pipelines.lsr.training_queries import CorpusQueries
 from pipelines.scoring import logprobs
 from pipelines.scoring.queries import Queries

@@ -14,8 +14,8 @@ from small_project import TUNED, UNTUNED
 
 from pipelines import methods
 from pipelines.errors import LongtailError
-from pipelines.lsr import refresh, train_lsr
-from pipelines.lsr.refresh import Refresher
+from pipelines.lsr import rounds, train_lsr
+from pipelines.lsr.rounds import Refresher
 from pipelines.retrieval.encoder import Encoder
 from pipelines.storage.shards import fingerprint
 
@@ -45,8 +45,8 @@ def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
     queries, datastore, counts, indexed, project, monkeypatch
 ):
     project.params.parts = project.params.parts.model_copy(update={"datastore": datastore})
-    seen, build = [], refresh.build_and_tune
-    monkeypatch.setattr(refresh, "build_and_tune", lambda out, *rest: seen.append(out.name) or build(out, *rest))
+    seen, build = [], rounds.build_and_tune
+    monkeypatch.setattr(rounds, "build_and_tune", lambda out, *rest: seen.append(out.name) or build(out, *rest))
     change(project, queries=queries, steps=2, refresh_steps=1)
     metrics = train_lsr.train_retriever(project.params)
     assert {name: metrics[name] for name in metrics if name.startswith("queries_")} == counts
