@@ -7,7 +7,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -43,10 +43,11 @@ def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
     total = sum(head["size"] or 0 for *_, head in missing)
     unknown = sum(head["size"] is None for *_, head in missing)
     more = f" and {unknown} of unknown size" if unknown else ""
-    print(f"fetch: {len(missing)} of {len(urls)} files to download, {_readable(total)}{more}", flush=True)
+    print(f"fetch: {len(missing)} of {len(urls)} files to download, {tqdm.format_sizeof(total, 'B')}{more}", flush=True)
     remaining = total - sum(_size(_part(path)) for path in paths)
     if remaining > (free := shutil.disk_usage(folder).free):
-        raise LongtailError(f"{folder}: {_readable(remaining)} to download, {_readable(free)} free; make room")
+        sizes = f"{tqdm.format_sizeof(remaining, 'B')} to download, {tqdm.format_sizeof(free, 'B')} free"
+        raise LongtailError(f"{folder}: {sizes}; make room")
     with tqdm(total=total, unit="B", unit_scale=True, desc="fetch", mininterval=2) as bar:
         for _ in client.map(lambda job: _download_file(client, *job, bar), missing, None):
             pass
@@ -57,7 +58,7 @@ def download_alone(url: str, folder: Path) -> Path:
     """One small file at an address, without params; errors as of `download`, and beyond 16 times `bounds.WHOLE`."""
     path = folder / (name_of(url) or "file")
     with closing(web.Client(1, (30.0, 60.0))) as client:
-        answer = _accepted(client.send("GET", url, headers=IDENTITY, stream=True), url)
+        answer = _send(client, "GET", url)
         with path.open("wb") as file:
             for part in client.parts(answer, 16 * bounds.WHOLE, False, None):
                 file.write(part)
@@ -90,11 +91,11 @@ def _head_unless_kept(client: Client, url: str, path: Path) -> dict | None:
     """
     kept = _noted(path) if path.exists() else {}
     checksum = kept.get("checksum")
-    answer = client.send("HEAD", url, headers=IDENTITY, stream=True)
-    if checksum is not None and answer.status_code in (404, 410):
+    answer = _send(client, "HEAD", url, also=() if checksum is None else (404, 410))
+    if not answer.ok:
         print(f"fetch: {url}: the server has it no longer; the file that was fetched before is used", flush=True)
         return None
-    headers = _accepted(answer, url).headers
+    headers = answer.headers
     length, etag = headers.get("Content-Length"), headers.get("ETag", "W/")
     if length and not length.isdecimal():
         raise LongtailError(f"{url}: the server says its size is {length!r}, expected bytes")
@@ -145,7 +146,7 @@ def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> No
     headers = IDENTITY | ({"Range": f"bytes={size}-"} if size else {})
     if size and head["version"]:
         headers["If-Range"] = head["version"]
-    with _accepted(client.send("GET", url, headers=headers, stream=True), url) as answer:
+    with _send(client, "GET", url, headers) as answer:
         resumes = answer.status_code == 206
         if resumes and not answer.headers.get("Content-Range", "").startswith(f"bytes {size}-"):
             raise LongtailError(f"{url}: asked for bytes from {size} on, got {answer.headers.get('Content-Range')}")
@@ -198,8 +199,12 @@ def published_checksum(client: Client, url: str) -> tuple[str, str]:
     return "", ""
 
 
-def _accepted(answer: requests.Response, url: str) -> requests.Response:
-    if answer.status_code not in (200, 206):
+def _send(
+    client: web.Client, method: str, url: str, headers: Mapping[str, str] = IDENTITY, also: Sequence[int] = ()
+) -> requests.Response:
+    """The streamed answer; LongtailError for a status that is neither good nor one of `also`."""
+    answer = client.send(method, url, headers=headers, stream=True)
+    if answer.status_code not in (200, 206, *also):
         raise web.refusal(answer, url)
     return answer
 
@@ -210,7 +215,3 @@ def _part(path: Path) -> Path:
 
 def _size(part: Path) -> int:
     return part.stat().st_size if part.exists() else 0
-
-
-def _readable(size: int) -> str:
-    return f"{size / 1e9:,.2f} GB" if size >= 1e8 else f"{size / 1e6:,.2f} MB"

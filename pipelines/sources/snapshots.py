@@ -95,15 +95,10 @@ def check_there(urls: Sequence[str], month: str, days_apart: int, client: Client
     """Raise Late if the server lacks one of these files, or Gone more than `days_apart` days after the month."""
     for url in urls:
         if (answer := client.send("HEAD", url)).status_code == 404:
-            late = Late(f"{url}: not there yet")
-            raise late if _waits(month, days_apart) else Gone(f"{url}: not on the server; choose another month")
+            waits = today() <= last_day(month) + timedelta(days_apart)
+            raise Late(f"{url}: not there yet") if waits else Gone(f"{url}: not on the server; choose another month")
         if answer.status_code != 200:
             raise web.refusal(answer, url)
-
-
-def _waits(month: str, days_apart: int) -> bool:
-    """Whether what a server lacks of a month is waited for."""
-    return today() <= last_day(month) + timedelta(days_apart)
 
 
 def day_of(source: str) -> str | None:
@@ -143,7 +138,7 @@ def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client
         raise web.refusal(answer, f"{base}/")
     listed, end = _listed(answer.content), f"{last_day(month):%Y%m%d}"
     until = sorted((day for day in listed if day <= end), reverse=True)
-    waits = _waits(month, days_apart)
+    waits = today() <= last_day(month) + timedelta(days_apart)
     if waits and until and not until[0].startswith(month.replace("-", "")):
         raise Late(f"{base}/: no dump of {month} yet, the last one is of {until[0]}")
     for day in until:
