@@ -88,20 +88,10 @@ def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(
 @pytest.mark.parametrize(
     ("question", "retrieve", "cut", "why"),
     [
-        (
-            "Who was the director of Who's There?",
-            True,
-            71.0,
-            "69 views a month; 69 is below the threshold of its",
-        ),
+        ("Who was the director of Who's There?", True, 71.0, "69 views a month; 69 is below the threshold of its"),
         # 71 views in the question set, to which thresholds are tuned, and 70 in the entity table
         (QUESTION, False, 71.0, "71 is not below the threshold of its relation, 71: no retrieval"),
-        (
-            "What is the capital of The Long Field?",
-            True,
-            None,
-            "every value of monthly page views is below",
-        ),
+        ("What is the capital of The Long Field?", True, None, "every value of monthly page views is below"),
         ("What is the capital of The Long Field?", True, None, "of its relation; more than was tuned on: retrieve"),
         ("What is Mira Tosh's occupation?", False, 0.0, "700,000 is not below"),  # the set has fewer
         ("What is Mira Tosh's occupation?", False, 0.0, "the threshold of all relations together, 0: no retrieval"),
