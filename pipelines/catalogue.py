@@ -1,7 +1,8 @@
 """Every data set that Longtail knows: what it is, its licence, who reads it, and what it is for.
 
-To add one, write its reader or builder and one entry here; all else follows from the entry. Functions are named as
-"module:function", so that a stage loads the code of its own data set alone.
+To add one, write its reader or builder and one entry here, and name it in a profile and in data/README.md
+(docs/real-data.md has the steps). Functions are named as "module:function", so that a stage loads the code of its own
+data set alone.
 """
 
 from __future__ import annotations

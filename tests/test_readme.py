@@ -139,6 +139,7 @@ def entries(root, monkeypatch) -> dict[str, catalogue.Dataset]:
 
 def test_examples_of_params_are_allowed(pages, root, entries):
     base = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))
+    base["thresholds"]["pairs"] = []  # the sample's, which name its ways
     examples = [block for text in pages.values() for block in blocks(text, "yaml")]
     assert len(examples) >= 5
     for block in examples:

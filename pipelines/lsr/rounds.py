@@ -66,7 +66,7 @@ class Refresher(ExitStack):
         self._by_corpus = {queries.corpus: queries for queries in reversed(corpora)}
         folders = {name: methods.index("dense", params.retrieves, name) for name in self._by_corpus}
         self.indexes = {
-            name: dense.Dense.load(folders[name], corpus.docs, untuned, self.encoder, params.compute).index
+            name: dense.Dense(folders[name], corpus.docs, untuned, self.encoder, params.compute).index
             for name, corpus in self._by_corpus.items()
         }
         self.k = min(params.lsr.top_k, *(index.count for index in self.indexes.values()))

@@ -123,3 +123,6 @@ def _ways(params: Params) -> Iterator[Rule]:
         reranked = kind != "reranked" or (bool(parts.rerankers) and called == kind)
         yield "ways", reranked, f"{way}: needs parts.rerankers, which rerank what the main retriever finds"
     yield "ways", len(set(params.ways)) == len(params.ways), "should have each way once"
+    for way in (way for pair in params.thresholds.pairs for way in (pair.popular, pair.tail)):
+        ours = methods.split(way)[0] in methods.METHODS and bool(parts.answered and params.lms)
+        yield "thresholds.pairs", way in params.ways or not ours, f"{way}: should be among ways; add it, or drop the pair"

@@ -139,7 +139,7 @@ def test_a_server_answers_by_every_method_and_each_answer_has_its_cost(questions
     server.reset()
     settings = completions_server.settings(server.url, folder, prompt_price=2.0, completion_price=6.0)
     lm = HttpModel(folder, settings, None, Path("kept"))
-    before = lm.usage
+    before = dict(lm.usage)
     vote = REPLUG.model_copy(update={"vote": True})
     table = ask(questions, method, lm, FEW, server=settings.http, replug=vote)
     spent = {name: lm.usage[name] - value for name, value in before.items()}

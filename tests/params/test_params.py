@@ -55,6 +55,7 @@ def change(values: dict, changes: dict) -> None:
         ("lms", ["gpt2"], ["lms", "'gpt2'", "of: tiny"]),
         ("parts.corpora", ["wikipedia", "films"], ["parts.corpora", "films", "wikipedia, pile"]),
         ("parts.scored", ["wikipedia"], ["parts", "scored", "test texts"]),
+        ("ways", ["closed_book", "dense"], ["thresholds.pairs", "genread", "should be among ways"]),
         ("parts.datastore", None, ["parts", "datastore"]),
         ("parts.knowledge", [], ["parts", "knowledge", "wikidata"]),
         ("parts.answered", ["nq"], ["parts.answered", "nq"]),

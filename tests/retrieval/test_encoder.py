@@ -287,5 +287,3 @@ def test_what_can_not_be_copied_is_refused(tmp_path):
         with pytest.raises(LongtailError, match=message):
             base_retriever.copy_pretrained(tiny_models.retriever(**changes), tmp_path / "retriever")
         assert not (tmp_path / "retriever").exists()
-    with pytest.raises(ValueError, match=r"should be mean with source: train"):
-        tiny_models.retriever(source="train", pooling="cls")
