@@ -123,6 +123,7 @@ def _ways(params: Params) -> Iterator[Rule]:
         reranked = kind != "reranked" or (bool(parts.rerankers) and called == kind)
         yield "ways", reranked, f"{way}: needs parts.rerankers, which rerank what the main retriever finds"
     yield "ways", len(set(params.ways)) == len(params.ways), "should have each way once"
-    for way in (way for pair in params.thresholds.pairs for way in (pair.popular, pair.tail)):
-        ours = methods.split(way)[0] in methods.METHODS and bool(parts.answered and params.lms)
-        yield "thresholds.pairs", way in params.ways or not ours, f"{way}: should be among ways; add it, or drop the pair"
+    answering = parts.answered and params.lms
+    for way in (way for pair in params.thresholds.pairs if answering for way in (pair.popular, pair.tail)):
+        theirs = methods.split(way)[0] not in methods.METHODS  # an imported answer's
+        yield "thresholds.pairs", theirs or way in params.ways, f"{way}: should be among ways; add it, or drop the pair"
