@@ -123,6 +123,7 @@ def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(s
     two = ["dense", "e5"]
     parts = values["parts"] | {"tuned": two, "rerankers": ["cross-encoder"]}
     both["ways"] = ["closed_book", "dense", "dense_e5", "lsr_e5", "reranked"]
+    both["thresholds"] = values["thresholds"] | {"pairs": []}
     both["reranker"] = {"path": "x", "revision": None, "max_tokens": 1, "batch_tokens": 1, "candidates": 1}
     stages = stages_of(retrievers=["dense", "e5"], parts=parts, **both)
 

@@ -218,6 +218,6 @@ def _without_empty_sections(lines: list[str]) -> str:
         title = line.lstrip(HEADING)
         level = len(line) - len(title) or 99
         if level == 99 or following > level:
-            kept.append(title.strip())
+            kept.append(title.replace(HEADING, "").strip())  # a title within a link is no title
             following = level
     return "\n".join(reversed(kept))

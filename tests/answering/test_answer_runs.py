@@ -109,6 +109,7 @@ def stage(questions, monkeypatch, root):
 
     def stage(name, ways, of_lm, *, mixes=True, **changes):
         values["answer"]["n_shots"], values["lms"], values["ways"] = 2, [*of_lm], ways
+        values["thresholds"]["pairs"] = []
         values.update(changes)
         values["lm"] = {lm: values["lm"]["tiny"] | {"n_shots": n} for lm, n in of_lm.items()}
         Path("params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")

@@ -86,6 +86,7 @@ def by_the_parser(wikitext: str) -> str | tuple[str]:
 @example("{{convert|{{cite|x}}5|km}}")
 @example("[[//x y]] [[a&amp;b|c&#91;d]] [[a:b|c]] {{quote|a\nb}}\n== a == b ==\n")
 @example("[[File:a|b\n== c]] ==\n")
+@example("[[{{lang|fr|\n== T ==\n}}}")
 def test_short_ways_give_the_parsers_text_in_clean_lines(wikitext):
     text = text_or_error(wikitext)
     assert text == by_the_parser(wikitext)

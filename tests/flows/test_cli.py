@@ -92,7 +92,7 @@ def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, nam
 def test_without_a_tuned_retriever_the_untuned_one_is_the_default(longtail, tmp_path):
     values = yaml.safe_load((tmp_path / "params.yaml").read_text())
     assert "data/index/lsr/dense/wikipedia: no such index" in longtail("search", "Velm")[2]
-    values["parts"]["tuned"], values["ways"] = [], ["closed_book", "dense"]
+    values["parts"]["tuned"], values["ways"], values["thresholds"]["pairs"] = [], ["closed_book", "dense"], []
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(values))
     assert "data/index/dense/dense/wikipedia: no such index" in longtail("search", "Velm")[2]
     (tmp_path / "params.yaml").unlink()
