@@ -23,7 +23,7 @@ Values = Mapping[str, Any] | Sequence[Any] | None  # of a query's parameters
 def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
     """A DuckDB in memory that spills to disk beyond `memory_gb`; what it spilled is removed at the end.
 
-    Raises LongtailError where `memory_gb` (ingest.memory_gb) is too little, the disk is full, or a stream of rows did.
+    Raises LongtailError where `memory_gb` (ingest.memory_gb) is too little, the disk is full, or a stream raises one.
     """
     with (
         shards.scratch_folder() as spill,
