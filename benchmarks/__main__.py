@@ -1,6 +1,6 @@
 """All speed benchmarks, one after the other: their table is printed, and written to docs/measured/benchmarks.md.
 
-    .venv/bin/python -m benchmarks            # all: 32 minutes on two cores, 20 without llama-cpp-python
+    .venv/bin/python -m benchmarks            # all: 20 minutes on two cores
     .venv/bin/python -m benchmarks dump lm    # these alone; the table keeps the other rows
 
 Each benchmark runs in a process of its own. Rows stay on the page until their benchmark has measured them anew, on the
