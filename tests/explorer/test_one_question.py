@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from asked_run import QUESTIONS
-from small_results import METHODS
+from small_results import METHODS, SETTINGS
 
 from pipelines.errors import LongtailError
-from pipelines.explorer import one_question
+from pipelines.explorer import asking, one_question
 from pipelines.explorer.looked_at import Run, lookup
 
 
@@ -88,3 +88,12 @@ def test_rows_by_key_are_all_there_in_whichever_row_group(tmp_path):
     assert lookup(file, "id", ["0500"]) == [{"id": "0500", "n": 500}]
     pq.write_table(table, file, row_group_size=100, write_statistics=False)
     assert lookup(file, "id", ["0500"], "n") == [{"id": "0500", "n": 500}]
+
+
+def test_where_no_way_reads_anything_nothing_can_be_asked_and_no_rule_decides(tmp_path):
+    settings = copy.copy(SETTINGS)
+    settings.ways = ["closed_book"]
+    run = Run(tmp_path, settings)
+    assert run.rules("popqa", "tiny") == {}
+    with pytest.raises(LongtailError, match="no language model answers with passages here"):
+        asking.Asked.of(run, {"question": "Who wrote Velm?"})
