@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -81,8 +82,10 @@ def test_only_the_first_megabytes_of_each_data_set_are_read(tmp_path, monkeypatc
 
 def test_a_local_pretrained_tokenizer_is_copied_and_one_that_cannot_be_had_is_named(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    copy_pretrained("tokenizer", str(folder), None, Path("copy"))
-    assert open_tokenizer(Path("copy")).to_str() == open_tokenizer(folder).to_str()
+    pretrained = SimpleNamespace(source="pretrained", path=str(folder), revision=None)
+    size = float(open_tokenizer(folder).get_vocab_size())
+    assert module.work(SimpleNamespace(tokenizer=pretrained)) == {"vocabulary": size}
+    assert open_tokenizer(module.OUT).to_str() == open_tokenizer(folder).to_str()
     Path("empty").mkdir()
     for path, message in (
         (None, r"tokenizer\.path is null"),
