@@ -66,13 +66,13 @@ def test_another_param_has_no_checkpoint_yet(project):
         corpora = training_queries.read_training_queries(project.params)
         return TrainingFiles("train_lsr", *train_lsr._result_depends_on(project.params, corpora)).of_step("model", 0)
 
-    first = checkpoints()
+    gamma, first = project.params.lsr.gamma, checkpoints()
     assert first == checkpoints() != checkpoints(gamma=0.2)
     path = "data/corpus/pile/queries.parquet"
     queries, schema = pq.read_table(path).to_pylist(), pq.read_schema(path)
     longer = [query | {"continuation": query["continuation"] + "x"} for query in queries]
     pq.write_table(pa.Table.from_pylist(longer, schema), path)
-    second = checkpoints(gamma=project.params.lsr.gamma)
+    second = checkpoints(gamma=gamma)
     config = project.folder / "data/models/lm" / project.params.lsr.lm / "config.json"
     config.write_text(config.read_text() + " ")
     assert len({first, checkpoints(), second}) == 3, "other continuations, or another language model"
