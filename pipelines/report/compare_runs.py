@@ -119,7 +119,7 @@ def _measured(data: Path, search: str) -> Iterator[tuple[tuple[str, str], tuple[
     rows = []  # (table, the texts that name a row, its figures)
     for name, columns in tables.TABLES.items():
         file = data / f"analyses/{name}.parquet"
-        measures = [column for column, kind in columns.items() if kind is Interval and "_splits" not in column]
+        measures = [column for column, kind in columns.items() if kind is Interval]
         keys = [column for column, kind in columns.items() if kind is str or column in tables.NUMBERED]
         if (
             name.startswith("common_")
