@@ -104,7 +104,7 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
     nats = {(name, k): values for (name, k, t), values in measured.nats.items() if t == params.replug.temperature}
     whole = {setting: values for setting, values in nats.items() if "@" not in setting[0]}
     shares = {float(name.partition("@")[2]): values for (name, _), values in nats.items() if "@" in name}
-    top = {(name, min(params.replug.top_k, max(k for other, k in whole if other == name))) for name, _ in whole}
+    top = sorted({(name, min(params.replug.top_k, max(k for other, k in whole if other == name))) for name, _ in whole})
     none, everything, sources = nats["none", 0], np.ones(len(measured.ids), bool), texts["source"]
 
     def counts(rows: np.ndarray) -> dict[str, int]:

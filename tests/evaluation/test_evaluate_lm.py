@@ -22,7 +22,7 @@ WORDS = [3, 4, 6]  # of the continuations, with line ends
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory):
-    """The stage's metrics, its table and its file of metrics."""
+    """The stage's metrics, its table, its file of metrics, and the names of the figures of each bootstrap in order."""
     folder, n = tmp_path_factory.mktemp("evaluated"), logprob_tables.QUERIES
     for seed, lm in enumerate(PARAMS.lms):
         logprob_tables.write(folder / "data/logprobs/pile" / lm, lm, seed)
@@ -32,12 +32,26 @@ def evaluated(tmp_path_factory):
     (folder / "data/corpus/pile").mkdir(parents=True)
     columns = queries | {"context": contexts, "continuation": continuations}
     pq.write_table(pa.table(columns), folder / "data/corpus/pile/queries.parquet")
+    over_documents, orders = evaluate_lm.over_documents, []
+
+    def recorded(documents, chosen, asked):
+        asked = list(asked)
+        orders.append([name for name, *_ in asked])
+        return over_documents(documents, chosen, asked)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
+        patch.setattr(evaluate_lm, "over_documents", recorded)
         flat = evaluate_lm.evaluate_corpus(PARAMS, "pile")
     table = pq.read_table(folder / evaluate_lm.OUT / "pile/bpb.parquet").to_pandas()
     figures = json.loads((folder / evaluate_lm.METRICS / "language_modelling_pile.json").read_text())
-    return SimpleNamespace(flat=flat, table=table, figures=figures)
+    return SimpleNamespace(flat=flat, table=table, figures=figures, orders=orders)
+
+
+def test_figures_share_a_bootstrap_in_one_order_since_a_sums_last_digits_depend_on_its_column(evaluated):
+    settings = [[name for name in order if name.endswith(" bpb")] for order in evaluated.orders]
+    several = [names for names in settings if len(names) > 1]
+    assert several == [sorted(names) for names in several] != []
 
 
 def rows(evaluated, lm: str, retriever: str, k: int):
