@@ -27,7 +27,7 @@ TRAIN_SHARE = 0.75
 
 
 def compare(views: np.ndarray | None, n: int, splits: int, rounds: int) -> list[Row]:
-    pairs = World("mixed", views).draw(n, seed=0)
+    pairs = World("mixed", popularity=views).draw(n, seed=0)
     drawing = measure.timed(lambda: held_out.split_train(0, pairs.subjects, splits, TRAIN_SHARE))
     train = drawing.result
     columns = {"popularity": pairs.popularity, "closed": pairs.right_above, "augmented": pairs.right_below}

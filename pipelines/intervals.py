@@ -1,4 +1,7 @@
-"""Confidence intervals: Wilson's, a bootstrap (of rows or clusters) for any function of sums; and McNemar's test.
+"""Confidence intervals: Wilson's for shares, a bootstrap for any function of sums; and McNemar's test.
+
+Questions about one subject, and windows of one document, go together. So both take such clusters, and both are widened
+where clusters are few. `benchmarks/coverage.py` measures how often the intervals hold the truth.
 
 A mean, a ratio, a difference of ratios and a correlation are all functions of column sums, so one vectorised bootstrap
 serves them all: sum the columns per cluster once, draw clusters, and evaluate the function on all resamples' sums.
@@ -7,7 +10,7 @@ serves them all: sum the columns per cluster once, draw clusters, and evaluate t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,30 +89,55 @@ def difference(one: Interval, other: Interval) -> Interval:
     return Interval(value, value - down, value + up)
 
 
-def wilson(successes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Wilson's score interval of successes/counts, elementwise: (low, high), NaN where counts is 0."""
-    from scipy.special import ndtri  # SciPy takes as long to import as all else here
+def reach(clusters: int) -> float:
+    """How many deviations of a mean over so many clusters each of its 95 % bounds lies from it; infinite for one.
 
-    successes, n = np.asarray(successes, dtype=float), np.asarray(counts, dtype=float)
-    z2 = ndtri(0.5 + LEVEL / 2) ** 2
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share = successes / n
-        centre = (share + z2 / (2 * n)) / (1 + z2 / n)
-        half = np.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n))) / (1 + z2 / n)
-    unknown = n == 0
-    # at 0 and n successes the bound is exactly 0 or 1; rounding must not push it beyond
-    low = np.where(successes == 0, 0.0, centre - half)
-    high = np.where(successes == n, 1.0, centre + half)
-    return np.where(unknown, np.nan, low), np.where(unknown, np.nan, high)
+    Student's t, because the deviation is estimated from the clusters, times sqrt(clusters / (clusters - 1)), because
+    resamples of few clusters vary less than clusters that are drawn anew (Hesterberg, 2015).
+    """
+    from scipy.special import stdtrit  # SciPy takes as long to import as all else here
+
+    free = clusters - 1
+    return float(stdtrit(free, (1 + LEVEL) / 2)) * math.sqrt(clusters / free) if free else math.inf
 
 
-def share(correct: np.ndarray) -> Interval:
-    """The share of true values with Wilson's interval."""
-    correct = np.asarray(correct, dtype=bool)
-    if not len(correct):
+def wilson(share: float, n: float, quantile: float | None = None) -> Interval:
+    """A share of n independent values with Wilson's score interval; the normal quantile unless another is given."""
+    from scipy.special import ndtri
+
+    z2 = float(ndtri((1 + LEVEL) / 2) if quantile is None else quantile) ** 2
+    centre = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n))) / (1 + z2 / n)
+    # at 0 and 1 the bound is exactly that; rounding must not push it beyond
+    return Interval(share, 0.0 if share == 0 else centre - half, 1.0 if share == 1 else centre + half)
+
+
+def share(correct: np.ndarray, clusters: np.ndarray | None = None) -> Interval:
+    """The share of true values (n,), with Wilson's interval for values that come in `clusters`, labels (n,).
+
+    Answers about one subject are right or wrong together. So n counts as fewer independent values: as many as would
+    vary as much as the clusters' shares do, but not more than n; where all values are the same, as many as clusters of
+    equal size (Kish). Student's t of clusters - 1 degrees of freedom is the quantile (Korn and Graubard, 1998; Dean and
+    Pagano, 2015). Without `clusters` the values are independent.
+    """
+    correct = np.asarray(correct, dtype=float)
+    n = len(correct)
+    if not n:
         return NOTHING
-    low, high = wilson(correct.sum(), len(correct))
-    return Interval(float(correct.mean()), float(low), float(high))
+    value = float(correct.mean())
+    if clusters is None:
+        return wilson(value, n)
+    from scipy.special import stdtrit
+
+    right, sizes = cluster_sums(np.stack([correct, np.ones(n)], axis=1), clusters).T
+    many = len(sizes)
+    free = max(many - 1, 1)
+    variance = float(((right - value * sizes) ** 2).sum()) / n**2 * many / free
+    if value in (0, 1) or many == 1:
+        independent = n * n / float((sizes * sizes).sum())
+    else:
+        independent = value * (1 - value) / variance if variance else n
+    return wilson(value, min(n, independent), stdtrit(free, (1 + LEVEL) / 2))
 
 
 def mcnemar(only_this: int, only_that: int) -> float:
@@ -128,7 +156,7 @@ def quantile(values: np.ndarray, share: float) -> Interval:
 
     if not len(values):
         return NOTHING
-    low, high = binom.ppf([0.5 - LEVEL / 2, 0.5 + LEVEL / 2], len(values), share).astype(int)
+    low, high = binom.ppf([0.5 - LEVEL / 2, (1 + LEVEL) / 2], len(values), share).astype(int)
     ordered = np.sort(values)
     bounds = ordered[max(low - 1, 0)], ordered[min(high, len(values) - 1)]
     return Interval(float(np.quantile(ordered, share)), float(bounds[0]), float(bounds[1]))
@@ -148,27 +176,33 @@ def cluster_sums(columns: np.ndarray, clusters: np.ndarray) -> np.ndarray:
 
 
 def bootstrap(sums: np.ndarray, statistic: Statistic, generator: np.random.Generator, resamples: int) -> Interval:
-    """Percentile bootstrap of a function of column sums: `sums` is (n, m), a row per independent unit or cluster.
+    """Bootstrap of a function of column sums: `sums` is (n, m), a row per independent unit or cluster.
 
     Resamples on which the statistic is undefined (NaN) are left out of the interval.
     """
-    return bootstraps(sums, [statistic], generator, resamples)[0]
+    return bootstraps(sums, {"": (statistic, slice(None))}, generator, resamples)[""]
 
 
 def bootstraps(
-    sums: np.ndarray, statistics: Sequence[Statistic], generator: np.random.Generator, resamples: int
-) -> list[Interval]:
-    """`bootstrap` of many functions of the same sums, over the same resamples."""
+    sums: np.ndarray, statistics: Mapping[Any, tuple[Statistic, slice]], generator: np.random.Generator, resamples: int
+) -> dict[Any, Interval]:
+    """`bootstrap` of many functions, each of some of the columns, over the same resamples.
+
+    An interval is as wide as those clusters make it that have a value in a function's columns.
+    """
     sums = np.asarray(sums, dtype=float)
     if not len(sums):
-        return [NOTHING] * len(statistics)
+        return dict.fromkeys(statistics, NOTHING)
     if len(sums) > UNITS:
         sums = cluster_sums(sums, units(np.arange(len(sums)), generator))
-    n = len(sums)
-    drawn = np.concatenate([counts @ sums for counts in resampled(n, generator, resamples)])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        found = [(float(statistic(sums.sum(axis=0, keepdims=True))[0]), statistic(drawn)) for statistic in statistics]
-    return [percentiles(value, values) for value, values in found]
+    drawn = np.concatenate([counts @ sums for counts in resampled(len(sums), generator, resamples)])
+    found = {}
+    for key, (statistic, place) in statistics.items():
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = float(statistic(sums[:, place].sum(axis=0, keepdims=True))[0])
+            values = statistic(drawn[:, place])
+        found[key] = percentiles(value, values, int(np.count_nonzero(sums[:, place].any(axis=1))))
+    return found
 
 
 def of_clusters(
@@ -185,13 +219,9 @@ def of_clusters(
     numbers = units(np.unique(clusters, return_inverse=True)[1], generator)
     sums, statistics = [], {}
     for key, statistic, columns in asked:
-        place = slice(len(sums), len(sums) + len(columns))
-        statistics[key] = lambda drawn, statistic=statistic, place=place: statistic(drawn[:, place])
+        statistics[key] = statistic, slice(len(sums), len(sums) + len(columns))
         sums += [np.bincount(numbers, weights=column) for column in columns]
-    if not sums:
-        return {}
-    found = bootstraps(np.stack(sums, axis=1), [*statistics.values()], generator, resamples)
-    return dict(zip(statistics, found, strict=True))
+    return bootstraps(np.stack(sums, axis=1), statistics, generator, resamples) if sums else {}
 
 
 def resampled(n: int, generator: np.random.Generator, resamples: int) -> Iterator[np.ndarray]:
@@ -203,12 +233,20 @@ def resampled(n: int, generator: np.random.Generator, resamples: int) -> Iterato
         yield np.bincount(picks.ravel(), minlength=size * n).reshape(size, n)
 
 
-def percentiles(value: float, values: np.ndarray) -> Interval:
-    """A figure with the percentiles of its `values` (resamples,); those that are not defined (NaN) are left out."""
+def percentiles(value: float, values: np.ndarray, clusters: int) -> Interval:
+    """A figure with an interval from its `values` (resamples,) over resamples of so many clusters.
+
+    The bounds lie where the percentiles do, but farther by `reach` over the normal quantile: percentiles alone are too
+    near where clusters are few. A figure of one cluster has no interval, and is NOTHING. Values that are not defined
+    (NaN) are left out.
+    """
+    from scipy.special import ndtri
+
     values = values[np.isfinite(values)]
-    if not math.isfinite(value) or not len(values):
+    if not math.isfinite(value) or not len(values) or clusters < 2:
         return NOTHING
-    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    ends = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    low, high = value + (ends - value) * reach(clusters) / ndtri((1 + LEVEL) / 2)
     return Interval(value, float(low), float(high))
 
 

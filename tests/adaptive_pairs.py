@@ -63,7 +63,7 @@ def summary(pairs: Pairs, search: str = "", chosen: params.Thresholds = CHOSEN, 
     drawn, held = resampled(pairs, chosen, resamples), judged(pairs, search, chosen)
     fitted = held_out.fit_all(pairs, splits(pairs, chosen), drawn, search or chosen.search, chosen)
     policy = held_out.policy(pairs, held.retrieved, drawn, fitted)
-    return held_out.summary(pairs, held, policy, drawn, 0, resamples)
+    return held_out.summary(pairs, held, policy, drawn)
 
 
 def write_answers(path: Path, ids: list[str], correct, **columns) -> Path:

@@ -2,20 +2,51 @@
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, pearsonr
+from scipy.stats import binomtest, norm, pearsonr, t
 
 from pipelines import draws, intervals
 from pipelines.intervals import Interval
 
 
 def test_wilson_is_scipys_and_has_a_known_value_and_that_of_nothing_is_unknown():
-    counts = np.array([(0, 10), (1, 10), (5, 10), (10, 10), (37, 411), (1, 1)])
-    expected = [binomtest(*map(int, row)).proportion_ci(method="wilson") for row in counts]
-    assert np.stack(intervals.wilson(*counts.T), axis=1) == pytest.approx(np.array(expected), abs=1e-12)
-    low, high = intervals.wilson(np.array(81), np.array(263))  # Newcombe (1998), table I
-    assert (round(float(low), 4), round(float(high), 4)) == (0.2553, 0.3662)
-    assert np.isnan(intervals.wilson(np.array([0]), np.array([0]))).all()
+    for right, n in ((0, 10), (1, 10), (5, 10), (10, 10), (37, 411), (1, 1)):
+        expected = binomtest(right, n).proportion_ci(method="wilson")
+        found = intervals.share(np.arange(n) < right)
+        assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    found = intervals.wilson(81 / 263, 263)  # Newcombe (1998), table I
+    assert (round(found.low, 4), round(found.high, 4)) == (0.2553, 0.3662)
     assert np.isnan(intervals.share(np.array([], dtype=bool)).value)
+
+
+def test_the_share_of_clustered_values_is_wilsons_of_as_many_values_as_would_vary_as_much():
+    """Sudaan's form of the variance, by hand: subjects of sizes 2, 2 and 3 with 2, 0 and 1 right."""
+    right, subjects = np.array([1, 1, 0, 0, 1, 0, 0], bool), np.array(list("aabbccc"))
+    share = 3 / 7
+    variance = ((2 - 2 * share) ** 2 + (2 * share) ** 2 + (1 - 3 * share) ** 2) / 49 * 3 / 2
+    expected = intervals.wilson(share, share * (1 - share) / variance, t.ppf(0.975, 2))
+    found = intervals.share(right, subjects)
+    assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
+    order = np.array([3, 0, 6, 1, 4, 2, 5])
+    assert intervals.share(right[order], subjects[order]) == found
+    # all right: as many values as there are clusters of equal size; never more values than there are
+    assert intervals.share(np.ones(7, bool), subjects) == intervals.wilson(1.0, 49 / 17, t.ppf(0.975, 2))
+    mixed = intervals.share(np.array([1, 0] * 50, bool), np.repeat(np.arange(50), 2))
+    assert mixed == intervals.wilson(0.5, 100, t.ppf(0.975, 49))
+    alone = intervals.share(np.ones(5, bool), np.zeros(5))
+    assert alone.low < 0.02, "one subject says next to nothing"
+
+
+@pytest.mark.parametrize("size", [1, 3, 10])
+def test_intervals_of_clustered_values_hold_the_truth_in_19_of_20_data_sets(size):
+    """600 data sets of 120 questions, a fifth of the variance of which is between subjects of so many questions."""
+    rng, n, held = np.random.default_rng(size), 120, []
+    subjects = np.repeat(np.arange(n // size), size)
+    for _ in range(600):
+        right = rng.random(n) < rng.beta(1.2, 2.8, n // size)[subjects]
+        share = intervals.share(right, subjects)
+        mean = intervals.mean(right, rng, 200, subjects)
+        held.append([one.low <= 0.3 <= one.high for one in (share, mean)])
+    assert ((np.mean(held, axis=0) >= 0.92) & (np.mean(held, axis=0) <= 0.98)).all()
 
 
 def test_bootstrap_of_a_mean_has_the_standard_errors_width_and_over_clusters_of_equal_rows_is_wider():
@@ -34,7 +65,8 @@ def test_bootstrap_of_a_mean_has_the_standard_errors_width_and_over_clusters_of_
 def test_bootstrap_is_a_plain_loop_over_resamples_in_blocks_of_any_size(monkeypatch):
     sums = np.array([[1.0, 2.0], [3.0, 1.0], [5.0, 4.0], [0.0, 1.0]])
     resamples = [sums[picks].sum(axis=0) for picks in draws.generator(3, "test").integers(0, 4, (50, 4))]
-    low, high = np.quantile([numerator / denominator for numerator, denominator in resamples], [0.025, 0.975])
+    ends = np.quantile([numerator / denominator for numerator, denominator in resamples], [0.025, 0.975])
+    low, high = 9 / 8 + (ends - 9 / 8) * t.ppf(0.975, 3) * np.sqrt(4 / 3) / norm.ppf(0.975)
     for block in (intervals._BLOCK, 10):
         monkeypatch.setattr(intervals, "_BLOCK", block)
         found = intervals.bootstrap(sums, intervals.ratio, draws.generator(3, "test"), 50)
@@ -59,15 +91,11 @@ def test_a_change_between_runs_is_within_its_interval_in_19_of_20_runs_on_other_
     luck, held = np.random.default_rng(0).random((2, 2000, 300)), {}
     for alike in (False, True):
         rights = (luck[0] < 0.3).sum(1), (luck[0 if alike else 1] < 0.35).sum(1)
-        before, now = ([Interval(n / 300, *ends) for n, *ends in zip(r, *wilson(r), strict=True)] for r in rights)
+        before, now = ([intervals.wilson(n / 300, 300) for n in run] for run in rights)
         changes = [intervals.difference(*pair) for pair in zip(now, before, strict=True)]
         held[alike] = np.mean([change.low <= 0.05 <= change.high for change in changes])
     assert 0.94 < held[False] < 0.965
     assert held[True] > 0.99
-
-
-def wilson(rights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return intervals.wilson(rights, np.full(len(rights), 300))
 
 
 def test_an_interval_comes_back_from_json_and_has_a_sign_unless_it_touches_zero():

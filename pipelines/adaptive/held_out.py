@@ -152,18 +152,14 @@ def policy_columns(pairs: Pairs, name: str = "") -> dict[str, Column]:
     return {name or "adaptive": Column(pairs.right_above, {name: pairs.gains})} | share
 
 
-def fixed_means(pairs: Pairs, retrieved: np.ndarray, seed: int, resamples: int) -> dict[str, intervals.Interval]:
-    """The accuracy of always, never and the oracle on the questions that splits hold out, with intervals over subjects.
-
-    All calls on the same questions use the same resamples, so they can be compared.
-    """
+def fixed_shares(pairs: Pairs, retrieved: np.ndarray) -> dict[str, intervals.Interval]:
+    """The accuracy of always, never and the oracle on the questions that splits hold out, clustered by subject."""
     held = np.isfinite(retrieved)
     right = {"always": pairs.right_below, "never": pairs.right_above, "oracle": pairs.right_above | pairs.right_below}
-    asked = [(name, intervals.ratio, [values[held], np.ones(held.sum())]) for name, values in right.items()]
-    return intervals.of_clusters(asked, pairs.subjects[held], draws.generator(seed, "adaptive bootstrap"), resamples)
+    return {name: intervals.share(values[held], pairs.subjects[held]) for name, values in right.items()}
 
 
-def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples, seed: int, resamples: int) -> dict:
+def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> dict:
     """One search's figures for the metrics file: means with intervals over questions and over splits, and the verdict.
 
     `low` and `high` are what other questions would have given. Those of `adaptive`, `retrieved` and `gain` come from
@@ -175,7 +171,7 @@ def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples, see
     per_split = judged.table | {"gain": judged.table["adaptive"] - judged.table[better]}
     columns = policy_columns(pairs)
     columns["gain"] = Column(-pairs.gains if better == rule.ALWAYS else 0.0, {"": pairs.gains})
-    figures = fixed_means(pairs, judged.retrieved, seed, resamples)
+    figures = fixed_shares(pairs, judged.retrieved)
     figures |= refits.refitted_means(columns, {"": policy}, drawn)
     made: dict = {}
     for name, mean in figures.items():

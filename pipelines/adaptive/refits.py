@@ -8,8 +8,9 @@ thresholds, are counted in a second way as well (`apart`): on each part of a res
 of it, as the splits do it. The first way varies too much for a share and too little for a difference, the second the
 other way round, so the mean of both deviations counts.
 
-An interval is the figure plus and minus so many standard deviations over the resamples. Their own mean is not the
-figure's, because a resample has fewer distinct subjects. `benchmarks/coverage.py` measures what such intervals cover.
+An interval is the figure plus and minus so many standard deviations over the resamples (`intervals.reach`). Their own
+mean is not the figure's, because a resample has fewer distinct subjects. `benchmarks/coverage.py` measures what such
+intervals cover.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ class Resamples:
     times: np.ndarray
     parts: np.ndarray
     n_parts: int
+    clusters: np.ndarray  # (n,) int: the subject of each question, or the group of subjects that are drawn together
 
     @property
     def n(self) -> int:
@@ -47,10 +49,10 @@ class Resamples:
         return self.times * (self.parts != part)
 
     def first(self, n: int) -> Resamples:
-        return Resamples(self.times[:, :n], self.parts[:, :n], self.n_parts)
+        return Resamples(self.times[:, :n], self.parts[:, :n], self.n_parts, self.clusters)
 
     def take(self, rows: np.ndarray | slice) -> Resamples:
-        return Resamples(self.times[rows], self.parts[rows], self.n_parts)
+        return Resamples(self.times[rows], self.parts[rows], self.n_parts, self.clusters[rows])
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def resample(subjects: np.ndarray, units: np.ndarray, train_share: float, seed: 
     numbers = np.unique(units, return_inverse=True)[1]
     generator = draws.generator(seed, "parts of resamples")
     parts = generator.integers(0, n_parts, (int(numbers.max()) + 1, resamples), dtype=np.int8)
-    return Resamples(times, parts[numbers], n_parts)
+    return Resamples(times, parts[numbers], n_parts, clusters)
 
 
 def make_policy(retrieved: np.ndarray, drawn: Resamples, fitted: np.ndarray, without: Iterable[np.ndarray]) -> Policy:
@@ -140,11 +142,11 @@ def refitted_means(
         return dict.fromkeys(columns, intervals.NOTHING)
     drawn, policies = drawn.take(held), {name: policy.take(held) for name, policy in policies.items()}
     taken = {key: column.take(held, len(held)) for key, column in columns.items()}
-    questions = drawn.times.sum(axis=0, dtype=np.int64)
+    questions, many = drawn.times.sum(axis=0, dtype=np.int64), len(np.unique(drawn.clusters))
     made = {}
     for key, summed in sums(taken, policies, drawn).items():
         with np.errstate(invalid="ignore"):
-            mean = around(float(of_questions[key][held].mean()), summed / questions)
+            mean = around(float(of_questions[key][held].mean()), summed / questions, many)
         base, slopes = taken[key].base, taken[key].slopes.values()
         least, most = (base + sum(end(slope, 0.0) for slope in slopes) for end in (np.minimum, np.maximum))
         # A mean lies between the values that it is of, one that is `apart` between those of nothing and everything.
@@ -153,16 +155,13 @@ def refitted_means(
     return made
 
 
-def around(value: float, drawn: np.ndarray) -> intervals.Interval:
-    """The interval of `value` by the standard deviation of what resamples give, (ways, resamples).
+def around(value: float, drawn: np.ndarray, clusters: int) -> intervals.Interval:
+    """The interval of `value` by the standard deviation of what resamples of so many clusters give, (ways, resamples).
 
-    Of several ways to fit thresholds to resamples it takes the mean deviation.
+    Of several ways to fit thresholds to resamples it takes the mean deviation. One cluster or resample gives NOTHING.
     """
     drawn = drawn[:, np.isfinite(drawn).all(axis=0)]
-    n = drawn.shape[1]
-    if n < 2 or not np.isfinite(value):
-        return intervals.Interval(value, value, value) if np.isfinite(value) else intervals.NOTHING
-    from scipy.special import stdtrit
-
-    half = float(stdtrit(n - 1, 0.5 + intervals.LEVEL / 2) * drawn.std(axis=1, ddof=1).mean())
+    if min(drawn.shape[1], clusters) < 2 or not np.isfinite(value):
+        return intervals.NOTHING
+    half = intervals.reach(clusters) * float(drawn.std(axis=1, ddof=1).mean())
     return intervals.Interval(value, value - half, value + half)

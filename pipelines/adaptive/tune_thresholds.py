@@ -28,12 +28,12 @@ from pipelines.work import stage
 DATA = Path("data")
 OUT = DATA / "adaptive/popularity"
 SECTIONS = ("seed", "lms", "retrievers", "thresholds", "report", "parts")
-_NAMES = ("threshold", "adaptive", "retrieved")
+_NAMES = ("threshold", "closed_book", "augmented", "adaptive", "retrieved")
 THRESHOLDS = pa.schema(
     dict.fromkeys(("dataset", "lm", "method", "search", "relation"), pa.string())
     | {"questions": pa.int64(), "pooled": pa.bool_(), "popularity_least": pa.float64(), "popularity_most": pa.float64()}
     | {"policy": pa.string()}
-    | dict.fromkeys(("deployed", "closed_book", "augmented"), pa.float64())
+    | {"deployed": pa.float64()}
     | {name + end: pa.float64() for name in _NAMES for end in ("", "_low", "_high")}
 )
 
@@ -74,7 +74,7 @@ def uncertainty(
         columns |= held_out.policy_columns(pairs, name)
     columns["difference"] = Column(0.0, {"uncertainty": pairs.gains, "popularity": -pairs.gains}, apart=True)
     figures = refitted_means(columns, policies, drawn)
-    figures |= held_out.fixed_means(pairs, policies["popularity"].retrieved, seed, resamples)
+    figures |= held_out.fixed_shares(pairs, policies["popularity"].retrieved)
     return {"uncertainty": {"questions": len(train)} | {name: mean.as_json() for name, mean in figures.items()}}
 
 

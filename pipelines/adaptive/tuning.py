@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pipelines import intervals
 from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.held_out import HeldOut
 from pipelines.adaptive.pairs import Pairs, sort_pairs
@@ -91,7 +92,7 @@ def tune_pairs(
         judged = held_out.judge(pairs, train, fitted.splits)
         policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
         cuts = {r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()}
-        figures[search] = found = held_out.summary(pairs, judged, policy, drawn, seed, resamples)
+        figures[search] = found = held_out.summary(pairs, judged, policy, drawn)
         about = {"together": held_out.fit_together(pairs, search), "observed": observed, "shared": shared}
         rule = make_rule(found["policy"], found["verdict"], cuts, **about)
         for relation, rows in members.items():
@@ -110,9 +111,9 @@ def tune_pairs(
                 "threshold_high": high,
                 "policy": rule.policy,
                 "deployed": rule.thresholds[relation],
-                "closed_book": float(of_relation.right_above.mean()),
-                "augmented": float(of_relation.right_below.mean()),
             }
+            for name, right in (("closed_book", of_relation.right_above), ("augmented", of_relation.right_below)):
+                row |= intervals.share(right, of_relation.subjects).columns(name)
             columns, policies = held_out.policy_columns(of_relation), {"": policy.take(rows)}
             for name, mean in refits.refitted_means(columns, policies, drawn.take(rows)).items():
                 row |= mean.columns(name)

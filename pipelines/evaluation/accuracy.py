@@ -1,7 +1,7 @@
 """Answers to a question set and how right they are, by method, relation and popularity (PopQA, sections 4 to 5).
 
-The functions return rows of a table of `tables`, without the columns dataset and lm. Intervals of shares are Wilson's,
-those of differences and correlations bootstraps over subjects, because the questions of one subject are correlated.
+The functions return rows of a table of `tables`, without the columns dataset and lm. All
+intervals are clustered by subject, because answers about one subject are right or wrong together.
 """
 
 from __future__ import annotations
@@ -74,6 +74,11 @@ class Answers:
     def _subject_numbers(self) -> np.ndarray:
         return np.unique(self.subjects.astype(str), return_inverse=True)[1]
 
+    def share(self, values: np.ndarray, rows: np.ndarray) -> Interval:
+        """The share of ones among the known `values` (n,) of the rows (n,) bool, clustered by subject."""
+        known = rows & np.isfinite(values)
+        return intervals.share(values[known] == 1, self._subject_numbers[known])
+
     def bootstraps(
         self, asked: Iterable[tuple[Any, Callable, Sequence[np.ndarray]]], seed: int, resamples: int
     ) -> dict[Any, Interval]:
@@ -83,7 +88,7 @@ class Answers:
     def means(self, asked: dict[Any, tuple[np.ndarray, np.ndarray]], seed: int, resamples: int) -> dict[Any, Interval]:
         """For each key the mean of its values (n,) over its rows (n,) bool; unknown values (NaN) are left out."""
         columns = ((key, intervals.ratio, mean_columns(values, rows)) for key, (values, rows) in asked.items())
-        return self.bootstraps(columns, seed, resamples)
+        return _within(self.bootstraps(columns, seed, resamples))
 
     def correlations(self, right: np.ndarray, groups: dict[Any, np.ndarray], seed: int, resamples: int) -> dict:
         """For each group of questions, (n,) bool, Pearson's correlation of being right with log10 popularity.
@@ -100,7 +105,12 @@ class Answers:
                     x, y = (np.where(known, values - values[known].mean(), 0.0) for values in (logs, right))
                     yield key, intervals.pearson, [known.astype(float), x, y, x * x, y * y, x * y]
 
-        return self.bootstraps(asked(), seed, resamples)
+        return _within(self.bootstraps(asked(), seed, resamples))
+
+
+def _within(found: dict[Any, Interval]) -> dict[Any, Interval]:
+    """Differences of shares, and correlations, with bounds that they can reach."""
+    return {key: one.within(-1, 1) for key, one in found.items()}
 
 
 def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
@@ -139,7 +149,7 @@ def by_groups(
             found |= answers.correlations(answered.correct, of_groups, seed, resamples)
         rows += [
             {"method": method, "questions": int(of.sum())}
-            | {"substring": share(answered.correct, of), "word": share(answered.correct_word, of)}
+            | {"substring": answers.share(answered.correct, of), "word": answers.share(answered.correct_word, of)}
             | {name: found.get((name, i), NOTHING) for name in measured}
             | key
             for i, (key, of) in enumerate(groups)
@@ -181,12 +191,6 @@ def by_relation(answers: Answers, seed: int, resamples: int) -> list[dict]:
 def gain(answers: Answers, method: str, rule: str = "correct") -> np.ndarray:
     """Whether a method is right less whether the closed-book answer is, (n,) in {-1, 0, 1}, NaN where not known."""
     return getattr(answers.by_method[method], rule) - getattr(answers.by_method["closed_book"], rule)
-
-
-def share(values: np.ndarray, rows: np.ndarray) -> Interval:
-    """The share of ones among the known `values` of some rows, with Wilson's interval."""
-    of_rows = values[rows]
-    return intervals.share(of_rows[np.isfinite(of_rows)] == 1)
 
 
 def of_relations(answers: Answers) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ from pipelines import draws
 from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.pairs import read_pairs
 from pipelines.adaptive.refits import Column, Policy, Resamples
-from pipelines.evaluation.accuracy import GAINS, HEAD, TAIL, Answers, by_groups, gain, mean_columns, share
+from pipelines.evaluation.accuracy import GAINS, HEAD, TAIL, Answers, by_groups, gain, mean_columns
 from pipelines.intervals import NOTHING, Interval
 from pipelines.language.language import ENGLISH, Language
 from pipelines.params import params
@@ -90,8 +90,8 @@ def recall(answers: Answers) -> list[dict]:
             cells["only augmented right"] = known & ~closed & right
             cells["both wrong"] = known & ~closed & ~right
         rows += [
-            {"method": method, "answers": name, "share": float(cell.sum() / known.sum()), "questions": int(cell.sum())}
-            | {"recall": share(answer.doc_has_answer, cell)}
+            {"method": method, "answers": name, "questions": int(cell.sum())}
+            | {"share": answers.share(1.0 * cell, known), "recall": answers.share(answer.doc_has_answer, cell)}
             for name, cell in cells.items()
         ]
     return rows
@@ -212,4 +212,5 @@ def _saved(both: np.ndarray, policy: Policy, drawn: Resamples) -> Interval:
     with np.errstate(invalid="ignore", divide="ignore"):
         spent = [refits.values(column, policies).sum() for column in columns.values()]
         again = refits.sums(columns, policies, drawn)
-        return refits.around(100 * (1 - np.divide(*spent)), 100 * (1 - again["adaptive"] / again["always"]))
+        saved, drawn_again = 100 * (1 - np.divide(*spent)), 100 * (1 - again["adaptive"] / again["always"])
+        return refits.around(saved, drawn_again, len(np.unique(drawn.clusters)))

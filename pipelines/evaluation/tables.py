@@ -44,7 +44,7 @@ TABLES: dict[str, dict[str, type]] = {
     "comparisons": _ANSWERS
     | {"against_lm": str, "against": str, "questions": int, "only_this": int, "only_that": int, "p": float}
     | {"gain": Interval, "gain_word": Interval, "recall_gain": Interval},
-    "recall": _ANSWERS | {"answers": str, "share": float, "questions": int, "recall": Interval},
+    "recall": _ANSWERS | {"answers": str, "questions": int, "share": Interval, "recall": Interval},
     "costs": _ANSWERS
     | {"questions": int, "calls": float, "prompt_tokens": float, "new_tokens": float, "cost_per_1000": float},
     "savings": _ANSWERS

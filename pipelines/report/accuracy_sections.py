@@ -12,7 +12,7 @@ from pipelines.report.entries import RULED, Row
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import RULES, Explorable, label
 
-WILSON = "Bands are Wilson's 95 % intervals."
+WILSON = "Bands are 95 % intervals (Wilson's, clustered by subject)."
 ENOUGH = 3 * FEWEST  # questions with a known popularity; with fewer, nothing is shown by popularity
 
 

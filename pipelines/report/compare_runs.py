@@ -107,7 +107,7 @@ def _paired(dataset: str, old: Path, data: Path, params: SimpleNamespace) -> Ite
                 of_row = {"dataset": dataset, "lm": lm, "method": row["method"]} | {"relation": relation}
                 table, everyone = f"accuracy{'_by_relation' * bool(relation)}", np.ones(row["questions"], bool)
                 for rule, column, gain in zip(RULES, ("correct", "correct_word"), ("gain", "gain_word"), strict=True):
-                    shares = [accuracy.share(getattr(r.by_method[row["method"]], column), everyone) for r in of_both]
+                    shares = [r.share(getattr(r.by_method[row["method"]], column), everyone) for r in of_both]
                     yield Change(table, _what(of_row, rule), shares[1], shares[0], row[gain], True, row["questions"])
 
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from pipelines import intervals
 from pipelines.answering import answer_files
 from pipelines.evaluation import accuracy, stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval, interval
@@ -172,14 +171,6 @@ class Run:
         up = math.hypot(*(cell.high - cell.value for cell in cells)) / len(cells)
         return Interval(value, value - down, value + up)
 
-    def share(self, find: dict[str, Any], lm: str) -> Interval:
-        """A cell's share of all questions, with Wilson's interval."""
-        cell, everything = (self.rows(find | {"answers": name}, lm) for name in (find["answers"], "all"))
-        if not cell or not everything:
-            return NOTHING
-        low, high = intervals.wilson(np.array(cell[0]["questions"]), np.array(everything[0]["questions"]))
-        return Interval(cell[0]["share"], float(low), float(high))
-
     def relative_gain(self, find: dict[str, Any], lm: str) -> Interval:
         """What a method gains on a benchmark, in % of the closed-book accuracy."""
         gain = self.mean(find | {"value": "gain"}, lm)
@@ -205,12 +196,12 @@ class Run:
         questions = self.data / "questions" / dataset / f"{dataset}.parquet"
         answers = accuracy.read_answered(questions, {method: files[method]}, split)
         order = accuracy.least_popular(answers, find["least_popular"])
+        rows = np.isin(np.arange(len(answers.ids)), order)
         whole = len(order) == find["least_popular"]
-        return accuracy.share(answers.by_method[method].correct, order) if whole else NOTHING
+        return answers.share(answers.by_method[method].correct, rows) if whole else NOTHING
 
 
 DERIVED = {  # `value` of a `find` -> how it is measured; all else is a column
-    "share": Run.share,
     "cost_per_1000": Run.price,
     "relative_gain": Run.relative_gain,
     "perplexity_saved": Run.perplexity_saved,

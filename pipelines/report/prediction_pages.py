@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.adaptive.from_files import Result
 from pipelines.evaluation.systems import EXAMPLES, PAIRS, Compared
-from pipelines.intervals import Interval, interval, wilson
+from pipelines.intervals import Interval, interval
 from pipelines.report import rendering
 from pipelines.report.accuracy_sections import WILSON
 from pipelines.report.adaptive_section import CUTS, ORACLE, POLICIES, cut, draw_thresholds
@@ -76,12 +76,8 @@ def _rows(results: Sequence[Result], names: dict[str, str]) -> list[dict[str, An
         | {"questions": row["questions"], "pooled": row["pooled"], "own_threshold": not row["pooled"]}
         | {name: cut(row[key]) for name, key in zip(("cut", "from", "to"), CUTS, strict=True)}
         | {
-            name: Interval(row[name], *map(float, wilson(row[name] * row["questions"], row["questions"])))
-            for name in ("closed_book", "augmented")
-        }
-        | {
             name: interval({"value": row[name], "low": row[f"{name}_low"], "high": row[f"{name}_high"]})
-            for name in ("adaptive", "retrieved")
+            for name in PLAIN
         }
         | {f"plain_{name}": row[name] for name in PLAIN}
         for result in results

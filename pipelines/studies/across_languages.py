@@ -34,6 +34,7 @@ class Facts:
     method: str
     right: dict[str, np.ndarray]  # language -> bool, by the published rule
     popularity: dict[str, np.ndarray]  # language -> float64; NaN if it is not known
+    subjects: np.ndarray  # str, the entity that each question asks about
 
     def __len__(self) -> int:
         return len(next(iter(self.right.values())))
@@ -63,18 +64,18 @@ def read_runs(runs: Mapping[str, Path]) -> list[Facts]:
 
 
 def _read_facts(runs: Mapping[str, Path], answers: Mapping[str, Path], lm: str, method: str) -> Facts:
-    query = (
-        "SELECT question_id, correct, s_pop FROM answers JOIN questions USING (question_id) WHERE correct IS NOT NULL"
-    )
+    query = """SELECT question_id, correct, s_pop, coalesce(CAST(s_uri AS VARCHAR), subj, question_id)
+        FROM answers JOIN questions USING (question_id) WHERE correct IS NOT NULL"""
     found: dict[str, dict[str, tuple]] = {}
     for language, data in runs.items():
         questions = data / "questions" / SET / f"{SET}.parquet"
         rows = database.ask(query, None, answers=answers[language], questions=questions).fetchall()
         found[language] = {id_: right_and_views for id_, *right_and_views in rows}
     shared = sorted(set.intersection(*map(set, found.values())))
-    columns = {name: np.array([of[id_] for id_ in shared], float).reshape(-1, 2).T for name, of in found.items()}
+    subjects = np.array([next(iter(found.values()))[id_][2] for id_ in shared], dtype=str)
+    columns = {of: np.array([by[id_][:2] for id_ in shared], float).reshape(-1, 2).T for of, by in found.items()}
     right = {language: right == 1 for language, (right, _) in columns.items()}
-    return Facts(lm, method, right, {language: views for language, (_, views) in columns.items()})
+    return Facts(lm, method, right, {language: views for language, (_, views) in columns.items()}, subjects)
 
 
 def accuracy_by_language(facts: Facts) -> list[dict]:
@@ -87,7 +88,7 @@ def accuracy_by_language(facts: Facts) -> list[dict]:
         others = [of_other for other, of_other in facts.right.items() if other != language]
         here, there = facts.popularity[first], facts.popularity[language]
         known = np.isfinite(here) & np.isfinite(there)
-        row = {"language": language, "questions": len(facts), "accuracy": intervals.share(right)}
+        row = {"language": language, "questions": len(facts), "accuracy": intervals.share(right, facts.subjects)}
         row |= {"only": int((right & ~np.logical_or.reduce(others)).sum())}
         row |= {"popularity": float(np.nanmedian(there)) if np.isfinite(there).any() else np.nan}
         rows.append(row | {"correlation": _spearman(here[known], there[known])})
@@ -105,7 +106,7 @@ def by_popularity(facts: Facts) -> list[dict]:
             if len(places):
                 row = {"method": language, "bin": number, "questions": len(places)}
                 row |= {"popularity": float(np.median(popularity[places]))}
-                rows.append(row | {"substring": intervals.share(right[places])})
+                rows.append(row | {"substring": intervals.share(right[places], facts.subjects[places])})
     return rows
 
 
@@ -121,7 +122,10 @@ def here_and_there(facts: Facts) -> list[dict]:
             places = known & (above[0] == here) & (above[1] == there)
             row = {"language": other, "popular_here": here, "popular_there": there, "questions": int(places.sum())}
             accuracies = {"accuracy_here": facts.right[first], "accuracy_there": facts.right[other]}
-            rows.append(row | {name: intervals.share(right[places]) for name, right in accuracies.items()})
+            rows.append(
+                row
+                | {name: intervals.share(right[places], facts.subjects[places]) for name, right in accuracies.items()}
+            )
     return rows
 
 

@@ -79,7 +79,7 @@ def evaluate(
         return {}, {}
     reliability, ece = reliability_of(answers, seed, resamples)
     figures = {"questions": len(answers.ids), "ece": ece.as_json()}
-    return figures, {"reliability": reliability, "coverage": coverage(answers, seed, resamples)}
+    return figures, {"reliability": reliability, "coverage": coverage(answers)}
 
 
 def reliability_of(answers: Answers, seed: int, resamples: int) -> tuple[list[dict], intervals.Interval]:
@@ -94,22 +94,22 @@ def reliability_of(answers: Answers, seed: int, resamples: int) -> tuple[list[di
     for members, in_bin in zip(np.array_split(order, BINS), bins, strict=True):
         in_bin[members] = True
     asked = [("ece", calibration_error, [*bins, *(bins * answers.right), *(bins * confidence)])]
-    rows, found = _accuracies(answers, bins, asked, draws.generator(seed, "reliability"), resamples)
+    generator = draws.generator(seed, "reliability")
+    ece = intervals.of_clusters(asked, answers.subjects, generator, resamples)["ece"].within(0, 1)
     rows = [
         {"bin": number, "confidence": float(confidence[in_bin].mean())} | row
-        for number, (in_bin, row) in enumerate(zip(bins, rows, strict=True), start=1)
+        for number, (in_bin, row) in enumerate(zip(bins, _accuracies(answers, bins), strict=True), start=1)
         if in_bin.any()
     ]
-    return rows, found["ece"]
+    return rows, ece
 
 
-def _accuracies(
-    answers: Answers, groups: np.ndarray, asked: list[tuple], generator: np.random.Generator, resamples: int
-) -> tuple[list[dict], dict]:
-    """Rows with the accuracy in each of `groups` (groups, n) bool, and what is `asked` for beside them."""
-    of_groups = [(i, intervals.ratio, [group * answers.right, group]) for i, group in enumerate(groups)]
-    found = intervals.of_clusters([*of_groups, *asked], answers.subjects, generator, resamples)
-    return [{"questions": int(of.sum())} | found[i].columns("accuracy") for i, of in enumerate(groups)], found
+def _accuracies(answers: Answers, groups: np.ndarray) -> list[dict]:
+    """Rows with the accuracy in each of `groups` (groups, n) bool."""
+    return [
+        {"questions": int(of.sum())} | intervals.share(answers.right[of], answers.subjects[of]).columns("accuracy")
+        for of in groups
+    ]
 
 
 def calibration_error(sums: np.ndarray) -> np.ndarray:
@@ -118,7 +118,7 @@ def calibration_error(sums: np.ndarray) -> np.ndarray:
     return np.abs(right - confidence).sum(axis=1) / counts.sum(axis=1)
 
 
-def coverage(answers: Answers, seed: int, resamples: int) -> list[dict]:
+def coverage(answers: Answers) -> list[dict]:
     """Rows of coverage.parquet: the accuracy if only the most confident share of COVERAGES is answered.
 
     Answers of equal confidence are answered together, so that the share answered may be larger than was asked for.
@@ -127,10 +127,9 @@ def coverage(answers: Answers, seed: int, resamples: int) -> list[dict]:
     descending = -np.sort(-answers.confidence)
     least = [descending[max(0, int(np.ceil(share * n - 1e-9)) - 1)] for share in COVERAGES]
     answered = answers.confidence >= np.array(least)[:, None]
-    rows, _ = _accuracies(answers, answered, [], draws.generator(seed, "coverage"), resamples)
     return [
         {"coverage": float(of.mean()), "least_confidence": float(cut)} | row
-        for of, cut, row in zip(answered, least, rows, strict=True)
+        for of, cut, row in zip(answered, least, _accuracies(answers, answered), strict=True)
     ]
 
 

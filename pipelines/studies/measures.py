@@ -117,7 +117,9 @@ def predictions(
         paired = measure != (VIEWS, "") and (VIEWS, "") in by_measure
         figures = {"correlation": correlation, "auc": auc}
         figures["auc_gain"] = auc - (by_measure[VIEWS, ""][1] if paired else np.nan)
-        found[measure] = {name: intervals.percentiles(float(of[0]), of[1:]) for name, of in figures.items()}
+        found[measure] = {
+            name: intervals.percentiles(float(of[0]), of[1:], n).within(-1, 1) for name, of in figures.items()
+        }
     return found
 
 

@@ -119,7 +119,7 @@ def report_entries() -> list:
             Drawn(
                 lines, "accuracy-by-documents", lambda inputs: [*by_documents_of_each(inputs)],
                 lambda row: math.sqrt((1 + row["least"]) * (1 + row["most"])), "substring",
-                "accuracy by the documents that have subject and answer. Bands are Wilson's 95 % intervals.",
+                "accuracy by the documents that have subject and answer. Bands are 95 % intervals.",
                 {"x": "1 + documents with the subject and an answer (log scale)", "log_x": True, "y": "accuracy, %"},
                 series="method", each="of", least=3,
             ),

@@ -56,7 +56,7 @@ def test_recall_in_the_two_by_two(answers):
     every = retrieval_effects.recall(answers)
     rows = {row["answers"]: row for row in every if row["method"] == "dense"}
     assert rows["all"]["recall"].value == pytest.approx(11 / 20)
-    assert (rows["both right"]["share"], rows["both right"]["recall"].value) == (0.25, pytest.approx(2 / 5))
+    assert (rows["both right"]["share"].value, rows["both right"]["recall"].value) == (0.25, pytest.approx(2 / 5))
     assert rows["only augmented right"]["recall"].value == 1.0
     assert rows["only closed-book right"]["recall"].value == 0.0
     assert (rows["both wrong"]["questions"], rows["both wrong"]["recall"].value) == (1, 0.0)

@@ -43,7 +43,7 @@ def test_what_says_too_much_is_found_out():
 @pytest.mark.parametrize("levels", [None, 4])
 def test_coverage_is_the_accuracy_of_the_most_confident(levels):
     answers = made(100, levels=levels)
-    rows = confidence.coverage(answers, 0, 20)
+    rows = confidence.coverage(answers)
     assert len(rows) == 20
     for asked, row in zip(confidence.COVERAGES, rows, strict=True):
         least = sorted(answers.confidence, reverse=True)[round(asked * 100) - 1]
