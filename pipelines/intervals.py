@@ -89,8 +89,8 @@ def difference(one: Interval, other: Interval) -> Interval:
     return Interval(value, value - down, value + up)
 
 
-def reach(clusters: int) -> float:
-    """How many deviations of a mean over so many clusters each of its 95 % bounds lies from it; infinite for one.
+def reach(clusters: int, level: float = LEVEL) -> float:
+    """How many deviations of a mean over so many clusters the bounds of its interval lie from it; infinite for one.
 
     Student's t, because the deviation is estimated from the clusters, times sqrt(clusters / (clusters - 1)), because
     resamples of few clusters vary less than clusters that are drawn anew (Hesterberg, 2015).
@@ -98,7 +98,7 @@ def reach(clusters: int) -> float:
     from scipy.special import stdtrit  # SciPy takes as long to import as all else here
 
     free = clusters - 1
-    return float(stdtrit(free, (1 + LEVEL) / 2)) * math.sqrt(clusters / free) if free else math.inf
+    return float(stdtrit(free, (1 + level) / 2)) * math.sqrt(clusters / free) if free else math.inf
 
 
 def wilson(share: float, n: float, quantile: float | None = None) -> Interval:

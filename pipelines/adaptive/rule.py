@@ -64,7 +64,7 @@ class Rule(BaseModel, frozen=True):
     search: str = ""  # how the thresholds were searched for
     questions: int = 0  # that they were fitted to
     names: dict[str, str] = {}  # relation -> its name
-    middle: dict[str, tuple[Cut, Cut]] = {}  # relation -> bounds of 95 % of thresholds
+    as_good: dict[str, tuple[Cut, Cut]] = {}  # relation -> bounds of the thresholds that are not clearly worse
     held_out: dict[str, dict[str, float | None]] = {}  # figure -> value, low, high
     policy: str  # thresholds, always or never
     verdict: str  # the same in words, with what thresholds gain or lose
@@ -158,7 +158,7 @@ def of_tuned(tuned: Tuned, popular: str, tail: str, search: str, month: str | No
     figures, rows = tuned.figures[search], [row for row in tuned.relations if row["search"] == search]
     made = {"popular": popular, "tail": tail, "search": search, "month": month, "questions": tuned.questions}
     made["names"] = {key: RELATIONS[key].name if key in RELATIONS else key for key in tuned.rule.thresholds}
-    made["middle"] = {row["relation"]: (row["threshold_low"], row["threshold_high"]) for row in rows}
+    made["as_good"] = {row["relation"]: (row["threshold_low"], row["threshold_high"]) for row in rows}
     made["held_out"] = {name: {key: figures[name][key] for key in ("value", "low", "high")} for name in HELD_OUT}
     return Rule(**vars(tuned.rule) | made | about)
 

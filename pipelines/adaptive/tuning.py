@@ -86,6 +86,7 @@ def tune_pairs(
     everything, members = np.ones((len(pairs.signal), 1), dtype=bool), pairs.members()
     observed = {of: (float(pairs.signal[rows][0]), float(pairs.signal[rows][-1])) for of, rows in members.items()}
     shared = tuple(of for of, rows in members.items() if rows.stop - rows.start < chosen.min_questions)
+    together = np.argsort(pairs.signal, kind="stable")
     figures, relations, in_use = {}, [], ()
     for search in searches:
         fitted = held_out.fit_all(pairs, train, drawn, search, chosen)
@@ -97,8 +98,8 @@ def tune_pairs(
         rule = make_rule(found["policy"], found["verdict"], cuts, **about)
         for relation, rows in members.items():
             of_relation = pairs.take(rows)
-            # Both bounds are thresholds themselves, because infinity can't be interpolated.
-            low, high = np.quantile(fitted.whole[relation], [0.025, 0.975], method="nearest")
+            sharing = together if relation in shared else rows
+            low, high = as_good(pairs.signal[sharing], pairs.gains[sharing], drawn.take(sharing))
             row = {
                 "search": search,
                 "relation": relation,
@@ -107,8 +108,8 @@ def tune_pairs(
                 "popularity_least": observed[relation][0],
                 "popularity_most": observed[relation][1],
                 "threshold": cuts[relation],
-                "threshold_low": low,
-                "threshold_high": high,
+                "threshold_low": min(low, cuts[relation]),
+                "threshold_high": max(high, cuts[relation]),
                 "policy": rule.policy,
                 "deployed": rule.thresholds[relation],
             }
@@ -120,3 +121,20 @@ def tune_pairs(
             relations.append(row)
         in_use = (rule, judged, fitted) if search == chosen.search else in_use
     return Tuned(len(pairs.signal), pairs.excluded, figures, relations, *in_use, train, drawn)
+
+
+def as_good(signal: np.ndarray, gains: np.ndarray, drawn: refits.Resamples) -> tuple[float, float]:
+    """The least and the largest cut that may be the best of very many such questions: they are not clearly worse here.
+
+    `signal` (n,) is ascending, `gains` (n,) are what retrieving gains each question. A cut is clearly worse if the best
+    one is right more often by more than chance (one-sided, 5 %), by the deviation of the difference over resamples.
+    """
+    first = np.flatnonzero(np.append(True, signal[1:] != signal[:-1]))  # where each distinct value begins
+    gained = np.zeros((len(first) + 1, 1 + drawn.n))  # below each cut, of the questions and of each resample
+    weights = np.column_stack([np.ones(len(signal), np.int8), drawn.times])
+    np.cumsum(np.add.reduceat(weights * gains[:, None], first, axis=0), axis=0, out=gained[1:])
+    less = gained[np.argmax(gained[:, 0])] - gained
+    chance = less[:, 1:].std(axis=1, ddof=1) * intervals.reach(len(np.unique(drawn.clusters)), 0.90)
+    kept = np.flatnonzero(less[:, 0] <= chance)
+    cuts = np.concatenate([[0.0], signal[first[1:]], [np.inf]])
+    return float(cuts[kept[0]]), float(cuts[kept[-1]])

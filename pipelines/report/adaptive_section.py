@@ -88,8 +88,7 @@ def draw_thresholds(rows: Sequence[Mapping], signal: str, relations: Mapping[str
         sorted(cuts, key=lambda row: row["relation"]),
         "name",
         "cut",
-        "thresholds fitted on all questions. Bars span the middle 95 % of the thresholds over resampled subjects (a "
-        "bootstrap).",
+        "thresholds fitted on all questions. Bars span the thresholds that are not clearly worse.",
         {"x": f"threshold, {signal} (left edge: never retrieve, right edge: always)", "log_x": True},
         series="method",
         each=each,

@@ -5,7 +5,7 @@
 | accuracy/RULE/SET/LM/METHOD | share of the questions that are right, with Wilson's interval |
 | adaptive/SET/LM/METHOD | held-out accuracy of the rule, by the search in use |
 | retrieves/SET/LM/METHOD | share of the questions that retrieve by that rule |
-| threshold/SET/LM/RELATION/METHOD | popularity from which not to retrieve, and the middle 95 % over resamples |
+| threshold/SET/LM/RELATION/METHOD | popularity from which not to retrieve, and the bounds of those that are as good |
 | questions/SET, triples, passages/CORPUS | how many there are |
 | bytes/FOLDER | of what stages wrote into data/FOLDER |
 

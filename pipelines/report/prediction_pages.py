@@ -57,7 +57,7 @@ def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str
 def rule_table(results: Sequence[Result], names: dict[str, str]) -> Table:
     """A row for each pair of files and relation."""
     caption = (
-        f"Thresholds in {results[0].file.signal} (retrieve below), with the middle 95 % over resampled subjects; "
+        f"Thresholds in {results[0].file.signal} (retrieve below), from and to the last that is not clearly worse; "
         "accuracies and the share that retrieves in per cent, those of adaptive held out. Relations with few questions "
         "share the threshold of all relations together."
     )

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from adaptive_pairs import CHOSEN, made_pairs, write_answers, write_questions
+from adaptive_pairs import CHOSEN, made_pairs, resampled, write_answers, write_questions
+from scipy import stats
 
 from flows.profiles import compose
 from pipelines.adaptive import held_out, rule, tune_thresholds, tuning
@@ -37,9 +38,26 @@ def test_a_relations_row_has_its_threshold_and_accuracy_with_both_intervals():
         if relation != "rare":
             assert 200 < row["threshold_low"] <= row["threshold"] <= row["threshold_high"] < 5000, search
             assert row["adaptive"] > max(row["closed_book"], row["augmented"])
-    resampled = held_out.fit_all(pairs, *held_out.sides(pairs, CHOSEN, 0, 150), "exact", CHOSEN).whole["P1"]
-    found = [rows["exact", "P1"][f"threshold{end}"] for end in ("_low", "_high")]
-    assert found == np.quantile(resampled, [0.025, 0.975], method="nearest").tolist()
+
+
+def test_thresholds_that_are_as_good_are_those_that_resamples_do_not_tell_from_the_best():
+    """By a loop: the gain of each cut less that of the best, against its deviation over resamples."""
+    rows = made_pairs().members()["P1"]
+    pairs, drawn = made_pairs().take(rows), resampled(made_pairs()).take(rows)
+    kept, cuts = [], [0.0, *np.unique(pairs.signal)[1:], np.inf]
+
+    def gained(cut: float) -> np.ndarray:
+        return (pairs.gains[pairs.signal < cut, None] * drawn.times[pairs.signal < cut]).sum(axis=0)
+
+    totals = [pairs.gains[pairs.signal < cut].sum() for cut in cuts]
+    best = int(np.argmax(totals))
+    clusters = len(np.unique(pairs.subjects))
+    reach = stats.t.ppf(0.95, clusters - 1) * np.sqrt(clusters / (clusters - 1))
+    for cut, total in zip(cuts, totals, strict=True):
+        if totals[best] - total <= reach * np.std(gained(cuts[best]) - gained(cut), ddof=1):
+            kept.append(cut)
+    assert tuning.as_good(pairs.signal, pairs.gains, drawn) == (kept[0], kept[-1])
+    assert 200 < kept[0] < 1000 < kept[-1] < 5000
 
 
 @pytest.mark.parametrize("search", tune_thresholds.SEARCHES)
