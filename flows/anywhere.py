@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 RELEASED = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # the first of them that a release's folder has is read
 SEED, RESAMPLES = 0, 1000  # of draws and intervals: the same files give the same bytes
 
-TABLE = typer.Option("--questions", "-q", help="PopQA as published, a release, or any table; a path or an address.")
-NAMES = typer.Option(help="The questions' columns, as question=NAME,answers=NAME,signal=NAME,group=NAME.")
+TABLE = typer.Option("--questions", "-q", help="Path or address of PopQA as published, a release, or any table.")
+NAMES = typer.Option(help="Columns of the questions: question=NAME,answers=NAME,signal=NAME,group=NAME.")
 QuestionsOption, ColumnsOption = Annotated[str | None, TABLE], Annotated[str | None, NAMES]
-PATTERN = typer.Option(help="Cuts the answer out of a longer text, as '<answer>(.*?)</answer>'.")
-SEPARATOR = typer.Option(help="What stands between several answers in a cell of the questions' answers, as '|'.")
+PATTERN = typer.Option(help="Pattern that cuts the answer out of a longer text: '<answer>(.*?)</answer>'.")
+SEPARATOR = typer.Option(help="Separator of several answers in a cell of the questions, such as '|'.")
 PatternOption, SeparatorOption = Annotated[str | None, PATTERN], Annotated[str, SEPARATOR]
 
 QuestionSet = StrEnum("QuestionSet", catalogue.names("answered"))
@@ -42,12 +42,12 @@ Search = StrEnum("Search", get_args(params.Thresholds.model_fields["search"].ann
 
 def thresholds(
     closed: Annotated[str, typer.Argument(help="Predictions without retrieval, as FILE or NAME=FILE, in any layout.")],
-    augmented: Annotated[list[str], typer.Argument(help="Predictions with it, one file or more.")],
+    augmented: Annotated[list[str], typer.Argument(help="Predictions with retrieval, one file or more.")],
     questions: QuestionsOption = None,
     columns: ColumnsOption = None,
     answer_pattern: PatternOption = None,
     answers_separator: SeparatorOption = "",
-    search: Annotated[Search, typer.Option(help="How thresholds are searched for.")] = Search.shrunk,
+    search: Annotated[Search, typer.Option(help="The search that finds the thresholds.")] = Search.shrunk,
     out: Annotated[Path, typer.Option(help="Folder for the rule, the table and the page.")] = Path("thresholds"),
 ) -> None:
     """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no project."""
@@ -81,10 +81,10 @@ def decide(
     rule: Annotated[Path, typer.Argument(help="A rule that `longtail thresholds` wrote.")],
     questions: Annotated[str, typer.Argument(metavar="FILE", help="A table of questions, in any layout.")],
     columns: ColumnsOption = None,
-    name: Annotated[str, typer.Option(help="Of a run's thresholds.json this rule, as popqa/opt-13b/bm25.")] = "",
-    out: Annotated[Path, typer.Option(help="The table of decisions.")] = Path("decisions.csv"),
+    name: Annotated[str, typer.Option(help="The rule of a run's thresholds.json, such as popqa/tiny/bm25.")] = "",
+    out: Annotated[Path, typer.Option(help="File for the decisions.")] = Path("decisions.csv"),
 ) -> None:
-    """Say what a rule does on other questions. Writes a row for each, with the reason; needs no project."""
+    """Say what a rule does on other questions. Writes a row for each question, with the reason; needs no project."""
     from pipelines.adaptive import rule as rules
     from pipelines.report import page
 
@@ -211,15 +211,15 @@ def write_page(out: Path, texts: Mapping[str, str]) -> None:
 
 def imports(
     file: Annotated[Path | None, typer.Argument(help="A table, JSON, JSON lines or Parquet.")] = None,
-    dataset: Annotated[QuestionSet | None, typer.Option(help="Whose questions they answer.")] = None,
-    lm: Annotated[str, typer.Option(help="A name for the model that made them, such as Qwen2.5-7B.")] = "",
-    method: Annotated[str, typer.Option(help="A name for how it answered: closed_book, bm25 or web-search, say.")] = "",
-    kind: Annotated[Kind | None, typer.Option(help="What the method is, where its name does not tell.")] = None,
+    dataset: Annotated[QuestionSet | None, typer.Option(help="The question set that the file answers.")] = None,
+    lm: Annotated[str, typer.Option(help="A name for the model that answered, such as Qwen2.5-7B.")] = "",
+    method: Annotated[str, typer.Option(help="A name for the method, such as closed_book, bm25 or web-search.")] = "",
+    kind: Annotated[Kind | None, typer.Option(help="The kind of method, if its name is not one of Longtail's.")] = None,
     answer_pattern: PatternOption = None,
-    partial: Annotated[bool, typer.Option("--partial", help="Take the answers whose question both have.")] = False,
-    remove: Annotated[Path | None, typer.Option(help="Remove this import, as MODEL/METHOD or its file.")] = None,
+    partial: Annotated[bool, typer.Option("--partial", help="Leave out rows and questions without a match.")] = False,
+    remove: Annotated[Path | None, typer.Option(help="Remove this import: MODEL/METHOD or its file.")] = None,
 ) -> None:
-    """Bring in answers made elsewhere; without a file, list them. Thresholds are then tuned for their model."""
+    """Bring in answers made elsewhere; without a file, list them. The next run tunes thresholds for their model."""
     if file is None:
         _list_or_remove(remove)
         return

@@ -24,10 +24,10 @@ DROPPED = "DELETE FROM {} WHERE key IN (SELECT key FROM asked WHERE server = ?)"
 
 
 def cache(
-    drop: Annotated[str, typer.Option(help="Drop the answers of this server, as it is listed.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Drop them; without it their number is said.")] = False,
+    drop: Annotated[str, typer.Option(help="Drop the answers of this server; give its address as listed.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Drop them; by default, only says how many.")] = False,
 ) -> None:
-    """List kept answers of servers, or drop one's. Says which stages then have to run again, and how."""
+    """List kept answers of servers, or drop those of a server. Then says which stages have to run again, and how."""
     from flows import workspace
 
     server, rows = drop.rstrip("/"), []

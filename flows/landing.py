@@ -23,11 +23,11 @@ NAMED = 3  # files or stages that an error names
 
 
 def diff(
-    old: Annotated[Path, typer.Argument(help="popqa.parquet, a file in the published format, or its folder.")],
-    new: Annotated[Path, typer.Argument(help="The later release, in the same forms.")],
-    out: Annotated[Path | None, typer.Option(help="Folder for the tables, in place of .longtail/difference.")] = None,
+    old: Annotated[Path, typer.Argument(help="popqa.parquet, its folder, or a file in the published format.")],
+    new: Annotated[Path, typer.Argument(help="The later release, in any of these forms.")],
+    out: Annotated[Path | None, typer.Option(help="Folder for the tables; by default .longtail/difference.")] = None,
 ) -> None:
-    """Compare two releases of PopQA. Questions added and gone, other answers, popularity moved; as tables."""
+    """Compare two releases of PopQA. Writes tables of changed questions, answers and popularity."""
     from pipelines.release.difference import write_difference
 
     params = params_file.load_params("compute", "ingest")
@@ -40,13 +40,13 @@ def diff(
 
 def release(
     context: typer.Context,
-    version: Annotated[str | None, typer.Option(help="Such as 2.0.0, in place of what the changes call for.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for releases, in place of release/.")] = None,
-    to: Annotated[str | None, typer.Option(help="Publish it: hub:OWNER/NAME. Says what it would send.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="With --to, send it.")] = False,
-    check: Annotated[Path | None, typer.Option(help="Check this release's files, and write none.")] = None,
+    version: Annotated[str | None, typer.Option(help="A higher version than the changes require.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for releases; by default release/.")] = None,
+    to: Annotated[str | None, typer.Option(help="Say what it would send to hub:OWNER/NAME.")] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --to, send it there.")] = False,
+    check: Annotated[Path | None, typer.Option(help="Only compare this release with its checksums.")] = None,
 ) -> None:
-    """Write a release, publish or check one. PopQA with card, licences, citation, provenance and checksums."""
+    """Write a release, publish or check one. It has PopQA, a card, licences, a citation, provenance and checksums."""
     if context.invoked_subcommand:
         return
     if check:

@@ -15,7 +15,7 @@ from pipelines.params import params_file
 
 
 def languages(
-    projects: Annotated[list[Path], typer.Argument(help="Folders of projects, a run in one language each.")],
+    projects: Annotated[list[Path], typer.Argument(help="Folders of projects, each with a run in one language.")],
     out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path("languages"),
 ) -> None:
     """Compare runs in several languages on the same facts. Writes a page and tables."""

@@ -23,24 +23,24 @@ SHOWN = 20  # figures that moved, on the terminal
 
 def explore(
     export: Annotated[Path | None, typer.Option(help="Write the questions as one page, and serve nothing.")] = None,
-    most: Annotated[int, typer.Option(min=1, help="Questions of that page, the first of the order.")] = 50,
-    set_: Annotated[str, typer.Option("--set", help="Question set; by default the first that is answered.")] = "",
+    most: Annotated[int, typer.Option(min=1, help="With --export, the number of questions.")] = 50,
+    set_: Annotated[str, typer.Option("--set", help="Question set; by default the first of parts.answered.")] = "",
     lm: Annotated[str, typer.Option(help="Language model, one of the run's or an imported one.")] = "",
-    base: Annotated[str, typer.Option(help="Method whose answers are compared; by default closed_book.")] = "",
-    method: Annotated[str, typer.Option(help="Method that they are compared with, as bm25 or dense.")] = "",
-    relation: Annotated[str, typer.Option(help="Wikidata property, as P57; by default all.")] = "",
-    popularity: Annotated[str, typer.Option(help="Views a month, LEAST-MOST, as 1000-9999, or unknown.")] = "",
-    cell: Annotated[str, typer.Option(help="Who is right: both, base (it alone), method (it alone), neither.")] = "",
-    judged: Annotated[str, typer.Option(help="By which rule: published (substring) or words (whole words).")] = "",
-    words: Annotated[str, typer.Option(help="Words that the question has.")] = "",
-    order: Annotated[str, typer.Option(help="popular, rare (least viewed first) or id.")] = "",
-    port: Annotated[int | None, typer.Option(min=1, max=65535, help="On 127.0.0.1; by default 4300, or free.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Serve Prefect's and MLflow's pages beside it.")] = False,
+    base: Annotated[str, typer.Option(help="First method to compare; by default closed_book.")] = "",
+    method: Annotated[str, typer.Option(help="Second method to compare, such as bm25 or dense.")] = "",
+    relation: Annotated[str, typer.Option(help="Wikidata property, such as P57; by default all.")] = "",
+    popularity: Annotated[str, typer.Option(help="Views a month, LEAST-MOST, such as 1000-9999; or unknown.")] = "",
+    cell: Annotated[str, typer.Option(help="Which is right: both, base (only), method (only), neither.")] = "",
+    judged: Annotated[str, typer.Option(help="Judged by substring (published) or whole words (words).")] = "",
+    words: Annotated[str, typer.Option(help="Words to look for in the question.")] = "",
+    order: Annotated[str, typer.Option(help="Order of the questions: popular, rare (least viewed first) or id.")] = "",
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port on 127.0.0.1; by default 4300.")] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Serve Prefect's and MLflow's pages too.")] = False,
     show: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
 ) -> None:
-    """Look at questions, answers and scored texts in a browser. Until Ctrl-C; or write questions as one page.
+    """Look at questions, answers and scored texts in a browser. Serves until Ctrl-C; --export writes a page instead.
 
-    The options are the choices of the page with the list of questions.
+    Most options choose which questions the list shows, as the choices on its page do.
     """
     from pipelines.explorer import looked_at
     from pipelines.explorer.slices import Slice
@@ -90,10 +90,10 @@ def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> Non
 
 def report(
     show: Annotated[bool, typer.Option("--open", help="Open the report in a browser.")] = False,
-    compare: Annotated[str, typer.Option(help="What moved since a landed run (landed: the last) or a commit.")] = "",
-    history: Annotated[bool, typer.Option("--history", help="All landed runs' figures, month by month.")] = False,
+    compare: Annotated[str, typer.Option(help="Compare with a commit or landed run (landed: the last).")] = "",
+    history: Annotated[bool, typer.Option("--history", help="Show the figures month by month.")] = False,
 ) -> None:
-    """Print where the report is. Or what moved since an earlier one, or how figures went from month to month."""
+    """Print where the report is. Or show what moved since an earlier run, or the figures month by month."""
     if history and compare:
         raise LongtailError("--history: shows all landed runs, expected no --compare beside it; name one of them")
     if history:
@@ -135,7 +135,7 @@ def _compared(earlier_run: str) -> Iterator[str]:
 def reproduce(
     docs: Annotated[bool, typer.Option("--docs", help="Write docs/measured/reproduction.md.")] = False,
 ) -> None:
-    """Compare with the papers' numbers. Of results whose set-up is the paper's, says which agree; writes a page."""
+    """Compare with the papers' numbers. Says which results agree, if their set-up is the paper's, and writes a page."""
     from flows import graph
     from pipelines.params.params import Params
     from pipelines.report import comparison, comparison_page, papers

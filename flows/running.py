@@ -21,14 +21,11 @@ Part = StrEnum("Part", ["refresh", "popqa", "corpus", "retriever", "thresholds"]
 
 
 def run(
-    part: Annotated[Part, typer.Argument(help="What to run, with all that it needs.")] = Part.refresh,
+    part: Annotated[Part, typer.Argument(help="The part to run, with all stages that it needs.")] = Part.refresh,
     profile: Annotated[str | None, typer.Option(help="Compose params.yaml from this profile first.")] = None,
     push: Annotated[bool, typer.Option("--push", help="Send the results to DVC's default remote.")] = False,
 ) -> None:
-    """Bring everything up to date. Runs the stages whose inputs, code or params changed; says where the report is.
-
-    A part that makes no report names none.
-    """
+    """Bring everything up to date. Runs the stages whose inputs, code or params changed."""
     from flows import graph, profiles, workspace
 
     if profile:
@@ -66,7 +63,7 @@ def run(
 def schedule(
     port: Annotated[int, typer.Option(help="Port of Prefect's pages, on 127.0.0.1.", **PORTS)] = 4200,
 ) -> None:
-    """Run what prefect.yaml schedules, until Ctrl-C. Starts Prefect's server, a worker and the schedules here."""
+    """Run what prefect.yaml schedules, until Ctrl-C. Starts Prefect's server, its schedules and a worker."""
     from flows import schedules
 
     try:
@@ -77,9 +74,9 @@ def schedule(
 
 def status(
     context: typer.Context,
-    verify: Annotated[bool, typer.Option("--verify", help="Hash all outputs; name what is not in dvc.lock.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Hash all outputs; compare with dvc.lock.")] = False,
 ) -> None:
-    """Show which stages are up to date, and which run. Of the others, what changed, or what they wait for."""
+    """Show which stages are up to date, and which run. For each other stage, says what changed or what it waits for."""
     if context.invoked_subcommand:
         return
     from flows import dvc_files, graph, workspace
@@ -118,15 +115,15 @@ def status(
 
 
 def init(
-    folder: Annotated[Path | None, typer.Argument(help="Folder with data sets and models, wherever below it.")] = None,
-    profile: Annotated[str | None, typer.Option(help="Write params.yaml from this profile; takes no folder.")] = None,
-    name: Annotated[str | None, typer.Option(help="The profile's name, in place of the folder's.")] = None,
-    lsr: Annotated[bool, typer.Option("--lsr", help="Tune the retriever to the language model too.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Write over a profile of that name.")] = False,
+    folder: Annotated[Path | None, typer.Argument(help="Folder of data sets and models, in any layout.")] = None,
+    profile: Annotated[str | None, typer.Option(help="Write params.yaml from this profile; give no folder.")] = None,
+    name: Annotated[str | None, typer.Option(help="The profile's name; by default the folder's.")] = None,
+    lsr: Annotated[bool, typer.Option("--lsr", help="Also tune the retriever to the language model.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite a profile of that name.")] = False,
 ) -> None:
     """Write a profile for the data and models in a folder. Says what was found, what is missing, and what to run.
 
-    With --profile it composes params.yaml: conf/config.yaml with what conf/profile/NAME.yaml changes.
+    With --profile NAME it writes params.yaml instead, from conf/config.yaml and the changes in conf/profile/NAME.yaml.
     """
     from flows import profiles
 
@@ -145,7 +142,7 @@ def init(
 def plan(
     profile: Annotated[str | None, typer.Option(help="Plan for this profile; params.yaml stays as it is.")] = None,
 ) -> None:
-    """Say what a run will take. By params.yaml: weights to download, tokens, hours here, memory, disk, cost."""
+    """Say what a run will take. Estimates downloads, tokens, hours on this machine, memory, disk space and cost."""
     import yaml
 
     from flows import profiles

@@ -22,19 +22,19 @@ from pipelines.params import params_file
 
 ATTRIBUTION = Path(".longtail/attribution.html")
 RETRIEVERS = (
-    "bm25, dense (the main retriever untuned), lsr (tuned, the default if it is), hybrid (bm25 and dense), reranked; "
-    "another's: dense_NAME, lsr_NAME and so on."
+    "bm25, dense (the main retriever, untuned), lsr (tuned by LSR; the default if the run has it), hybrid (bm25 and "
+    "dense), reranked; for another retriever dense_NAME, lsr_NAME and so on."
 )
 Corpus = StrEnum("Corpus", catalogue.names("documents"))
 LINES = 4  # lines of a document's text that the terminal shows
 
 
 def search(
-    text: Annotated[str, typer.Argument(help="What to look for.")],
-    k: Annotated[int, typer.Option("-k", min=1, help="How many documents.")] = 5,
-    corpus: Annotated[Corpus | None, typer.Option(help="Where to look, in place of parts.datastore.")] = None,
+    text: Annotated[str, typer.Argument(help="The text to search with.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of documents.")] = 5,
+    corpus: Annotated[Corpus | None, typer.Option(help="Corpus to search; by default parts.datastore.")] = None,
     retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all of each document, as a JSON list.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole documents, as a JSON list.")] = False,
 ) -> None:
     """Search a corpus. Shows score, title, id and the beginning of the best documents."""
     params = params_file.load_params("retrievers", "parts")
@@ -48,18 +48,18 @@ def search(
 
 
 def ask(
-    question: Annotated[str | None, typer.Argument(help="Without it, questions are asked for.")] = None,
-    lm: Annotated[str | None, typer.Option(help="Of params.yaml's lms or imported; by default the first.")] = None,
+    question: Annotated[str | None, typer.Argument(help="Without it, you type questions one by one.")] = None,
+    lm: Annotated[str | None, typer.Option(help="Of lms or imported; by default the first of lms.")] = None,
     retriever: Annotated[str | None, typer.Option(help=RETRIEVERS)] = None,
-    pair: Annotated[str | None, typer.Option(help="Two answers of thresholds.pairs: TAIL_below_POPULAR.")] = None,
+    pair: Annotated[str | None, typer.Option(help="A pair of thresholds.pairs, as TAIL_below_POPULAR.")] = None,
     subject: Annotated[str | None, typer.Option(help="Wikidata id of the subject that is meant, such as Q42.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print all that was found, as a JSON object.")] = False,
-    attribute: Annotated[str | None, typer.Option(help="Show what this scored text (an id) owes to documents.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as a JSON object.")] = False,
+    attribute: Annotated[str | None, typer.Option(help="A scored text's id: what it owes to documents.")] = None,
 ) -> None:
-    """Answer a question, and say why. Retrieves only where the subject is below its relation's popularity threshold.
+    """Answer a question, and say why. Retrieves only if the subject is less popular than its relation's threshold.
 
-    Without a question it asks for one after the other, until Ctrl-D; or reads them from a pipe, one a line. From the
-    second on an answer takes no time to open a model.
+    Without a question, it prompts for questions until Ctrl-D, or reads them from a pipe, one a line. The model
+    stays open.
     """
     from pipelines.adaptive import ask
     from pipelines.adaptive.ask import Opened
