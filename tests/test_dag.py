@@ -116,6 +116,22 @@ def test_each_language_model_has_its_stages_and_lsr_learns_from_one(stages_of):
     assert {name for name in needs if name.startswith("base_lm")} == {"base_lm@second"}
 
 
+def test_the_tutorial_counts_the_stages_of_dvc_yaml_and_of_the_sample_and_its_table_of_a_run_can_be(stages_of):
+    text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    stages = stages_of()
+    assert re.findall(r"`dvc.yaml` has (\d+) stages", text) == [str(len(STAGES))]
+    assert re.findall(r"which makes (\d+)\b", text) == [str(len(stages))]
+    ran, runs = (re.findall(rf"^(\S+) +{state} ", text, re.MULTILINE) for state in ("ran", "runs"))
+    assert len(runs) >= 2
+    assert {*ran, *runs} <= {*stages}
+    (counts,) = re.findall(r"^(\d+) of (\d+) stages done \(\1 ran\), (\d+) wait", text, re.MULTILINE)
+    done, all_, wait = map(int, counts)
+    assert (all_, wait) == (len(stages), len(stages) - done - len(runs))
+    steps = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))["lm"]["tiny"]["training"]["steps"]
+    ((share, at, of),) = re.findall(r"base_lm: +(\d+)%.* (\d+)/(\d+) ", text)
+    assert (int(of), int(share)) == (steps, 100 * int(at) // steps)
+
+
 def test_each_retriever_has_its_stages_and_another_one_makes_none_of_them_anew(stages_of):
     values = yaml.safe_load((ROOT / "params.yaml").read_text(encoding="utf-8"))
     alone = stages_of()

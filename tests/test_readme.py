@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import runpy
@@ -11,10 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
+import duckdb
 import dvc.cli  # noqa: F401 - its log goes to what is standard output at its first import
+import page_numbers
 import params_reference
 import pyarrow.parquet as pq
 import pytest
+import systems as predictions
 import yaml
 
 from pipelines import catalogue
@@ -192,3 +196,99 @@ def test_the_page_of_params_is_of_the_present_ones(root):
     written = (root / "docs/params.md").read_text(encoding="utf-8")
     assert written == params_reference.page(), "run `python tests/params_reference.py`"
     assert written.count("|  |\n") == written.count("| key |"), "each key says what it is"
+
+
+@pytest.fixture
+def sample(root) -> Path:
+    """The data of the finished run of the sample that dvc.lock is of."""
+    lock = yaml.load((root / "dvc.lock").read_text(encoding="utf-8"), yaml.CSafeLoader)["stages"]
+    (named,) = [out["md5"] for out in lock["analyse"]["outs"] if out["path"] == "data/analyses.json"]
+    profile = yaml.safe_load((root / "params.yaml").read_text(encoding="utf-8"))["profile"]
+    here = root / "data/analyses.json"
+    if profile != "sample" or not here.is_file() or hashlib.md5(here.read_bytes()).hexdigest() != named:
+        pytest.skip("data/ has no finished run of the sample: `make run` makes it")
+    return root / "data"
+
+
+def apart(written: list[float], now: Interval) -> bool:
+    """Whether a page's figure is farther from the run's than another kind of CPU moves it: the interval's width.
+
+    A figure without an interval, as the share of tokens, may differ by a fifth.
+    """
+    width = now.high - now.low or 0.2 * abs(now.value)
+    return any(abs(a - b) > width for a, b in zip(written, (now.value, now.low, now.high), strict=False))
+
+
+def test_the_samples_figures_on_pages_are_those_of_a_run_within_what_a_kind_of_cpu_moves(sample, root):
+    told = "run `python tests/page_numbers.py`"
+    for file, text in page_numbers.pages().items():
+        for name, written in page_numbers.shown(text):
+            now = page_numbers.read(name, sample)
+            assert not apart(written, now), (file.name, name, written, now, told)
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    ((command, block),) = page_numbers.OUTPUT.findall(readme)
+    printed = page_numbers.printed(command, block, root)
+    assert [*map(page_numbers.label, printed.splitlines())] == [*map(page_numbers.label, block.splitlines())], told
+    number = page_numbers.NUMBER
+    before, now = (
+        re.findall(rf"{number} \[{number}, {number}\](?= *[,%\n]| points)", text) for text in (block, printed)
+    )
+    assert len(now) >= 6
+    for written, of_run in zip(before, now, strict=True):
+        assert not apart([*map(float, written)], Interval(*map(float, of_run))), (written, of_run, told)
+
+
+def test_pages_name_figures_that_are_known_never_at_the_beginning_of_a_line_and_show_the_picture(root):
+    """A line that begins with a comment is no Markdown to its end."""
+    texts = page_numbers.pages()
+    named = [name for text in texts.values() for name in re.findall(r"<!--([\w-]+)-->\S", text)]
+    assert {*named} == {*page_numbers.FIGURES}
+    assert [name for text in texts.values() for name, _ in page_numbers.shown(text)] == named  # a number follows each
+    for file, text in texts.items():
+        lines = [line for line in text.splitlines() if re.match(r"[\s>*-]*<!--", line)]
+        assert lines == ["<!--output-->"] * (file.name == "README.md"), file.name
+    for _, file, key, row in page_numbers.FIGURES.values():
+        columns = tables.TABLES[Path(file).stem] if row else [key]
+        assert {key, *re.findall(r"(\w+) =", row)} <= {*columns}, file
+    readme = texts[root / "README.md"]
+    first_screen = readme.split("```sh")[0]
+    assert f"]({page_numbers.PICTURE})" in first_screen
+    assert "sample: a fictional world" in first_screen
+    assert (root / page_numbers.PICTURE).read_text(encoding="utf-8").startswith("<svg ")
+    real = (root / "docs/measured/real.md").read_text(encoding="utf-8")
+    ((start, end),) = re.findall(r"from ([\d.]+) to ([\d.]+) %", first_screen)
+    assert f"lifts accuracy on PopQA from {start} to {end} %" in real
+
+
+def test_figures_and_output_on_pages_are_written_from_a_run(tmp_path, monkeypatch):
+    made, folder = predictions.make(), tmp_path / "data/analyses"
+    folder.mkdir(parents=True)
+    row = "'popqa' AS dataset, {} AS method, {}e0 AS substring, {}e0 AS substring_low, {}e0 AS substring_high"
+    rows = [row.format("'dense'", 0.4505, 0.4154, 0.486), row.format("'bm25'", 0.7, 0.6, 0.8)]
+    duckdb.sql(" UNION ALL ".join(f"SELECT {row}" for row in rows)).write_parquet(f"{folder}/accuracy.parquet")
+    doubt = {
+        "popqa": {"tiny": {"dense": {"uncertainty": {"difference": {"value": -0.0444, "low": -0.06, "high": -0.02}}}}}
+    }
+    (tmp_path / "data/metrics").mkdir()
+    (tmp_path / "data/metrics/adaptive.json").write_text(json.dumps(doubt))
+    text = "is <!--dense-->1 %, by <!--popularity-over-doubt-->9.9 points [1.0,\n 8.88], <!--bm25-->+0.00 %"
+    expected = "is <!--dense-->45 %, by <!--popularity-over-doubt-->4.4 points [2.0,\n 6.00], <!--bm25-->+70.00 %"
+    assert page_numbers.fill(text, tmp_path) == expected
+    assert apart([9.9], Interval(4.4, 2.0, 6.0))
+    assert apart([4.4, 2.0, 10.1], Interval(4.4, 2.0, 6.0))
+    assert not apart([4.5, 2.1, 5.9], Interval(4.4, 2.0, 6.0))
+    predictions.popqa(tmp_path / "popQA.tsv", made)
+    for name, right in (("closed", made.closed), ("rag", made.augmented)):
+        said = zip((r["id"] for r in made.rows), made.said(right), strict=True)
+        (tmp_path / f"{name}.csv").write_text(predictions.table(["id", "prediction"], [*said]))
+    command = "```sh\nlongtail thresholds closed.csv \\\n  rag.csv --questions popQA.tsv\n```"
+    block = f"{command}\n\n<!--output-->\n```\n{{}}  ...\n```\n"
+    old = "rag below the threshold, closed from it on\n  always  1\n"
+    after = page_numbers.fill(block.format(old), tmp_path)
+    never, always = (100 * right.mean() for right in (made.closed, made.augmented))
+    assert re.search(
+        rf"from it on\n  never retrieve +{never:.1f} \[.*\]\n  always +{always:.1f} \[.*\]\n  \.\.\.\n```\n", after
+    )
+    assert page_numbers.fill(after, tmp_path) == after
+    with pytest.raises(SystemExit, match="does not print"):
+        page_numbers.fill(block.format("another\n  always  1\n"), tmp_path)

@@ -1,0 +1,151 @@
+"""The sample's figures in README.md and docs/, written from the finished run in data/; running this file writes them.
+
+A figure in a sentence stands behind its name: `<!--hybrid-->52.5 %`, or `<!--gate-->0.3 points [-0.6, 1.2]`. FIGURES
+says where the run has it. A block behind `<!--output-->` is part of what the command in the block above prints: from
+the block's first line to the line that begins as its last one does. docs/accuracy-by-popularity.svg is the report's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import duckdb
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+from pipelines.intervals import Interval  # noqa: E402 - it is found by the line above
+
+NUMBER = r"([+-]?\d[\d,]*(?:\.\d+)?)"
+FIGURE = re.compile(rf"<!--([\w-]+)-->{NUMBER}(?:([^\d<\[]*\[){NUMBER}(,\s+){NUMBER}\])?")  # with or without interval
+OUTPUT = re.compile(r"```sh\n([^`]+)```\s*<!--output-->\s*```\n([^`]+)  \.\.\.\n```")
+PICTURE = "docs/accuracy-by-popularity.svg"
+DRAWN = "report/figures/accuracy-by-popularity-popqa.svg"
+MARGIN = 16  # pixels around the picture, which pages show on grounds of other colours
+
+
+def _accuracy(method: str) -> tuple:
+    return 100, "analyses/accuracy.parquet", "substring", f"dataset = 'popqa' AND method = '{method}'"
+
+
+def _pile(table: str, column: str, row: str, times: int = 1) -> tuple:
+    return times, f"analyses/{table}.parquet", column, f"corpus = 'pile' AND retriever = 'dense' AND {row}"
+
+
+FIGURES = {  # name -> what it is multiplied by, the file below data/, the column and its row or the key in JSON
+    "closed-book": _accuracy("closed_book"),
+    "bm25": _accuracy("bm25"),
+    "dense": _accuracy("dense"),
+    "hybrid": _accuracy("hybrid"),
+    "replug": _accuracy("replug"),
+    "replug-share": (1, *_accuracy("replug")[1:]),
+    "logistic": (100, "metrics/adaptive.json", "popqa.tiny.dense.logistic.adaptive", ""),
+    "shrunk": (100, "metrics/adaptive.json", "popqa.tiny.dense.shrunk.adaptive", ""),
+    "popularity-over-doubt": (-100, "metrics/adaptive.json", "popqa.tiny.dense.uncertainty.difference", ""),
+    "gate": (100, "metrics/adaptive.json", "popqa.tiny.dense.gate.difference", ""),
+    "calibration": (100, "metrics/adaptive.json", "popqa.tiny.confidence.ece", ""),
+    "ensemble": _pile("bits_per_byte", "saved", "k = 10"),
+    "one-prompt": _pile("lm_controls", "saved", "control = 'concatenated'"),
+    "more-text": _pile("lm_controls", "saved", "control = 'longer_context'"),
+    "text-to-document": _pile("lm_controls", "saved_over_same", "control = 'longer_context'", -1),
+    "temperature-1": (1, "metrics/language_modelling_pile.json", "tiny.bpb_dense_k10_t1", ""),
+    "temperature-0-1": (1, "metrics/language_modelling_pile.json", "tiny.bpb_dense_k10_t0.1", ""),
+    "copied-tokens": _pile("copied", "share", "least = 9", 100),
+    "copied-bits": _pile("copied", "share_of_saved", "least = 9", 100),
+    "new-tokens": _pile("copied", "share", "least = 0", 100),
+    "new-bits": _pile("copied", "share_of_saved", "least = 0", 100),
+    "rare": _pile("rare_words", "bits_saved", "least = 100"),
+    "frequent": _pile("rare_words", "bits_saved", "least = 10000"),
+}
+
+
+def pages(root: Path = ROOT) -> dict[Path, str]:
+    """Each page that shows a figure of the sample, and its text."""
+    files = [root / "README.md", *sorted((root / "docs").glob("*.md"))]
+    texts = {file: file.read_text(encoding="utf-8") for file in files}
+    return {file: text for file, text in texts.items() if "<!--" in text}
+
+
+def read(name: str, data: Path) -> Interval:
+    """A figure of the run in `data`; its bounds are its value where the run gives it no interval."""
+    times, file, key, row = FIGURES[name]
+    if row:
+        columns = duckdb.read_parquet(str(data / file)).columns
+        bounds = [bound if (bound := f"{key}_{end}") in columns else key for end in ("low", "high")]
+        (found,) = duckdb.sql(f"SELECT {', '.join([key, *bounds])} FROM '{data / file}' WHERE {row}").fetchall()
+    else:
+        entry = json.loads((data / file).read_text(encoding="utf-8"))
+        while key:  # a name may hold a dot itself
+            name = next(name for name in sorted(entry, key=len, reverse=True) if f"{key}.".startswith(f"{name}."))
+            entry, key = entry[name], key[len(name) + 1 :]
+        found = entry["value"], entry["low"], entry["high"]
+    return Interval(*found).times(times)
+
+
+def shown(text: str) -> Iterator[tuple[str, list[float]]]:
+    """The name of each figure in the sentences of a page, and its number or its number with the interval."""
+    for found in FIGURE.finditer(text):
+        name, value, _, low, _, high = found.groups()
+        yield name, [float(number.replace(",", "")) for number in (value, low, high) if number]
+
+
+def fill(text: str, root: Path = ROOT) -> str:
+    """A page's text with the figures of the run in `root`."""
+
+    def figure(found: re.Match) -> str:
+        name, value, between, low, comma, high = found.groups()
+        now = read(name, root / "data")
+        new = f"<!--{name}-->{_as(value, now.value)}"
+        return new + (f"{between}{_as(low, now.low)}{comma}{_as(high, now.high)}]" if between else "")
+
+    def output(found: re.Match) -> str:
+        before, _, after = found[0].rpartition(found[2])
+        return before + printed(found[1], found[2], root) + after
+
+    return OUTPUT.sub(output, FIGURE.sub(figure, text))
+
+
+def printed(command: str, block: str, root: Path) -> str:
+    """What `longtail thresholds ...` prints in `root`, from the first line of `block` to the line that ends it."""
+    first, *_, last = block.splitlines()
+    with tempfile.TemporaryDirectory() as out:
+        words = [*shlex.split(command.replace("\\\n", ""))[1:], "--out", out]
+        done = subprocess.run([sys.executable, "-m", "flows.cli", *words], cwd=root, capture_output=True, text=True)
+    lines = done.stdout.splitlines()
+    if done.returncode or first not in lines:
+        raise SystemExit(f"{command} does not print {first!r}: {done.stderr}")
+    lines = lines[lines.index(first) :]
+    end = next(n for n, line in enumerate(lines) if label(line) == label(last))
+    return "".join(f"{line}\n" for line in lines[: end + 1])
+
+
+def label(line: str) -> str:
+    """What a line of a table begins with."""
+    return re.split(r"\s{2,}", line.strip())[0]
+
+
+def _as(written: str, value: float) -> str:
+    """The value with the decimals, and the sign, of the number that is there."""
+    sign = "+" if written.startswith("+") else ""
+    decimals = len(written.partition(".")[2])
+    return f"{round(value, decimals) + 0.0:{sign},.{decimals}f}"  # no -0.0
+
+
+def main() -> None:
+    for file, text in pages().items():
+        file.write_text(fill(text), encoding="utf-8")
+    picture = (ROOT / "data" / DRAWN).read_text(encoding="utf-8")
+    size = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)" width="\1" height="\2"', picture)
+    width, height = (float(side) + 2 * MARGIN for side in size.groups())
+    box = f'viewBox="{-MARGIN} {-MARGIN} {width:g} {height:g}" width="{width:g}" height="{height:g}"'
+    (ROOT / PICTURE).write_text(picture.replace(size[0], box), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
