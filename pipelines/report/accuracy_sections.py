@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 from pipelines.evaluation import popularity_bins
 from pipelines.evaluation.popularity_bins import FEWEST
@@ -21,10 +22,21 @@ def enough_known(inputs: Inputs, row: Row) -> bool:
     return inputs.rows("accuracy", dataset=row["dataset"])[0]["popularity_known"] >= ENOUGH
 
 
-def popularity_histogram(inputs: Inputs) -> list[Row]:
-    """Popularity by question set, in quarters of a power of ten (Figure 3)."""
-    rows = [row for row in inputs.tables["popularity"] if row["dataset"] in inputs.popularity]
-    return [row | {"share": row["questions"] / inputs.popularity[row["dataset"]]["known"]} for row in rows]
+def popularity_curves(inputs: Inputs) -> list[Row]:
+    """By question set, the share of questions with fewer views than the bounds of the bins (Figure 3, added up).
+
+    All curves go on to the last bound of all question sets.
+    """
+    bins, curves = inputs.tables["popularity"], []
+    for dataset, known in inputs.popularity.items():
+        counts: dict[float, int] = {}  # bound -> questions of the bin below it
+        for row in (row for row in bins if row["dataset"] == dataset):
+            counts.setdefault(round(row["least"], 3), 0)
+            counts[round(row["below"], 3)] = row["questions"]
+        counts.setdefault(round(max(row["below"] for row in bins), 3), 0)
+        for bound, fewer in zip(counts, accumulate(counts.values()), strict=True):
+            curves.append({"dataset": dataset, "below": bound, "share": fewer / known["known"]})
+    return curves
 
 
 def merged_bins(inputs: Inputs, rows: Sequence[Row]) -> str:

@@ -8,28 +8,54 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
+from statistics import fmean
 from types import MappingProxyType
+from typing import NamedTuple
 
 from pipelines import neutral
 
 WIDE, NARROW = 760, 350  # pixels; the page shows one of the two, at its own size
 SIZE = {WIDE: 13.0, NARROW: 12.0}  # of the letters, pixels
 HEIGHT = {WIDE: 280, NARROW: 220}  # of a plot without legend and axes, pixels
-INK, SOFT, GRID = "var(--ink,#1d2430)", "var(--soft,#5a6473)", "var(--line,#dcdfe4)"
+INK, SOFT, FAINT, GRID = "var(--ink,#1d2430)", "var(--soft,#566070)", "var(--faint,#8a929e)", "var(--line,#dcdfe4)"
 PALETTE = (  # distinct for the colour-blind, at least 3:1 against a light ground; the page has others for dark
-    "var(--c0,#6b7480)", "var(--c1,#b8690a)", "var(--c2,#2475b8)", "var(--c3,#1b7f65)",
-    "var(--c4,#9a4f8d)", "var(--c5,#c2413a)", "var(--c6,#0d7f93)", "var(--c7,#77700f)",
+    "var(--c0,#7d2c63)", "var(--c1,#c77a06)", "var(--c2,#1b4aa6)", "var(--c3,#04806f)", "var(--c4,#4a4a05)",
+    "var(--c5,#0697c8)", "var(--c6,#a6502f)", "var(--c7,#8258cc)", "var(--c8,#829070)", "var(--c9,#43045c)",
 )  # fmt: skip
 NARROWEST, WIDEST = set("fijlrt.,:;'|!()[] -"), set("mwMW%@")  # letters
-DASHES = ("", "7 3", "8 3 2 3", "", "2 3", "5 2", "10 3 2 3 2 3", "3 2")
+DASHES = ("", "7 3", "8 3 2 3", "", "10 3 2 3 2 3", "12 3", "5 2", "3 2", "4 2 1 2", "2 3")
 MARKERS = (  # paths around 0, 0
     "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "m-3.5-3.5h7v7h-7z", "m0-4.6l4.4 8h-8.8z", "m0-5l4.5 5-4.5 5-4.5-5z",
-    "m0 4.6l4.4-8h-8.8z", "m-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z", "m-4.5-2.6l4.5-2.6 4.5 2.6v5.2l-4.5 2.6-4.5-2.6z",
-    "m-4.5-3h9v6h-9z",
+    "m-4.5-2.6l4.5-2.6 4.5 2.6v5.2l-4.5 2.6-4.5-2.6z", "m-3-4.5h6v9h-6z", "m-1.5-4.5h3v3h3v3h-3v3h-3v-3h-3v-3h3z",
+    "m-4.5-3h9v6h-9z", "m-4.6 0l8-4.4v8.8z", "m0 4.6l4.4-8h-8.8z",
 )  # fmt: skip
+HOLLOW = "m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0m2 0a3 3 0 1 1 6 0a3 3 0 1 1-6 0"
+TICK = "m-1.5-7h3v14h-3z"
+
+
+class Style(NamedTuple):
+    """How a series looks: the colour of all it has, its line's dashes, and the path of its marks."""
+
+    colour: str
+    dash: str
+    marker: str
+
+
+STYLES = [*map(Style, PALETTE, DASHES, MARKERS)]
+GREYS = [Style((INK, SOFT, FAINT)[i % 3], dash, marker) for i, (_, dash, marker) in enumerate(STYLES)]
+STYLED = dict(  # a method's colour, the same on every page; a policy has none of a method
+    zip(
+        ("closed_book", "bm25", "dense", "lsr", "hybrid", "reranked", "genread", "replug", "replug_lsr", "random"),
+        STYLES,
+        strict=True,
+    )
+)
+STYLED |= {"none": STYLED["closed_book"], "never": Style(SOFT, "", HOLLOW), "always": Style(SOFT, "", MARKERS[0])}
+STYLED |= {"adaptive": Style(INK, "", MARKERS[3]), "oracle": Style(SOFT, "", TICK)}
 
 
 @dataclass(frozen=True)
@@ -102,11 +128,25 @@ def _step(least: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - 1e-9))
 
 
-class Canvas:
-    """A drawing `width` pixels wide, whose parts become SVG; `slots` has the place of each series in PALETTE."""
+def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places as near to those wanted as can be (least squares), in their order, `gap` apart, from `low` to `high`."""
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    blocks: list[list[float]] = []  # of what shares a mean, where all gaps are taken out
+    for n, i in enumerate(order):
+        blocks.append([wanted[i] - n * gap])
+        while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
+            blocks[-2:] = [[*blocks[-2], *blocks[-1]]]
+    most = high - (len(order) - 1) * gap
+    means = [max(low, min(fmean(block), most)) for block in blocks for _ in block]
+    found = {i: mean + n * gap for n, (i, mean) in enumerate(zip(order, means, strict=True))}
+    return [found[i] for i in range(len(wanted))]
 
-    def __init__(self, width: int, slots: Mapping[str, int] = MappingProxyType({})) -> None:
-        self.width, self.size, self.slots = width, SIZE[width], slots
+
+class Canvas:
+    """A drawing `width` pixels wide, whose parts become SVG; `styles` has that of each series."""
+
+    def __init__(self, width: int, styles: Mapping[str, Style] = MappingProxyType({})) -> None:
+        self.width, self.size, self.styles = width, SIZE[width], styles
         self.parts: list[str] = []
 
     def length(self, text: str) -> float:
@@ -139,12 +179,14 @@ class Canvas:
         dashed = f' stroke-dasharray="{dash}"' if dash else ""
         self.parts.append(f'<path d="{_d(points)}" fill="none" stroke="{colour}" stroke-width="2"{dashed}/>')
 
-    def area(self, points: Sequence[tuple[float, float]], colour: str, opacity: float) -> None:
-        self.parts.append(f'<path d="{_d(points)}z" fill="{colour}" fill-opacity="{opacity:g}"/>')
+    def band(self, points: Sequence[tuple[float, float]], colour: str, shown: bool) -> None:
+        """The intervals along a line; where they are not shown, the page shows them when their line is pointed at."""
+        hidden = "" if shown else ' visibility="hidden"'
+        self.parts.append(f'<path class="band" d="{_d(points)}z" fill="{colour}" fill-opacity="0.13"{hidden}/>')
 
-    def marker(self, x: float, y: float, slot: int, tip: Sequence[str] = ()) -> None:
-        """One of MARKERS; `tip` are lines that the page shows on hover: series, place and value."""
-        self._mark(f"M{_n(x)} {_n(y)}{MARKERS[slot]}", PALETTE[slot], tip)
+    def marker(self, x: float, y: float, style: Style, tip: Sequence[str] = ()) -> None:
+        """A style's mark; `tip` are lines that the page shows on hover: series, place and value."""
+        self._mark(f"M{_n(x)} {_n(y)}{style.marker}", style.colour, tip)
 
     def box(self, x: float, y: float, width: float, height: float, colour: str, tip: Sequence[str] = ()) -> None:
         if height < 0:
@@ -153,6 +195,13 @@ class Canvas:
             x, width = x + width, -width
         self._mark(f"M{_n(x)} {_n(y)}h{_n(width)}v{_n(height)}h{_n(-width)}z", colour, tip)
 
+    @contextmanager
+    def group(self, kind: str) -> Iterator[None]:
+        """What is drawn meanwhile is one group of this class."""
+        self.parts.append(f'<g class="{kind}">')
+        yield
+        self.parts.append("</g>")
+
     def _mark(self, d: str, fill: str, tip: Sequence[str]) -> None:
         if tip:
             title = escape("\n".join(self.fitted(words, 2 * WIDE) for words in tip))
@@ -160,19 +209,23 @@ class Canvas:
         else:
             self.parts.append(f'<path d="{d}" fill="{fill}"/>')
 
-    def legend(self, names: Sequence[tuple[str, int]], top: float, swatch: bool = False) -> float:
-        """(label, slot) of each series in rows from `top` on; returns where they end."""
-        x, y = 2.0, top + self.size
-        for name, slot in names:
-            needed = 28 + self.length(name)
+    def legend(self, names: Sequence[tuple[str, Style]], top: float, kind: str = "line") -> float:
+        """(label, style) of each series in rows from `top` on; returns where they end.
+
+        What stands before a name is a line, a mark or a box, or nothing if `kind` is "".
+        """
+        x, y, before = 2.0, top + self.size, {"line": 28, "mark": 14, "box": 26}.get(kind, 0)
+        for name, style in names:
+            needed = before + self.length(name)
             if x > 2 and x + needed > self.width:
                 x, y = 2.0, y + 1.6 * self.size
-            if swatch:
-                self.box(x, y - 10, 18, 11, PALETTE[slot])
-            else:
-                self.path([(x, y - 4), (x + 22, y - 4)], PALETTE[slot], DASHES[slot])
-                self.marker(x + 11, y - 4, slot)
-            self.text(x + 28, y, name)
+            if kind == "box":
+                self.box(x, y - 10, 18, 11, style.colour)
+            elif kind == "line":
+                self.path([(x, y - 4), (x + 22, y - 4)], style.colour, style.dash)
+            if kind in ("line", "mark"):
+                self.marker(x + before / 2 - 3, y - 4, style)
+            self.text(x + before, y, name)
             x += needed + 14
         return y + 0.6 * self.size
 
@@ -196,14 +249,15 @@ class Canvas:
 
     def grid(self, across: Scale, up: Scale, left: float, zero: bool = False) -> None:
         """Horizontal rules, and the ticks of both axes; `zero` draws the line of 0."""
+        right = across.end + 6
         for value, text in up.ticks:
-            self.line(left, up(value), self.width - 4, up(value))
+            self.line(left, up(value), right, up(value))
             self.text(left - 6, up(value) + 0.35 * self.size, text, "end", SOFT)
         for value, text in across.ticks:
             self.line(across(value), up.start, across(value), up.start + 4, SOFT)
             self.tick(across(value), up.start + 1.4 * self.size, text)
         if zero and up.low <= 0 <= up.high:
-            self.line(left, up(0), self.width - 4, up(0), INK)
+            self.line(left, up(0), right, up(0), INK)
 
     def x_grid(self, across: Scale, top: float, bottom: float) -> None:
         """The grid of a figure that lies down: vertical rules, with their numbers below."""
@@ -211,12 +265,12 @@ class Canvas:
             self.line(across(value), top, across(value), bottom, INK if value == 0 else GRID)
             self.tick(across(value), bottom + 1.25 * self.size, text)
 
-    def x_name(self, x: str, bottom: float, left: float) -> float:
+    def x_name(self, x: str, bottom: float, left: float, right: float) -> float:
         """The x axis's name below its ticks; returns where it ends."""
         y = bottom + 1.5 * self.size
-        for words in self.lines(x, self.width - left):
+        for words in self.lines(x, right - left):
             y += 1.35 * self.size
-            self.text((left + self.width - 4) / 2, y, words, "middle", SOFT)
+            self.text((left + right) / 2, y, words, "middle", SOFT)
         return y + 6
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -17,9 +17,9 @@ import jinja2
 
 from pipelines.evaluation.tables import column
 from pipelines.intervals import NOTHING, Interval, interval
-from pipelines.report.drawing import PALETTE
+from pipelines.report.drawing import STYLES
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import RULES, Block, Figure, Percent, Section, Share, Table, by_rule, label, named
+from pipelines.report.page import AGREE, RULES, Block, Figure, Percent, Section, Share, Table, by_rule, label, named
 
 Row = Mapping[str, Any]
 Rows = Callable[[Inputs], Sequence[Row]]
@@ -51,7 +51,7 @@ class Drawn:
     """Figures of rows, one for each value of the column `each`: `y` by `x`, a line or bars for each value of `series`.
 
     `kind` is a function of figures.py, `words` are those of its axes. A figure needs `least` values of x in a series.
-    Rows that have a column for both rules of being right are drawn by both.
+    Rows that have a column for both rules of being right are drawn by both, where these are not the same.
     """
 
     kind: Callable[..., Figure]
@@ -82,15 +82,19 @@ class Drawn:
         places = [label(place) if isinstance(place, str) else place for place in places]
 
         def draw(of: str) -> Figure:
-            points: dict[str, list] = {one: [] for one in series[: len(PALETTE)]}  # the table has all
+            points: dict[str, list] = {one: [] for one in series[: len(STYLES)]}  # the table has all
             factor = 100 if column(of).unit in ("share", "points") else 1
             for row, place in zip(rows, places, strict=True):
                 points.get(row[self.series], []).append((place, _value(row[of]).times(factor)))
             return self.kind(name, points, caption=caption, **self.words)
 
         columns = RULED.get(self.y, ())
-        both = columns and all(column in rows[0] for column in columns)
-        return by_rule(lambda rule: draw(columns[[*RULES].index(rule)])) if both else draw(self.y)
+        if not columns or any(column not in rows[0] for column in columns):
+            return draw(self.y)
+        if all(len({repr(_value(row[column])) for column in columns}) == 1 for row in rows):
+            figure = draw(self.y)
+            return replace(figure, caption=f"{figure.caption} {AGREE}")
+        return by_rule(lambda rule: draw(columns[[*RULES].index(rule)]))
 
 
 Part = str | Shown | Drawn | Callable[[Inputs], Sequence[Block]]

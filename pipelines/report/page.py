@@ -22,6 +22,7 @@ RULES = {  # of being right, the first is the default -> what they ask of an ans
     "substring": "An answer is right if it contains a gold answer (substring, the published rule).",
     "word": "An answer is right if it holds a gold answer as whole words (word).",
 }
+AGREE = "Both rules of being right, substring and word, give the same here."
 LABELS = {
     "closed_book": "closed-book", "bm25": "BM25", "dense": "dense", "lsr": "LSR", "hybrid": "BM25 + dense",
     "reranked": "dense, reranked", "none": "no document", "random": "random documents", "genread": "GenRead",
@@ -83,15 +84,15 @@ class Table:
 class Figure:
     """An SVG drawing; `alt` says in words what it shows.
 
-    `drawn` makes it, wide and for a phone, with the place of each of its `series` in the palette. `rules` has the same
-    figure by the other RULES.
+    `drawn` makes it, wide and for a phone, with the style of each of its `series` (drawing.py:Style). `rules` has the
+    same figure by the other RULES.
     """
 
     name: str
     caption: str
     alt: str
     series: tuple[str, ...]
-    drawn: Callable[[Mapping[str, int]], tuple[str, str]]
+    drawn: Callable[[Mapping[str, Any]], tuple[str, str]]
     rules: dict[str, Figure] = field(default_factory=dict)
 
     @property

@@ -12,7 +12,7 @@ from pipelines.report import rendering
 from pipelines.report.accuracy_sections import WILSON
 from pipelines.report.adaptive_section import CUTS, ORACLE, POLICIES, cut, draw_thresholds
 from pipelines.report.entries import Drawn, Row, spread, table_of
-from pipelines.report.figures import bars, lines
+from pipelines.report.figures import dumbbell, lines
 from pipelines.report.page import Percent, Section, Table, label, show, to_lines
 
 RULE_FOOTER = (
@@ -108,7 +108,7 @@ def rule_html(
             ["tail", "popular", *POLICIES, "gain", "retrieved", "verdict"],
             HEADS,
         ),
-        *Drawn(bars, "policies", drawn, "tail", "accuracy", caption, {"y": "held-out accuracy, %"}).blocks(),
+        *Drawn(dumbbell, "policies", drawn, "tail", "accuracy", caption, {"x": "held-out accuracy, %"}).blocks(),
     ]
     rows = [row | {"method": result.tail} for result in results for row in result.relations]
     drawn = draw_thresholds(rows, file.signal, names, each="")

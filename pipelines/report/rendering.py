@@ -14,15 +14,12 @@ import jinja2
 from markupsafe import Markup, escape
 
 from pipelines import neutral
-from pipelines.report.page import CELL, RULES, Explorable, Figure, Finding, Link, Section, Table, label, show, to_csv
+from pipelines.report.drawing import GREYS, STYLES, Style
+from pipelines.report.figures import FIXED, fixed
+from pipelines.report.page import CELL, RULES, Explorable, Figure, Finding, Link, Section, Table, show, to_csv
 
 TEMPLATES = Path(__file__).parent / "templates"
-COLOURED = {  # slots of drawing.PALETTE, DASHES and MARKERS, the same on every page
-    "closed_book": 0, "never": 0, "none": 0, "bm25": 1, "always": 1, "dense": 2, "lsr": 3, "adaptive": 3,
-    "random": 4, "oracle": 4, "genread": 5, "replug": 6, "replug_lsr": 7,
-}  # fmt: skip
-FIXED = {label(name): slot for name, slot in COLOURED.items()}
-OTHERS = (4, 6, 5, 7, 2, 1, 3, 0)  # slots of other names, such as language models, in the order in which they are taken
+LEFT = [STYLES[i] for i in (2, 1, 3, 0, 5, 6, 7, 8, 4, 9)]  # in the order in which names that are no method take them
 
 
 def environment() -> jinja2.Environment:
@@ -50,9 +47,9 @@ def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequen
     """The whole page, self-contained; without findings it has no section of them."""
     template, verdicts = environment().get_template("report.html.j2"), Counter(finding.verdict for finding in findings)
     blocks = [block for section in sections for block in section.blocks]
-    slots = slots_of_page(sections)
+    of_page = styles_of_page(sections)
     return template.render(
-        drawn=lambda figure: figure.drawn(slots),
+        drawn=lambda figure: figure.drawn(of_page),
         rules=RULES if any(not isinstance(block, str | Link) and block.rules for block in blocks) else {},
         title=title,
         intro=intro,
@@ -82,31 +79,42 @@ def served(html: str) -> str:
     return html.replace('<a data-at="/', '<a href="/')
 
 
-def slots(charts: Iterable[Sequence[str]]) -> dict[str, int]:
-    """The slot of every series of a page, from the names of the series in each of its charts.
+def styles(charts: Iterable[Sequence[str]]) -> dict[str, Style]:
+    """The style of every series of a page, from the names of the series in each of its charts.
 
-    A name that COLOURED lacks has a slot that nothing beside it in a chart has, and of these one that few names have.
+    A method has its own colour; that of another retriever or language model has another mark and dashes. Other names
+    are grey, or have the colours that methods leave on a page that has few of them, such as one of compared files. Of
+    these, a name has one that nothing beside it in a chart has, and that few names have.
     """
     charts = sorted(dict.fromkeys(map(tuple, charts)), key=len, reverse=True)
     names = dict.fromkeys(name for chart in charts for name in chart)
-    chosen = {name: FIXED[name] for name in names if name in FIXED}
-    for name in (name for name in names if name not in FIXED):
+    chosen: dict[str, Style] = {}
+    for name, own in ((name, fixed(name)) for name in names):
+        if own and name not in FIXED:
+            turn = 1 + sum(style.colour == own.colour for name, style in chosen.items() if name not in FIXED)
+            shape = STYLES[(STYLES.index(own) + turn) % len(STYLES)]
+            own = shape._replace(colour=own.colour)
+        if own:
+            chosen[name] = own
+    free = [style for style in LEFT if style.colour not in {one.colour for one in chosen.values()}]
+    others = [*free, *GREYS] if 2 * len(free) > len(STYLES) else GREYS
+    for name in (name for name in names if name not in chosen):
         beside = Counter(chosen[other] for chart in charts if name in chart for other in {*chart} & chosen.keys())
         taken = Counter(chosen.values())
-        chosen[name] = min(OTHERS, key=lambda slot: (beside[slot], taken[slot], OTHERS.index(slot)))
+        chosen[name] = min(others, key=lambda style: (beside[style], taken[style], others.index(style)))
     return chosen
 
 
-def slots_of_page(sections: Iterable[Section]) -> dict[str, int]:
-    """The slot of every series in the figures of a page."""
+def styles_of_page(sections: Iterable[Section]) -> dict[str, Style]:
+    """The style of every series in the figures of a page."""
     whole = [block for section in sections for block in section.blocks if isinstance(block, Figure)]
-    return slots(chart.series for figure in whole for chart in figure.by_rule.values())
+    return styles(chart.series for figure in whole for chart in figure.by_rule.values())
 
 
-def standalone(figure: Figure, slots: Mapping[str, int]) -> str:
-    """The figure as a file of its own, in fixed colours on a light ground; `slots` are those of its page's series."""
+def standalone(figure: Figure, of_page: Mapping[str, Style]) -> str:
+    """The figure as a file of its own, in fixed colours on a light ground; `of_page` are its page's styles."""
     style = '<svg style="background: #fcfcfa; font-family: system-ui, sans-serif" '
-    return re.sub(r"var\(--\w+,(#\w+)\)", r"\1", figure.drawn(slots)[0]).replace("<svg ", style, 1) + "\n"
+    return re.sub(r"var\(--\w+,(#\w+)\)", r"\1", figure.drawn(of_page)[0]).replace("<svg ", style, 1) + "\n"
 
 
 def _data_csv(table: Table) -> str:

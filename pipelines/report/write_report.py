@@ -35,14 +35,14 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     inputs = read_inputs(data, params.lms, params.parts, params)
     found = findings(inputs, params.thresholds, params.replug.top_k)
     shown = [section for entry in listed() if (section := entry.section(inputs))]
-    slots = rendering.slots_of_page(shown)
+    styles = rendering.styles_of_page(shown)
     with shards.atomic(out) as folder:
         for name in ("figures", "tables"):
             (folder / name).mkdir(parents=True)
         for block in (block for section in shown for block in section.blocks):
             for figure in block.by_rule.values() if isinstance(block, page.Figure) else ():
                 file = folder / f"figures/{figure.name}.svg"
-                file.write_text(rendering.standalone(figure, slots), encoding="utf-8")
+                file.write_text(rendering.standalone(figure, styles), encoding="utf-8")
             if isinstance(block, page.Table):
                 (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
         shards.write_json(folder / "findings.json", [finding.as_json() for finding in found])

@@ -91,8 +91,9 @@ def test_every_search_of_every_model_is_shown_with_its_policies_and_thresholds(f
     assert row["training"] == figures["train_adaptive"]["value"]
     alt = drawn["policies-popqa"].alt
     adaptive = 100 * found["small", "dense"].figures["shrunk"]["adaptive"]["value"]
-    assert f"; adaptive: dense {adaptive:.3g}, " in alt
-    assert "BM25, elsewhere " in alt
+    assert f"; dense: never 51.7, always 47.5, adaptive {adaptive:.3g}, oracle " in alt
+    assert "; BM25, elsewhere: never " in alt
+    assert alt.index("GenRead: ") < alt.index("dense: "), "the best comes first"
     assert ", large" not in alt, "the run's other models stand in the table"
     row = rows_of(tables["thresholds"], language_model="small", retriever="dense", relation="P1")[0]
     (own,) = [r for r in found["small", "dense"].relations if (r["search"], r["relation"]) == ("shrunk", "P1")]

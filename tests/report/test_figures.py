@@ -2,7 +2,7 @@
 
 import math
 import re
-from itertools import pairwise
+from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import numpy as np
@@ -18,13 +18,42 @@ SCALES = st.sampled_from(["linear", "tight", "zero"])
 ROOMS = st.sampled_from([200, 700])
 
 
+METHODS = ("closed-book", "BM25", "dense", "LSR", "BM25 + dense", "dense, reranked", "GenRead", "REPLUG", "REPLUG LSR")
+METHODS += ("random documents",)
+POLICIES = ("never", "always", "adaptive", "oracle")
+SIGHTS = {  # what an eye sees of linear RGB (Machado et al. 2009, whole lack of a cone)
+    "normal": np.eye(3),
+    "protan": np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),
+    "deutan": np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
+    "tritan": np.array([[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]),
+}
+
+
+def page_colours() -> list[dict[str, str]]:
+    """Name -> colour on a light and on a dark page."""
+    pairs = re.findall(r"--(\w+): light-dark\((#\w+), (#\w+)\)", rendering.inline("report.css"))
+    return [{name: sides[i] for name, *sides in pairs} for i in (0, 1)]
+
+
+def rgb(colour: str) -> np.ndarray:
+    """Linear RGB."""
+    parts = np.array([int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+
+def oklab(linear: np.ndarray) -> np.ndarray:
+    cones = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]
+    opponents = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+    return np.array(opponents) @ np.cbrt(np.array(cones) @ linear.clip(0, 1))
+
+
 def interval(value: float, width: float = 5.0) -> Interval:
     return Interval(value, value - width, value + width)
 
 
 def drawn(figure: page.Figure) -> tuple[str, str]:
     """The figure alone on a page, wide and for a phone."""
-    return figure.drawn(rendering.slots([figure.series]))
+    return figure.drawn(rendering.styles([figure.series]))
 
 
 def titles(svg: str) -> list[list[str]]:
@@ -42,10 +71,10 @@ def test_every_known_figure_is_a_mark_that_says_series_place_value_and_interval(
         assert titles(svg) == [["dense", "10", "10.0 [5.0, 15.0]"], ["dense", "1,000", "30.0 [25.0, 35.0]"]]
         said = ElementTree.fromstring(svg).get("aria-label")
         assert said == "Line chart of <accuracy> & more by page views. dense: 10 at 10 to 30 at 1,000."
-    alone = rendering.standalone(figure, rendering.slots([figure.series]))
+    alone = rendering.standalone(figure, rendering.styles([figure.series]))
     ElementTree.fromstring(alone)
     assert "var(" not in alone, "a figure as a file needs no page"
-    assert "#2475b8" in alone
+    assert "#1b4aa6" in alone
 
 
 def test_bars_have_a_mark_each_for_what_is_known():
@@ -99,20 +128,115 @@ def test_ticks_have_the_digits_that_tell_them_apart():
 
 def test_a_files_colour_is_the_pages_and_stands_out_on_light_and_on_dark():
     def luminance(colour: str) -> float:
-        parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-        return float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+        return float(rgb(colour) @ [0.2126, 0.7152, 0.0722])
 
     def contrast(*colours: str) -> float:
         """As WCAG counts it."""
         dark, light = sorted(map(luminance, colours))
         return (light + 0.05) / (dark + 0.05)
 
-    pairs = dict(re.findall(r"--(\w+): light-dark\((#\w+, #\w+)\)", rendering.inline("report.css")))
-    for side in (0, 1):
-        own = {name: pair.split(", ")[side] for name, pair in pairs.items()}
+    for side, own in enumerate(page_colours()):
         for name in ("ink", "soft", "link", "good", "none", "bad"):
             assert min(contrast(own[name], own[ground]) for ground in ("paper", "panel", "stripe")) >= 4.5, name
-        for slot in range(len(drawing.PALETTE)):
-            assert contrast(own[f"c{slot}"], own["paper"]) >= 3, slot
-            assert side or own[f"c{slot}"] in drawing.PALETTE[slot]
+        for style in (*drawing.STYLES, *drawing.GREYS):
+            name, on_light = re.fullmatch(r"var\(--(\w+),(#\w+)\)", style.colour).groups()
+            assert contrast(own[name], own["paper"]) >= 3, name
+            assert side or own[name] == on_light
+
+
+@pytest.mark.parametrize("sight", SIGHTS)
+def test_no_two_methods_look_alike_to_any_eye(sight):
+    """Distances in Oklab; 0.02 is just noticed."""
+    for own in page_colours():
+        seen = [oklab(SIGHTS[sight] @ rgb(own[f"c{i}"])) for i in range(len(drawing.STYLES))]
+        assert min(math.dist(*two) for two in combinations(seen, 2)) > 0.07
+    assert len({style.marker for style in drawing.STYLES}) == len(drawing.STYLES)
+
+
+def test_a_method_has_its_colour_on_every_page_and_nothing_else_has_it():
+    """Of a further retriever, or another language model, it has another mark. A policy is grey, whatever the page."""
+    of_methods = dict(zip(METHODS, drawing.STYLES, strict=True))
+    charts = [["tiny", "small", "large"], ["PopQA"], [*METHODS, "dense (bert)", "closed-book, gpt-4"], POLICIES]
+    for beside in ([], charts):
+        for method, style in of_methods.items():
+            assert rendering.styles([*beside, [method]])[method] == style
+    styles = rendering.styles(charts)
+    assert styles["closed-book, gpt-4"].colour == of_methods["closed-book"].colour
+    assert styles["dense (bert)"].colour == of_methods["dense"].colour
+    assert len({(style.colour, style.marker) for name, style in styles.items() if name in charts[2]}) == len(charts[2])
+    greys = {style.colour for style in drawing.GREYS}
+    assert {styles[name].colour for name in ("tiny", "small", "large", "PopQA", *POLICIES)} <= greys
+    assert len({styles[name].marker for name in POLICIES}) == len(POLICIES)
+    systems = ["self_rag", "search-r1", "closed", "dense"]
+    colours = {style.colour for style in rendering.styles([systems, POLICIES]).values()}
+    assert len(colours - greys) == len(systems), "systems have the colours that methods leave"
+
+
+def test_three_lines_show_their_bands_and_each_line_is_named_at_its_end():
+    heights = {"closed_book": 5.0, "dense": 50.0, "lsr": 48.0, "bm25": 51.0, "genread": 49.0}
+    series = {name: [(place, interval(height)) for place in (1, 2, 3)] for name, height in heights.items()}
+    for less, shown in ((False, {"closed-book", "BM25", "LSR"}), (True, {"closed-book", "GenRead", "LSR"})):
+        figure = figures.lines("lines", series, x="x", y="y", caption="Lines.", less=less)
+        assert {
+            *figure.caption.removeprefix("Lines. The bands shown are those of ").split("; ")[0].split(", ")
+        } == shown
+        for svg in drawn(figure):
+            groups = ElementTree.fromstring(svg).findall(f"{SVG}g[@class='series']")
+            texts = {group.find(f"{SVG}text").text: group.find(f"{SVG}text") for group in groups}
+            assert [*texts] == [page.label(name) for name in heights]
+            bands = [group.find(f"{SVG}path[@class='band']").get("visibility") for group in groups]
+            assert {name for name, hidden in zip(texts, bands, strict=True) if hidden is None} == shown
+            at = sorted(float(text.get("y")) for text in texts.values())
+            assert all(below - above >= 14 for above, below in pairwise(at)), "names lie on each other"
+    few = figures.lines("lines", {name: series[name] for name in ("lsr", "bm25")}, x="x", y="y", caption="Lines.")
+    assert few.caption == "Lines."
+    assert "visibility" not in drawn(few)[0]
+
+
+def test_long_names_of_lines_are_a_legend():
+    name = "a name that takes more than its part of a narrow drawing"
+    figure = figures.lines("lines", {name: [(1, interval(1.0)), (2, interval(2.0))]}, x="x", y="y", caption="")
+    sides = [ElementTree.fromstring(svg).findall(f"{SVG}g/{SVG}text") for svg in drawn(figure)]
+    assert sides == [[], []]
+    assert all(name[:30] in svg for svg in drawn(figure))
+
+
+@given(st.lists(st.floats(0, 200), min_size=1, max_size=8))
+def test_names_beside_each_other_keep_their_order_and_are_as_near_as_they_can_be(wanted):
+    found = drawing.apart(wanted, 15, 0, 200)
+    ordered = sorted(zip(wanted, found, strict=True))
+    assert all(below[1] - above[1] >= 15 - 1e-6 for above, below in pairwise(ordered) if below[0] > above[0])
+    assert all(abs(a - b) >= 15 - 1e-6 for a, b in combinations(found, 2))
+    assert -1e-6 <= min(found) <= max(found) <= 200 + 1e-6
+    if all(below[0] - above[0] >= 15 for above, below in pairwise(ordered)):
+        assert found == pytest.approx(wanted)
+
+
+def test_a_dumbbell_goes_from_the_first_series_to_the_second_in_its_methods_colour():
+    values = {"never": (30.0, 30.0), "always": (70.0, 20.0), "adaptive": (72.0, NOTHING.value), "oracle": (80.0, 40.0)}
+    places = ("BM25", "GenRead")
+    points = {key: [*zip(places, map(interval, of), strict=True)] for key, of in values.items()}
+    figure = figures.dumbbell("dumbbell", points, x="accuracy", caption="")
+    assert figure.alt == (
+        "Dot plot of accuracy. BM25: never 30, always 70, adaptive 72, oracle 80; "
+        "GenRead: never 30, always 20, adaptive \N{EN DASH}, oracle 40."
+    )
+    for svg in drawn(figure):
+        assert [title[:2] for title in titles(svg)] == [
+            [policy, place] for place in places for policy in POLICIES if (policy, place) != ("adaptive", "GenRead")
+        ]
+        found = {tuple(mark.find(f"{SVG}title").text.split("\n")[:2]): mark for mark in marks(svg)}
+        paths = ElementTree.fromstring(svg).findall(f"{SVG}path")
+        for place, method in zip(places, (drawing.STYLES[1], drawing.STYLES[6]), strict=True):
+            at = [re.match(r"M([\d.]+) ([\d.]+)", found[policy, place].get("d")).groups() for policy in POLICIES[:2]]
+            (line,) = [path for path in paths if path.get("stroke") == method.colour]
+            assert line.get("d") == f"M{' '.join(at[0])}L{' '.join(at[1])}"
+
+
+def test_bars_of_one_language_model_have_the_colours_of_their_methods():
+    bars = {lm: [("BM25", interval(1.0)), ("dense", interval(2.0))] for lm in ("tiny", "large")}
+    one = figures.bars("bars", {"tiny": bars["tiny"]}, y="accuracy", caption="")
+    assert [mark.get("fill") for mark in marks(drawn(one)[0])] == [drawing.STYLES[1].colour, drawing.STYLES[2].colour]
+    two = figures.bars("bars", bars, y="accuracy", caption="")
+    beside_methods = two.drawn(rendering.styles([METHODS, two.series]))[0]
+    assert {mark.get("fill") for mark in marks(beside_methods)} <= {style.colour for style in drawing.GREYS}

@@ -116,18 +116,20 @@ for (const plot of all(".plot")) {
   const boxes = () => { marks = all(".mark", drawing()).map((mark) => ({ mark, box: mark.getBoundingClientRect() })); };
   const away = ({ box }, x, y) => Math.hypot(Math.max(box.left - x, 0, x - box.right),
     Math.max(box.top - y, 0, y - box.bottom));
-  const hide = () => { tip.hidden = true; ring?.remove(); current = null; };
+  const leave = () => { ring?.remove(); current?.parentNode.classList.remove("here"); };
+  const hide = () => { tip.hidden = true; leave(); current = null; };
   const show = (mark) => {
     if (mark === current) return;
-    ring?.remove();
+    leave();
     current = mark;
-    const svg = drawing(), [, place] = said(mark), group = mark.parentNode;
+    mark.parentNode.classList.add("here");
+    const svg = drawing(), [, place] = said(mark);
     ring = document.createElementNS(mark.namespaceURI, "path");
     ring.setAttribute("class", "ring");
     ring.setAttribute("d", mark.getAttribute("d"));
-    group.append(ring);
+    svg.append(ring);
     const list = make("table");
-    for (const one of all(":scope > .mark", group)) {
+    for (const one of all(".mark", svg)) {
       const [series, where, value] = said(one);
       if (where === place) {
         list.append(make("tr", { className: one === mark ? "here" : "" }, make("td", {}, series), make("td", {}, value)));
