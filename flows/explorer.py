@@ -15,13 +15,13 @@ from urllib.parse import parse_qs
 
 import uvicorn
 from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from flows import terminal
 from pipelines.errors import LongtailError
-from pipelines.explorer import asking, looked_at, pages
+from pipelines.explorer import asking, lm_queries, looked_at, pages, slices
 from pipelines.report import attribution_page, rendering
 
 PORT = 4300  # unless it is taken
@@ -75,6 +75,18 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
     for name in ("questions", "question", "texts", "text"):
         made.add_route(f"/{name}", page(name))
 
+    @made.get("/questions.csv")
+    def questions_csv(request: Request) -> Response:
+        run = open_run()
+        chosen = slices.Slice.of(run, request.query_params)
+        return _csv(f"questions-{chosen.set}", slices.to_csv(run, chosen))
+
+    @made.get("/texts.csv")
+    def texts_csv(request: Request) -> Response:
+        run = open_run()
+        chosen = lm_queries.Texts.of(run, request.query_params)
+        return _csv(f"texts-{chosen.corpus}", lm_queries.to_csv(run, chosen))
+
     @made.get("/attribution")
     def attribution(request: Request) -> Response:
         """The token by token page; the only script that may run is the one that the page's template ends with."""
@@ -82,7 +94,8 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
         corpus = looked_at.one_of(asked, "corpus", run.params.parts.scored)
         retriever, query = asked.get("retriever", ""), asked.get("id", "")
         shown = attribution_page.one_text(run.data, corpus, retriever, query)
-        page = attribution_page.render_attribution_page([shown], shown["summary"])
+        back = lm_queries.Texts.of(run, asked).to("/text", id=query)
+        page = attribution_page.render_attribution_page([shown], shown["summary"], back)
         script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
         known = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy = WRITTEN.format(f"'sha256-{known}'")
@@ -116,11 +129,16 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
             return _error(403, "this form is not from here, or from before the explorer was started anew; open /ask")
         run = open_run()
         asked = asking.Asked.of(run, fields)
-        if asked.question.strip():
+        if asked.question:
             jobs.start(run, asked)
         return RedirectResponse(asked.to(), status_code=303)
 
     return made
+
+
+def _csv(name: str, parts: Iterator[bytes]) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
+    return StreamingResponse(parts, media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def _of_folder(folder: Path, path: str, makes: str) -> Response:

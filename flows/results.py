@@ -27,12 +27,13 @@ def explore(
     set_: Annotated[str, typer.Option("--set", help="Question set; by default the first of parts.answered.")] = "",
     lm: Annotated[str, typer.Option(help="Language model, one of the run's or an imported one.")] = "",
     base: Annotated[str, typer.Option(help="First method to compare; by default closed_book.")] = "",
-    method: Annotated[str, typer.Option(help="Second method to compare, such as bm25 or dense.")] = "",
+    method: Annotated[str, typer.Option(help="Second method to compare, such as bm25; of another model, LM/bm25.")] = "",
     relation: Annotated[str, typer.Option(help="Wikidata property, such as P57; by default all.")] = "",
     popularity: Annotated[str, typer.Option(help="Views a month, LEAST-MOST, such as 1000-9999; or unknown.")] = "",
     cell: Annotated[str, typer.Option(help="Which is right: both, base (only), method (only), neither.")] = "",
+    passage: Annotated[str, typer.Option(help="misread: a passage holds the answer, and METHOD is wrong.")] = "",
     judged: Annotated[str, typer.Option(help="Judged by substring (published) or whole words (words).")] = "",
-    words: Annotated[str, typer.Option(help="Words to look for in the question.")] = "",
+    words: Annotated[str, typer.Option(help="Words of the question, its answers or ids, in any order.")] = "",
     order: Annotated[str, typer.Option(help="Order of the questions: popular, rare (least viewed first) or id.")] = "",
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="Port on 127.0.0.1; by default 4300.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Serve Prefect's and MLflow's pages too.")] = False,
@@ -47,7 +48,7 @@ def explore(
     from pipelines.storage import shards
 
     asked = {"set": set_, "lm": lm, "base": base, "method": method, "relation": relation, "popularity": popularity}
-    asked |= {"cell": cell, "judged": judged, "words": words, "order": order}
+    asked |= {"cell": cell, "passage": passage, "judged": judged, "words": words, "order": order}
     if export:
         from pipelines.explorer import pages
 

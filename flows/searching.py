@@ -18,6 +18,7 @@ import typer
 from flows import terminal
 from pipelines import catalogue, methods, neutral
 from pipelines.errors import LongtailError
+from pipelines.language import words
 from pipelines.params import params_file
 
 ATTRIBUTION = Path(".longtail/attribution.html")
@@ -120,8 +121,9 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
     if retriever == "bm25":
         positions, scores = positions[scores > 0], scores[scores > 0]
     if not len(positions):
-        beginning = text if len(text) <= 60 else f"{text[:60]}…"
-        raise LongtailError(f"no document of {corpus} has a word of {beginning!r}; try others, or --retriever dense")
+        raise LongtailError(
+            f"no document of {corpus} has a word of {words.beginning(text, 60)!r}; try others, or --retriever dense"
+        )
     found = zip(map(float, scores), *documents.read_documents(docs, positions), strict=True)
     return [dict(zip(("score", "id", "title", "text"), hit, strict=True)) for hit in found]
 

@@ -112,6 +112,16 @@ def index(kind: str, name: str, corpus: str, data: Path = Path("data")) -> Path:
     return data / "index" / kind / name / corpus
 
 
+def measure(method: str, params: SimpleNamespace) -> str:
+    """What the similarity of a method's passages is; just "similarity" for a method that is not the run's."""
+    kind, name = split(method)
+    if kind in ENCODED - {"hybrid", "reranked"} and (name or params.retrievers):
+        settings = params.retriever.get(name or params.retrievers[0])
+        return {"cosine": "cosine", "dot": "dot product"}[settings.similarity] if settings else "similarity"
+    fixed = {"bm25": "BM25's score", "hybrid": "fusion of ranks", "reranked": "cross-encoder's score"}
+    return fixed.get(kind, "similarity")
+
+
 def with_retriever(params: SimpleNamespace, name: str) -> SimpleNamespace:
     """The params for work with a single retriever: the section `retriever` is that of `name`, kept as `retrieves`."""
     return SimpleNamespace(**vars(params) | {"retriever": params.retriever[name], "retrieves": name})

@@ -45,6 +45,7 @@ class Passage:
     title: str | None
     text: str
     similarity: float | None
+    measure: str  # what the similarity is, such as cosine (methods.measure)
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class AskedQuestion:
     answer: str  # empty too for a model whose answers were imported, which can't be asked here
     mean_log_prob: float | None  # of the answer's tokens, nats; None if it is empty, or if a server does not show it
     prompt_hash: str  # the same as the evaluation's if that asked the same; "" for an imported model
-    attribution: Attribution | None  # None without a passage, for an empty answer, and if a server can't score
+    attribution: Attribution | None  # None without a passage, for an answer without words, and if a server can't score
+    note: str  # a sentence on an answer without words, or on one that can't be asked for here; "" for others
 
 
 def ask(
@@ -128,7 +130,8 @@ def ask(
         asked = reading.template.asked.replace("{}", name)
     answered = partial(AskedQuestion, asked, lm, retriever, method, reading, decision)
     if imported:
-        return answered(None, "", None, "", None)
+        note = f"{method} of {lm}, which answers elsewhere: its answers were imported"
+        return answered(None, "", None, "", None, note)
 
     def open_model() -> LanguageModel:
         weights = data / "models/lm" / lm, chosen.lm[lm], chosen.compute
@@ -141,14 +144,18 @@ def ask(
     (prompt,), alone, rows = passages.prompts_of_question(chosen, *_place(asked, reading, data), lm, source)
     if rows is not None:
         first = rows.slice(0, 1).to_pylist()[0]
-        passage = Passage(*(first[name][0] for name in ("doc_ids", "titles", "texts", "similarities")))
+        best = (first[name][0] for name in ("doc_ids", "titles", "texts", "similarities"))
+        passage = Passage(*best, methods.measure(method, chosen))
         tell(reading, decision, passage)
     model = open_model()
     (generation,) = model.generate([prompt], chosen.answer.new_tokens)
-    if passage and generation.text and model.scores:
+    answer = generation.text.strip()
+    note = "" if any(map(str.isalnum, answer)) else "The answer has no word" if answer else "The answer is empty"
+    note = note and f"{note}, so nothing of it is attributed to memory or to a passage."
+    if passage and not note and model.scores:
         attribution = attribute_answer(model, alone, prompt, generation.text)
     probability = generation.mean_log_prob if math.isfinite(generation.mean_log_prob) else None
-    return answered(passage, generation.text.strip(), probability, prompts.prompt_hash(prompt), attribution)
+    return answered(passage, answer, probability, prompts.prompt_hash(prompt), attribution, note)
 
 
 def decide_question(reading: Reading | None, thresholds: Path, lm: str, retriever: str) -> Decision:
@@ -157,16 +164,18 @@ def decide_question(reading: Reading | None, thresholds: Path, lm: str, retrieve
     Of two answers (`pairs.Choice.name`), to retrieve is to take the one below the threshold.
     """
     choice = Choice.named(lm, retriever)
-    below, above, plain = choice.tail, choice.popular, choice.tail
+    below, above, plain, unknown = choice.tail, choice.popular, choice.tail, f"{choice.tail} answers"
     if above == "closed_book":
-        below, above, plain = "retrieve", "no retrieval", "plain retrieval"
+        below, above, plain, unknown = "retrieve", "no retrieval", "plain retrieval", "a passage is retrieved"
     if reading is None:
-        return Decision(True, None, f"no relation is recognised in the question: {plain}")
+        return Decision(True, None, f"The question follows no template of this run, so {unknown} without a threshold.")
     if reading.subject is None:
-        return Decision(True, None, f"no entity is called {reading.name!r}: {plain}")
+        name = f"No subject in this run's tables is called {reading.name!r}"
+        return Decision(True, None, f"{name}, so {unknown} without a threshold.")
     popularity, template = reading.subject.popularity, reading.template
     if popularity is None:
-        return Decision(True, None, f"unknown popularity: {plain}, as nothing says whether memory would do")
+        views = f"The page views of {reading.subject.label} ({reading.subject.qid}) are not known"
+        return Decision(True, None, f"{views}, so {unknown} without a threshold.")
     if not thresholds.is_file():
         raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
     tuned = json.loads(thresholds.read_text(encoding="utf-8"))
@@ -217,14 +226,15 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
                 yield f"  {candidate.qid:>10} {views:>12} views  {title}, {stated}"
             if len(reading.candidates) > LISTED:
                 yield f"  and {len(reading.candidates) - LISTED} more; --json has them all"
-    yield f"popularity: {asked.decision.why}"
+    known = reading and reading.subject and reading.subject.popularity is not None
+    yield f"{'popularity' if known else 'note'}: {asked.decision.why}"
     if not asked.prompt_hash:
-        yield f"decision: {asked.method} of {asked.lm}, which answers elsewhere: its answers were imported"
+        yield f"decision: {asked.note}"
         return
     passage, attribution = asked.passage, asked.attribution
     if passage:
-        source = f"{passage.title} ({passage.id}, similarity {passage.similarity:.3f})" if passage.id else asked.lm
-        yield f"passage: {source}: {' '.join(passage.text.split())}"
+        found = passage.id and f"{passage.title} ({passage.id}, {passage.measure} {passage.similarity:.3f})"
+        yield f"passage: {found or asked.lm}: {' '.join(passage.text.split())}"
     if attribution:
         yield f"{'closed-book':>12} {'augmented':>10} {'memory':>8} {'passage':>8} {'posterior':>10}  token"
         for token in attribution.tokens:
@@ -234,8 +244,10 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
             f"attribution: {attribution.passage:.0%} from the passage, {attribution.memory:.0%} from memory (means "
             f"over tokens); posterior of the passage {attribution.posterior:.1%}"
         )
+    elif asked.note:
+        yield f"note: {asked.note}"
     elif passage:
-        yield "attribution: not known, for an empty answer or a server that does not score texts"
+        yield "attribution: not known, as the language model's server does not score texts"
     else:
         yield "attribution: memory alone, nothing was read"
     yield f"answer: {asked.answer}"

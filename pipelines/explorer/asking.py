@@ -14,6 +14,7 @@ from pipelines.adaptive.subjects import Reading
 from pipelines.answering import answer_files
 from pipelines.errors import LongtailError
 from pipelines.explorer.looked_at import RUN, Addressed, Run, one_of
+from pipelines.storage import database
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,14 @@ class Jobs:
                 job.working = ""
 
         threading.Thread(target=work, daemon=True).start()
+
+
+def examples(run: Run) -> list[dict]:
+    """The least and the most viewed subject's question of the run, each with its `question` and `s_pop`."""
+    files = [file for name in ("popqa", "entityquestions") if name in run.sets and (file := run.questions(name))]
+    query = """SELECT question, s_pop FROM questions WHERE s_pop IS NOT NULL ORDER BY s_pop {}, question_id LIMIT 1"""
+    found = [database.ask(query.format(order), questions=file) for file in files[:1] for order in ("", "DESC")]
+    return [row for rows in found for row in rows.to_arrow_table().to_pylist()]
 
 
 def ways(run: Run) -> dict[str, list[str]]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from pipelines import methods
 from pipelines.errors import LongtailError
-from pipelines.explorer.looked_at import PAGE, RUN, WORDS, Addressed, Run, lookup, one_of, page_of
+from pipelines.explorer.looked_at import PAGE, RUN, WORDS, Addressed, Run, csv_of, lookup, one_of, page_of
 from pipelines.replug import ensemble, responsibility
 from pipelines.report import attribution_page
 from pipelines.storage import database
@@ -83,20 +84,39 @@ def settings_of(run: Run, corpus: str) -> dict[str, dict[str, list[int]]]:
 
 def list_texts(run: Run, chosen: Texts) -> tuple[list[dict], dict[str, int]]:
     """The texts of one page, with the bits that documents save, and how many there are of each source."""
-    values = {"lm": chosen.lm, "retriever": chosen.retriever, "k": chosen.k}
-    file, where = table(run, chosen.corpus), "source = $source" if chosen.source else "true"
+    file, values = table(run, chosen.corpus), {"lm": chosen.lm, "retriever": chosen.retriever, "k": chosen.k}
     sources = database.ask(f"{GAINS} SELECT source, count(*) FROM gains GROUP BY ALL ORDER BY ALL", values, bpb=file)
-    query = f"{GAINS} SELECT * FROM gains WHERE {where} ORDER BY {ORDERS[chosen.order]} LIMIT $limit OFFSET $offset"
-    values |= {"limit": PAGE, "offset": PAGE * (chosen.page - 1)} | ({"source": chosen.source} if chosen.source else {})
-    rows = database.ask(query, values, bpb=file).to_arrow_table().to_pylist()
-    queries = run.data / "corpus" / chosen.corpus / "queries.parquet"
+    query, values = _in_order(chosen, "*")
+    values |= {"limit": PAGE, "offset": PAGE * (chosen.page - 1)}
+    rows = database.ask(f"{query} LIMIT $limit OFFSET $offset", values, bpb=file).to_arrow_table().to_pylist()
     asked = [row["query_id"] for row in rows]
-    texts = {row["id"]: row["continuation"] for row in (lookup(queries, "id", asked, "continuation") if asked else [])}
+    found = lookup(_queries(run, chosen), "id", asked, "continuation") if asked else []
+    texts = {row["id"]: row["continuation"] for row in found}
     return [row | {"text": texts.get(row["query_id"], "")} for row in rows], dict(sources.fetchall())
 
 
+def to_csv(run: Run, chosen: Texts) -> Iterator[bytes]:
+    """All texts of the list as CSV, in its order, some thousands at a time."""
+    columns = "query_id, gains.source, gains.tokens, bits, saved, saved / gains.tokens AS saved_per_token, continuation"
+    query, values = _in_order(chosen, columns, "LEFT JOIN queries ON queries.id = query_id")
+    return csv_of(database.ask(query, values, bpb=table(run, chosen.corpus), queries=_queries(run, chosen)))
+
+
+def _in_order(chosen: Texts, columns: str, joined: str = "") -> tuple[str, dict[str, str | int]]:
+    """The query for some columns of the chosen texts, in their order, and its values."""
+    where = "gains.source = $source" if chosen.source else "true"
+    values = {"lm": chosen.lm, "retriever": chosen.retriever, "k": chosen.k}
+    query = f"{GAINS} SELECT {columns} FROM gains {joined} WHERE {where} ORDER BY {ORDERS[chosen.order]}"
+    return query, values | ({"source": chosen.source} if chosen.source else {})
+
+
+def _queries(run: Run, chosen: Texts) -> Path:
+    return run.data / "corpus" / chosen.corpus / "queries.parquet"
+
+
 def read_scored_text(run: Run, chosen: Texts, query_id: str) -> dict[str, Any]:
-    """A text: its row of queries.parquet, its `bits` without documents, those `saved` by the ensemble, and `tokens`.
+    """A text: its row of queries.parquet, its `bits` without documents, those `saved` by the ensemble, and `tokens`;
+    and the `measure` that the documents' similarity is.
 
     `documents` have id, rank, similarity, title, text, weight (lambda) and the bits `saved` by each alone; `attributed`
     is whether a page attributes each token to memory and documents. Raises LongtailError if the text was not scored, or
@@ -133,4 +153,6 @@ def read_scored_text(run: Run, chosen: Texts, query_id: str) -> dict[str, Any]:
         asked = "SELECT 1 FROM texts WHERE lm = ? AND retriever = ? AND query_id = ?"
         attributed = database.ask(asked, [chosen.lm, chosen.retriever, query_id], texts=file).fetchall()
     text = query | {"bits": bits.sum(), "saved": saved.sum(), "tokens": [Token(*token) for token in tokens]}
+    measure = methods.measure(chosen.retriever, run.params)
+    text["measure"] = "share of BM25's best score" if chosen.retriever == "bm25" else measure
     return text | {"documents": documents, "attributed": bool(attributed)}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,12 +13,16 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
 
 from pipelines.adaptive import rule
 from pipelines.answering import answer_files
 from pipelines.answering.passages import Opened
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
+from pipelines.report.page import FORMULA
 from pipelines.storage import database, parquet
 
 if TYPE_CHECKING:
@@ -29,6 +34,7 @@ SECTIONS += ("language", "thresholds")
 RUN = "`longtail run` makes it"
 PAGE = 50  # rows of a list
 OPENED = Opened()  # a run, what answers there are, and an index
+BATCH = 10_000  # rows of a CSV file that are sent at a time
 WORDS = 200  # characters of a text in an address, which every link of a page repeats
 
 
@@ -85,6 +91,30 @@ def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> lis
     query = f"SELECT {shown} FROM rows WHERE {column} IN (SELECT unnest($values::VARCHAR[])) ORDER BY {column}"
     with parquet.naming(file, errors=(duckdb.Error,)):
         return database.ask(query, {"values": list(values)}, rows=file).to_arrow_table().to_pylist()
+
+
+def csv_of(rows: duckdb.DuckDBPyRelation) -> Iterator[bytes]:
+    """The rows as CSV, BATCH at a time. A text that would be a spreadsheet's formula has an apostrophe before it."""
+    reader = rows.to_arrow_reader(BATCH)  # what is wrong with a file is said before the first row goes out
+
+    def parts() -> Iterator[bytes]:
+        yield _csv(pa.Table.from_batches([], reader.schema), head=True)
+        for batch in reader:
+            yield _csv(pa.Table.from_batches([batch]), head=False)
+
+    return parts()
+
+
+def _csv(table: pa.Table, head: bool) -> bytes:
+    for place, name in enumerate(table.column_names):
+        if pa.types.is_string(table.schema.types[place]):
+            texts = table[name]
+            formulas = pc.is_in(pc.utf8_slice_codeunits(texts, 0, 1), pa.array(FORMULA))
+            texts = pc.if_else(formulas, pc.binary_join_element_wise("'", texts, ""), texts)
+            table = table.set_column(place, name, texts)
+    written = io.BytesIO()
+    csv.write_csv(table, written, csv.WriteOptions(include_header=head))
+    return written.getvalue()
 
 
 class Addressed:

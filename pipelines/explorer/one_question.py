@@ -79,7 +79,7 @@ def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list
 
 
 def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, dict[str, dict[str, dict]]]:
-    """Question -> language model -> method -> the row of the answer."""
+    """Question -> language model -> method -> the row of the answer, with the `measure` that its similarity is."""
     files = {str(file): (lm, method) for lm, by in run.answers(dataset).items() for method, file in by.items()}
     answers: dict[str, dict] = {id_: {} for id_ in question_ids}
     with duckdb.connect() as db:
@@ -91,7 +91,8 @@ def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, d
         values = {"files": [*files], "ids": list(question_ids)}
         for row in db.sql(query, params=values).to_arrow_table().to_pylist():
             lm, method = files[row["filename"]]
-            answers[row["question_id"]].setdefault(lm, {})[method] = row
+            measure = methods.measure(method, run.params) if lm in run.params.lms else "similarity"
+            answers[row["question_id"]].setdefault(lm, {})[method] = row | {"measure": measure}
     return answers
 
 

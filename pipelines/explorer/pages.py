@@ -15,12 +15,13 @@ from typing import Any
 import jinja2
 
 from pipelines.errors import LongtailError
-from pipelines.explorer import asking, lm_queries, one_question, slices
+from pipelines.explorer import asking, lm_queries, one_question, overview, slices
 from pipelines.explorer.asking import Asked, Job
 from pipelines.explorer.lm_queries import Texts
 from pipelines.explorer.looked_at import PAGE, RUN, Run
 from pipelines.explorer.one_question import Question
 from pipelines.explorer.slices import UNKNOWN, Slice
+from pipelines.intervals import Interval, fixed
 from pipelines.language import words
 from pipelines.report import page, rendering
 
@@ -51,9 +52,11 @@ def _templates() -> jinja2.Environment:
         "marked": marked,
         "wrong": wrong_answers,
         "subject": lambda row: (row.get("s_uri") or "").rpartition("/")[2],
-        "long": lambda text: text if len(text) <= LONG else f"{text[:LONG]}…",
+        "long": lambda text: words.beginning(text, LONG),
+        "beginning": words.beginning,
         "prompts": lambda sent: [f"{prompt.document}{prompt.context}" for prompt in sent.prompts],
         "share": lambda value: f"{100 * value:.0f} %",
+        "in_percent": in_percent,
         "weight": lambda value: f"{100 * value:.1f} %",
         "signed": lambda value: f"{value:+.2f}".replace("-", "\N{MINUS SIGN}"),
         "probability": lambda nats: "" if nats is None or math.isnan(nats) else f"{100 * math.exp(nats):.0f} %",
@@ -75,6 +78,14 @@ def range_of(popularity: str) -> str:
     least, _, most = popularity.partition("-")
     ends = [f"{int(end):,}" if end else "" for end in (least, most)]
     return f"{ends[0]} to {ends[1]}" if all(ends) else f"up to {ends[1]}" if ends[1] else f"{ends[0] or 0} or more"
+
+
+def in_percent(share: Interval, digits: int = 0) -> tuple[str, str]:
+    """A share and its interval, as "22 %" and "[18, 27]", which no line breaks; nothing of an unknown one."""
+    if math.isnan(share.value):
+        return "", ""
+    value, low, high = (fixed(100 * number, digits) for number in (share.value, share.low, share.high))
+    return f"{value}\N{NO-BREAK SPACE}%", f"[{low},\N{NO-BREAK SPACE}{high}]"
 
 
 def marked(text: str, answers: Sequence[str]) -> list[str]:
@@ -100,22 +111,30 @@ def questions(run: Run, asked: Mapping[str, str]) -> str:
 
 def of_slice(run: Run, chosen: Slice) -> dict[str, Any]:
     """What the list of a slice shows."""
-    listed, answers = slices.list_questions(run, chosen), run.answers(chosen.set)
-    only = [f"right only by {page.label(method)}" for method in (chosen.base, chosen.method)]
+    listed, answers, ways = slices.list_questions(run, chosen), run.answers(chosen.set), ways_of(chosen)
+    only = [f"right only by {way}" for way in ways.values()]
     relations = dict.fromkeys([*listed.relations, *([chosen.relation] if chosen.relation else [])])
     return {
         "chosen": chosen,
         "listed": listed,
         "cells": dict(zip(slices.CELLS, ("right by both", *only, "wrong by both"), strict=True)),
         "sets": run.sets,
-        "models": list(answers),
-        "methods": list(answers[chosen.lm]),
+        "answers": {lm: list(by_method) for lm, by_method in answers.items()},
+        "ways": ways,
+        "misread": f"a passage holds the answer, and {ways['method']} is wrong",
         "relations": sorted(relations, key=lambda relation: page.named(relation).lower()),
         "relation_names": {"": "all"} | {relation: page.named(relation) for relation in relations},
         "bands": (bands := list(dict.fromkeys([*listed.bands, *([chosen.popularity] if chosen.popularity else [])]))),
         "band_names": {"": "all"} | {band: range_of(band) for band in bands},
         "orders": ORDERED,
     }
+
+
+def ways_of(chosen: Slice) -> dict[str, str]:
+    """What both ways of answering are called, `base` and `method`; with their models if these differ."""
+    one_model = len({lm for lm, _ in chosen.compared}) == 1
+    called = (page.label(method) if one_model else f"{page.label(method)} of {lm}" for lm, method in chosen.compared)
+    return dict(zip(("base", "method"), called, strict=True))
 
 
 def export(run: Run, chosen: Slice, most: int) -> str:
@@ -133,7 +152,7 @@ def export(run: Run, chosen: Slice, most: int) -> str:
 
 
 def home(run: Run, places: Sequence[Place]) -> str:
-    """What there is to look at: questions, texts, a question of one's own, the report, and `places`."""
+    """The run's main numbers, and what there is to look at: questions, texts, asking, the report, and `places`."""
     answered = [f"{page.label(name)} by {', '.join(run.answers(name))}" for name in run.sets]
     scored = [page.label(name) for name in lm_queries.corpora(run)]
     report = (run.data / "report/index.html").is_file()
@@ -143,7 +162,8 @@ def home(run: Run, places: Sequence[Place]) -> str:
         ("Ask", "/ask", "a question of your own: the decision, the search and the answer"),
         ("The report", "/report/" if report else "", "every table and figure" if report else f"not yet; {RUN}"),
     ]
-    return render("home", places=[*here, *places])
+    shown = {"accuracies": overview.accuracies(run), "texts": overview.texts(run)}
+    return render("home", places=[*here, *places], **shown)
 
 
 def ask(run: Run, asked: Asked, job: Job | None, token: str) -> str:
@@ -153,6 +173,7 @@ def ask(run: Run, asked: Asked, job: Job | None, token: str) -> str:
         "models": list(known),
         "methods": list(dict.fromkeys(name for names in known.values() for name in names)),
     }
+    choices["examples"] = [] if asked.question else asking.examples(run)
     return render("ask", here="ask", asked=asked, token=token, **choices, **vars(job or Job(working="")))
 
 
@@ -168,7 +189,7 @@ def question(run: Run, asked: Mapping[str, str]) -> str:
     except LongtailError as error:
         unsent = str(error)
     more = {"before": before, "after": after, "sent": sent, "unsent": unsent, "sent_to": (lm, method)}
-    shown = {"question": read, "own": run.params.lms, "gold": read.row["possible_answers"]}
+    shown = {"question": read, "own": run.params.lms, "gold": read.row["possible_answers"], "ways": ways_of(chosen)}
     return render("question", here="questions", chosen=chosen, **more, **shown)
 
 

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from pipelines import intervals
 from pipelines.errors import LongtailError
 from pipelines.evaluation.popularity_bins import HALF_DECADES
-from pipelines.explorer.looked_at import PAGE, RUN, WORDS, Addressed, Run, one_of, page_of
+from pipelines.explorer.looked_at import PAGE, RUN, WORDS, Addressed, Run, csv_of, one_of, page_of
+from pipelines.intervals import Interval
 from pipelines.storage import database
 
 CELLS = {"both": (True, True), "base": (True, False), "method": (False, True), "neither": (False, False)}
@@ -22,14 +30,21 @@ ORDERS = {
 }
 BOUNDS = [math.ceil(bound) for bound in HALF_DECADES[:16]]  # between bands of popularity, those of the report's figures
 UNKNOWN = "unknown"
+MISREAD = "misread"  # a passage of the second answer holds a gold answer, and the answer is wrong
+
+# What the words of a search are looked for in. Of a subject's address only the id, as each address has "wikidata".
+SOUGHT = """lower(nfc_normalize(concat_ws(chr(10), question, question_id, string_split(s_uri, '/')[-1],
+    array_to_string(possible_answers, chr(10)), base.prediction, method.prediction)))"""
+SUBJECT = "coalesce(CAST(s_uri AS VARCHAR), subj, question_id)"  # whose questions are correlated
 
 ANSWERED = """WITH answered AS (
     SELECT questions.*, CAST(s_pop AS DOUBLE) AS popularity,
-        base.prediction AS base_answer, base.{judged} AS base_right,
-        method.prediction AS method_answer, method.{judged} AS method_right, method.doc_title AS title,
+        base.prediction AS base_answer, base.{judged} AS base_right, base.doc_title AS base_title,
+        method.prediction AS method_answer, method.{judged} AS method_right, method.doc_title AS method_title,
+        method.doc_has_answer AS has_answer, coalesce(has_answer AND NOT method.{judged}, false) AS misread,
         {band} AS band, {inside} AS inside
     FROM questions JOIN base USING (question_id) JOIN method USING (question_id)
-    WHERE {split} AND contains(lower(question), lower($words))
+    WHERE {split} AND {found}
 ) """
 
 
@@ -41,12 +56,13 @@ class Slice(Addressed):
     set: str  # question set
     lm: str  # language model, or an imported one
     base: str  # whose answers are compared: closed_book, if the model has such answers
-    method: str  # with the answers by this method
+    method: str  # with the answers by this method; of another model as LM/METHOD
     relation: str = ""  # "": all
     popularity: str = ""  # LEAST-MOST, either may be left out; or unknown; "": all
     cell: str = ""  # one of CELLS: who is right; "": all
+    passage: str = ""  # MISREAD; "": all
     judged: str = "published"  # one of JUDGEMENTS
-    words: str = ""  # that the question has, in any case
+    words: str = ""  # that the question, its answers and ids have, in any order and case
     order: str = "popular"  # one of ORDERS
     page: int = 1
 
@@ -59,27 +75,34 @@ class Slice(Addressed):
         if not (sets := run.sets):
             raise LongtailError(f"{run.data}/predictions: no answers; {RUN}, or `longtail imports` brings some")
         name = one_of(asked, "set", sets, sets[0])
-        answers = run.answers(name)
+        answers, popularity = run.answers(name), asked.get("popularity", "")
         lm = one_of(asked, "lm", answers, next(iter(answers)))
-        methods, popularity = list(answers[lm]), asked.get("popularity", "")
-        best = next((method for method in ("dense", "bm25", *methods[1:]) if method in methods), methods[0])
+        of_base, base = _way(asked, "base", answers, lm, ("closed_book",))
+        of_method, method = _way(asked, "method", answers, lm, ("dense", "bm25", *list(answers[lm])[1:]))
         if popularity not in ("", UNKNOWN) and (not re.fullmatch(r"\d{0,15}-\d{0,15}", popularity)):
             raise LongtailError(
                 f"popularity: {popularity!r} is no range, expected LEAST-MOST, as 1000-9999, or {UNKNOWN}"
             )
         return cls(
             set=name,
-            lm=lm,
-            base=one_of(asked, "base", methods, methods[0]),
-            method=one_of(asked, "method", methods, best),
+            lm=of_base,
+            base=base,
+            method=method if of_method == of_base else f"{of_method}/{method}",
             relation=asked.get("relation", "")[:WORDS],
             popularity=popularity,
             cell=one_of(asked, "cell", ["", *CELLS]),
+            passage=one_of(asked, "passage", ["", MISREAD]),
             judged=one_of(asked, "judged", JUDGEMENTS, "published"),
             words=asked.get("words", "")[:WORDS],
             order=one_of(asked, "order", ORDERS, "popular"),
             page=page_of(asked),
         )
+
+    @property
+    def compared(self) -> tuple[tuple[str, str], tuple[str, str]]:
+        """(language model, method) of both answers."""
+        lm, _, method = self.method.rpartition("/")
+        return (self.lm, self.base), (lm or self.lm, method)
 
 
 @dataclass(frozen=True)
@@ -89,8 +112,10 @@ class Listed:
     rows: list[dict]
     cells: dict[str, int]  # cell -> questions of the slice, of whatever cell
     unjudged: int  # questions of the slice of which an answer is not judged
+    misread: int  # questions of the slice that MISREAD is true of, of whatever cell
     bands: dict[str, Counter]  # popularity's range -> cell -> questions, of whatever popularity
     relations: dict[str, int]  # relation -> questions of the slice, of whatever relation and cell
+    accuracies: dict[str, tuple[Interval, Interval]]  # band -> shares of right answers; of "" the slice, any cell
     total: int  # questions of the slice
 
     @property
@@ -108,28 +133,50 @@ def band(place: int | None) -> str:
 
 def list_questions(run: Run, chosen: Slice) -> Listed:
     """The questions of a slice: one page of them, and the counts of all."""
-    rows = _ask(run, chosen, _PAGE_OF, limit=PAGE, offset=PAGE * (chosen.page - 1))
+    rows = _rows(run, chosen, _PAGE_OF, limit=PAGE, offset=PAGE * (chosen.page - 1))
     cell_of = {right: cell for cell, right in CELLS.items()}
-    cells, relations, bands = Counter(), Counter(), {}
-    for row in sorted(_ask(run, chosen, _COUNTS), key=lambda row: (row["band"] is None, row["band"] or 0)):
+    cells, relations, bands, misread = Counter(), Counter(), {}, Counter()
+    for row in sorted(_rows(run, chosen, _COUNTS), key=lambda row: (row["band"] is None, row["band"] or 0)):
         cell = cell_of.get((row["base_right"], row["method_right"]))
         relations[row["relation"]] += row["n"] * row["inside"]
         if chosen.relation in ("", row["relation"]):
             bands.setdefault(band(row["band"]), Counter())[cell] += row["n"]
             cells[cell] += row["n"] * row["inside"]
+            misread[cell] += row["n"] * row["inside"] * row["misread"]
+    counted = misread if chosen.passage else cells
     return Listed(
         rows=rows,
         cells={cell: cells[cell] for cell in CELLS},
         unjudged=cells[None],
+        misread=misread.total(),
         bands=bands,
         relations=dict(sorted((+relations).items())),
-        total=cells[chosen.cell] if chosen.cell else cells.total(),
+        accuracies=_accuracies(_ask(run, chosen, _JUDGED).to_arrow_table()),
+        total=counted[chosen.cell] if chosen.cell else counted.total(),
     )
+
+
+def _accuracies(judged: pa.Table) -> dict[str, tuple[Interval, Interval]]:
+    """Both shares of right answers with their intervals, by band of popularity; of "" those of the slice."""
+    places, subjects, inside, *right = (judged[name].to_numpy() for name in judged.column_names)
+    masks = {"": inside.astype(bool), UNKNOWN: np.isnan(places)}
+    masks |= {band(int(place)): places == place for place in np.unique(places[~np.isnan(places)])}
+    return {name: tuple(intervals.share(of[mask], subjects[mask]) for of in right) for name, mask in masks.items()}
+
+
+def to_csv(run: Run, chosen: Slice) -> Iterator[bytes]:
+    """All questions of a slice as CSV, in its order, some thousands at a time."""
+    ways = [method if lm == chosen.lm else f"{lm} {method}" for lm, method in chosen.compared]
+    columns = {f"{way} answer": f"{side}_answer" for way, side in zip(ways, ("base", "method"), strict=True)}
+    columns |= {f"{way} right": f"{side}_right" for way, side in zip(ways, ("base", "method"), strict=True)}
+    columns |= {f"{ways[1]} passage": "method_title", f"{ways[1]} passage has the answer": "has_answer"}
+    named = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
+    return csv_of(_ask(run, chosen, _ALL.replace("{columns}", named)))
 
 
 def ids(run: Run, chosen: Slice, most: int) -> list[str]:
     """The ids of a slice's first questions, at most so many."""
-    return [row["question_id"] for row in _ask(run, chosen, _PAGE_OF, limit=most, offset=0)]
+    return [row["question_id"] for row in _rows(run, chosen, _PAGE_OF, limit=most, offset=0)]
 
 
 def neighbours(run: Run, chosen: Slice, question_id: str) -> tuple[str | None, str | None]:
@@ -138,40 +185,59 @@ def neighbours(run: Run, chosen: Slice, question_id: str) -> tuple[str | None, s
         SELECT question_id, lag(question_id) OVER w AS before, lead(question_id) OVER w AS after
         FROM answered WHERE {{where}} WINDOW w AS (ORDER BY {ORDERS[chosen.order]})
     ) WHERE question_id = $id"""
-    rows = _ask(run, chosen, query, id=question_id)
+    rows = _rows(run, chosen, query, id=question_id)
     return (rows[0]["before"], rows[0]["after"]) if rows else (None, None)
 
 
-_PAGE_OF = """SELECT question_id, relation, question, s_pop, possible_answers, base_answer, base_right, method_answer,
-    method_right, title, s_uri FROM answered WHERE {where} ORDER BY {order} LIMIT $limit OFFSET $offset"""
-_COUNTS = (
-    "SELECT relation, band, inside, base_right, method_right, count(*) AS n FROM answered GROUP BY ALL ORDER BY ALL"
-)
+_PAGE_OF = """SELECT question_id, relation, question, s_pop, possible_answers, base_answer, base_right, base_title,
+    method_answer, method_right, method_title, s_uri FROM answered WHERE {where} ORDER BY {order}
+    LIMIT $limit OFFSET $offset"""
+_ALL = """SELECT question_id, question, relation, string_split(s_uri, '/')[-1] AS subject, s_pop AS popularity,
+    to_json(possible_answers)::VARCHAR AS possible_answers, {columns} FROM answered WHERE {where} ORDER BY {order}"""
+_COUNTS = """SELECT relation, band, inside, misread, base_right, method_right, count(*) AS n
+    FROM answered GROUP BY ALL ORDER BY ALL"""
+_JUDGED = f"""SELECT CAST(band AS DOUBLE) AS band, hash({SUBJECT}) AS subject, inside, base_right, method_right
+    FROM answered WHERE base_right IS NOT NULL AND method_right IS NOT NULL AND {{of_relation}}"""
 
 
-def _ask(run: Run, chosen: Slice, query: str, **values: str | int) -> list[dict]:
-    """The rows of a query over the slice's questions with both answers (ANSWERED)."""
+def _way(
+    asked: Mapping[str, str], field: str, answers: Mapping[str, Mapping[str, Path]], lm: str, likely: Sequence[str]
+) -> tuple[str, str]:
+    """The (language model, method) that a field names as LM/METHOD, or as METHOD for `lm`; by default a likely one."""
+    of, _, method = (asked.get(field) or "").rpartition("/")
+    of = one_of({field: of}, field, answers, lm)
+    default = next((name for name in likely if name in answers[of]), next(iter(answers[of])))
+    return of, one_of({field: method}, field, answers[of], default)
+
+
+def _rows(run: Run, chosen: Slice, query: str, **values: str | int) -> list[dict]:
+    return _ask(run, chosen, query, **values).to_arrow_table().to_pylist()
+
+
+def _ask(run: Run, chosen: Slice, query: str, **values: str | int) -> duckdb.DuckDBPyRelation:
+    """A query over the slice's questions with both answers (ANSWERED)."""
     least, _, most = chosen.popularity.partition("-")
-    inside, where = "true", ["inside"]
+    inside, of_relation = "true", "relation = $relation" if chosen.relation else "true"
     if chosen.popularity == UNKNOWN:
         inside = "s_pop IS NULL"
     elif chosen.popularity:
         inside = f"coalesce(s_pop BETWEEN {int(least or 0)} AND {int(most or 10**15)}, false)"
-    values |= {"words": chosen.words}
-    if "{where}" in query:
-        if chosen.relation:
-            where.append("relation = $relation")
-            values["relation"] = chosen.relation
-        if chosen.cell:
-            right = CELLS[chosen.cell]
-            where.append(f"base_right = {right[0]} AND method_right = {right[1]}")
-        query = query.format(where=" AND ".join(where), order=ORDERS[chosen.order])
+    where = ["inside", of_relation, *["misread"] * bool(chosen.passage)]
+    if chosen.cell:
+        right = CELLS[chosen.cell]
+        where.append(f"base_right = {right[0]} AND method_right = {right[1]}")
+    query = query.format(where=" AND ".join(where), order=ORDERS[chosen.order], of_relation=of_relation)
+    if "$relation" in query:
+        values["relation"] = chosen.relation
+    words = {f"word{i}": word for i, word in enumerate(unicodedata.normalize("NFC", chosen.words).lower().split())}
     answered = ANSWERED.format(
         judged=JUDGEMENTS[chosen.judged],
         band=f"CASE WHEN s_pop IS NOT NULL THEN len(list_filter({BOUNDS}, lambda bound: bound <= s_pop)) END",
         inside=inside,
         split="split = 'test'" if run.params.thresholds.imported == "test" else "true",
+        found=" AND ".join(f"contains({SOUGHT}, ${name})" for name in words) or "true",
     )
-    answers = run.answers(chosen.set)[chosen.lm]
-    files = {"questions": run.questions(chosen.set), "base": answers[chosen.base], "method": answers[chosen.method]}
-    return database.ask(answered + query, values, **files).to_arrow_table().to_pylist()
+    answers = run.answers(chosen.set)
+    base, method = (answers[lm][name] for lm, name in chosen.compared)
+    files = {"questions": run.questions(chosen.set), "base": base, "method": method}
+    return database.ask(answered + query, values | words, **files)

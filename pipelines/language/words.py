@@ -42,6 +42,16 @@ def split(text: str, names: Sequence[str]) -> list[str]:
     return [*parts, text[end:]]
 
 
+def beginning(text: str, most: int) -> str:
+    """The text, or of a longer one than `most` characters its first words and " …". A longer first word is cut."""
+    if len(text) <= most:
+        return text
+    end = most
+    while end and _joined(text[end - 1], text[end]):
+        end -= 1
+    return f"{text[: end or most].rstrip()} …"
+
+
 def _joined(neighbour: str, edge: str) -> bool:
     """Whether a name's first or last character is within one word with its neighbour, which may be ""."""
     if not neighbour or ALONE.match(neighbour) or ALONE.match(edge):

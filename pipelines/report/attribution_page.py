@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from textwrap import shorten
 
 from pipelines.errors import LongtailError
+from pipelines.language import words
 from pipelines.report.page import show
 from pipelines.report.rendering import environment, inline
 from pipelines.storage import database
@@ -16,11 +16,11 @@ FULL = 3.0  # bits that shade a token fully
 CLEAR = 0.1  # a token that gains or loses at least so many bits is underlined
 
 
-def render_attribution_page(texts: list[dict], intro: str) -> str:
-    """The whole page, self-contained."""
+def render_attribution_page(texts: list[dict], intro: str, back: str = "") -> str:
+    """The whole page, self-contained; `back` is the address of the page that led here, if one did."""
     css = inline("report.css") + inline("attribution.css")
     template = environment().get_template("attribution.html.j2")
-    return template.render(intro=intro, texts=texts, full=f"{FULL:g}", css=css, script=inline("page.js"))
+    return template.render(intro=intro, texts=texts, back=back, full=f"{FULL:g}", css=css, script=inline("page.js"))
 
 
 def holds(data: Path, corpus: str, query_id: str) -> bool:
@@ -54,7 +54,7 @@ def one_text(data: Path, corpus_name: str, retriever: str, query_id: str) -> dic
         {
             "rank": rank,
             "id": document["id"],
-            "beginning": shorten(document["title"] or document["text"], 40, placeholder=" …"),
+            "beginning": words.beginning(" ".join((document["title"] or document["text"]).split()), 40),
             "text": document["text"],
             "weight": _percent(text["weights"][rank - 1]),
             "share": _percent(text["documents"][rank - 1]),

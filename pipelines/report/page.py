@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 from pipelines import catalogue, methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.intervals import Interval, fixed, plainly
+from pipelines.language import words
 from pipelines.language.relations import RELATIONS
 
 NONE = "\N{EN DASH}"
@@ -198,7 +199,7 @@ def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
             return NONE
         return "∞" if math.isinf(value) else _minus(plainly(value, 3))
     text = "" if value is None else str(value)
-    return (text if len(text) <= CELL else f"{text[:CELL]}…") or NONE
+    return words.beginning(text, CELL) or NONE
 
 
 def percent(share: float, digits: int = 0) -> str:

@@ -280,4 +280,4 @@ def test_a_model_on_a_server_answers_and_is_attributed_if_it_scores(
         assert found.attribution.memory == pytest.approx(local.attribution.memory, abs=1e-3)
     else:
         assert found.attribution is None
-        assert any("a server that does not score" in line for line in ask.answer_lines(found))
+        assert any("the language model's server does not score texts" in line for line in ask.answer_lines(found))

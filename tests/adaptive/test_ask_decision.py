@@ -95,11 +95,11 @@ def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(
         ("What is the capital of The Long Field?", True, None, "of its relation; more than was tuned on: retrieve"),
         ("What is Mira Tosh's occupation?", False, 0.0, "700,000 is not below"),  # the set has fewer
         ("What is Mira Tosh's occupation?", False, 0.0, "the threshold of all relations together, 0: no retrieval"),
-        ("What is the capital of Norland?", True, None, "unknown popularity: plain retrieval"),
+        ("What is the capital of Norland?", True, None, "page views of Norland (Q6) are not known, so a passage is"),
         ("Who directed The Long Field?", True, None, "no threshold is tuned"),  # for the questions of EntityQuestions
         ("Who is the author of The Long Field?", False, 60.0, "together, as the rule has none of its relation, 60"),
-        ("Who was the director of Zebedee?", True, None, "no entity is called 'Zebedee': plain retrieval"),
-        ("How are you?", True, None, "no relation is recognised in the question: plain retrieval"),
+        ("Who was the director of Zebedee?", True, None, "No subject in this run's tables is called 'Zebedee', so a"),
+        ("How are you?", True, None, "The question follows no template of this run, so a passage"),
     ],
 )
 def test_retrieving_is_decided_by_the_threshold_or_said_to_be_plain(data, question, retrieve, cut, why):

@@ -52,6 +52,7 @@ def scored(tmp_path_factory) -> Run:
         chosen, _ = scored_texts.write(home)
         chosen.replug = params.Replug(top_k=2, temperature=0.5, mixture="token_mixture", vote=False)
         chosen.parts = copy.copy(small_results.PARTS)
+        chosen.retriever, chosen.retrievers = small_results.SETTINGS.retriever, small_results.SETTINGS.retrievers
         measured = bits.measure(home / "data/logprobs/pile/tiny", chosen.replug)
         texts = evaluate_lm.describe(home / "data/corpus/pile/queries.parquet", measured.ids)
         tables = evaluate_lm.per_query("pile", "tiny", measured, texts, chosen.replug.temperature)

@@ -1,16 +1,22 @@
 """Slices of a question set: counts that agree with the tables of answers, pages that hold each question once."""
 
+import csv
+import dataclasses
+import io
+import json
 import shutil
 from collections import Counter
 from dataclasses import replace
 from urllib.parse import parse_qsl, urlsplit
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines import intervals
 from pipelines.errors import LongtailError
-from pipelines.explorer import slices
+from pipelines.explorer import looked_at, slices
 from pipelines.explorer.looked_at import Run
 from pipelines.explorer.slices import Slice
 
@@ -72,6 +78,77 @@ def test_both_ends_of_a_range_of_popularity_are_in_it_and_either_may_be_left_out
         assert listed.total == sum(low <= number <= high for number in views)
 
 
+def test_the_answers_of_two_models_are_compared_question_by_question(answered):
+    chosen = Slice.of(answered, {"base": "dense", "method": "davinci/dense", "order": "id"})
+    assert (chosen.lm, chosen.compared) == ("tiny", (("tiny", "dense"), ("davinci", "dense")))
+    files = answered.answers("popqa")
+    right = [pq.read_table(files[lm]["dense"])["correct"].to_pylist() for lm in ("tiny", "davinci")]
+    counted = Counter(CELLS[both] for both in zip(*right, strict=True))
+    assert slices.list_questions(answered, chosen).cells == {name: counted[name] for name in CELLS.values()}
+    only = [f"q{i:04d}" for i, both in enumerate(zip(*right, strict=True)) if both == (False, True)]
+    assert slices.ids(answered, replace(chosen, cell="method"), 800) == only != []
+    assert Slice.of(answered, {"base": "davinci/closed_book", "method": "tiny/bm25"}).to().endswith("tiny%2Fbm25")
+
+
+@pytest.fixture
+def misread(answered, tmp_path) -> Run:
+    """The run, but every passage of dense holds the answer; two questions of one subject follow each other."""
+    run = Run(shutil.copytree(answered.data, tmp_path / "data"), answered.params)
+    for file, name, values in (
+        (run.answers("popqa")["tiny"]["dense"], "doc_has_answer", [True] * 800),
+        (run.questions("popqa"), "s_uri", [f"http://www.wikidata.org/entity/Q{i // 2}" for i in range(800)]),
+        (run.questions("popqa"), "question", ["=1+1", *map(str, range(799))]),
+    ):
+        table = pq.read_table(file)
+        pq.write_table(table.set_column(table.column_names.index(name), name, pa.array(values)), file)
+    return run
+
+
+def test_a_wrong_answer_though_a_passage_holds_the_answer_is_a_choice_of_its_own(misread):
+    known = rows(misread, "tiny", "closed_book", "dense", "published")
+    for cell, cells in (("", ("base", "neither")), ("base", ("base",)), ("method", ())):
+        chosen = Slice.of(misread, {"passage": "misread", "cell": cell, "order": "id"})
+        ids = [row["question_id"] for row, of in known if of in cells]
+        listed = slices.list_questions(misread, chosen)
+        assert (slices.ids(misread, chosen, 800), listed.total) == (ids, len(ids))
+        assert listed.misread == sum(of in ("base", "neither") for _, of in known) > 0
+    assert slices.list_questions(misread, replace(chosen, method="bm25")).misread == 0, "it read what it got right"
+
+
+def test_a_share_has_the_one_interval_of_shares_with_its_subjects(misread):
+    chosen = Slice.of(misread, {"relation": "P57"})
+    known = rows(misread, "tiny", "closed_book", "dense", "published")
+    known = [(row, cell) for row, cell in known if row["relation"] == "P57"]
+    listed = slices.list_questions(misread, chosen)
+    assert len(listed.bands) > 4
+    for band in listed.bands:
+        least, _, most = band.partition("-")
+        own = [(row["s_uri"], cell) for row, cell in known if int(least) <= row["s_pop"] <= int(most or 10**9)]
+        subjects = np.array([subject for subject, _ in own])
+        for found, of in zip(listed.accuracies[band], ("base", "method"), strict=True):
+            share = intervals.share(np.array([cell in ("both", of) for _, cell in own]), subjects)
+            assert dataclasses.astuple(found) == pytest.approx(dataclasses.astuple(share))
+    few = slices.list_questions(misread, replace(chosen, popularity=band)).accuracies
+    assert few[""] == few[band] == listed.accuracies[band] != listed.accuracies[""]
+
+
+def test_the_csv_file_has_every_question_of_the_slice_in_its_order_and_no_formula(misread, monkeypatch):
+    monkeypatch.setattr(looked_at, "BATCH", 100)
+    chosen = Slice.of(misread, {"passage": "misread", "method": "dense", "order": "rare", "page": "2"})
+    parts = list(slices.to_csv(misread, chosen))
+    assert len(parts) > 2, "it is sent part by part"
+    read = list(csv.DictReader(io.StringIO(b"".join(parts).decode())))
+    assert [row["question_id"] for row in read] == slices.ids(misread, chosen, 800)
+    assert {row["dense right"] for row in read} == {"false"}
+    assert {row["dense passage has the answer"] for row in read} == {"true"}
+    every = csv.DictReader(io.StringIO(b"".join(slices.to_csv(misread, Slice.of(misread, {"order": "id"}))).decode()))
+    first = next(every)
+    assert (first["question"], json.loads(first["possible_answers"])) == ("'=1+1", ["answer 0"])
+    assert (first["subject"], first["closed_book answer"]) == ("Q0", "<b>x</b>")
+    two = next(slices.to_csv(misread, Slice.of(misread, {"method": "davinci/closed_book"}))).decode()
+    assert '"closed_book answer","davinci closed_book answer"' in two
+
+
 def test_questions_of_unknown_popularity_are_a_band_of_their_own(answered, tmp_path):
     run = Run(shutil.copytree(answered.data, tmp_path / "data"), answered.params)
     file = run.questions("popqa")
@@ -99,11 +176,18 @@ def test_the_pages_hold_each_question_once_in_order(answered, order):
     assert slices.neighbours(answered, chosen, "elsewhere") == (None, None)
 
 
-def test_words_of_a_question_are_no_pattern_and_an_answer_that_is_not_judged_is_in_no_cell(answered):
-    found = slices.list_questions(answered, Slice.of(answered, {"words": "what IS 77"}))
-    assert [row["question"] for row in found.rows] == [f"What is {i} & co?" for i in (779, *range(778, 769, -1), 77)]
-    for words in ("%", "' OR 1=1 --", "{0}", "\\"):
+def test_words_are_found_in_any_order_in_question_answers_and_ids_and_are_no_pattern(answered):
+    sevens = [f"q{i:04d}" for i in range(800) if "77" in f"{i:04d}"]
+    for words in ("77 IS what", "77", "answer 77 q0", "77 <B>X co?", "q77 what"):  # a gold and a given answer, ids
+        chosen = Slice.of(answered, {"words": words, "order": "id"})
+        found = slices.ids(answered, chosen, 800)
+        assert found == [id_ for id_ in sevens if words != "q77 what" or id_.lstrip("q0").startswith("77")], words
+        assert slices.list_questions(answered, chosen).total == len(found)
+    for words in ("wikidata", "77 nobody", "%", "' OR 1=1 --", "{0}", "\\"):
         assert slices.list_questions(answered, Slice.of(answered, {"words": words})).total == 0
+
+
+def test_an_answer_that_is_not_judged_is_in_no_cell(answered):
     imported = slices.list_questions(answered, Slice.of(answered, {"lm": "davinci", "judged": "words"}))
     assert (sum(imported.cells.values()), imported.unjudged, imported.total) == (0, 800, 800)
 
@@ -112,7 +196,8 @@ def test_an_address_says_the_whole_slice_again(answered):
     def again(address: str) -> Slice:
         return Slice.of(answered, dict(parse_qsl(urlsplit(address).query)))
 
-    asked = {"relation": "P57", "cell": "base", "words": "a&b=c #é", "judged": "words", "page": "2"}
+    asked = {"relation": "P57", "cell": "base", "method": "davinci/dense", "passage": "misread"}
+    asked |= {"words": "a&b=c #é", "judged": "words", "page": "2"}
     for chosen in (Slice.of(answered, asked), Slice.of(answered, {})):
         assert again(chosen.to(page=chosen.page)) == again(chosen.to("/question", id="q1")) == chosen
         assert again(chosen.to(cell="both")).page == 1
@@ -123,6 +208,8 @@ def test_an_address_says_the_whole_slice_again(answered):
     [
         ({"set": "nq"}, "set: there is no 'nq', expected one of: popqa, entityquestions"),
         ({"lm": "davinci", "method": "bm25"}, "method: there is no 'bm25', expected one of: closed_book, dense"),
+        ({"method": "gpt/dense"}, "method: there is no 'gpt', expected one of: tiny, davinci"),
+        ({"passage": "read"}, "passage: there is no 'read', expected one of: misread"),
         ({"popularity": "many"}, "popularity: 'many' is no range, expected LEAST-MOST, as 1000-9999, or unknown"),
         ({"page": "0"}, "page: '0' is no page, expected a number from 1 on"),
     ],
