@@ -6,6 +6,7 @@ replug.top_k:
   bpb_<label>                  bits per byte of all continuations together
   gain_<label>                 % fewer bits per byte than without documents, paired by query
   gain_over_random_<label>     % fewer than with as many random documents
+  gain_over_one_<label>        % fewer than with the first document alone; k = top
   <lsr>_gain_k<k>              % fewer with a tuned retriever (lsr, lsr_bert) than with the same one untuned
   perplexity_<label>           per token of the language model
   word_perplexity_<label>      per word as WikiText counts them: what stands between spaces, and line ends
@@ -131,6 +132,8 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
             asked[f"gain_{label}"] = _gain, values, none
         if k and name != "random":
             asked[f"gain_over_random_{label}"] = _gain, values, nats["random", k]
+        if k > 1 and (name, k) in top and (name, 1) in whole:
+            asked[f"gain_over_one_{label}"] = _gain, values, nats[name, 1]
         kind, retriever = methods.split(name)
         if kind == "lsr":
             asked[f"{name}_gain_k{k}"] = _gain, values, nats[methods.named("dense", retriever), k]

@@ -1,86 +1,229 @@
-"""The findings: the papers' claims as findings.yaml lists them, each held against a figure of this run."""
+"""The findings: every claim of the papers, held against every figure of this run that bears on it.
+
+findings.yaml has the claims. A claim's figures are those of all methods, retrievers or benchmarks that the run has, on
+each question set or corpus, the best one first.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from pipelines.evaluation.accuracy import HEAD, TAIL
-from pipelines.intervals import NOTHING, Interval, interval
+from pipelines import methods
+from pipelines.evaluation.accuracy import FEWEST, HEAD, TAIL
+from pipelines.evaluation.mmlu import LETTERS
+from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
+from pipelines.intervals import LEVEL, NOTHING, Interval, interval
 from pipelines.params import params
 from pipelines.report.adaptive_section import of_search, too_few
 from pipelines.report.entries import JINJA, Row
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Finding, label, percent, points, show
+from pipelines.report.page import Finding, Percent, label, percent, show
+from pipelines.storage import database
 
 FILE = Path(__file__).parent / "findings.yaml"
-BITS = {"replug": "gain_dense", "random": "gain_random", "over_random": "gain_over_random_dense", "lsr": "lsr_gain"}
+SAME = 0.95  # share of the questions from which on a model gives always the same answer
+SINGLE = {kind: methods.INDEXES[kind] for kind in methods.ENSEMBLES}  # kind of method -> what it is compared with
+UNTUNED = {"lsr": "dense", "replug_lsr": "replug"}
+SHOWN = {  # unit -> how a figure is shown
+    "points": lambda figure: show(Percent(figure, signed=True)),
+    "%": lambda figure: show(figure, signed=True, digits=1),
+    "": lambda figure: show(figure, signed=True),
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A figure of a method or retriever on a question set, corpus or benchmark.
+
+    `groups` are the questions that it is of: how many, and the shares right without and with what the claim is about.
+    """
+
+    on: str
+    method: str
+    figure: Interval
+    rank: float  # how good the method is, more is better
+    groups: Sequence[Sequence[float]]
+    of: str = "questions"
+    right: str = "answered right"
+    lm: str = ""  # if it is not the main one
+    lacking: str = ""  # why the figure can show no effect
+    beside: Row | None = None  # figures to show with it
 
 
 def findings(inputs: Inputs, thresholds: params.Thresholds, top_k: int) -> list[Finding]:
-    """All findings that this run has figures for, of the main language model, question set and corpus.
+    """All findings of the main language model and the imported ones, with what Holm's correction leaves of them.
 
     `thresholds` are the params of that name, `top_k` the number of REPLUG's documents.
     """
-    main = inputs.main_questions
-    bits = inputs.scored(inputs.main_corpus).get(inputs.main, {})
-    groups = {row["group"]: row for row in inputs.rows("retrieval_effect", dataset=main, method="dense")}
-    rows: dict[str, Sequence[Row]] = {
-        "accuracy": inputs.rows("accuracy", dataset=main),
-        "effect_groups": [groups] if groups else [],
-        "adaptive": adaptive_rows(inputs, thresholds),
-        "bits": [{name: interval(bits.get(f"{key}_k{top_k}")) for name, key in BITS.items()}] if bits else [],
-        "recall": inputs.rows("comparisons", dataset=main, method="lsr", against="dense"),
-        "benchmarks": [
-            {"task": task, "method": method, "gain": interval(found["gain"]), "questions": found["questions"]}
-            for task in inputs.parts.benchmarks
-            for method in ("replug", "replug_lsr")
-            if (found := inputs.metrics.get("tasks", {}).get(task, {}).get(inputs.main, {}).get(method))
-        ],
-    }
-    return held_against(rows, inputs, top_k)
-
-
-def held_against(rows: dict[str, Sequence[Row]], inputs: Inputs, top_k: int) -> list[Finding]:
-    """A finding for each claim and row; claims whose rows are not there are left out."""
-    words: dict[str, Any] = {"inputs": inputs, "top_k": top_k, "HEAD": HEAD, "TAIL": TAIL, "label": label, "show": show}
-    words |= {"percent": percent, "points": points, "saved": _saved, "over": lambda n: _over(n, inputs)}
+    words: dict[str, Any] = {"top_k": top_k, "HEAD": HEAD, "TAIL": TAIL, "TAIL_LESS_HEAD": TAIL_LESS_HEAD}
+    words |= {"percent": percent, "show": show, "label": label, "SINGLE": SINGLE, "UNTUNED": UNTUNED}
+    rows = {"correlations": correlations, "effects": effects, "compared": compared, "benchmarks": benchmarks}
+    rows |= {"adaptive": partial(adaptive, thresholds=thresholds), "bits": partial(bits, top_k=top_k)}
+    words |= {name: partial(of, inputs) for name, of in rows.items()}
     found = []
-    for claim in yaml.safe_load(FILE.read_text(encoding="utf-8")):
-        holds, figure = (
-            JINJA.compile_expression(claim.get(key, "true"), undefined_to_none=False) for key in ("where", "figure")
-        )
-        for row in rows.get(claim["rows"], ()):
-            if holds(words, row=row):
-                texts = [JINJA.from_string(claim[key]).render(words, row=row) for key in ("id", "claim", "measured")]
-                found.append(Finding(*texts, figure(words, row=row), claim.get("expected", 1)))
-    return found
+    for paper in yaml.safe_load(FILE.read_text(encoding="utf-8")):
+        for claim in paper["claims"]:
+            texts = [JINJA.from_string(claim[key]).render(words) for key in ("claim", "measured")]
+            measured = [*JINJA.compile_expression(claim["rows"], undefined_to_none=False)(words)]
+            places = list(dict.fromkeys(row.on for row in measured))
+            for row in sorted(measured, key=lambda row: (places.index(row.on), -row.rank)):
+                id_ = "-".join(filter(None, (claim["id"], row.on, row.lm, row.method)))
+                expected, lacking = claim.get("expected", 1), row.lacking or hindrance(row, claim.get("expected", 1))
+                beside = "" if lacking else JINJA.from_string(claim["beside"]).render(words, row=row)
+                name = ", ".join(filter(None, (label(row.method) if row.method else "every method", row.lm)))
+                of = paper["paper"], *texts, label(row.on), name, SHOWN[claim["unit"]](row.figure), beside
+                found.append(Finding(id_, *of, row.figure, expected, lacking))
+    return holm(found)
 
 
-def adaptive_rows(inputs: Inputs, thresholds: params.Thresholds) -> list[Row]:
-    """What thresholds are worth to the main model with dense and LSR, then to each imported model.
+def hindrance(row: Measured, expected: int) -> str:
+    """Why a figure could show no effect of this sign even if there were one; "" if it could."""
+    for n, *shares in row.groups:
+        counts = [round(share * n) for share in shares if math.isfinite(share)]
+        if n < FEWEST:
+            return (
+                f"There are only {n} {row.of} of {FEWEST} that a figure takes." if n else f"There are no such {row.of}."
+            )
+        if counts and max(counts) < FEWEST:
+            return f"At most {max(counts)} of {n:,} {row.of} are {row.right}."
+        if len(counts) > 1 and len(row.groups) == 1 and (counts[0] if expected < 0 else n - counts[0]) < FEWEST:
+            change = "lost" if expected < 0 else "won"
+            return f"Without it, {counts[0]} of {n:,} {row.of} are {row.right}: hardly any can be {change}."
+    if not math.isfinite(row.figure.value):
+        return "There is no figure."
+    return f"It changes none of the {row.of}." if row.figure.low == row.figure.high else ""
 
-    Where the main model has none, the row says what is `lacking`.
+
+def holm(found: Sequence[Finding]) -> list[Finding]:
+    """The findings; those of a clear effect are marked if they remain after Holm's correction for all that are tested.
+
+    The smallest of n p-values is multiplied by n, the next one by n - 1, and so on, until one is above 5 %.
     """
-    if not inputs.parts.rules:
-        return []
-    main = inputs.main_questions
-    of_lm = inputs.metrics.get("adaptive", {}).get(main, {}).get(inputs.main, {})
-    lacking = {"lm": inputs.main, "gain": NOTHING, "lacking": too_few(main, of_lm, thresholds.min_questions)}
-    rows = [row for row in of_search(thresholds.search)(inputs) if row["dataset"] == main]
-    by_method = {row["method"]: row for row in rows if row["lm"] == inputs.main}
-    answered = [method for method in ("dense", "lsr") if method in inputs.methods(main)]
-    of_main = [by_method.get(method, lacking | {"method": method}) for method in answered]
-    return [*of_main, *(row for lm in inputs.imported for row in rows if row["lm"] == lm)]
+    tested, remaining = sorted((one for one in found if not one.lacking), key=lambda one: one.p), set()
+    for i, one in enumerate(tested):
+        if one.p * (len(tested) - i) > 1 - LEVEL:
+            break
+        remaining.add(one.id)
+    return [replace(one, remains=one.id in remaining) for one in found]
 
 
-def _saved(change: Interval) -> str:
-    return f"{show(change, digits=1)} %" if math.isfinite(change.value) else "an unknown amount"
+# the figures of a claim
 
 
-def _over(n: int, inputs: Inputs) -> str:
-    return f" ({n:,} question{'' if n == 1 else 's'} of {label(inputs.main_questions)})"
+def correlations(inputs: Inputs, kind: str) -> Iterator[Measured]:
+    """How being right is correlated with popularity, for methods of a kind."""
+    for row in _answered(inputs, "accuracy"):
+        if methods.split(row["method"])[0] == kind:
+            n, right = row["popularity_known"], row["substring"].value
+            wrong = round((1 - right) * n)
+            all_right = f"All but {wrong} of {n:,} questions are answered right." if wrong < FEWEST <= n else ""
+            yield _measured(inputs, row, "correlation", [(n, right)], right, lacking=all_right)
+
+
+def effects(inputs: Inputs, group: str) -> Iterator[Measured]:
+    """What retrieved passages change in a group of questions, by every method that retrieves."""
+    by_method: dict[tuple, dict[str, Row]] = defaultdict(dict)
+    for row in _answered(inputs, "retrieval_effect"):
+        if methods.split(row["method"])[0] != "genread":
+            by_method[row["dataset"], row["lm"], row["method"]][row["group"]] = row
+    for rows in by_method.values():
+        ends = ("tail", "head") if group == TAIL_LESS_HEAD else (group,)
+        beside = {end: rows[end] for end in ends}
+        groups = [(row["questions"], row["closed_book"].value, row["augmented"].value) for row in beside.values()]
+        yield _measured(inputs, rows[group], "gain", groups, rows["all"]["augmented"].value, beside=beside)
+
+
+def compared(inputs: Inputs, against: Mapping[str, str], column: str) -> Iterator[Measured]:
+    """Methods less those of another kind with the same retriever: REPLUG less one prompt, LSR less no tuning."""
+    table, share = ("recall", "recall") if column == "recall_gain" else ("accuracy", "substring")
+    rows = [row for row in _answered(inputs, table) if row.get("answers", "all") == "all"]
+    shares = {(row["dataset"], row["lm"], row["method"]): row[share].value for row in rows}
+    for row in _answered(inputs, "comparisons"):
+        kind, retriever = methods.split(row["method"])
+        other = methods.named(against[kind], retriever) if kind in against else ""
+        if row["lm"] == row["against_lm"] and row["against"] == other:
+            both = [shares.get((row["dataset"], row["lm"], one), math.nan) for one in (other, row["method"])]
+            right = {"right": "given a passage that holds an answer"} if table == "recall" else {}
+            yield _measured(inputs, row, column, [(row["questions"], *both)], both[1], beside={"other": other}, **right)
+
+
+def adaptive(inputs: Inputs, thresholds: params.Thresholds) -> Iterator[Measured]:
+    """What thresholds are worth with each method and pair; if a question set has none, why it has none."""
+    searched = of_search(thresholds.search)(inputs)
+    for dataset in inputs.asked if inputs.parts.rules else ():
+        of_set = inputs.metrics.get("adaptive", {}).get(dataset, {})
+        rows = [row for row in searched if row["dataset"] == dataset and row["lm"] in (inputs.main, *inputs.imported)]
+        if inputs.main not in {row["lm"] for row in rows}:
+            lacking = too_few(dataset, of_set.get(inputs.main, {}), thresholds.min_questions)
+            yield Measured(dataset, "", NOTHING, 0.0, [], lacking=lacking)
+        for row in rows:
+            n, better = of_set[row["lm"]]["questions"], max(row["always"].value, row["never"].value)
+            won = round((row["oracle"].value - better) * n)
+            few = f"An oracle would win only {won} of {n:,} questions." if won < FEWEST else ""
+            yield _measured(inputs, row, "gain", [(n, better)], row["adaptive"].value, lacking=few)
+
+
+def bits(inputs: Inputs, column: str, top_k: int) -> Iterator[Measured]:
+    """What documents save of the bits per byte with each retriever; of `saved_over_dense` with each tuned one."""
+    for corpus in inputs.parts.scored:
+        figures = inputs.scored(corpus).get(inputs.main, {})
+        rows = {(row["retriever"], row["k"]): row for row in inputs.rows("bits_per_byte", corpus=corpus)}
+        for (name, k), row in rows.items():
+            kind, retriever = methods.split(name)
+            before = {"saved": ("none", 0), "saved_over_one": (name, 1), "saved_over_random": ("random", k)}
+            before |= {"saved_over_dense": (methods.named("dense", retriever), k)} if kind == "lsr" else {}
+            if k == top_k and kind != "random" and before.get(column) in rows:
+                one = {"saved_over_one": interval(figures.get(f"gain_over_one_{name}_k{k}"))}
+                row = row | one | {"dataset": corpus, "method": name}
+                texts, beside = [(figures["source_documents"],)], {"before": rows[before[column]], "after": row}
+                yield _measured(inputs, row, column, texts, row["saved"].value, of="texts", beside=beside)
+
+
+def benchmarks(inputs: Inputs) -> Iterator[Measured]:
+    """What REPLUG changes on each benchmark; one at chance, or always answered the same, shows nothing."""
+    for task in inputs.parts.benchmarks:
+        found = inputs.metrics.get("tasks", {}).get(task, {}).get(inputs.main, {})
+        for method in methods.ordered(found.keys() & {*methods.ENSEMBLES} if "closed_book" in found else ()):
+            accuracies = [found[name]["accuracy"] for name in ("closed_book", method)]
+            n, shares = found[method]["questions"], [accuracy["value"] for accuracy in accuracies]
+            answers = inputs.data / "tasks" / task / inputs.main / "predictions.parquet"
+            lacking = _floor(answers, method, max(accuracy["low"] for accuracy in accuracies)) if n else ""
+            row = {"dataset": task, "lm": inputs.main, "method": method, "gain": interval(found[method]["gain"])}
+            yield _measured(inputs, row, "gain", [(n, *shares)], shares[1], lacking=lacking)
+
+
+def _floor(predictions: Path, method: str, least: float) -> str:
+    """Why a benchmark's answers show nothing, if closed-book ones and a method's are all the same, or guessed.
+
+    `least` is the lower end of the better accuracy's interval.
+    """
+    query, same = "SELECT method, prediction, answers[1] FROM predictions", []
+    rows = database.ask(query, predictions=predictions).fetchall()
+    for name in ("closed_book", method):
+        counts = Counter(prediction for of, prediction, _ in rows if of == name)
+        answer, most = counts.most_common(1)[0]
+        same += [f"{answer} to {most:,} of {counts.total():,} questions"] if most >= SAME * counts.total() else []
+    if len(same) > 1:
+        return f"The model answers {' and '.join(dict.fromkeys(same))}."
+    guessed = {gold for *_, gold in rows} <= {*LETTERS} and least <= 1 / len(LETTERS)
+    return f"No accuracy is clearly above chance, {percent(1 / len(LETTERS))}." if guessed else ""
+
+
+def _answered(inputs: Inputs, table: str) -> list[dict[str, Any]]:
+    """The rows of a table of answers, of the main language model and the imported ones."""
+    return [row for dataset in inputs.asked for row in inputs.answered(table, dataset=dataset)]
+
+
+def _measured(
+    inputs: Inputs, row: Row, column: str, groups: Sequence[Sequence[float]], rank: float, **more: Any
+) -> Measured:
+    lm = "" if row["lm"] == inputs.main else row["lm"]
+    return Measured(row["dataset"], row["method"], row[column], rank, groups, lm=lm, **more)

@@ -7,12 +7,13 @@ import io
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import NormalDist
 from typing import Any
 from urllib.parse import urlencode
 
 from pipelines import catalogue, methods
 from pipelines.adaptive.pairs import BELOW
-from pipelines.intervals import Interval, fixed, plainly
+from pipelines.intervals import LEVEL, Interval, fixed, plainly
 from pipelines.language import words
 from pipelines.language.relations import RELATIONS
 
@@ -24,6 +25,7 @@ RULES = {  # of being right, the first is the default -> what they ask of an ans
     "word": "An answer is right if it holds a gold answer as whole words (word).",
 }
 AGREE = "Both rules of being right, substring and word, give the same here."
+VERDICTS = ("shown", "the opposite", "no clear effect", "not testable")  # of findings, in the order of the page
 LABELS = {
     "closed_book": "closed-book", "bm25": "BM25", "dense": "dense", "lsr": "LSR", "hybrid": "BM25 + dense",
     "reranked": "dense, reranked", "none": "no document", "random": "random documents", "genread": "GenRead",
@@ -115,26 +117,42 @@ Block = str | Link | Table | Figure
 
 @dataclass(frozen=True)
 class Finding:
-    """A claim of the papers held against the numbers: `expected` is the sign of a figure that supports it."""
+    """A claim of a paper held against a figure: `expected` is the sign of a figure that supports it."""
 
     id: str
+    paper: str
     claim: str  # a sentence that is true if the figure has the expected sign
-    measured: str  # the figure in a sentence
+    measured: str  # what the figure is, with its unit
+    on: str  # the question set, corpus or benchmark
+    method: str  # or the retriever, with the language model's name if that is not the main one
+    said: str  # the figure
+    beside: str  # further figures
     figure: Interval
     expected: int
+    lacking: str = ""  # why the figure can show no effect
+    remains: bool = False  # whether its effect is clear even after Holm's correction for all findings
 
     @property
     def verdict(self) -> str:
-        if not math.isfinite(self.figure.value):
-            return "not measured"
-        if self.figure.sign == 0:
-            return "no clear effect"
-        return "shown" if self.figure.sign == self.expected else "the opposite"
+        """One of VERDICTS."""
+        shown, opposite, unclear, not_testable = VERDICTS
+        if self.lacking:
+            return not_testable
+        return {0: unclear, self.expected: shown}.get(self.figure.sign, opposite)
+
+    @property
+    def p(self) -> float:
+        """The two-sided p-value of no effect, if errors are normal: the interval's side toward zero is 1.96 of them."""
+        near = self.figure.low if self.figure.value > 0 else self.figure.high
+        z = NormalDist().inv_cdf(0.5 + LEVEL / 2) * self.figure.value / ((self.figure.value - near) or math.nan)
+        return math.erfc(z / math.sqrt(2)) if z >= 0 else 0.0
 
     def as_json(self) -> dict[str, Any]:
         """A row of findings.json; `shown` is true if the figure's whole interval has the expected sign."""
-        row = {"id": self.id, "claim": self.claim, "measured": self.measured, "expected_sign": self.expected}
-        return row | self.figure.as_json() | {"verdict": self.verdict, "shown": self.verdict == "shown"}
+        names = ("id", "paper", "claim", "measured", "on", "method", "said", "beside", "lacking")
+        row = {name: getattr(self, name) for name in names} | {"expected_sign": self.expected}
+        tested = {"p": None if self.lacking else self.p, "remains_after_holm": self.remains}
+        return row | self.figure.as_json() | tested | {"verdict": self.verdict, "shown": self.verdict == "shown"}
 
 
 @dataclass(frozen=True)

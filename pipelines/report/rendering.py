@@ -16,7 +16,19 @@ from markupsafe import Markup, escape
 from pipelines import neutral
 from pipelines.report.drawing import GREYS, STYLES, Style
 from pipelines.report.figures import FIXED, fixed
-from pipelines.report.page import CELL, RULES, Explorable, Figure, Finding, Link, Section, Table, show, to_csv
+from pipelines.report.page import (
+    CELL,
+    RULES,
+    VERDICTS,
+    Explorable,
+    Figure,
+    Finding,
+    Link,
+    Section,
+    Table,
+    show,
+    to_csv,
+)
 
 TEMPLATES = Path(__file__).parent / "templates"
 LEFT = [STYLES[i] for i in (2, 1, 3, 0, 5, 6, 7, 8, 4, 9)]  # in the order in which names that are no method take them
@@ -45,7 +57,9 @@ def inline(name: str) -> str:
 
 def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section], footer: str) -> str:
     """The whole page, self-contained; without findings it has no section of them."""
-    template, verdicts = environment().get_template("report.html.j2"), Counter(finding.verdict for finding in findings)
+    template, claims = environment().get_template("report.html.j2"), {}
+    for one in findings:
+        claims.setdefault(one.paper, {}).setdefault(one.claim, {}).setdefault(one.on, []).append(one)
     blocks = [block for section in sections for block in section.blocks]
     of_page = styles_of_page(sections)
     return template.render(
@@ -54,7 +68,8 @@ def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequen
         title=title,
         intro=intro,
         findings=findings,
-        verdicts=verdicts,
+        claims=claims,
+        verdicts=VERDICTS,
         sections=sections,
         footer=footer,
         css=inline("report.css"),

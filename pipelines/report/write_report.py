@@ -50,7 +50,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
         html = rendering.render(f"Longtail report: {params.profile}", intro, found, shown, footer)
         (folder / "index.html").write_text(html, encoding="utf-8")
     latency_page.write_latency_page(inputs, params.lms, params.retrievers, workers)
-    return {finding.id: finding.figure.value for finding in found if finding.verdict != "not measured"}
+    return {finding.id: finding.figure.value for finding in found if not finding.lacking}
 
 
 def listed() -> list[Entry]:
