@@ -200,8 +200,13 @@ def _report(lock: Path) -> str | None:
 
 
 def _locked(text: str) -> dict[str, str]:
-    stages = (yaml.safe_load(text) or {}).get("stages", {})
-    return {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", []) if "md5" in out}
+    """Path -> MD5 of the outputs in a dvc.lock.
+
+    DVC keeps the entries of stages that dvc.yaml no longer has. An output inside another stage's folder is such a one.
+    """
+    stages = (yaml.load(text, yaml.CSafeLoader) or {}).get("stages", {})
+    outs = {out["path"]: out["md5"] for stage in stages.values() for out in stage.get("outs", []) if "md5" in out}
+    return {path: md5 for path, md5 in outs.items() if outs.keys().isdisjoint(map(str, PurePosixPath(path).parents))}
 
 
 def _held(cache: Path, md5: str) -> Path | None:

@@ -23,9 +23,13 @@ from pipelines.report.page import RULES, Percent, Table, label, named
 from pipelines.storage import parquet
 
 COSTS = ("costs", "savings")  # tables that come last
-ORDER = "accuracy over all questions first, costs last, and of each kind the clearest first"
+ORDER = (
+    "accuracy over all questions first, costs last, and of each kind the clearest first; what several tables have, or "
+    "both rules of being right agree on, is listed once"
+)
 SAME = "Both runs are identical: every figure, answer and setting that both have is the same."
 SETTINGS = Path("report/tables/settings.csv")
+BY_SUBSTRING = ("", ", substring")  # in the place of ", word" at the end: the same figure by substring
 HELD_OUT = ("adaptive", "always", "never", "gain", "retrieved")
 
 
@@ -42,6 +46,12 @@ class Change:
     @property
     def moved(self) -> bool:
         return self.change.sign != 0
+
+    @property
+    def figures(self) -> tuple[float, ...]:
+        """Before and now with their intervals, to nine digits: the same figure has the same in every table."""
+        ends = (end for figure in (self.before, self.now) for end in (figure.value, figure.low, figure.high))
+        return tuple(round(end, 9) for end in ends)
 
     @property
     def place(self) -> tuple[int, float]:
@@ -62,7 +72,7 @@ def compare_runs(old: Path, data: Path, params: SimpleNamespace) -> tuple[list[s
     for key, (figure, share) in now.items():
         if key in before and key not in known:
             changes.append(Change(*key, before[key][0], figure, difference(figure, before[key][0]), share))
-    changes.sort(key=lambda change: (not change.moved, change.place))
+    changes = [*_once(sorted(changes, key=lambda change: (not change.moved, change.place)))]
     settings = [*_settings(old, data)]
     if not settings and all(change.before == change.now for change in changes):
         return [SAME], changes
@@ -72,6 +82,21 @@ def compare_runs(old: Path, data: Path, params: SimpleNamespace) -> tuple[list[s
         f"questions, at most about {chance:,} would."
     )
     return [*settings, counted], changes
+
+
+def _once(changes: list[Change]) -> Iterator[Change]:
+    """Yield the changes without those that repeat another one.
+
+    A change repeats an earlier one of another table that has the same figures, as accuracy over all questions is in
+    several tables. One by whole words repeats that by substring if both rules judge alike.
+    """
+    figures = {(change.table, change.what): change.figures for change in changes}
+    first_table: dict[tuple[float, ...], str] = {}  # figures -> the table that had them first
+    for change in changes:
+        name, word, _ = change.what.rpartition(", word")
+        by_substring = [figures.get((change.table, name + end)) for end in BY_SUBSTRING if word]
+        if change.figures not in by_substring and first_table.setdefault(change.figures, change.table) == change.table:
+            yield change
 
 
 def as_table(changes: list[Change]) -> Table:
@@ -146,7 +171,7 @@ def _measured(data: Path, search: str) -> Iterator[tuple[tuple[str, str], tuple[
 def _what(row: dict, column: str) -> str:
     """The texts of a row and a column's name."""
     texts = [
-        named(value) if key == "relation" else label(str(value))
+        named(value) if key == "relation" else f"{key} {value:g}" if key in tables.NUMBERED else label(str(value))
         for key, value in row.items()
         if value not in ("", None)
     ]

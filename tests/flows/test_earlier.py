@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -53,6 +54,17 @@ def test_a_commit_and_a_landed_run_are_named(project, tmp_path):
     assert restored("HEAD~2", tmp_path / "commit") == (f"commit {project[0][:10]}", "first")
     assert restored("landed", tmp_path / "last") == ("sample-2", "second"), "the last one that is another"
     assert restored("sample-1", tmp_path / "first") == ("sample-1", "first")
+
+
+def test_an_output_of_a_stage_that_dvc_yaml_no_longer_has_is_not_laid_into_anothers_folder(project, tmp_path):
+    lock = yaml.safe_load(Path("dvc.lock").read_text())
+    (report,) = (out for out in lock["stages"]["report"]["outs"] if out["path"] == "data/report")
+    (listed,) = Path(".dvc/cache/files/md5").glob(f"{report['md5'][:2]}/{report['md5'][2:]}")
+    (page,) = json.loads(listed.read_text())
+    outs = [{"path": "data/report/index.html", "md5": page["md5"]}]
+    lock["stages"] = {"page": lock["stages"]["report"] | {"outs": outs}} | lock["stages"]
+    (earlier.RUNS / "sample-9.lock").write_text(yaml.safe_dump(lock))
+    assert restored("sample-9", tmp_path / "into") == ("sample-9", "third")
 
 
 def test_a_run_that_changed_nothing_is_not_kept_and_the_oldest_are_forgotten(project, monkeypatch):

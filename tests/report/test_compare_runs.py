@@ -73,6 +73,28 @@ def test_what_has_no_questions_to_compare_is_compared_by_its_intervals(compared)
     assert not any(table == "recall" for table, _ in compared[1]), "the earlier run lacks it"
 
 
+def test_no_two_tables_list_the_same_change(compared):
+    tables = {}
+    for (table, _), change in compared[1].items():
+        tables.setdefault(change.figures, set()).add(table)
+    assert {len(of) for of in tables.values()} == {1}
+    assert ("comparisons", "PopQA, tiny, dense, tiny, closed-book, change") not in compared[1], "another table has it"
+
+
+def test_what_differs_by_rule_or_is_of_the_same_table_is_listed_each():
+    def listed(*rows: tuple[str, str, float]) -> list[str]:
+        figure = lambda value: Interval(value, value - 0.1, value + 0.1)  # noqa: E731
+        changes = [
+            compare_runs.Change(table, what, figure(0.1), figure(now), figure(0.5), True) for table, what, now in rows
+        ]
+        return [change.what for change in compare_runs._once(changes)]
+
+    assert listed(("a", "x, substring", 0.5), ("a", "x, word", 0.5), ("b", "x, all", 0.5)) == ["x, substring"]
+    assert listed(("a", "x, change", 0.5), ("a", "x, change, word", 0.5)) == ["x, change"]
+    assert listed(("a", "x, substring", 0.5), ("a", "x, word", 0.6)) == ["x, substring", "x, word"]
+    assert listed(("a", "x, substring", 0.5), ("a", "y, substring", 0.5)) == ["x, substring", "y, substring"]
+
+
 def test_accuracy_over_all_comes_first_and_costs_and_what_has_no_width_last():
     def change(table: str, value: float, width: float = 0.02) -> compare_runs.Change:
         figure = Interval(value, value - width, value + width)
