@@ -27,7 +27,7 @@ def explore(
     set_: Annotated[str, typer.Option("--set", help="Question set; by default the first of parts.answered.")] = "",
     lm: Annotated[str, typer.Option(help="Language model, one of the run's or an imported one.")] = "",
     base: Annotated[str, typer.Option(help="First method to compare; by default closed_book.")] = "",
-    method: Annotated[str, typer.Option(help="Second method to compare, such as bm25; of another model, LM/bm25.")] = "",
+    method: Annotated[str, typer.Option(help="Second method, such as bm25; of another model, LM/bm25.")] = "",
     relation: Annotated[str, typer.Option(help="Wikidata property, such as P57; by default all.")] = "",
     popularity: Annotated[str, typer.Option(help="Views a month, LEAST-MOST, such as 1000-9999; or unknown.")] = "",
     cell: Annotated[str, typer.Option(help="Which is right: both, base (only), method (only), neither.")] = "",
