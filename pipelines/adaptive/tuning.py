@@ -86,7 +86,6 @@ def tune_pairs(
     everything, members = np.ones((len(pairs.signal), 1), dtype=bool), pairs.members()
     observed = {of: (float(pairs.signal[rows][0]), float(pairs.signal[rows][-1])) for of, rows in members.items()}
     shared = tuple(of for of, rows in members.items() if rows.stop - rows.start < chosen.min_questions)
-    together = np.argsort(pairs.signal, kind="stable")
     figures, relations, in_use = {}, [], ()
     for search in searches:
         fitted = held_out.fit_all(pairs, train, drawn, search, chosen)
@@ -98,8 +97,7 @@ def tune_pairs(
         rule = make_rule(found["policy"], found["verdict"], cuts, **about)
         for relation, rows in members.items():
             of_relation = pairs.take(rows)
-            sharing = together if relation in shared else rows
-            low, high = as_good(pairs.signal[sharing], pairs.gains[sharing], drawn.take(sharing))
+            low, high = as_good(of_relation.signal, of_relation.gains, drawn.take(rows))
             row = {
                 "search": search,
                 "relation": relation,
@@ -134,7 +132,8 @@ def as_good(signal: np.ndarray, gains: np.ndarray, drawn: refits.Resamples) -> t
     weights = np.column_stack([np.ones(len(signal), np.int8), drawn.times])
     np.cumsum(np.add.reduceat(weights * gains[:, None], first, axis=0), axis=0, out=gained[1:])
     less = gained[np.argmax(gained[:, 0])] - gained
-    chance = less[:, 1:].std(axis=1, ddof=1) * intervals.reach(len(np.unique(drawn.clusters)), 0.90)
-    kept = np.flatnonzero(less[:, 0] <= chance)
+    with np.errstate(invalid="ignore"):  # of one subject, chance is not known
+        chance = less[:, 1:].std(axis=1, ddof=1) * intervals.reach(len(np.unique(drawn.clusters)), 0.90)
+    kept = np.flatnonzero(~(less[:, 0] > chance))
     cuts = np.concatenate([[0.0], signal[first[1:]], [np.inf]])
     return float(cuts[kept[0]]), float(cuts[kept[-1]])
