@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -25,6 +26,10 @@ from pipelines.errors import LongtailError
 from pipelines.work import tracking
 
 START_TIMEOUT = 180  # seconds; a fresh database takes 10 to 20
+ONLY_FROM_HERE = (  # else Prefect's and MLflow's pages load logos, videos and settings of analytics from other hosts
+    "Content-Security-Policy",
+    "default-src 'self' 'unsafe-inline' 'unsafe-eval' data: blob: http://127.0.0.1:* ws://127.0.0.1:*",
+)
 
 
 @contextmanager
@@ -50,6 +55,8 @@ def prepare(home: Path) -> None:
     os.environ.setdefault("PREFECT_RESULTS_PERSIST_BY_DEFAULT", "false")
     os.environ.setdefault("PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS", "[60, 300]")
     os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")
+    os.environ.setdefault("PREFECT_SERVER_UI_V2_ENABLED", "false")
+    os.environ.setdefault("PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT", "false")
 
 
 @contextmanager
@@ -99,7 +106,8 @@ def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Ev
 def mlflow_pages(home: Path, port: int) -> Iterator[str]:
     """Serve MLflow's pages on this folder's store; yields their address once they can be opened."""
     words = ["mlflow", "ui", "--backend-store-uri", tracking.store(), "--host", "127.0.0.1", "--port", str(port)]
-    process = workspace.start_module([*words, "--workers", "1"], home / "mlflow.log")
+    words += ["--workers", "1", "--uvicorn-opts", shlex.join(["--header", ":".join(ONLY_FROM_HERE)])]
+    process = workspace.start_module(words, home / "mlflow.log")
     url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + START_TIMEOUT
     try:
         while not _healthy(url) and process.poll() is None and time.monotonic() < deadline:
@@ -154,6 +162,7 @@ def main() -> None:
         host="127.0.0.1",
         port=int(sys.argv[1]),
         log_level="warning",
+        headers=[ONLY_FROM_HERE],
         timeout_graceful_shutdown=5,
     )
 

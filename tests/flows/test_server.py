@@ -47,8 +47,11 @@ def test_a_server_inserts_scheduled_runs_is_used_by_others_and_ends_with_a_kille
     try:
         url = process.stdout.readline().strip()
         assert url.startswith("http://127.0.0.1:")
-        settings = requests.get(f"{url.removesuffix('/api')}/ui-settings").json()
+        asked = requests.get(f"{url.removesuffix('/api')}/ui-settings")
+        settings = asked.json()
         assert settings["api_url"] == url, "its pages would be empty"
+        assert settings["default_ui"] == "v1", "the newer pages ask another host for settings"
+        assert "default-src 'self'" in asked.headers["Content-Security-Policy"]
         with server.running(clean) as again:
             assert again == os.environ["PREFECT_API_URL"] == url, "a server that is up is used"
 
@@ -79,6 +82,7 @@ def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, databases, tmp_pat
         made = requests.post(f"{url}/api/2.0/mlflow/experiments/create", json={"name": tracking.EXPERIMENT}).json()
         found = requests.get(f"{url}/api/2.0/mlflow/experiments/get-by-name", params=name).json()
         assert found["experiment"]["experiment_id"] == made["experiment_id"]
+        assert "default-src 'self'" in requests.get(url).headers["Content-Security-Policy"]
         assert server.port_for(port) not in (port, 0), "a usual port that is taken"
     with pytest.raises(requests.ConnectionError):
         requests.get(url)
