@@ -107,7 +107,7 @@ def keep_landing(part: str, stages: Collection[graph.Stage], run: tracking.Run) 
     """Log in MLflow that a run of a part landed, with the figures of all its stages, whatever became of each."""
     from pipelines.report import landed
 
-    chosen = params_file.load_params("profile", "popularity", "lms", "parts", "thresholds")
+    chosen = params_file.load_params("profile", "popularity", "lms", "parts", "thresholds", "replug")
     outs = {out for stage in stages for out in stage.outs}
     params = {"profile": chosen.profile, tracking.MONTH: chosen.popularity.month, tracking.PART: part}
     params |= {"lms": ",".join(chosen.lms), "parts.answered": ",".join(chosen.parts.answered)}
@@ -115,7 +115,8 @@ def keep_landing(part: str, stages: Collection[graph.Stage], run: tracking.Run) 
     for out in (out for stage in stages for out in locked.get(stage.name, {}).get("outs", [])):
         _, folder, *_ = *Path(out["path"]).parts, ""
         sizes[folder] += out.get("size", 0)
-    run.land(params, tracking.flat(landed.figures(outs, chosen) | landed.sizes(sizes)))
+    first, of = landed.headlines(outs, chosen)  # MLflow's page of a run keeps the order in which metrics are logged
+    run.land(params | of, first | tracking.flat(landed.figures(outs, chosen) | landed.sizes(sizes)))
 
 
 def landed_runs() -> list[tracking.Landing]:

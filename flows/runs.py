@@ -13,6 +13,7 @@ from pathlib import Path
 
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_table_artifact
+from prefect.client.orchestration import get_client
 from prefect.futures import PrefectFuture, as_completed
 from prefect.runtime import deployment, flow_run
 from prefect.states import Completed, Failed, State
@@ -30,9 +31,13 @@ MAKE_UP = 2  # months
 SHOWN = 10  # regressions in the log; the artifact lists all of them
 
 
-@flow(
-    name="refresh", description="Bring every dataset, model, index and the report up to date.", flow_run_name="{part}"
-)
+def _name() -> str:
+    """The name of the flow run that begins: a run's of its part and month, which may be `next` or `last` still."""
+    given = flow_run.parameters
+    return tracking.name_run(given.get("part", tracking.WHOLE), given.get("month"))
+
+
+@flow(name="refresh", description="Bring every dataset, model, index and the report up to date.", flow_run_name=_name)
 def refresh(
     part: str = "refresh",
     month: str | None = None,
@@ -56,6 +61,7 @@ def refresh(
         with workspace.alone(waiting=log.info):
             if month:
                 month = months.begin(month, make_up, part, log.info)
+                _rename(tracking.name_run(part, month))
             settings = params_file.load_params("profile", "compute")
             stages, changed = graph.read_with_cache(root, log.info)
             stages = graph.part(stages, graph.PARTS[part])
@@ -82,7 +88,17 @@ def refresh(
     return Completed(message="; ".join(message))
 
 
-@flow(name="release", description="Land what the last run made as release/<version>, where it differs from the last.")
+def _rename(name: str) -> None:
+    """Give the flow run at work another name."""
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_name(flow_run.id, name)
+
+
+@flow(
+    name="release",
+    description="Land what the last run made as release/<version>, where it differs from the last.",
+    flow_run_name=_name,
+)
 def release(version: str | None = None, to: str | None = None) -> State:
     """Write the next release, named `version` or by what changed; the state says where it is, or why there is none.
 
@@ -116,7 +132,7 @@ def _reproduce_all(
         return same or dvc_files.reads_same_params(Path.cwd(), stage.name, by_name[needed].outs)
 
     live.begin(by_name)
-    with _tracked(failed) as run, stopping_children():
+    with _tracked(part, failed) as run, stopping_children():
         while running or (not failed and len(futures) < len(stages)):
             for stage in [] if failed else graph.ready(stages, set(futures), list(running.values()), compute):
                 reasons = changed.get(stage.name, [])
@@ -143,10 +159,10 @@ def _reproduce_all(
 
 
 @contextmanager
-def _tracked(failed: list[str]) -> Iterator[tracking.Run]:
+def _tracked(part: str, failed: list[str]) -> Iterator[tracking.Run]:
     """Give this flow's run in MLflow, and end it with the block: as failed if the block leaves what `failed` there."""
     log, key = get_run_logger(), str(flow_run.root_flow_run_id or flow_run.id)
-    run, state = tracking.Run(f"prefect-{key}", {"prefect.flow_run_id": key}, log.warning), "FAILED"
+    run, state = tracking.Run(f"prefect-{key}", {"prefect.flow_run_id": key}, log.warning, part), "FAILED"
     try:
         yield run
         state = "FAILED" if failed else "FINISHED"

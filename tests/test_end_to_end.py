@@ -48,8 +48,8 @@ def test_mlflow_holds_a_parent_with_the_stages_as_children(finished):
 
     client = MlflowClient(f"sqlite:///{finished.folder}/mlflow.db")
     runs = client.search_runs([client.get_experiment_by_name("longtail").experiment_id], max_results=1000)
-    (parent,) = (run for run in runs if "prefect.flow_run_id" in run.data.tags and run.info.run_name == "pipeline")
-    assert "longtail.landed" in parent.data.tags
+    (parent,) = (run for run in runs if "longtail.landed" in run.data.tags)
+    assert parent.info.run_name == f"smoke 2021-10 {parent.data.tags['mlflow.source.git.commit'][:7]}"
     assert parent.info.status == "FINISHED"
     children = {r.info.run_name: r for r in runs if r.data.tags.get("mlflow.parentRunId") == parent.info.run_id}
     stages = finished.hashes()

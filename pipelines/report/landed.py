@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
+from pipelines.adaptive.pairs import BELOW
 from pipelines.evaluation import tables
 from pipelines.intervals import Interval, interval
 from pipelines.report.page import RULES
@@ -29,6 +30,11 @@ ANALYSES = Path("data/analyses")
 METRICS = Path("data/metrics")
 ADAPTIVE = METRICS / "adaptive.json"
 THRESHOLDS = Path("data/adaptive/popularity/thresholds.parquet")
+POLICIES = {  # metric of a run -> key of a search's figures
+    "1 accuracy never retrieving": "never",
+    "2 accuracy always retrieving": "always",
+    "3 accuracy adaptive": "adaptive",
+}
 
 
 def figures(outs: Collection[Path], params: SimpleNamespace) -> dict[str, Interval]:
@@ -36,8 +42,39 @@ def figures(outs: Collection[Path], params: SimpleNamespace) -> dict[str, Interv
 
     `params` needs lms, parts and thresholds.
     """
-    held = {*outs}
-    return dict(_figures(lambda path: path.exists() and not held.isdisjoint((path, *path.parents)), params))
+    return dict(_figures(lambda path: _made(path, outs), params))
+
+
+def headlines(outs: Collection[Path], params: SimpleNamespace) -> tuple[dict[str, float], dict[str, str]]:
+    """The few metrics that sum up a run, in order, with the method and the retriever that they are of.
+
+    They are of the main question set, corpus and language model, as far as `outs` has them: accuracy with the method
+    whose adaptive accuracy is the highest, bits per byte with the retriever whose documents leave the fewest.
+    `params` needs replug beside what `figures` does.
+    """
+    metrics: dict[str, float] = {}
+    of: dict[str, str] = {}
+    chosen = (params.parts.answered, params.lms, params.parts.scored)
+    (main, lm, corpus), search = (next(iter(names), "") for names in chosen), params.thresholds.search
+    found = _json(ADAPTIVE).get(main, {}).get(lm, {}) if _made(ADAPTIVE, outs) else {}
+    by_method = {
+        name: one[search]
+        for name, one in found.items()
+        if isinstance(one, dict) and search in one and BELOW not in name  # no pair of two methods that retrieve
+    }
+    if by_method:
+        of["best method"] = max(by_method, key=lambda name: (by_method[name]["adaptive"]["value"], name))
+        for name, policy in POLICIES.items():
+            metrics[name] = by_method[of["best method"]][policy]["value"]
+    rows = tables.read_analyses(ANALYSES, "bits_per_byte") if _made(ANALYSES, outs) else []
+    rows = [row for row in rows if (row["corpus"], row["lm"]) == (corpus, lm)]
+    for row in (row for row in rows if row["k"] == 0):
+        metrics["4 bits per byte without documents"] = row["bits_per_byte"].value
+    if used := [row for row in rows if row["k"] == params.replug.top_k and row["retriever"] != "random"]:
+        least = min(used, key=lambda row: (row["bits_per_byte"].value, row["retriever"]))
+        metrics["5 bits per byte with documents"] = least["bits_per_byte"].value
+        of["best retriever"] = least["retriever"]
+    return metrics, of
 
 
 def sizes(folders: Mapping[str, int]) -> dict[str, Interval]:
@@ -68,6 +105,10 @@ def _figures(held: Callable[[Path], bool], params: SimpleNamespace) -> Iterator[
     for name, (file, key) in counts.items():
         if held(path := METRICS / f"{file}.json") and (number := _json(path).get(key)) is not None:
             yield name, _count(number)
+
+
+def _made(path: Path, outs: Collection[Path]) -> bool:
+    return path.exists() and not {path, *path.parents}.isdisjoint(outs)
 
 
 def _count(number: float) -> Interval:

@@ -2,7 +2,8 @@
 
 A stage under plain `dvc repro` logs itself. Loading MLflow takes seconds, so a stage of a flow only leaves a record in
 RECORDS, which the flow logs. Of a run that lands, the parent run has the figures of all stages as well: a metric each,
-and two more, which end in LOW and HIGH, for an interval.
+and two more, which end in LOW and HIGH, for an interval. A number in front of a metric's name (HEADLINE) puts it first
+in MLflow's tables.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
 from pipelines.storage import shards
 from pipelines.work import registry
 
@@ -45,6 +47,7 @@ COMMIT = "mlflow.source.git.commit"  # a tag, as the next
 DIRTY = "git.dirty"
 LOW = " low"
 HIGH = " high"
+HEADLINE = re.compile(r"\d ")  # begins the names of metrics that sum up a run
 MONTH = "popularity.month"  # a param, as the next
 PART = "part"
 WHOLE = "refresh"  # the part that is everything
@@ -105,8 +108,8 @@ def record_of(stage: str, since: float = 0.0) -> dict[str, Any] | None:
 class Run:
     """The parent run of stages that share the key `run`, in MLflow. Where MLflow is away, `say` is told so once."""
 
-    def __init__(self, run: str, tags: dict[str, str], say: Callable[[str], None]) -> None:
-        """Raises LongtailError for a database of another version of MLflow."""
+    def __init__(self, run: str, tags: dict[str, str], say: Callable[[str], None], part: str = WHOLE) -> None:
+        """`part` is that of the pipeline. Raises LongtailError for a database of another version of MLflow."""
         self._say, self._tags, self._client = say, tags | _git_tags(), None
         with self._never_an_error():
             client = open_client()
@@ -114,7 +117,7 @@ class Run:
             self._experiment = known.experiment_id if known else client.create_experiment(EXPERIMENT)
             found = client.search_runs([self._experiment], f"tags.`longtail.run` = '{run}'", max_results=1)
             tags = {"longtail.run": run, **self._tags}
-            parent = found[0] if found else client.create_run(self._experiment, tags=tags, run_name="pipeline")
+            parent = found[0] if found else client.create_run(self._experiment, tags=tags, run_name=name_run(part))
             self._parent, self._client = parent.info.run_id, client
 
     def log(self, stage: str, record: Mapping[str, Any], locked: Mapping[str, Any]) -> None:
@@ -164,6 +167,19 @@ class Run:
             self._say(f"MLflow ({store()}): {str(error).splitlines()[0]}; the run goes on, and this is not logged")
 
 
+def name_run(part: str = WHOLE, month: str | None = None) -> str:
+    """What a run is called: profile, month and commit, as far as they are known, and the part that is not all of it.
+
+    Without `month` it is the one in params.yaml.
+    """
+    try:
+        values = params_file.read_values()
+    except LongtailError:
+        values = {}
+    known = [values.get("profile"), month or params_file.value_at(values, MONTH), _git_tags().get(COMMIT, "")[:7]]
+    return " ".join(str(word) for word in (*known, part if part != WHOLE else "") if word) or "run"
+
+
 def flat(figures: Mapping[str, Interval]) -> dict[str, float]:
     """The figures as metrics; what is not known is left out."""
     ends = {"": "value", LOW: "low", HIGH: "high"}
@@ -186,7 +202,7 @@ def _landing(data) -> Landing:
         return math.copysign(math.inf, value) if abs(value) >= MOST else value
 
     commit = data.tags.get(COMMIT, "")[:10] + " with changes" * (data.tags.get(DIRTY) == "true")
-    names = sorted(name for name in data.metrics if not name.endswith((LOW, HIGH)))
+    names = sorted(name for name in data.metrics if not (name.endswith((LOW, HIGH)) or HEADLINE.match(name)))
     figures = {name: Interval(number(name), number(name + LOW), number(name + HIGH)) for name in names}
     return Landing(data.tags[LANDED], commit, data.params, figures)
 
@@ -259,4 +275,4 @@ def _git_tags() -> dict[str, str]:
     if commit.returncode:
         return {}
     dirty = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", ".", ":!dvc.lock"], capture_output=True).returncode
-    return {"mlflow.source.git.commit": commit.stdout.strip(), "git.dirty": str(bool(dirty)).lower()}
+    return {COMMIT: commit.stdout.strip(), DIRTY: str(bool(dirty)).lower()}

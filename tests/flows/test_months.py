@@ -12,6 +12,7 @@ from wikimedia_server import Dumps, Wikimedia
 from flows import months, profiles, runs
 from pipelines.errors import LongtailError
 from pipelines.sources import snapshots
+from pipelines.work import tracking
 
 pytestmark = pytest.mark.usefixtures("workplace")
 PAGES = "pages-articles.xml.bz2"
@@ -56,8 +57,11 @@ def test_before_any_has_landed_the_last_month_is_due_and_needs_the_page_views_of
     monkeypatch.setattr(runs.graph, "read_with_cache", lambda root, say: ([], {}))
     monkeypatch.setattr(runs.graph, "part", lambda stages, part: stages)
     monkeypatch.setattr(runs, "_reproduce_all", lambda *_: ([], []))
+    names: list[str] = []
+    monkeypatch.setattr(runs, "_rename", names.append)
     for said in ("0 unchanged; 2026-09 has landed", "nothing is due: 2026-09 has landed"):
         assert runs.refresh.fn(month="next").message.endswith(said)
+    assert names == [tracking.name_run(month="2026-09")]
 
 
 def test_missed_months_come_one_after_the_other_and_no_more_than_asked(dumps):

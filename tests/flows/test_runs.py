@@ -9,10 +9,12 @@ from collections import Counter
 from contextlib import closing
 
 import psutil
-from quick_project import LAST
+from prefect import flow
+from prefect.runtime import flow_run
+from quick_project import LAST, git
 from waiting import PATIENCE
 
-from flows import graph, terminal
+from flows import graph, runs, terminal
 from pipelines.work import tracking
 
 
@@ -54,6 +56,20 @@ def test_a_run_goes_on_from_files_that_a_killed_dvc_left_half_written(ran):
     assert (ran.folder / "dvc.lock").read_text() == whole
 
 
+def test_a_run_for_the_next_month_is_called_so_until_the_month_is_known(project):
+    @flow(flow_run_name=runs._name)
+    def refresh(part: str, month: str) -> None:
+        names.append(flow_run.get_name())
+        runs._rename(tracking.name_run(part, "2021-11"))
+
+    names: list[str] = []
+    commit = git(project.folder, "rev-parse", "HEAD")[:7]
+    with project.here():
+        refresh("popqa", "next")
+    assert names == [f"sample next {commit} popqa"]
+    assert project.prefect.ask(f"SELECT name FROM flow_run WHERE id = {LAST}") == [(f"sample 2021-11 {commit} popqa",)]
+
+
 def test_only_what_changed_runs_or_comes_from_the_cache_and_all_of_it_is_in_mlflow(ran):
     begun(ran), logs(ran)
     params = ran.folder / "params.yaml"
@@ -77,6 +93,9 @@ def _landed_runs_have_the_figures_of_stages_that_did_not_run_as_well(ran):
     _, parents, children = ran.runs()
     assert [len(children[parent.info.run_id]) for parent in parents] == [4, 1, 0]
     assert all(tracking.LANDED in parent.data.tags for parent in parents)
+    name = f"sample 2021-10 {git(ran.folder, 'rev-parse', 'HEAD')[:7]}"
+    assert [parent.info.run_name for parent in parents] == [name] * 3
+    assert ran.prefect.ask(f"SELECT name FROM flow_run WHERE id = {LAST}") == [(name,)]
     sizes = {name: (ran.folder / "data" / name).stat().st_size for name in ("a", "b1", "b2", "c", "metrics/a.json")}
     expected = {f"bytes/{name.partition('/')[0]}": float(size) for name, size in sizes.items()}
     assert [parent.data.metrics for parent in parents] == [expected] * 3

@@ -1,6 +1,7 @@
 """The page of landed runs: a point a month, and a table of all figures by month."""
 
 import csv
+import json
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from small_results import SETTINGS
 from pipelines.errors import LongtailError
 from pipelines.report import history_page, landed
 from pipelines.report.page import NONE
+from pipelines.work import tracking
 
 MONTHS = ("2026-01", "2026-02", "2026-03")
 
@@ -75,6 +77,26 @@ def test_the_last_run_of_a_month_counts_with_the_parts_that_landed_after_it(tmp_
     assert counted(rows, "questions", "Natural Questions") == [], (
         "the run of everything that made it is not the last one"
     )
+
+
+def test_what_sums_up_a_run_is_of_the_best_method_and_retriever_and_what_it_lacks_is_left_out(data):
+    found = json.loads(landed.ADAPTIVE.read_text())
+    of_lsr = found["popqa"]["tiny"]["lsr"]
+    figures_of_lsr = of_lsr[SETTINGS.thresholds.search]
+    found["popqa"]["tiny"]["bm25_below_lsr"] = {
+        search: one | {"adaptive": {"value": 1.0}} for search, one in of_lsr.items()
+    }
+    landed.ADAPTIVE.unlink()
+    landed.ADAPTIVE.write_text(json.dumps(found))
+    metrics, of = landed.headlines({Path("data/analyses"), Path("data/metrics")}, SETTINGS)
+    assert of == {"best method": "lsr", "best retriever": "lsr"}
+    *accuracies, alone, with_documents = metrics.values()
+    assert accuracies == [figures_of_lsr[policy]["value"] for policy in ("never", "always", "adaptive")]
+    assert with_documents < alone
+    assert [*metrics] == sorted(metrics)
+    assert all(tracking.HEADLINE.match(name) for name in metrics)
+    assert landed.headlines({Path("data/metrics")}, SETTINGS)[0].keys() == landed.POLICIES.keys()
+    assert landed.headlines({Path("data/index")}, SETTINGS) == ({}, {})
 
 
 def test_what_a_run_landed_is_read_from_its_outputs_alone(data):

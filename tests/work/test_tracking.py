@@ -13,7 +13,7 @@ import landed_runs
 import numpy as np
 import pytest
 import yaml
-from quick_project import dvc_init
+from quick_project import dvc_init, git
 
 from flows import earlier
 from pipelines import QUIET
@@ -80,10 +80,10 @@ def record(**changed) -> dict:
 
 def test_stages_of_one_dvc_process_share_a_parent_and_have_params_metrics_and_curves(finished):
     logged = {run.info.run_name: run for run in runs(finished)}
-    assert sorted(logged) == ["one", "pipeline", "two"]
+    assert sorted(logged) == ["one", "sample 2021-10", "two"], "no commit outside a repository"
     assert {run.info.status for run in logged.values()} == {"FINISHED"}
     one, two = logged["one"], logged["two"]
-    assert {run.data.tags["mlflow.parentRunId"] for run in (one, two)} == {logged["pipeline"].info.run_id}
+    assert {run.data.tags["mlflow.parentRunId"] for run in (one, two)} == {logged["sample 2021-10"].info.run_id}
     assert (one.data.params["seed"], one.data.params["index.kind"]) == ("0", "auto")
     assert one.data.metrics == {"recall_10": 0.5, "loss": 1.0}
     curve = client_of(finished).get_metric_history(one.info.run_id, "loss")
@@ -99,6 +99,19 @@ def test_a_run_of_a_flow_has_the_hashes_of_dvc_lock(project):
     (two,) = runs(project, "tags.`prefect.flow_run_id` = '1' AND tags.`dvc.stage` = 'two'")
     assert two.data.tags["dvc.output.two"] == locked["outs"][0]["md5"]
     assert len(two.data.tags["dvc.inputs.md5"]) == 32
+
+
+def test_a_run_is_called_by_what_is_known_of_profile_month_and_commit_and_by_a_part(project):
+    assert tracking.name_run("popqa", "2026-02") == "sample 2026-02 popqa"
+    git(project, "init", "-q")
+    git(project, "commit", "-qm", "empty", "--allow-empty")
+    commit = git(project, "rev-parse", "HEAD")
+    assert tracking.name_run() == f"sample 2021-10 {commit[:7]}"
+    Path("params.yaml").write_text("profile: mine\n")
+    assert tracking.name_run() == f"mine {commit[:7]}"
+    Path("params.yaml").unlink()
+    shutil.rmtree(".git")
+    assert tracking.name_run() == "run"
 
 
 def test_a_server_that_is_away_is_told_of_once_and_stops_no_stage(project, monkeypatch, capsys):
@@ -151,9 +164,10 @@ def test_a_database_of_another_version_is_said_with_what_to_do_and_a_stage_by_ha
 
 
 def test_landed_runs_come_back_with_their_figures_in_the_order_in_which_they_landed(project, monkeypatch):
-    """Two runs that landed, the later one first; the project's own did not."""
+    """Two runs that landed, the later one first; the project's own did not. What sums up a run is no figure."""
     for name, month, figures in (("one", "2026-02", FIGURES), ("two", "2026-01", {})):
-        tracking.Run(name, {}, pytest.fail).land(landed_runs.landing(month, {}).params, tracking.flat(figures))
+        metrics = {"3 accuracy adaptive": 0.5} | tracking.flat(figures)
+        tracking.Run(name, {}, pytest.fail).land(landed_runs.landing(month, {}).params, metrics)
     first, second = earlier.landed_runs()
     assert (first.month, second.month, first.profile) == ("2026-02", "2026-01", "sample")
     assert first.landed <= second.landed
