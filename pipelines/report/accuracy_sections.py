@@ -9,6 +9,7 @@ from itertools import accumulate
 from pipelines.evaluation import popularity_bins
 from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.intervals import Interval
+from pipelines.report import adaptive_section
 from pipelines.report.entries import RULED, Row
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import RULES, Explorable, label
@@ -53,10 +54,16 @@ def first_methods(inputs: Inputs) -> list[Row]:
     return [inputs.rows("accuracy", dataset=dataset)[0] for dataset in inputs.asked]
 
 
+def how(method: str) -> str:
+    """How a method answers, as a sentence begins with it."""
+    return "From memory" if method == "closed_book" else f"With text from {label(method)}"
+
+
 def lead_method(inputs: Inputs) -> str:
-    """The method of the claim on retrieving: the dense retriever, or else the first method."""
+    """The method of the claim on retrieving: that with the highest adaptive accuracy, or else the first method."""
     methods = [row["method"] for row in inputs.rows("retrieval_effect", dataset=inputs.asked[0])]
-    return "dense" if "dense" in methods else next(iter(methods), "")
+    best = adaptive_section.best_policy(inputs)
+    return best["method"] if best and best["method"] in methods else next(iter(methods), "")
 
 
 def effect_gains(inputs: Inputs, rule: str) -> dict[str, Interval]:

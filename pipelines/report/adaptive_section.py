@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pipelines import methods as names
+from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.rule import THRESHOLDS, VIEWS
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.intervals import Interval
@@ -141,8 +142,12 @@ def without_thresholds(inputs: Inputs) -> str:
     return " ".join(too_few(of, of_lm, inputs.chosen.thresholds.min_questions) for of, of_lm in found.items())
 
 
-def lead_policy(inputs: Inputs) -> Mapping[str, Any]:
-    """What choosing by popularity is worth to the main language model with its retriever, tuned if it is."""
-    rows = _of_main(in_use(inputs))
-    by_method = {row["method"]: row for row in rows if row["dataset"] == rows[0]["dataset"]}
-    return by_method.get("lsr") or by_method.get("dense") or rows[0]
+def main_policies(inputs: Inputs) -> list[Mapping[str, Any]]:
+    """The main language model's figures by method on the first question set: never, always and adaptive retrieval."""
+    rows = [row for row in _of_main(in_use(inputs)) if BELOW not in row["method"]]
+    return [row for row in rows if row["dataset"] == rows[0]["dataset"]]
+
+
+def best_policy(inputs: Inputs) -> Mapping[str, Any] | None:
+    """Those of the method with the highest adaptive accuracy."""
+    return max(main_policies(inputs), key=lambda row: row["adaptive"].value, default=None)

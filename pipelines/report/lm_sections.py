@@ -195,7 +195,10 @@ def too_long_prompts(inputs: Inputs) -> Iterator[str]:
             yield f"{label(name)}, {lm}: prompts too long for the language model are left out: {subjects}."
 
 
-def first_gains(inputs: Inputs) -> list[Row]:
-    """What REPLUG changes on each benchmark, for its first language model."""
+def tasks_by_effect(inputs: Inputs) -> dict[int, list[str]]:
+    """The benchmarks on which REPLUG surely raises the first model's accuracy (1), lowers it (-1), or neither (0)."""
     rows = [row for row in solved_tasks(inputs) if (row["method"], row["category"]) == ("replug", "all")]
-    return [row for i, row in enumerate(rows) if row["task"] not in [before["task"] for before in rows[:i]]]
+    signs = {row["task"]: row["gain"].sign for row in reversed(rows)}
+    tasks = [task for task in dict.fromkeys(row["task"] for row in rows)]
+    found = {sign: [label(task) for task in tasks if signs[task] == sign] for sign in (1, -1, 0)}
+    return {sign: names for sign, names in found.items() if names}

@@ -220,6 +220,11 @@ def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
     return words.beginning(text, CELL) or NONE
 
 
+def alone(value: Interval | Percent, digits: int | None = None) -> str:
+    """A figure in a sentence, as `show` has it, without its interval."""
+    return show(value, digits=digits).partition(" [")[0]
+
+
 def percent(share: float, digits: int = 0) -> str:
     return f"{100 * share:.{digits}f} %"
 

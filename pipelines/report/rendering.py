@@ -31,6 +31,7 @@ from pipelines.report.page import (
 )
 
 TEMPLATES = Path(__file__).parent / "templates"
+RESULT = "result"  # the section that the page begins with
 LEFT = [STYLES[i] for i in (2, 1, 3, 0, 5, 6, 7, 8, 4, 9)]  # in the order in which names that are no method take them
 
 
@@ -56,7 +57,10 @@ def inline(name: str) -> str:
 
 
 def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section], footer: str) -> str:
-    """The whole page, self-contained; without findings it has no section of them."""
+    """The whole page, self-contained; without findings it has no section of them.
+
+    A section `result` is what the page begins with.
+    """
     template, claims = environment().get_template("report.html.j2"), {}
     for one in findings:
         claims.setdefault(one.paper, {}).setdefault(one.claim, {}).setdefault(one.on, []).append(one)
@@ -70,7 +74,8 @@ def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequen
         findings=findings,
         claims=claims,
         verdicts=VERDICTS,
-        sections=sections,
+        result=next((section for section in sections if section.id == RESULT), None),
+        sections=[section for section in sections if section.id != RESULT],
         footer=footer,
         css=inline("report.css"),
         script=inline("page.js"),

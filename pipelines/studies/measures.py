@@ -143,7 +143,7 @@ def report_entries() -> list:
     """What predicts that a model knows."""
     from pipelines.report.entries import Drawn, Entry, Shown
     from pipelines.report.figures import ranges
-    from pipelines.report.page import label, show
+    from pipelines.report.page import label
 
     words = {
         VIEWS: "page views of the month",
@@ -159,6 +159,12 @@ def report_entries() -> list:
     def measure(row):
         return words[row["measure"]] + (f" ({label(row['text'])})" if row["text"] else "")
 
+    def counted(row):
+        if row["text"]:
+            named = row["measure"].replace("together", "subject and answer")
+            return f"How many documents of {label(row['text'])} name {named}"
+        return f"The {words[row['measure']]}"
+
     def measured(inputs):
         """The measures of each language model and question set for which there are two at least."""
         rows = inputs.tables["popularity_measures"]
@@ -173,10 +179,10 @@ def report_entries() -> list:
         if not others or not all(np.isfinite(row["auc"].value) for row in of_views):
             return ""
         best = max(others, key=lambda row: row["auc"].value)
-        more = {1: "more than", -1: "less than"}.get(best["auc_gain"].sign, "not clearly more than")
+        tells = {1: "tells better than", -1: "tells less well than", 0: "does not clearly tell better than"}
         return (
-            f"What is answered right closed-book follows {measure(best)} best (AUC {show(best['auc'])}), {more} the "
-            f"month's page views ({show(of_views[0]['auc'])})."
+            f"{counted(best)} {tells[best['auc_gain'].sign]} page views which questions {inputs.main} answers right "
+            "from memory."
         )
 
     def caption(inputs, rows):

@@ -145,7 +145,7 @@ def report_entries() -> list:
     from pipelines.report import attribution_page
     from pipelines.report.entries import Drawn, Entry, Shown, where
     from pipelines.report.figures import bars
-    from pipelines.report.page import label, show
+    from pipelines.report.page import alone, label
 
     def rare(inputs):
         return [
@@ -160,13 +160,12 @@ def report_entries() -> list:
         return [row for row in rows if row["retriever"] == shown]
 
     def says(inputs, rule):
-        if not (rows := of_shown(inputs)):
+        if len(rows := of_shown(inputs)) < 2:
             return ""
-        first, last = rows[0], rows[-1]
+        rarest, most = (alone(row["bits_saved"]) for row in (rows[0], rows[-1]))
         return (
-            f"With the documents of {label(first['retriever'])}, the rarest words ({first['frequency']} times in "
-            f"{label(first['counted_in'])}) gain {show(first['bits_saved'])} bits a token, the most frequent "
-            f"({last['frequency']}) {show(last['bits_saved'])}."
+            f"Documents from {label(rows[0]['retriever'])} save {rarest} bits a token on the rarest words, and {most} "
+            "on the most frequent ones."
         )
 
     parts = [

@@ -92,7 +92,7 @@ def report_entries() -> list:
     """What the model could have seen, and facts that changed since."""
     from pipelines.report.entries import Drawn, Entry, Shown, every, of_main, of_one_passage
     from pipelines.report.figures import lines
-    from pipelines.report.page import Percent, label, show
+    from pipelines.report.page import Percent, alone, label
 
     def by_documents_of_each(inputs):
         for row in of_one_passage(of_main("accuracy_by_documents"))(inputs):
@@ -107,9 +107,9 @@ def report_entries() -> list:
             return ""
         few, many = rows[0], rows[-1]
         return (
-            f"Closed-book, {inputs.main} is right on {show(Percent(many[rule]))} % of the questions whose subject and "
-            f"answer stand together in {many['documents with both']} documents of {label(many['text'])}, and on "
-            f"{show(Percent(few[rule]))} % of those with {few['documents with both']}."
+            f"Where many documents of {label(many['text'])} name both subject and answer, {inputs.main} is right on "
+            f"{alone(Percent(many[rule]))} % from memory; where {'few do' if few['most'] else 'none does'}, on "
+            f"{alone(Percent(few[rule]))} %."
         )
 
     exposure = Entry(

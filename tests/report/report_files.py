@@ -2,7 +2,9 @@
 
 import csv
 import json
+import re
 from pathlib import Path
+from xml.etree import ElementTree
 
 
 def table_of(folder: Path, name: str) -> list[dict[str, str]]:
@@ -16,6 +18,20 @@ def findings_of(folder: Path) -> dict:
 
 def settings_of(folder: Path) -> dict[str, str]:
     return {row["setting"]: row["value"] for row in table_of(folder, "settings")}
+
+
+def leads_of(folder: Path) -> list[str]:
+    """The sentences that the page and its sections begin with."""
+    tree = ElementTree.parse(folder / "index.html")
+    leads = [one for one in tree.iter("p") if {"says", "headline"} & {*one.get("class", "").split()}]
+    return [" ".join("".join(lead.itertext()).split()) for lead in leads]
+
+
+def overlong(leads: list[str]) -> list[str]:
+    """Those that a person would not say: with more than 25 words or two numbers, or with an interval."""
+    words = {lead: re.findall(r"\S*\w\S*", lead) for lead in leads}
+    numbers = {lead: re.findall(r"(?<![\w-])\d[\d.,]*(?![\w-])", lead) for lead in leads}
+    return [lead for lead in leads if len(words[lead]) > 25 or len(numbers[lead]) > 2 or "[" in lead]
 
 
 def page_of(folder: Path) -> str:

@@ -23,17 +23,21 @@ def tables_of(section) -> dict[str, Table]:
     return {block.name: block for block in section.blocks if isinstance(block, Table)}
 
 
-def test_the_best_number_of_documents_is_said_in_a_sentence():
-    def saves(gain: float) -> str:
+def test_the_best_number_of_documents_is_said_below_the_figure():
+    def saves(gain: float) -> tuple[str, str]:
         metrics = small_results.language_modelling(1.0)
         metrics["gain_lsr_k1"] = {"value": gain, "low": gain - 3, "high": gain + 3}
         rows = stage_metrics.bits_per_byte({"pile": {"tiny": metrics}}, ["pile"], ["tiny"])
         of_run = {"main": "tiny", "main_corpus": "pile", "sizes": {}, "chosen": small_results.SETTINGS}
-        return report_sections()["replug"].says(SimpleNamespace(tables={"bits_per_byte": rows}, **of_run), "substring")
+        entry, inputs = report_sections()["replug"], SimpleNamespace(tables={"bits_per_byte": rows}, **of_run)
+        return entry.says(inputs, "substring"), entry.parts[0].blocks(inputs)[0].caption
 
-    same = saves(14.0)
-    assert " saves tiny 14.0 [13.0, 15.0] % of the bits per byte of Pile; random documents save 0.0 [" in same
-    assert saves(19.0) == f"{same} The best number is 1, which saves 19.0 [16.0, 22.0] %."
+    says, same = saves(14.0)
+    assert (
+        says == "Documents from LSR save tiny 14.0 % of the bits that it needs for Pile; random documents save 0.0 %."
+    )
+    assert same.endswith("10 documents of LSR save 14.0 [13.0, 15.0] %.")
+    assert saves(19.0) == (says, f"{same} The best number is 1, which saves 19.0 [16.0, 22.0] %.")
 
 
 def test_a_section_is_an_entry_a_study_stands_after_the_section_it_names_and_nothing_is_shown_of_nothing():
@@ -100,6 +104,22 @@ def tasks(metrics: dict, parts=small_results.PARTS, data: Path = Path("none")):
     rows = stage_metrics.tasks(metrics, parts.benchmarks, models)
     inputs = SimpleNamespace(metrics={"tasks": metrics}, tables={"tasks": rows}, models=models, parts=parts, data=data)
     return report_sections()["tasks"].section(inputs)
+
+
+def test_a_run_with_benchmarks_alone_begins_with_the_first_of_them_and_one_with_nothing_has_no_main_result():
+    def begins(rows: list) -> tuple[str, list]:
+        inputs = SimpleNamespace(parts=small_results.PILE.parts, asked=[], metrics={}, tables={"tasks": rows})
+        inputs.main, inputs.main_corpus, inputs.sizes = "tiny", "pile", {}
+        inputs.chosen, inputs.tables["bits_per_byte"] = small_results.PILE, []
+        entry = report_sections()["result"]
+        return entry.says(inputs, "word"), entry.parts[0].blocks(inputs)
+
+    lower = solved(0.5) | {"accuracy": share(0.2, 9)}
+    rows = stage_metrics.tasks({"nq": {"tiny": {"closed_book": lower, "replug": solved(0.5)}}}, ["nq"], ["tiny"])
+    says, (table,) = begins(rows)
+    assert says == "With text from REPLUG, tiny is right on 50.0 % of Natural Questions instead of 20.0 %."
+    assert [row[0] for row in table.rows] == ["closed-book", "REPLUG"]
+    assert begins([]) == ("", [])
 
 
 def test_a_benchmark_with_categories_has_a_row_for_each_and_none_of_lsr_where_none_was_tuned():
