@@ -21,7 +21,7 @@ from pipelines.adaptive import ask
 from pipelines.adaptive.ask import Opened
 from pipelines.answering import answer, passages, prompts
 from pipelines.lm import open_lm
-from pipelines.lm.language_model import Scores
+from pipelines.lm.language_model import Generation, Scores
 from pipelines.lm.local import LocalModel
 from pipelines.params import params_file
 from pipelines.retrieval import bm25_build, retriever
@@ -129,6 +129,49 @@ def test_the_model_reads_the_wording_that_was_evaluated_or_else_the_question(ask
     assert first == again
 
 
+@pytest.mark.parametrize(
+    ("text", "note", "shares"),
+    [
+        (" .\n", "The answer has no word, so nothing of it is attributed to memory or to a passage.", False),
+        ("", "The answer is empty, so nothing of it is attributed to memory or to a passage.", False),
+        (" 東", "", True),
+    ],
+)
+def test_an_answer_without_a_word_is_called_that_and_attributed_to_nothing(asked, monkeypatch, text, note, shares):
+    monkeypatch.setattr(LocalModel, "generate", lambda *_: [Generation(text, -1.0, 9)])
+    for question in (RARE, POPULAR):
+        found = asked(question)
+        assert (found.answer, found.note) == (text.strip(), note)
+        assert (found.attribution is not None) == (shares and question == RARE)
+        lines = [*ask.answer_lines(found)]
+        assert [line for line in lines if line.startswith(("note:", "attribution:"))][:1] == (
+            [f"note: {note}"] if note else [line for line in lines if line.startswith("attribution:")]
+        )
+        assert lines[-1] == f"answer: {text.strip()}"
+
+
+@pytest.mark.parametrize(
+    ("question", "note"),
+    [
+        (
+            "How are you?",
+            "The question follows no template of this run, so a passage is retrieved without a threshold.",
+        ),
+        (
+            "Who was the director of Zebedee?",
+            "No subject in this run's tables is called 'Zebedee', so a passage is retrieved without a threshold.",
+        ),
+    ],
+)
+def test_an_odd_question_is_called_what_it_is_and_what_is_done_is_said(longtail, question, note):
+    code, said, _ = longtail(question, "--retriever", "bm25")
+    assert (code, f"note: {note}" in said.splitlines(), "popularity:" in said) == (0, True, False)
+    _, said, _ = longtail(question, "--retriever", "bm25", "--json")
+    assert json.loads(said)["decision"] == {"retrieve": True, "threshold": None, "why": note}
+    _, said, _ = longtail(question, "--pair", "bm25_below_genread")
+    assert f"note: {note.replace('a passage is retrieved', 'bm25 answers')}" in said.splitlines()
+
+
 def attributed(**after):
     """The attribution of " Velm" by a model with these probabilities of its tokens after either prompt."""
 
@@ -192,6 +235,7 @@ def test_json_for_scripts(longtail):
     assert code == 0
     assert (found["lm"], found["retriever"], found["reading"]["subject"]["qid"]) == ("tiny", "bm25", "Q90")
     assert found["decision"] == {"retrieve": True, "threshold": 71.0, "why": found["decision"]["why"]}
+    assert (found["passage"]["measure"], found["note"]) == ("BM25's score", "")
     assert found["passage"]["text"].removeprefix(found["passage"]["title"] + "\n") in DOCUMENTS
     tokens = found["attribution"]["tokens"]
     assert "".join(token["text"] for token in tokens).strip() == found["answer"]
@@ -261,6 +305,7 @@ def test_an_imported_models_thresholds_decide_for_a_model_that_cannot_be_asked_h
     code, out, _ = longtail("Who was the director of Black?", "--subject", "Q3", "--lm", "gpt-4.1", "--json", *named)
     asked = json.loads(out)
     assert (asked["method"], asked["decision"]["threshold"], asked["answer"]) == ("closed_book", 710.0, "")
+    assert asked["note"] == "closed_book of gpt-4.1, which answers elsewhere: its answers were imported"
 
 
 @pytest.mark.parametrize("scores", [True, False])

@@ -1,5 +1,6 @@
 """The explorer's server: this machine's pages for this machine's users, whatever a page elsewhere tries."""
 
+import csv
 import html
 import os
 import re
@@ -7,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import hostile
 import psutil
@@ -20,6 +21,8 @@ from flows import explorer
 from pipelines.adaptive import ask
 from pipelines.errors import LongtailError
 from pipelines.explorer.looked_at import Run
+from pipelines.lm.language_model import Generation
+from pipelines.lm.local import LocalModel
 
 PATHS = ("/", "/questions", "/question?id=q0007", "/ask", "/report/", "/style.css")
 
@@ -85,6 +88,23 @@ def test_the_token_by_token_page_may_run_its_own_script_alone(scored):
         assert re.search(r"script-src 'sha256-[\w+/=]{44}'; ", policy)
         assert "unsafe-inline" not in policy.split("script-src")[1]
         assert requests.get(f"{address}/attribution?corpus=x").status_code == 404
+        (back,) = re.findall(r'<a href="([^"]+)">Back to the text in the explorer</a>', answer.text)
+        assert requests.get(address + html.unescape(back)).text.count("<h1>A text of Pile</h1>") == 1
+
+
+def test_the_csv_file_of_a_list_has_its_rows(server, scored):
+    answer = requests.get(f"{server}/questions.csv?relation=P57&words=what")
+    total = re.search(r"CSV of all (\d+)", requests.get(f"{server}/questions?relation=P57&words=what").text)[1]
+    assert len(answer.text.splitlines()) == int(total) + 1 > 51
+    assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="questions-popqa.csv"'
+    assert requests.get(f"{server}/questions.csv?set=nq").status_code == 404
+    with explorer.serving(open_run=lambda: scored) as address:
+        read = list(csv.DictReader(requests.get(f"{address}/texts.csv?retriever=lsr").text.splitlines()))
+        assert sorted(row["query_id"] for row in read) == ["q0", "q1", "q2"]
+        savings = [float(row["saved_per_token"]) for row in read]
+        assert savings == sorted(savings, reverse=True)
+        assert all(row["continuation"] and float(row["bits"]) > 0 for row in read)
 
 
 def test_what_is_not_there_is_one_line_that_says_so(server):
@@ -195,4 +215,18 @@ def test_a_question_of_ones_own_is_answered_as_the_command_answers_it_or_says_wh
         assert said in words
     shown = once_answered(question="Who was the director of Old Reel?", subject="Q777")
     assert '<p class="missing" role="alert">--subject Q777: no such entity' in shown
-    assert post(asking, question=" ", token=token(asking)).status_code == 303, "nothing to ask"
+    assert "the question is empty, expected some words" in once_answered(question=" ")
+    shown = once_answered(question="How are you?")
+    assert "The question follows no template of this run, so a passage is retrieved without a threshold." in shown
+    assert "BM25&#39;s score" in shown, "what the passage's number is"
+    form = requests.get(f"{asking}/ask").text
+    examples = [html.unescape(one) for one in re.findall(r'<a href="(/ask\?question=[^"]+)"', form)]
+    assert [parse_qs(urlsplit(one).query)["question"] for one in examples] == [[QUESTIONS[i][4]] for i in (1, 5)]
+    assert f'value="{html.escape(QUESTIONS[1][4])}"' in requests.get(asking + examples[0]).text
+
+
+def test_an_answer_without_a_word_is_called_that(asking, monkeypatch):
+    monkeypatch.setattr(LocalModel, "generate", lambda *_: [Generation(" .", -1.0, 9)])
+    asked = post(asking, question="Who?", lm="tiny", method="bm25", token=token(asking)).headers["location"]
+    shown = until(lambda: (shown := requests.get(asking + asked).text) * ("http-equiv" not in shown))
+    assert '<p class="missing">The answer has no word, so nothing of it is attributed' in shown

@@ -1,18 +1,24 @@
 """What pages say in words: ranges, marks. And a slice as a file: one page that needs nothing else, always the same."""
 
 import base64
+import copy
+import dataclasses
 import gzip
+import html
 import json
 import re
 import shutil
 import unicodedata
+from urllib.parse import parse_qsl, urlsplit
 
 import hostile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import small_results
 
-from pipelines.explorer import one_question, pages, slices
+from pipelines import methods
+from pipelines.explorer import one_question, overview, pages, slices
 from pipelines.explorer.looked_at import Run
 from pipelines.explorer.slices import Slice
 
@@ -70,6 +76,50 @@ def test_namesakes_are_told_apart_and_an_ensemble_says_that_another_of_its_docum
         read.answers["tiny"] = {"replug": read.answers["tiny"]["replug"] | {"doc_has_answer": True, "lm_calls": 10}}
         html = pages.render("details", question=read, own=["tiny"], chosen=pages.Slice.of(run, {}), at="")
         assert f'<td data-label="has the answer">{said}' in html
+
+
+def test_the_first_page_has_the_runs_main_numbers_as_the_tables_have_them(answered):
+    (row,) = [one for one in overview.accuracies(answered) if one["lm"] == "tiny" and one["set"] == "popqa"]
+    table = pq.read_table(answered.data / "analyses/accuracy.parquet").to_pylist()
+    known = [one for one in table if (one["dataset"], one["lm"]) == ("popqa", "tiny")]
+    best = max((one for one in known if one["method"] != "closed_book"), key=lambda one: one["substring"])
+    (closed,) = (one for one in known if one["method"] == "closed_book")
+    for shown, of in ((row["closed_book"], closed), (row["best"], best)):
+        assert (shown["method"], dataclasses.astuple(shown["share"])) == (
+            of["method"],
+            (of["substring"], of["substring_low"], of["substring_high"]),
+        )
+        listed = slices.list_questions(answered, Slice.of(answered, dict(parse_qsl(urlsplit(shown["at"]).query))))
+        assert listed.accuracies[""][shown is row["best"]] == shown["share"], "the list that it leads to says the same"
+    assert row["questions"] == 800
+    assert pages.in_percent(row["best"]["share"], 1)[0] in pages.home(answered, [])
+
+
+def test_scored_texts_are_counted_and_lead_to_those_that_the_best_documents_save_most(scored):
+    (row,) = overview.texts(scored)
+    assert (row["corpus"], row["lm"], row["texts"], row["best"]) == ("pile", "tiny", 3, None), "no analyses yet"
+    saved = {"corpus": "pile", "lm": "tiny", "saved_low": 1.0, "saved_high": 9.0}
+    rows = [saved | {"retriever": name, "k": k, "saved": of} for name, k, of in (("dense", 2, 3.0), ("lsr", 1, 8.0))]
+    rows += [saved | {"retriever": "lsr", "k": 2, "saved": 5.0}]
+    file = scored.data / "analyses/bits_per_byte.parquet"
+    small_results.write(file, pa.Table.from_pylist(rows))
+    (row,) = overview.texts(scored)
+    file.unlink()
+    assert (row["best"]["share"].value, row["best"]["at"]) == (0.05, "/texts?corpus=pile&lm=tiny&retriever=lsr&k=2")
+
+
+def test_a_similarity_says_what_it_is_of(asked, answered):
+    page = html.unescape(pages.question(asked.run, {"id": "q1", "prompt": "tiny/bm25"}))
+    assert re.search(r'data-label="similarity">\d\.\d{3} <small>BM25\'s score</small>', page)
+    assert re.search(r"best of BM25 \(BM25's score \d\.\d{3}\)", page)
+    assert '<th scope="col" class="number">BM25\'s score</th>' in page, "of the prompt's documents"
+    dot = copy.copy(answered.params)
+    dot.retriever = dot.retriever | {"e5-base": dot.retriever["e5-base"].model_copy(update={"similarity": "dot"})}
+    for method, said in (
+        ("dense", "cosine"), ("replug_lsr", "cosine"), ("lsr_e5-base", "dot product"),
+        ("hybrid_e5-base", "fusion of ranks"), ("reranked", "cross-encoder's score"), ("web-search", "similarity"),
+    ):  # fmt: skip
+        assert methods.measure(method, dot) == said
 
 
 def details(page: str) -> list[str]:
