@@ -47,7 +47,7 @@ def beginning(text: str, most: int) -> str:
     if len(text) <= most:
         return text
     end = most
-    while end and _joined(text[end - 1], text[end]):
+    while end and _joined(text[end - 1], text[end]) and _joined(text[end], text[end - 1]):
         end -= 1
     return f"{text[: end or most].rstrip()} …"
 
