@@ -26,7 +26,7 @@ from pipelines.storage import parquet
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
 
-PLAIN = "popqa"  # whose demonstrations a question without a template gets
+PLAIN = "popqa"  # a question without a template gets this set's demonstrations
 LISTED = 10  # namesakes, on the terminal
 
 
@@ -57,7 +57,7 @@ class Token:
     augmented: float
     memory: float  # share of `augmented` that the model gives the token without the passage (replug/responsibility.py)
     passage: float  # rest of `augmented`: 1 - memory
-    posterior: float  # of the passage, if both sources are as likely before: augmented / (augmented + closed_book)
+    posterior: float  # the passage's, if both sources are equally likely: augmented / (augmented + closed_book)
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class Attribution:
 @dataclass(frozen=True)
 class AskedQuestion:
     question: str  # as the language model saw it
-    lm: str  # that answered
+    lm: str  # the language model that answered
     retriever: str
-    method: str  # by which the language model answered: closed_book, a retriever's or genread
+    method: str  # the method of the answer: closed_book, a retriever's or genread
     reading: Reading | None
     decision: Decision
     passage: Passage | None

@@ -83,7 +83,7 @@ class Pairs:
     right_above: np.ndarray  # bool
     right_below: np.ndarray  # bool
     score: np.ndarray  # the answer below's retriever's score of its best passage, float64; NaN if not known
-    margin: np.ndarray  # by which that score is above the second passage's, float64; NaN if not known
+    margin: np.ndarray  # `score` minus the second passage's score, float64; NaN if not known
     excluded: int = 0  # number of questions left out because their subject's popularity is not known
 
     @property

@@ -62,12 +62,12 @@ class Rule(BaseModel, frozen=True):
     signal: str = VIEWS  # what the thresholds are cuts of
     month: str | None = None  # of the page views; None if it is not known, or the signal is something else
     search: str = ""  # how the thresholds were searched for
-    questions: int = 0  # that they were fitted to
+    questions: int = 0  # number of questions that the thresholds were fitted to
     names: dict[str, str] = {}  # relation -> its name
     as_good: dict[str, tuple[Cut, Cut]] = {}  # relation -> bounds of the thresholds that are not clearly worse
     held_out: dict[str, dict[str, float | None]] = {}  # figure -> value, low, high
     policy: str  # thresholds, always or never
-    verdict: str  # the same in words, with what thresholds gain or lose
+    verdict: str  # the policy in words, with the points that thresholds gain or lose
     thresholds: dict[str, Cut]  # relation -> retrieve below it; infinity throughout for always, 0 for never
     together: Cut  # the threshold of all relations together
     shared: tuple[str, ...]  # relations too small for a threshold of their own, which have that of all together

@@ -30,7 +30,7 @@ def exact(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarra
     n, splits = train.shape
     if not n:
         return np.zeros(splits)
-    first = np.flatnonzero(np.append(True, signal[1:] != signal[:-1]))  # where each distinct value begins
+    first = np.flatnonzero(np.append(True, signal[1:] != signal[:-1]))  # the first place of each value
     gained = np.zeros((len(first) + 1, splits), dtype=gains.dtype)
     np.cumsum(np.add.reduceat(train * gains[:, None], first, axis=0), axis=0, out=gained[1:])
     best = np.argmax(gained, axis=0)

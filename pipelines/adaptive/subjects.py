@@ -19,7 +19,7 @@ from pipelines.storage import database
 # SQL that makes names comparable, as `_plain` and re.IGNORECASE do for questions.
 PLAIN = "lower(replace(replace(text, chr(8217), chr(39)), '  ', ' '))"
 
-MARKS = "?\uff1f"  # that questions end in: the second is the wide one
+MARKS = "?\uff1f"  # question marks: ASCII's and the wide one
 
 
 @dataclass(frozen=True)

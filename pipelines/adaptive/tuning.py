@@ -19,7 +19,7 @@ from pipelines.adaptive.searches import SEARCHES
 from pipelines.errors import LongtailError
 from pipelines.params import params
 
-DEFAULTS = params.Thresholds(  # those of conf/config.yaml
+DEFAULTS = params.Thresholds(  # the values of conf/config.yaml
     pairs=[], search="shrunk", splits=100, split_by="subject", train_share=0.75, min_questions=20, imported="all"
 )
 
