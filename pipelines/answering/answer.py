@@ -48,7 +48,7 @@ SCHEMA = pa.schema(
         "doc_id": pa.string(),  # of the best document, as are title and similarity; null without a retriever
         "doc_title": pa.string(),
         "similarity": pa.float32(),
-        "margin": pa.float32(),  # by which that similarity is above the second document's; null if there is no second
+        "margin": pa.float32(),  # that similarity minus the second document's; null if there is no second
         "doc_has_answer": pa.bool_(),  # what the LM saw of some passage has an answer as whole words; null closed-book
         "doc_is_subject": pa.bool_(),  # the document is of the subject's own page; null if that page is not known
         "doc_is_namesake": pa.bool_(),  # the document is of another page by the same name; null if that is not known

@@ -15,7 +15,7 @@ from pipelines.errors import LongtailError
 from pipelines.methods import METHODS, short, split
 from pipelines.storage import database, parquet
 
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # of an imported model or method, which are a folder and a file
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # the name of an imported model or method: it names a folder and a file
 ABOUT = b"longtail"  # key of what an import's file says of itself
 
 # Answers imported before `margin` was a column do not have it.

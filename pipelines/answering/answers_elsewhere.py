@@ -41,7 +41,7 @@ class Judged(NamedTuple):
 
     predictions: Predictions
     match: Match
-    right: list[bool]  # of the match's rows
+    right: list[bool]  # whether each of the match's rows is right
     lines: list[str]  # what was read, and how it was joined and judged
 
 

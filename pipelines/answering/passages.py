@@ -35,9 +35,9 @@ SCHEMA = pa.schema(
         "doc_ids": pa.list_(pa.string()),  # null if the LM wrote the passage, as are titles and similarities
         "titles": pa.list_(pa.string()),
         "similarities": pa.list_(pa.float32()),
-        "prompt_tokens": pa.int32(),  # that the LM was sent to write the passage
-        "new_tokens": pa.int32(),  # that the LM wrote for the passage
-        "margin": pa.float32(),  # by which the best document's similarity is above the second's; null without a second
+        "prompt_tokens": pa.int32(),  # tokens of the prompt for the passage
+        "new_tokens": pa.int32(),  # tokens that the LM wrote for the passage
+        "margin": pa.float32(),  # the best document's similarity minus the second's; null without a second
     }
 )
 CLOSED_BOOK = {"texts": [None], "prompt_tokens": 0, "new_tokens": 0}  # the row of a question without passages
@@ -49,10 +49,10 @@ class Source:
 
     find: Callable[[list[str]], pa.Table]
     at_once: int
-    written: bool  # by the LM: one prompt more a question
-    lm: LanguageModel | LMWorkers | None = None  # that writes them
+    written: bool  # whether the LM writes them, by one more prompt a question
+    lm: LanguageModel | LMWorkers | None = None  # the language model that writes them
     write: Callable[[LanguageModel, list[str]], pa.Table] | None = None  # what it does, in whichever process
-    max_tokens: int = 0  # of what it writes
+    max_tokens: int = 0  # the most tokens of a passage that it writes
 
 
 def open_source(
