@@ -24,10 +24,10 @@ from pipelines.lm.weights import TEXT, TOLERANCE
 MAX_LOGITS = 1 << 23  # logits in memory at once: 32 MiB
 CACHED_PER_NEW = 8  # so many cached tokens count as one new token when a batch is sized
 TOKENS = 45  # of the text that shortcuts are tried on, at most
-SHORT = 5  # of these, a second text: in so short a text the effect of padding on a state has not worn off
-PREFIX = 2  # of these, read before the others
+SHORT = 5  # tokens of a second text, so short that the effect of padding on a state has not worn off
+PREFIX = 2  # tokens of the common beginning, which are read before the others
 SAME = 0.0005  # nats in fp32: mean absolute difference of a log-prob; bf16 and int8 may be TOLERANCE from fp32
-REFUSED = 0.002  # the same difference for padding, which no model can do without
+REFUSED = 0.002  # the largest difference that padding may make: no model can do without padding
 # What architectures raise where they can't do something. The trial itself fails then, and the shortcut is not taken.
 CANT = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RuntimeError)
 

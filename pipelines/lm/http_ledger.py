@@ -20,7 +20,7 @@ MINUTE = 60.0  # seconds
 TABLES = (
     "CREATE TABLE IF NOT EXISTS spent "
     "(model TEXT PRIMARY KEY, prompt_tokens INTEGER, completion_tokens INTEGER, cost REAL)",
-    "CREATE TABLE IF NOT EXISTS asked (key TEXT PRIMARY KEY, server TEXT, model TEXT)",  # whose the answers are
+    "CREATE TABLE IF NOT EXISTS asked (key TEXT PRIMARY KEY, server TEXT, model TEXT)",  # the answers' source
     "CREATE TABLE IF NOT EXISTS recent (id INTEGER PRIMARY KEY, model TEXT, at REAL, tokens INTEGER)",
 )
 
