@@ -12,7 +12,7 @@ from typing import Any
 from pipelines.sources.streams import parse_json
 
 WHOLE = re.compile(r"(-?\d+)\.0+")  # an id that a table with empty cells made a fraction
-SEPARATORS = ("|", ";")  # that may stand between several answers in one text
+SEPARATORS = ("|", ";")  # characters that may separate several answers in one text
 TRUTH = {"true": True, "1": True, "1.0": True, "yes": True, "false": False, "0": False, "0.0": False, "no": False}
 
 

@@ -12,7 +12,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.sources.streams import open_text
 
-MOST_LINES = 100  # of a row, which has at most `bounds.RECORD` characters together
+MOST_LINES = 100  # the most lines of a row; all of them have at most `bounds.RECORD` characters
 
 
 def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterator[tuple[int, list[str] | None, str]]:
@@ -49,7 +49,7 @@ def strict_rows(path: Path, delimiter: str, quoted: bool = True) -> Iterator[tup
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     lines = (line + "\n" for line in open_text(path))
     reader, row = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting), 1
-    usual = csv.field_size_limit(bounds.RECORD)  # of the whole process, so only while this reads
+    usual = csv.field_size_limit(bounds.RECORD)  # the limit of the whole process; it is put back
     try:
         for cells in reader:
             if cells:

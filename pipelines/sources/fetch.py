@@ -30,7 +30,7 @@ DOWNLOADS = shards.SCRATCH / "downloads"
 ANSWERS = shards.SCRATCH / "wikimedia" / "fetch"
 TEMPLATES = Path("entityquestions/relation_query_templates.json")
 POPQA = Path("popqa/popQA.tsv")
-REJECTS = Path("rejects.parquet")  # not in a data set's folder, whose files are its source
+REJECTS = Path("rejects.parquet")  # not in a data set's folder, because all files there are its source
 PAGES = Path("wikipedia/pages-articles.xml.bz2")
 STATEMENTS = Path("wikidata/query-service.json.gz")
 
@@ -73,7 +73,7 @@ def fetch(chosen: SimpleNamespace, out: Path = OUT) -> dict[str, float]:
                 manifest.append(entry | ({"date": day} if day and name in snapshots.DATED else {}))
             about = f"{len(of_set)} files; sources, licences and checksums: ../manifest.json." if of_set else "None."
             title = dataset.title.format(language=spoken.name)
-            (folder / name / ABOUT).write_text(f"# {title}\n{about}\n", encoding="utf-8")  # or DVC's cache loses it
+            (folder / name / ABOUT).write_text(f"# {title}\n{about}\n", encoding="utf-8")  # DVC drops empty folders
         shards.write_json(folder / "manifest.json", manifest)
     shutil.rmtree(ANSWERS, ignore_errors=True)
     return counts | {"files": float(len(manifest)), "bytes": float(sum(entry["bytes"] for entry in manifest))}

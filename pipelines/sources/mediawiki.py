@@ -20,7 +20,7 @@ class Page(msgspec.Struct):
     ns: int = 0
     pageid: int = 0  # none where the page is missing or its title invalid
     pageprops: dict[str, str] = {}
-    redirects: list[Page] = []  # that lead to it
+    redirects: list[Page] = []  # the redirects that lead to the page
 
 
 class _Move(msgspec.Struct):

@@ -37,7 +37,7 @@ class Predictions:
     questions: list[str] | None
     answers: list[tuple[str, ...]] | None  # the gold answers that the file carries; empty where it has none
     cells: dict[str, list[Any]]  # column -> its cells, as they are in the file
-    is_cut: bool  # by a pattern
+    is_cut: bool  # whether a pattern cut the predictions out
     described: list[str]  # what the file is and what may surprise about it, in lines for the one who brought it
 
     def column(self, name: str) -> list[str] | None:

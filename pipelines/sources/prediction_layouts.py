@@ -21,7 +21,7 @@ ANSWERS += ("ground_truth",)
 TELLING = ("s_uri", "o_uri", "relation", "prop", "subj", "obj")  # tell questions of the same text apart
 ROLES = {"prediction": PREDICTION, "correct": (*JUDGED, *SCORES), "question": QUESTION, "answers": ANSWERS}
 ROLES |= {"prompt": ("prompt", "prompts")}
-FILTER = "harness_filter"  # of several responses to a question in rows of their own, the first row's are taken
+FILTER = "harness_filter"  # rows with other filters repeat the question: only the first filter's rows are read
 
 
 class Layout(NamedTuple):

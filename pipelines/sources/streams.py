@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pipelines.sources.rejects import Rejects
 
 BLOCK = 1 << 16  # bytes in one read
-ZSTD_BLOCK = 1 << 10  # of which zstd makes at most 32 MB, even in a malicious file
+ZSTD_BLOCK = 1 << 10  # bytes read at once: zstd makes at most 32 MB of them, even in a malicious file
 PIECE = 1 << 18  # decompressed bytes of bz2 and gzip at once; they fit in the processor's cache
 HTML = (b"<!doctype html", b"<html")
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # which some programs write before UTF-8 text
-SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # in JSON, where two stand for a character
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # bytes that some programs write before UTF-8 text
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape in JSON; two of them stand for a character
 AGAIN = "fetch or copy it again"
 A_LINE = "a line for each row"
 

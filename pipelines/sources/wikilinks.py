@@ -37,7 +37,7 @@ MARKS = "[\u200e\u200f\u202a-\u202e]"  # of the direction of a text
 
 def targets(wikitext: str) -> list[str]:
     """What the page's links name, as written, each once."""
-    if "<" in wikitext:  # a comment vanishes; where a tag was, a link can't go on
+    if "<" in wikitext:  # a comment vanishes, but a link can't go on past a tag
         wikitext = HIDDEN.sub(lambda match: "<" if match[1] else "", wikitext)
     return list(dict.fromkeys(TARGET.findall(wikitext)))
 

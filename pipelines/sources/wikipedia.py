@@ -35,7 +35,7 @@ class Page(NamedTuple):
 
 def wikipedia_parts(file: Path) -> list[Part]:
     """The parts of a source file, in its order: dumps (.xml….bz2) are cut by bytes, other files are one part."""
-    if INDEX in file.name:  # of a multistream dump, which needs none
+    if INDEX in file.name:  # the index of a multistream dump is not needed
         return []
     return [Part(file, *part) for part in bz2_blocks.bz2_parts(file)] if ".xml" in file.name else [Part(file)]
 
