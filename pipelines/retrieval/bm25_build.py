@@ -120,7 +120,7 @@ def _merge(
     for column, begins in zip(columns, starts, strict=True):
         frequencies[column] += np.diff(begins)
     idf = np.log1p((count - frequencies + 0.5) / (frequencies + 0.5))
-    free = np.cumsum(frequencies) - frequencies  # where the next posting of each column goes
+    free = np.cumsum(frequencies) - frequencies  # the place of each column's next posting
     indices, data = np.empty(frequencies.sum(), np.int32), np.empty(frequencies.sum(), np.float32)
     for number, (segment, column, begins) in enumerate(zip(segments, columns, starts, strict=True)):
         document, tf = (_load(segment, name)[begins[0] : begins[-1]] for name in ("documents", "counts"))

@@ -21,7 +21,7 @@ from pipelines.work import threads
 
 WINDOW = 8192  # texts tokenised and sorted by length at once
 CACHED = 2048  # tokens embedded at once on a CPU, at most: the states of more do not fit into its cache
-CACHED_WITH_GRADIENT = 1024  # the same in fp32 with gradients
+CACHED_WITH_GRADIENT = 1024  # tokens at once in fp32 with gradients
 QUERIES = "query"  # folder of the query tower, inside the document tower's
 SAMPLE = (1, 1, 2, 2, 4, 4, 8, 8, 16, 16, 64)  # words of the texts on which faster numerics are compared with fp32
 CLOSE, CLOSER = 1e-4, 1e-6  # largest 1 - cosine to exact fp32 that is accepted: of bf16, and of torch's faster fp32
