@@ -82,7 +82,7 @@ class Bench:
 
     def __init__(self, whole: Path, folder: Path) -> None:
         self.whole, self.log = whole.resolve(), folder.with_suffix(".jsonl").resolve()
-        remove(folder)  # in which a stopped measurement left a damaged file
+        remove(folder)  # a stopped measurement may have left a damaged file in it
         shutil.copytree(whole, folder, symlinks=True)
         os.chdir(folder)
         self.undamaged: dict[str, tuple[Ended, tuple[Counter, int | None]]] = {}  # by target: its run and counts
@@ -162,7 +162,7 @@ class Bench:
         """Run the stage on a damaged file; how it ended, by the rules above."""
         base, (named, read) = self.undamaged[target.key]
         ended = self.run(target, name, damaged, PATIENCE + 10 * base.seconds)
-        named = (self.counts[0] - named).total()  # those that there are more of
+        named = (self.counts[0] - named).total()  # the entries that there are more of
         read = self.counts[1] and self.counts[1] - (read or 0)
         kind, changed = mutations.kind(mutations.plain(name, data)), None
         prose = target.stage.kind in PROSE and kind == "text"

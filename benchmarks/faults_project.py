@@ -29,7 +29,7 @@ LOADED = ("torch", "transformers", "faiss", "duckdb", "pandas")
 MEMORY = 14 << 30  # bytes of address space: a run without bounds does not take the machine's memory
 OVER = {
     "compute": {"workers": 1, "threads": 1, "executor": "local"},
-    "ingest": {"max_reject_share": 1.0, "memory_gb": 1.0},  # so that a bad row is a reject, and never the end
+    "ingest": {"max_reject_share": 1.0, "memory_gb": 1.0},  # so that a bad row is rejected and never ends the stage
     "popqa": {"source": "both"},
 }
 
@@ -96,7 +96,7 @@ def make(folder: Path, ingest: bool = False) -> list[Stage]:
 
     With `ingest` only the stages before the models. What they need is loaded, so that a fork begins with its work.
     """
-    made = (folder / "made").is_file()  # which tells that the project is whole
+    made = (folder / "made").is_file()  # this file tells that the project is complete
     if not made:
         from dvc.repo import Repo
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.project_copy import clone, dvc_stages, table
 
 FACTORS = (1, 10, 100)
-SMALLEST = {"entities": 200, "lm_documents": 3_000, "questions": 100}  # and five Pile documents an entity
+SMALLEST = {"entities": 200, "lm_documents": 3_000, "questions": 100}  # there are also five Pile documents an entity
 STAGES = (
     "code", "fetch", "tokenizer", "entities", "popularity", "term_frequency", "triples", "questions", "exposure",
     "chunk", "base_retriever", "index", "index_bm25",

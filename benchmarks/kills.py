@@ -32,7 +32,7 @@ from pipelines import draws
 
 MARK = "LONGTAIL_KILLS"  # in the environment of all processes that a measurement starts
 UNCOMPARED = ("data/latency", "data/reproduction")  # times, and what no stage writes
-KINDS = ("all", "all", "all", "first", "below")  # which processes of a run are killed; one is drawn
+KINDS = ("all", "all", "all", "first", "below")  # the processes of a run that are killed; one kind is drawn
 PACE = 9.0  # seconds of a run's work between kills, on average
 STARTING = 0.15  # share of the kills before the first stage begins
 PATIENCE = 1800.0  # seconds after which a run hangs

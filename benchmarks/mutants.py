@@ -1,7 +1,7 @@
 """Mutants: the project with one wrong line each, which its tests must notice.
 
     .venv/bin/python -m benchmarks.mutants                 # all of mutants.yaml: half an hour of one core
-    .venv/bin/python -m benchmarks.mutants --only lsr      # those of pipelines/lsr
+    .venv/bin/python -m benchmarks.mutants --only lsr      # only the mutants of pipelines/lsr
 
 Each entry of mutants.yaml replaces one text in one file. The entry's tests run on a copy of the project in a temporary
 folder, but for slow ones: they must pass without the mutation, and one of them must fail with it. The exit code is 1 if

@@ -137,7 +137,7 @@ def answers_there() -> int:
     return number
 
 
-PARTS: dict[str, tuple[Callable[[int], None], Callable[[], int]]] = {  # one more is written, and what is looked at
+PARTS: dict[str, tuple[Callable[[int], None], Callable[[], int]]] = {  # name -> (write the next one, read it)
     "a control: a file that is renamed without a sync": (write_without_sync, file_there),
     "a file by shards.atomic": (write_file, file_there),
     "a folder by shards.atomic": (write_folder, folder_there),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pipelines.questions.question_tables import Questions
 
 RELEASED = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # the first of them that a release's folder has is read
-SEED, RESAMPLES = 0, 1000  # of draws and intervals: the same files give the same bytes
+SEED, RESAMPLES = 0, 1000  # the seed and resamples of draws and intervals: the same files give the same bytes
 
 TABLE = typer.Option("--questions", "-q", help="Path or address of PopQA as published, a release, or any table.")
 NAMES = typer.Option(help="Columns of the questions: question=NAME,answers=NAME,signal=NAME,group=NAME.")
@@ -113,7 +113,7 @@ def _doubts(file: Rule, asked: Questions) -> Iterator[str]:
     """What a rule and other questions than its own may not have in common."""
     from pipelines.adaptive.rule import NEVER, VIEWS
 
-    views = file.signal == VIEWS and asked.columns["signal"] in ("s_pop", "popularity")  # of a month not said
+    views = file.signal == VIEWS and asked.columns["signal"] in ("s_pop", "popularity")  # the month is not known
     if asked.signal_name != file.signal and not views:
         has = f"the questions have {asked.signal_name}; is it the same?"
         yield f"warning: the rule's thresholds are {file.signal}, {has}"

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LOCK = Path("dvc.lock")
 COPY = shards.SCRATCH / "dvc.lock"
 CACHE = Path(".dvc/cache/files/md5")
-RWLOCK = Path(".dvc/tmp/rwlock")  # which process reads and writes which outputs, as JSON
+RWLOCK = Path(".dvc/tmp/rwlock")  # the processes that read or write outputs, as JSON
 
 
 def mend(root: Path, repo: Repo | None = None) -> None:

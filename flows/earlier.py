@@ -21,7 +21,7 @@ from pipelines.storage import shards
 from pipelines.work import tracking
 
 RUNS = shards.SCRATCH / "landed"  # <profile>-<number>.lock, the dvc.lock of each run that landed here
-KEPT = 20  # of a profile
+KEPT = 20  # landed runs of a profile that are kept
 LAST = "landed"  # the name of the last one that is not of the data at hand
 REPORT = "data/report"
 WANTED = (REPORT, "data/analyses", "data/predictions", "data/questions", "data/metrics/adaptive.json")

@@ -35,7 +35,7 @@ class Stage:
     name: str  # DVC's, with the matrix item: chunk@pile
     description: str
     needs: tuple[str, ...]  # the stages whose outputs it reads
-    workers: str | None  # of compute.workers: "one", "all" for its shards, or None for a stage that hardly computes
+    workers: str | None  # workers it takes: "one", "all" for its shards, or None if it hardly computes
     metrics: tuple[Path, ...]  # JSON files
     outs: tuple[Path, ...] = ()  # all files and folders that it writes, metrics included
     long: bool = False  # much longer than other stages that wait for the same: it starts first

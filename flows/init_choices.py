@@ -59,7 +59,7 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> dict[s
     names |= {*TRIPLES, "redirects"} if parts["knowledge"] else set()
     data_sets = [key for key in files if key.partition("/")[0] in names]
     set_aside |= {key: "nothing in this run needs it" for key in files if key not in {*data_sets, *set_aside}}
-    # as many processes at once as have a language model each in memory; other cores become their threads
+    # as many processes as language models fit into memory; the other cores become their threads
     largest = max((4 * lm.parameters for lm in lms if uses_lms), default=0)
     workers = max(1, min(machine.cores, int(0.5 * machine.memory // max(largest + GIB, 1))))
     views = [pageviews.FILE.match(file.name) for file in files["pageviews"]] if parts["knowledge"] else []

@@ -15,7 +15,7 @@ from flows import terminal
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 
-REPRODUCTION = Path("data/reproduction/reproduction.md")  # of the run at hand; git and DVC leave it alone
+REPRODUCTION = Path("data/reproduction/reproduction.md")  # the page of the run at hand; git and DVC leave it alone
 PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
 MOVED = Path(".longtail/moved.csv")
 SHOWN = 20  # figures that moved, on the terminal

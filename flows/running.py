@@ -17,7 +17,7 @@ HOME = Path(".longtail/prefect")
 PORTS = {"min": 1, "max": 65535}
 
 
-Part = StrEnum("Part", ["refresh", "popqa", "corpus", "retriever", "thresholds"])  # those of graph.PARTS
+Part = StrEnum("Part", ["refresh", "popqa", "corpus", "retriever", "thresholds"])  # the keys of graph.PARTS
 
 
 def run(

@@ -108,7 +108,7 @@ def release(version: str | None = None, to: str | None = None) -> State:
     try:
         for line in landing.publish(to, version, landing.OUT, yes=True, waiting=log.info):
             log.info(line)
-            said += [line] * (not line.startswith(" "))  # not each of the files
+            said += [line] * (not line.startswith(" "))  # a line that begins with a space names a single file
     except LongtailError as error:
         return Failed(message=str(error))
     return Completed(message="; ".join(said))

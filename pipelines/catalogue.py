@@ -18,11 +18,11 @@ class Dataset:
 
     label: str  # its name in the report
     title: str  # what it is, for the manifest; {language} is the name of the run's
-    licence: str  # that its publishers give
+    licence: str  # the licence that its publishers give
     files: str  # the layouts that are read
     documents: str = ""  # corpora: (name, part of a file, rejects) -> sources.source_documents.Raw, one a document
     learn: bool = False  # corpora: models may be trained on it; false for a corpus that only judges them
-    links: bool = False  # corpora: its documents may be wikitext, whose links to each other are counted
+    links: bool = False  # corpora: its documents may be wikitext, so links between them are counted
     questions: str = ""  # question sets: builds data/questions/<name>/<name>.parquet
     triples: bool = False  # question sets: built from the knowledge triples
     answered: bool = False  # question sets: methods answer it and thresholds are learnt on it

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 from pipelines.errors import LongtailError
 
-# in the order of tables
+# the methods, in the order of tables
 METHODS = ("closed_book", "bm25", "dense", "lsr", "hybrid", "reranked", "genread", "replug", "replug_lsr")
 KINDS = ("closed_book", "retrieval", "other")  # what a method is whose name does not tell: imported ones have any name
 INDEXES = {  # kind of method -> of index; hybrid and reranked have none of their own (`indexes_of`)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 MOST = 2000  # characters of a message
-END = 400  # of them, those of the end, which says what to do
+END = 400  # characters that are kept of a text's end, because the end says what to do
 _MARKS = "\u0300-\u036f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"  # stand above and below a letter
 _STEERING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff"  # controls, such as those that begin a terminal's escapes

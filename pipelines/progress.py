@@ -17,9 +17,9 @@ from tqdm import tqdm
 @dataclass
 class _Piece:
     bar: tqdm
-    begin: int  # where the bar stood before the piece
+    begin: int  # the bar's position before the piece
     size: int
-    share: float = 0.0  # that is done
+    share: float = 0.0  # the share of the piece that is done
 
 
 _piece: ContextVar[_Piece | None] = ContextVar("piece", default=None)

@@ -24,14 +24,14 @@ class Terms(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     stemmer: str | None  # one of PyStemmer's algorithms; None: words stay as they are
     stop_words: str  # with spaces between; they are no terms
-    stop_words_by: str  # whose list it is; part of the analyser's name
+    stop_words_by: str  # the author of the list; part of the analyser's name
     pairs: bool = False  # characters of scripts without spaces become terms of two
 
 
 class Match(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What does not count when an answer is compared."""
 
-    articles: str = ""  # with spaces between; one that ends in ' is cut off its word
+    articles: str = ""  # separated by spaces; an article that ends in ' is cut off its word
     same: dict[str, str] = {}  # text -> what it counts as, after case folding
     form: Literal["NFC", "NFKC"] = "NFC"  # Unicode's; NFKC also makes wide letters and digits plain ones
     punctuation: Literal["ascii", "unicode"] = "unicode"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 _ALONE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3041-\u309f\u3400-\u4dbf"
 _ALONE += "\u4e00-\u9fff\uf900-\ufaff\U0001b001-\U0001b11f\U00020000-\U000323af"
 ALONE = re.compile(f"[{_ALONE}]")
-# runs of characters that BM25 takes in pairs: also katakana, whose compounds have no spaces either
+# runs of characters that BM25 takes in pairs; katakana too, because its compounds have no spaces
 RUNS = re.compile(f"[{_ALONE}\u30a1-\u30fa\u30fc-\u30fe]+")
 
 

@@ -68,7 +68,7 @@ def backward(
     parts = [(i, rows) for i, kind in enumerate(texts) for rows in _parts(kind, None if at_once else lsr.micro_batch)]
 
     def embed(is_query: int, rows: np.ndarray, gradient: bool) -> torch.Tensor:
-        # one autocast a part: it caches the bf16 weights, and those cached without gradient would stay without
+        # one autocast for each part: it caches the bf16 weights, and weights cached without gradient would get none
         with torch.set_grad_enabled(gradient), torch.autocast(device, torch.bfloat16, enabled=lsr.dtype == "bf16"):
             return encoder.embed_with_gradient([texts[is_query][i] for i in rows], bool(is_query))
 

@@ -32,7 +32,7 @@ class CorpusQueries:
     queries: Queries
     train: int
     pages: np.ndarray | None  # titles of the pages that validation questions are about; None if not questions
-    retriever: str = ""  # that is tuned; the stages of two trainings have different names
+    retriever: str = ""  # the retriever that is tuned; the stages of two trainings have different names
 
     @property
     def docs(self) -> Path:

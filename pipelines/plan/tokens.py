@@ -22,10 +22,10 @@ SHOWN = 10  # documents of a validation query
 
 
 class Reading(NamedTuple):
-    what: str  # that one language model is asked, by one kind of stage
+    what: str  # the work that one kind of stage asks of one language model
     prompts: int
     tokens: int  # of prompts and answers: what a server counts
-    read: int  # by a local model, which reads the beginning that several prompts share once
+    read: int  # tokens that a local model reads: a beginning that prompts share is read once
 
 
 def count_answers(params: Params, lm: LM) -> Reading:

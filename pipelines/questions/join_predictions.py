@@ -32,7 +32,7 @@ class Asked:
     questions: Sequence[str]
     answers: Sequence[Sequence[str]]
     ids: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # column -> ids
-    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # those of TELLING that the set has
+    columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # the columns of TELLING that the set has
 
     @cached_property
     def places(self) -> dict[str, list[int]]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pipelines.replug.bits import Bits
 
 CONCATENATED, LONGER_CONTEXT = "concatenated", "longer_context"
-RETRIEVERS = ("dense", "lsr")  # whose documents are concatenated
+RETRIEVERS = ("dense", "lsr")  # the retrievers whose documents are concatenated
 AGAINST = ("bits_per_byte", "saved", "saved_over_same", "saved_over_ensemble")
 TABLES = {
     "lm_controls": {"corpus": str, "lm": str, "control": str, "retriever": str, "k": int}

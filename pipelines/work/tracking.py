@@ -52,7 +52,7 @@ MONTH = "popularity.month"  # a param, as the next
 PART = "part"
 WHOLE = "refresh"  # the part that is everything
 MOST = 1e308  # databases store infinity as the largest number that they have
-RUNS = 50_000  # that MLflow gives at a time, at most
+RUNS = 50_000  # the most runs that MLflow gives at a time
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Run:
             child = client.create_run(self._experiment, started, tags, run_name=stage).info.run_id
             try:
                 _log_values(client, child, record["params"], record["metrics"], ended)
-            finally:  # where MLflow refuses one of them, the run has ended all the same
+            finally:  # the run has ended even if MLflow refuses one of them
                 client.set_terminated(child, "FAILED" if record["error"] else "FINISHED", ended)
 
     def land(self, params: Mapping[str, str], metrics: Mapping[str, float]) -> None:
