@@ -31,7 +31,7 @@ def open_lines(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
 
 
 def open_pages(path: Path, begin: int, end: int | None) -> Iterator[bytes]:
-    """Yield the XML of the pages that begin in certain blocks: those that begin in bytes `begin` to `end` of the file.
+    """Yield the XML of the pages that begin in the blocks that begin in bytes `begin` to `end` of the file.
 
     What stands before the first page belongs to the first part. `end` is None for the file's end. Raises LongtailError
     naming the file if it is missing, cut or corrupt.
@@ -101,7 +101,7 @@ def _first_mark(path: Path, raw: BinaryIO, byte: int) -> tuple[int, int | None]:
 
 
 def _decompress(path: Path, raw: BinaryIO, at: int, marks: Iterator[tuple[int, int]]) -> tuple[bytes, int, int]:
-    """The data of the block at bit `at`, and the bit and the mark that follow it: one of `marks`, those after `at`."""
+    """The data of the block at bit `at`, and the bit and the mark that follow it: one of the `marks` after `at`."""
     problem = "cut in the middle, expected a complete .bz2 file"
     for following, mark in marks:
         if following - at > LARGEST:
@@ -114,7 +114,7 @@ def _decompress(path: Path, raw: BinaryIO, at: int, marks: Iterator[tuple[int, i
 
 
 def _as_stream(raw: BinaryIO, begin: int, end: int) -> bytes:
-    """A stream of one block, that of the file's bits `begin` to `end`. The stream's checksum is the block's."""
+    """A stream of one block, the file's bits `begin` to `end`. The stream's checksum is the block's."""
     raw.seek(begin // 8)
     bits = int.from_bytes(raw.read(-(-end // 8) - begin // 8))
     block = bits >> -end % 8 & (1 << end - begin) - 1

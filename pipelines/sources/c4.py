@@ -17,7 +17,7 @@ STEPS = 1 << 20  # bounds of the draws that a sample can have: of all of C4's 80
 
 
 class Sample(NamedTuple):
-    """The texts of which the draw, a hash of the seed and the text, is below a bound."""
+    """The texts whose draw, a hash of the seed and the text, is below a bound."""
 
     seed: int
     below: float

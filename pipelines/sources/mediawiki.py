@@ -40,7 +40,7 @@ class Query(msgspec.Struct):
     export: str = ""
 
     def passed(self, title: str) -> list[str]:
-        """The title, and those to which normalisation and redirects lead from it; in a circle, each once."""
+        """The title, and the titles to which normalisation and redirects lead from it; in a circle, each once."""
         moves = (*self.normalized, *self.redirects)
         to = {unquote(move.origin) if move.fromencoded else move.origin: move.to for move in moves}
         titles = [title]

@@ -13,7 +13,7 @@ from pipelines.sources.streams import check_start, open_lines, open_rows, parse_
 from pipelines.storage import parquet
 
 PARQUET_BATCH = 1 << 10  # rows
-LONGEST = 10_000  # characters of a question, all of which are held in memory
+LONGEST = 10_000  # characters of a question; all questions are held in memory
 SUFFIXES = (".jsonl", ".json", ".parquet")
 HIDDEN = "<unk>"  # stands for the answers in TriviaQA's test split on the Hub
 

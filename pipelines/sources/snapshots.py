@@ -44,7 +44,7 @@ def last_day(month: str) -> date:
 
 
 def months_until(month: str, count: int) -> list[str]:
-    """So many months, YYYY-MM, of which `month` is the last."""
+    """`count` months, YYYY-MM; the last one is `month`."""
     year, number = map(int, month.split("-"))
     last = 12 * year + number - 1
     return [f"{n // 12}-{n % 12 + 1:02}" for n in range(last - count + 1, last + 1)]
@@ -57,7 +57,7 @@ def of_month(entry: str, old: str, new: str) -> str:
 
 
 def views_files(entries: Iterable[str], months: Sequence[str]) -> list[str]:
-    """Addresses and globs of the page views of several months, from those of the last one of `months`."""
+    """Addresses and globs of the page views of all `months`, made from the last month's."""
     return list(dict.fromkeys(of_month(entry, months[-1], month) for month in months for entry in entries))
 
 
@@ -117,7 +117,7 @@ def dates(manifest: Sequence[Mapping[str, Any]], months: Sequence[str]) -> dict[
 
 
 def warning(of: Mapping[str, list[str]], days_apart: int) -> str:
-    """A sentence that warns where the dates of `dates`, of which a month has all days, are too far apart, else ""."""
+    """A sentence that warns if the dates of `dates` are too far apart, else "". A month stands for all its days."""
     days = [day for listed in of.values() for day in listed]
     first = [date.fromisoformat(day) if len(day) > 7 else last_day(day).replace(day=1) for day in days]
     last = [date.fromisoformat(day) if len(day) > 7 else last_day(day) for day in days]

@@ -64,7 +64,7 @@ def open_lines(path: str | Path) -> Iterator[bytes]:
 
 
 def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]:
-    """Yield (number from 1, line) of the lines that aren't blank; `rejects` counts them and has those too long."""
+    """Yield (number from 1, line) of the lines that aren't blank; `rejects` counts them and gets the lines too long."""
     for number, line in enumerate(bounded_lines(path), start=1):
         if line is None:
             rejects.read += 1
@@ -75,7 +75,7 @@ def open_rows(path: str | Path, rejects: Rejects) -> Iterator[tuple[int, bytes]]
 
 
 def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
-    """Yield the file's lines, and None for a line longer than `bounds.RECORD`, of which so many bytes are held."""
+    """Yield the file's lines, and None for a line longer than `bounds.RECORD`; only so many of its bytes are held."""
     longest, size = bounds.RECORD, 0
     parts: list[bytes] = []  # of the unfinished line
     for block in open_blocks(path):
@@ -203,7 +203,7 @@ def _refuse_html(path: Path, start: bytes) -> None:
 
 
 def _decompressed(path: Path, stored: Iterator[bytes]) -> Iterator[bytes]:
-    """Decompress one or more streams (bz2), members (gzip) or frames (zstd), all of which must be complete."""
+    """Decompress one or more streams (bz2), members (gzip) or frames (zstd). All of them must be complete."""
     bound = () if path.suffix == ".zst" else (PIECE,)
     decompressor = None
     for data in stored:
