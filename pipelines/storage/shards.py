@@ -98,7 +98,7 @@ def sync(path: Path) -> None:
 
 
 def scratch_folder() -> tempfile.TemporaryDirectory:
-    """A temporary folder for a block; where this process is killed in it, `sweep` removes the folder."""
+    """A temporary folder for a block; if this process is killed in the block, `sweep` removes the folder."""
     (SCRATCH / "tmp").mkdir(parents=True, exist_ok=True)
     return tempfile.TemporaryDirectory(prefix=f"{platform.node()}.{os.getpid()}-", dir=SCRATCH / "tmp")
 
@@ -191,7 +191,7 @@ def map_shards(
 
 @contextmanager
 def unfinished(stage: str, key: str, sizes: Sequence[int], unit: str) -> Iterator[tuple[list[Path], list[int], tqdm]]:
-    """Yield the files of all of a stage's shards, the places of those that are not there, and a bar of all sizes."""
+    """Yield the files of all shards of a stage, the places of the missing ones, and a bar of all sizes."""
     folder, done = _begun(stage, key)
     paths = [folder / f"{i:06d}" for i in range(len(sizes))]
     todo = [i for i, path in enumerate(paths) if path.name not in done]
@@ -201,7 +201,7 @@ def unfinished(stage: str, key: str, sizes: Sequence[int], unit: str) -> Iterato
 
 
 def in_parallel(todo: Iterable[int], submit: Callable[[int], Future], at_once: int) -> Iterator[tuple[int, Future]]:
-    """Submit what is `todo`, of which at most `at_once` are not done; yield each with its future once it is done."""
+    """Submit what is `todo`, at most `at_once` unfinished at a time; yield each with its future once it is done."""
     waiting, running, ended = deque(todo), {}, SimpleQueue()
     while waiting or running:
         while waiting and len(running) < at_once:
