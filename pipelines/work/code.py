@@ -49,7 +49,7 @@ def of_datasets(root: Path = ROOT, language: str = ENGLISH) -> dict[str, str]:
 
 
 def fingerprint(module: str, root: Path = ROOT, language: str = ENGLISH) -> str:
-    """The hash of all code that a module (dotted name) runs: its own and that of the files it reaches."""
+    """The hash of all code that a module (dotted name) runs: its own code and the code of the files it reaches."""
     digest = hashlib.sha256()
     for file in files(module, root, language):
         digest.update(f"{file.relative_to(root).as_posix()}\0".encode())
@@ -89,7 +89,7 @@ def _reached_directly(file: Path, root: Path, language: str, shows: bool) -> lis
 
 
 def _running_nodes(tree: ast.AST, shows: bool):
-    """Every node of a module but those below `if TYPE_CHECKING:`, and without `shows` but those of SHOWN."""
+    """Every node of a module except below `if TYPE_CHECKING:`, and, without `shows`, except the names of SHOWN."""
     for node in ast.iter_child_nodes(tree):
         typed = isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
         if not typed and (shows or getattr(node, "name", "") != SHOWN):

@@ -1,4 +1,4 @@
-"""The workers that shards are mapped over, processes here or a Dask cluster's; which of them never changes a result."""
+"""The workers that shards are mapped over: processes here or a Dask cluster's. The choice never changes a result."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def processes(
 
 
 class _Processes(ProcessPoolExecutor):
-    """Processes of this machine, each of which sees one of `gpus`, in turn, if there are several."""
+    """Processes of this machine; if there are several `gpus`, each process sees one of them, in turn."""
 
     def __init__(self, workers: int, gpus: Sequence[str]) -> None:
         # Spawned, not forked: this process may hold threads of DuckDB or a tokenizer, and their locks.

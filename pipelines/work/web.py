@@ -35,7 +35,7 @@ from pipelines.params import bounds
 ATTEMPTS = 5  # of one request, before it is given up
 BACKOFF = 2.0  # seconds before the second attempt, doubled for each further one, where the server names no time
 LONGEST = 3600.0  # seconds that a server may ask to wait; beyond them it is an error
-DEADLINE = 1800.0  # seconds for a whole answer, besides those that its bytes take at the rate SLOWEST
+DEADLINE = 1800.0  # seconds for a whole answer, besides the seconds that its bytes take at the rate SLOWEST
 SLOWEST = 50_000.0  # bytes a second; an answer that comes slower counts as cut
 BLOCK = 1 << 16  # bytes of an answer that are read at once
 BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # an answer's JSON that can't be read
