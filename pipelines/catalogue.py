@@ -14,7 +14,7 @@ from importlib import import_module
 
 @dataclass(frozen=True)
 class Dataset:
-    """One data set, whose files lie in data/raw/<its name>."""
+    """One data set. Its files lie in data/raw/<its name>."""
 
     label: str  # its name in the report
     title: str  # what it is, for the manifest; {language} is the name of the run's
@@ -134,7 +134,7 @@ DATASETS = {
 
 
 def names(use: str) -> list[str]:
-    """The data sets that a field of Dataset is set for, as names("documents") are those that can be a corpus."""
+    """The data sets that a field of Dataset is set for: names("documents") can be a corpus."""
     return [name for name, dataset in DATASETS.items() if getattr(dataset, use)]
 
 

@@ -92,7 +92,7 @@ def indexes_of(kind: str, name: str) -> list[tuple[str, str]]:
 
 
 def ordered(methods: Iterable[str]) -> list[str]:
-    """Methods or retrievers in the order of tables, the main retriever's first; those of a kind keep their order."""
+    """Methods or retrievers in the order of tables, the main retriever's first; equal kinds keep their order."""
     kinds = ("none", "random", *METHODS)
 
     def place(method: str) -> tuple[int, bool]:

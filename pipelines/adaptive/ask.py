@@ -50,7 +50,7 @@ class Passage:
 
 @dataclass(frozen=True)
 class Token:
-    """A token of the answer, its probability without and with the passage, and which source explains the latter."""
+    """A token of the answer: its probability without and with the passage, and the shares of memory and passage."""
 
     text: str
     closed_book: float
@@ -254,7 +254,7 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
 
 
 def _place(asked: str, reading: Reading | None, data: Path) -> tuple[str, prompts.Questions, int]:
-    """A question set, and the place of `asked` in it: that of its subject's question, or behind all others."""
+    """A question set, and the place of `asked` in it: its subject's question's, or after all others."""
     dataset = reading.template.dataset if reading else PLAIN
     table = parquet.read_parquet(data / f"questions/{dataset}/{dataset}.parquet").sort_by("question_id")
     pool, uris = prompts.read_questions(table), table["s_uri"].to_pylist()

@@ -70,7 +70,7 @@ class Rule(BaseModel, frozen=True):
     verdict: str  # the policy in words, with the points that thresholds gain or lose
     thresholds: dict[str, Cut]  # relation -> retrieve below it; infinity throughout for always, 0 for never
     together: Cut  # the threshold of all relations together
-    shared: tuple[str, ...]  # relations too small for a threshold of their own, which have that of all together
+    shared: tuple[str, ...]  # relations with too few questions for a threshold of their own, which use `together`
     observed: dict[str, tuple[float, float]]  # relation -> the least and the largest signal tuned on
 
     def key(self, relation: str | None) -> str:
@@ -80,7 +80,7 @@ class Rule(BaseModel, frozen=True):
         return next((key for key, name in self.names.items() if name == relation), relation)
 
     def decide(self, relation: str | None, signal: float | None) -> Decision:
-        """Retrieve below the threshold of the relation (id or name); one that was not tuned on takes that of all.
+        """Retrieve below the threshold of the relation (id or name); an unknown relation takes `together`.
 
         Nothing is known beyond the signals that were tuned on. There the nearest side decides: what is best for the
         most popular subjects known is the best guess for still more popular ones. A signal that is not known (None or
@@ -164,7 +164,7 @@ def of_tuned(tuned: Tuned, popular: str, tail: str, search: str, month: str | No
 
 
 def read_rule(path: Path, name: str = "") -> Rule:
-    """The rule in a file. Of a run's thresholds.json, with many, it is that of `name`, as popqa/opt-13b/bm25.
+    """The rule in a file. In a run's thresholds.json, which has many, it is the rule `name`, as popqa/opt-13b/bm25.
 
     Raises LongtailError if the file is missing or has no such rule.
     """

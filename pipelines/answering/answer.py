@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pipelines.lm.language_model import Generation, LanguageModel, Prompt
     from pipelines.lm.open_lm import LMWorkers
 
-SHARD = 64  # prompts that a killed run loses at most, or those of one question; no answer depends on it
+SHARD = 64  # prompts that a killed run loses at most, or one question's prompts; no answer depends on it
 USED = ("seed", "language", "compute", "parts", "ways", "lm", "retriever", "retrievers", "reranker", "answer", "replug")
 CODE = Path("data/code.json")
 MADE = shards.SCRATCH / "answers"  # what each file of answers depended on when it was written

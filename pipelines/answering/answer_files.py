@@ -1,4 +1,4 @@
-"""Files of answers, made here or brought in: which there are, and joined with the questions that they answer."""
+"""Files of answers, made here or brought in: list them, and join them with the questions that they answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files of predictions held against a question set from anywhere, without a project: which answer is right."""
+"""Judge files of predictions by a question set, both from anywhere, without a project."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The batches of one file of answers, in whichever runs, and those of the search for its passages."""
+    """The batches of one file of answers, from all runs, and the batches of the search for its passages."""
 
     answers: Sequence[Batch]
     searches: Sequence[Batch] = ()

@@ -30,7 +30,7 @@ LINES = rf"{ONE_LINE}|\n(?!=)"
 INNER = rf"\{{\{{(?!\{{)(?:{LINES})*+\}}\}}"
 TEMPLATE = rf"\{{\{{(?!\{{)(?:{LINES}|{INNER})*+\}}\}}(?!\}})"
 SCHEMES = "|".join(f"(?<=(?i:{scheme}):)" for scheme, slashes in URI_SCHEMES.items() if not slashes)
-# The number of a construct's last group is its kind, of which those beyond TITLE are without a name. A mark without a
+# The number of a construct's last group is its kind; the kinds beyond TITLE have no name. A mark without a
 # kind may reach further than it seems to. The search is fast because each alternative begins with a character.
 PLAIN, PIPED, NAMESPACE, ENTITY, LEVEL, TITLE = range(1, 7)
 CONSTRUCT = re.compile(

@@ -78,7 +78,7 @@ def parse_block(
 
 
 def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> dict[str, int]:
-    """Write the tables from those of the blocks; return counts.
+    """Write the tables from the blocks' tables; return counts.
 
     If an item occurs twice in dumps, the first one counts, by the files' names and then by line.
     """

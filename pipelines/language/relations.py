@@ -47,7 +47,7 @@ def read_relations(path: Path = FILE, language: Language = ENGLISH) -> dict[str,
 
 
 def property_ids(templates: Path) -> list[str]:
-    """The properties whose claims are read: PopQA's, and those of EntityQuestions' `templates` if fetched."""
+    """The properties whose claims are read: PopQA's, and EntityQuestions' if its `templates` are fetched."""
     ids = set(RELATIONS)
     if templates.is_file():
         try:

@@ -45,7 +45,7 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
 def load_pretrained(kind, path: str | Path, revision: str | None, **options) -> tuple:
     """The model of class `kind` at `path`, and what transformers says of its loading; `options` are from_pretrained's.
 
-    Safetensors are preferred to PyTorch's older pickles, of which tensors are read and no code is run. Raises
+    Safetensors are preferred to PyTorch's older pickles, whose tensors are read without running code. Raises
     LongtailError where nothing can be loaded.
     """
     options |= {"revision": revision, "weights_only": True, "output_loading_info": True}

@@ -150,7 +150,7 @@ class KeysAndValues:
             whole[to_text, :, column] = part[row, :, token]
 
     def append(self) -> Cache:
-        """Note that a token of each text follows; returns the cache of those before."""
+        """Note that a token of each text follows; returns the cache of the tokens before."""
         if self._cache is None:
             self._cache = Cache(layers=[_Filled(*pair, self.real.shape[1]) for pair in self._layers])
         self.real = np.pad(self.real, ((0, 0), (0, 1)), constant_values=True)

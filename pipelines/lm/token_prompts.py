@@ -173,7 +173,7 @@ class _Read(NamedTuple):
     documents: np.ndarray  # (prompts,) characters of each text that are its document's
     tokens: Ragged
     opening: Ragged  # tokens of the model's own that begin each text
-    room: np.ndarray  # (prompts,) how many of `tokens` fit beside those that are reserved
+    room: np.ndarray  # (prompts,) how many of `tokens` fit beside the reserved ones
 
 
 def open_tokenizer(folder: Path) -> PromptTokenizer | None:

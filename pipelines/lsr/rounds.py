@@ -111,7 +111,7 @@ class Refresher(ExitStack):
         return [(rows, self._retrieve(i, rows, self.k)[0]) for i, rows in enumerate(self.schedule.rows(number))]
 
     def score(self, retrieved: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ScoredCandidates]:
-        """The candidates with their scores; the language model is asked for those that it has not scored yet."""
+        """The candidates with their scores; the language model is asked only for missing scores."""
         candidates = []
         for scores, (rows, positions) in zip(self.scores, retrieved, strict=True):
             asked = np.pad(positions, ((0, 0), (0, 1)), constant_values=logprobs.NONE)  # each document, and none
@@ -170,7 +170,7 @@ class Scores:
         return len(self._keys)
 
     def score(self, pairs: np.ndarray) -> None:
-        """Have the language model score those of `pairs` (n, 2), of query and position or NONE, that have no score."""
+        """Have the language model score the `pairs` (n, 2), of query and position or NONE, that have no score yet."""
         pairs = pairs[~np.isin(logprobs.pair_keys(*pairs.T), self._keys)]
         if not len(pairs):
             return
@@ -208,7 +208,7 @@ class TrainingFiles(Checkpoints):
         return self._folder / f"{kind}-{step:08d}"
 
     def keep(self, kind: str, steps: Iterable[int]) -> None:
-        """Remove the folders of a kind, but for those after `steps`."""
+        """Remove the folders of a kind, except the folders after `steps`."""
         for unneeded in {*self._folder.glob(f"{kind}-*")} - {self.of_step(kind, step) for step in steps}:
             shutil.rmtree(unneeded)
 

@@ -14,7 +14,7 @@ USES = {"question_sets": "questions", "benchmarks": "benchmark", "corpora": "doc
 
 
 def broken_rules(params: Params) -> Iterator[tuple[str, str]]:
-    """The keys whose values do not go with others, each with what it should be; a rule may rely on those before it."""
+    """The keys whose values contradict others, each with what it should be; a rule may rely on the rules before it."""
     for rules in (_names, _sections, _models, _parts, _ways):
         yield from ((key, should) for key, holds, should in rules(params) if not holds)
 

@@ -122,7 +122,7 @@ def _space(params: Params, counts: Mapping[str, int | None], sizes: Sizes) -> It
 
 
 def read_sizes(params: Params) -> dict[str, Size | None]:
-    """The sizes of the run's language models, but for those on servers, and of its encoders, by name."""
+    """The sizes of the run's local language models and encoders, by name."""
     models: dict[str, LM | Retriever | Reranker] = {
         **{name: params.lm[name] for name in params.lms if params.lm[name].source != "http"},
         **{name: params.retriever[name] for name in params.retrievers},

@@ -52,7 +52,7 @@ def count_answers(params: Params, lm: LM) -> Reading:
 
 
 def count_scores(params: Params) -> Reading:
-    """Each test query alone, with documents of every retriever and random ones, those of the curve, and controls."""
+    """Each test query alone, with every retriever's and random documents, the curve's documents, and controls."""
     parts, logprobs = params.parts, params.logprobs
     retrievers = 1 + len(params.retrievers) + len(parts.tuned) + 1  # BM25's and random documents
     prompts = logprobs.max_queries * (1 + retrievers * logprobs.top_k)

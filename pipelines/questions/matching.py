@@ -38,7 +38,7 @@ def word(text: str, answers: Sequence[str], language: Language = ENGLISH) -> boo
 def normalise(text: str, language: Language = ENGLISH) -> str:
     """The text in lower case, without punctuation and articles, with single spaces; in English, SQuAD's normalisation.
 
-    A text of which nothing would be left ("The The", "A", "@") is only lower-cased.
+    A text that would become empty ("The The", "A", "@") is only lower-cased.
     """
     if language.match.punctuation == "ascii":
         lower, plain = text.lower(), text.lower().translate(_ASCII_PUNCTUATION)
@@ -76,6 +76,6 @@ def _fold(text: str, language: Language = ENGLISH) -> str:
 
 @cache
 def _articles(listed: str, *, elided: bool = False) -> re.Pattern:
-    """The articles as words; `elided`: those that end in an apostrophe, before a word."""
+    """The articles as words; `elided`: the articles that end in an apostrophe, before a word."""
     chosen = [re.escape(article) for article in listed.split() if article.endswith("'") == elided]
     return re.compile(rf"\b({'|'.join(chosen)})" + ("" if elided else r"\b") if chosen else r"(?!)")

@@ -42,7 +42,7 @@ def build_popqa(
     published_file: Path = PUBLISHED,
     relations: Mapping[str, Relation] | None = None,
 ) -> dict[str, int]:
-    """Write the stage's folder `out`; return counts. Without `relations`, those with a template in the language ask.
+    """Write the stage's folder `out`; return counts. By default, all relations with a template in the language ask.
 
     Raises LongtailError if the source that `popqa.source` names is missing, or if no question comes out of it.
     """
@@ -163,7 +163,7 @@ def quotas(popqa: params.PopQA, relations: Mapping[str, Relation] = RELATIONS) -
 def sample_triples(
     db: duckdb.DuckDBPyConnection, popqa: params.PopQA, relations: Mapping[str, Relation] = RELATIONS
 ) -> dict[str, int]:
-    """Create table sampled(s_qid, p_pid, o_qid) from triples; count those seen, kept, and cut off by a bound.
+    """Create table sampled(s_qid, p_pid, o_qid) from triples; count triples seen, kept, and cut off by a bound.
 
     Whether a triple is kept, and its place among the triples of its relation, are hashes of the triple. So its fate
     depends on the triple alone as long as no bound is reached: its relation's of `quotas`, or popqa.total.

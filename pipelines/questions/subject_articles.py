@@ -14,7 +14,7 @@ ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
 def view_subjects(db: duckdb.DuckDBPyConnection, name: str, questions: Path, entities: Path = ENTITIES) -> None:
     """Create view `name`(question_id, qid, title) of a question set; null where the item or the article is not known.
 
-    The title is the question set's own, or else that of the item in `entities`, if there is such a file.
+    The title is the question set's own, or else the item's title in `entities`, if there is such a file.
     """
     columns = parquet.schema_of(questions).names
     database.view(db, f"{name}_set", questions)

@@ -1,6 +1,6 @@
 """Publish a release on the Hugging Face Hub, each version once and for good, as a tag of a dataset repository.
 
-The token is that of the Hub's own tools, from the environment or their login; it is neither stored nor shown.
+The token comes from the Hub's own tools, by the environment or their login; it is neither stored nor shown.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Encoder:
         return vectors.index_select(0, torch.from_numpy(order).to(vectors.device))
 
     def parameters(self) -> list[torch.nn.Parameter]:
-        """The weights of both sides; those of a shared tower once."""
+        """The weights of both sides; a shared tower's weights are there once."""
         return [weight for tower in self._towers for weight in tower.model.parameters()]
 
     @property

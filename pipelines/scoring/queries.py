@@ -66,7 +66,7 @@ def read_questions(
     passage: str,
     language: Language = ENGLISH,
 ) -> tuple[Queries, Queries, np.ndarray]:
-    """Questions of PopQA's train split to learn from, those for validation, and the latter's page titles (n,).
+    """Questions of PopQA's train split to learn from, questions for validation, and their page titles (n,).
 
     The language model reads a document as when it answers: in the template `passage`, with a blank line behind it. The
     two share no subject. Only questions whose subject's page is known can validate. Raises LongtailError if there is no

@@ -1,6 +1,6 @@
 """What goes beyond both papers, a study a file. Deleting the file deletes the study from every stage.
 
-A study offers some of these, and a stage calls those that are there (all_studies.py):
+A study offers some of these functions, and a stage calls the ones that are there (all_studies.py):
 
 TABLES            columns of its tables in data/analyses (evaluation/tables.py)
 of_answers        rows of its tables from one language model's answers to a question set (the stage `analyse`)

@@ -1,6 +1,6 @@
 """One fact in several languages: where it is answered right, and how popular its subject is here and there.
 
-Each language is a run of its own. A question's id is that of its triple, so the runs join by it.
+Each language is a run of its own. A question's id is its triple's id, so the runs join by it.
 """
 
 from __future__ import annotations

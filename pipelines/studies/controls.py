@@ -48,7 +48,7 @@ SCHEMA = pa.schema(
 
 
 def compared(retrieved: Sequence[Candidates]) -> list[Candidates]:
-    """The candidates that are concatenated: those of RETRIEVERS, or the first retriever's where a run has neither."""
+    """The candidates that are concatenated: those of RETRIEVERS, or the first retriever's if a run has neither."""
     return [candidates for candidates in retrieved if candidates.retriever in RETRIEVERS] or list(retrieved[:1])
 
 

@@ -1,6 +1,6 @@
 """Accuracy by what a language model could have seen: documents with subject and answer, and when a fact began to hold.
 
-Counts are the stage `exposure`'s, dates those of data/knowledge/wikidata/dates.parquet.
+Counts come from the stage `exposure`, dates from data/knowledge/wikidata/dates.parquet.
 """
 
 from __future__ import annotations

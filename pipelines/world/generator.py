@@ -49,7 +49,7 @@ SUBJECTS = {  # MMLU's names of subjects -> the relations asked there
 def write_world(folder: Path, seed: int, sizes: params.World, months: Sequence[str]) -> None:
     """Write every data set below `folder`, laid out as data/raw; equal arguments give equal bytes.
 
-    Page views are of these months, YYYY-MM, the last of which is the world's.
+    Page views are of these months, YYYY-MM; the last one is the world's month.
     """
     world = make_world(seed, sizes)
     _write(folder / "wikidata/world.json.gz", wikidata(world))
