@@ -67,7 +67,7 @@ class World:
         self.popularity = popularity
 
     def draw(self, n: int, seed: int, shift: float = 0.0) -> Pairs:
-        """`n` questions; `shift` makes the closed-book answers those of a better model."""
+        """`n` questions; `shift` makes the closed-book answers as good as a better model's."""
         rng = np.random.default_rng([seed, 7])
         m = math.ceil(n / self.per_subject)
         subjects = np.concatenate([np.arange(m), rng.integers(0, m, n - m)])

@@ -1,7 +1,7 @@
 """Reading a Wikidata dump: the stage `entities` beside plain Python, on the sample world's dump and on real entities.
 
 Each way reads the same file and pulls out the same: label, aliases, article and best answers of every item with an
-English label or article. Real entities are those of $LONGTAIL_REAL/wikidata, as often as makes a file of some size.
+English label or article. Real entities come from $LONGTAIL_REAL/wikidata, repeated until the file is large enough.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ other compressions. Each input is one file, damaged in one way (benchmarks/mutat
 process of its own. FOLDER/inputs-*.jsonl has a line for each; a measurement that is stopped goes on there.
 
 An input ends well as one of:
-    same      the outputs are those of the undamaged file, byte for byte
+    same      the outputs are the same as with the undamaged file, byte for byte
     rejected  a bad row is kept by file, row and reason, or counted
     refused   one line names the file, and nothing is written
     other     the file is whole and says something else, and its rows are all accounted for
@@ -78,7 +78,7 @@ class Ended(NamedTuple):
 
 
 class Bench:
-    """A copy of the small project, whose files are damaged and brought back."""
+    """A copy of the small project. Its files are damaged and brought back."""
 
     def __init__(self, whole: Path, folder: Path) -> None:
         self.whole, self.log = whole.resolve(), folder.with_suffix(".jsonl").resolve()

@@ -1,4 +1,4 @@
-"""The project of the profile smoke with a file of every source, and its stages, each of which runs in a fork."""
+"""The project of the profile smoke with a file of every source, and its stages. Each stage runs in a fork."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Stage(NamedTuple):
         return {str(file): hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest() for file in paths}
 
     def bring_back(self, whole: Path) -> None:
-        """Make its outputs those of the project `whole`, and forget unfinished work."""
+        """Put back the outputs of the project `whole`, and forget unfinished work."""
         for out in self.outs:
             remove(out)
             (shutil.copytree if (whole / out).is_dir() else shutil.copyfile)(whole / out, out)

@@ -30,7 +30,7 @@ STAGES = (
 
 
 def measure(project: Path, command: str) -> tuple[float, float]:
-    """CPU seconds and peak memory (MB) of a stage's process and those that it started and waited for."""
+    """CPU seconds and peak memory (MB) of a stage's process and of the processes that it started and waited for."""
     words, nothing = shlex.split(command), subprocess.DEVNULL
     process = subprocess.Popen(words, cwd=project, stdout=nothing, stderr=subprocess.PIPE)
     said = process.stderr.read().decode(errors="replace")

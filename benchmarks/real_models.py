@@ -32,7 +32,7 @@ from pipelines.storage import shards
 
 PROFILE = Path(__file__).with_name("real_models.yaml")
 RUNS = "real_models.json"  # file in WORK: seconds and the largest process's memory of each call of `run`
-SPLIT = {  # benchmark -> its one file of questions, of which every fifth is for demonstrations and never asked
+SPLIT = {  # benchmark -> its one file of questions; every fifth question is for demonstrations and never asked
     "nq": "qa/flashrag_nq_test_1000.jsonl",
     "triviaqa": "qa/flashrag_triviaqa_test_1000.jsonl",
 }

@@ -1,4 +1,4 @@
-"""`longtail status cache`: what is kept for good of language-model servers' answers, and how to drop one server's."""
+"""`longtail status cache`: list the kept answers of language-model servers, and drop one server's answers."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ def reads_same_params(root: Path, reader: str, outputs: Collection[Path]) -> boo
 
 
 def faults(root: Path, threads: int, paths: Collection[Path] | None = None) -> tuple[int, list[str]]:
-    """Hash all outputs of dvc.lock, or those at `paths`; returns (number of files, a line on each that differs)."""
+    """Hash the outputs of dvc.lock, all or at `paths`; returns (number of files, a line on each that differs)."""
     outs = _outputs(root, paths)
     every = [file for out in outs for file in _files(root / out["path"])]
     with ThreadPoolExecutor(threads) as pool:
@@ -174,7 +174,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _outputs(root: Path, paths: Collection[Path] | None) -> list[dict[str, Any]]:
-    """The outputs of dvc.lock, or those at `paths`."""
+    """The outputs of dvc.lock, all or at `paths`."""
     if not (root / LOCK).is_file():
         raise LongtailError(f"{LOCK}: no such file, expected the hashes of a run; `longtail run` makes it")
     outs = [out for stage in locked(root).values() for out in stage.get("outs", [])]
@@ -191,7 +191,7 @@ def _listing(root: Path, md5: str) -> list[dict[str, str]]:
 
 
 def _files(path: Path) -> list[Path]:
-    """The files of an output that is a file or a folder; those that DVC ignores are none."""
+    """The files of an output that is a file or a folder, without the files that DVC ignores."""
     inside = [file for file in path.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
     return [path] if path.is_file() else inside
 

@@ -25,7 +25,7 @@ from pipelines.explorer import asking, lm_queries, looked_at, pages, slices
 from pipelines.report import attribution_page, rendering
 
 PORT = 4300  # unless it is taken
-HOSTS = ["127.0.0.1", "localhost"]  # another name in a request is that of a page elsewhere that was led here
+HOSTS = ["127.0.0.1", "localhost"]  # any other name in a request comes from a foreign page that was led here
 LONGEST = 20_000  # bytes of a form
 OURS = (
     "default-src 'none'; style-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -55,7 +55,7 @@ def read_graph(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dic
     try:
         with Repo(str(root), _wait_for_lock=True) as repo:
             dvc_files.mend(root, repo)
-            graph = repo.index.graph  # edges point from a stage to those it needs
+            graph = repo.index.graph  # edges point from a stage to the stages it needs
             places = {stage.addressing: place for place, stage in enumerate(repo.index.stages)}
             order = networkx.lexicographical_topological_sort(
                 graph.reverse(copy=True), key=lambda stage: places[stage.addressing]
@@ -92,7 +92,7 @@ def read_with_cache(root: Path, say: Callable[[str], None]) -> tuple[list[Stage]
 
 
 def behind(stages: list[Stage], changed: Mapping[str, list[str]]) -> set[str]:
-    """The stages that are not up to date: those that changed, and those that wait for one of these."""
+    """The stages that are not up to date: the changed ones, and the ones that wait for a changed one."""
     names: set[str] = set()
     for stage in stages:  # in topological order
         if changed.get(stage.name) or names.intersection(stage.needs):

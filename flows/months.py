@@ -1,6 +1,6 @@
 """The month of a scheduled rebuild: which month is due, whether its dumps are there, and params.yaml set to it.
 
-A month that landed is kept, so that those that fell due while nothing ran, or whose dumps were late, are made up for.
+The last month that landed is kept, so that months that were missed, or whose dumps were late, are rebuilt later.
 """
 
 from __future__ import annotations

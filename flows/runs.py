@@ -121,7 +121,7 @@ def _reproduce_all(
     compute: params.Compute,
     anew: bool,
 ) -> tuple[list[str], list[str]]:
-    """Reproduce each stage when those it needs are done; returns (what became of each stage, what failed)."""
+    """Reproduce each stage when the stages it needs are done; returns (what became of each stage, what failed)."""
     futures: dict[str, PrefectFuture] = {}
     running: dict[PrefectFuture, graph.Stage] = {}
     failed: list[str] = []

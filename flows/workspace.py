@@ -61,7 +61,7 @@ def is_free() -> bool:
 
 
 def stop(pids: Iterable[int], patience: float, roots_only: bool = False) -> None:
-    """Ask processes and all their descendants to end; after `patience` seconds kill those that still run.
+    """Ask processes and all their descendants to end; after `patience` seconds kill the ones that still run.
 
     With `roots_only`, descendants are not asked, since their parents end them in good order.
     """
