@@ -65,14 +65,14 @@ class Attribution:
     tokens: list[Token]
     memory: float  # mean share over the tokens
     passage: float  # mean share over the tokens
-    posterior: float  # by the probability of the whole answer
+    posterior: float  # the passage's, from the probabilities of the whole answer
     log_prob_closed_book: float  # of the whole answer, nats
     log_prob_augmented: float
 
 
 @dataclass(frozen=True)
 class AskedQuestion:
-    question: str  # as the language model saw it
+    question: str  # the question in the wording that the language model read
     lm: str  # the language model that answered
     retriever: str
     method: str  # the method of the answer: closed_book, a retriever's or genread
@@ -80,8 +80,8 @@ class AskedQuestion:
     decision: Decision
     passage: Passage | None
     answer: str  # empty too for a model whose answers were imported, which can't be asked here
-    mean_log_prob: float | None  # of the answer's tokens, nats; None if it is empty, or if a server does not show it
-    prompt_hash: str  # the same as the evaluation's if that asked the same; "" for an imported model
+    mean_log_prob: float | None  # the answer's tokens' mean, nats; None if it is empty, or if a server does not show it
+    prompt_hash: str  # equal to the evaluation's if it read the same prompt; "" for an imported model
     attribution: Attribution | None  # None without a passage, for an answer without words, and if a server can't score
     note: str  # a sentence on an answer without words, or on one that can't be asked for here; "" for others
 

@@ -20,7 +20,7 @@ class Result(NamedTuple):
     popular: str
     tail: str
     file: Rule
-    figures: dict  # of metrics/adaptive.json
+    figures: dict  # the figures that metrics/adaptive.json has
     relations: list[dict]  # rows of thresholds.parquet
 
 

@@ -20,7 +20,7 @@ SEARCHES = ("exact", "bins", "shrunk", "logistic")
 BINS = 10  # as in the authors' notebook
 QUANTILES = 50  # candidate cuts of `shrunk`
 CELLS = 32  # groups of equal counts and neighbouring signals of a relation that the logistic regression reads
-PENALTY = 1.0  # of its squared weights, but the intercept's; the logarithm of the signal is standardised
+PENALTY = 1.0  # the ridge penalty of all weights but the intercept; the logarithm of the signal is standardised
 STEPS = 30  # of Newton's method, at most
 PRECISION = 1e-4  # change of the weights that ends the steps
 

@@ -36,7 +36,7 @@ SHARD = 64  # prompts that a killed run loses at most, or one question's prompts
 USED = ("seed", "language", "compute", "parts", "ways", "lm", "retriever", "retrievers", "reranker", "answer", "replug")
 CODE = Path("data/code.json")
 MADE = shards.SCRATCH / "answers"  # what each file of answers depended on when it was written
-LOCAL = 128  # of a local LM, which reads long prompts slowly: prompts and demonstrations with passages, together
+LOCAL = 128  # a local LM reads long prompts slowly: prompts and demonstrations with passages, together
 SCHEMA = pa.schema(
     {
         "question_id": pa.string(),
@@ -45,7 +45,7 @@ SCHEMA = pa.schema(
         "correct": pa.bool_(),  # matching.substring, the published metric
         "correct_word": pa.bool_(),  # matching.word
         "prompt_hash": pa.string(),
-        "doc_id": pa.string(),  # of the best document, as are title and similarity; null without a retriever
+        "doc_id": pa.string(),  # the best document's id; title and similarity are its too; null without a retriever
         "doc_title": pa.string(),
         "similarity": pa.float32(),
         "margin": pa.float32(),  # that similarity minus the second document's; null if there is no second
@@ -73,7 +73,7 @@ class Setup:
     answer: params.Answer
     replug: params.Replug
     seed: int
-    key: str  # of the finished shards
+    key: str  # the key of the finished shards
     server: params.LMServer | None = None  # has the prices
     language: language.Language = language.ENGLISH
 

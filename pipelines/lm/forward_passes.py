@@ -22,8 +22,8 @@ from pipelines.lm.ragged import Ragged, joined, padded
 from pipelines.lm.weights import TEXT, TOLERANCE
 
 MAX_LOGITS = 1 << 23  # logits in memory at once: 32 MiB
-CACHED_PER_NEW = 8  # so many cached tokens count as one new token when a batch is sized
-TOKENS = 45  # of the text that shortcuts are tried on, at most
+CACHED_PER_NEW = 8  # cached tokens that count as one new token when a batch is sized
+TOKENS = 45  # the most tokens of the text that shortcuts are tried on
 SHORT = 5  # tokens of a second text, so short that the effect of padding on a state has not worn off
 PREFIX = 2  # tokens of the common beginning, which are read before the others
 SAME = 0.0005  # nats in fp32: mean absolute difference of a log-prob; bf16 and int8 may be TOLERANCE from fp32
@@ -197,7 +197,7 @@ def choose_shortcut(passes: ForwardPasses, tokenizer, folder: Path, max_tokens: 
             f"{folder}: {name} can't read texts of two lengths together "
             f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); name another in lm"
         ) from error
-    if not together <= max(REFUSED, format_error):  # also where it is NaN
+    if not together <= max(REFUSED, format_error):  # a difference of NaN is refused too
         raise LongtailError(
             f"{folder}: {name}, as it is configured, gives a text's tokens other log-probs where something follows "
             "them, expected a causal language model; name another in lm"

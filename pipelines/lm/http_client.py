@@ -19,8 +19,8 @@ from pipelines.params import params
 from pipelines.work import web
 
 TIMEOUT = (30, 600)  # seconds to connect and to answer
-ATTEMPTS = 8  # of one request; pauses double, to four minutes in all
-PROBE_ATTEMPTS = 3  # of a request that tries out the server
+ATTEMPTS = 8  # attempts of one request; the pauses between them double, to four minutes in all
+PROBE_ATTEMPTS = 3  # attempts of a request that tries out the server
 TEMPLATE = 64  # tokens that a chat's template may add to a message
 UNABLE = (400, 422, 501)  # status codes for what a server can't do
 

@@ -27,7 +27,7 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Generation:
-    text: str  # as `up_to` cuts it, white space at its beginning included
+    text: str  # the generated text, cut by `up_to`, with the white space at its beginning
     mean_log_prob: float  # nats per token of `text`; -inf if it is empty, nan if unknown
     prompt_tokens: int  # tokens read: after cutting, first token included; 0 if unknown
     new_tokens: int = 0  # generated for all prompts that were read, stop string included; 0 if unknown
@@ -49,7 +49,7 @@ class Scores:
 
 class LanguageModel(Protocol):
     name: str
-    max_tokens: int  # of prompt and continuation together
+    max_tokens: int  # the most tokens of prompt and continuation together
     scores: bool  # whether `score` works: some servers show no log-probabilities of prompts
     mixes: bool  # whether `generate_mixture` works: servers show the likeliest tokens only
     votes: bool  # whether generations have a mean log-prob: some servers show none

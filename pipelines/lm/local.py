@@ -56,7 +56,7 @@ class LocalModel:
         several = ends if isinstance(ends, list) else [ends]
         self._ends = [token for token in {*several, self.tokenizer.eos_token_id} if token is not None]
         self._holding = cache(self._tokens_holding)
-        self._decoded_tokens = None  # of the texts in a batch to be continued, where no pass reads all of it
+        self._decoded_tokens = None  # the tokens of the texts in a batch that is continued, if no pass reads all of it
         if self._passes.keeps:
             self._decoded_tokens = max(batch_tokens, CACHE_BYTES // self._passes.bytes_kept())
 
@@ -207,7 +207,7 @@ class _Weights:
     """
 
     def __init__(self, questions: np.ndarray, log_weights: np.ndarray, device: torch.device, *, moving: bool) -> None:
-        logs = np.full((questions.max() + 1, len(questions)), -np.inf)  # of weight * probability of the text so far
+        logs = np.full((questions.max() + 1, len(questions)), -np.inf)  # log of weight * probability of the text so far
         logs[questions, np.arange(len(questions))] = log_weights
         self.matrix = torch.from_numpy(np.exp(logs).astype(np.float32)).to(device)
         self._logs = torch.from_numpy(logs).to(device) if moving else None

@@ -113,6 +113,6 @@ def max_tokens(folder: Path, tokenizer) -> int:
     rope = getattr(config, "rope_parameters", None) or {}
     if rope.get("rope_type") == "longrope":  # a longer text changes the frequencies for its whole batch
         limits.append(rope["original_max_position_embeddings"])
-    limits.append(getattr(config, "index_topk", None))  # with more tokens, padding may change which ones are looked at
+    limits.append(getattr(config, "index_topk", None))  # with more tokens, padding may change what is looked at
     limits = [int(limit) for limit in [*limits, tokenizer.model_max_length] if limit and limit < NO_LIMIT]
     return min(limits, default=WITHOUT_POSITIONS)

@@ -36,10 +36,10 @@ DROPOUT = 0.15  # share of attention weights dropped in training
 EMBEDDINGS = 0.1  # standard deviation; with the usual 0.02 the first steps wipe out the differences between names
 QUERIES = 0.07  # standard deviation of W_q = W_k; with the usual 0.02 like tokens hardly see each other
 LOOK_BACK = 6.0  # biases of the first head: they put nearly all of its attention on the token before
-NUMBERS = torch.bfloat16  # of matrix products
+NUMBERS = torch.bfloat16  # the format of matrix products
 CURVE = 50  # points of the loss curve
 ANSWER = re.compile(r"\b(?:A|Answer):( [^\n]+\n?)")
-ANSWER_WEIGHT = 5.0  # of an answer's tokens in the loss; other tokens weigh 1
+ANSWER_WEIGHT = 5.0  # the weight of an answer's tokens in the loss; other tokens weigh 1
 OPEN_SEQUENCES = 16  # sequences that are filled at the same time
 
 Documents = Iterable[tuple[str, str]]  # (kind, text)

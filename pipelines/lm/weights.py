@@ -22,7 +22,7 @@ from pipelines.storage import shards
 KEPT = shards.SCRATCH / "trials"  # how far models in bf16 or int8 are from fp32
 TOLERANCE = 0.05  # nats: largest mean absolute difference of a token's log-prob from fp32's
 MIN_ROWS = 64  # torch's default multiplies fewer rows faster than oneDNN, as in decoding
-TOKENS = 64  # of TEXT at most
+TOKENS = 64  # the most tokens of TEXT that are compared
 TEXT = """The harbour master wrote down 14 ships on the first of May 1887, three of them from the south with salt and
 cork. Nobody in the town had seen so many at once. "Where will they all lie?" asked Anna, who kept the inn by the
 bridge. A year later the new pier was built of granite, 120 metres long, and the old one was left to the gulls."""

@@ -160,8 +160,8 @@ class Scores:
 
     def __init__(self, folder: Path, lm: LanguageModel, corpus: CorpusQueries) -> None:
         self._folder, self._lm, self._corpus = folder, lm, corpus
-        self._keys = np.empty(0, np.int64)  # of the scored pairs, ascending
-        self._sums, self._tokens = np.empty(0), np.empty(0, np.int64)  # by key
+        self._keys = np.empty(0, np.int64)  # the scored pairs' keys, ascending
+        self._sums, self._tokens = np.empty(0), np.empty(0, np.int64)  # in the keys' order
         self.whole = logprobs.SCORED_PAIRS.empty_table()  # the pairs of validation queries
         for file in sorted(folder.glob("*.parquet")):
             self._load(file)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 METRICS = Path("data/metrics")
 SECTIONS = ("seed", "language", "compute", "lm", "parts", "retriever", "index", "lsr", "answer")
-POINTS = 200  # of the curve in the metrics, at most
+POINTS = 200  # the most points of the curve in the metrics
 ENOUGH = 1000  # queries after which a uniform distribution of the language model is an error
 
 

@@ -19,13 +19,13 @@ from pipelines.params.params import LM, Compute, Params, Reranker, Retriever
 from pipelines.plan import tokens
 from pipelines.retrieval.faiss_build import GIB, choose_index
 
-SHARE = 0.5  # of the matrix products' speed that a whole model reaches
+SHARE = 0.5  # a whole model reaches this share of the matrix products' speed
 BYTES = {"fp32": 4, "bf16": 2, "int8": 1}  # of a weight
 TRAINED = 20  # bytes of a weight in training: itself, its gradient, Adam's two moments, and the encoder that searches
 
 
 class Size(NamedTuple):
-    parameters: int  # of a model
+    parameters: int  # the model's parameters
     multiplied: int  # parameters that each token meets; an encoder's embeddings are looked up
     hidden: int
     download: int  # bytes; 0 for a model that is here

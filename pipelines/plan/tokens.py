@@ -24,7 +24,7 @@ SHOWN = 10  # documents of a validation query
 class Reading(NamedTuple):
     what: str  # the work that one kind of stage asks of one language model
     prompts: int
-    tokens: int  # of prompts and answers: what a server counts
+    tokens: int  # tokens of prompts and answers, as a server counts them
     read: int  # tokens that a local model reads: a beginning that prompts share is read once
 
 

@@ -26,8 +26,8 @@ from pipelines.storage import database, shards
 
 RAW = Path("data/raw")
 ENTITIES = Path("data/knowledge/triples/entities.parquet")
-MAX_WORDS = 10  # of a name
-MIN_CAPITAL_SHARE = 0.9  # of a name's occurrences in running text, the share that have its capitals
+MAX_WORDS = 10  # the most words of a name
+MIN_CAPITAL_SHARE = 0.9  # the share of a name's occurrences in running text that have its capitals
 
 # Names and questions are compared word by word, without case and accents; 's is a word ("lord 's prayer").
 WORDS = r"regexp_extract_all(lower(strip_accents(replace(text, chr(8217), ''''))), '''?[\p{L}\p{N}]+')"

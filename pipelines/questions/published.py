@@ -30,7 +30,7 @@ SCHEMA = pa.schema(
 )
 ENTITY = "http://www.wikidata.org/entity/"  # what the URIs of subjects and objects begin with
 URI = re.compile(re.escape(ENTITY) + r"Q[1-9]\d*")
-MONTH = "2021-10"  # of the published page views
+MONTH = "2021-10"  # the month of the published page views
 MIX = {  # relation -> questions of it in the published set
     "screenwriter": 1999, "director": 1999, "genre": 1619, "producer": 1520, "author": 1514, "composer": 978,
     "country": 838, "capital": 645, "place of birth": 584, "father": 570, "sport": 547, "occupation": 532,

@@ -23,7 +23,7 @@ BLOCK = 65_536  # embeddings held in fp32 at once, when all are compared
 BATCH = 1024  # queries that FAISS searches at once, at most
 CANDIDATES = 1 << 24  # the most candidates that FAISS returns at once
 CELLS = 1 << 22  # numbers of candidates' embeddings held at once: 16 MiB, nearly what a core's cache holds
-DECIMALS = 5  # of a score: finer than fp16 embeddings, so equal documents tie whatever the order of the sums
+DECIMALS = 5  # a score's decimals: finer than fp16 embeddings, but equal documents tie in any order of sums
 
 
 class Index:

@@ -8,7 +8,7 @@ import numpy as np
 
 from pipelines.retrieval.protocol import Found, Retriever
 
-CONSTANT = 60  # of the formula; the larger, the less the first ranks count
+CONSTANT = 60  # the formula's constant; the larger it is, the less the first ranks count
 DEPTH = 100  # documents of each retriever that are fused, or as many as are asked for
 
 

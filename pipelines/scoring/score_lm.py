@@ -17,7 +17,7 @@ from pipelines.work import stage
 
 OUT = Path("data/logprobs")
 SECTIONS = ("seed", "compute", "lm", "retriever", "retrievers", "logprobs", "replug", "parts")
-QUERIES = 64  # in memory at once; a killed run loses the scores of this many at most
+QUERIES = 64  # queries in memory at once; a killed run loses at most their scores
 
 
 def score_corpus(params: SimpleNamespace, corpus: str, name: str) -> stage.Metrics:

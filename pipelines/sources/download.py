@@ -24,7 +24,7 @@ from pipelines.work import web
 from pipelines.work.web import ATTEMPTS
 
 DUMP_RUN = re.compile(r"[a-z_]+-\d{8}")  # enwiki-20181220-…: the dumps of one run share a list of checksums
-IDENTITY = {"Accept-Encoding": "identity"}  # so that Content-Length is the file's size
+IDENTITY = {"Accept-Encoding": "identity"}  # then Content-Length is the file's size
 DIGEST = re.compile("[0-9a-fA-F]{32}|[0-9a-fA-F]{40}")
 
 

@@ -99,7 +99,7 @@ def read_records(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterat
         rejects.read += not lines  # `open_rows` counts its own
         try:
             value = parse_json(record) if lines else record
-        except ValueError:  # not JSON, or not UTF-8
+        except ValueError:  # the line is not JSON, or not UTF-8
             rejects.add(path, number, "not JSON", record.decode("utf-8", "replace"))
             continue
         if isinstance(value, dict):

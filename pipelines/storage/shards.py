@@ -27,10 +27,10 @@ from tqdm import tqdm
 from pipelines import progress
 
 SCRATCH = Path(".longtail")
-OUTSIDE = ".longtail."  # with it begin the names of temporary files outside of the project
+OUTSIDE = ".longtail."  # names of temporary files outside of the project begin with it
 PIECE = 1 << 20  # bytes that a worker reads at once of a shard of a stream
 SAMPLE = 64 << 10  # bytes that a fingerprint reads at once
-SAMPLES = 1024  # of a file or folder: up to their size it is read as a whole
+SAMPLES = 1024  # samples of a file or folder; if they cover it, it is read as a whole
 END = 16 << 20  # bytes at a file's end: Parquet's say of every column chunk its place, size, minimum and maximum
 AT_ONCE = 4096  # shards that an executor is given at once: more than it has workers, but no million futures
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pipelines.report.page import Section
 
 SET = "popqa"
-BINS = 5  # of popularity, of equal size
+BINS = 5  # bins of popularity, of equal size
 COMMAND = "flows.languages:languages"
 FOOTER = "Made by `longtail languages`. An answer is right if it contains a gold answer in its language."
 

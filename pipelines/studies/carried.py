@@ -66,7 +66,7 @@ def compare_carried(
     """Held-out accuracy by thresholds of their own and by those `brought`, on the same splits, and the difference."""
     train, drawn = held_out.sides(pairs, chosen, seed, resamples)
     n = min([drawn.n, *(len(cut) for fitted in (own, brought) for cut in fitted.whole.values())])
-    drawn, own, brought = drawn.first(n), own.first(n), brought.first(n)  # of more questions there are fewer resamples
+    drawn, own, brought = drawn.first(n), own.first(n), brought.first(n)  # more questions have fewer resamples
     everywhere = Fitted(
         _everywhere(brought.splits, own.splits),
         _everywhere(brought.whole, own.whole),

@@ -17,7 +17,7 @@ from pipelines import draws, intervals
 from pipelines.answering import answer_files
 from pipelines.params import params
 
-BINS = 10  # of equal counts
+BINS = 10  # bins with equal counts
 COVERAGES = tuple(share / 20 for share in range(1, 21))  # shares of the questions that are answered
 _OF_LM = {"dataset": pa.string(), "lm": pa.string()}
 _ACCURACY = dict.fromkeys(("accuracy", "accuracy_low", "accuracy_high"), pa.float64())

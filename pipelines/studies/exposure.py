@@ -35,7 +35,7 @@ from pipelines.work import code, pool, stage
 
 DATA = Path("data")
 OUT = DATA / "exposure"
-LINKS = "links.parquet"  # of a part
+LINKS = "links.parquet"  # the file of a part's links
 
 
 class NamesAsked(NamedTuple):

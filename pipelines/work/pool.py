@@ -25,7 +25,7 @@ from pipelines.params import params
 from pipelines.storage import shards
 
 PATIENCE = 10  # seconds that a Dask scheduler has to answer in, and then its workers
-ENVIRONMENT = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM")  # for workers
+ENVIRONMENT = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "TOKENIZERS_PARALLELISM")  # variables that workers get
 
 
 @contextmanager
@@ -109,7 +109,7 @@ class _Cluster(Executor):
         probe = Path(self._holder.name, "probe")
         probe.touch()
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        self._home = os.getcwd(), str(probe), _code(), environment  # by which a worker works as a process of this one
+        self._home = os.getcwd(), str(probe), _code(), environment  # what makes a worker like a process of this one
         answers = self._client.run(_greet, *self._home, on_error="return").values()
         # a connection's end is an OSError; the scheduler soon knows which worker is gone
         if errors := [one for one in answers if isinstance(one, Exception) and not isinstance(one, OSError)]:
@@ -177,7 +177,7 @@ def _enter(folder: str, probe: str, code: str, environment: dict[str, str]) -> N
 def _code() -> str:
     """The code and packages that this process runs: as it first saw them, as a worker may have lived for weeks."""
     needed = {re.match(r"[\w.-]+", one)[0].lower() for one in requires("longtail") if "extra ==" not in one}
-    found = {one.name.lower(): one.version.split("+")[0] for one in distributions()}  # not +cpu: torch makes no shards
+    found = {one.name.lower(): one.version.split("+")[0] for one in distributions()}  # no +cpu: torch makes no shards
     versions = [sys.version_info[:2], sorted((name, found.get(name)) for name in needed)]
     digest = hashlib.blake2b(repr(versions).encode(), digest_size=8)
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):

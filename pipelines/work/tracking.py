@@ -35,14 +35,14 @@ from pipelines.work import registry
 if TYPE_CHECKING:
     from pipelines.intervals import Interval
 
-FLOW = "LONGTAIL_FLOW_RUN"  # in the environment of a flow's stages: the flow logs what they leave in RECORDS
+FLOW = "LONGTAIL_FLOW_RUN"  # a variable of a flow's stages: the flow logs what they leave in RECORDS
 FILE = Path("mlflow.db")  # the store, unless MLFLOW_TRACKING_URI names another
 EXPERIMENT = "longtail"
 RECORDS = shards.SCRATCH / "tracking"  # a file for each stage: the last time that it worked in a flow
 NAME = 250  # characters of a name in MLflow
 REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")  # MLflow is there, and does not take this
 ANOTHER_VERSION = "out-of-date database schema"  # what MLflow says of a database of a later version, too
-LANDED = "longtail.landed"  # of a parent run: when it landed, in UTC
+LANDED = "longtail.landed"  # a parent run's tag: when it landed, in UTC
 COMMIT = "mlflow.source.git.commit"  # a tag, as the next
 DIRTY = "git.dirty"
 LOW = " low"

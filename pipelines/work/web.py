@@ -32,7 +32,7 @@ from urllib3.exceptions import DecodeError, ProtocolError, ReadTimeoutError
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.params import bounds
 
-ATTEMPTS = 5  # of one request, before it is given up
+ATTEMPTS = 5  # attempts of one request, before it is given up
 BACKOFF = 2.0  # seconds before the second attempt, doubled for each further one, where the server names no time
 LONGEST = 3600.0  # seconds that a server may ask to wait; beyond them it is an error
 DEADLINE = 1800.0  # seconds for a whole answer, besides the seconds that its bytes take at the rate SLOWEST

@@ -20,7 +20,7 @@ from pipelines.storage import shards
 from pipelines.work.pool import processes, visible_gpus
 
 WORTH = {"cpu": 4e12, "cuda": 1e15}  # floating-point operations, some 20 seconds: less is not worth a worker
-BYTES_PER_TOKEN = 4  # of a text, to estimate the work
+BYTES_PER_TOKEN = 4  # bytes of a text's token, to estimate the work
 MEMORY = 0.8  # share of the free memory that models may take
 AHEAD = 2  # shards begun or waiting, for each worker
 
@@ -32,7 +32,7 @@ class Model(NamedTuple):
     folder: Path
     settings: tuple
     parameters: int  # weights, which say what a token costs
-    bytes: int  # of memory, once it is open
+    bytes: int  # bytes of memory that the open model takes
 
 
 class Steps(NamedTuple):
@@ -127,7 +127,7 @@ def map_texts(
 
 
 _one_at_a_time = threading.Lock()  # a worker of a cluster may have several threads, a model's passes want one
-_opened: dict[tuple, Any] = {}  # in a worker: the last model, by all that it was opened with
+_opened: dict[tuple, Any] = {}  # a worker's last model, by everything that it was opened with
 
 
 def do_in_worker(model: Model, state: str, work: Callable[[Any, Any], Any], task: Any) -> Any:
