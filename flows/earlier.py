@@ -123,7 +123,7 @@ def landed_runs() -> list[tracking.Landing]:
     """The runs that landed, by MLflow, the last one last. Raises LongtailError if there is none, or no MLflow."""
     store = tracking.store()
     none = f"MLflow ({store}) has no run that landed; `longtail run` records the next one that changes anything"
-    if "MLFLOW_TRACKING_URI" not in os.environ and not tracking.FILE.is_file():  # to look makes no database
+    if "MLFLOW_TRACKING_URI" not in os.environ and not tracking.FILE.is_file():  # looking must not make a database
         raise LongtailError(none)
     from mlflow.exceptions import MlflowException
 

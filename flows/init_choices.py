@@ -15,7 +15,7 @@ from flows.model_folders import Encoder, LanguageModel
 from pipelines.sources import pageviews
 
 GIB = 1 << 30
-NEW_TOKENS = 15  # of an answer
+NEW_TOKENS = 15  # the most tokens of an answer
 PASSAGE = 180  # tokens of a passage with its title: more than most have
 QUESTION = 30  # tokens of a question with its answer
 QUESTIONS = 20_000  # all of PopQA
@@ -34,7 +34,7 @@ class Machine(NamedTuple):
 class Contents(NamedTuple):
     """What lies in a folder."""
 
-    files: dict[str, list[Path]]  # by data set, as under fetch.files
+    files: dict[str, list[Path]]  # data set -> its files, as under fetch.files
     lms: list[LanguageModel]  # smallest first
     encoders: list[Encoder]  # the first is used
     unused: list[tuple[Path, str]]  # a file or folder, and why it is not used

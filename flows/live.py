@@ -35,7 +35,7 @@ class Work:
     """What one stage does."""
 
     state: str = WAITS
-    began: float = 0.0  # in seconds of time.monotonic, as `ended`
+    began: float = 0.0  # seconds of time.monotonic; so is `ended`
     ended: float = 0.0
     said: str = ""  # its last line, or its progress bar
     record: dict[str, Any] | None = None  # what the stage left to be logged, if it did its work or failed
@@ -57,7 +57,7 @@ class Work:
         return "{}:{:02}".format(*divmod(round(seconds), 60))
 
 
-WORK: dict[str, Work] = {}  # by the stage's name; a push is the work `push`
+WORK: dict[str, Work] = {}  # the stage's name -> its work; a push is called `push`
 _shown: Table | None = None
 
 

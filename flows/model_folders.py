@@ -44,7 +44,7 @@ class Encoder:
     folder: Path
     name: str  # under retriever
     kind: str  # the architecture
-    settings: dict[str, Any]  # of its section
+    settings: dict[str, Any]  # the settings of its section
     reasons: list[str]  # why these are what they are
 
 

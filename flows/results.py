@@ -70,7 +70,7 @@ def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> Non
     from flows import explorer, server
     from flows.running import HOME
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what this starts ends with it
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM acts as Ctrl-C: what this starts ends with it
     places: list[tuple[str, str, str]] = []
     with ExitStack() as stack:
         pages = stack.enter_context(explorer.serving(port, places))

@@ -71,7 +71,7 @@ def refresh(
             message = [", ".join(f"{outcomes.count(kind)} {kind}" for kind in (RAN, RESTORED, UNCHANGED))]
             message += _compare(settings.profile, stages, tolerance)
             earlier.keep_lock(settings.profile)
-            if deployment.id:  # by hand, `longtail report --history` writes it
+            if deployment.id:  # without a deployment, `longtail report --history` writes it
                 _write_history()
             if release:
                 message.append(_release(to))
