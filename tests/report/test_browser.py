@@ -108,7 +108,15 @@ def test_pointer_and_keyboard_make_a_mark_say_its_value_and_interval(opened, fil
     assert tip.locator("b").inner_text() == place
     assert tip.locator("tr").count() == 7, "the other methods at the same place"
     page.mouse.move(0, 0)
+    bands = plot.locator("svg:visible .band:visible")
+    assert bands.count() == 3
+    hidden = plot.locator("svg:visible .series", has=page.locator(".band[visibility=hidden]")).first
+    box = hidden.locator(".mark").first.bounding_box()
+    page.mouse.move(box["x"] + 4, box["y"] + 4)
+    assert bands.count() == 4, "the band of the line that is pointed at"
+    page.mouse.move(0, 0)
     assert tip.is_hidden()
+    assert bands.count() == 3
     plot.focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")

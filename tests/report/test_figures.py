@@ -3,6 +3,7 @@
 import math
 import re
 from itertools import combinations, pairwise
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.intervals import NOTHING, Interval
-from pipelines.report import drawing, figures, page, rendering
+from pipelines.report import drawing, entries, figures, page, rendering
+from pipelines.report.accuracy_sections import popularity_curves
 
 SVG = "{http://www.w3.org/2000/svg}"
 SCALES = st.sampled_from(["linear", "tight", "zero"])
@@ -167,6 +169,8 @@ def test_a_method_has_its_colour_on_every_page_and_nothing_else_has_it():
     greys = {style.colour for style in drawing.GREYS}
     assert {styles[name].colour for name in ("tiny", "small", "large", "PopQA", *POLICIES)} <= greys
     assert len({styles[name].marker for name in POLICIES}) == len(POLICIES)
+    few = rendering.styles([["tiny", "small"], METHODS[1:]])
+    assert {few["tiny"].colour, few["small"].colour} <= greys, "closed-book has its colour on other pages"
     systems = ["self_rag", "search-r1", "closed", "dense"]
     colours = {style.colour for style in rendering.styles([systems, POLICIES]).values()}
     assert len(colours - greys) == len(systems), "systems have the colours that methods leave"
@@ -240,3 +244,31 @@ def test_bars_of_one_language_model_have_the_colours_of_their_methods():
     two = figures.bars("bars", bars, y="accuracy", caption="")
     beside_methods = two.drawn(rendering.styles([METHODS, two.series]))[0]
     assert {mark.get("fill") for mark in marks(beside_methods)} <= {style.colour for style in drawing.GREYS}
+
+
+def test_a_figure_is_drawn_by_each_rule_only_where_the_rules_differ():
+    def blocks(**word):
+        same = {"lm": "tiny"} | dict.fromkeys(page.RULES, interval(0.5, 0.1))
+        rows = [{"method": "lsr"} | same | word, {"method": "dense"} | same]
+        drawn = entries.Drawn(figures.bars, "bars", rows, "method", "substring", "Bars.", {"y": "accuracy"}, "lm")
+        return drawn.blocks()[0]
+
+    assert blocks().rules == {}
+    assert blocks().caption == f"Bars. {page.AGREE}"
+    for other in (interval(0.4, 0.1), interval(0.5, 0.2), NOTHING):
+        assert [*blocks(word=other).by_rule] == [*page.RULES]
+        assert page.AGREE not in blocks(word=other).caption
+
+
+def test_popularity_adds_up_to_the_questions_of_a_set_and_rests_where_there_are_none():
+    bins = {"popqa": [(1.0, 10.0, 1), (10.0, 100.0, 2), (1e4, 1e5, 1)], "nq": [(10.0, 100.0, 3)]}
+    rows = [
+        {"dataset": name, "least": least, "below": below, "questions": n}
+        for name, of in bins.items()
+        for least, below, n in of
+    ]
+    known = {"popqa": {"known": 4}, "nq": {"known": 3}}
+    curves = popularity_curves(SimpleNamespace(tables={"popularity": rows}, popularity=known))
+    points = {name: [(r["below"], r["share"]) for r in curves if r["dataset"] == name] for name in bins}
+    assert points["popqa"] == [(1.0, 0.0), (10.0, 0.25), (100.0, 0.75), (1e4, 0.75), (1e5, 1.0)]
+    assert points["nq"] == [(10.0, 0.0), (100.0, 1.0), (1e5, 1.0)]
