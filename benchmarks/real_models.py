@@ -101,7 +101,8 @@ def page(work: Path) -> Iterator[str]:
         f"with at most {peak:.1f} GiB of memory in a process."
     )
     yield "\n## The papers' claims\n"
-    yield table(["claim", "measured", "verdict"], [[one.claim, one.measured, one.verdict] for one in claims])
+    rows = [[one.claim, one.on, one.method, one.lacking or one.said, one.beside, one.verdict] for one in claims]
+    yield table(["claim", "on", "method", "measured", "beside it", "verdict"], rows)
     for title, (name, of, columns) in SECTIONS.items():
         found = [row for row in read.tables[name] if all(row[key] == value for key, value in of.items())]
         yield f"\n## {title}\n"

@@ -86,7 +86,7 @@ def language_modelling(effect: float, bits: float = 1.0, tuned: bool = True) -> 
         return figure(100 * effect * saving, 1.0)
 
     savings = {"random": 0.0, "bm25": 0.05, "dense": 0.1} | ({"lsr": 0.14} if tuned else {})
-    found = {"queries": 60, "bpb_none": figure(bits)}
+    found = {"queries": 60, "source_documents": 15, "bpb_none": figure(bits)}
     found |= {"perplexity_none": figure(20.0), "word_perplexity_none": figure(90.0)}
     for name, saving in savings.items():
         for k in (1, 10):
@@ -94,6 +94,7 @@ def language_modelling(effect: float, bits: float = 1.0, tuned: bool = True) -> 
             found[f"gain_{name}_k{k}"] = gain(saving)
             found[f"gain_over_random_{name}_k{k}"] = gain(saving)
             found[f"word_perplexity_{name}_k{k}"] = figure(90 * (1 - effect * saving))
+        found[f"gain_over_one_{name}_k10"] = gain(-saving)
     if tuned:
         found["lsr_gain_k10"] = gain(0.04)
     both = {"bpb": figure(bits), "gain": gain(0.1)}
@@ -143,6 +144,9 @@ def write_data(
         ensemble = solved | {"gain": {"value": 0.0, "low": 0.0, "high": 0.0}, "answered_by": "mixture"}
         for lm in chosen.lms:
             metrics[f"tasks_nq_{lm}"] = {"closed_book": solved, "replug": ensemble, "replug_lsr": ensemble}
+            of_each = [{"prediction": f"guess {i}", "answers": [f"answer {i}"]} for i in range(60)]
+            rows = [{"method": method} | row for method in metrics[f"tasks_nq_{lm}"] for row in of_each]
+            write(data / f"tasks/nq/{lm}/predictions.parquet", pa.Table.from_pylist(rows))
     for name, content in metrics.items():
         shards.write_json(data / f"metrics/{name}.json", content)
     if chosen.lms:

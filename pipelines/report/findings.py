@@ -89,9 +89,7 @@ def hindrance(row: Measured, expected: int) -> str:
     for n, *shares in row.groups:
         counts = [round(share * n) for share in shares if math.isfinite(share)]
         if n < FEWEST:
-            return (
-                f"There are only {n} {row.of} of {FEWEST} that a figure takes." if n else f"There are no such {row.of}."
-            )
+            return f"There are only {n} {row.of}, and a figure takes {FEWEST}." if n else f"There are no such {row.of}."
         if counts and max(counts) < FEWEST:
             return f"At most {max(counts)} of {n:,} {row.of} are {row.right}."
         if len(counts) > 1 and len(row.groups) == 1 and (counts[0] if expected < 0 else n - counts[0]) < FEWEST:
@@ -99,7 +97,7 @@ def hindrance(row: Measured, expected: int) -> str:
             return f"Without it, {counts[0]} of {n:,} {row.of} are {row.right}: hardly any can be {change}."
     if not math.isfinite(row.figure.value):
         return "There is no figure."
-    return f"It changes none of the {row.of}." if row.figure.low == row.figure.high else ""
+    return f"Nothing changes on any of the {row.of}." if row.figure.low == row.figure.high else ""
 
 
 def holm(found: Sequence[Finding]) -> list[Finding]:
@@ -180,7 +178,7 @@ def bits(inputs: Inputs, column: str, top_k: int) -> Iterator[Measured]:
             kind, retriever = methods.split(name)
             before = {"saved": ("none", 0), "saved_over_one": (name, 1), "saved_over_random": ("random", k)}
             before |= {"saved_over_dense": (methods.named("dense", retriever), k)} if kind == "lsr" else {}
-            if k == top_k and kind != "random" and before.get(column) in rows:
+            if k == top_k and kind != "random" and before.get(column, (name, k)) in rows.keys() - {(name, k)}:
                 one = {"saved_over_one": interval(figures.get(f"gain_over_one_{name}_k{k}"))}
                 row = row | one | {"dataset": corpus, "method": name}
                 texts, beside = [(figures["source_documents"],)], {"before": rows[before[column]], "after": row}

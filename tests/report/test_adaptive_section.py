@@ -9,9 +9,6 @@ import small_results
 from adaptive_pairs import CHOSEN, made_pairs
 
 from pipelines.adaptive import tune_thresholds
-from pipelines.adaptive.searches import SEARCHES
-from pipelines.intervals import Interval
-from pipelines.report import findings
 from pipelines.report.inputs import read_fitted
 from pipelines.report.page import Figure, Table, label
 from pipelines.report.sections import report_sections
@@ -131,19 +128,6 @@ def test_unknown_popularity_and_sets_without_thresholds_are_told_with_their_ques
             f"but no relation has {CHOSEN.min_questions} of them (thresholds.min_questions). If one relation has, "
             "those with fewer use the pooled threshold. Set answer.max_questions higher."
         )
-
-
-def test_each_imported_models_thresholds_are_a_finding_whatever_its_methods_are_called():
-    figures = {"gain": Interval(0.02, 0.01, 0.03).as_json(), "adaptive": {"value": 0.5, "low": 0.4, "high": 0.6}}
-    of_lm = {"questions": 60, "web-search": dict.fromkeys(SEARCHES, figures)}
-    metrics = {"adaptive": {"popqa": {"gpt-4.1": of_lm}}}
-    of_run = {"main": "small", "main_questions": "popqa", "models": [], "methods": lambda dataset: []}
-    imported = ["gpt-4.1", "none"]
-    inputs = SimpleNamespace(parts=small_results.PARTS, imported=imported, metrics=metrics, **of_run)
-    (finding,) = findings.held_against({"adaptive": findings.adaptive_rows(inputs, CHOSEN)}, inputs, 10)
-    assert (finding.id, finding.verdict) == ("adaptive-gpt-4.1-web-search", "shown")
-    assert "its closed-book answer and that by web-search" in finding.claim
-    assert "right on 50.0 % of the questions. Adaptive less the better of always and never is +2.0" in finding.measured
 
 
 def test_doubt_and_the_gate_are_shown_where_they_are_known(found, tmp_path):
