@@ -230,7 +230,8 @@ def imports(
     if not (dataset and lm and method):
         raise LongtailError(f"imports {file}: expected --dataset, --lm and --method with it, which say whose answers")
     if not path.is_file():
-        raise LongtailError(f"{path}: no such file, expected predictions: a table, JSON, JSON lines or Parquet")
+        what = "a folder" if path.is_dir() else "no such file"
+        raise LongtailError(f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet")
     called = import_answers.Import(dataset.value, lm, method, kind.value if kind else "")
     chosen = params_file.load_params("lm", "language")
     asked = {"partial": partial, "pattern": answer_pattern or "", "language": language.read_language(chosen.language)}

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import typer
 
-from flows import anywhere, cache, landing, results, running, searching, terminal
+from flows import anywhere, cache, landing, profiles, results, running, searching, terminal
 from pipelines import all_studies
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
@@ -25,6 +25,7 @@ GROUPS = {  # what one wants -> the commands for it
     "Publish": (landing.release,),
 }
 BELOW = {running.status: cache.cache, landing.release: landing.diff}  # command -> the command below it
+USAGE_ERROR = typer.BadParameter.__base__  # of the click that typer brings along
 ANYWHERE = {"thresholds", "decide", "compare", *(command.__name__ for command in OF_STUDIES)}  # need no project
 
 
@@ -40,7 +41,6 @@ class Grouped(typer.core.TyperGroup):
 
 app = typer.Typer(
     cls=Grouped,
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -64,16 +64,35 @@ def _go_to_root(needed: bool) -> None:
             os.chdir(folder)
             return
     if needed:
-        raise LongtailError(f"{here}: not inside a Longtail checkout (a folder with dvc.yaml and conf/)")
+        raise LongtailError(f"{here}: not inside a Longtail checkout, which has dvc.yaml and conf/; cd into one")
+
+
+def _wrong_usage(error: click.UsageError, words: list[str]) -> str:
+    """What is wrong with a command line: the option or argument, what was given, what is allowed, and where to look."""
+    said = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".?")
+    context, parts = error.ctx, [part for word in words for part in word.split("=", 1)]
+    options = getattr(getattr(error, "param", None), "opts", ())
+    given = next((value for name, value in itertools.pairwise(parts) if name in options), "")
+    said += f", it is {given}" * bool(given and given not in said)
+    if context and any(param.name == "profile" for param in context.command.params):
+        named = (word for before, word in itertools.pairwise(words) if before != "--profile")
+        profile = next((word for word in named if word in profiles.names()), None)
+        said += f"; a profile is named as --profile {profile}" * bool(profile)
+    command = context.command_path if context else " ".join(["longtail", *words[:1]])
+    return f"{command}: {said[:1].lower()}{said[1:]}; `{command} -h` lists what it takes"
 
 
 def main() -> None:
-    """Run the command; a user's error is one line and exit code 1."""
+    """Run the command; a user's error is one line and exit code 1, or 2 if the command line itself is wrong."""
     sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: no label breaks a terminal that isn't UTF-8
+    words = sys.argv[1:] or ["--help"]
     try:
-        if not {"-h", "--help"} & set(sys.argv[1:]) and sys.argv[1:]:
-            _go_to_root(needed=sys.argv[1] not in ANYWHERE)
-        app()
+        if not {"-h", "--help"} & set(words):
+            _go_to_root(needed=words[0] not in ANYWHERE)
+        raise SystemExit(app(words, prog_name="longtail", standalone_mode=False) or 0)
+    except USAGE_ERROR as error:
+        print(f"error: {terminal.as_called(_wrong_usage(error, words))}", file=sys.stderr)
+        raise SystemExit(error.exit_code) from None
     except Exception as error:
         if not (said := str(error) if isinstance(error, LongtailError) else disks.meaning(error)):
             raise

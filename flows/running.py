@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,9 @@ from flows import terminal
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage import disks
+
+if TYPE_CHECKING:
+    from flows.graph import Stage
 
 HOME = Path(".longtail/prefect")
 PORTS = {"min": 1, "max": 65535}
@@ -25,7 +29,7 @@ def run(
     profile: Annotated[str | None, typer.Option(help="Compose params.yaml from this profile first.")] = None,
     push: Annotated[bool, typer.Option("--push", help="Send the results to DVC's default remote.")] = False,
 ) -> None:
-    """Bring everything up to date. Runs the stages whose inputs, code or params changed."""
+    """Bring everything up to date. Runs the stages whose inputs, code or params changed; says the main results."""
     from flows import graph, profiles, workspace
 
     if profile:
@@ -37,8 +41,8 @@ def run(
         stages = graph.part(stages, graph.PARTS[part])
         changed = {stage.name: changed[stage.name] for stage in stages if stage.name in changed}
         if not changed and not push:
-            named = f"; the report: {terminal.REPORT}" * (part is Part.refresh and terminal.REPORT.is_file())
-            terminal.show(f"all {len(stages)} stages are up to date{named}")
+            terminal.show(f"all {len(stages)} stages are up to date")
+            _say_results(part, stages)
             return
         from flows import server
 
@@ -56,8 +60,18 @@ def run(
             raise LongtailError(state.message)
         closed = f"{page} is closed; `longtail explore --all` opens it again"
         terminal.show(f"{state.message} ({terminal.as_called(closed)})")
-        if part is Part.refresh and terminal.REPORT.is_file():
-            terminal.show(f"the report: {terminal.REPORT.resolve()}")
+        _say_results(part, stages)
+
+
+def _say_results(part: Part, stages: Sequence[Stage]) -> None:
+    """Print the main results of what these stages made, and where the report is if they make it."""
+    from pipelines.report import main_results
+
+    params = params_file.load_params("lms", "parts", "thresholds", "replug")
+    for line in main_results.result_lines({out for stage in stages for out in stage.outs}, params):
+        terminal.show(line)
+    if part is Part.refresh and terminal.REPORT.is_file():
+        terminal.show(f"the report: {terminal.REPORT.resolve()}")
 
 
 def schedule(
@@ -74,9 +88,10 @@ def schedule(
 
 def status(
     context: typer.Context,
-    verify: Annotated[bool, typer.Option("--verify", help="Hash all outputs; compare with dvc.lock.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Hash all outputs; name what is not in dvc.lock.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Show the stages that are up to date too.")] = False,
 ) -> None:
-    """Show which stages are up to date, and which run. For each other stage, says what changed or what it waits for."""
+    """Show the stages that are not up to date, or run. With what changed, or what they wait for."""
     if context.invoked_subcommand:
         return
     from flows import dvc_files, graph, workspace
@@ -94,7 +109,9 @@ def status(
     stages, changed = graph.read_graph(Path.cwd(), beside_a_run=True)
     touched = graph.behind(stages, changed)
     at_work = workspace.LOCK.exists() and not workspace.is_free()
-    for stage in stages:
+    shown = [stage for stage in stages if everything or stage.name in touched]
+    width = max((len(stage.name) for stage in shown), default=0)
+    for stage in shown:
         reasons = changed.get(stage.name)
         if reasons == [graph.RUNNING] and touched.isdisjoint(stage.needs):
             word, detail = "running", graph.progress(Path.cwd(), stage)
@@ -107,7 +124,7 @@ def status(
             word, detail = "waiting", f"for {', '.join(name for name in stage.needs if name in touched)}"
         else:
             word, detail = "up to date", ""
-        terminal.show(f"{stage.name:32} {word:12} {detail}".rstrip())
+        terminal.show(f"{stage.name:{width}}  {word:10}  {detail}".rstrip())
     terminal.show(
         f"{len(stages) - len(touched)} of {len(stages)} stages are up to date"
         + terminal.as_called("; `longtail run` does the rest" * bool(touched))

@@ -35,7 +35,9 @@ def test_a_first_run_does_every_stage_says_where_the_report_is_and_changes_param
     stages = finished.hashes()
     assert f"{len(stages)} ran, 0 restored from the cache, 0 unchanged" in finished.first
     assert {"fetch", "chunk@pile", "index_bm25@wikipedia", "answer@popqa-tiny", "report"} <= set(stages)
-    report = Path(finished.first.splitlines()[-1].removeprefix("the report: "))
+    *_, never, always, adaptive, path = finished.first.splitlines()
+    assert [line.split()[0] for line in (never, always, adaptive)] == ["never", "always", "adaptive"]
+    report = Path(path.removeprefix("the report: "))
     assert report == finished.folder / "data/report/index.html"
     assert "<html" in report.read_text(encoding="utf-8")
     command = ["git", "status", "--porcelain"]
@@ -161,7 +163,8 @@ def test_a_run_is_searched_asked_compared_released_and_toured(copied, call, tmp_
 def test_a_second_run_does_nothing_and_a_bad_param_is_named_before_any_work(copied):
     second = copied.longtail("run")
     assert second.returncode == 0, second.stderr
-    assert second.stdout.startswith(f"all {len(copied.hashes())} stages are up to date; the report: ")
+    assert second.stdout.startswith(f"all {len(copied.hashes())} stages are up to date\n")
+    assert "\n  always retrieve " in second.stdout
     path = copied.folder / "params.yaml"
     path.write_text(path.read_text().replace("top_k: ", "top_k: -", 1))
     done = copied.longtail("run")

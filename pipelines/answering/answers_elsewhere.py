@@ -14,7 +14,7 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.questions.join_predictions import Match, join_predictions, judge_predictions
-from pipelines.questions.question_tables import Questions
+from pipelines.questions.question_tables import ROLES, Questions
 from pipelines.sources.prediction_files import Predictions, read_predictions
 
 NO_ANSWER = -1
@@ -62,7 +62,8 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
     names = Counter(name or short_name(path) for name, path in files)
     for name, path in files:
         if not path.is_file():
-            raise LongtailError(f"{path}: no such file, expected predictions: a table, JSON, JSON lines or Parquet")
+            what = "a folder" if path.is_dir() else "no such file"
+            raise LongtailError(f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet")
         if path.resolve() in map(Path.resolve, named.values()):
             raise LongtailError(f"{path}: given twice, expected a file for each system; leave one out")
         stem = short_name(path)
@@ -103,8 +104,13 @@ def judge_file(path: Path, questions: Questions, pattern: str | None = None, mor
     `read_predictions` and `join_predictions` do, and for a file of which no row answers a question.
     """
     predictions = read_predictions(path, more, pattern)
+    no_ids = predictions.ids and not questions.asked.ids
+    if no_ids and predictions.questions is None and predictions.rows != len(questions.ids):
+        raise _lacks_ids(path, questions)
     match = join_predictions(predictions, questions.asked)
     lines = [*predictions.described, *match.described(predictions)]
+    if not match.rows and no_ids:
+        raise _lacks_ids(path, questions)
     if not match.rows:
         theirs = match.by.partition(" = ")[2]
         such = ", ".join(map(str, questions.asked.ids[theirs][:3])) if theirs else questions.asked.questions[0]
@@ -123,6 +129,13 @@ def judge_file(path: Path, questions: Questions, pattern: str | None = None, mor
         lines.append(f"{differ:,} answers are judged differently than in the file: predictions are judged here")
     lines.append(f"{len(right):,} answers, {100 * sum(right) / len(right):.1f} % right")
     return Judged(predictions, match, right, lines)
+
+
+def _lacks_ids(path: Path, questions: Questions) -> LongtailError:
+    return LongtailError(
+        f"{questions.name}: no column with the id ({', '.join(ROLES['id'])}), which {path.name} names its questions "
+        "by; add it, or name it with --columns id=NAME"
+    )
 
 
 def check_pattern(pattern: str | None, is_cut: bool) -> None:

@@ -26,7 +26,8 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
     except ValidationError as error:
         fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
         key = ".".join(map(str, fault["loc"])) or "(top level)"
-        value, problem = fault["input"], f"{fault['msg'][0].lower()}{fault['msg'][1:]}"
+        said = fault["msg"].removeprefix("Value error, ")  # pydantic's word for an error of our own validators
+        value, problem = fault["input"], f"{said[0].lower()}{said[1:]}"
         if fault["type"] == "extra_forbidden":
             allowed = ", ".join(reduce(_model_of, fault["loc"][:-1], Params).model_fields)
             raise LongtailError(f"{file}: unknown key {key}; allowed here: {allowed}") from None

@@ -46,13 +46,14 @@ def forecast(values: dict[str, Any]) -> list[str]:
     read, seconds = sum(read for read, _ in known), sum(seconds for _, seconds in known)
     note = "without reading dumps and searching" + " and what is unknown" * (len(known) < len(table))
     table += [("together", read or None, read / seconds if read else None, note)] * bool(table)
+    width = max((len(label) for label, *_ in table), default=0)
     return [
         f"profile {params.profile}, on this machine's {'GPU' if _device(params.compute) == 'cuda' else 'CPU'}",
         f"documents: {', '.join(told) or 'none'}",
         "",
-        f"{'':32} {'tokens':>9} {'tokens/s':>9} {'takes':>11}",
+        f"{'':{width}} {'tokens':>9} {'tokens/s':>9} {'takes':>11}" if table else "no model reads anything",
         *(
-            f"{label:32} {_number(read):>9} {_number(rate):>9} {_hours(read, rate):>11}  {note}".rstrip()
+            f"{label:{width}} {_number(read):>9} {_number(rate):>9} {_hours(read, rate):>11}  {note}".rstrip()
             for label, read, rate, note in table
         ),
         "",
@@ -105,7 +106,13 @@ def _space(params: Params, counts: Mapping[str, int | None], sizes: Sizes) -> It
     download = sum(size.download for size in sizes.values() if size)
     yield f"download: {'an unknown size' if unknown else f'{download / 1e9:,.1f} GB'} of weights"
     if unknown:
-        yield f"unknown: the sizes of {', '.join(unknown)}, whose config.json is not at hand"
+        section = (
+            params.lm[unknown[0]] if unknown[0] in params.lm else params.retriever.get(unknown[0], params.reranker)
+        )
+        pinned = f" --revision {section.revision}" * bool(section.revision)
+        brings = f"; `hf download {section.path}{pinned} config.json` brings that of {unknown[0]}"
+        brings *= not str(section.path).startswith(("/", "."))  # a folder
+        yield f"unknown: the sizes of {', '.join(unknown)}, whose config.json is not at hand{brings}"
     for name, size in ((name, size) for name, size in sizes.items() if size):
         dtype, tuned = params.lm[name].dtype if name in params.lm else "fp32", name in params.parts.tuned
         line = f"memory: {name} {BYTES[dtype] * size.parameters / GIB:.1f} GiB of weights in {dtype}"

@@ -42,7 +42,8 @@ def figures(outs: Collection[Path], params: SimpleNamespace) -> dict[str, Interv
 
     `params` needs lms, parts and thresholds.
     """
-    return dict(_figures(lambda path: _made(path, outs), params))
+    held = {*outs}
+    return dict(_figures(lambda path: is_held(path, held), params))
 
 
 def headlines(outs: Collection[Path], params: SimpleNamespace) -> tuple[dict[str, float], dict[str, str]]:
@@ -56,7 +57,7 @@ def headlines(outs: Collection[Path], params: SimpleNamespace) -> tuple[dict[str
     of: dict[str, str] = {}
     chosen = (params.parts.answered, params.lms, params.parts.scored)
     (main, lm, corpus), search = (next(iter(names), "") for names in chosen), params.thresholds.search
-    found = _json(ADAPTIVE).get(main, {}).get(lm, {}) if _made(ADAPTIVE, outs) else {}
+    found = read_json(ADAPTIVE).get(main, {}).get(lm, {}) if is_held(ADAPTIVE, {*outs}) else {}
     by_method = {
         name: one[search]
         for name, one in found.items()
@@ -66,7 +67,7 @@ def headlines(outs: Collection[Path], params: SimpleNamespace) -> tuple[dict[str
         of["best method"] = max(by_method, key=lambda name: (by_method[name]["adaptive"]["value"], name))
         for name, policy in POLICIES.items():
             metrics[name] = by_method[of["best method"]][policy]["value"]
-    rows = tables.read_analyses(ANALYSES, "bits_per_byte") if _made(ANALYSES, outs) else []
+    rows = tables.read_analyses(ANALYSES, "bits_per_byte") if is_held(ANALYSES, {*outs}) else []
     rows = [row for row in rows if (row["corpus"], row["lm"]) == (corpus, lm)]
     for row in (row for row in rows if row["k"] == 0):
         metrics["4 bits per byte without documents"] = row["bits_per_byte"].value
@@ -75,6 +76,11 @@ def headlines(outs: Collection[Path], params: SimpleNamespace) -> tuple[dict[str
         metrics["5 bits per byte with documents"] = least["bits_per_byte"].value
         of["best retriever"] = least["retriever"]
     return metrics, of
+
+
+def is_held(path: Path, outs: set[Path]) -> bool:
+    """Whether a file or folder is there, and is one of `outs` or in one of these folders."""
+    return path.exists() and not outs.isdisjoint((path, *path.parents))
 
 
 def sizes(folders: Mapping[str, int]) -> dict[str, Interval]:
@@ -88,7 +94,7 @@ def _figures(held: Callable[[Path], bool], params: SimpleNamespace) -> Iterator[
             for rule in RULES:
                 yield f"accuracy/{rule}/{row['dataset']}/{row['lm']}/{row['method']}", row[rule]
     search = params.thresholds.search
-    for dataset, by_lm in _json(ADAPTIVE).items() if held(ADAPTIVE) else ():
+    for dataset, by_lm in readread_json(ADAPTIVE).items() if held(ADAPTIVE) else ():
         for lm, by_method in by_lm.items():
             for method, found in by_method.items():
                 if isinstance(found, dict) and search in found:
@@ -103,17 +109,14 @@ def _figures(held: Callable[[Path], bool], params: SimpleNamespace) -> Iterator[
     counts |= {"triples": ("triples", "triples")}
     counts |= {f"passages/{name}": (f"corpus_{name}", "documents") for name in params.parts.corpora}
     for name, (file, key) in counts.items():
-        if held(path := METRICS / f"{file}.json") and (number := _json(path).get(key)) is not None:
+        if held(path := METRICS / f"{file}.json") and (number := read_json(path).get(key)) is not None:
             yield name, _count(number)
-
-
-def _made(path: Path, outs: Collection[Path]) -> bool:
-    return path.exists() and not {path, *path.parents}.isdisjoint(outs)
 
 
 def _count(number: float) -> Interval:
     return Interval(float(number), math.nan, math.nan)
 
 
-def _json(path: Path) -> dict:
+def read_json(path: Path) -> dict:
+    """What a JSON file says."""
     return json.loads(path.read_text(encoding="utf-8"))

@@ -132,8 +132,7 @@ def leaderboard_sections(name: str, signal: str, compared: Compared, notes: Sequ
     prefix = f"{name}-{compared.month}" if compared.month else name
     of = f"{compared.questions:,} questions of {name} that all {len(compared.counts)} systems answered"
     of += f"; page views of {compared.month}" if compared.month else ""
-    places = enumerate(compared.accuracy, start=1)
-    board = [row | {"place": place, "answers": compared.counts[row["method"]]} for place, row in places]
+    board = [row | {"answers": compared.counts[row["method"]]} for row in _placed(compared)]
 
     def shown(kind: str, rows: Sequence[Row], columns: str, caption: str, **heads: str) -> Table:
         return table_of(f"{kind}-{prefix}", caption, rows, columns.split(), SYSTEM | heads)
@@ -142,7 +141,7 @@ def leaderboard_sections(name: str, signal: str, compared: Compared, notes: Sequ
         shown(
             "leaderboard", board, "method place answers substring correlation",
             f"Accuracy in per cent on {of}, and its correlation with log popularity. Answers: how many of the set's "
-            "questions a system answers at all.",
+            "questions a system answers at all. Systems of equal accuracy share a place.",
         ),
         shown(
             "pairs", compared.pairs, "method against gain only_this only_that p",
@@ -200,8 +199,8 @@ def leaderboard_lines(compared: Compared) -> Iterator[str]:
     """The leaderboard and the paired differences for a terminal."""
     width = max(map(len, compared.counts))
     yield f"{compared.questions:,} questions that all {len(compared.counts)} systems answered; accuracy in %"
-    for place, row in enumerate(compared.accuracy, start=1):
-        yield f"{place:3}  {row['method']:{width}}  {show(Percent(row['substring']))}"
+    for row in _placed(compared):
+        yield f"{row['place']:3}  {row['method']:{width}}  {show(Percent(row['substring']))}"
     for row in compared.pairs:
         clear = "" if row["gain"].sign else "; no clear difference"
         difference = show(Percent(row["gain"], signed=True))
@@ -209,6 +208,12 @@ def leaderboard_lines(compared: Compared) -> Iterator[str]:
             f"{row['method']} less {row['against']}: {difference} points; only the first is right on "
             f"{row['only_this']:,}, only the second on {row['only_that']:,}{clear}"
         )
+
+
+def _placed(compared: Compared) -> list[Row]:
+    """The rows of the leaderboard with their places; equal systems share one: 1, 1, 3."""
+    accuracies = [row["substring"].value for row in compared.accuracy]
+    return [row | {"place": 1 + accuracies.index(row["substring"].value)} for row in compared.accuracy]
 
 
 def _id(kind: str, prefix: str) -> str:

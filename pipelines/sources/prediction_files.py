@@ -132,6 +132,7 @@ def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:
         parts = pc.replace_substring_regex(values, last, r"\1", max_replacements=1).to_pylist()
     except pa.ArrowInvalid as error:
         said = " ".join(str(error).split())[:200].removeprefix("Invalid regular expression: ")
+        said = "it has no group" if "Rewrite schema" in said else said
         raise LongtailError(
             f"--answer-pattern {pattern}: {said}; expected a pattern with a group, as '<answer>(.*?)</answer>'"
         ) from None

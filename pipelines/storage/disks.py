@@ -27,6 +27,7 @@ MEANING = {  # the system's words -> what to do
     r"Read-only file system|attempt to write a readonly database": "make it writable, or use another",
     r"Permission denied|Operation not permitted": "give this user the right to write there, and to read what is there",
     r"Input/output error": "the disk may be failing: look at the system's log, then `longtail status --verify`",
+    r"Is a directory": "name a file, not a folder",
     r"Too many open files": "raise the limit (ulimit -n)",
 }
 
@@ -35,6 +36,7 @@ def meaning(error: BaseException) -> str | None:
     """One line for an error of the system's that a user can mend; None for any other error."""
     if not isinstance(error, LongtailError):
         files = [name for name in (getattr(error, "filename", None), getattr(error, "filename2", None)) if name]
+        files = files[-1:] if isinstance(error, IsADirectoryError) else files  # of a move, where it leads
         return meaning_of(str(getattr(error, "strerror", None) or error), files)
     return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
 import threading
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -118,12 +119,13 @@ def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
         ("thresholds closed.csv rag.csv -q popQA.tsv --columns colour=subj", "", "--columns colour=…: expected id, "),
         ("thresholds closed.csv rag.csv -q popQA.tsv --columns signal", "", "--columns signal: expected ROLE=NAME, as"),
         ("thresholds closed.csv rag.csv -q popQA.tsv --columns signal=views", "", "no column 'views' for signal, "),
-        ("compare closed.csv rag.csv -q popQA.tsv --answer-pattern A:.*", "", "A:.*: Invalid replacement string: "),
+        ("compare closed.csv rag.csv -q popQA.tsv --answer-pattern A:.*", "", "A:.*: it has no group; expected a"),
         ("compare closed.csv rag.csv -q popQA.tsv", "id,prediction\n7,Paris\n8,Rome\n", "no row answers a question of"),
         ("thresholds closed.csv rag.csv -q popQA.tsv", "id,prediction\n1000,A\n", "1 questions of known monthly page"),
         ("thresholds closed.csv rag.csv -q none", "", "--questions none: no such file, expected a table of questions"),
         ("compare closed.csv -q popQA.tsv", "", "closed.csv: one file, expected two or more to compare\n"),
         ("compare closed.csv none.csv -q popQA.tsv", "", "/none.csv: no such file, expected predictions"),
+        ("compare closed.csv . -q popQA.tsv", "", ": a folder, expected predictions"),
         ("compare closed.csv rag.csv", "", "--questions is missing, expected popQA.tsv"),
         ("decide none.json popQA.tsv", "", "/none.json: no such file, expected a rule; `longtail thresholds` writes"),
         ("status", "", "not inside a Longtail checkout"),
@@ -135,6 +137,19 @@ def test_what_does_not_fit_is_one_line(folder, longtail, words, rag, named):
     code, _, error = longtail(*words.split())
     assert (code, error.count("\n")) == (1, 1)
     assert named in error
+
+
+def test_questions_without_ids_are_blamed_and_not_the_predictions_that_have_them(folder, longtail):
+    rows = [line.split("\t") for line in (folder / "popQA.tsv").read_text(encoding="utf-8").splitlines()]
+    kept = [place for place, name in enumerate(rows[0]) if name != "id"]
+    text = "".join("\t".join(row[place] for place in kept) + "\n" for row in rows)
+    (folder / "popQA.tsv").write_text(text, encoding="utf-8")
+    lacks = "popQA.tsv: no column with the id (question_id, id, qid), which rag.csv names its questions by; add it"
+    for rag in ("id,prediction\n1000,Paris\n", "id,question,prediction\n1000,What is this?,Paris\n"):
+        (folder / "rag.csv").write_text(rag, encoding="utf-8")
+        code, _, error = longtail("compare", "rag.csv", "closed.csv", "-q", "popQA.tsv")
+        assert (code, error.count("\n")) == (1, 1)
+        assert lacks in error
 
 
 def test_the_questions_may_be_at_an_address_or_in_a_releases_folder(folder, longtail):
@@ -167,6 +182,18 @@ def test_compare_ranks_systems_with_paired_intervals_and_examples(folder, made, 
     assert {(row["right"], row["wrong"]) for row in examples} >= {("authors", "best"), ("authors", "closed")}
     assert all(row["a gold answer"] in row["right answer"] for row in examples)
     assert not any(row["a gold answer"] in row["wrong answer"] for row in examples)
+
+
+def test_equal_systems_have_equal_places(folder, made, longtail):
+    (folder / "authors.csv").write_text(systems.authors(made, np.ones(300, dtype=bool)), encoding="utf-8")
+    shutil.copy(folder / "rag.csv", folder / "twin.csv")
+    said = longtail("compare", "closed.csv", "twin.csv", "rag.csv", "authors.csv", "-q", "popQA.tsv")[1]
+    listed = re.findall(r"^ +(\d)  (\w+) +[\d.]+ \[", said, re.MULTILINE)
+    places = {name: int(place) for place, name in listed}
+    better = made.augmented.mean() > made.closed.mean()
+    assert places == {"authors": 1, "rag": 3 - better, "twin": 3 - better, "closed": 4 if better else 2}
+    with next((folder / "comparison").glob("leaderboard-*.csv")).open(newline="", encoding="utf-8") as file:
+        assert {row["system"]: int(row["place"]) for row in csv.DictReader(file)} == places
 
 
 def test_hostile_texts_stay_texts(folder, made, longtail):

@@ -79,6 +79,11 @@ def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, tmp_path, monkeyp
         (("init", "--profile", "mine"), "no profile 'mine' in conf/profile"),
         (("init", "mine"), "{here}/mine: no such folder"),
         (("init", "mine", "--profile", "sample"), "init: expected a folder, or --profile NAME and no folder"),
+        (
+            ("imports", "conf", "--dataset=popqa", "--lm=x", "--method=bm25"),
+            "{here}/conf: a folder, expected predictions",
+        ),
+        (("decide", "conf", "params.yaml"), "conf: is a directory; name a file, not a folder"),
         (("imports", "params.yaml"), "imports params.yaml: expected --dataset, --lm and --method with it"),
     ],
 )
@@ -87,6 +92,44 @@ def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, nam
     assert (code, said) == (1, "")
     assert error.startswith(f"error: {named.format(here=tmp_path)}")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("runn",), "longtail: no such command 'runn'. Did you mean 'run'; `longtail -h` lists what it takes"),
+        (("run", "all"), "longtail run: invalid value for 'part': 'all' is not one of 'refresh', 'popqa', 'corpus', "),
+        (("run", "sample"), "; a profile is named as --profile sample; `longtail run -h` lists what it takes"),
+        (("plan", "laptop"), "extra argument(s) (laptop); a profile is named as --profile laptop; "),
+        (("run", "--profile"), "longtail run: option '--profile' requires an argument; `longtail run -h` lists"),
+        (("status", "--al"), "longtail status: no such option: --al (Possible options: --all, "),
+        (("schedule", "--port=99999"), "longtail schedule: invalid value for '--port': "),
+        (("schedule", "--port=99999"), ", it is 99999; "),
+        (("release", "diff", "a"), "longtail release diff: missing argument 'new'; `longtail release diff -h` lists"),
+        (("imports", "x", "--dataset=pop"), "'--dataset': 'pop' is not one of 'entityquestions', 'popqa'; "),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_that_says_what_is_allowed(longtail, words, said):
+    code, out, error = longtail(*words)
+    assert (code, out, error.count("\n")) == (2, "", 1)
+    assert error.startswith("error: longtail")
+    assert said in error
+    assert "Value error" not in error
+
+
+def test_status_shows_what_is_not_up_to_date_in_columns_that_fit_the_longest_name(longtail, monkeypatch):
+    name = "answer_replug_lsr@entityquestions-tiny-dense"
+    stages = [graph.Stage("code", "", (), None, ()), graph.Stage(name, "", (), None, ())]
+    stages.append(graph.Stage("report", "", (name,), None, ()))
+    monkeypatch.setattr(graph, "read_graph", lambda root, beside_a_run: (stages, {name: ["modified params.yaml"]}))
+    lines = longtail("status")[1].splitlines()
+    assert len(name) == 44
+    assert lines == [
+        f"{name}  changed     modified params.yaml",
+        f"{'report':44}  waiting     for {name}",
+        "1 of 3 stages are up to date; `longtail run` does the rest",
+    ]
+    assert longtail("status", "--all")[1].splitlines() == [f"{'code':44}  up to date", *lines]
 
 
 def test_without_a_tuned_retriever_the_untuned_one_is_the_default(longtail, tmp_path):
@@ -164,12 +207,12 @@ def test_status_beside_a_run_says_what_runs_and_what_waits_for_it(unserved):
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_text("Running stage 'b@1':\nof an earlier run\n")
         os.utime(log, (0, 0))
-        by_hand = unserved.longtail("status").stdout.splitlines()[1].split(maxsplit=2)
+        by_hand = unserved.longtail("status").stdout.splitlines()[0].split(maxsplit=2)
         log.write_text("Running stage 'b@1':\nread 3 of 10\n")
-        done = unserved.longtail("status")
+        done = unserved.longtail("status", "--all")
         with (unserved.folder / workspace.LOCK).open("a") as lock:  # as `longtail run` holds it
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            beside = unserved.longtail("status").stdout.splitlines()
+            beside = unserved.longtail("status", "--all").stdout.splitlines()
     finally:
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()

@@ -84,6 +84,7 @@ def test_a_fault_names_key_value_and_what_is_allowed(values, key, value, says):
         params_file.parse(values)
     message = str(error.value)
     assert "\n" not in message
+    assert "value error" not in message.lower()
     assert [part for part in says if part not in message] == []
 
 

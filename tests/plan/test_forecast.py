@@ -72,14 +72,19 @@ def test_what_nothing_at_hand_tells_is_unknown_and_the_hub_is_not_asked(composed
     assert starting(lines, "download: an unknown size of weights")
     (unknown,) = starting(lines, "unknown: the sizes of ")
     assert all(f" {name}," in unknown for name in composed("paper-popqa")["lms"])
+    assert unknown.endswith("; `hf download EleutherAI/gpt-neo-1.3B config.json` brings that of gpt-neo-1b3")
     assert not starting(lines, "memory: ")
 
 
-def test_pages_that_are_asked_for_by_title_are_not_all_of_wikipedia(composed):
-    values = composed("laptop")
-    assert "wikipedia unknown until `longtail run corpus`" in forecast.forecast(values)[1]
-    values["corpus"]["wikipedia"]["documents"] = 5000
-    assert "wikipedia 5,000 (at most, as the params say)" in forecast.forecast(values)[1]
+def test_columns_stand_below_each_other_whatever_the_names(composed):
+    values = composed("paper-popqa")
+    name = "a-language-model-with-a-name-of-44-characters"
+    values["lm"][name] = values["lm"][values["lms"][0]]
+    values["lms"] = [*values["lms"], name]
+    lines = forecast.forecast(values)
+    table = lines[3 : lines.index("", 4)]
+    assert all(row[: len(table[0])].endswith((" h", " unknown")) for row in table[1:])
+    assert starting(table, f"{name}: answers ")
 
 
 @pytest.fixture
