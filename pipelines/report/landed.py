@@ -94,7 +94,7 @@ def _figures(held: Callable[[Path], bool], params: SimpleNamespace) -> Iterator[
             for rule in RULES:
                 yield f"accuracy/{rule}/{row['dataset']}/{row['lm']}/{row['method']}", row[rule]
     search = params.thresholds.search
-    for dataset, by_lm in readread_json(ADAPTIVE).items() if held(ADAPTIVE) else ():
+    for dataset, by_lm in read_json(ADAPTIVE).items() if held(ADAPTIVE) else ():
         for lm, by_method in by_lm.items():
             for method, found in by_method.items():
                 if isinstance(found, dict) and search in found:
