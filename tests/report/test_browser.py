@@ -127,6 +127,16 @@ def test_pointer_and_keyboard_make_a_mark_say_its_value_and_interval(opened, fil
     assert tip.is_hidden()
 
 
+def test_the_first_screen_of_a_phone_has_the_main_result_and_print_has_the_papers(opened, files):
+    page = opened(files["report"], PHONE, unfolded=False)
+    for part in (".headline:visible", ".main dl", ".main .intro", ".main .plot:visible"):
+        box = page.locator(part).bounding_box()
+        assert 0 < box["y"] < box["y"] + box["height"] <= PHONE["height"], part
+    page.emulate_media(media="print")
+    assert page.locator("header a:visible").count() == 2
+    assert page.locator("header > a:visible, .numbers:visible, nav:visible").count() == 0
+
+
 def test_tables_sort_filter_and_unfold(opened, files):
     frame = opened(files["report"], PHONE).locator("#table-comparisons")
     rows, column = frame.locator("tbody tr:visible"), frame.locator("tbody tr:visible td:nth-child(9)")
