@@ -91,9 +91,10 @@ class Jobs:
 
 
 def examples(run: Run) -> list[dict]:
-    """The least and the most viewed subject's question of the run, each with its `question` and `s_pop`."""
-    files = [file for name in ("popqa", "entityquestions") if name in run.sets and (file := run.questions(name))]
-    query = """SELECT question, s_pop FROM questions WHERE s_pop IS NOT NULL ORDER BY s_pop {}, question_id LIMIT 1"""
+    """The least and the most viewed subject's question of the run, each with its `question`, `s_uri` and `s_pop`."""
+    files = [run.questions(name) for name in ("popqa", "entityquestions") if name in run.sets]
+    query = """SELECT question, s_uri, s_pop FROM questions WHERE s_pop IS NOT NULL
+        ORDER BY s_pop {}, question_id LIMIT 1"""
     found = [database.ask(query.format(order), questions=file) for file in files[:1] for order in ("", "DESC")]
     return [row for rows in found for row in rows.to_arrow_table().to_pylist()]
 

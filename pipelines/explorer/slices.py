@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -17,7 +17,7 @@ import pyarrow as pa
 from pipelines import intervals
 from pipelines.errors import LongtailError
 from pipelines.evaluation.popularity_bins import HALF_DECADES
-from pipelines.explorer.looked_at import PAGE, RUN, WORDS, Addressed, Run, csv_of, one_of, page_of
+from pipelines.explorer.looked_at import OPENED, PAGE, RUN, WORDS, Addressed, Run, csv_of, one_of, page_of
 from pipelines.intervals import Interval
 from pipelines.storage import database
 
@@ -136,7 +136,8 @@ def list_questions(run: Run, chosen: Slice) -> Listed:
     rows = _rows(run, chosen, _PAGE_OF, limit=PAGE, offset=PAGE * (chosen.page - 1))
     cell_of = {right: cell for cell, right in CELLS.items()}
     cells, relations, bands, misread = Counter(), Counter(), {}, Counter()
-    for row in sorted(_rows(run, chosen, _COUNTS), key=lambda row: (row["band"] is None, row["band"] or 0)):
+    counts, accuracies = _counted(run, replace(chosen, cell="", passage="", order="popular", page=1))
+    for row in sorted(counts, key=lambda row: (row["band"] is None, row["band"] or 0)):
         cell = cell_of.get((row["base_right"], row["method_right"]))
         relations[row["relation"]] += row["n"] * row["inside"]
         if chosen.relation in ("", row["relation"]):
@@ -151,9 +152,19 @@ def list_questions(run: Run, chosen: Slice) -> Listed:
         misread=misread.total(),
         bands=bands,
         relations=dict(sorted((+relations).items())),
-        accuracies=_accuracies(_ask(run, chosen, _JUDGED).to_arrow_table()),
+        accuracies=accuracies,
         total=counted[chosen.cell] if chosen.cell else counted.total(),
     )
+
+
+def _counted(run: Run, chosen: Slice) -> tuple[list[dict], dict[str, tuple[Interval, Interval]]]:
+    """The rows of _COUNTS and the `_accuracies`, kept for the next page, order or cell of the same choice."""
+
+    def count() -> tuple[list[dict], dict[str, tuple[Interval, Interval]]]:
+        return _rows(run, chosen, _COUNTS), _accuracies(_ask(run, chosen, _JUDGED).to_arrow_table())
+
+    files = [*_files(run, chosen).values()]
+    return OPENED.get("counts", count, files, chosen, run.params.thresholds.imported)
 
 
 def _accuracies(judged: pa.Table) -> dict[str, tuple[Interval, Interval]]:
@@ -237,7 +248,9 @@ def _ask(run: Run, chosen: Slice, query: str, **values: str | int) -> duckdb.Duc
         split="split = 'test'" if run.params.thresholds.imported == "test" else "true",
         found=" AND ".join(f"contains({SOUGHT}, ${name})" for name in words) or "true",
     )
-    answers = run.answers(chosen.set)
-    base, method = (answers[lm][name] for lm, name in chosen.compared)
-    files = {"questions": run.questions(chosen.set), "base": base, "method": method}
-    return database.ask(answered + query, values | words, **files)
+    return database.ask(answered + query, values | words, **_files(run, chosen))
+
+
+def _files(run: Run, chosen: Slice) -> dict[str, Path]:
+    base, method = (run.answers(chosen.set)[lm][name] for lm, name in chosen.compared)
+    return {"questions": run.questions(chosen.set), "base": base, "method": method}

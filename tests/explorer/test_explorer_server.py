@@ -221,7 +221,9 @@ def test_a_question_of_ones_own_is_answered_as_the_command_answers_it_or_says_wh
     assert "BM25&#39;s score" in shown, "what the passage's number is"
     form = requests.get(f"{asking}/ask").text
     examples = [html.unescape(one) for one in re.findall(r'<a href="(/ask\?question=[^"]+)"', form)]
-    assert [parse_qs(urlsplit(one).query)["question"] for one in examples] == [[QUESTIONS[i][4]] for i in (1, 5)]
+    fields = [parse_qs(urlsplit(one).query) for one in examples]
+    known = [(QUESTIONS[i][4], f"Q{QUESTIONS[i][2]}") for i in (1, 5)]
+    assert [(one["question"][0], one["subject"][0]) for one in fields] == known, "the subject, whatever its namesakes"
     assert f'value="{html.escape(QUESTIONS[1][4])}"' in requests.get(asking + examples[0]).text
 
 
