@@ -72,21 +72,21 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
 
 
 def run(seed: int, profile: str, folder: Path, changes: dict[str, dict]) -> tuple[list[list], list[list]]:
-    """A seed's findings (what, value and interval, expected sign), and its `comparisons`."""
+    """A seed's findings (what, value, interval, whether it is shown), and its `comparisons`."""
     copy, command = clone(folder / str(seed), profile, seed=seed, **changes), [ROOT / ".venv/bin/python", "-m", "dvc"]
     subprocess.run([*command, "repro"], cwd=copy, check=True, stdout=sys.stderr, stderr=subprocess.DEVNULL)
     read, claims, chosen = read_run(copy)
-    rows = [
-        [f"{one.claim} {one.on}, {one.method}", one.figure.value, one.figure.low, one.figure.high, one.expected]
-        for one in claims
-    ]
+    rows = []
+    for one in claims:
+        figure = [one.figure.value, one.figure.low, one.figure.high]
+        rows.append([f"{one.claim} {one.on}, {one.method}", *figure, one.verdict == "shown"])
     return rows, comparisons(read, chosen.thresholds.search)
 
 
 def by_seed(head: str, seeds: list[int], found: list[list[list]]) -> str:
     """A row for each finding or comparison, and a column for each seed.
 
-    Findings, whose order is another in each seed, also have in how many of the seeds the interval bears them out.
+    Findings, whose order is another in each seed, also have in how many of the seeds they are shown.
     """
     claims, rows = len(found[0][0]) == 5, []
     by_name = [{row[0]: row[1:] for row in of_seed} for of_seed in found]
@@ -94,8 +94,7 @@ def by_seed(head: str, seeds: list[int], found: list[list[list]]) -> str:
         of_seeds = [of_seed[name] for of_seed in by_name]
         rows.append([name, *(f"{value:+.3g} [{low:.3g}, {high:.3g}]" for value, low, high, *_ in of_seeds)])
         if claims:
-            held = sum(sign * (low if sign > 0 else high) > 0 for _, low, high, sign in of_seeds)
-            rows[-1].append(f"{held} of {len(seeds)}")
+            rows[-1].append(f"{sum(shown for *_, shown in of_seeds)} of {len(seeds)}")
     return table([head, *(f"seed {seed}" for seed in seeds), *["borne out"] * claims], rows)
 
 

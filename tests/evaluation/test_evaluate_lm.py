@@ -81,6 +81,8 @@ def test_the_figures_are_sums_over_the_corpus_for_every_language_model(evaluated
                 assert figure["low"] <= figure["value"] <= figure["high"]
         lsr, dense = (rows(evaluated, lm, name, 2).nats.sum() for name in ("lsr", "dense"))
         assert figures["lsr_gain_k2"]["value"] == pytest.approx(100 * (1 - lsr / dense))
+        three, one = (rows(evaluated, lm, "dense", k).nats.sum() for k in (3, 1))
+        assert figures["gain_over_one_dense_k3"]["value"] == pytest.approx(100 * (1 - three / one))
         assert figures["bpb_dense_k3_t1"] == figures["bpb_dense_k3"], "that is the temperature in use"
         assert figures["bpb_dense_k3_t0.1"] != figures["bpb_dense_k3"]
         assert evaluated.flat[f"{lm}.bpb_none"] == figures["bpb_none"]["value"]

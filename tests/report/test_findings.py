@@ -1,0 +1,157 @@
+"""Findings are of every method of a run, say what can't be tested, and are corrected for how many they are."""
+
+import json
+import math
+
+import pyarrow as pa
+import pytest
+from report_files import findings_of, page_of
+from small_results import METHODS, SETTINGS, TUNING, write
+
+from pipelines.intervals import NOTHING, Interval
+from pipelines.report import findings
+from pipelines.report.findings import Measured, hindrance
+from pipelines.report.inputs import read_inputs
+from pipelines.report.page import VERDICTS, Finding
+
+CLEAR, UNCLEAR = Interval(0.2, 0.1, 0.3), Interval(0.1, -0.1, 0.3)
+
+
+def found_in(data, chosen=SETTINGS) -> dict[str, Finding]:
+    inputs = read_inputs(data, chosen.lms, chosen.parts, chosen)
+    return {one.id: one for one in findings.findings(inputs, chosen.thresholds, chosen.replug.top_k)}
+
+
+def finding(id_: str, figure: Interval, expected: int = 1, lacking: str = "") -> Finding:
+    return Finding(id_, "paper", "claim", "measured", "PopQA", "dense", "", "", figure, expected, lacking)
+
+
+def test_every_claim_has_a_finding_of_every_method_and_the_most_accurate_comes_first(made):
+    folder, right = made
+    rows = json.loads((folder / "findings.json").read_text())
+    assert len({row["id"] for row in rows}) == len(rows)
+    retrieving = [method for method in METHODS if method not in ("closed_book", "genread")]
+    by_accuracy = sorted(retrieving, key=lambda method: -right[method].mean())
+    for claim in ("tail", "tail-most", "head", "namesakes"):
+        ids = [f"{claim}-popqa-{method}" for method in by_accuracy]
+        assert [row["id"] for row in rows if row["id"] in ids] == ids
+    by_id = {row["id"]: row for row in rows}
+    assert by_id["head-popqa-dense"]["expected_sign"] == -1
+    for claim in ("replug", "one", "random"):
+        for corpus in ("pile", "wikitext"):
+            assert {f"{claim}-{corpus}-{retriever}" for retriever in ("bm25", "dense", "lsr")} <= {*by_id}
+    assert (by_id["one-pile-bm25"]["verdict"], by_id["replug-pile-bm25"]["verdict"]) == ("the opposite", "shown")
+    ensemble = by_id["ensemble-popqa-replug_lsr"]
+    assert ensemble["value"] == pytest.approx(right["replug_lsr"].mean() - right["lsr"].mean())
+    assert (ensemble["verdict"], ensemble["beside"][:4]) == ("the opposite", "LSR:")
+    assert by_id["lsr-answers-popqa-replug_lsr"]["verdict"] == by_id["recall-popqa-lsr"]["verdict"] == "shown"
+    assert {"memory-popqa-davinci-closed_book", "tail-popqa-davinci-dense", "benchmark-nq-replug_lsr"} <= {*by_id}
+
+
+def test_the_page_counts_what_was_tested_shown_and_left_by_holms_correction(made):
+    folder, _ = made
+    rows, page = list(findings_of(folder).values()), page_of(folder)
+    tested = [row for row in rows if row["verdict"] != "not testable"]
+    assert [row["p"] is None for row in rows] == [row["verdict"] == "not testable" for row in rows]
+    counts = [sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS[:2]]
+    kept = [sum(row["verdict"] == verdict and row["remains_after_holm"] for row in rows) for verdict in VERDICTS[:2]]
+    assert f"{len(tested)} figures were tested. At 95 %, {counts[0]} show the claim and {counts[1]} the" in page
+    assert f"all that were tested, {kept[0]} and {kept[1]} remain" in page
+    assert page.count("not after Holm") == sum(counts) - sum(kept)
+    assert all(f'id="finding-{row["id"]}"' in page for row in rows)
+
+
+def test_pairs_and_imported_models_have_findings_whatever_they_are_called(data):
+    metrics = data / "metrics/adaptive.json"
+    content = json.loads(metrics.read_text())
+    content["popqa"]["tiny"]["bm25_below_dense"] = content["popqa"]["tiny"]["dense"]
+    content["popqa"]["davinci"] = {"questions": 800, "web-search": content["popqa"]["tiny"]["dense"]}
+    metrics.write_text(json.dumps(content))
+    found = found_in(data)
+    assert found["adaptive-popqa-bm25_below_dense"].method == "BM25 below dense"
+    assert found["adaptive-popqa-davinci-web-search"].method == "web-search, davinci"
+    assert found["adaptive-popqa-davinci-web-search"].verdict == "shown"
+    assert "adaptive-popqa" not in found
+
+
+@pytest.mark.parametrize(
+    ("groups", "figure", "expected", "reason"),
+    [
+        ([(100, 0.5, 0.7)], CLEAR, 1, ""),
+        ([(100, 0.5, 0.7)], UNCLEAR, 1, ""),
+        ([(0, math.nan, math.nan)], NOTHING, 1, "There are no such questions."),
+        ([(9, 0.5, 0.7)], CLEAR, 1, "There are only 9 questions, and a figure takes 10."),
+        ([(100, 0.5, 0.7), (9, 0.5, 0.7)], CLEAR, 1, "There are only 9 questions, and a figure takes 10."),
+        ([(100, 0.02, 0.09)], CLEAR, 1, "At most 9 of 100 questions are answered right."),
+        ([(100, 0.02, 0.10)], CLEAR, 1, ""),
+        ([(100, 0.91, 0.99)], CLEAR, 1, "Without it, 91 of 100 questions are answered right: hardly any can be won."),
+        ([(100, 0.91, 0.80)], CLEAR, -1, ""),
+        ([(100, 0.09, 0.60)], CLEAR, -1, "Without it, 9 of 100 questions are answered right: hardly any can be lost."),
+        ([(100, 0.5, 0.5)], Interval(0.0, 0.0, 0.0), 1, "Nothing changes on any of the questions."),
+        ([(100, 0.5)], NOTHING, 1, "There is no figure."),
+    ],
+)  # fmt: skip
+def test_a_figure_that_can_show_no_effect_says_why(groups, figure, expected, reason):
+    assert hindrance(Measured("popqa", "dense", figure, 0.0, groups), expected) == reason
+
+
+def test_a_benchmark_at_chance_or_always_answered_the_same_is_not_testable(data):
+    golds = ["ABCD"[i % 4] for i in range(60)]
+    answers = {"closed_book": ["A"] * 58 + ["B"] * 2, "replug": ["C"] * 60, "replug_lsr": golds[30:] + golds[:30]}
+    rows = [
+        {"method": method, "prediction": prediction, "answers": [gold]}
+        for method, predictions in answers.items()
+        for prediction, gold in zip(predictions, golds, strict=True)
+    ]
+    write(data / "tasks/mmlu/tiny/predictions.parquet", pa.Table.from_pylist(rows))
+
+    def reasons(low: float) -> list[str]:
+        accuracy = {"accuracy": {"value": 0.3, "low": low, "high": 0.4}, "questions": 60, "answered_by": "mixture"}
+        ensemble = accuracy | {"gain": {"value": 0.05, "low": 0.01, "high": 0.1}}
+        content = {"closed_book": accuracy, "replug": ensemble, "replug_lsr": ensemble}
+        (data / "metrics/tasks_mmlu_tiny.json").write_text(json.dumps(content))
+        found = found_in(data)
+        return [found[f"benchmark-mmlu-{method}"].lacking for method in ("replug", "replug_lsr")]
+
+    same = "The model answers A to 58 of 60 questions and C to 60 of 60 questions."
+    assert reasons(low=0.2) == [same, "No accuracy is clearly above chance, 25 %."]
+    assert reasons(low=0.26) == [same, ""]
+
+
+def test_thresholds_are_not_testable_where_even_an_oracle_wins_few_questions(data):
+    metrics = data / "metrics/adaptive.json"
+    content = json.loads(metrics.read_text())
+    figures = content["popqa"]["tiny"]["dense"][TUNING.search]
+    better = max(figures["always"]["value"], figures["never"]["value"])
+    for won, verdict in ((9, "not testable"), (10, "shown")):
+        figures["oracle"]["value"] = better + won / 800
+        metrics.write_text(json.dumps(content))
+        assert found_in(data)["adaptive-popqa-dense"].verdict == verdict
+    assert won == 10
+
+
+def test_p_values_are_those_of_the_intervals():
+    """A figure whose interval ends at zero has 0.05, one that is twice as far away 0.00009."""
+    for sign in (1, -1):
+        near, far = (finding("a", Interval(1.0, low, 9.0).times(sign)).p for low in (0.0, 0.5))
+        assert (near, far) == (pytest.approx(0.05), pytest.approx(8.86e-5, rel=1e-2))
+    assert finding("a", Interval(0.0, -1.0, 1.0)).p == 1.0
+
+
+def test_holms_correction_stops_at_the_first_figure_that_is_not_clear():
+    """Of four figures, the p-values 0.0125, 0.0167 and 0.025 are clear, and 0.05 for the last."""
+
+    def remaining(*zs: float) -> list[bool]:
+        made = [finding(str(i), Interval(z, z - 1.96, z + 1.96)) for i, z in enumerate(zs)]
+        untested = finding("x", Interval(9.0, 8.9, 9.1), lacking="There is no figure.")
+        return [one.remains for one in findings.holm([*made, untested])][:-1]
+
+    assert remaining(2.0, 2.3, 2.45, 2.6) == [True] * 4
+    assert remaining(2.0, 2.3, 2.35, 2.6) == [False, False, False, True]
+    assert remaining(1.97, 1.97, 1.97, 1.97) == [False] * 4
+
+
+def test_verdicts_follow_from_sign_and_expectation():
+    figures = [(CLEAR, 1), (CLEAR, -1), (UNCLEAR, 1), (CLEAR.times(-1), -1)]
+    assert [finding("a", *one).verdict for one in figures] == ["shown", "the opposite", "no clear effect", "shown"]
+    assert finding("a", CLEAR, 1, "There is no figure.").verdict == "not testable"
