@@ -64,7 +64,8 @@ def policies(inputs: Inputs) -> list[Mapping[str, Any]]:
     rows = [row for row in in_use(inputs) if row["lm"] not in inputs.models[1:]]
     main = {row["lm"] for row in _of_main(rows)}
     named_by = [row | {"of": label(row["method"]) + f", {row['lm']}" * (row["lm"] not in main)} for row in rows]
-    return spread(sorted(named_by, key=lambda row: -row["adaptive"].value), {policy: policy for policy in POLICIES})
+    named_by.sort(key=lambda row: (inputs.parts.answered.index(row["dataset"]), -row["adaptive"].value))
+    return spread(named_by, {policy: policy for policy in POLICIES})
 
 
 def thresholds(inputs: Inputs) -> list[Mapping[str, Any]]:

@@ -119,6 +119,13 @@ def report_entries() -> list:
         rows = [row for row in gates(inputs) if row["lm"] == inputs.main]
         return spread(rows, {"accuracy_popularity": "popularity rule", "accuracy_gate": "gate"})
 
+    def lead(inputs, rule):
+        signs = [row["difference"].sign for row in gates(inputs) if row["lm"] == inputs.main]
+        return signs and (
+            f"With {signs.count(1)} of {len(signs)} methods, a learned gate decides better than popularity alone"
+            f"{'; with some it decides worse' * (-1 in signs)}."
+        )
+
     parts = [
         Drawn(
             bars, "gate", drawn, "method", "accuracy",
@@ -138,4 +145,4 @@ def report_entries() -> list:
              "difference": "gate less rule", "retrieved_popularity": "retrieves, rule"},
         ),
     ]  # fmt: skip
-    return [Entry("gate", "A learned gate", parts, after="adaptive")]
+    return [Entry("gate", "A learned gate", parts, says=lead, after="adaptive")]
