@@ -166,7 +166,7 @@ def report_entries() -> list:
         return rows
 
     def lead(inputs, rule):
-        rows = [row for row in confident(inputs) if row["lm"] == inputs.main]
+        rows = [row for row in confident(inputs) if (row["dataset"], row["lm"]) == (inputs.main_questions, inputs.main)]
         return rows and (
             f"The confidence of {inputs.main} is {100 * rows[0]['ece'].value:.1f} points off on average; its "
             f"most confident fifth is right on {percent(rows[0]['accuracy_20%'].value)} of {label(rows[0]['dataset'])}."

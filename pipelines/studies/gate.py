@@ -120,7 +120,8 @@ def report_entries() -> list:
         return spread(rows, {"accuracy_popularity": "popularity rule", "accuracy_gate": "gate"})
 
     def lead(inputs, rule):
-        signs = [row["difference"].sign for row in gates(inputs) if row["lm"] == inputs.main]
+        of = inputs.main_questions, inputs.main
+        signs = [row["difference"].sign for row in gates(inputs) if (row["dataset"], row["lm"]) == of]
         return signs and (
             f"With {signs.count(1)} of {len(signs)} methods, a learned gate decides better than popularity alone"
             f"{'; with some it decides worse' * (-1 in signs)}."
