@@ -56,6 +56,7 @@ def section(found, folder, excluded=0, trusted=None, brought=(), also=None, chos
         metrics={"adaptive": {"popqa": metrics} | (also or {})},
         models=["small", "large"],
         main="small",
+        main_questions="popqa",
         parts=small_results.PARTS,
         sizes={"small": 1_000_000, "large": 50_000_000, "elsewhere": None},
         tables={name: read_fitted(folder, name) for name in ("thresholds", *STUDIED)},
