@@ -154,7 +154,10 @@ def _healthy(url: str) -> bool:
 def main() -> None:
     """Serve Prefect on the port of the first argument until standard input closes."""
     import uvicorn
+    from prefect.server.api import collections
 
+    # no address, so that Prefect takes its own copies of these lists instead of asking GitHub
+    collections.KNOWN_VIEWS = dict.fromkeys(collections.KNOWN_VIEWS, "")
     workspace.end_with_standard_input()
     uvicorn.run(
         "prefect.server.api.server:create_app",

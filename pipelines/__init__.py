@@ -6,6 +6,7 @@ QUIET = {  # no library tells its makers who uses it; set before any is imported
     "DVC_NO_ANALYTICS": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_MODEL_CATALOG_URI": "",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "DO_NOT_TRACK": "true",
 }

@@ -42,11 +42,12 @@ def test_no_module_runs_code_that_a_file_brings_and_pickles_pass_between_process
 
 OFF = """
 import pipelines
-import dvc.analytics, huggingface_hub.constants, mlflow.telemetry.utils, prefect.settings
+import dvc.analytics, huggingface_hub.constants, mlflow.telemetry.utils, mlflow.utils.providers, prefect.settings
 from prefect._internal.analytics.enabled import is_telemetry_enabled
 assert not dvc.analytics.is_enabled()
 assert huggingface_hub.constants.HF_HUB_DISABLE_TELEMETRY
 assert mlflow.telemetry.utils.is_telemetry_disabled()
+assert mlflow.utils.providers.MLFLOW_MODEL_CATALOG_URI.get() == ""
 assert not is_telemetry_enabled()
 assert not prefect.settings.get_current_settings().server.analytics_enabled
 """
