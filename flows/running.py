@@ -65,10 +65,11 @@ def run(
 
 def _say_results(part: Part, stages: Sequence[Stage]) -> None:
     """Print the main results of what these stages made, and where the report is if they make it."""
-    from pipelines.report import main_results
+    from pipelines.params.params import Params
+    from pipelines.report import result_lines
 
-    params = params_file.load_params("lms", "parts", "thresholds", "replug")
-    for line in main_results.result_lines({out for stage in stages for out in stage.outs}, params):
+    params = params_file.load_params(*Params.model_fields)
+    for line in result_lines.result_lines({out for stage in stages for out in stage.outs}, params):
         terminal.show(line)
     if part is Part.refresh and terminal.REPORT.is_file():
         terminal.show(f"the report: {terminal.REPORT.resolve()}")
@@ -88,10 +89,10 @@ def schedule(
 
 def status(
     context: typer.Context,
-    verify: Annotated[bool, typer.Option("--verify", help="Hash all outputs; name what is not in dvc.lock.")] = False,
+    verify: Annotated[bool, typer.Option("--verify", help="Hash all outputs; compare with dvc.lock.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Show the stages that are up to date too.")] = False,
 ) -> None:
-    """Show the stages that are not up to date, or run. With what changed, or what they wait for."""
+    """Show the stages that are not up to date, or run. For each, says what changed or what it waits for."""
     if context.invoked_subcommand:
         return
     from flows import dvc_files, graph, workspace

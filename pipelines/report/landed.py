@@ -42,8 +42,7 @@ def figures(outs: Collection[Path], params: SimpleNamespace) -> dict[str, Interv
 
     `params` needs lms, parts and thresholds.
     """
-    held = {*outs}
-    return dict(_figures(lambda path: is_held(path, held), params))
+    return dict(_figures(lambda path: is_made(path, outs), params))
 
 
 def headlines(outs: Collection[Path], params: SimpleNamespace) -> tuple[dict[str, float], dict[str, str]]:
@@ -57,7 +56,7 @@ def headlines(outs: Collection[Path], params: SimpleNamespace) -> tuple[dict[str
     of: dict[str, str] = {}
     chosen = (params.parts.answered, params.lms, params.parts.scored)
     (main, lm, corpus), search = (next(iter(names), "") for names in chosen), params.thresholds.search
-    found = read_json(ADAPTIVE).get(main, {}).get(lm, {}) if is_held(ADAPTIVE, {*outs}) else {}
+    found = _json(ADAPTIVE).get(main, {}).get(lm, {}) if is_made(ADAPTIVE, outs) else {}
     by_method = {
         name: one[search]
         for name, one in found.items()
@@ -67,7 +66,7 @@ def headlines(outs: Collection[Path], params: SimpleNamespace) -> tuple[dict[str
         of["best method"] = max(by_method, key=lambda name: (by_method[name]["adaptive"]["value"], name))
         for name, policy in POLICIES.items():
             metrics[name] = by_method[of["best method"]][policy]["value"]
-    rows = tables.read_analyses(ANALYSES, "bits_per_byte") if is_held(ANALYSES, {*outs}) else []
+    rows = tables.read_analyses(ANALYSES, "bits_per_byte") if is_made(ANALYSES, outs) else []
     rows = [row for row in rows if (row["corpus"], row["lm"]) == (corpus, lm)]
     for row in (row for row in rows if row["k"] == 0):
         metrics["4 bits per byte without documents"] = row["bits_per_byte"].value
@@ -76,11 +75,6 @@ def headlines(outs: Collection[Path], params: SimpleNamespace) -> tuple[dict[str
         metrics["5 bits per byte with documents"] = least["bits_per_byte"].value
         of["best retriever"] = least["retriever"]
     return metrics, of
-
-
-def is_held(path: Path, outs: set[Path]) -> bool:
-    """Whether a file or folder is there, and is one of `outs` or in one of these folders."""
-    return path.exists() and not outs.isdisjoint((path, *path.parents))
 
 
 def sizes(folders: Mapping[str, int]) -> dict[str, Interval]:
@@ -94,7 +88,7 @@ def _figures(held: Callable[[Path], bool], params: SimpleNamespace) -> Iterator[
             for rule in RULES:
                 yield f"accuracy/{rule}/{row['dataset']}/{row['lm']}/{row['method']}", row[rule]
     search = params.thresholds.search
-    for dataset, by_lm in read_json(ADAPTIVE).items() if held(ADAPTIVE) else ():
+    for dataset, by_lm in _json(ADAPTIVE).items() if held(ADAPTIVE) else ():
         for lm, by_method in by_lm.items():
             for method, found in by_method.items():
                 if isinstance(found, dict) and search in found:
@@ -109,14 +103,17 @@ def _figures(held: Callable[[Path], bool], params: SimpleNamespace) -> Iterator[
     counts |= {"triples": ("triples", "triples")}
     counts |= {f"passages/{name}": (f"corpus_{name}", "documents") for name in params.parts.corpora}
     for name, (file, key) in counts.items():
-        if held(path := METRICS / f"{file}.json") and (number := read_json(path).get(key)) is not None:
+        if held(path := METRICS / f"{file}.json") and (number := _json(path).get(key)) is not None:
             yield name, _count(number)
+
+
+def is_made(path: Path, outs: Collection[Path]) -> bool:
+    return path.exists() and not {path, *path.parents}.isdisjoint(outs)
 
 
 def _count(number: float) -> Interval:
     return Interval(float(number), math.nan, math.nan)
 
 
-def read_json(path: Path) -> dict:
-    """What a JSON file says."""
+def _json(path: Path) -> dict:
     return json.loads(path.read_text(encoding="utf-8"))
