@@ -18,12 +18,16 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 
 from flows import workspace
 from pipelines.errors import LongtailError
 from pipelines.work import tracking
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 START_TIMEOUT = 180  # seconds; a fresh database takes 10 to 20
 ONLY_FROM_HERE = (  # else Prefect's and MLflow's pages load logos, videos and settings of analytics from other hosts
@@ -151,16 +155,27 @@ def _healthy(url: str) -> bool:
     return False
 
 
+def app() -> FastAPI:
+    """Prefect's server, which answers with its own list of kinds of workers and does not ask GitHub for it."""
+    from fastapi.responses import FileResponse
+    from prefect.server.api import collections
+    from prefect.server.api.server import create_app
+    from starlette.routing import Route
+
+    made = create_app()
+    for file in (Path(collections.__file__).parent / "collections_data/views").glob("*.json"):
+        answer = Route(f"/api/collections/views/{file.stem}", lambda _, file=file: FileResponse(file))
+        made.router.routes.insert(0, answer)
+    return made
+
+
 def main() -> None:
     """Serve Prefect on the port of the first argument until standard input closes."""
     import uvicorn
-    from prefect.server.api import collections
 
-    # no address, so that Prefect takes its own copies of these lists instead of asking GitHub
-    collections.KNOWN_VIEWS = dict.fromkeys(collections.KNOWN_VIEWS, "")
     workspace.end_with_standard_input()
     uvicorn.run(
-        "prefect.server.api.server:create_app",
+        "flows.server:app",
         factory=True,
         host="127.0.0.1",
         port=int(sys.argv[1]),
