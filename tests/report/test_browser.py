@@ -209,7 +209,7 @@ def test_a_report_from_disk_names_the_command_and_a_served_one_leads_to_the_ques
     page = opened(files["report"])
     examples_link = "#table-examples tbody a[href]"
     assert "longtail explore --method lsr --cell base" in page.locator("#effect").inner_text()
-    assert page.locator("header a[data-at]:visible, a[data-at][href]").count() == 0
+    assert page.locator("header > a:visible, a[data-at][href]").count() == 0
     assert page.locator("#table-examples a[data-at]:visible").count() > 0, "questions are there, as words"
     data = shutil.copytree(written[0], tmp_path / "data")
     shutil.copytree(files["report"].parent, data / "report", dirs_exist_ok=True)
