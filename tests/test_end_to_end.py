@@ -164,7 +164,7 @@ def test_a_second_run_does_nothing_and_a_bad_param_is_named_before_any_work(copi
     second = copied.longtail("run")
     assert second.returncode == 0, second.stderr
     assert second.stdout.startswith(f"all {len(copied.hashes())} stages are up to date\n")
-    assert "\n  always retrieve " in second.stdout
+    assert "\n  always retrieving " in second.stdout
     path = copied.folder / "params.yaml"
     path.write_text(path.read_text().replace("top_k: ", "top_k: -", 1))
     done = copied.longtail("run")

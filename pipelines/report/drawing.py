@@ -22,6 +22,7 @@ WIDE, NARROW = 760, 350  # pixels; the page shows one of the two, at its own siz
 SIZE = {WIDE: 13.0, NARROW: 12.0}  # of the letters, pixels
 HEIGHT = {WIDE: 280, NARROW: 220}  # of a plot without legend and axes, pixels
 INK, SOFT, FAINT, GRID = "var(--ink,#1d2430)", "var(--soft,#566070)", "var(--faint,#8a929e)", "var(--line,#dcdfe4)"
+GROUND = "var(--paper,#fcfcfa)"
 PALETTE = (  # distinct for the colour-blind, at least 3:1 against a light ground; the page has others for dark
     "var(--c0,#7d2c63)", "var(--c1,#c77a06)", "var(--c2,#1b4aa6)", "var(--c3,#04806f)", "var(--c4,#4a4a05)",
     "var(--c5,#0697c8)", "var(--c6,#a6502f)", "var(--c7,#8258cc)", "var(--c8,#829070)", "var(--c9,#43045c)",

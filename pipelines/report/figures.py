@@ -10,7 +10,20 @@ from typing import Any
 
 from pipelines import methods
 from pipelines.intervals import Interval
-from pipelines.report.drawing import GREYS, INK, NARROW, STYLED, WIDE, Canvas, Scale, Style, apart, linear, logarithmic
+from pipelines.report.drawing import (
+    GREYS,
+    GROUND,
+    INK,
+    NARROW,
+    STYLED,
+    WIDE,
+    Canvas,
+    Scale,
+    Style,
+    apart,
+    linear,
+    logarithmic,
+)
 from pipelines.report.page import Figure, label, show
 
 EDGE = 16  # pixels beside a plot for half of a tick's text
@@ -108,7 +121,8 @@ def bars(name: str, points: Points, *, y: str, caption: str) -> Figure:
 
     def mark(canvas: Canvas, across: Scale, at: float, style: Style, f: Interval, tip: Sequence[str]) -> None:
         canvas.box(across(0), at, across(f.value) - across(0), 9, style.colour, tip)
-        canvas.line(across(f.low), at + 4.5, across(f.high), at + 4.5, INK, 1.2)
+        for stroke, width in ((GROUND, 3.5), (INK, 1.2)):  # seen on bars of any colour
+            canvas.line(across(f.low), at + 4.5, across(f.high), at + 4.5, stroke, width)
 
     def scale(start: float, end: float) -> Scale:
         return linear(values, start, end, zero=True)

@@ -123,7 +123,7 @@ def correlations(inputs: Inputs, kind: str) -> Iterator[Measured]:
             n, right = row["popularity_known"], row["substring"].value
             wrong = round((1 - right) * n)
             all_right = f"All but {wrong} of {n:,} questions are answered right." if wrong < FEWEST <= n else ""
-            yield _measured(inputs, row, "correlation", [(n, right)], right, lacking=all_right)
+            yield _measured(inputs, row, "correlation", [(n, right)], right, lacking=all_right, beside=row)
 
 
 def effects(inputs: Inputs, group: str) -> Iterator[Measured]:

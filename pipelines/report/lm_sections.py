@@ -195,10 +195,8 @@ def too_long_prompts(inputs: Inputs) -> Iterator[str]:
             yield f"{label(name)}, {lm}: prompts too long for the language model are left out: {subjects}."
 
 
-def tasks_by_effect(inputs: Inputs) -> dict[int, list[str]]:
-    """The benchmarks on which REPLUG surely raises the first model's accuracy (1), lowers it (-1), or neither (0)."""
-    rows = [row for row in solved_tasks(inputs) if (row["method"], row["category"]) == ("replug", "all")]
-    signs = {row["task"]: row["gain"].sign for row in reversed(rows)}
-    tasks = [task for task in dict.fromkeys(row["task"] for row in rows)]
-    found = {sign: [label(task) for task in tasks if signs[task] == sign] for sign in (1, -1, 0)}
-    return {sign: names for sign, names in found.items() if names}
+def largest_effect(inputs: Inputs) -> list[Row]:
+    """The benchmark and the ensemble that change the main model's accuracy most, in a row; none without ensembles."""
+    rows = [row for row in solved_tasks(inputs) if row["lm"] == inputs.main and row["category"] == "all"]
+    rows = [row for row in rows if known(row["gain"])]
+    return sorted(rows, key=lambda row: -abs(row["gain"].value))[:1]

@@ -175,7 +175,7 @@ def report_entries() -> list:
     parts = [
         Drawn(
             lines, "reliability", reliable, lambda row: 100 * row["confidence"], "accuracy",
-            "accuracy of the main language model by confidence in ten bins. On the line `calibrated` both are the "
+            "accuracy of the main language model by confidence in ten bins. On the line calibrated both are the "
             "same. Bands are 95 % intervals.",
             {"x": "confidence of the closed-book answer, %", "y": "accuracy, %"}, each="dataset",
         ),

@@ -26,7 +26,12 @@ MOST = 50_000  # questions that a gate is fitted to and judged on; more are draw
 
 def of_pairs(pairs: Pairs, tuned: Tuned, chosen: params.Thresholds, seed: int, resamples: int) -> dict[str, dict]:
     """The figures "gate" of metrics/adaptive.json."""
-    return {"gate": evaluate(pairs, tuned.judged, chosen, seed, resamples)}
+    figures = evaluate(pairs, tuned.judged, chosen, seed, resamples)
+    if figures["questions"] == tuned.questions:  # all are known, so the rule's figures are those of its own table
+        of_rule = tuned.figures[chosen.search]
+        for name, policy in (("popularity", "adaptive"), ("retrieved_popularity", "retrieved")):
+            figures[name] = {key: of_rule[policy][key] for key in ("value", "low", "high")}
+    return {"gate": figures}
 
 
 def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, resamples: int) -> dict:

@@ -30,6 +30,7 @@ WORD = r"[\pL\pN\pM]+"  # letters, digits and marks on them
 TEXT = pa.schema([("text", pa.string())])
 WORDS = pa.schema([("place", pa.int64()), ("word", pa.large_string())])  # of tokens
 BATCH = 4096  # texts in memory at once
+ENOUGH = 100  # tokens of a group that the section speaks of
 UNKNOWN = -1  # frequency of a token without a word, as in replug/attribution.py
 COLUMN = pa.field("frequency", pa.int64())
 EDGES = 10 ** np.arange(18)  # never, then powers of ten
@@ -160,11 +161,11 @@ def report_entries() -> list:
         return [row for row in rows if row["retriever"] == shown]
 
     def says(inputs, rule):
-        if len(rows := of_shown(inputs)) < 2:
+        if len(rows := [row for row in of_shown(inputs) if row["tokens"] >= ENOUGH]) < 2:
             return ""
         rarest, most = (alone(row["bits_saved"]) for row in (rows[0], rows[-1]))
         return (
-            f"Documents from {label(rows[0]['retriever'])} save {rarest} bits a token on the rarest words, and {most} "
+            f"Documents from {label(rows[0]['retriever'])} save {rarest} bits a token on rare words, and {most} "
             "on the most frequent ones."
         )
 

@@ -17,7 +17,7 @@ def project(folder, root, code, ids, right, views, method="closed_book"):
     """A project's params, questions and answers; `right` and `views` follow `ids`."""
     values = yaml.safe_load(profiles.compose("sample", root)) | {"language": code}
     values["parts"] |= {"question_sets": ["popqa"], "answered": ["popqa"]}
-    questions = pa.table({"question_id": ids, "s_pop": pa.array(views, pa.int64())})
+    questions = pa.table({"question_id": ids, "s_pop": pa.array(views, pa.int64()), "s_uri": ids, "subj": ids})
     small_results.write(folder / "data/questions/popqa/popqa.parquet", questions)
     answers = pa.table({"question_id": ids, "correct": right})
     small_results.write(folder / f"data/predictions/popqa/tiny/{method}.parquet", answers)

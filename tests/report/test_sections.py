@@ -103,7 +103,8 @@ def tasks(metrics: dict, parts=small_results.PARTS, data: Path = Path("none")):
     """The section on these figures by benchmark and language model, of a run with two."""
     models = ["tiny", "second"]
     rows = stage_metrics.tasks(metrics, parts.benchmarks, models)
-    inputs = SimpleNamespace(metrics={"tasks": metrics}, tables={"tasks": rows}, models=models, parts=parts, data=data)
+    of_run = {"models": models, "main": next(iter(models), ""), "parts": parts, "data": data}
+    inputs = SimpleNamespace(metrics={"tasks": metrics}, tables={"tasks": rows}, **of_run)
     return report_sections()["tasks"].section(inputs)
 
 
