@@ -56,10 +56,8 @@ def test_the_page_counts_what_was_tested_shown_and_left_by_holms_correction(made
     counts = [sum(row["verdict"] == verdict for row in rows) for verdict in VERDICTS[:2]]
     kept = [sum(row["verdict"] == verdict and row["remains_after_holm"] for row in rows) for verdict in VERDICTS[:2]]
     could_not = len(rows) - len(tested)
-    assert (
-        f"{len(tested)} figures were tested, and {could_not} could not be. At 95 %, {counts[0]} show the claim and {counts[1]} the"
-        in page
-    )
+    said = f"{len(tested)} figures were tested, and {could_not} could not be. At 95 %, {counts[0]} show the claim and"
+    assert f"{said} {counts[1]} the" in page
     assert f"all that were tested, {kept[0]} and {kept[1]} remain" in page
     assert page.count("not after Holm") == sum(counts) - sum(kept)
     assert all(f'id="finding-{row["id"]}"' in page for row in rows)
