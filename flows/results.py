@@ -6,14 +6,19 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flows import terminal
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
+
+if TYPE_CHECKING:
+    from pipelines.explorer.looked_at import Run
+    from pipelines.explorer.slices import Slice
 
 REPRODUCTION = Path("data/reproduction/reproduction.md")  # the page of the run at hand; git and DVC leave it alone
 PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
@@ -43,8 +48,6 @@ def explore(
 
     Most options choose which questions the list shows, as the choices on its page do.
     """
-    from pipelines.explorer import looked_at
-    from pipelines.explorer.slices import Slice
     from pipelines.storage import shards
 
     asked = {"set": set_, "lm": lm, "base": base, "method": method, "relation": relation, "popularity": popularity}
@@ -52,8 +55,7 @@ def explore(
     if export:
         from pipelines.explorer import pages
 
-        run = looked_at.open_run()
-        page = pages.export(run, Slice.of(run, asked), most)
+        page = pages.export(*_chosen(asked), most)
         path = terminal.CALLED_FROM / export
         with shards.atomic(path) as file:
             file.write_text(page, encoding="utf-8")
@@ -61,8 +63,27 @@ def explore(
         if show:
             typer.launch(path.as_uri())
         return
-    start = Slice.of(looked_at.open_run(), asked).to() if any(asked.values()) else "/"
+    start = _chosen(asked)[1].to() if any(asked.values()) else "/"
     _serve(port, start, everything=everything, show=show)
+
+
+def _chosen(asked: dict[str, str]) -> tuple[Run, Slice]:
+    """The run and the slice of it that the options ask for. Raises LongtailError if it has no question."""
+    from pipelines.explorer import looked_at, slices
+
+    run = looked_at.open_run()
+    try:
+        chosen = slices.Slice.of(run, asked)
+    except LongtailError as error:
+        option = str(error).partition(":")[0] in asked
+        raise LongtailError(f"--{error}" if option else str(error)) from None
+    if emptied := slices.emptied_by(run, chosen):
+        relations = slices.list_questions(run, replace(chosen, **dict.fromkeys(emptied, ""))).relations
+        if chosen.relation and chosen.relation not in relations:
+            raise LongtailError(f"--relation {chosen.relation}: no question, expected one of {', '.join(relations)}")
+        named = " with ".join(f"--{name} {asked[name]}" for name in emptied)
+        raise LongtailError(f"{named}: no question matches; {'leave one' if emptied[1:] else 'leave it'} out")
+    return run, chosen
 
 
 def _serve(port: int | None, start: str, *, everything: bool, show: bool) -> None:

@@ -83,6 +83,9 @@ class Slice(Addressed):
             raise LongtailError(
                 f"popularity: {popularity!r} is no range, expected LEAST-MOST, as 1000-9999, or {UNKNOWN}"
             )
+        least, _, most = popularity.partition("-")
+        if least and most and int(least) > int(most):
+            raise LongtailError(f"popularity: {popularity!r} ends before it begins, expected {most}-{least}")
         return cls(
             set=name,
             lm=of_base,
@@ -183,6 +186,17 @@ def to_csv(run: Run, chosen: Slice) -> Iterator[bytes]:
     columns |= {f"{ways[1]} passage": "method_title", f"{ways[1]} passage has the answer": "has_answer"}
     named = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
     return csv_of(_ask(run, chosen, _ALL.replace("{columns}", named)))
+
+
+def emptied_by(run: Run, chosen: Slice) -> list[str]:
+    """The choices that leave a slice no question: those without which it has some, or all where only together they do.
+
+    Empty for a slice with questions.
+    """
+    if list_questions(run, chosen).total:
+        return []
+    made = [name for name in ("relation", "popularity", "cell", "passage", "words") if getattr(chosen, name)]
+    return [name for name in made if list_questions(run, replace(chosen, **{name: ""})).total] or made
 
 
 def ids(run: Run, chosen: Slice, most: int) -> list[str]:

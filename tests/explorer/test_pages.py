@@ -151,8 +151,15 @@ def test_hostile_texts_stay_words_in_a_file(spoilt):
 
 
 def test_the_command_writes_the_file(asked, at_work, tmp_path, call):
-    file, error = tmp_path / "page.html", "method: there is no 'lsr', expected one of: closed_book, bm25, genread"
-    assert call("explore", "--export", file, "--method", "lsr") == (1, "", f"error: {error}\n")
+    file = tmp_path / "page.html"
+    for words, error in (
+        ("--method lsr", "--method: there is no 'lsr', expected one of: closed_book, bm25, genread"),
+        ("--popularity 99-10", "--popularity: '99-10' ends before it begins, expected 10-99"),
+        ("--relation father --words zzzz", "--relation father: no question, expected one of P106, P19, P36, P50, P57"),
+        ("--relation P57 --words zzzz", "--words zzzz: no question matches; leave it out"),
+        ("--popularity 0-1 --words zzzz", "--popularity 0-1 with --words zzzz: no question matches; leave one out"),
+    ):
+        assert call("explore", "--export", file, *words.split()) == (1, "", f"error: {error}\n")
     assert not file.exists()
     chosen = ("--method", "bm25", "--cell", "neither")
     assert call("explore", "--export", file, *chosen) == (0, f"the page: {file}\n", "")
