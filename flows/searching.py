@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import shutil
 import sys
 import textwrap
@@ -73,6 +74,8 @@ def ask(
         return
     if subject and question is None:
         raise LongtailError("--subject: is that of one question, expected the question beside it")
+    if subject and not re.fullmatch(r"Q\d+", subject):
+        raise LongtailError(f"--subject {subject}: expected a Wikidata id, a Q and a number, such as Q42")
     sections = ("seed", "language", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
     params = params_file.load_params(*sections)
     if not params.lms and not lm:
@@ -109,12 +112,15 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
     from pipelines.retrieval import documents
     from pipelines.retrieval.retriever import open_index
 
-    params = params_file.load_params("retriever", "retrievers", "reranker", "compute")
+    params = params_file.load_params("retriever", "retrievers", "reranker", "compute", "parts")
     text = text.encode(errors="replace").decode()  # no tokenizer takes an argument that is no UTF-8
     searched = [methods.index(*index, corpus) for index in methods.indexes_of(*index_of(retriever, params))]
     docs = Path(f"data/corpus/{corpus}/docs.parquet")
     if not text.strip():
         raise LongtailError("the text is empty, expected some words to look for")
+    if corpus not in params.parts.corpora:
+        of_run = ", ".join(params.parts.corpora) or "none; set parts.corpora"
+        raise LongtailError(f"--corpus {corpus}: this run has no such corpus, expected one of its own: {of_run}")
     if missing := [str(index) for index in searched if not index.is_dir()]:
         raise LongtailError(f"{missing[0]}: no such index; `longtail run` makes it")
     positions, scores = (row[0] for row in open_index(retriever, corpus, params).search([text], k))
@@ -130,10 +136,10 @@ def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[s
 
 def index_of(retriever: str, params: SimpleNamespace) -> tuple[str, str]:
     """(kind, retriever's name) of an index by its name. Raises LongtailError where there can be no such index."""
-    kind, name = methods.resolve(retriever, params.retrievers)
+    kind, _ = methods.split(retriever)
     if methods.INDEXES.get(kind) != kind:
         raise LongtailError(f"--retriever {retriever}: expected bm25, dense, lsr, hybrid or reranked, or as dense_NAME")
-    return kind, name
+    return methods.resolve(retriever, params.retrievers)
 
 
 def hit_lines(hits: list[dict[str, Any]], width: int) -> Iterator[str]:

@@ -119,6 +119,10 @@ def ask(
             + "".join(f"; or imported: {of} by {', '.join(by)}" for of, by in elsewhere.items())
         )
     for method in () if imported else (choice.popular, choice.tail):
+        if methods.split(method)[0] not in methods.METHODS:
+            known = ", ".join(name for name in methods.METHODS if name not in methods.ENSEMBLES)
+            wanted = f"expected TAIL_below_POPULAR, such as bm25_below_dense, of {known}"
+            raise LongtailError(f"--pair {retriever}: there is no method {method}, {wanted}")
         if methods.resolve(method, chosen.retrievers)[0] in methods.ENSEMBLES:
             raise LongtailError(f"{retriever}: expected closed_book, genread or a retriever, not {method}")
     reading = subjects.read_question(question, data, subject, language.read_language(chosen.language))

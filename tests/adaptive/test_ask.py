@@ -282,6 +282,8 @@ def test_a_question_that_can_not_be_answered_does_not_end_a_session_of_others(lo
     [
         ([" "], "the question is empty"),
         (["--subject", "Q1"], "--subject: is that of one question, expected the question beside it"),
+        (["Why?", "--subject", "42"], "--subject 42: expected a Wikidata id, a Q and a number, such as Q42"),
+        (["Why?", "--pair", "bm25_dense"], "--pair bm25_dense: there is no method bm25_dense, expected TAIL_below"),
         (["Why?", "--pair", "replug_below_genread"], "replug_below_genread: expected closed_book, genread or a"),
         (["Why?", "--lm", "gpt"], "--lm gpt: expected a name of params.yaml's lms: tiny, other"),
         (["Why?", "--lm", "gpt-4.1", "--retriever", "none"], "; or imported: gpt-4.1 by closed_book, web-search"),

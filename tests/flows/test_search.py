@@ -69,6 +69,8 @@ def test_json_for_scripts(longtail, tmp_path):
     [
         (["Velm", "--retriever", "hybrid"], 1, "dense/dense/wikipedia: no such index; `longtail run` makes it"),
         (["Velm", "--corpus", "wikitext"], 1, "/wikitext: no such index"),
+        (["Velm", "--corpus", "c4"], 1, "--corpus c4: this run has no such corpus, expected one of its own: wikipedia"),
+        (["Velm", "--retriever", "bm52"], 1, "--retriever bm52: expected bm25, dense, lsr, hybrid or reranked, or as"),
         ([" ", "--retriever", "bm25"], 1, "error: the text is empty"),
         (["zzz", "--retriever", "bm25"], 1, "error: no document of wikipedia has a word of 'zzz'"),
         (["zzz " * 1000, "--retriever", "bm25"], 1, "has a word of 'zzz zzz"),
