@@ -112,6 +112,7 @@ def decide(
 def _doubts(file: Rule, asked: Questions) -> Iterator[str]:
     """What a rule and other questions than its own may not have in common."""
     from pipelines.adaptive.rule import NEVER, VIEWS
+    from pipelines.questions.question_tables import ROLES
 
     views = file.signal == VIEWS and asked.columns["signal"] in ("s_pop", "popularity")  # the month is not known
     if asked.signal_name != file.signal and not views:
@@ -120,7 +121,10 @@ def _doubts(file: Rule, asked: Questions) -> Iterator[str]:
     if asked.unknown:
         does = "do not retrieve, as the rule says never" if file.policy == NEVER else "retrieve"
         yield f"{asked.unknown:,} of {len(asked.ids):,} questions have no {asked.columns['signal']}, and {does}"
-    if unknown := [group for group in asked.groups.tolist() if file.key(group) not in file.thresholds]:
+    if "group" not in asked.columns and not file.thresholds.keys() >= {*asked.groups}:
+        lacks = f"{asked.name} has no column with the relation ({', '.join(ROLES['group'])})"
+        yield f"warning: {lacks}, so all questions take the threshold of all relations together"
+    elif unknown := [group for group in asked.groups.tolist() if file.key(group) not in file.thresholds]:
         named = ", ".join(sorted({asked.names[group] for group in unknown})[:5])
         share = f"{len(unknown):,} of {len(asked.groups):,} questions"
         yield f"warning: the rule has no {named}, so {share} take the threshold of all relations together"
@@ -192,7 +196,8 @@ def _questions(
         path = next((path / name for name in RELEASED if (path / name).is_file()), path)
     if not path.is_file():
         expected = "a table of questions, such as popQA.tsv, a release's folder, or an address"
-        raise LongtailError(f"--questions {place}: no such file, expected {expected}")
+        what = f"a folder without {RELEASED[0]} or {RELEASED[-1]}" if path.is_dir() else "no such file"
+        raise LongtailError(f"--questions {place}: {what}, expected {expected}")
     return read_question_table(path, chosen, separator, needed)
 
 

@@ -48,7 +48,8 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
     Raises LongtailError where the folder has nothing that a run can use, or the profile is there and `force` is not.
     """
     if not folder.is_dir():
-        raise LongtailError(f"{folder}: no such folder; expected one with {LOOKED_FOR}")
+        what = "a file" if folder.exists() else "no such folder"
+        raise LongtailError(f"{folder}: {what}; expected a folder with {LOOKED_FOR}")
     name = _profile_name(folder, name)
     path = profiles.FOLDER / f"{name}.yaml"
     if path.exists() and not force:

@@ -172,8 +172,8 @@ def read_rule(path: Path, name: str = "") -> Rule:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise LongtailError(f"{path}: no such file, expected a rule; `longtail thresholds` writes one") from None
-    except (UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise LongtailError(f"{path}: not JSON ({error}), expected a rule; `longtail thresholds` writes one") from None
+    except (UnicodeDecodeError, ValueError, RecursionError):
+        raise LongtailError(f"{path}: not JSON, expected a rule; `longtail thresholds` writes one") from None
     if not isinstance(value, dict) or "rules" not in value:
         if name:
             raise LongtailError(
@@ -182,7 +182,8 @@ def read_rule(path: Path, name: str = "") -> Rule:
         return parse(value, str(path))
     rules = named(value)
     if name not in rules and (name or len(rules) != 1):
-        raise LongtailError(f"{path}: rules of {', '.join(rules) or 'nothing'}, expected one of them with --name")
+        no_rule = f"no rule {name}, but " * bool(name)
+        raise LongtailError(f"{path}: {no_rule}rules of {', '.join(rules) or 'nothing'}, expected one with --name")
     return parse(rules[name] if name else next(iter(rules.values())), str(path))
 
 

@@ -58,6 +58,8 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
     """
     named: dict[str, Path] = {}
     split = [place.split("=", 1) if "=" in place and not (folder / place).exists() else ("", place) for place in places]
+    if nothing := next((name for name, path in split if not path), None):
+        raise LongtailError(f"{nothing}=: nothing follows the =, expected NAME=FILE")
     files = [(name.strip(), folder / path) for name, path in split]
     names = Counter(name or short_name(path) for name, path in files)
     for name, path in files:
@@ -120,8 +122,8 @@ def judge_file(path: Path, questions: Questions, pattern: str | None = None, mor
         )
     if predictions.correct is None and "answers" not in questions.columns:
         raise LongtailError(
-            f"{path}: predictions, but {questions.name} has no answers to judge them and the file no column correct; "
-            "name the answers' column with --columns answers=NAME"
+            f"{path}: nothing says which predictions are right, as {questions.name} has no column of answers and "
+            f"{path.name} no column `correct`; name the answers' column with --columns answers=NAME"
         )
     said = [predictions.correct[row] for row in match.rows] if predictions.correct else []
     right = judge_predictions(predictions, questions.asked, match) if "answers" in questions.columns else said

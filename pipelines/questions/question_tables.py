@@ -19,7 +19,7 @@ from pipelines.errors import LongtailError
 from pipelines.language.relations import BY_NAME, RELATIONS
 from pipelines.questions.join_predictions import Asked
 from pipelines.sources.cell_values import as_text, clean_id, gold_answers
-from pipelines.sources.prediction_layouts import ANSWERS, QUESTION, TELLING
+from pipelines.sources.prediction_layouts import ANSWERS, JUDGED, PREDICTION, QUESTION, TELLING
 from pipelines.sources.record_files import columns_of, listed, plain, read_any_records
 
 ROLES = {  # what a column can be for -> the names by which it is known, the likeliest first
@@ -153,6 +153,9 @@ def _column(path: Path, role: str, names: Sequence[str], needed: bool, chosen: M
         return plain(chosen[role])
     column = next((name for name in ROLES[role] if name in there), None)
     if column is None and needed:
+        if said := next((name for name in (*PREDICTION[:-1], *JUDGED) if name in there), ""):  # all but `answer`
+            lacks = f"no column with the {role}, but {said}, as files of predictions have"
+            raise LongtailError(f"{path}: {lacks}; give the questions with --questions, and predictions without it")
         raise LongtailError(
             f"{path}: no column with the {role}, expected {' or '.join(ROLES[role])}; its columns are {listed(names)}, "
             f"name one of them with --columns {role}=NAME"

@@ -123,6 +123,11 @@ def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
         ("compare closed.csv rag.csv -q popQA.tsv", "id,prediction\n7,Paris\n8,Rome\n", "no row answers a question of"),
         ("thresholds closed.csv rag.csv -q popQA.tsv", "id,prediction\n1000,A\n", "1 questions of known monthly page"),
         ("thresholds closed.csv rag.csv -q none", "", "--questions none: no such file, expected a table of questions"),
+        ("compare closed.csv rag.csv -q /", "", "--questions /: a folder without popqa.parquet or popQA.tsv, expected"),
+        ("thresholds popQA.tsv rag.csv -q closed.csv", "", "no column with the question, but prediction, as files of"),
+        ("compare a=closed.csv b= -q popQA.tsv", "", "error: b=: nothing follows the =, expected NAME=FILE\n"),
+        ("decide popQA.tsv closed.csv", "", "/popQA.tsv: not JSON, expected a rule; `longtail thresholds` writes one"),
+        ("compare closed.csv rag.csv -q bare.csv", "", "right, as bare.csv has no column of answers and closed.csv"),
         ("compare closed.csv -q popQA.tsv", "", "closed.csv: one file, expected two or more to compare\n"),
         ("compare closed.csv none.csv -q popQA.tsv", "", "/none.csv: no such file, expected predictions"),
         ("compare closed.csv . -q popQA.tsv", "", ": a folder, expected predictions"),
@@ -132,6 +137,7 @@ def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
     ],
 )
 def test_what_does_not_fit_is_one_line(folder, longtail, words, rag, named):
+    (folder / "bare.csv").write_text("id,question,popularity\n1000,What is this?,7\n", encoding="utf-8")
     if rag:
         (folder / "rag.csv").write_text(rag, encoding="utf-8")
     code, _, error = longtail(*words.split())

@@ -78,6 +78,7 @@ def test_plan_takes_a_profile_and_leaves_params_yaml(longtail, tmp_path, monkeyp
         (("search", "Velm", "--retriever", "bm25"), "data/index/bm25/wikipedia: no such index; `longtail run`"),
         (("init", "--profile", "mine"), "no profile 'mine' in conf/profile"),
         (("init", "mine"), "{here}/mine: no such folder"),
+        (("init", "params.yaml"), "{here}/params.yaml: a file; expected a folder with "),
         (("init", "mine", "--profile", "sample"), "init: expected a folder, or --profile NAME and no folder"),
         (
             ("imports", "conf", "--dataset=popqa", "--lm=x", "--method=bm25"),
