@@ -47,8 +47,9 @@ def _templates() -> jinja2.Environment:
     made.filters |= {
         "label": page.label,
         "relation": page.named,
-        "views": lambda n: "popularity unknown" if n is None else f"{n:,.0f} views a month",
+        "views": lambda n: "popularity unknown" if n is None else f"{counted(n, 'view')} a month",
         "range": range_of,
+        "counted": counted,
         "marked": marked,
         "wrong": wrong_answers,
         "subject": lambda row: (row.get("s_uri") or "").rpartition("/")[2],
@@ -69,6 +70,11 @@ def _templates() -> jinja2.Environment:
 def render(template: str, **values: Any) -> str:
     """A page by the name of its template."""
     return _templates().get_template(f"{template}.html.j2").render({"css": "", "here": ""} | values)
+
+
+def counted(n: float, word: str) -> str:
+    """A number of things in words, such as "1 question" and "1,000 questions"."""
+    return f"{n:,.0f} {word}{'' if n == 1 else 's'}"
 
 
 def range_of(popularity: str) -> str:

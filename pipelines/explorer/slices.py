@@ -91,7 +91,7 @@ class Slice(Addressed):
             lm=of_base,
             base=base,
             method=method if of_method == of_base else f"{of_method}/{method}",
-            relation=asked.get("relation", "")[:WORDS],
+            relation=one_of(asked, "relation", ["", *_relations(run, name)]),
             popularity=popularity,
             cell=one_of(asked, "cell", ["", *CELLS]),
             passage=one_of(asked, "passage", ["", MISREAD]),
@@ -114,11 +114,12 @@ class Listed:
 
     rows: list[dict]
     cells: dict[str, int]  # cell -> questions of the slice, of whatever cell
+    wrong: int  # questions of the slice that `method` gets wrong, of whatever cell and passage
     unjudged: int  # questions of the slice of which an answer is not judged
-    misread: int  # questions of the slice that MISREAD is true of, of whatever cell
+    misread: int  # questions of the slice that MISREAD is true of, of whatever cell and passage
     bands: dict[str, Counter]  # popularity's range -> cell -> questions, of whatever popularity
     relations: dict[str, int]  # relation -> questions of the slice, of whatever relation and cell
-    accuracies: dict[str, tuple[Interval, Interval]]  # band -> shares of right answers; of "" the slice, any cell
+    accuracies: dict[str, tuple[Interval, Interval]]  # band -> shares right; "": the slice, whatever cell and passage
     total: int  # questions of the slice
 
     @property
@@ -138,25 +139,27 @@ def list_questions(run: Run, chosen: Slice) -> Listed:
     """The questions of a slice: one page of them, and the counts of all."""
     rows = _rows(run, chosen, _PAGE_OF, limit=PAGE, offset=PAGE * (chosen.page - 1))
     cell_of = {right: cell for cell, right in CELLS.items()}
-    cells, relations, bands, misread = Counter(), Counter(), {}, Counter()
+    cells, relations, bands, misread, wrong = Counter(), Counter(), {}, 0, 0
     counts, accuracies = _counted(run, replace(chosen, cell="", passage="", order="popular", page=1))
     for row in sorted(counts, key=lambda row: (row["band"] is None, row["band"] or 0)):
         cell = cell_of.get((row["base_right"], row["method_right"]))
         relations[row["relation"]] += row["n"] * row["inside"]
         if chosen.relation in ("", row["relation"]):
-            bands.setdefault(band(row["band"]), Counter())[cell] += row["n"]
-            cells[cell] += row["n"] * row["inside"]
-            misread[cell] += row["n"] * row["inside"] * row["misread"]
-    counted = misread if chosen.passage else cells
+            n = row["n"] * row["inside"]
+            misread, wrong = misread + n * row["misread"], wrong + n * (row["method_right"] is False)
+            if row["misread"] or not chosen.passage:
+                bands.setdefault(band(row["band"]), Counter())[cell] += row["n"]
+                cells[cell] += n
     return Listed(
         rows=rows,
         cells={cell: cells[cell] for cell in CELLS},
         unjudged=cells[None],
-        misread=misread.total(),
+        wrong=wrong,
+        misread=misread,
         bands=bands,
         relations=dict(sorted((+relations).items())),
         accuracies=accuracies,
-        total=counted[chosen.cell] if chosen.cell else counted.total(),
+        total=cells[chosen.cell] if chosen.cell else cells.total(),
     )
 
 
@@ -223,6 +226,13 @@ _COUNTS = """SELECT relation, band, inside, misread, base_right, method_right, c
     FROM answered GROUP BY ALL ORDER BY ALL"""
 _JUDGED = f"""SELECT CAST(band AS DOUBLE) AS band, hash({SUBJECT}) AS subject, inside, base_right, method_right
     FROM answered WHERE base_right IS NOT NULL AND method_right IS NOT NULL AND {{of_relation}}"""
+
+
+def _relations(run: Run, name: str) -> list[str]:
+    """The relations of a question set."""
+    query, file = "SELECT DISTINCT relation FROM questions ORDER BY 1", run.questions(name)
+    found = OPENED.get("relations", lambda: database.ask(query, questions=file).fetchall(), [file])
+    return [relation for (relation,) in found if relation]
 
 
 def _way(

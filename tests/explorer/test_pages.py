@@ -91,6 +91,7 @@ def test_the_first_page_has_the_runs_main_numbers_as_the_tables_have_them(answer
         )
         listed = slices.list_questions(answered, Slice.of(answered, dict(parse_qsl(urlsplit(shown["at"]).query))))
         assert listed.accuracies[""][shown is row["best"]] == shown["share"], "the list that it leads to says the same"
+    assert row["closed_book"]["at"] == row["best"]["at"], "beside each other"
     assert row["questions"] == 800
     assert pages.in_percent(row["best"]["share"], 1)[0] in pages.home(answered, [])
 

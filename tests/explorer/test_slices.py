@@ -2,8 +2,10 @@
 
 import csv
 import dataclasses
+import html
 import io
 import json
+import re
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -16,7 +18,7 @@ import pytest
 
 from pipelines import intervals
 from pipelines.errors import LongtailError
-from pipelines.explorer import looked_at, slices
+from pipelines.explorer import looked_at, pages, slices
 from pipelines.explorer.looked_at import Run
 from pipelines.explorer.slices import Slice
 
@@ -111,8 +113,20 @@ def test_a_wrong_answer_though_a_passage_holds_the_answer_is_a_choice_of_its_own
         ids = [row["question_id"] for row, of in known if of in cells]
         listed = slices.list_questions(misread, chosen)
         assert (slices.ids(misread, chosen, 800), listed.total) == (ids, len(ids))
-        assert listed.misread == sum(of in ("base", "neither") for _, of in known) > 0
+        assert listed.misread == listed.wrong == sum(of in ("base", "neither") for _, of in known) > 0
     assert slices.list_questions(misread, replace(chosen, method="bm25")).misread == 0, "it read what it got right"
+
+
+def test_a_count_leads_to_its_questions_among_those_of_a_misread_passage_too(misread):
+    for passage in ("misread", ""):
+        page = pages.questions(misread, {"passage": passage, "relation": "P57"})
+        link = r'<a href="/questions\?([^"]+)#list"(?! aria-current)[^>]*>'  # but the one that ends a choice
+        counts = re.findall(link + r"(?:<b>)?(\d+)<", page)
+        counts += re.findall(link + r'[^<]+</a></th>\n<td class="number">(\d+)', page)
+        assert len(counts) > 10
+        for address, n in counts:
+            chosen = Slice.of(misread, dict(parse_qsl(html.unescape(address))))
+            assert len(slices.ids(misread, chosen, 800)) == int(n), chosen
 
 
 def test_a_share_has_the_one_interval_of_shares_with_its_subjects(misread):
@@ -209,6 +223,7 @@ def test_an_address_says_the_whole_slice_again(answered):
         ({"set": "nq"}, "set: there is no 'nq', expected one of: popqa, entityquestions"),
         ({"lm": "davinci", "method": "bm25"}, "method: there is no 'bm25', expected one of: closed_book, dense"),
         ({"method": "gpt/dense"}, "method: there is no 'gpt', expected one of: tiny, davinci"),
+        ({"relation": "P999"}, "relation: there is no 'P999', expected one of: P.*"),
         ({"passage": "read"}, "passage: there is no 'read', expected one of: misread"),
         ({"popularity": "many"}, "popularity: 'many' is no range, expected LEAST-MOST, as 1000-9999, or unknown"),
         ({"page": "0"}, "page: '0' is no page, expected a number from 1 on"),
