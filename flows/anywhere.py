@@ -185,6 +185,8 @@ def _questions(
     chosen = dict(part.split("=", 1) if "=" in part else (part, "") for part in columns.split(",")) if columns else {}
     if nameless := next((role for role, name in chosen.items() if not name), None):
         raise LongtailError(f"--columns {nameless}: expected ROLE=NAME, as signal=popularity")
+    if len(chosen) < len(columns.split(",") if columns else ()):
+        raise LongtailError(f"--columns {columns}: names a role twice, expected each once; leave one out")
     chosen = {role.strip(): name.strip() for role, name in chosen.items()}
     if urlsplit(place).scheme in ("http", "https"):
         from pipelines.sources.download import download_alone  # requests, which a file on the disk does without

@@ -52,9 +52,10 @@ def tune_from_files(
             f"expected {chosen.min_questions} at least{of_one}; bring more answers{coarser}"
         )
     if signal.min() < 0:
+        row = int(np.flatnonzero(rows & (questions.signal == signal.min()))[0])
         raise LongtailError(
-            f"{questions.name}: {questions.signal_name} is {signal.min():g} somewhere, expected 0 or more; add a "
-            "constant to it"
+            f"{questions.name}: {questions.signal_name} of row {row + 1} is {signal.min():g}, expected 0 or more; "
+            "leave the cell empty if it is not known, or add a constant to all"
         )
     results, ids = [], np.array(questions.ids, dtype=object)[rows]
     for other in others:

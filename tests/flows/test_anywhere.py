@@ -79,7 +79,7 @@ def test_any_signal_and_any_group_stand_for_popularity_and_relation(folder, made
     assert all(2.4 < cut < 3.6 and cut in logs for cut in rule["thresholds"].values()), "where the answers cross"
     assert rule["observed"]["kind 0"] == [min(logs[::2]), max(logs[::2])]
     (folder / "questions.jsonl").write_text(systems.lines([*rows[1:], rows[0] | {"rarity": -1}]), encoding="utf-8")
-    assert "rarity is -1 somewhere, expected 0 or more; add a constant to it" in longtail(*words)[2]
+    assert "rarity of row 300 is -1, expected 0 or more; leave the cell empty if it is not" in longtail(*words)[2]
 
 
 def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
@@ -117,6 +117,7 @@ def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
     ("words", "rag", "named"),
     [
         ("thresholds closed.csv rag.csv -q popQA.tsv --columns colour=subj", "", "--columns colour=…: expected id, "),
+        ("compare closed.csv rag.csv -q popQA.tsv --columns id=id,id=subj", "", "id=id,id=subj: names a role twice,"),
         ("thresholds closed.csv rag.csv -q popQA.tsv --columns signal", "", "--columns signal: expected ROLE=NAME, as"),
         ("thresholds closed.csv rag.csv -q popQA.tsv --columns signal=views", "", "no column 'views' for signal, "),
         ("compare closed.csv rag.csv -q popQA.tsv --answer-pattern A:.*", "", "A:.*: it has no group; expected a"),
