@@ -14,6 +14,7 @@ import typer
 from flows import anywhere, cache, landing, profiles, results, running, searching, terminal
 from pipelines import all_studies
 from pipelines.errors import LongtailError
+from pipelines.params import params_file
 from pipelines.storage import disks
 
 OF_STUDIES = tuple(pkgutil.resolve_name(command) for command in all_studies.study_commands())
@@ -69,7 +70,7 @@ def _go_to_root(needed: bool) -> None:
 
 def _wrong_usage(error: click.UsageError, words: list[str]) -> str:
     """What is wrong with a command line: the option or argument, what was given, what is allowed, and where to look."""
-    said = " ".join(error.format_message().split()).replace("Value error, ", "").rstrip(".?")
+    said = params_file.plainly(" ".join(error.format_message().split())).rstrip(".?")
     context, parts = error.ctx, [part for word in words for part in word.split("=", 1)]
     options = getattr(getattr(error, "param", None), "opts", ())
     given = next((value for name, value in itertools.pairwise(parts) if name in options), "")
@@ -79,7 +80,8 @@ def _wrong_usage(error: click.UsageError, words: list[str]) -> str:
         profile = next((word for word in named if word in profiles.names()), None)
         said += f"; a profile is named as --profile {profile}" * bool(profile)
     command = context.command_path if context else " ".join(["longtail", *words[:1]])
-    return f"{command}: {said[:1].lower()}{said[1:]}; `{command} -h` lists what it takes"
+    end = "?" if "Did you mean" in said else ";"
+    return f"{command}: {said[:1].lower()}{said[1:]}{end} `{command} -h` lists what it takes"
 
 
 def main() -> None:

@@ -15,6 +15,14 @@ from pipelines.errors import LongtailError
 from pipelines.params.params import Params
 from pipelines.params.params_rules import broken_rules
 
+KINDS = {  # as pydantic calls them -> in the user's words
+    "list": "a list, such as [a, b]",
+    "dictionary": "keys with values",
+    "integer": "a whole number",
+    "number": "a number",
+    "string": "a text",
+}
+
 
 def parse(values: dict, file: str = "params.yaml") -> Params:
     """Check a whole params mapping; the first fault becomes a LongtailError naming key, value and what is allowed.
@@ -26,7 +34,7 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
     except ValidationError as error:
         fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
         key = ".".join(map(str, fault["loc"])) or "(top level)"
-        said = fault["msg"].removeprefix("Value error, ")  # pydantic's word for an error of our own validators
+        said = plainly(fault["msg"])
         value, problem = fault["input"], f"{said[0].lower()}{said[1:]}"
         if fault["type"] == "extra_forbidden":
             allowed = ", ".join(reduce(_model_of, fault["loc"][:-1], Params).model_fields)
@@ -37,6 +45,22 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
     for key, problem in broken_rules(params):
         raise _wrong(file, key, value_at(values, key), problem)
     return params
+
+
+def plainly(said: str) -> str:
+    """What pydantic says of a value of the wrong kind, in the user's words."""
+    said = said.replace("Value error, ", "")  # pydantic's word for an error of our own validators
+    kind = rf"Input should be a valid ({'|'.join(KINDS)})\b.*"
+    return re.sub(kind, lambda match: f"expected {KINDS[match[1]]}", said)
+
+
+def yaml_fault(error: Exception) -> str:
+    """Where a file is not YAML, and what to look for there."""
+    mark = getattr(error, "problem_mark", None)
+    if mark is None:
+        return "not YAML, expected plain text in UTF-8"
+    wanted = "look there and above for a tab, a second colon, or a bracket or quote that is not closed"
+    return f"line {mark.line + 1}: not YAML; {wanted}"
 
 
 def value_at(values: Any, key: str) -> Any:
@@ -80,7 +104,7 @@ def read_values(path: str | Path = "params.yaml") -> dict:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise LongtailError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+        raise LongtailError(f"{path}: {yaml_fault(error)}") from None
     if not isinstance(values, dict):
         raise LongtailError(f"{path}: expected a mapping of sections, found {type(values).__name__}")
     return values

@@ -98,7 +98,7 @@ def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, nam
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("runn",), "longtail: no such command 'runn'. Did you mean 'run'; `longtail -h` lists what it takes"),
+        (("runn",), "longtail: no such command 'runn'. Did you mean 'run'? `longtail -h` lists what it takes"),
         (("run", "all"), "longtail run: invalid value for 'part': 'all' is not one of 'refresh', 'popqa', 'corpus', "),
         (("run", "sample"), "; a profile is named as --profile sample; `longtail run -h` lists what it takes"),
         (("plan", "laptop"), "extra argument(s) (laptop); a profile is named as --profile laptop; "),
@@ -106,6 +106,7 @@ def test_what_is_not_there_or_in_the_way_is_named(longtail, tmp_path, words, nam
         (("status", "--al"), "longtail status: no such option: --al (Possible options: --all, "),
         (("schedule", "--port=99999"), "longtail schedule: invalid value for '--port': "),
         (("schedule", "--port=99999"), ", it is 99999; "),
+        (("search", "x", "-k", "many"), "'-k': expected a whole number, it is many; `longtail search -h`"),
         (("release", "diff", "a"), "longtail release diff: missing argument 'new'; `longtail release diff -h` lists"),
         (("imports", "x", "--dataset=pop"), "'--dataset': 'pop' is not one of 'entityquestions', 'popqa'; "),
     ],

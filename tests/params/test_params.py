@@ -32,8 +32,8 @@ def change(values: dict, changes: dict) -> None:
         ("popqa.per_relaton", 10, ["popqa.per_relaton", "allowed here", "per_relation"]),
         ("lm.tiny.training.stepz", 10, ["lm.tiny.training.stepz", "allowed here", "steps"]),
         ("extra", {}, ["extra", "allowed here", "popqa"]),
-        ("popqa.per_relation", "many", ["popqa.per_relation", "'many'", "integer"]),
-        ("popqa.per_relation", True, ["popqa.per_relation", "True", "integer"]),
+        ("popqa.per_relation", "many", ["popqa.per_relation", "'many'", "whole number"]),
+        ("popqa.per_relation", True, ["popqa.per_relation", "True", "whole number"]),
         ("compute.threads", 0, ["compute.threads", "0", "greater than 0"]),
         ("compute.executor", "dask", ["compute.dask", "None", "tcp://host:8786", "compute.executor: dask"]),
         ("compute.dask", "scheduler", ["compute.dask", "'scheduler'", "pattern"]),
@@ -53,6 +53,7 @@ def change(values: dict, changes: dict) -> None:
         ("lms", [], ["parts", "scored", "need one of lms"]),
         ("lms", ["tiny", "tiny"], ["lms", "each once", "tiny"]),
         ("lms", ["gpt2"], ["lms", "'gpt2'", "of: tiny"]),
+        ("parts.answered", "popqa", ["parts.answered is 'popqa': expected a list, such as [a, b]"]),
         ("parts.corpora", ["wikipedia", "films"], ["parts.corpora", "films", "wikipedia, pile"]),
         ("parts.scored", ["wikipedia"], ["parts", "scored", "test texts"]),
         ("ways", ["closed_book", "dense"], ["thresholds.pairs", "genread", "should be among ways"]),
@@ -129,7 +130,12 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(values, key):
 
 def test_an_unreadable_file_is_one_line(tmp_path):
     path = tmp_path / "params.yaml"
-    texts = {None: "no such file", "a: [": "not YAML", "a: é": "not YAML", "- a": "expected a mapping"}
+    texts = {
+        None: "no such file",
+        "a: [": "line 1: not YAML; look",
+        "a: é": "not YAML, expected plain",
+        "- a": "expected a mapping",
+    }
     for text, says in texts.items():
         if text is not None:
             path.write_text(text, encoding="latin-1")
