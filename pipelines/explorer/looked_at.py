@@ -35,6 +35,8 @@ RUN = "`longtail run` makes it"
 PAGE = 50  # rows of a list
 OPENED = Opened()  # a run, what answers there are, and an index
 BATCH = 10_000  # rows of a CSV file that are sent at a time
+WHOSE = """CASE WHEN {of}doc_is_subject THEN 'subject''s page' WHEN {of}doc_is_namesake THEN 'a namesake''s page'
+    WHEN NOT ({of}doc_is_subject OR {of}doc_is_namesake) THEN 'another page' END"""  # null: not known
 WORDS = 200  # characters of a text in an address, which every link of a page repeats
 
 

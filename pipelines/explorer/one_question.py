@@ -17,7 +17,7 @@ from pipelines.adaptive.rule import Rule
 from pipelines.answering import passages, prompts
 from pipelines.answering.passages import Source
 from pipelines.errors import LongtailError
-from pipelines.explorer.looked_at import Run, lookup
+from pipelines.explorer.looked_at import WHOSE, Run, lookup
 from pipelines.lm.language_model import Prompt
 from pipelines.storage import parquet
 
@@ -86,8 +86,8 @@ def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, d
         for file in files:
             parquet.metadata(Path(file))  # a damaged one is named
         db.read_parquet([*files], union_by_name=True, filename=True).create_view("answers")
-        query = """SELECT * FROM answers WHERE question_id IN (SELECT unnest($ids::VARCHAR[]))
-            ORDER BY list_position($files, filename)"""
+        query = f"""SELECT *, {WHOSE.format(of="")} AS whose FROM answers
+            WHERE question_id IN (SELECT unnest($ids::VARCHAR[])) ORDER BY list_position($files, filename)"""
         values = {"files": [*files], "ids": list(question_ids)}
         for row in db.sql(query, params=values).to_arrow_table().to_pylist():
             lm, method = files[row["filename"]]

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pipelines import intervals
 from pipelines.errors import LongtailError
 from pipelines.evaluation.popularity_bins import HALF_DECADES
-from pipelines.explorer.looked_at import OPENED, PAGE, RUN, WORDS, Addressed, Run, csv_of, one_of, page_of
+from pipelines.explorer.looked_at import OPENED, PAGE, RUN, WHOSE, WORDS, Addressed, Run, csv_of, one_of, page_of
 from pipelines.intervals import Interval
 from pipelines.storage import database
 
@@ -37,11 +37,13 @@ SOUGHT = """lower(nfc_normalize(concat_ws(chr(10), question, question_id, string
     array_to_string(possible_answers, chr(10)), base.prediction, method.prediction)))"""
 SUBJECT = "coalesce(CAST(s_uri AS VARCHAR), subj, question_id)"  # whose questions are correlated
 
+PASSAGES = ", ".join(f"{WHOSE.format(of=f'{side}.')} AS {side}_whose" for side in ("base", "method"))
 ANSWERED = """WITH answered AS (
     SELECT questions.*, CAST(s_pop AS DOUBLE) AS popularity,
         base.prediction AS base_answer, base.{judged} AS base_right, base.doc_title AS base_title,
         method.prediction AS method_answer, method.{judged} AS method_right, method.doc_title AS method_title,
-        method.doc_has_answer AS has_answer, coalesce(has_answer AND NOT method.{judged}, false) AS misread,
+        {passages}, method.doc_has_answer AS has_answer,
+        coalesce(has_answer AND NOT method.{judged}, false) AS misread,
         {band} AS band, {inside} AS inside
     FROM questions JOIN base USING (question_id) JOIN method USING (question_id)
     WHERE {split} AND {found}
@@ -186,7 +188,8 @@ def to_csv(run: Run, chosen: Slice) -> Iterator[bytes]:
     ways = [method if lm == chosen.lm else f"{lm} {method}" for lm, method in chosen.compared]
     columns = {f"{way} answer": f"{side}_answer" for way, side in zip(ways, ("base", "method"), strict=True)}
     columns |= {f"{way} right": f"{side}_right" for way, side in zip(ways, ("base", "method"), strict=True)}
-    columns |= {f"{ways[1]} passage": "method_title", f"{ways[1]} passage has the answer": "has_answer"}
+    passage = f"{ways[1]} passage"
+    columns |= {passage: "method_title", f"{passage} is of": "method_whose", f"{passage} has the answer": "has_answer"}
     named = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
     return csv_of(_ask(run, chosen, _ALL.replace("{columns}", named)))
 
@@ -218,8 +221,8 @@ def neighbours(run: Run, chosen: Slice, question_id: str) -> tuple[str | None, s
 
 
 _PAGE_OF = """SELECT question_id, relation, question, s_pop, possible_answers, base_answer, base_right, base_title,
-    method_answer, method_right, method_title, s_uri FROM answered WHERE {where} ORDER BY {order}
-    LIMIT $limit OFFSET $offset"""
+    base_whose, method_answer, method_right, method_title, method_whose, s_uri FROM answered WHERE {where}
+    ORDER BY {order} LIMIT $limit OFFSET $offset"""
 _ALL = """SELECT question_id, question, relation, string_split(s_uri, '/')[-1] AS subject, s_pop AS popularity,
     to_json(possible_answers)::VARCHAR AS possible_answers, {columns} FROM answered WHERE {where} ORDER BY {order}"""
 _COUNTS = """SELECT relation, band, inside, misread, base_right, method_right, count(*) AS n
@@ -268,6 +271,7 @@ def _ask(run: Run, chosen: Slice, query: str, **values: str | int) -> duckdb.Duc
     answered = ANSWERED.format(
         judged=JUDGEMENTS[chosen.judged],
         band=f"CASE WHEN s_pop IS NOT NULL THEN len(list_filter({BOUNDS}, lambda bound: bound <= s_pop)) END",
+        passages=PASSAGES,
         inside=inside,
         split="split = 'test'" if run.params.thresholds.imported == "test" else "true",
         found=" AND ".join(f"contains({SOUGHT}, ${name})" for name in words) or "true",

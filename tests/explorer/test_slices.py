@@ -118,6 +118,10 @@ def test_a_wrong_answer_though_a_passage_holds_the_answer_is_a_choice_of_its_own
 
 
 def test_a_count_leads_to_its_questions_among_those_of_a_misread_passage_too(misread):
+    file = misread.answers("popqa")["tiny"]["dense"]
+    table = pq.read_table(file)
+    half = pa.array([i % 2 == 0 for i in range(800)])
+    pq.write_table(table.set_column(table.column_names.index("doc_has_answer"), "doc_has_answer", half), file)
     for passage in ("misread", ""):
         page = pages.questions(misread, {"passage": passage, "relation": "P57"})
         link = r'<a href="/questions\?([^"]+)#list"(?! aria-current)[^>]*>'  # but the one that ends a choice
@@ -161,6 +165,25 @@ def test_the_csv_file_has_every_question_of_the_slice_in_its_order_and_no_formul
     assert (first["subject"], first["closed_book answer"]) == ("Q0", "<b>x</b>")
     two = next(slices.to_csv(misread, Slice.of(misread, {"method": "davinci/closed_book"}))).decode()
     assert '"closed_book answer","davinci closed_book answer"' in two
+
+
+def test_the_list_and_its_csv_file_say_whose_page_the_passage_is_of_if_it_is_known(misread):
+    file = misread.answers("popqa")["tiny"]["dense"]
+    table, said = pq.read_table(file), ("subject's page", "a namesake's page", "another page", "")
+    for column, flags in (
+        ("doc_is_subject", (True, False, False, None)),
+        ("doc_is_namesake", (False, True, False, None)),
+    ):
+        values = pa.array([flags[i % 4] for i in range(800)])
+        table = table.set_column(table.column_names.index(column), column, values)
+    pq.write_table(table, file)
+    chosen = Slice.of(misread, {"order": "id"})
+    rows = csv.DictReader(io.StringIO(b"".join(slices.to_csv(misread, chosen)).decode()))
+    assert [row["dense passage is of"] for row in rows] == [said[i % 4] for i in range(800)]
+    assert [row["method_whose"] or "" for row in slices.list_questions(misread, chosen).rows[:4]] == [*said]
+    page = html.unescape(pages.questions(misread, {"order": "id"}))
+    shown = re.findall(r"<small>from <bdi>[^<]+</bdi>(?:, ([^<]+))?</small>", page)
+    assert shown == [said[i % 4] for i in range(50)]
 
 
 def test_questions_of_unknown_popularity_are_a_band_of_their_own(answered, tmp_path):
