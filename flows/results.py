@@ -55,7 +55,7 @@ def explore(
     if export:
         from pipelines.explorer import pages
 
-        page = pages.export(*_chosen(asked), most)
+        page = pages.export(*_chosen(asked, some=True), most)
         path = terminal.CALLED_FROM / export
         with shards.atomic(path) as file:
             file.write_text(page, encoding="utf-8")
@@ -63,12 +63,12 @@ def explore(
         if show:
             typer.launch(path.as_uri())
         return
-    start = _chosen(asked)[1].to() if any(asked.values()) else "/"
+    start = _chosen(asked, some=False)[1].to() if any(asked.values()) else "/"
     _serve(port, start, everything=everything, show=show)
 
 
-def _chosen(asked: dict[str, str]) -> tuple[Run, Slice]:
-    """The run and the slice of it that the options ask for. Raises LongtailError if it has no question."""
+def _chosen(asked: dict[str, str], *, some: bool) -> tuple[Run, Slice]:
+    """The run and the slice that the options choose. With `some`, LongtailError for a slice without a question."""
     from pipelines.explorer import looked_at, slices
 
     run = looked_at.open_run()
@@ -77,7 +77,7 @@ def _chosen(asked: dict[str, str]) -> tuple[Run, Slice]:
     except LongtailError as error:
         option = str(error).partition(":")[0] in asked
         raise LongtailError(f"--{error}" if option else str(error)) from None
-    if emptied := slices.emptied_by(run, chosen):
+    if emptied := slices.emptied_by(run, chosen) if some else []:
         relations = slices.list_questions(run, replace(chosen, **dict.fromkeys(emptied, ""))).relations
         if chosen.relation and chosen.relation not in relations:
             raise LongtailError(f"--relation {chosen.relation}: no question, expected one of {', '.join(relations)}")
