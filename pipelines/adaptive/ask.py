@@ -47,6 +47,11 @@ class Passage:
     similarity: float | None
     measure: str  # what the similarity is, such as cosine (methods.measure)
 
+    @property
+    def body(self) -> str:
+        """The text without the title that it begins with."""
+        return self.text.removeprefix(f"{self.title}\n")
+
 
 @dataclass(frozen=True)
 class Token:
@@ -230,15 +235,18 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
                 yield f"  {candidate.qid:>10} {views:>12} views  {title}, {stated}"
             if len(reading.candidates) > LISTED:
                 yield f"  and {len(reading.candidates) - LISTED} more; --json has them all"
+            if reading.other:
+                yield f"note: {reading.other}"
     known = reading and reading.subject and reading.subject.popularity is not None
     yield f"{'popularity' if known else 'note'}: {asked.decision.why}"
+    yield f"rule: {asked.retriever} of {asked.lm}; {asked.method} answers"
     if not asked.prompt_hash:
         yield f"decision: {asked.note}"
         return
     passage, attribution = asked.passage, asked.attribution
     if passage:
         found = passage.id and f"{passage.title} ({passage.id}, {passage.measure} {passage.similarity:.3f})"
-        yield f"passage: {found or asked.lm}: {' '.join(passage.text.split())}"
+        yield f"passage: {found or asked.lm}: {' '.join(passage.body.split())}"
     if attribution:
         yield f"{'closed-book':>12} {'augmented':>10} {'memory':>8} {'passage':>8} {'posterior':>10}  token"
         for token in attribution.tokens:

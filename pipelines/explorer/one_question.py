@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import methods
+from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.rule import Rule
 from pipelines.answering import passages, prompts
 from pipelines.answering.passages import Source
@@ -99,6 +100,8 @@ def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, d
 def decisions_by_rules(by_name: dict[str, Rule], asked: dict, answers: dict[str, dict[str, dict]]) -> list[dict]:
     """The fields of each rule's `Decision`, with its `name` and the row of the `answer` that it takes, if there is one.
 
+    `takes` is that answer's method where the rule chooses between two answers that both retrieve, else "".
+
     A threshold of None is always.
     """
     decisions = []
@@ -106,7 +109,8 @@ def decisions_by_rules(by_name: dict[str, Rule], asked: dict, answers: dict[str,
         decided = file.decide(asked["relation"], asked["s_pop"])
         lm, _, method = (file.tail if decided.retrieve else file.popular).partition("/")
         cut = {"threshold": decided.threshold if math.isfinite(decided.threshold) else None}
-        decisions.append(decided._asdict() | cut | {"name": name, "answer": answers.get(lm, {}).get(method)})
+        taken = {"answer": answers.get(lm, {}).get(method), "takes": method if BELOW in name else ""}
+        decisions.append(decided._asdict() | cut | {"name": name} | taken)
     return decisions
 
 

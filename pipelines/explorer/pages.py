@@ -14,6 +14,7 @@ from typing import Any
 
 import jinja2
 
+from pipelines.adaptive.pairs import BELOW, Choice
 from pipelines.errors import LongtailError
 from pipelines.explorer import asking, lm_queries, one_question, overview, slices
 from pipelines.explorer.asking import Asked, Job
@@ -179,6 +180,7 @@ def ask(run: Run, asked: Asked, job: Job | None, token: str) -> str:
         "models": list(known),
         "methods": list(dict.fromkeys(name for names in known.values() for name in names)),
     }
+    choices["chooses"], choices["pair"] = Choice.named(asked.lm, asked.method), BELOW in asked.method
     choices["examples"] = [] if asked.question else asking.examples(run)
     return render("ask", here="ask", asked=asked, token=token, **choices, **vars(job or Job(working="")))
 

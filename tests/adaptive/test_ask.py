@@ -225,8 +225,15 @@ def test_the_command_says_why(longtail):
     assert lines[2] == "subject: Black (Q1); 3 more of that name (--subject QID)"
     assert lines[3].split() == ["Q3", "900", "views", "BLACK", "[Black", "(1999", "film)],", "director", "known"]
     assert lines[7] == "popularity: 100 views a month; 100 is not below the threshold of its relation, 71: no retrieval"
-    assert lines[8] == "attribution: memory alone, nothing was read"
+    assert lines[8] == "rule: bm25 of tiny; closed_book answers"
+    assert lines[9] == "attribution: memory alone, nothing was read"
     assert lines[-1].startswith("answer: ")
+    _, said, _ = longtail("Where is Velm?", "--retriever", "bm25")
+    (passage,) = [line for line in said.splitlines() if line.startswith("passage: Velm (")]
+    assert passage.partition("): ")[2] == DOCUMENTS[0], "the title is said once"
+    _, said, _ = longtail("who was the director of black", "--retriever", "bm25", "--subject", "Q4")
+    other = "Q4 is The Long Field, which is not called 'black': the question that is answered is about The Long Field."
+    assert f"note: {other}\n" in said
 
 
 def test_json_for_scripts(longtail):

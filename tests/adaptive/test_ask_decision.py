@@ -38,6 +38,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_relation_and_subject_are_recognised(data, question, relation, qid, name):
     found = subjects.read_question(question, data)
     assert (found.template.relation, found.subject.qid, found.subject.name) == (relation, qid, name)
+    assert subjects.read_question(question, data, qid).other == "", "it is called so"
 
 
 def test_published_questions_are_recognised_by_relation_and_name(real):

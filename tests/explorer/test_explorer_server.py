@@ -211,10 +211,17 @@ def test_a_question_of_ones_own_is_answered_as_the_command_answers_it_or_says_wh
     known = ask.ask(question, "tiny", "bm25", at_work.params, data=at_work.data)
     words = " ".join(words_of(once_answered(question=question)).split())
     assert known.decision.retrieve
-    for said in (f"Retrieve. {known.decision.why}", known.passage.title, known.answer.split()[0]):
+    for said in (
+        f"Retrieve. {known.decision.why}",
+        "Rule: BM25 of tiny; BM25 answers.",
+        known.passage.title,
+        known.answer.split()[0],
+    ):
         assert said in words
     shown = once_answered(question="Who was the director of Old Reel?", subject="Q777")
     assert '<p class="missing" role="alert">--subject Q777: no such entity' in shown
+    shown = once_answered(question="Who was the director of Old Reel?", subject="Q4")
+    assert "Q4 is The Long Field, which is not called &#39;Old Reel&#39;" in shown
     assert "the question is empty, expected some words" in once_answered(question=" ")
     shown = once_answered(question="How are you?")
     assert "The question follows no template of this run, so a passage is retrieved without a threshold." in shown

@@ -10,6 +10,7 @@ import pytest
 from asked_run import QUESTIONS
 from small_results import METHODS, SETTINGS
 
+from pipelines.adaptive.rule import Rule
 from pipelines.errors import LongtailError
 from pipelines.explorer import asking, one_question
 from pipelines.explorer.looked_at import Run, lookup
@@ -37,6 +38,16 @@ def test_what_a_rule_decides_is_what_its_threshold_says_and_whose_answer_counts(
             assert decision["retrieve"] == (question.row["s_pop"] < cut)
             method = decision["name"] if decision["retrieve"] else "closed_book"
             assert decision["answer"] is question.answers["tiny"][method]
+
+
+def test_a_rule_that_chooses_between_two_answers_says_which_it_takes():
+    cut = {"policy": "thresholds", "verdict": "", "thresholds": {"P57": 100}, "together": 100, "shared": ()}
+    file = Rule(popular="tiny/dense", tail="tiny/bm25", observed={}, **cut)
+    by = {"tiny": {"dense": {"prediction": "a"}, "bm25": {"prediction": "b"}}}
+    for views, method in ((99, "bm25"), (100, "dense")):
+        asked = {"relation": "P57", "s_pop": views}
+        (decided,) = one_question.decisions_by_rules({"bm25_below_dense": file}, asked, by)
+        assert (decided["takes"], decided["answer"]) == (method, by["tiny"][method])
 
 
 @pytest.mark.parametrize("method", ["closed_book", "bm25"])
