@@ -100,7 +100,7 @@ def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, d
 def decisions_by_rules(by_name: dict[str, Rule], asked: dict, answers: dict[str, dict[str, dict]]) -> list[dict]:
     """The fields of each rule's `Decision`, with its `name` and the row of the `answer` that it takes, if there is one.
 
-    `takes` is that answer's method where the rule chooses between two answers that both retrieve, else "".
+    `takes` is that answer's method where the rule chooses between two answers with passages, else "".
 
     A threshold of None is always.
     """
