@@ -6,7 +6,6 @@ import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -78,9 +77,6 @@ def _chosen(asked: dict[str, str], *, some: bool) -> tuple[Run, Slice]:
         option = str(error).partition(":")[0] in asked
         raise LongtailError(f"--{error}" if option else str(error)) from None
     if emptied := slices.emptied_by(run, chosen) if some else []:
-        relations = slices.list_questions(run, replace(chosen, **dict.fromkeys(emptied, ""))).relations
-        if chosen.relation and chosen.relation not in relations:
-            raise LongtailError(f"--relation {chosen.relation}: no question, expected one of {', '.join(relations)}")
         named = " with ".join(f"--{name} {asked[name]}" for name in emptied)
         raise LongtailError(f"{named}: no question matches; {'leave one' if emptied[1:] else 'leave it'} out")
     return run, chosen

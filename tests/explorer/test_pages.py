@@ -156,7 +156,10 @@ def test_the_command_writes_the_file(asked, at_work, tmp_path, call):
     for words, error in (
         ("--method lsr", "--method: there is no 'lsr', expected one of: closed_book, bm25, genread"),
         ("--popularity 99-10", "--popularity: '99-10' ends before it begins, expected 10-99"),
-        ("--relation father --words zzzz", "--relation father: no question, expected one of P106, P19, P36, P50, P57"),
+        (
+            "--relation father --words zzzz",
+            "--relation: there is no 'father', expected one of: P106, P19, P36, P50, P57",
+        ),
         ("--relation P57 --words zzzz", "--words zzzz: no question matches; leave it out"),
         ("--popularity 0-1 --words zzzz", "--popularity 0-1 with --words zzzz: no question matches; leave one out"),
     ):
