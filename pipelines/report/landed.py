@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 
+from pipelines import methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.evaluation import tables
 from pipelines.intervals import Interval, interval
@@ -49,7 +50,8 @@ def headlines(outs: Collection[Path], params: SimpleNamespace) -> tuple[dict[str
     """The few metrics that sum up a run, in order, with the method and the retriever that they are of.
 
     They are of the main question set, corpus and language model, as far as `outs` has them: accuracy with the method
-    whose adaptive accuracy is the highest, bits per byte with the retriever whose documents leave the fewest.
+    whose adaptive accuracy is the highest, of equal ones the first as in the report, and bits per byte with the
+    retriever whose documents leave the fewest.
     `params` needs replug beside what `figures` does.
     """
     metrics: dict[str, float] = {}
@@ -63,7 +65,7 @@ def headlines(outs: Collection[Path], params: SimpleNamespace) -> tuple[dict[str
         if isinstance(one, dict) and search in one and BELOW not in name  # no pair of two methods that retrieve
     }
     if by_method:
-        of["best method"] = max(by_method, key=lambda name: (by_method[name]["adaptive"]["value"], name))
+        of["best method"] = max(methods.ordered(by_method), key=lambda name: by_method[name]["adaptive"]["value"])
         for name, policy in POLICIES.items():
             metrics[name] = by_method[of["best method"]][policy]["value"]
     rows = tables.read_analyses(ANALYSES, "bits_per_byte") if is_made(ANALYSES, outs) else []
