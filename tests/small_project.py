@@ -99,6 +99,7 @@ def _write(folder):
         "split": ["train"] * 16 + ["test"] * 4,
         "s_uri": [f"u{i}" for i in range(20)],
         "subj": ["Norland"] * 20,
+        "relation": [["P36", "P50"][i % 2] for i in range(20)],
         "s_wiki_title": [f"page {i % 10}" for i in range(20)],
     }
     (folder / "data/questions/popqa").mkdir(parents=True)

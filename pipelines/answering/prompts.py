@@ -96,8 +96,12 @@ def question_prompt(
 
     `shots` are (question, answer, passage or None), each shown the same way and followed by a blank line.
     """
-    shown = [f"{_passage(p)}{language.answered(q, a)}\n\n" for q, a, p in shots]
-    return compose(shown, _passage(passage), language.asked(question))
+    return compose(shown(shots, language), _passage(passage), language.asked(question))
+
+
+def shown(shots: Sequence[tuple[str, str, str | None]], language: Language = ENGLISH) -> str:
+    """Demonstrations as a prompt begins with them; `shots` are as in `question_prompt`."""
+    return "".join(f"{_passage(passage)}{language.answered(*example)}\n\n" for *example, passage in shots)
 
 
 def passage_prompt(question: str, language: Language = ENGLISH) -> Prompt:
@@ -113,7 +117,7 @@ def passage_left(passage: str, question: str, prompt: Prompt, seen: Prompt, lang
     return passage[max(0, len(prompt.context) - len(seen.context) - begins) :]
 
 
-def compose(shots: Sequence[str], document: str, question: str) -> Prompt:
+def compose(shots: str, document: str, question: str) -> Prompt:
     """Demonstrations, document and question as one prompt.
 
     Without demonstrations the document is the prompt's document, which is never cut at its beginning. With
@@ -121,7 +125,7 @@ def compose(shots: Sequence[str], document: str, question: str) -> Prompt:
     the demonstrations.
     """
     if shots:
-        return Prompt(context="".join(shots) + document + question)
+        return Prompt(context=shots + document + question)
     return Prompt(context=question, document=document)
 
 

@@ -85,7 +85,7 @@ def prompts(
 ) -> list[Prompt]:
     """One prompt for each document of each item, an item's k prompts in a row; None stands for no document."""
     return [
-        compose(shots_of_item, _knowledge(document), item.body)
+        compose("".join(shots_of_item), _knowledge(document), item.body)
         for item, shots_of_item, documents_of_item in zip(items, shots, documents, strict=True)
         for document in documents_of_item
     ]

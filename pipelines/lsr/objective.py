@@ -30,12 +30,13 @@ def likelihood(sums: np.ndarray, tokens: np.ndarray, kind: str) -> np.ndarray:
 
 
 def lsr_loss(
-    similarities: torch.Tensor, log_likelihoods: torch.Tensor, gamma: float, beta: float, kl: str
+    similarities: torch.Tensor, log_likelihoods: torch.Tensor, gamma: float, beta: float | torch.Tensor, kl: str
 ) -> torch.Tensor:
     """Mean over the batch of KL(Q || P_R) for `q_p`, of KL(P_R || Q) for `p_q`; both inputs (batch, k).
 
     P_R = softmax(similarities / gamma) is the retriever's distribution over a query's k documents, and
-    Q = softmax(log_likelihoods / beta) the language model's. Only `similarities` should carry a gradient.
+    Q = softmax(log_likelihoods / beta) the language model's; `beta` is a number, or (batch, 1). Only `similarities`
+    should carry a gradient.
     """
     log_p = (similarities / gamma).log_softmax(dim=1)
     log_q = (log_likelihoods / beta).log_softmax(dim=1)
@@ -44,13 +45,25 @@ def lsr_loss(
     return (log_p.exp() * (log_p - log_q)).sum(1).mean()
 
 
-def entropy(logits: np.ndarray | torch.Tensor, temperature: float) -> float:
+def entropy(logits: np.ndarray | torch.Tensor, temperature: float | torch.Tensor) -> float:
     """Mean entropy of softmax(logits / temperature) over the rows of (n, k), as a share of the uniform one's."""
     import torch
 
     log_p = torch.log_softmax(torch.as_tensor(logits, dtype=torch.float64) / temperature, dim=1)
     nats = -(log_p.exp() * log_p).sum(1).mean()
     return float(nats) / math.log(log_p.shape[1]) if log_p.shape[1] > 1 else 0.0
+
+
+def beta_of_entropy(log_likelihoods: np.ndarray, share: float) -> float:
+    """The beta with which Q = softmax(log_likelihoods / beta) over (n, k) has this mean entropy, a share as above.
+
+    Where even equal weights of the likeliest documents have more, that is the least beta that is tried, 1e-6.
+    """
+    low, high = math.log(1e-6), math.log(1e6)
+    for _ in range(50):  # the entropy rises with beta
+        middle = (low + high) / 2
+        low, high = (low, middle) if entropy(log_likelihoods, math.exp(middle)) > share else (middle, high)
+    return math.exp(low)
 
 
 def backward(

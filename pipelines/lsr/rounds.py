@@ -22,11 +22,13 @@ import pyarrow as pa
 import torch
 
 from pipelines import methods
+from pipelines.language import language
 from pipelines.lm.language_model import LanguageModel
 from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr import objective
 from pipelines.lsr.training_queries import CorpusQueries, Schedule
 from pipelines.params.params import LSR
+from pipelines.questions import matching
 from pipelines.replug import ensemble
 from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import embed_corpus, forget_embeddings
@@ -69,14 +71,18 @@ class Refresher(ExitStack):
             name: dense.Dense(folders[name], corpus.docs, untuned, self.encoder, params.compute).index
             for name, corpus in self._by_corpus.items()
         }
-        self.k = min(params.lsr.top_k, *(index.count for index in self.indexes.values()))
+        count, lsr = min(index.count for index in self.indexes.values()), params.lsr
+        near = min(lsr.top_k - lsr.further_k, count)
+        further = np.linspace(near, min(10 * lsr.top_k, count), min(lsr.further_k, count - near) + 1)[1:]
+        self.ranks = np.concatenate([np.arange(near), np.rint(further).astype(np.int64) - 1])  # of the candidates
 
     def make_round(self, number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
         """The validation of a round's encoder, and the candidates that it finds, scored, by corpus."""
         step = self.schedule.steps(number).start
         if step:
             self._open(step)
-        return {"step": step, **self.validate()}, self.score(self.search(number))
+        scored = [self.score(i, *retrieved) for i, retrieved in enumerate(self.search(number))]
+        return {"step": step, **self.validate()}, scored
 
     def asked(self) -> dict[str, float]:
         """How much the language model scored so far, and what a server took for it."""
@@ -84,7 +90,7 @@ class Refresher(ExitStack):
         return scored | self.lm.usage
 
     def validate(self) -> dict[str, float]:
-        """On the validation queries: bits per byte of the ensemble, and recall of the right page.
+        """On the validation queries: bits per byte of the ensemble, and the share of questions with an answer found.
 
         The ensemble is the paper's, SHOWN documents at temperature 1, whatever the params of `replug` are. So the tuned
         encoder does not depend on them, and trying another temperature needs no training.
@@ -95,32 +101,41 @@ class Refresher(ExitStack):
             if not len(rows):
                 continue
             positions, similarities = self._retrieve(i, rows, SHOWN)
-            if corpus.pages is None:
+            if corpus.answers is None:
                 scores.score(logprobs.unique_pairs(rows, positions))
                 log_probs, n_bytes = logprobs.gather(scores.whole, rows, positions)
                 nats = -ensemble.token_mixture(log_probs, ensemble.log_weights(similarities, 1.0)).sum()
                 figures[f"bpb_k{SHOWN}"] = float(ensemble.bits_per_byte(nats, n_bytes.sum()))
             else:
-                right = documents.read_documents(corpus.docs, positions).titles == corpus.pages[:, None]
-                figures["recall_at_1"] = float(right[:, 0].mean())
-                figures[f"recall_at_{SHOWN}"] = float(right.any(1).mean())
+                holds = self.hold_answers(i, rows, positions)
+                figures["recall_at_1"] = float(holds[:, 0].mean())
+                figures[f"recall_at_{SHOWN}"] = float(holds.any(1).mean())
         return figures
+
+    def hold_answers(self, corpus: int, rows: np.ndarray, positions: np.ndarray) -> np.ndarray:
+        """Whether documents (n, k) hold an answer to the questions `rows` (n,) as whole words, as they are read."""
+        asked, spoken = self.corpora[corpus], language.read_language(self._params.language)
+        read = documents.read_documents(asked.docs, positions).filled(asked.queries.document)
+        pairs = zip(read, asked.answers[rows], strict=True)
+        return np.array([[matching.word(text, answers, spoken) for text in texts] for texts, answers in pairs])
+
+    def candidates(self, corpus: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The documents that a corpus's queries `rows` (n,) are trained on, by rank: positions, similarities (n, k)."""
+        positions, similarities = self._retrieve(corpus, rows, int(self.ranks[-1]) + 1)
+        return positions[:, self.ranks], similarities[:, self.ranks]
 
     def search(self, number: int) -> list[tuple[np.ndarray, np.ndarray]]:
         """A round's candidates for each corpus: rows (n,) of its queries, positions (n, k)."""
-        return [(rows, self._retrieve(i, rows, self.k)[0]) for i, rows in enumerate(self.schedule.rows(number))]
+        return [(rows, self.candidates(i, rows)[0]) for i, rows in enumerate(self.schedule.rows(number))]
 
-    def score(self, retrieved: Sequence[tuple[np.ndarray, np.ndarray]]) -> list[ScoredCandidates]:
-        """The candidates with their scores; the language model is asked only for missing scores."""
-        candidates = []
-        for scores, (rows, positions) in zip(self.scores, retrieved, strict=True):
-            asked = np.pad(positions, ((0, 0), (0, 1)), constant_values=logprobs.NONE)  # each document, and none
-            scores.score(logprobs.unique_pairs(rows, asked))
-            sums, tokens = scores.look_up(rows, asked)
-            means = objective.likelihood(sums, tokens, "mean_logprob")
-            targets = objective.likelihood(sums, tokens, self._params.lsr.likelihood)[:, :-1]
-            candidates.append(ScoredCandidates(rows, positions, targets, means[:, :-1] - means[:, -1:]))
-        return candidates
+    def score(self, corpus: int, rows: np.ndarray, positions: np.ndarray) -> ScoredCandidates:
+        """A corpus's candidates with their scores; the language model is asked only for missing scores."""
+        asked = np.pad(positions, ((0, 0), (0, 1)), constant_values=logprobs.NONE)  # each document, and none
+        self.scores[corpus].score(logprobs.unique_pairs(rows, asked))
+        sums, tokens = self.scores[corpus].look_up(rows, asked)
+        means = objective.likelihood(sums, tokens, "mean_logprob")
+        targets = objective.likelihood(sums, tokens, self._params.lsr.likelihood)[:, :-1]
+        return ScoredCandidates(rows, positions, targets, means[:, :-1] - means[:, -1:])
 
     def _retrieve(self, corpus: int, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Positions and similarities (n, k) for a corpus's queries."""
@@ -220,8 +235,16 @@ class TrainingFiles(Checkpoints):
 class Trainer:
     """The encoder in training, with Adam. `start_round` says what the next steps learn from."""
 
-    def __init__(self, encoder: Encoder, corpora: Sequence[CorpusQueries], schedule: Schedule, lsr: LSR) -> None:
-        self.encoder, self.corpora, self.schedule, self.lsr = encoder, corpora, schedule, lsr
+    def __init__(
+        self,
+        encoder: Encoder,
+        corpora: Sequence[CorpusQueries],
+        schedule: Schedule,
+        lsr: LSR,
+        betas: Sequence[float],
+    ) -> None:
+        """`betas` are each corpus's temperatures of Q."""
+        self.encoder, self.corpora, self.schedule, self.lsr, self.betas = encoder, corpora, schedule, lsr, betas
         self.optimizer = torch.optim.Adam(self.encoder.parameters(), lr=lsr.learning_rate)
 
     def start_round(self, candidates: Sequence[ScoredCandidates]) -> None:
@@ -241,13 +264,15 @@ class Trainer:
         lsr = self.lsr
         warm = max(1, round(lsr.warmup * lsr.steps))
         self.optimizer.param_groups[0]["lr"] = lsr.learning_rate * min(1.0, (number + 1) / warm)
-        texts, queries, places, targets, gains = self._batch(number)
+        texts, queries, places, targets, gains, betas = self._batch(number)
         seen = {}
 
         def loss(of_documents: torch.Tensor, of_queries: torch.Tensor) -> torch.Tensor:
             rows = of_documents.index_select(0, places.ravel().to(of_documents.device))
             similarities = torch.einsum("bd,bkd->bk", of_queries, rows.view(*places.shape, -1))
-            value = objective.lsr_loss(similarities, targets.to(similarities), lsr.gamma, lsr.beta, lsr.kl)
+            value = objective.lsr_loss(
+                similarities, targets.to(similarities), lsr.gamma, betas.to(similarities), lsr.kl
+            )
             seen["kl"], seen["similarities"] = float(value.detach()), similarities.detach().cpu()
             return value
 
@@ -258,14 +283,14 @@ class Trainer:
         return {
             "kl": seen["kl"],
             "entropy_retriever": objective.entropy(seen["similarities"], lsr.gamma),
-            "entropy_lm": objective.entropy(targets, lsr.beta),
+            "entropy_lm": objective.entropy(targets, betas),
             "lm_gain": float((retriever * gains).sum(1).mean()),
         }
 
-    def _batch(self, step: int) -> tuple[list[str], list[str], torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _batch(self, step: int) -> tuple[list[str], list[str], torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
         """A step's distinct documents (m,), its queries (b,), and each query's documents as numbers of the former, with
-        their targets and gains, (b, k) each."""
-        texts, places, targets, gains, queries = [], [], [], [], []
+        their targets and gains, (b, k) each, and betas (b, 1)."""
+        texts, places, targets, gains, betas, queries = [], [], [], [], [], []
         chosen = self.schedule.queries[self.schedule.batch(step)]
         for i, (corpus, candidates) in enumerate(zip(self.corpora, self.candidates, strict=True)):
             rows = chosen[chosen[:, 0] == i, 1]
@@ -277,8 +302,9 @@ class Trainer:
             texts.extend(self.texts(i, distinct))
             targets.append(candidates.targets[at])
             gains.append(candidates.gains[at])
+            betas.append(np.full((len(rows), 1), self.betas[i]))
             queries.extend(corpus.queries.texts[rows])
-        return texts, queries, *(torch.from_numpy(np.concatenate(rows)) for rows in (places, targets, gains))
+        return texts, queries, *(torch.from_numpy(np.concatenate(rows)) for rows in (places, targets, gains, betas))
 
 
 def make_deterministic() -> None:

@@ -5,7 +5,8 @@ that it has not scored yet, trains `lsr.refresh_steps` steps towards the languag
 the corpora anew.
 
 data/models/lsr/<name> is the encoder that `lsr.keep` names, a Hugging Face folder like the untuned retriever's.
-data/metrics/lsr_<name>.json has the training curve and the validation of each round's encoder.
+data/metrics/lsr_<name>.json has the look before training (look.py), the training curve, and the validation of each
+round's encoder.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     `params` are this retriever's (methods.with_retriever), with SECTIONS. A killed run resumes to the same result.
     LongtailError if there are no queries to learn from, or the language model's distribution over documents is uniform.
     """
-    from pipelines.lsr import rounds, training_queries
+    from pipelines.lsr import look, rounds, training_queries
     from pipelines.lsr.rounds import Trainer, TrainingFiles
     from pipelines.retrieval.embeddings import forget_embeddings
     from pipelines.retrieval.encoder import EXACT, Encoder
@@ -49,16 +50,20 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     untuned, name = methods.encoder("dense", params.retrieves), f"train_lsr@{params.retrieves}"
     encoder = Encoder.open(untuned, params.retriever, params.compute, EXACT)
     files = TrainingFiles(name, *_result_depends_on(params, corpora))
-    trainer = Trainer(encoder, corpora, schedule, params.lsr)
-    progress = {"curve": [], "validation": []} | files.load(encoder.parameters(), trainer.optimizer)
-    curve, validation = progress["curve"], progress["validation"]
     with rounds.Refresher(params, corpora, schedule, files) as refresher:
+        looked = look.look(refresher, params)
+        look.check(name, looked, params.lsr.require_better_teacher)
+        trainer = Trainer(encoder, corpora, schedule, params.lsr, [row["beta"] for row in looked])
+        progress = {"curve": [], "validation": []} | files.load(encoder.parameters(), trainer.optimizer)
+        curve, validation = progress["curve"], progress["validation"]
         _train_rounds(trainer, files, curve, validation, refresher)
         scored = refresher.asked()
 
     kept = _kept(validation, params.lsr)
+    if not kept:
+        print(f"{name}: no tuned encoder validates better than the untuned one, which is kept", flush=True)
     with shards.atomic(methods.encoder("lsr", params.retrieves)) as out:
-        shutil.copytree(files.of_step("model", kept), out)
+        shutil.copytree(files.of_step("model", kept) if kept else untuned, out)
     size = -(-len(curve) // POINTS)
     stretches = (curve[start : start + size] for start in range(0, len(curve), size))  # the last may be shorter
     thinned = [{column: sum(row[column] for row in rows) / len(rows) for column in rows[0]} for rows in stretches]
@@ -66,7 +71,8 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     ends = {"before": validation[0], "after": after, "last": thinned[-1]}
     named = {f"{column}_{when}": row[column] for when, row in ends.items() for column in row if column != "step"}
     figures = {"kept_step": kept, **named} | {f"queries_{corpus.name}": corpus.train for corpus in corpora}
-    shards.write_json(METRICS / f"lsr_{params.retrieves}.json", figures | {"curve": thinned, "validation": validation})
+    told = {"look": looked, "curve": thinned, "validation": validation}
+    shards.write_json(METRICS / f"lsr_{params.retrieves}.json", figures | told)
     checkpoint.forget_checkpoints(name)
     for corpus in corpora:
         forget_embeddings(corpus.stage)
@@ -76,7 +82,13 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
         for column in rows[0]
         if column != "step"
     }
-    return figures | scored | columns
+    seen = {
+        f"look_{row['corpus']}_{key}": value["value"] if isinstance(value, dict) else value
+        for row in looked
+        for key, value in row.items()
+        if key != "corpus"
+    }
+    return figures | scored | columns | {key: value for key, value in seen.items() if value is not None}
 
 
 def _train_rounds(
@@ -114,14 +126,15 @@ def _train_rounds(
 
 
 def _kept(validation: list[dict], lsr: LSR) -> int:
-    """The step of the encoder that is kept: the last, or the first with the fewest bits per byte.
+    """The step of the encoder that is kept, 0 being the untuned one: the last, or the best.
 
-    Without language-modelling queries, that is the first with the highest recall.
+    The best finds an answer to the most questions with its first document; among equal ones it has the fewest bits per
+    byte, and comes first.
     """
     if lsr.keep == "last":
         return validation[-1]["step"]
-    bits = [name for name in validation[0] if name.startswith("bpb")]
-    return min(validation[1:], key=lambda row: row[bits[0]] if bits else -row.get("recall_at_1", 0.0))["step"]
+    bits = next((name for name in validation[0] if name.startswith("bpb")), "")
+    return min(validation, key=lambda row: (-row.get("recall_at_1", 0.0), row.get(bits, 0.0)))["step"]
 
 
 def _check_informative(curve: list[dict], epoch: int, lsr: LSR) -> None:

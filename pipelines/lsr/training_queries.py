@@ -6,16 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 
 from pipelines import draws
+from pipelines.answering import passages, prompts
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params.params import LSR
-from pipelines.scoring.queries import Queries, read_language_modelling, read_questions
+from pipelines.retrieval.retriever import open_index
+from pipelines.scoring.queries import Queries, read_language_modelling, without_shots
 from pipelines.storage import parquet
 
 CORPORA = Path("data/corpus")
@@ -31,7 +35,8 @@ class CorpusQueries:
     corpus: str
     queries: Queries
     train: int
-    pages: np.ndarray | None  # titles of the pages that validation questions are about; None if not questions
+    clusters: np.ndarray  # (n,) the source document of a text, the subject of a question
+    answers: np.ndarray | None  # (n,) lists of a question's acceptable answers; None if not questions
     retriever: str = ""  # the retriever that is tuned; the stages of two trainings have different names
 
     @property
@@ -49,9 +54,9 @@ class CorpusQueries:
 
     def digest(self) -> str:
         """A hash of all that training reads of it, but for the documents."""
-        pages = self.pages if self.pages is None else self.pages.tolist()
-        found = blake2b(repr((self.name, self.train, self.queries.document, pages)).encode(), digest_size=16)
-        for row in zip(*self.queries.columns(), strict=True):
+        answers = self.answers if self.answers is None else self.answers.tolist()
+        found = blake2b(repr((self.name, self.train, self.queries.document, answers)).encode(), digest_size=16)
+        for row in zip(*(column.tolist() for column in self.queries.columns()), strict=True):
             found.update(repr(row).encode())
         return found.hexdigest()
 
@@ -65,18 +70,14 @@ def read_training_queries(params: SimpleNamespace) -> list[CorpusQueries]:
     lsr, seed, parts = params.lsr, params.seed, params.parts
     corpora = []
     for name in parts.scored[:1] if lsr.queries != "qa" else ():
-        validation, *_ = read_language_modelling(CORPORA / name, "validation", seed, lsr.validation_queries)
-        train, *_ = read_language_modelling(CORPORA / name, "train", seed, lsr.lm_queries)
-        corpora.append(CorpusQueries(name, name, train.and_then(validation), len(train), None, params.retrieves))
-    sets = [QUESTIONS / name / f"{name}.parquet" for name in parts.answered if lsr.queries != "lm"]
-    # the first one that names its subjects' pages
-    for file in [f for f in sets if not f.is_file() or "s_wiki_title" in parquet.schema_of(f).names][:1]:
-        name = file.stem if parts.datastore in parts.scored[:1] else parts.datastore
-        amounts = VALIDATION_SHARE, lsr.qa_queries, lsr.validation_queries
-        spoken = language.read_language(params.language)
-        train, validation, pages = read_questions(file, seed, *amounts, params.answer.passage, spoken)
-        queries, titles = train.and_then(validation), np.asarray(pages, object)
-        corpora.append(CorpusQueries(name, parts.datastore, queries, len(train), titles, params.retrieves))
+        amounts = ("train", lsr.lm_queries), ("validation", lsr.validation_queries)
+        train, validation = (read_language_modelling(CORPORA / name, split, seed, most) for split, most in amounts)
+        queries, sources = train[0].and_then(validation[0]), np.concatenate([train[1], validation[1]])
+        corpora.append(CorpusQueries(name, name, queries, len(train[0]), sources, None, params.retrieves))
+    for name in parts.answered[:1] if lsr.queries != "lm" else ():
+        asked = read_questions(QUESTIONS / name / f"{name}.parquet", params)
+        unique = name if parts.datastore in parts.scored[:1] else parts.datastore
+        corpora.append(CorpusQueries(unique, parts.datastore, *asked, params.retrieves))
     if not sum(corpus.train for corpus in corpora):
         raise LongtailError(
             f"lsr.queries is {lsr.queries}, but there are no queries of that kind to learn from; "
@@ -88,6 +89,65 @@ def read_training_queries(params: SimpleNamespace) -> list[CorpusQueries]:
             "or set lsr.keep: last"
         )
     return [corpus for corpus in corpora if len(corpus.queries)]
+
+
+def read_questions(file: Path, params: SimpleNamespace) -> tuple[Queries, int, np.ndarray, np.ndarray]:
+    """Questions of a set's train split: first those to learn from, whose number is returned too, then for validation.
+
+    The two share no subject. Also returns their subjects and their acceptable answers (n,). Raises LongtailError if
+    there is no file.
+    """
+    table, lsr, seed = parquet.read_parquet(file), params.lsr, params.seed
+    answered = pa.compute.greater(pa.compute.list_value_length(table["possible_answers"]), 0)
+    table = table.filter(pa.compute.and_(pa.compute.equal(table["split"], "train"), answered)).sort_by("question_id")
+    pool = prompts.read_questions(table)
+    named = zip(table["s_uri"].to_pylist(), pool.subjects, strict=True)
+    subjects = np.array([uri or name for uri, name in named], object)
+    held_out = draws.uniforms(seed, "lsr validation", subjects) < VALIDATION_SHARE
+
+    def draw(eligible: np.ndarray, purpose: str, at_most: int) -> np.ndarray:
+        places = np.flatnonzero(eligible)
+        return places[draws.sample(seed, purpose, [pool.ids[i] for i in places], at_most)] if len(places) else places
+
+    train = draw(~held_out, "lsr questions", lsr.qa_queries)
+    validation = draw(held_out, "lsr judges", lsr.validation_queries)
+    rows = np.concatenate([train, validation])
+    answers = np.empty(len(rows), object)
+    answers[:] = [pool.answers[row] for row in rows]
+    return question_queries(file.stem, pool, rows, params), len(train), subjects[rows], answers
+
+
+def question_queries(dataset: str, pool: prompts.Questions, rows: np.ndarray, params: SimpleNamespace) -> Queries:
+    """The questions `rows` of a pool, to be read as the stage `answer` asks them, and continued by their first answer.
+
+    Before each stand `lsr.n_shots` demonstrations from the pool. Before a document these have the untuned retriever's
+    best passages, and before none they have none, as in answers with passages and in closed-book ones.
+    """
+    lsr, spoken = params.lsr, language.read_language(params.language)
+    n_shots = params.answer.of(params.lm[lsr.lm]).n_shots if lsr.n_shots is None else lsr.n_shots
+    of_each = prompts.demonstrations(params.seed, dataset, pool, rows.tolist(), n_shots)
+    found = _best_passages([pool.texts[row] for row in sorted({*chain(*of_each)})], params)
+    shots = without_shots(len(rows))
+    for number, of_one in enumerate(of_each):
+        examples = [(pool.texts[row], pool.shown[row], found[pool.texts[row]]) for row in of_one]
+        shots[number] = [prompts.shown(examples, spoken), prompts.shown([(*one[:2], None) for one in examples], spoken)]
+    texts = [pool.texts[row] for row in rows]
+    asked = [spoken.asked(text) for text in texts]
+    full = (spoken.answered(text, pool.answers[row][0]) for text, row in zip(texts, rows, strict=True))
+    continuations = [whole[len(start) :] for whole, start in zip(full, asked, strict=True)]
+    columns = (np.array(column, object) for column in ([pool.ids[row] for row in rows], texts, asked, continuations))
+    return Queries(*columns, f"{params.answer.passage}\n\n", shots)
+
+
+def _best_passages(texts: list[str], params: SimpleNamespace) -> dict[str, str]:
+    """The untuned retriever's best document of each text, as the language model reads it."""
+    if not texts:
+        return {}
+    one = {"retrievers": [params.retrieves], "retriever": {params.retrieves: params.retriever}}
+    retriever = open_index("dense", params.parts.datastore, SimpleNamespace(**vars(params) | one))
+    docs = CORPORA / params.parts.datastore / "docs.parquet"
+    found = passages.retrieved(retriever, docs, 1, params.answer.passage, together=False).find(texts)
+    return {text: best for text, (best, *_) in zip(texts, found["texts"].to_pylist(), strict=True)}
 
 
 class Schedule:

@@ -106,9 +106,15 @@ class LSR(Section):
     lm_queries: Count  # language-modelling queries of the train split, at most; 0 where queries is qa
     qa_queries: Count  # questions of the train split, at most; 0 where queries is lm
     validation_queries: Count  # validation queries of each kind, at most; never learnt from; 0 only where keep is last
+    n_shots: Count | None  # demonstrations before a question that the language model reads; null: as in answers
     top_k: PositiveInt  # documents of a query; both distributions are over them
+    further_k: Count  # how many of these come from further down, at even steps as far as rank 10 * top_k
     gamma: PositiveFloat  # temperature of the retriever's P_R
     beta: PositiveFloat  # temperature of the language model's Q
+    q_entropy: Annotated[float, Field(gt=0, lt=1)] | None  # the entropy that Q has on training queries, 1 is uniform:
+    # beta is chosen for it, for questions and texts apart; null: beta is as given
+    require_better_teacher: bool  # stop before training where the language model tells documents with an answer from
+    # others no better than the retriever does
     kl: Literal["q_p", "p_q"]  # KL(Q || P_R) or KL(P_R || Q)
     likelihood: Literal["mean_logprob", "sum_logprob", "prob"]  # of a continuation; Q is its softmax over the documents
     learning_rate: PositiveFloat  # Adam's learning rate after warm-up
@@ -116,7 +122,7 @@ class LSR(Section):
     batch_size: PositiveInt  # queries in a step
     steps: PositiveInt  # training steps
     refresh_steps: PositiveInt  # steps after which the corpora are embedded and indexed anew
-    keep: Literal["best", "last"]  # the encoder that is kept: the one that validates best, or the last step's
+    keep: Literal["best", "last"]  # the encoder that is kept: the one that validates best, be it untuned, or the last
     checkpoint_steps: PositiveInt  # steps between checkpoints, which a killed run goes on from
     dtype: Literal["fp32", "bf16"]  # number format of matrix products; weights and Adam stay fp32
     micro_batch: PositiveInt | None  # texts of a step that are embedded with gradients at once; null: all of them

@@ -67,6 +67,7 @@ def _models(params: Params) -> Iterator[Rule]:
     for kind, number in (("lm", lsr.lm_queries), ("qa", lsr.qa_queries)):
         some = f"should be at least 1 with lsr.queries: {lsr.queries}"
         yield f"lsr.{kind}_queries", bool(number) or lsr.queries not in (kind, "mixed"), some
+    yield "lsr.further_k", lsr.further_k < lsr.top_k, f"should be less than lsr.top_k, {lsr.top_k}"
     last = "should be last with lsr.validation_queries: 0, which choose no encoder"
     yield "lsr.keep", lsr.keep != "best" or bool(lsr.validation_queries), last
 

@@ -1,4 +1,4 @@
-"""Language-modelling queries (REPLUG §5) and questions, in the form in which they are searched with and scored."""
+"""Queries in the form in which they are searched with and scored; language-modelling queries (REPLUG §5)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import numpy as np
 
 from pipelines import draws
 from pipelines.errors import LongtailError
-from pipelines.language.language import ENGLISH, Language
 from pipelines.lm.language_model import Prompt
 from pipelines.storage import database
 
@@ -23,23 +22,32 @@ class Queries:
     contexts: np.ndarray
     continuations: np.ndarray
     document: str  # template of the document in front of the context (retrieval/documents.py)
+    shots: np.ndarray  # (n, 2) demonstrations in front of that: with documents of their own, and without any
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def prompt(self, row: int, document: str | None) -> Prompt:
-        """What the language model reads; `document` is in the template, or None."""
+        """What the language model reads; `document` is in the template, or None. It cuts demonstrations first."""
+        if shots := self.shots[row, int(document is None)]:
+            return Prompt(f"{shots}{document or ''}{self.contexts[row]}")
         return Prompt(self.contexts[row], document or "")
 
     def columns(self) -> tuple[np.ndarray, ...]:
-        return self.ids, self.texts, self.contexts, self.continuations
+        return self.ids, self.texts, self.contexts, self.continuations, self.shots
 
     def take(self, rows: np.ndarray) -> Queries:
-        return Queries(*(column[rows] for column in self.columns()), self.document)
+        *columns, shots = (column[rows] for column in self.columns())
+        return Queries(*columns, self.document, shots)
 
     def and_then(self, other: Queries) -> Queries:
-        columns = zip(self.columns(), other.columns(), strict=True)
-        return Queries(*map(np.concatenate, columns), self.document)
+        *columns, shots = map(np.concatenate, zip(self.columns(), other.columns(), strict=True))
+        return Queries(*columns, self.document, shots)
+
+
+def without_shots(n: int) -> np.ndarray:
+    """The `shots` of n queries that have no demonstrations."""
+    return np.full((n, 2), "", object)
 
 
 def read_language_modelling(
@@ -53,48 +61,12 @@ def read_language_modelling(
     query = f"SELECT {names} FROM rows WHERE split = ? ORDER BY id"
     ids, contexts, continuations, source_documents, sources = _read(corpus / "queries.parquet", query, [split])
     chosen = draws.sample(seed, f"{split} queries", list(ids), at_most) if len(ids) else np.empty(0, np.int64)
-    queries = Queries(ids[chosen], contexts[chosen], contexts[chosen], continuations[chosen], document="{text}\n")
+    read = contexts[chosen]
+    queries = Queries(ids[chosen], read, read, continuations[chosen], "{text}\n", without_shots(len(chosen)))
     return queries, source_documents[chosen], sources[chosen]
 
 
-def read_questions(
-    popqa: Path,
-    seed: int,
-    validation_share: float,
-    n_train: int,
-    n_validation: int,
-    passage: str,
-    language: Language = ENGLISH,
-) -> tuple[Queries, Queries, np.ndarray]:
-    """Questions of PopQA's train split to learn from, questions for validation, and their page titles (n,).
-
-    The language model reads a document as when it answers: in the template `passage`, with a blank line behind it. The
-    two share no subject. Only questions whose subject's page is known can validate. Raises LongtailError if there is no
-    file.
-    """
-    ids, questions, answers, subjects, pages = _read(
-        popqa,
-        """SELECT question_id, question, possible_answers[1], coalesce(s_uri, subj), s_wiki_title FROM rows
-           WHERE split = 'train' AND len(possible_answers) > 0 ORDER BY question_id""",
-    )
-    held_out = draws.uniforms(seed, "lsr validation", subjects) < validation_share
-    has_page = np.array([bool(page) for page in pages], bool)
-
-    def draw(eligible: np.ndarray, purpose: str, at_most: int) -> tuple[Queries, np.ndarray]:
-        places = np.flatnonzero(eligible)
-        rows = places[draws.sample(seed, purpose, list(ids[places]), at_most)] if len(places) else places
-        contexts = np.array([language.asked(question) for question in questions[rows]], object)
-        triples = zip(contexts, questions[rows], answers[rows], strict=True)
-        answered = [language.answered(question, answer)[len(asked) :] for asked, question, answer in triples]
-        continuations = np.array(answered, object)
-        return Queries(ids[rows], questions[rows], contexts, continuations, f"{passage}\n\n"), pages[rows]
-
-    train, _ = draw(~held_out, "lsr questions", n_train)
-    validation, titles = draw(held_out & has_page, "lsr judges", n_validation)
-    return train, validation, titles
-
-
-def _read(path: Path, query: str, values: database.Values = None) -> list[np.ndarray]:
+def _read(path: Path, query: str, values: database.Values) -> list[np.ndarray]:
     """The columns of a query over a Parquet file, which the query calls `rows`; arrays of object."""
     if not path.is_file():
         raise LongtailError(f"{path}: no such file; `dvc repro` runs the stage that writes it")

@@ -55,11 +55,11 @@ def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
 
 
 @pytest.mark.parametrize(("bits", "changes", "validated", "best"), [
-    ([1.0, 2.0, 1.5, 1.7], {}, [0, 2, 4, 6], 4),  # no better than the untuned one, but the best of those trained
+    ([1.0, 2.0, 1.5, 1.7], {}, [0, 2, 4, 6], 0),  # none of those trained is better than the untuned one
     ([1.0, 0.5, 0.6, 0.7], {}, [0, 2, 4, 6], 2),
     ([1.0, 0.5, 0.6, 0.7], {"keep": "last"}, [0, 2, 4, 6], 6),
 ])  # fmt: skip
-def test_the_best_of_the_trained_is_kept_or_the_last(bits, changes, validated, best, project, monkeypatch):
+def test_the_best_is_kept_be_it_untuned_or_the_last(bits, changes, validated, best, project, monkeypatch):
     seen = []
 
     def validate(refresher):
@@ -88,9 +88,16 @@ def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(pr
             train_lsr.train_retriever(project.params)
 
 
-def test_without_queries_that_give_bits_recall_decides(project):
-    rows = [{"step": step, "recall_at_1": recall} for step, recall in ((0, 0.9), (2, 0.3), (4, 0.6), (6, 0.6))]
-    assert train_lsr._kept(rows, project.params.lsr) == 4
+@pytest.mark.parametrize(("recalls", "kept", "without_bits"), [
+    ((0.9, 0.3, 0.6, 0.6), 0, 0),
+    ((0.5, 0.3, 0.6, 0.6), 6, 4),
+    ((0.6, 0.6, 0.6, 0.6), 2, 0),
+])  # fmt: skip
+def test_recall_decides_where_answers_are_known_and_bits_between_equals(recalls, kept, without_bits, project):
+    columns = (0, 2, 4, 6), recalls, (1.0, 0.7, 0.9, 0.8)
+    rows = [dict(zip(("step", "recall_at_1", "bpb_k10"), row, strict=True)) for row in zip(*columns, strict=True)]
+    assert train_lsr._kept(rows, project.params.lsr) == kept
+    assert train_lsr._kept([row | {"bpb_k10": 1.0} for row in rows], project.params.lsr) == without_bits
 
 
 def test_targets_that_are_uniform_are_an_error_with_the_reason(project):
@@ -116,7 +123,7 @@ def test_nothing_to_learn_from_is_an_error(project):
 def test_a_retriever_is_tuned_from_its_own_weights_with_its_own_index(two_retrievers):
     """One small step from the second retriever's weights, on what its index finds; the first one's stay as they are."""
     params = methods.with_retriever(two_retrievers.params, "e5")
-    params.lsr = params.lsr.model_copy(update={"learning_rate": 1e-7, "steps": 2, "refresh_steps": 2})
+    params.lsr = params.lsr.model_copy(update={"learning_rate": 1e-7, "steps": 2, "refresh_steps": 2, "keep": "last"})
     before = fingerprint(TUNED)
     train_lsr.train_retriever(params)
     opened = {

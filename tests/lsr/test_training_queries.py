@@ -1,12 +1,19 @@
 """Which corpora and questions a run learns from; which queries each step and round has."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.answering import passages, prompts
 from pipelines.lsr import training_queries
 from pipelines.lsr.training_queries import Schedule
+from pipelines.scoring import logprobs
+
+POPQA = Path("data/questions/popqa/popqa.parquet")
 
 
 @pytest.mark.parametrize("refresh_steps", [2, 9])
@@ -44,12 +51,45 @@ def test_texts_to_learn_from_and_texts_for_validation_are_of_their_own_splits(pr
 @pytest.mark.parametrize(("changes", "names"), [
     ({"answered": []}, [("pile", "pile")]),
     ({"scored": []}, [("wikipedia", "wikipedia")]),
-    ({"answered": ["no_pages", "popqa"]}, [("pile", "pile"), ("wikipedia", "wikipedia")]),
     ({"datastore": "pile"}, [("pile", "pile"), ("popqa", "pile")]),
 ])  # fmt: skip
 def test_queries_are_of_the_first_scored_corpus_and_the_datastore(changes, names, project):
-    folder = project.folder / "data/questions/no_pages"
-    folder.mkdir()
-    pq.write_table(pa.table({"question_id": ["a"]}), folder / "no_pages.parquet")
     project.params.parts = project.params.parts.model_copy(update=changes)
     assert [(corpus.name, corpus.corpus) for corpus in training_queries.read_training_queries(project.params)] == names
+
+
+def test_questions_are_of_the_train_split_and_no_subject_is_on_both_sides(project):
+    rows = pq.read_table(POPQA)
+    subjects = pa.array([f"u{i // 4}" for i in range(len(rows))])
+    pq.write_table(rows.set_column(rows.column_names.index("s_uri"), "s_uri", subjects), POPQA)
+    asked = {row["question_id"]: row for row in pq.read_table(POPQA).to_pylist()}
+    project.params.lsr = project.params.lsr.model_copy(update={"qa_queries": 100, "validation_queries": 100})
+    queries, train, of_each, answers = training_queries.read_questions(POPQA, project.params)
+    assert len(queries) == 16
+    assert 0 < train < 16
+    assert of_each.tolist() == [asked[i]["s_uri"] for i in queries.ids]
+    assert not {*of_each[:train]} & {*of_each[train:]}
+    assert {asked[i]["split"] for i in queries.ids} == {"train"}
+    assert queries.texts.tolist() == [asked[i]["question"] for i in queries.ids]
+    assert answers.tolist() == [asked[i]["possible_answers"] for i in queries.ids]
+    assert queries.continuations.tolist() == [" " + of_one[0] for of_one in answers]
+
+
+@pytest.mark.parametrize("n_shots", [0, 1])
+def test_the_teacher_is_asked_as_the_answers_are_asked(n_shots, project):
+    """With a document as with passages, and with none as closed-book; the demonstrations' own documents included."""
+    params, docs = project.params, Path("data/corpus/wikipedia/docs.parquet")
+    params.answer = params.answer.model_copy(update={"n_shots": n_shots, "passage": "{title}: {text}"})
+    chosen = SimpleNamespace(**vars(params) | {"retriever": {"dense": params.retriever}})
+    source, table = passages.open_source("dense", None, chosen, Path("data")), pq.read_table(POPQA)
+    pool = prompts.read_questions(table.filter(pa.compute.equal(table["split"], "train")))
+    queries, *_ = training_queries.read_questions(POPQA, params)
+    for row, question in enumerate(queries.ids[:3]):
+        asked = pool, pool.ids.index(question), params.lsr.lm
+        (with_passage,), bare, found = passages.prompts_of_question(chosen, "popqa", *asked, source)
+        best = pq.read_table(docs)["id"].to_pylist().index(found["doc_ids"][0][0].as_py())
+        read, _ = logprobs.prompts(queries, docs, np.array([[row, best], [row, logprobs.NONE]]))
+        assert read == [with_passage, bare]
+        assert bool(queries.shots[row].all()) == bool(n_shots)
+    params.lsr = params.lsr.model_copy(update={"n_shots": 0})
+    assert not training_queries.read_questions(POPQA, params)[0].shots.any()

@@ -1,0 +1,130 @@
+"""The look before training: on a sample of training queries, whether the language model can teach the retriever.
+
+A language model that judges documents worse than the retriever makes the retriever worse. Where answers are known, both
+are judged by the documents that hold one. On texts, the documents' gains for the language model say how much there is
+to learn, and the entropy of Q how much of it Q shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from pipelines import draws, intervals
+from pipelines.errors import LongtailError
+from pipelines.intervals import interval
+from pipelines.lsr import objective
+from pipelines.lsr.rounds import Refresher
+
+SAMPLE = 64  # training queries of each corpus
+RESAMPLES = 1000
+UNIFORM, SPIKE = 0.97, 0.03  # entropies of Q beyond which there is little to learn
+
+
+def look(refresher: Refresher, params: SimpleNamespace) -> list[dict[str, Any]]:
+    """A row for each corpus of queries, with the temperature `beta` of its Q; figures are as Interval.as_json.
+
+    corpus, queries in the sample, documents of each, beta, entropy (of Q, 1 is uniform); of questions auc_lm,
+    auc_retriever, auc_gain (how often a document with an answer is ranked above one without), best_lm, best_retriever,
+    best_gain (the share of questions whose best document holds an answer); of texts gain_first, gain_mean, gain_best
+    (nats a token that the retriever's first document saves against none, the mean document, the best one).
+    """
+    lsr, rows = params.lsr, []
+    for i, corpus in enumerate(refresher.corpora):
+        drawn = draws.sample(params.seed, "lsr look", list(corpus.queries.ids[: corpus.train]), SAMPLE)
+        row = {"corpus": corpus.name, "queries": len(drawn), "documents": len(refresher.ranks), "beta": lsr.beta}
+        rows.append(row)
+        if not len(drawn):
+            continue
+        positions, similarities = refresher.candidates(i, drawn)
+        scored = refresher.score(i, drawn, positions)
+        if lsr.q_entropy:
+            row["beta"] = objective.beta_of_entropy(scored.targets, lsr.q_entropy)
+        row["entropy"] = objective.entropy(scored.targets, row["beta"])
+        if corpus.answers is None:
+            gains = scored.gains
+            figures = {"gain_first": gains[:, 0], "gain_mean": gains.mean(1), "gain_best": gains.max(1)}
+        else:
+            holds = refresher.hold_answers(i, drawn, positions)
+            figures = judged(scored.targets, similarities, holds)
+        mean = partial(_mean, params.seed, corpus.name, corpus.clusters[drawn])
+        row |= {name: mean(name, values).as_json() for name, values in figures.items()}
+    return rows
+
+
+def judged(lm: np.ndarray, retriever: np.ndarray, holds: np.ndarray) -> dict[str, np.ndarray]:
+    """Each query's figures of `look` on questions (n,) from two scores and which documents hold an answer, (n, k) each.
+
+    A query of which all documents or none hold one has no AUC, which is NaN.
+    """
+    by_lm, by_retriever = aucs(lm, holds), aucs(retriever, holds)
+    best_lm, best_retriever = (
+        np.take_along_axis(holds, scores.argmax(1)[:, None], 1)[:, 0].astype(float) for scores in (lm, retriever)
+    )
+    return {
+        "auc_lm": by_lm,
+        "auc_retriever": by_retriever,
+        "auc_gain": by_lm - by_retriever,
+        "best_lm": best_lm,
+        "best_retriever": best_retriever,
+        "best_gain": best_lm - best_retriever,
+    }
+
+
+def aucs(scores: np.ndarray, holds: np.ndarray) -> np.ndarray:
+    """The share of pairs whose document with an answer has the larger score, ties half: (n, k) each -> (n,)."""
+    with_answer, without = scores[:, :, None], scores[:, None, :]
+    wins = (with_answer > without) + 0.5 * (with_answer == without)
+    pairs = holds[:, :, None] & ~holds[:, None, :]
+    with np.errstate(invalid="ignore"):
+        return (wins * pairs).sum((1, 2)) / pairs.sum((1, 2))
+
+
+def check(name: str, rows: list[dict[str, Any]], required: bool) -> None:
+    """Print what was seen and what to change. Raises LongtailError where a better teacher is `required` and lacks."""
+    for row in rows:
+        seen = ", ".join(f"{key} {_shown(value)}" for key, value in row.items() if key != "corpus")
+        print(f"{name}: {row['corpus']}: {seen}", flush=True)
+        for said in advice(row):
+            print(f"warning: {name}: {row['corpus']}: {said}", flush=True)
+    worse = [row for row in rows if _no_better(row)]
+    if required and worse:
+        raise LongtailError(f"lsr.require_better_teacher: {worse[0]['corpus']}: {next(advice(worse[0]))}")
+
+
+def advice(row: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with a row of `look`, and what to change."""
+    if _no_better(row):
+        yield (
+            "the language model tells documents with an answer from others no better than the retriever does (AUC "
+            f"{row['auc_lm']['value']:.2f} against {row['auc_retriever']['value']:.2f}), so it has nothing to teach; "
+            "raise lsr.n_shots, or name a larger model as lsr.lm"
+        )
+    entropy = row.get("entropy", 0.5)
+    if entropy > UNIFORM or entropy < SPIKE:
+        shape, way = ("nearly uniform", "lower") if entropy > UNIFORM else ("nearly one document's alone", "raise")
+        yield f"Q is {shape} (entropy {entropy:.3f} of 1); {way} lsr.beta, or set lsr.q_entropy"
+
+
+def _no_better(row: dict[str, Any]) -> bool:
+    return interval(row.get("auc_gain")).value <= 0
+
+
+def _mean(seed: int, corpus: str, clusters: np.ndarray, name: str, values: np.ndarray) -> intervals.Interval:
+    """The mean of the values (n,) that are known, with an interval clustered by subject or source document."""
+    known = np.isfinite(values)
+    if not known.any():
+        return intervals.NOTHING
+    generator = draws.generator(seed, "lsr look", f"{corpus} {name}")
+    return intervals.mean(values[known], generator, RESAMPLES, clusters[known])
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        figure = interval(value)
+        return f"{figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}]"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,102 @@
+"""The look before training: who tells documents with an answer from others, how much is to learn, and what is said."""
+
+import re
+
+import numpy as np
+import pytest
+from lsr_training import METRICS, change
+
+from pipelines.errors import LongtailError
+from pipelines.lsr import look, objective, train_lsr, training_queries
+from pipelines.lsr.rounds import Refresher, TrainingFiles
+from pipelines.lsr.training_queries import Schedule
+
+HOLDS = np.array([[True, False, False], [True, True, True], [False, True, False]])
+LM = np.array([[3.0, 1.0, 2.0], [1.0, 2.0, 3.0], [1.0, 2.0, 2.0]])
+RETRIEVER = np.array([[0.1, 0.3, 0.2], [0.3, 0.2, 0.1], [0.2, 0.1, 0.3]])
+
+
+@pytest.fixture
+def looked(project):
+    """A function that sets params of the section `lsr`, and looks."""
+
+    def rows(**changes):
+        change(project, **changes)
+        corpora = training_queries.read_training_queries(project.params)
+        files = TrainingFiles("train_lsr", repr(changes))
+        with Refresher(project.params, corpora, Schedule(corpora, project.params.lsr, 0), files) as refresher:
+            return look.look(refresher, project.params)
+
+    return rows
+
+
+def test_a_judge_ranks_documents_with_an_answer_above_those_without():
+    figures = look.judged(LM, RETRIEVER, HOLDS)
+    np.testing.assert_allclose(figures["auc_lm"], [1, np.nan, 0.75])
+    np.testing.assert_allclose(figures["auc_retriever"], [0, np.nan, 0])
+    np.testing.assert_allclose(figures["auc_gain"], [1, np.nan, 0.75])
+    assert figures["best_lm"].tolist() == [1, 1, 1]
+    assert figures["best_retriever"].tolist() == [0, 1, 0]
+    assert figures["best_gain"].tolist() == [1, 0, 1]
+
+
+def test_each_kind_of_queries_has_its_figures_and_its_own_beta_for_an_entropy(looked):
+    of_texts, of_questions = looked()
+    assert (of_texts["corpus"], of_texts["queries"], of_texts["documents"], of_texts["beta"]) == ("pile", 8, 5, 1.0)
+    assert of_texts["gain_best"]["value"] > of_texts["gain_mean"]["value"]
+    assert of_texts["gain_best"]["value"] >= of_texts["gain_first"]["value"]
+    assert 0 <= of_questions["auc_lm"]["value"] <= 1
+    assert of_questions["best_lm"]["low"] <= of_questions["best_lm"]["value"] <= of_questions["best_lm"]["high"]
+    assert "auc_lm" not in of_texts
+    assert "gain_best" not in of_questions
+    chosen = looked(q_entropy=0.6)
+    assert [row["entropy"] for row in chosen] == [pytest.approx(0.6)] * 2
+    assert chosen[0]["beta"] != chosen[1]["beta"]
+
+
+def test_beta_gives_q_the_entropy_that_is_asked_for():
+    values = np.random.default_rng(0).normal(size=(20, 6))
+    for share in (0.05, 0.5, 0.99):
+        assert objective.entropy(values, objective.beta_of_entropy(values, share)) == pytest.approx(share)
+
+
+def test_candidates_come_from_further_down_too(project, looked):
+    corpora = training_queries.read_training_queries(project.params)
+    change(project, top_k=5, further_k=2)
+    refresher = Refresher(project.params, corpora, Schedule(corpora, project.params.lsr, 0), TrainingFiles("train_lsr"))
+    assert refresher.ranks.tolist() == [0, 1, 2, 15, 29], "of 30 documents; without that many, at rank 50"
+    positions, similarities = refresher.candidates(0, np.arange(3))
+    assert positions.shape == similarities.shape == (3, 5)
+    assert (np.diff(similarities) <= 0).all()
+
+
+def teacher(value, entropy=0.5):
+    return {"corpus": "popqa", "entropy": entropy} | {
+        name: {"value": figure, "low": figure - 0.1, "high": figure + 0.1}
+        for name, figure in (("auc_lm", 0.8 + value), ("auc_retriever", 0.8), ("auc_gain", value))
+    }
+
+
+def test_a_teacher_that_is_no_better_is_said_and_stops_the_training_where_that_is_wished(capsys):
+    look.check("train_lsr@dense", [teacher(0.1)], required=True)
+    assert "warning" not in capsys.readouterr().out
+    look.check("train_lsr@dense", [teacher(0.1), teacher(0.0)], required=False)
+    assert "no better than the retriever does (AUC 0.80 against 0.80)" in capsys.readouterr().out
+    with pytest.raises(
+        LongtailError, match=r"require_better_teacher: popqa: .*AUC 0\.70 against 0\.80.*raise lsr\.n_sh"
+    ):
+        look.check("train_lsr@dense", [teacher(-0.1)], required=True)
+    for entropy, said in ((0.99, "nearly uniform .*lower lsr.beta"), (0.01, "alone .*raise lsr.beta"), (0.5, None)):
+        found = list(look.advice(teacher(0.1, entropy)))
+        assert len(found) == (said is not None)
+        assert not said or re.search(said, found[0])
+
+
+def test_the_training_looks_first(project, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(look, "check", lambda name, rows, required: seen.update(name=name, rows=rows))
+    change(project, steps=2, refresh_steps=2, q_entropy=0.6)
+    metrics = train_lsr.train_retriever(project.params)
+    assert seen["name"] == "train_lsr@dense"
+    assert METRICS.read_text().count('"auc_gain"') == 1
+    assert metrics["look_pile_beta"] == seen["rows"][0]["beta"]
