@@ -124,7 +124,7 @@ def question_queries(dataset: str, pool: prompts.Questions, rows: np.ndarray, pa
     best passages, and before none they have none, as in answers with passages and in closed-book ones.
     """
     lsr, spoken = params.lsr, language.read_language(params.language)
-    n_shots = params.answer.of(params.lm[lsr.lm]).n_shots if lsr.n_shots is None else lsr.n_shots
+    n_shots = lsr.shots(params.answer, params.lm[lsr.lm])
     of_each = prompts.demonstrations(params.seed, dataset, pool, rows.tolist(), n_shots)
     found = _best_passages([pool.texts[row] for row in sorted({*chain(*of_each)})], params)
     shots = without_shots(len(rows))

@@ -127,6 +127,10 @@ class LSR(Section):
     dtype: Literal["fp32", "bf16"]  # number format of matrix products; weights and Adam stay fp32
     micro_batch: PositiveInt | None  # texts of a step that are embedded with gradients at once; null: all of them
 
+    def shots(self, answer: Answer, lm: LM) -> int:
+        """The demonstrations before a question that `lm` reads as the teacher."""
+        return answer.of(lm).n_shots if self.n_shots is None else self.n_shots
+
 
 class Datastore(Section):
     """The curve of bits per byte over parts of a corpus, with the untuned dense retriever."""

@@ -83,7 +83,8 @@ def count_benchmarks(params: Params) -> Reading:
 def count_tuning(params: Params) -> tuple[Reading, int, int]:
     """LSR's training of a retriever: what the language model reads, refreshes, and tokens embedded with gradient.
 
-    In each round between refreshes the language model reads a query's documents once, and each query once alone.
+    In each round between refreshes the language model reads a query's documents once, and each query once alone. A
+    query's documents share its demonstrations, which a local model reads once.
     """
     lsr, length = params.lsr, params.chunk.tokens
     context, continuation = params.queries.context_tokens, params.queries.continuation_tokens
@@ -97,7 +98,9 @@ def count_tuning(params: Params) -> tuple[Reading, int, int]:
     query = lm_share * (context + continuation) + (1 - lm_share) * QUESTION
     read = round(drawn * (length + query) + alone * query) + validation * (length + context + continuation)
     of_query = round(lsr.top_k * length + lm_share * context + (1 - lm_share) * QUESTION)
-    reading = Reading("LSR", drawn + alone + validation, read, read)
+    shots = round((1 - lm_share) * lsr.shots(params.answer, params.lm[lsr.lm]) * (length + QUESTION))
+    billed, read = read + (drawn + alone) * shots, read + (drawn // lsr.top_k + alone) * shots
+    reading = Reading("LSR", drawn + alone + validation, billed, read)
     return reading, len(rounds), lsr.steps * lsr.batch_size * of_query
 
 

@@ -25,6 +25,21 @@ MEASURES = {  # column of the table `retrievers` -> head
 }
 MARKS = 60  # of a curve at most
 METHODS = ("closed_book", "replug", "replug_lsr")  # of benchmarks
+LOOK = {  # columns of data/metrics/lsr_<name>.json's `look`
+    "corpus": "queries of",
+    "queries": "queries",
+    "documents": "documents of each",
+    "beta": "beta",
+    "entropy": "entropy of Q",
+    "auc_lm": "language model: AUC",
+    "auc_retriever": "retriever: AUC",
+    "auc_gain": "AUC, difference",
+    "best_lm": "language model: its best document holds an answer",
+    "best_retriever": "retriever: its best document holds an answer",
+    "gain_first": "nats a token that the first document saves",
+    "gain_mean": "the mean document",
+    "gain_best": "the best document",
+}
 
 
 # the retrievers compared
@@ -156,6 +171,18 @@ def lsr_curves(inputs: Inputs) -> list[Row]:
         for row in found["curve"][:: math.ceil(len(found["curve"]) / MARKS)]
         for key, words in names.items()
     ]
+
+
+def lsr_look(inputs: Inputs) -> list[Table]:
+    """Whether the language model could teach each retriever, as measured on training queries before training."""
+    rows = [
+        {"retriever": name, **{key: interval(one) if isinstance(one, dict) else one for key, one in row.items()}}
+        for name, of in _trained(inputs).items()
+        for row in of.get("look", [])
+        if row["queries"]
+    ]
+    caption = "What the language model could teach, seen on training queries before training."
+    return [table_of("lsr-look", caption, rows, ["retriever", *LOOK], LOOK)] if rows else []
 
 
 def lsr_validation(inputs: Inputs) -> list[Table]:
