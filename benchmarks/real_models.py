@@ -1,149 +1,163 @@
-"""The pipeline run whole with pretrained weights on real texts, and a Markdown page of what it measured.
+"""Runs of the pipeline with pretrained weights on real texts, and a Markdown page of what they measured.
 
-    .venv/bin/python -m benchmarks.real_models run --files FILES --models MODELS --work WORK
+    .venv/bin/python -m benchmarks.real_models run sizes teachers --files FILES --models MODELS --work WORK
     .venv/bin/python -m benchmarks.real_models page --work WORK > page.md
 
-FILES is a folder of real data sets, MODELS one with a language model and an encoder as Hugging Face folders;
-real_models.yaml says how the files are called. `run` works in copies of the committed project and of FILES, in WORK.
-After a kill it goes on.
+FILES is a folder of real data sets, MODELS one of language models and encoders as Hugging Face folders;
+real_models.yaml says how the files are called, and which params each run has. A run works in one or more copies of the
+committed project in WORK/<run>. All copies share DVC's cache in WORK, so that no stage runs twice with the same inputs
+and params. After a kill `run` goes on.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
-import math
 import os
-import platform
 import resource
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.papers_effects import read_run
-from benchmarks.project_copy import ROOT, clone, table
-from pipelines.intervals import Interval
-from pipelines.report import inputs
-from pipelines.report.page import label, show
+from omegaconf import DictConfig, OmegaConf
+
+from benchmarks.project_copy import ROOT, RUN, clone
 from pipelines.storage import shards
 
-PROFILE = Path(__file__).with_name("real_models.yaml")
-RUNS = "real_models.json"  # file in WORK: seconds and the largest process's memory of each call of `run`
+PARAMS = Path(__file__).with_name("real_models.yaml")
+RUNS = ("sizes", "teachers", "likely", "uncertain")  # the keys of PARAMS beside `base`
+CALLS = "real_models.json"  # file in WORK: seconds and the largest process's memory of each copy that `run` worked in
 SPLIT = {  # benchmark -> its one file of questions; every fifth question is for demonstrations and never asked
     "nq": "qa/flashrag_nq_test_1000.jsonl",
     "triviaqa": "qa/flashrag_triviaqa_test_1000.jsonl",
 }
-ADAPTIVE = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
-GATE = ("gate", "difference", "retrieved_gate")
-SECTIONS = {  # title -> the report's table, which of its rows, and its columns
-    "Accuracy": ("accuracy", {"dataset": "popqa"}, "method substring word correlation"),
-    "Accuracy by group of questions": ("accuracy_by_group", {"dataset": "popqa"}, "method group questions substring"),
-    "Gains over the closed-book answer": (
-        "comparisons", {"dataset": "popqa", "against": "closed_book"}, "method gain gain_word"
-    ),
-    "Where retrieval helps": ("retrieval_effect", {"dataset": "popqa"}, "method group questions gain"),
-    "Where passages hold an answer": ("recall", {"dataset": "popqa"}, "method answers questions recall"),
-    "Language modelling": ("bits_per_byte", {}, "corpus retriever k bits_per_byte saved word_perplexity"),
-    "Controls of language modelling": (
-        "lm_controls", {}, "corpus control retriever documents bits_per_byte saved saved_over_same"
-    ),
-    "Copying": ("copied", {}, "corpus retriever least most share bits_saved share_of_saved"),
-    "Benchmarks": ("tasks", {"category": "all"}, "task method questions accuracy gain"),
-}  # fmt: skip
-POINTS = {"substring", "word", "gain", "gain_word", "recall", "share_of_saved", "accuracy"}
+TEACHERS, SHOTS = ("smollm2-135m", "qwen2_5-coder-0_5b"), (0, 2)
+RATES = (1e-5, 2e-5, 5e-5)  # learning rates of `likely`, one of which is chosen by its validation questions
+FLOW, JUDGE = ("-m", "flows.cli", "run"), ("-m", "benchmarks.real_judged")
+STEPS = {  # run -> the commands of each copy
+    "sizes": [(*FLOW, "retriever"), (*JUDGE, "temperature"), FLOW],
+    "teachers": [FLOW, (*JUDGE, "recall")],
+    "likely": [FLOW, (*JUDGE, "recall"), (*JUDGE, "bits")],
+    "uncertain": [FLOW],
+}
 
 
-def run(files: Path, models: Path, work: Path) -> None:
-    """Run the pipeline in a copy of the project in `work`, and note seconds and peak memory beside it."""
-    copy, python = work / "project", str(ROOT / ".venv/bin/python")
-    if not copy.is_dir():
+def prepare(
+    what: str, files: Path, models: Path, work: Path, seeds: Sequence[int], changes: Sequence[str] = ()
+) -> list[Path]:
+    """Make the copies of the project that a run works in, with their params; no stage runs. Copies that are there stay.
+
+    `changes` are params as "section.name=value". Only `teachers` takes more than the first of `seeds`.
+    """
+    if not (work / "files").is_dir():
         _sources(files, work / "files")
-        clone(copy, "smoke")
-        text = PROFILE.read_text(encoding="utf-8").replace("FILES", str(work / "files")).replace("MODELS", str(models))
-        (copy / "conf/profile/real_models.yaml").write_text(text, encoding="utf-8")
-    command = [python, "-m", "flows.cli", "run", "--profile", "real_models"]
-    started = time.monotonic()
-    done = subprocess.run(command, cwd=copy, stdout=sys.stderr, env=os.environ | {"PYTHONPATH": str(copy)})
-    calls = json.loads((work / RUNS).read_text()) if (work / RUNS).is_file() else []
-    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
-    calls.append({"seconds": time.monotonic() - started, "peak_bytes": peak, "ended_well": done.returncode == 0})
-    (work / RUNS).write_text(json.dumps(calls), encoding="utf-8")
-    sys.exit(done.returncode)
+    text = PARAMS.read_text(encoding="utf-8").replace("FILES", str(work / "files")).replace("MODELS", str(models))
+    params, copies = OmegaConf.create(text), []
+    for name, of_copy in _variants(what, seeds):
+        copy = work / what / name
+        copies.append(copy)
+        if not copy.is_dir():
+            merged = OmegaConf.merge(params.base, params[what], of_copy, OmegaConf.from_dotlist(list(changes)))
+            _copy(copy, work / "cache", merged)
+    return copies
+
+
+def _variants(what: str, seeds: Sequence[int]) -> Iterator[tuple[str, dict]]:
+    """The name of each copy of a run, and the params in which it differs from the others."""
+    if what == "teachers":
+        of_last = itertools.product(["last"], TEACHERS, SHOTS, seeds)
+        for keep, lm, shots, seed in [*of_last, *itertools.product(["best"], TEACHERS, SHOTS, seeds[:1])]:
+            lsr = {"lm": lm, "n_shots": shots, "keep": keep}
+            yield f"{lm}_{shots}_{keep}_{seed}", {"seed": seed, "lms": [lm], "lsr": lsr}
+    elif what == "likely":
+        yield from ((f"{rate:g}", {"seed": seeds[0], "lsr": {"learning_rate": rate}}) for rate in RATES)
+    else:
+        yield "whole", {"seed": seeds[0]}
+
+
+def _copy(target: Path, cache: Path, params: DictConfig) -> None:
+    """Copy the project, with these params as its profile, and outputs that are links to files in the shared cache."""
+    copy = target.with_name(f".{target.name}")
+    shutil.rmtree(copy, ignore_errors=True)  # of a killed call
+    clone(copy, "smoke")
+    cache.mkdir(exist_ok=True)
+    (copy / ".dvc/cache").symlink_to(cache)
+    (copy / ".dvc/config.local").write_text("[cache]\n    type = hardlink,symlink\n", encoding="utf-8")
+    profile = f"# @package _global_\n{OmegaConf.to_yaml(params)}"
+    (copy / "conf/profile/real_models.yaml").write_text(profile, encoding="utf-8")
+    subprocess.run([*RUN[:-1], "init", "--profile", "real_models"], cwd=copy, check=True, stdout=subprocess.DEVNULL)
+    copy.rename(target)
 
 
 def _sources(files: Path, target: Path) -> None:
-    """Copy the data sets to `target`, with the questions of SPLIT in two files each."""
+    """Copy the data sets to `target`, with the questions of SPLIT that there are in two files each."""
     with shards.atomic(target) as folder:
         shutil.copytree(files, folder, copy_function=shutil.copyfile)
         folder.chmod(0o755)
         (folder / "split").mkdir()
         for name, file in SPLIT.items():
-            lines = (files / file).read_text(encoding="utf-8").splitlines(keepends=True)
-            train, test = lines[::5], [line for i, line in enumerate(lines) if i % 5]
-            (folder / f"split/{name}_train.jsonl").write_text("".join(train), encoding="utf-8")
-            (folder / f"split/{name}_test.jsonl").write_text("".join(test), encoding="utf-8")
+            if (files / file).is_file():
+                lines = (files / file).read_text(encoding="utf-8").splitlines(keepends=True)
+                train, test = lines[::5], [line for i, line in enumerate(lines) if i % 5]
+                (folder / f"split/{name}_train.jsonl").write_text("".join(train), encoding="utf-8")
+                (folder / f"split/{name}_test.jsonl").write_text("".join(test), encoding="utf-8")
 
 
-def page(work: Path) -> Iterator[str]:
-    """The page's lines: Markdown tables of what the copy of the project in `work` measured."""
-    copy = work / "project"
-    read, claims, chosen = read_run(copy)
-    calls = json.loads((work / RUNS).read_text(encoding="utf-8"))
-    hours = sum(call["seconds"] for call in calls) / 3600
-    peak = max(call["peak_bytes"] for call in calls) / 2**30
-    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=copy, text=True).strip()
-    yield (
-        f"Measured at commit {commit} in {len(calls)} call{'s' * (len(calls) > 1)} of `run`, "
-        f"{hours:.1f} hours in all, on {os.cpu_count()} cores ({platform.machine()}), "
-        f"with at most {peak:.1f} GiB of memory in a process."
-    )
-    yield "\n## The papers' claims\n"
-    rows = [[one.claim, one.on, one.method, one.lacking or one.said, one.beside, one.verdict] for one in claims]
-    yield table(["claim", "on", "method", "measured", "beside it", "verdict"], rows)
-    for title, (name, of, columns) in SECTIONS.items():
-        found = [row for row in read.tables[name] if all(row[key] == value for key, value in of.items())]
-        yield f"\n## {title}\n"
-        yield table(columns.split(), [[_cell(column, row[column]) for column in columns.split()] for row in found])
-    yield "\n## Adaptive retrieval, in points\n"
-    yield table(["method", *ADAPTIVE, *GATE], _adaptive(read, chosen.thresholds.search))
+def run(what: str, copy: Path, work: Path) -> bool:
+    """Run a copy's commands, from where an earlier call ended; returns whether all ended well.
 
-
-def _cell(column: str, value: object) -> str:
-    """A cell as text; shares in points, and "" for a figure that the row lacks."""
-    if isinstance(value, Interval):
-        shown = value.times(100) if column in POINTS else value
-        return show(shown, digits=1 if column in POINTS else None) if math.isfinite(value.value) else ""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return label(value) if column in ("corpus", "method", "task") else "" if value is None else str(value)
-
-
-def _adaptive(read: inputs.Inputs, search: str) -> Iterator[list[str]]:
-    """Of each method what thresholds do, and what a gate does that reads more than popularity."""
-    for method, searches in read.metrics["adaptive"]["popqa"][read.main].items():
-        if isinstance(searches, dict) and search in searches:
-            figures = [searches[search][name] for name in ADAPTIVE]
-            figures += [searches.get("gate", {}).get(name) for name in GATE]
-            intervals = (
-                figure and Interval(*(100 * figure[end] for end in ("value", "low", "high"))) for figure in figures
-            )
-            yield [label(method), *(show(one, digits=1) if one else "" for one in intervals)]
+    Seconds and peak memory are added to CALLS.
+    """
+    started, python = time.monotonic(), str(ROOT / ".venv/bin/python")
+    print(f"{copy.relative_to(work)}", file=sys.stderr)
+    environment = os.environ | {"PYTHONPATH": str(copy), "MLFLOW_DISABLE_TELEMETRY": "true"}
+    for step in STEPS[what]:
+        done = subprocess.run([python, *step], cwd=copy, stdout=sys.stderr, env=environment)
+        if done.returncode:
+            break
+    peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+    calls = json.loads((work / CALLS).read_text(encoding="utf-8")) if (work / CALLS).is_file() else []
+    of_call = {"copy": str(copy.relative_to(work)), "seconds": time.monotonic() - started, "peak_bytes": peak}
+    shards.write_json(work / CALLS, [*calls, of_call | {"ended_well": not done.returncode}])
+    return not done.returncode
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["run", "page"])
-    parser.add_argument("--files", type=Path)
-    parser.add_argument("--models", type=Path)
-    parser.add_argument("--work", type=Path, required=True)
+    commands = parser.add_subparsers(dest="command", required=True)
+    of_run, of_page = commands.add_parser("run"), commands.add_parser("page")
+    of_run.add_argument("what", choices=RUNS, nargs="+")
+    of_run.add_argument("--files", type=Path, required=True)
+    of_run.add_argument("--models", type=Path, required=True)
+    of_run.add_argument(
+        "--seeds", type=int, nargs="+", default=[0, 1, 2], help="of teachers; other runs take the first"
+    )
+    of_run.add_argument("--questions", type=int, help="answer.max_questions")
+    of_run.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="another param")
+    of_run.add_argument("--prepare", action="store_true", help="only make the copies, and print where they are")
+    for command in (of_run, of_page):
+        command.add_argument("--work", type=Path, required=True)
     args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
-    if args.what == "run":
-        run(args.files.resolve(), args.models.resolve(), args.work.resolve())
-    print("\n".join(page(args.work.resolve())))
+    work = args.work.resolve()
+    if args.command == "page":
+        from benchmarks.real_page import page
+
+        print("\n".join(page(work)))
+        return
+    work.mkdir(parents=True, exist_ok=True)
+    changes = [*args.set, *([f"answer.max_questions={args.questions}"] if args.questions else [])]
+    of_runs = [
+        (what, prepare(what, args.files.resolve(), args.models.resolve(), work, args.seeds, changes))
+        for what in args.what
+    ]
+    if args.prepare:
+        print(*(copy for _, copies in of_runs for copy in copies), sep="\n")
+        return
+    sys.exit(not all([run(what, copy, work) for what, copies in of_runs for copy in copies]))
 
 
 if __name__ == "__main__":
