@@ -124,9 +124,8 @@ def score_answers(
     pairs = logprobs.unique_pairs(numbers, positions)
     parts = np.split(pairs, range(SHARD, len(pairs), SHARD))
     folder, lm = supervising_lm(chosen)
-    key = shards.key_of(
-        folder, lm, chosen.compute.device, chosen.compute.threads, docs, *queries.columns(), pairs.tobytes()
-    )
+    asked = [column.tolist() for column in queries.columns()]
+    key = shards.key_of(folder, lm, chosen.compute.device, chosen.compute.threads, docs, asked, pairs.tobytes())
     with lm_at_work(folder, lm, chosen.compute, scoring=True) as model:
         files = logprobs.score_parts("judged", key, model, queries, docs, parts)
     scored = pa.concat_tables([parquet.read_parquet(file) for file in files])
