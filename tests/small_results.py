@@ -138,7 +138,10 @@ def write_data(
     if parts.tuned:
         curve = [{"step": s, "kl": 1 / (s + 1), "entropy_lm": 0.9, "entropy_retriever": 0.95} for s in range(20)]
         validation = [{"step": 0, "recall_at_1": 0.5}, {"step": 20, "recall_at_1": 0.7}]
-        metrics["lsr_dense"] = {"curve": curve, "validation": validation}
+        judged = {"auc_lm": 0.9, "auc_retriever": 0.8, "auc_gain": 0.1}
+        seen = {name: {"value": value, "low": value - 0.05, "high": value + 0.05} for name, value in judged.items()}
+        look = [{"corpus": "popqa", "queries": 64, "documents": 20, "beta": 0.1, "entropy": 0.2} | seen]
+        metrics["lsr_dense"] = {"look": look, "curve": curve, "validation": validation}
     if "nq" in parts.benchmarks:
         solved = {"accuracy": {"value": 2 / 3, "low": 0.54, "high": 0.77}, "questions": 60, "answered_by": None}
         ensemble = solved | {"gain": {"value": 0.0, "low": 0.0, "high": 0.0}, "answered_by": "mixture"}
