@@ -4,11 +4,11 @@ import re
 
 import numpy as np
 import pytest
-from lsr_training import METRICS, change
+from lsr_training import METRICS, change, watched
 
 from pipelines.errors import LongtailError
 from pipelines.lsr import look, objective, train_lsr, training_queries
-from pipelines.lsr.rounds import Refresher, TrainingFiles
+from pipelines.lsr.rounds import Refresher, Trainer, TrainingFiles
 from pipelines.lsr.training_queries import Schedule
 
 HOLDS = np.array([[True, False, False], [True, True, True], [False, True, False]])
@@ -66,8 +66,11 @@ def test_candidates_come_from_further_down_too(project, looked):
     refresher = Refresher(project.params, corpora, Schedule(corpora, project.params.lsr, 0), TrainingFiles("train_lsr"))
     assert refresher.ranks.tolist() == [0, 1, 2, 15, 29], "of 30 documents; without that many, at rank 50"
     positions, similarities = refresher.candidates(0, np.arange(3))
-    assert positions.shape == similarities.shape == (3, 5)
-    assert (np.diff(similarities) <= 0).all()
+    change(project, top_k=30, further_k=0)
+    whole = Refresher(project.params, corpora, Schedule(corpora, project.params.lsr, 0), TrainingFiles("train_lsr"))
+    every = whole.candidates(0, np.arange(3))
+    assert positions.tolist() == every[0][:, refresher.ranks].tolist()
+    np.testing.assert_allclose(similarities, every[1][:, refresher.ranks], atol=1e-6)
 
 
 def teacher(value, entropy=0.5):
@@ -93,10 +96,13 @@ def test_a_teacher_that_is_no_better_is_said_and_stops_the_training_where_that_i
 
 
 def test_the_training_looks_first(project, monkeypatch):
-    seen = {}
+    seen, betas = {}, []
+    watched(monkeypatch, Trainer, "start_round", lambda trainer, _: betas.append(trainer.betas))
     monkeypatch.setattr(look, "check", lambda name, rows, required: seen.update(name=name, rows=rows))
     change(project, steps=2, refresh_steps=2, q_entropy=0.6)
     metrics = train_lsr.train_retriever(project.params)
     assert seen["name"] == "train_lsr@dense"
     assert METRICS.read_text().count('"auc_gain"') == 1
-    assert metrics["look_pile_beta"] == seen["rows"][0]["beta"]
+    assert (
+        [metrics["look_pile_beta"], metrics["look_wikipedia_beta"]] == [row["beta"] for row in seen["rows"]] == betas[0]
+    )
