@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipelines import draws
 from pipelines.answering import passages, prompts
@@ -98,8 +98,8 @@ def read_questions(file: Path, params: SimpleNamespace) -> tuple[Queries, int, n
     there is no file.
     """
     table, lsr, seed = parquet.read_parquet(file), params.lsr, params.seed
-    answered = pa.compute.greater(pa.compute.list_value_length(table["possible_answers"]), 0)
-    table = table.filter(pa.compute.and_(pa.compute.equal(table["split"], "train"), answered)).sort_by("question_id")
+    answered = pc.greater(pc.list_value_length(table["possible_answers"]), 0)
+    table = table.filter(pc.and_(pc.equal(table["split"], "train"), answered)).sort_by("question_id")
     pool = prompts.read_questions(table)
     named = zip(table["s_uri"].to_pylist(), pool.subjects, strict=True)
     subjects = np.array([uri or name for uri, name in named], object)
