@@ -41,9 +41,10 @@ FLOW, JUDGE = ("-m", "flows.cli", "run"), ("-m", "benchmarks.real_judged")
 STEPS = {  # run -> the commands of each copy
     "sizes": [(*FLOW, "retriever"), (*JUDGE, "temperature"), FLOW],
     "teachers": [FLOW, (*JUDGE, "recall")],
-    "likely": [FLOW, (*JUDGE, "recall"), (*JUDGE, "bits")],
+    "likely": [(*FLOW, "retriever")],
     "uncertain": [FLOW],
 }
+CHOSEN = {"likely": [FLOW, (*JUDGE, "recall"), (*JUDGE, "bits")]}  # run -> further commands of its best copy
 
 
 def prepare(
@@ -107,15 +108,27 @@ def _sources(files: Path, target: Path) -> None:
                 (folder / f"split/{name}_test.jsonl").write_text("".join(test), encoding="utf-8")
 
 
-def run(what: str, copy: Path, work: Path) -> bool:
-    """Run a copy's commands, from where an earlier call ended; returns whether all ended well.
+def run(what: str, copies: Sequence[Path], work: Path) -> bool:
+    """Run all copies of a run, and then what only its best copy is for; returns whether all ended well."""
+    well = all([run_commands(STEPS[what], copy, work) for copy in copies])
+    return well and (what not in CHOSEN or run_commands(CHOSEN[what], best(copies), work))
+
+
+def best(copies: Sequence[Path]) -> Path:
+    """The copy whose tuned encoder most often has an answer in the first document of validation questions."""
+    read = {copy: json.loads((copy / "data/metrics/lsr_dense.json").read_text(encoding="utf-8")) for copy in copies}
+    return max(copies, key=lambda copy: read[copy]["recall_at_1_after"])
+
+
+def run_commands(commands: Sequence[Sequence[str]], copy: Path, work: Path) -> bool:
+    """Run commands in a copy, up to the first one that fails; returns whether all ended well.
 
     Seconds and peak memory are added to CALLS.
     """
     started, python = time.monotonic(), str(ROOT / ".venv/bin/python")
     print(f"{copy.relative_to(work)}", file=sys.stderr)
     environment = os.environ | {"PYTHONPATH": str(copy), "MLFLOW_DISABLE_TELEMETRY": "true"}
-    for step in STEPS[what]:
+    for step in commands:
         done = subprocess.run([python, *step], cwd=copy, stdout=sys.stderr, env=environment)
         if done.returncode:
             break
@@ -157,7 +170,7 @@ def main() -> None:
     if args.prepare:
         print(*(copy for _, copies in of_runs for copy in copies), sep="\n")
         return
-    sys.exit(not all([run(what, copy, work) for what, copies in of_runs for copy in copies]))
+    sys.exit(not all([run(what, copies, work) for what, copies in of_runs]))
 
 
 if __name__ == "__main__":

@@ -1,11 +1,317 @@
-"""The Markdown page of what the runs of real models measured."""
+"""The Markdown page of what the runs of real models measured, each table with value [low, high] of 95 % intervals.
+
+Accuracies, recall and their changes are in points of 100; intervals are clustered as in the report. Where a run has
+several seeds, a row for all of them pools their questions, and a subject's questions of all seeds are one cluster.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import yaml
+
+from benchmarks.papers_effects import read_run
+from benchmarks.project_copy import table
+from pipelines import draws, intervals, methods
+from pipelines.intervals import Interval, interval
+from pipelines.replug import ensemble
+from pipelines.report import findings, inputs
+from pipelines.report.page import label, show
+from pipelines.storage import parquet
+
+CALLS = "real_models.json"  # in WORK: seconds and the largest process's memory of each call in each copy
+RESAMPLES = 1000
+ADAPTIVE = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
+GATE = ("gate", "difference", "retrieved_gate")
+SECTIONS = {  # title -> the report's table, its columns, and which of its rows
+    "Accuracy": ("accuracy", "method lm questions substring word correlation", {}),
+    "Methods compared": (
+        "comparisons", "method against lm questions gain gain_word recall_gain", {"against": ("closed_book", "dense")}
+    ),
+    "Where retrieval helps": (
+        "retrieval_effect", "method group lm questions closed_book augmented gain",
+        {"group": ("all", "tail", "head", "tail less head")},
+    ),
+    "Where passages hold an answer": ("recall", "method answers lm questions share recall", {}),
+    "Language modelling": (
+        "bits_per_byte",
+        "corpus retriever k lm bits_per_byte saved saved_over_random saved_over_dense word_perplexity", {},
+    ),
+    "Controls of language modelling": (
+        "lm_controls", "corpus control retriever documents lm bits_per_byte saved saved_over_same", {}
+    ),
+    "Copying": ("copied", "corpus retriever least most share bits_saved share_of_saved", {}),
+    "Benchmarks": ("tasks", "task method lm questions accuracy gain", {"category": ("all",)}),
+}  # fmt: skip
+POINTS = {"substring", "word", "gain", "gain_word", "recall", "recall_gain", "share", "share_of_saved", "accuracy"}
+POINTS |= {"closed_book", "augmented", "own", "carried", "difference", "retrieved_own", "retrieved_carried"}
+LABELLED = {"corpus", "method", "against", "retriever", "task"}
 
 
 def page(work: Path) -> Iterator[str]:
-    """The page's lines."""
-    yield from ()
+    """The page's lines: of each run in `work` that has figures, how it was made and its tables."""
+    for what, section in RUNS.items():
+        if copies := sorted(
+            file.parents[len(Path(DONE[what]).parts) - 1] for file in work.glob(f"{what}/*/{DONE[what]}")
+        ):
+            yield f"\n## {what.capitalize()}\n"
+            yield _how(work, what, copies[0])
+            yield from section(copies)
+
+
+def _how(work: Path, what: str, copy: Path) -> str:
+    """At which commit a run was made, how long it took, and on what."""
+    file = work / CALLS
+    calls = [call for call in _read_json(file) if call["copy"].startswith(f"{what}/")] if file.is_file() else []
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=copy, capture_output=True, text=True)
+    hours = sum(call["seconds"] for call in calls) / 3600
+    peak = max((call["peak_bytes"] for call in calls), default=0) / 2**30
+    return (
+        f"Measured at commit {commit.stdout.strip()} in {len({call['copy'] for call in calls})} copies of the project "
+        f"and {hours:.1f} hours on {os.cpu_count()} cores ({platform.machine()}), with at most {peak:.1f} GiB of "
+        "memory in a process."
+    )
+
+
+# LSR on questions
+
+
+def _teachers(copies: list[Path]) -> Iterator[str]:
+    """What each teacher knows before training, and what the tuned encoder is worth, for each seed and all of them."""
+    runs = sorted((_read_lsr(copy) for copy in copies), key=lambda run: (run["keep"] == "best", *run["key"]))
+    yield "\n### Before training\n"
+    columns = ("auc_lm", "auc_retriever", "auc_gain", "best_lm", "best_retriever", "best_gain")
+    head = ["teacher", "demonstrations", "kept", "seed", "questions", "documents", "beta", "entropy of Q", *columns]
+    yield table(head, ([*_named(run), *_look(run, columns)] for run in runs))
+    yield "\n### After training\n"
+    head = ["teacher", "demonstrations", "kept", "seed", "step"]
+    rows, groups = [], {}
+    for run in runs:
+        rows.append([*_named(run), str(run["lsr"]["kept_step"]), *_changes([run["copy"]])])
+        groups.setdefault((run["keep"], run["lm"], run["shots"]), []).append(run)
+    for (keep, lm, shots), of_group in groups.items():
+        if len(of_group) > 1:
+            rows.append([lm, str(shots), keep, "all", "", *_changes([run["copy"] for run in of_group])])
+    yield table([*head, *CHANGES], rows)
+
+
+def _likely(copies: list[Path]) -> Iterator[str]:
+    """The learning rates by their validation questions, and the chosen one's held-out figures."""
+    chosen, runs = copies[0], [_read_lsr(copy) for copy in sorted(copies[0].parent.iterdir()) if _trained(copy)]
+    runs.sort(key=lambda run: run["rate"])
+    yield "\n### Before training\n"
+    columns = ("auc_lm", "auc_retriever", "auc_gain", "best_lm", "best_retriever", "best_gain")
+    yield table(["questions", "documents", "beta", "entropy of Q", *columns], [_look(runs[0], columns)])
+    yield "\n### Chosen on validation questions\n"
+    yield table(["learning rate", "step", *_figures(runs[0]), ""], (
+        [f"{run['rate']:g}", str(row["step"]), *_row(row), _mark(run, row, chosen)]
+        for run in runs for row in run["lsr"]["validation"]
+    ))  # fmt: skip
+    yield "\n### On held-out questions\n"
+    bits = _bits(chosen)
+    yield table([*CHANGES, *bits], [[*_changes([chosen]), *bits.values()]])
+
+
+def _uncertain(copies: list[Path]) -> Iterator[str]:
+    """What the language model could teach, the validation while it does, and bits per byte on the test texts."""
+    run = _read_lsr(copies[0])
+    yield "\n### Before training\n"
+    columns = ("gain_first", "gain_mean", "gain_best")
+    yield table(["windows", "documents", "beta", "entropy of Q", *columns], [_look(run, columns)])
+    yield "\n### While training\n"
+    rows = ([str(row["step"]), *_row(row), _mark(run, row, copies[0])] for row in run["lsr"]["validation"])
+    yield table(["step", *_figures(run), ""], rows)
+    yield from _sections(read_run(copies[0])[0], ["Language modelling"])
+
+
+def _trained(copy: Path) -> bool:
+    return (copy / "data/metrics/lsr_dense.json").is_file()
+
+
+def _read_lsr(copy: Path) -> dict:
+    """A copy's LSR: its params and metrics."""
+    params = yaml.safe_load((copy / "params.yaml").read_text(encoding="utf-8"))
+    lsr = params["lsr"]
+    shots = params["answer"]["n_shots"] if lsr["n_shots"] is None else lsr["n_shots"]
+    named = {"lm": lsr["lm"], "shots": shots, "keep": lsr["keep"], "rate": lsr["learning_rate"], "seed": params["seed"]}
+    key = (lsr["lm"], shots, params["seed"])
+    return named | {"key": key, "copy": copy, "lsr": _read_json(copy / "data/metrics/lsr_dense.json")}
+
+
+def _named(run: dict) -> list[str]:
+    return [run["lm"], str(run["shots"]), run["keep"], str(run["seed"])]
+
+
+def _look(run: dict, columns: Iterable[str]) -> list[str]:
+    """The cells of the look before training."""
+    row = run["lsr"]["look"][0]
+    counts = [str(row["queries"]), str(row["documents"]), f"{row['beta']:.3g}", f"{row['entropy']:.2f}"]
+    return [*counts, *(show(interval(row[name]), digits=3) if name in row else "" for name in columns)]
+
+
+def _figures(run: dict) -> list[str]:
+    return [name for name in run["lsr"]["validation"][0] if name != "step"]
+
+
+def _row(row: dict) -> list[str]:
+    return [f"{value:.4f}" for name, value in row.items() if name != "step"]
+
+
+def _mark(run: dict, row: dict, chosen: Path) -> str:
+    return "chosen" if run["copy"] == chosen and row["step"] == run["lsr"]["kept_step"] else ""
+
+
+CHANGES = ("questions", "recall@1", "change", "recall@5", "change", "answered", "accuracy", "change")
+
+
+def _changes(copies: list[Path]) -> list[str]:
+    """Recall and accuracy with the untuned retriever, and what LSR changes, over the questions of all copies."""
+    recall = pa.concat_tables([parquet.read_parquet(copy / "judged/recall.parquet") for copy in copies])
+    right = pa.concat_tables([_answers(copy) for copy in copies])
+    cells = [str(recall.num_rows)]
+    for of, measure in ((recall, "at_1"), (recall, "at_5"), (right, "right")):
+        cells += [str(of.num_rows)] if of is right else []
+        before, after = (of[f"{name}_{measure}"].to_numpy().astype(float) for name in ("dense", "lsr"))
+        ones, subjects = np.ones(len(before)), of["subject"].to_numpy().astype(str)
+        asked = [("before", intervals.ratio, [before, ones]), ("change", intervals.ratio, [after - before, ones])]
+        found = intervals.of_clusters(asked, subjects, draws.generator(0, "real page"), RESAMPLES)
+        cells += [show(found[name].times(100), signed=name == "change", digits=1) for name in ("before", "change")]
+    return cells
+
+
+def _answers(copy: Path) -> pa.Table:
+    """Whether the main language model is right with each retriever's passage, and the subject, by question."""
+    params = yaml.safe_load((copy / "params.yaml").read_text(encoding="utf-8"))
+    folder = copy / "data/predictions" / params["parts"]["answered"][0] / params["lms"][0]
+    joined = parquet.read_parquet(copy / "judged/recall.parquet", ["question_id", "subject"])
+    for name in ("dense", "lsr"):
+        file = folder / f"{methods.named(name, params['retrievers'][0])}.parquet"
+        right = parquet.read_parquet(file, ["question_id", "correct"]).rename_columns(["question_id", f"{name}_right"])
+        joined = joined.join(right, "question_id", join_type="inner")
+    return joined.sort_by("question_id")
+
+
+def _bits(copy: Path) -> dict[str, str]:
+    """Bits per byte of the gold answers with each retriever's document, and what LSR saves in %."""
+    of = parquet.read_parquet(copy / "judged/bits.parquet")
+    dense, lsr, n_bytes = (of[name].to_numpy().astype(float) for name in ("dense_nats", "lsr_nats", "bytes"))
+    asked = [
+        ("bits per byte", lambda sums: ensemble.bits_per_byte(*sums.T), [dense, n_bytes]),
+        ("bits per byte, LSR", lambda sums: ensemble.bits_per_byte(*sums.T), [lsr, n_bytes]),
+        ("saved, %", lambda sums: 100 * (1 - intervals.ratio(sums)), [lsr, dense]),
+    ]
+    subjects = of["subject"].to_numpy().astype(str)
+    found = intervals.of_clusters(asked, subjects, draws.generator(0, "real page"), RESAMPLES)
+    return {name: show(one, digits=2 if "%" in name else 3) for name, one in found.items()}
+
+
+# four language models
+
+
+def _sizes(copies: list[Path]) -> Iterator[str]:
+    """The papers' claims for each language model, and the report's tables side by side."""
+    read, _, chosen = read_run(copies[0])
+    yield "\n### The papers' claims\n"
+    yield _claims(read, chosen)
+    if (file := copies[0] / "judged/temperature.json").is_file():
+        tried = _read_json(file)
+        yield f"\n### REPLUG's temperature, by {tried['questions']} questions for training\n"
+        rows = ([f"{row['temperature']:g}", f"{row['bits_per_byte']:.3f}"] for row in tried["temperatures"])
+        yield table(["temperature", "bits per byte of gold answers"], rows)
+    if _trained(copies[0]):
+        run = _read_lsr(copies[0])
+        yield f"\n### LSR, by {run['lm']}\n"
+        rows = ([str(row["step"]), *_row(row), _mark(run, row, copies[0])] for row in run["lsr"]["validation"])
+        yield table(["step", *_figures(run), ""], rows)
+    yield from _sections(read, SECTIONS)
+    yield "\n### Adaptive retrieval, in points\n"
+    yield table(["method", "language model", *ADAPTIVE, *GATE], _adaptive(read, chosen.thresholds.search))
+    if carried := [
+        row for row in read.tables["carried"] if row["fitted"] == read.main and "_below_" not in row["method"]
+    ]:
+        yield f"\n### Thresholds of {read.main} carried to the others\n"
+        yield _table(carried, "method lm questions own carried difference retrieved_own retrieved_carried")
+
+
+def _claims(read: inputs.Inputs, chosen) -> str:
+    """A row for each claim, place and method, and a column for each language model."""
+    rows: dict[tuple, dict[str, str]] = {}
+    for lm in read.models:
+        main = replace(read, models=[lm, *(other for other in read.models if other != lm)])
+        for one in findings.findings(main, chosen.thresholds, chosen.replug.top_k):
+            cell = f"{one.said} ({one.beside}) {one.verdict}" if not one.lacking else f"{one.verdict}: {one.lacking}"
+            rows.setdefault((one.claim, one.on, one.method), {})[lm] = cell
+    head = ["claim", "on", "method", *read.models]
+    return table(head, ([*key, *(cells.get(lm, "") for lm in read.models)] for key, cells in rows.items()))
+
+
+def _sections(read: inputs.Inputs, titles: Iterable[str]) -> Iterator[str]:
+    for title in titles:
+        name, columns, wanted = SECTIONS[title]
+        of_questions = {"dataset": [read.main_questions]} if title in OF_QUESTIONS else {}
+        rows = [row for row in read.tables[name] if all(row[key] in of for key, of in (wanted | of_questions).items())]
+        if name == "comparisons":
+            rows = [row for row in rows if row["lm"] == row["against_lm"]]
+        if rows:
+            yield f"\n### {title}\n"
+            yield _table(rows, columns)
+
+
+OF_QUESTIONS = ("Accuracy", "Methods compared", "Where retrieval helps", "Where passages hold an answer")
+
+
+def _table(rows: list[dict], columns: str) -> str:
+    """Rows whose language models stand one below the other."""
+    names, groups = columns.split(), {}
+    keys = [name for name in names[: names.index("lm")]] if "lm" in names else []
+    for row in rows:
+        groups.setdefault(tuple(row[key] for key in keys), []).append(row)
+    ordered = [row for group in groups.values() for row in group]
+    head = ["language model" if name == "lm" else name for name in names]
+    return table(head, ([_cell(name, row[name]) for name in names] for row in ordered))
+
+
+def _cell(column: str, value: object) -> str:
+    """A cell as text; shares in points, and "" for a figure that the row lacks."""
+    if isinstance(value, Interval):
+        shown = value.times(100) if column in POINTS else value
+        return show(shown, digits=1 if column in POINTS else None) if math.isfinite(value.value) else ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return label(value) if column in LABELLED else "" if value is None else str(value)
+
+
+def _adaptive(read: inputs.Inputs, search: str) -> Iterator[list[str]]:
+    """Of each method and language model what thresholds do, and what a gate does that reads more than popularity."""
+    of_set = read.metrics.get("adaptive", {}).get(read.main_questions, {})
+    named = {name: None for of_lm in of_set.values() for name in of_lm}
+    for method in named:
+        for lm in read.models:
+            searches = of_set.get(lm, {}).get(method)
+            if isinstance(searches, dict) and search in searches:
+                figures = [searches[search][name] for name in ADAPTIVE]
+                figures += [searches.get("gate", {}).get(name) for name in GATE]
+                cells = (show(interval(figure).times(100), digits=1) if figure else "" for figure in figures)
+                yield [label(method), lm, *cells]
+
+
+def _read_json(file: Path):
+    return json.loads(file.read_text(encoding="utf-8"))
+
+
+RUNS = {"sizes": _sizes, "teachers": _teachers, "likely": _likely, "uncertain": _uncertain}
+DONE = {  # run -> the file that a copy has when it has figures
+    "sizes": "data/analyses.json",
+    "teachers": "judged/recall.parquet",
+    "likely": "judged/bits.parquet",
+    "uncertain": "data/analyses.json",
+}
