@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -156,7 +157,7 @@ def reproduce(
     """Compare with the papers' numbers. Says which results agree, if their set-up is the paper's, and writes a page."""
     from flows import graph
     from pipelines.params.params import Params
-    from pipelines.report import comparison, comparison_page, papers
+    from pipelines.report import comparison, comparison_page, papers, real_verdicts
     from pipelines.storage import shards
 
     chosen = params_file.load_params(*Params.model_fields)
@@ -164,10 +165,15 @@ def reproduce(
     published = papers.read_papers()
     held = comparison.Run(Path("data"), chosen, published.setups, finished="analyse" not in behind)
     groups = [(group, [held.compare(number) for number in group.numbers]) for group in published.groups]
+    real, found = real_verdicts.read_real(chosen.profile), []
+    if (file := terminal.REPORT.with_name("findings.json")).is_file() and "report" not in behind:
+        found = json.loads(file.read_text(encoding="utf-8"))
     for line in comparison_page.comparison_lines(groups):
+        terminal.show(line)
+    for line in ("", *comparison_page.claim_lines(real, found)) if real else ():
         terminal.show(line)
     path, prefix = (PUBLISHED_REPRODUCTION, "../") if docs else (REPRODUCTION, "../../docs/")
     with shards.atomic(path) as file:
-        file.write_text(comparison_page.page(groups, published, chosen.profile, prefix), encoding="utf-8")
+        file.write_text(comparison_page.page(groups, published, chosen.profile, prefix, real, found), encoding="utf-8")
     print()
     terminal.show(f"all numbers, and what each of them needs: {path}")

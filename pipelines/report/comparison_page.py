@@ -1,4 +1,4 @@
-"""The papers' numbers beside ours: those with a verdict as lines for a terminal, all of them as a page."""
+"""The papers' numbers and claims beside ours: those with a verdict as lines for a terminal, all of them as a page."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import math
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import jinja2
 
 from pipelines.intervals import Interval
+from pipelines.report import page as pages
 from pipelines.report.comparison import RULE, Compared
 from pipelines.report.page import NONE, show
 from pipelines.report.papers import Group, Number, Papers
+from pipelines.report.real_verdicts import RealModels
 
 WIDTH = 100
 MOST = 3  # needs of what was not run that a terminal shows
@@ -51,8 +54,34 @@ def comparison_lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator
         yield from ("", *textwrap.wrap(f"Needed most often, and by how many: {said}", WIDTH))
 
 
-def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, profile: str, docs: str = "../") -> str:
-    """The page, as Markdown; `docs` is the way to the folder docs, which is put before its links."""
+def claim_lines(real: RealModels, findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield lines on each claim of the papers: what real models say, and the verdicts of this run's `findings`.
+
+    The latter are rows of findings.json; the page has what real models say by further methods.
+    """
+    yield f"The papers' claims, by pretrained language models on real texts: {', '.join(real.sizes)}"
+    for claim in real.claims:
+        row = real.leading(claim)
+        told = "; ".join(f"{real.sizes[lm]} {one.said} {one.verdict}" for lm, one in row.told.items())
+        times = Counter(finding["verdict"] for finding in findings if finding["claim"] == claim)
+        here = ", ".join(f"{times[verdict]} {verdict}" for verdict in pages.VERDICTS if times[verdict])
+        yield from textwrap.wrap(claim, WIDTH, initial_indent="  ", subsequent_indent="  ")
+        for said in (f"{row.on}, {row.method}: {told}", f"this run: {here}" if here else ""):
+            yield from textwrap.wrap(said, WIDTH, initial_indent="    ", subsequent_indent="      ")
+
+
+def page(
+    groups: Sequence[tuple[Group, list[Compared]]],
+    published: Papers,
+    profile: str,
+    docs: str = "../",
+    real: RealModels | None = None,
+    findings: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    """The page, as Markdown; `docs` is the way to the folder docs, which is put before its links.
+
+    `real` is what real models say of the papers' claims, `findings` what this run says, as rows of findings.json.
+    """
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     environment.filters["cells"] = _cells
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
@@ -61,8 +90,10 @@ def page(groups: Sequence[tuple[Group, list[Compared]]], published: Papers, prof
         profile=profile,
         papers={group.paper: [one for one in groups if one[0].paper == group.paper] for group, _ in groups},
         published=published,
+        real=real,
+        here={(row["claim"], row["on"], row["method"]): row for row in findings},
     )
-    return re.sub(r"(?<=\]\()(?=[\w-]+\.md\b)", docs, text)
+    return re.sub(r"(?<=\]\()(?=[\w/-]+\.md\b)", docs, text)
 
 
 def _cells(compared: Compared) -> list[str]:

@@ -80,7 +80,8 @@ def findings(inputs: Inputs, thresholds: params.Thresholds, top_k: int) -> list[
                 beside = "" if lacking else JINJA.from_string(claim["beside"]).render(words, row=row)
                 name = ", ".join(filter(None, (label(row.method) if row.method else "every method", row.lm)))
                 of = paper["paper"], *texts, label(row.on), name, SHOWN[claim["unit"]](row.figure), beside
-                found.append(Finding(id_, *of, row.figure, expected, lacking))
+                n = sum(round(group[0]) for group in row.groups)
+                found.append(Finding(id_, *of, row.figure, expected, lacking, unit=claim["unit"], n=n))
     return holm(found)
 
 

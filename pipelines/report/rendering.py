@@ -29,6 +29,7 @@ from pipelines.report.page import (
     show,
     to_csv,
 )
+from pipelines.report.real_verdicts import RealModels
 
 TEMPLATES = Path(__file__).parent / "templates"
 RESULT = "result"  # the section that the page begins with
@@ -56,10 +57,17 @@ def inline(name: str) -> str:
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section], footer: str) -> str:
+def render(
+    title: str,
+    intro: str,
+    findings: Sequence[Finding],
+    sections: Sequence[Section],
+    footer: str,
+    real: RealModels | None = None,
+) -> str:
     """The whole page, self-contained; without findings it has no section of them.
 
-    A section `result` is what the page begins with.
+    A section `result` is what the page begins with. `real` is what real models say, beside the findings.
     """
     template, claims = environment().get_template("report.html.j2"), {}
     for one in findings:
@@ -73,6 +81,7 @@ def render(title: str, intro: str, findings: Sequence[Finding], sections: Sequen
         intro=intro,
         findings=findings,
         claims=claims,
+        real=real,
         verdicts=VERDICTS,
         result=next((section for section in sections if section.id == RESULT), None),
         sections=[section for section in sections if section.id != RESULT],

@@ -30,6 +30,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     from pipelines.report import latency_page, page, rendering
     from pipelines.report.findings import findings
     from pipelines.report.inputs import read_inputs
+    from pipelines.report.real_verdicts import read_real
     from pipelines.report.sections import page_text
 
     inputs = read_inputs(data, params.lms, params.parts, params)
@@ -47,7 +48,8 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
                 (folder / f"tables/{block.name}.csv").write_text(page.to_csv(block), encoding="utf-8")
         shards.write_json(folder / "findings.json", [finding.as_json() for finding in found])
         intro, footer = (page_text(name, inputs) for name in ("introduction", "footer"))
-        html = rendering.render(f"Longtail report: {params.profile}", intro, found, shown, footer)
+        title, real = f"Longtail report: {params.profile}", read_real(params.profile)
+        html = rendering.render(title, intro, found, shown, footer, real)
         (folder / "index.html").write_text(html, encoding="utf-8")
     latency_page.write_latency_page(inputs, params.lms, params.retrievers, workers)
     return {finding.id: finding.figure.value for finding in found if not finding.lacking}
