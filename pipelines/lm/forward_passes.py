@@ -17,6 +17,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from pipelines import progress
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
+from pipelines.lm.language_model import no_tokens
 from pipelines.lm.prefixes import KeysAndValues
 from pipelines.lm.ragged import Ragged, joined, padded
 from pipelines.lm.weights import TEXT, TOLERANCE
@@ -39,6 +40,7 @@ class ForwardPasses:
 
     def __init__(self, model, pad: int, batch_tokens: int) -> None:
         self.model, self.device, self.batch_tokens = model, model.device, batch_tokens
+        self.usage = no_tokens()
         self._pad, self._vocabulary = pad, model.config.get_text_config().vocab_size
         self._head = _Head(model)
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
@@ -61,6 +63,7 @@ class ForwardPasses:
             for start in range(0, len(leaders), step):
                 leading = members[leaders[start : start + step]]
                 read = prefixes.read_prefixes(self.model, self._padded(rows.slice(leading, 0, length)))
+                self._count(once := len(leading) * int(length), -once)
                 chosen = np.flatnonzero((start <= owners) & (owners < start + step))
                 yield from self._continued(rows, members[chosen], read, owners[chosen] - start)
 
@@ -87,6 +90,11 @@ class ForwardPasses:
             for part, logits in self.logits(outputs, np.arange(len(batch)), last[batch] - skipped):
                 yield batch[part], logits
 
+    def hold(self, beginnings: Ragged) -> prefixes.Held:
+        """Read common beginnings, for `decoding`."""
+        self._count(once := len(beginnings.values), -once)
+        return prefixes.Held(self.model, beginnings)
+
     def decoding(
         self, prompts: Ragged, held: prefixes.Held, beginnings: np.ndarray, new_tokens: int, total: int = 0
     ) -> Generator[torch.Tensor, torch.Tensor, None]:
@@ -107,6 +115,7 @@ class ForwardPasses:
             if self._takes_positions:
                 inputs["position_ids"] = mask.sum(1, keepdim=True) - 1
             outputs = self._run(attention_mask=mask, **inputs)
+            self._count(len(rows))
             token = yield torch.cat([logits for _, logits in self.logits(outputs, rows, 0 * rows)])
 
     def bytes_kept(self) -> int:
@@ -150,11 +159,16 @@ class ForwardPasses:
         """`over` the rows `members` (members,), of which row i continues prefix owners[i] of `read`, if any are."""
         length = read.get_seq_length() if read else 0
         remaining = rows.lengths[members] - length
+        self._count(int(remaining.sum()), length * len(members))
         for batch in self.batches(np.maximum(remaining, (remaining + length) // CACHED_PER_NEW)):
             numbers, counts, past = members[batch], remaining[batch], {}
             if read or kept:
                 past["past_key_values"] = prefixes.Continuing(read, owners[batch], kept, numbers, counts + length)
             yield numbers, self._run(input_ids=self._padded(rows.slice(numbers, length, counts)), **past), length
+
+    def _count(self, read: int, shared: int = 0) -> None:
+        self.usage["lm_tokens_read"] += read
+        self.usage["lm_tokens_shared"] += shared
 
     def _padded(self, rows: Ragged) -> torch.Tensor:
         """Token ids (rows, longest). Padding is on the right, where a causal model never sees it."""

@@ -47,6 +47,12 @@ class Scores:
     bytes: list[np.ndarray]  # UTF-8 bytes of each token, int32; they add up to the continuation's bytes
 
 
+def no_tokens() -> dict[str, float]:
+    """The usage of a local model at first: tokens that its forward passes read, without padding, and tokens of texts'
+    common beginnings that they did not read again."""
+    return {"lm_tokens_read": 0.0, "lm_tokens_shared": 0.0}
+
+
 class LanguageModel(Protocol):
     name: str
     max_tokens: int  # the most tokens of prompt and continuation together
@@ -54,7 +60,7 @@ class LanguageModel(Protocol):
     mixes: bool  # whether `generate_mixture` works: servers show the likeliest tokens only
     votes: bool  # whether generations have a mean log-prob: some servers show none
     begins: str  # what stands before an answer's first word: a space after a text, nothing in a chat
-    usage: Mapping[str, float]  # requests, tokens and cost since it was opened; empty for a local model
+    usage: Mapping[str, float]  # since it was opened: requests, tokens, cost; of a local model tokens read and shared
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """log p(token | prompt, tokens before it) for every token of every continuation."""

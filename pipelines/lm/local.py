@@ -15,7 +15,7 @@ from pipelines import progress
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
 from pipelines.lm.forward_passes import ForwardPasses, choose_shortcut
-from pipelines.lm.language_model import Generation, Prompt, Scores, up_to
+from pipelines.lm.language_model import Generation, Prompt, Scores, no_tokens, up_to
 from pipelines.lm.model_files import CACHE_BYTES, UNREADABLE, max_tokens
 from pipelines.lm.ragged import joined, spans
 from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
@@ -49,7 +49,7 @@ class LocalModel:
         self._texts = PromptTokenizer(self.tokenizer, folder, name, self.max_tokens, chat=chat)
         self.fits, self.token_id = self._texts.fits, self._texts.token_id
         self.scores = self.mixes = self.votes = True
-        self.usage, self.begins = {}, "" if chat else " "
+        self.begins = "" if chat else " "
         self._passes = ForwardPasses(self.model, self.tokenizer.pad_token_id or 0, batch_tokens)
         choose_shortcut(self._passes, self.tokenizer, folder, self.max_tokens)
         ends = self.model.generation_config.eos_token_id  # a token, several, or none
@@ -59,6 +59,7 @@ class LocalModel:
         self._decoded_tokens = None  # the tokens of the texts in a batch that is continued, if no pass reads all of it
         if self._passes.keeps:
             self._decoded_tokens = max(batch_tokens, CACHE_BYTES // self._passes.bytes_kept())
+        self.usage = self._passes.usage = no_tokens()  # without what was tried
 
     # ------------------------------------------------------------------ the protocol
 
@@ -127,7 +128,7 @@ class LocalModel:
         for window in _windows(shared, group, self.batch_tokens):
             numbers, first = np.unique(group[window], return_index=True)
             begun = tokens.slice(places[window].ravel()[first], 0 * first, shared[window].ravel()[first])
-            held = prefixes.Held(self.model, begun)
+            held = self._passes.hold(begun)
             tokens_kept = (lengths[window].max(1, initial=0) + max_tokens) * read[window].sum(1)
             for rows in self._passes.batches(tokens_kept, self._decoded_tokens):
                 batch = window[rows]

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 from pipelines.errors import LongtailError
-from pipelines.lm.language_model import LanguageModel
+from pipelines.lm.language_model import LanguageModel, no_tokens
 from pipelines.lm.model_files import CACHE_BYTES, count_parameters, max_tokens
 from pipelines.lm.token_prompts import read_tokenizer
 from pipelines.params import params
@@ -99,7 +99,7 @@ class LMWorkers(workers.Workers):
         memory = int(ROOM * width * parameters) + TORCH + CACHE_BYTES
         settings = _settings(lm, compute, scoring)
         super().__init__(workers.Model(open_local, folder, settings, parameters, memory), compute)
-        self.name, self.usage = Path(folder).name, {}
+        self.name, self.usage = Path(folder).name, no_tokens()
         self.scores = self.mixes = self.votes = True
         self.begins = "" if lm.chat and not scoring else " "
 

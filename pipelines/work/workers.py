@@ -7,7 +7,7 @@ threads, so the bytes don't depend on which worker did it. Little work is done i
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack
 from pathlib import Path
@@ -51,12 +51,17 @@ class Workers(ExitStack):
         """`opened` is the model where this process has opened it already."""
         super().__init__()
         self.model, self._compute, self._here, self._pool = model, compute, opened, None
+        self.usage: dict[str, float] = {}  # what the model counts, if it does, in all processes together
 
     def here(self) -> Any:
         """The model, open in this process."""
         if self._here is None:
             self._here = self.model.open(self.model.folder, *self.model.settings)
         return self._here
+
+    def count(self, used: Mapping[str, float]) -> None:
+        for name, value in used.items():
+            self.usage[name] = self.usage.get(name, 0.0) + value
 
     def start(self, stage: str, first: Any, steps: Steps, times: float) -> Executor | None:
         """The workers for work like that on the `first` task, so many `times`; None: this process does it."""
@@ -110,7 +115,10 @@ def map_texts(
 
         def do(task: Any, path: Path) -> None:
             opened = model.here() if several else model
-            steps.write(task, steps.work(opened, steps.read(task)), path)
+            result, used = counted(steps.work, opened, steps.read(task))
+            if several:
+                model.count(used)
+            steps.write(task, result, path)
 
         return shards.map_shards(stage, key, do, tasks, sizes=sizes, unit=unit)
     state = shards.fingerprint(model.model.folder)  # a worker that lives on opens the model anew when it changes
@@ -120,22 +128,31 @@ def map_texts(
 
     with shards.unfinished(stage, key, sizes, unit) as (paths, todo, bar):
         for i, future in shards.in_parallel(sorted(todo, key=lambda i: -sizes[i]), submit, AHEAD * pool.workers):
+            result, used = future.result()
+            model.count(used)
             with shards.atomic(paths[i], keep=True) as temporary:
-                steps.write(tasks[i], future.result(), temporary)
+                steps.write(tasks[i], result, temporary)
             bar.update(sizes[i])
     return paths
+
+
+def counted(work: Callable[[Any, Any], Any], model: Any, task: Any) -> tuple[Any, dict[str, float]]:
+    """`work(model, task)`, and how far it raised the counts that the model has in its `usage`, if it has any."""
+    usage = getattr(model, "usage", {})
+    before = dict(usage)
+    return work(model, task), {name: value - before[name] for name, value in usage.items()}
 
 
 _one_at_a_time = threading.Lock()  # a worker of a cluster may have several threads, a model's passes want one
 _opened: dict[tuple, Any] = {}  # a worker's last model, by everything that it was opened with
 
 
-def do_in_worker(model: Model, state: str, work: Callable[[Any, Any], Any], task: Any) -> Any:
-    """`work(model, task)` with the model that this process opened for an earlier task, or opens now."""
+def do_in_worker(model: Model, state: str, work: Callable[[Any, Any], Any], task: Any) -> tuple[Any, dict[str, float]]:
+    """`counted` with the model that this process opened for an earlier task, or opens now."""
     with _one_at_a_time:
         folder = str(Path(model.folder).absolute())
         identity = (model.open.__module__, model.open.__qualname__, folder, repr(model.settings), state)
         if identity not in _opened:
             _opened.clear()  # first, as both may not fit into memory
             _opened[identity] = model.open(model.folder, *model.settings)
-        return work(_opened[identity], task)
+        return counted(work, _opened[identity], task)

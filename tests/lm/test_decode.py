@@ -122,6 +122,10 @@ def test_what_all_prompts_begin_with_is_read_once(tiny, same):
     read = [rows * columns for rows, columns in shapes]
     assert read[0] == common // prefixes.BLOCK * prefixes.BLOCK
     assert sum(read[:2]) < 0.6 * sum(own)
+    new = sum(rows for rows, columns in shapes if columns == 1)
+    tokens = sum(n for n, weight in zip(own, log_weights.ravel(), strict=True) if weight > -np.inf)
+    shared = read[0] * (int(np.isfinite(log_weights).sum()) - 1)
+    assert lm.usage == {"lm_tokens_read": tokens + new - shared, "lm_tokens_shared": shared}
     check(lm, prompts, log_weights, found)
 
 

@@ -42,11 +42,12 @@ class Brackets:
     def __init__(self, folder: Path, times: int) -> None:
         opened.append(folder)
         self.folder = folder
+        self.usage = {"texts": 0.0}
         self.prefix, self.suffix = ((folder / name).read_text() * times for name in ("prefix", "inner/suffix"))
         assert (folder / "inner/empty").read_bytes() == b""
 
 
-opened, begun, seen = [], [], []
+opened, begun, seen, written = [], [], [], []
 
 
 def put(brackets: Brackets, texts: list[str]) -> tuple[list[str], str, int, int]:
@@ -54,6 +55,7 @@ def put(brackets: Brackets, texts: list[str]) -> tuple[list[str], str, int, int]
     if "text 4 0" in texts and (note := os.environ.get("KILLED")) and not Path(note).exists():
         Path(note).touch()
         os.kill(os.getpid(), signal.SIGKILL)
+    brackets.usage["texts"] += len(texts)
     return [brackets.prefix + text + brackets.suffix for text in texts], str(brackets.folder), os.getpid(), len(opened)
 
 
@@ -64,6 +66,7 @@ def read(task: list[str]) -> list[str]:
 
 def write(_, result, path: Path) -> None:
     seen.append(result[1:])
+    written.append(len(result[0]))
     path.write_text("\n".join(result[0]))
 
 
@@ -72,10 +75,11 @@ STEPS = Steps(read, put, write, lambda texts: sum(map(len, texts)))
 
 def on(compute, times: int = 2) -> list[str]:
     """The shards' texts; what the workers said of themselves is in `seen`."""
-    for noted in (opened, begun, seen):
+    for noted in (opened, begun, seen, written):
         noted.clear()
     with Workers(model(times=times), compute) as many:
         texts = [path.read_text() for path in map_texts(many, "stage", "key", TASKS, STEPS, sizes=SIZES)]
+        assert many.usage.get("texts", 0) == sum(written), "what the models count in all processes"
     shards.forget_shards("stage", "key")
     return texts
 
