@@ -5,11 +5,10 @@ prompts of a group begin with in common is read once, in llama.cpp's own cache, 
 as that is faster than many of different lengths together; answers are decoded together, a token of each at a time.
 """
 
-import ctypes
 import json
-import os
 import sys
 import time
+from itertools import chain
 
 import llama_cpp as cpp
 import numpy as np
@@ -19,9 +18,6 @@ class Model:
     """The GGUF file `path`, for at most `texts` texts of at most `tokens` tokens at once."""
 
     def __init__(self, path, texts, tokens):
-        log = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
-        self.quiet = log(lambda *_: None)
-        cpp.llama_log_set(self.quiet, None)
         self.model = cpp.llama_model_load_from_file(path.encode(), cpp.llama_model_default_params())
         params = cpp.llama_context_default_params()
         params.n_threads = params.n_threads_batch = 1
@@ -56,7 +52,7 @@ class Model:
         """Read what `texts` begin with in common, for the texts `numbers`; returns how many tokens it has."""
         cpp.llama_memory_seq_rm(self.memory, numbers[0], -1, -1)
         short, long = min(texts), max(texts)
-        same = next((i for i, (a, b) in enumerate(zip(short, long)) if a != b), len(short))
+        same = next((i for i, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
         same = min([same, *(len(text) - 1 for text in texts)])  # a token of each is left, to have logits of
         if len(texts) == 1 or not same:
             return 0
@@ -73,7 +69,7 @@ def score(model, groups):
     for group in groups:
         texts = [prompt + continuation[:-1] for prompt, continuation in group]
         same = model.share([prompt for prompt, _ in group], list(range(len(group))))
-        for number, (text, (prompt, continuation)) in enumerate(zip(texts, group)):
+        for number, (text, (prompt, continuation)) in enumerate(zip(texts, group, strict=True)):
             logits = model.forward([(number, same, text[same:])], len(prompt) - 1 - same).astype(np.float64)
             top = logits.max(1, keepdims=True)
             log_sums = top[:, 0] + np.log(np.exp(logits - top).sum(1))
@@ -89,7 +85,7 @@ def answer(model, groups, new_tokens, ends):
     for group in groups:
         of_group = [next(numbers) for _ in group]
         same = model.share(group, of_group)
-        for number, prompt in zip(of_group, group):
+        for number, prompt in zip(of_group, group, strict=True):
             logits = model.forward([(number, same, prompt[same:])], len(prompt) - 1 - same)
             answers.append([int(logits[-1].argmax())])
             lengths.append(len(prompt))
@@ -98,23 +94,19 @@ def answer(model, groups, new_tokens, ends):
         if not going:
             break
         logits = model.forward([(i, lengths[i] + step - 1, answers[i][-1:]) for i in going])
-        for i, token in zip(going, logits.argmax(1).tolist()):
+        for i, token in zip(going, logits.argmax(1).tolist(), strict=True):
             answers[i].append(token)
     return answers
 
 
 def main():
     asked = json.load(sys.stdin)
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     groups, pairs = asked["groups"], "new_tokens" not in asked
-    texts = [sum(text, []) if pairs else text for group in groups for text in group]
+    texts = [prompt + after for group in groups for prompt, after in group] if pairs else [*chain(*groups)]
     most = max(map(len, groups)) if pairs else len(texts)
     model = Model(asked["model"], most, max(map(len, texts)) + asked.get("new_tokens", 0))
     before, began = time.process_time(), time.perf_counter()
-    if pairs:
-        result = score(model, groups)
-    else:
-        result = answer(model, groups, asked["new_tokens"], asked["ends"])
+    result = score(model, groups) if pairs else answer(model, groups, asked["new_tokens"], asked["ends"])
     taken = {"cpu": time.process_time() - before, "wall": time.perf_counter() - began}
     print(json.dumps(taken | {"result": result, "read": model.read}))
 

@@ -6,6 +6,10 @@ real texts ($LONGTAIL_REAL), beside transformers. There the halves of passages a
 with other passages before it. Answers are to prompts as an ensemble has them: three for each question, with the same
 four demonstrations and another passage each.
 
+Models of several sizes answer and score in bf16 as the stages ask them: with demonstrations that have passages. Beside
+them are transformers in bf16 and llama.cpp (llama.py), which reads the same tokens with the weights' 4-bit original.
+The rows say how many tokens Longtail read, and how many of common beginnings it did not read again.
+
 The limit is the product of two large squares in the same number format, by torch.matmul or by oneDNN, whichever is
 faster; its share is of the products that no way can do without.
 """
@@ -14,6 +18,9 @@ from __future__ import annotations
 
 import csv
 import gzip
+import json
+import os
+import subprocess
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -30,7 +37,7 @@ from transformers import (
 )
 
 from benchmarks import measure
-from benchmarks.measure import Row
+from benchmarks.measure import Row, Run
 from pipelines.answering.prompts import Questions, demonstrations, question_prompt
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
@@ -42,6 +49,14 @@ NEVER = "\0"  # a stop string that the model does not say: both ways write as ma
 PUBLISHED = "one pair at a time, all logits, fp32"
 LOOP, BATCH = "transformers, a pair at a time", "transformers, padded batches"
 GENERATE = "transformers' generate, batched"
+LLAMA = "llama.cpp, 4-bit"
+NAMES = {
+    "smollm2-135m": "SmolLM2-135M",
+    "qwen2.5-coder-0.5b": "Qwen2.5-Coder 0.5B",
+    "qwen2.5-coder-1.5b": "Qwen2.5-Coder 1.5B",
+}
+QUESTIONS = 24  # that a model answers; the largest answers half as many
+CANDIDATES = 8  # documents that an answer is scored after
 SCORING, ANSWERS = "scoring, SmolLM2-135M", "short answers, 4 demonstrations with passages, SmolLM2-135M"
 
 
@@ -163,24 +178,30 @@ def halves(passages: list[str], queries: int, documents: int) -> tuple[list[Prom
     return prompts, continuations
 
 
-def questions(pages: dict[str, list[str]], asked: list[dict[str, str]], count: int) -> list[Prompt]:
+def questions(
+    pages: dict[str, list[str]], asked: list[dict[str, str]], count: int, n_shots: int, k: int
+) -> tuple[list[Prompt], list[str]]:
+    """k prompts for each question, with passages of its own page and then of others, and its answer for each."""
     columns = {name: [row[name] for row in asked] for name in ("id", "prop", "question", "obj")}
     known = Questions(columns["id"], np.array(columns["prop"]), columns["question"], columns["obj"])
     positions = [*range(0, len(asked), max(1, len(asked) // count))][:count]
     of = [pages[row["s_wiki_title"]] for row in asked]
-    drawn = demonstrations(0, "popqa", known, positions, SHOTS)
-    return [
+    drawn = demonstrations(0, "popqa", known, positions, n_shots)
+    others = [texts[0] for texts in pages.values()]
+    prompts = [
         question_prompt(asked[i]["question"], passage, [(known.texts[j], known.answers[j], of[j][0]) for j in shots])
         for i, shots in zip(positions, drawn, strict=True)
-        for passage in of[i][:PASSAGES]
+        for passage in (of[i][:PASSAGES] + others)[:k]
     ]
+    return prompts, [f" {known.answers[i]}" for i in positions for _ in range(k)]
 
 
 def compare_real(folder: Path, real: Path, dtype: str, quick: bool) -> list[Row]:
     """The rows of SmolLM2-135M in one number format; transformers computes in the same."""
     pages, asked = read_real(real, 60 if quick else None)
     passages, sizes = [texts[0] for texts in pages.values()], (1, 2) if quick else (2, DOCUMENTS)
-    (prompts, continuations), to_answer = halves(passages, *sizes), questions(pages, asked, 1 if quick else 8)
+    prompts, continuations = halves(passages, *sizes)
+    to_answer, _ = questions(pages, asked, 1 if quick else 8, SHOTS, PASSAGES)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[dtype]).eval()
     tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
@@ -209,6 +230,74 @@ def compare_real(folder: Path, real: Path, dtype: str, quick: bool) -> list[Row]
     ]
 
 
+def llama(
+    tokenizer, gguf: Path, k: int, prompts: list[Prompt], continuations: list[str] | None = None
+) -> Callable[[], Run]:
+    """llama.cpp in a process of its own. Opening the model does not count."""
+    texts = [tokenizer(prompt.document + prompt.context)["input_ids"] for prompt in prompts]
+    job = {"model": str(gguf), "ends": [tokenizer.eos_token_id], "new_tokens": NEW_TOKENS}
+    if continuations:
+        after = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in continuations]
+        job, texts = {"model": str(gguf)}, list(zip(texts, after, strict=True))
+    job["groups"] = [texts[start : start + k] for start in range(0, len(texts), k)]
+    command = [os.environ["LONGTAIL_LLAMA_CPP"], "-P", str(Path(__file__).with_name("llama.py"))]
+
+    def way() -> Run:
+        done = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"llama.cpp: exit code {done.returncode}\n{done.stderr[-2000:]}")
+        told = json.loads(done.stdout)
+        result = np.array(told["result"]) if continuations else tokenizer.batch_decode(told["result"])
+        return Run(told["cpu"], told["wall"], 0.0, result)
+
+    return way
+
+
+def compare_sizes(name: str, folder: Path, real: Path, gguf: Path | None, quick: bool) -> list[Row]:
+    """The rows of a model in bf16: answers, an ensemble's prompts, and the likelihoods that LSR asks for."""
+    pages, asked = read_real(real, 60 if quick else None)
+    count, found = 3 if quick else QUESTIONS // (1 + name.endswith("1.5b")), []
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    lm = open_model(folder, "bf16")
+    products = peak("bf16") / (2 * sum(weight.numel() for weight in model.model.layers.parameters()))
+    for what, k, questions_asked in (
+        ("answers, 2 demonstrations and a passage", 1, count),
+        (f"answers to an ensemble's {PASSAGES} prompts, 2 demonstrations", PASSAGES, -(-count // PASSAGES)),
+        (f"scoring an answer after {CANDIDATES} documents, 2 demonstrations", CANDIDATES, -(-count // CANDIDATES)),
+    ):
+        prompts, answers = questions(pages, asked, questions_asked, 2, k)
+        if scored := k == CANDIDATES:
+            peer, plain = LOOP, partial(plain_scores, model, tokenizer, 1, prompts, answers)
+            ours = partial(scores, lm, prompts, answers)
+        else:
+            peer, plain = GENERATE, partial(plain_answers, model, tokenizer, prompts)
+            ours = partial(lambda prompts: [one.text for one in lm.generate(prompts, NEW_TOKENS, NEVER)], prompts)
+        ways = {peer: partial(measure.timed, plain), "ours": partial(measure.timed, ours)}
+        if gguf:
+            ways[LLAMA] = llama(tokenizer, gguf, k, prompts, answers if scored else None)
+        lm.generate(prompts[:1], 1, NEVER)  # a model's first call takes longer
+        before = dict(lm.usage)
+        run = measure.best(ways, 1)
+        read, shared = (int(lm.usage[name] - before[name]) for name in ("lm_tokens_read", "lm_tokens_shared"))
+        peers = [other for other in run if other != "ours"]
+        for other in peers:
+            if scored:
+                far = np.abs(run["ours"].result - run[other].result).mean()
+                assert far < {LOOP: 0.1, LLAMA: 0.3}[other], f"{name}: {other} is {far:.2f} nats away"
+            else:
+                same = [a.strip() == b.strip() for a, b in zip(run["ours"].result, run[other].result, strict=True)]
+                assert sum(same) >= len(same) / 2, f"{name}: {other} gives other answers to {same.count(False)}"
+        tokens = read + shared
+        limit = {"limit": "products in bf16", "most": products * tokens / read, "memory": False}
+        work = f"{what}, {NAMES[name]}, bf16; {read:,} tokens read, {shared:,} shared"
+        found += [measure.row(work, other, "tokens", tokens, run[other], run["ours"], **limit) for other in peers]
+        if not gguf:
+            found.append(Row(work, LLAMA, missing=measure.NO_LLAMA_CPP))
+    return found
+
+
 def scores(lm: LocalModel, prompts: list[Prompt], continuations: list[str]) -> np.ndarray:
     return np.concatenate(lm.score(prompts, continuations).log_probs)
 
@@ -219,5 +308,15 @@ def rows(quick: bool = False) -> list[Row]:
     with measure.in_folder():
         found = compare(TINY if quick else SHAPE, 1 if quick else 2)
         if missing:
-            return found + [Row(what, peer, missing=missing) for what, peer in ((SCORING, LOOP), (ANSWERS, GENERATE))]
-        return found + [row for dtype in DTYPES for row in compare_real(weights, real, dtype, quick)]
+            found += [Row(what, peer, missing=missing) for what, peer in ((SCORING, LOOP), (ANSWERS, GENERATE))]
+        else:
+            found += [row for dtype in DTYPES for row in compare_real(weights, real, dtype, quick)]
+        for name in NAMES:
+            folder = measure.real(name, "LONGTAIL_REAL_MODELS")
+            gguf = measure.real(f"{name}.gguf", "LONGTAIL_GGUF") if os.environ.get("LONGTAIL_LLAMA_CPP") else None
+            if folder and real:
+                found += compare_sizes(name, folder, real, gguf, quick)
+            else:
+                missing = measure.NO_FILES if folder else measure.NO_WEIGHTS
+                found.append(Row(f"answers and scoring, {NAMES[name]}", GENERATE, missing=missing))
+        return found

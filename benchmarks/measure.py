@@ -29,6 +29,7 @@ HEAD = [
     "commit", "times in the run before",
 ]  # fmt: skip
 NO_FILES, NO_WEIGHTS = "no $LONGTAIL_REAL", "no $LONGTAIL_REAL_MODELS"  # folders of real files and real weights
+NO_LLAMA_CPP = "no $LONGTAIL_LLAMA_CPP"  # a Python that has llama-cpp-python; $LONGTAIL_GGUF has the models
 NO_RUN = "no finished run here (longtail run makes one)"
 
 
