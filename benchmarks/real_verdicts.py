@@ -1,6 +1,6 @@
 """What a finished run of pretrained models says of the papers' claims, as the data file that all reports show.
 
-`write` is called by benchmarks/real_models.py. The file is pipelines/report/real_verdicts.yaml.
+`write` is called by benchmarks/real_models.py. The file is pipelines/report/real_claims.yaml.
 """
 
 from __future__ import annotations

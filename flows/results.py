@@ -157,7 +157,7 @@ def reproduce(
     """Compare with the papers' numbers. Says which results agree, if their set-up is the paper's, and writes a page."""
     from flows import graph
     from pipelines.params.params import Params
-    from pipelines.report import comparison, comparison_page, papers, real_verdicts
+    from pipelines.report import comparison, comparison_page, papers, real_claims
     from pipelines.storage import shards
 
     chosen = params_file.load_params(*Params.model_fields)
@@ -165,7 +165,7 @@ def reproduce(
     published = papers.read_papers()
     held = comparison.Run(Path("data"), chosen, published.setups, finished="analyse" not in behind)
     groups = [(group, [held.compare(number) for number in group.numbers]) for group in published.groups]
-    real, found = real_verdicts.read_real(chosen.profile), []
+    real, found = real_claims.read_real(chosen.profile), []
     if (file := terminal.REPORT.with_name("findings.json")).is_file() and "report" not in behind:
         found = json.loads(file.read_text(encoding="utf-8"))
     for line in comparison_page.comparison_lines(groups):

@@ -17,7 +17,7 @@ from pipelines.report import page as pages
 from pipelines.report.comparison import RULE, Compared
 from pipelines.report.page import NONE, show
 from pipelines.report.papers import Group, Number, Papers
-from pipelines.report.real_verdicts import RealModels
+from pipelines.report.real_claims import RealModels
 
 WIDTH = 100
 MOST = 3  # needs of what was not run that a terminal shows

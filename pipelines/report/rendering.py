@@ -29,7 +29,7 @@ from pipelines.report.page import (
     show,
     to_csv,
 )
-from pipelines.report.real_verdicts import RealModels
+from pipelines.report.real_claims import RealModels
 
 TEMPLATES = Path(__file__).parent / "templates"
 RESULT = "result"  # the section that the page begins with

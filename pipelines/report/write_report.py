@@ -30,7 +30,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     from pipelines.report import latency_page, page, rendering
     from pipelines.report.findings import findings
     from pipelines.report.inputs import read_inputs
-    from pipelines.report.real_verdicts import read_real
+    from pipelines.report.real_claims import read_real
     from pipelines.report.sections import page_text
 
     inputs = read_inputs(data, params.lms, params.parts, params)

@@ -14,7 +14,7 @@ from dvc.repo import Repo
 from flows import profiles
 from pipelines.intervals import NOTHING, Interval
 from pipelines.params import params_file
-from pipelines.report import comparison, comparison_page, papers, real_verdicts
+from pipelines.report import comparison, comparison_page, papers, real_claims
 from pipelines.report.comparison import Run, alike, verdict
 from pipelines.report.papers import Group, Number
 
@@ -247,7 +247,7 @@ def test_the_page_in_the_repository_has_the_numbers_of_the_data_file(root):
     published = papers.read_papers()
     numbers = [(group, [comparison.Compared(number) for number in group.numbers]) for group in published.groups]
     page = (root / "docs/measured/reproduction.md").read_text(encoding="utf-8")
-    made = comparison_page.page(numbers, published, "sample", "../", real_verdicts.read_real("sample"))
+    made = comparison_page.page(numbers, published, "sample", "../", real_claims.read_real("sample"))
     written, expected = ([*of_any_run(text)] for text in (page, made))
     lines = [line for line in expected if "Held against a run" not in line]
     assert [line for line in lines if line not in written] == [], "`longtail reproduce --docs` writes the page again"

@@ -14,10 +14,10 @@ from small_results import SETTINGS
 from test_comparison import composed
 
 from benchmarks import real_verdicts as benchmark
-from pipelines.report import comparison_page, findings, papers, real_verdicts, rendering, write_report
+from pipelines.report import comparison_page, findings, papers, real_claims, rendering, write_report
 from pipelines.report.inputs import read_inputs
 from pipelines.report.page import NONE, VERDICTS
-from pipelines.report.real_verdicts import Told, read_real
+from pipelines.report.real_claims import Told, read_real
 from pipelines.work import code
 
 TAIL, BITS = "Retrieval helps in the long tail.", "REPLUG lowers the language model's bits per byte."
@@ -35,8 +35,8 @@ def written_file(written, root, tmp_path_factory):
     taken.write_text(json.dumps({"machine": "a processor, 2 cores"}))
     git(project, "init", "-q")
     git(project, "commit", "-q", "--allow-empty", "-m", "all")
-    benchmark.write(project, project / "real_verdicts.yaml")
-    return project / "real_verdicts.yaml"
+    benchmark.write(project, project / "real_claims.yaml")
+    return project / "real_claims.yaml"
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_report_shows_the_projects_file_but_not_beside_the_run_that_it_is_of(m
 
 def test_the_projects_file_is_of_the_claims_and_verdicts_that_there_are(root):
     claims = {claim["claim"] for paper in yaml.safe_load(findings.FILE.read_text()) for claim in paper["claims"]}
-    content = yaml.safe_load(real_verdicts.FILE.read_text(encoding="utf-8"))
+    content = yaml.safe_load(real_claims.FILE.read_text(encoding="utf-8"))
     assert {entry["claim"] for entry in content["claims"]} <= claims
     rows = [row for entry in content["claims"] for row in entry["figures"]]
     assert {row["lm"] for row in rows} == {*content["models"]}
@@ -159,7 +159,7 @@ def test_the_projects_file_is_of_the_claims_and_verdicts_that_there_are(root):
 
 
 def test_the_report_is_made_again_where_the_file_changes(root):
-    assert real_verdicts.FILE in code.files("pipelines.report.write_report", root)
+    assert real_claims.FILE in code.files("pipelines.report.write_report", root)
 
 
 def test_reproduce_has_a_line_of_real_models_and_one_of_this_run_for_each_claim(real, made):

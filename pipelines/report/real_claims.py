@@ -1,6 +1,6 @@
 """What pretrained models say of the papers' claims on real texts, to stand beside what another run says.
 
-real_verdicts.yaml has the figures. benchmarks/real_verdicts.py writes it after a run, which docs/measured/real.md
+real_claims.yaml has the figures. benchmarks/real_verdicts.py writes it after a run, which docs/measured/real.md
 explains.
 """
 
@@ -18,7 +18,7 @@ from pipelines.intervals import interval
 from pipelines.report.drawing import number
 from pipelines.report.page import label, show
 
-FILE = Path(__file__).with_name("real_verdicts.yaml")
+FILE = Path(__file__).with_name("real_claims.yaml")
 
 
 class Told(NamedTuple):
@@ -59,7 +59,7 @@ class RealModels:
 
 
 def read_real(profile: str, path: Path = FILE) -> RealModels | None:
-    """The content of real_verdicts.yaml; None for a run of the profile that it is of, which shows its own figures."""
+    """The content of real_claims.yaml; None for a run of the profile that it is of, which shows its own figures."""
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     if content["profile"] == profile:
         return None
