@@ -154,7 +154,7 @@ def _compared(earlier_run: str) -> Iterator[str]:
 def reproduce(
     docs: Annotated[bool, typer.Option("--docs", help="Write docs/measured/reproduction.md.")] = False,
 ) -> None:
-    """Compare with the papers' numbers. Says which results agree, if their set-up is the paper's, and writes a page."""
+    """Compare with the papers' numbers, if the set-up is theirs, and with real models' verdicts. Writes a page."""
     from flows import graph
     from pipelines.params.params import Params
     from pipelines.report import comparison, comparison_page, papers, real_claims
