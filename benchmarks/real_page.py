@@ -310,8 +310,8 @@ def _read_json(file: Path):
 
 RUNS = {"sizes": _sizes, "teachers": _teachers, "likely": _likely, "uncertain": _uncertain}
 DONE = {  # run -> the file that a copy has when it has figures
-    "sizes": "data/analyses.json",
+    "sizes": "data/analyses",
     "teachers": "judged/recall.parquet",
     "likely": "judged/bits.parquet",
-    "uncertain": "data/analyses.json",
+    "uncertain": "data/analyses",
 }

@@ -1,0 +1,279 @@
+"""The benchmark of real models: the params of its runs, what it judges besides the stages, and its page."""
+
+import itertools
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import small_results
+import yaml
+from omegaconf import OmegaConf
+
+from benchmarks import real_judged, real_models, real_page
+from pipelines.answering import passages, prompts
+from pipelines.lm.open_lm import MODELS, open_lm
+from pipelines.params import params_file
+from pipelines.questions import matching
+from pipelines.storage import parquet
+
+
+@pytest.fixture
+def copied(root, tmp_path, monkeypatch):
+    """A function that prepares a run; it returns the params of each copy by its name, as `longtail run` checks them."""
+    base = OmegaConf.load(root / "conf/config.yaml")
+    base.pop("defaults")
+    made = {}
+
+    def copy(target, cache, changes):
+        target.mkdir(parents=True)
+        values = OmegaConf.to_container(OmegaConf.merge(base, changes), resolve=True)
+        made[target.name] = params_file.parse(values)
+
+    def prepare(what, *changes, seeds=(0, 1)):
+        made.clear()
+        folders = real_models.prepare(what, tmp_path / "files", tmp_path / "models", tmp_path / "work", seeds, changes)
+        return folders, dict(made)
+
+    (tmp_path / "files/qa").mkdir(parents=True)
+    lines = [f"{i}\n" for i in range(10)]
+    (tmp_path / "files" / real_models.SPLIT["nq"]).write_text("".join(lines))
+    monkeypatch.setattr(real_models, "_copy", copy)
+    return prepare
+
+
+@pytest.mark.parametrize("what", real_models.RUNS)
+def test_the_params_of_every_run_are_allowed_and_changes_come_last(copied, tmp_path, what):
+    folders, params = copied(what, "answer.max_questions=7", "lsr.learning_rate=0.5")
+    assert [folder.name for folder in folders] == list(params)
+    for of_copy in params.values():
+        assert of_copy.profile == "real_models"
+        assert (of_copy.answer.max_questions, of_copy.lsr.learning_rate) == (7, 0.5)
+        assert of_copy.fetch.root == str(tmp_path / "work/files")
+        assert all(of_copy.lm[lm].path.startswith(str(tmp_path / "models")) for lm in of_copy.lms)
+    assert copied(what)[1] == {}, "copies that are there stay"
+
+
+def test_each_teacher_is_asked_both_ways_on_every_seed_and_the_best_encoder_is_kept_on_one(copied):
+    _, params = copied("teachers", seeds=(3, 5))
+    found = {(p.lsr.keep, p.lsr.lm, p.lsr.n_shots, p.seed) for p in params.values()}
+    each = [*itertools.product(real_models.TEACHERS, real_models.SHOTS)]
+    assert found == {("last", *one, seed) for one in each for seed in (3, 5)} | {("best", *one, 3) for one in each}
+    assert all(p.lms == [p.lsr.lm] for p in params.values())
+
+
+def test_every_fifth_question_is_a_demonstration_and_never_asked(copied, tmp_path):
+    copied("uncertain")
+    of_split = [(tmp_path / f"work/files/split/nq_{part}.jsonl").read_text().split() for part in ("train", "test")]
+    assert of_split == [["0", "5"], ["1", "2", "3", "4", "6", "7", "8", "9"]]
+
+
+def test_a_copy_has_the_shared_cache_and_half_a_copy_is_made_anew(tmp_path, monkeypatch):
+    def clone(folder, profile):
+        (folder / ".dvc").mkdir(parents=True)
+        (folder / "conf/profile").mkdir(parents=True)
+
+    def init(command, cwd, **how):
+        if fails:
+            raise subprocess.CalledProcessError(1, command)
+
+    monkeypatch.setattr(real_models, "clone", clone)
+    monkeypatch.setattr(subprocess, "run", init)
+    work, fails = tmp_path, True
+    for fails in (True, False):
+        if fails:
+            with pytest.raises(subprocess.CalledProcessError):
+                real_models._copy(work / "sizes/whole", work / "cache", OmegaConf.create({"seed": 3}))
+            assert not (work / "sizes/whole").exists()
+        else:
+            real_models._copy(work / "sizes/whole", work / "cache", OmegaConf.create({"seed": 3}))
+    copy = work / "sizes/whole"
+    assert (copy / ".dvc/cache").resolve() == work / "cache"
+    assert (copy / "conf/profile/real_models.yaml").read_text() == "# @package _global_\nseed: 3\n"
+    assert [path.name for path in copy.parent.iterdir()] == ["whole"]
+
+
+def test_the_copy_that_validates_best_is_judged_and_a_failed_one_ends_the_run(tmp_path, monkeypatch):
+    ran, copies = [], [tmp_path / "likely" / name for name in ("a", "b", "c")]
+    for copy, recall in zip(copies, (0.2, 0.5, 0.5), strict=True):
+        (copy / "data/metrics").mkdir(parents=True)
+        (copy / "data/metrics/lsr_dense.json").write_text(json.dumps({"recall_at_1_after": recall}))
+
+    def called(command, cwd, **how):
+        ran.append((cwd.name, *command[2:4]))
+        return subprocess.CompletedProcess(command, fails and cwd.name == "b")
+
+    monkeypatch.setattr(subprocess, "run", called)
+    fails = False
+    assert real_models.run("likely", copies, tmp_path)
+    assert [name for name, *_ in ran] == ["a", "b", "c", "b", "b", "b"]
+    assert ran[-1] == ("b", "benchmarks.real_judged", "bits")
+    fails = True
+    assert not real_models.run("likely", copies, tmp_path)
+    assert [name for name, *_ in ran[6:]] == ["a", "b", "c"], "the others run all the same"
+    calls = json.loads((tmp_path / real_models.CALLS).read_text())
+    assert [call["ended_well"] for call in calls] == [True] * 5 + [False, True]
+
+
+@pytest.fixture
+def judged(project):
+    """A function that judges the small project, with demonstrations, and returns the file's table."""
+    project.settings["answer"]["n_shots"] = 1
+    (project.folder / "params.yaml").write_text(yaml.safe_dump(project.settings))
+    chosen = params_file.load_params(*real_judged.SECTIONS)
+
+    def judge(what):
+        how, file = real_judged.JUDGES[what]
+        file.parent.mkdir(exist_ok=True)
+        how(chosen, file)
+        return chosen, parquet.read_parquet(file).to_pylist() if file.suffix == ".parquet" else json.loads(
+            file.read_text()
+        )
+
+    return judge
+
+
+def test_recall_is_whether_the_first_documents_hold_an_answer(judged, project):
+    chosen, rows = judged("recall")
+    questions = parquet.read_parquet("data/questions/popqa/popqa.parquet").to_pylist()
+    for row, question in zip(rows, questions[16:], strict=True):
+        assert (row["question_id"], row["subject"]) == (question["question_id"], question["s_uri"])
+        for retriever in ("dense", "lsr"):
+            source = passages.open_source(
+                f"{'replug' if retriever == 'dense' else 'replug_lsr'}", None, chosen, real_judged.DATA
+            )
+            texts = source.find([question["question"]])["texts"][0].as_py()
+            holds = [matching.word(text, question["possible_answers"]) for text in texts]
+            assert row[f"{retriever}_at_1"] == holds[0]
+            assert row[f"{retriever}_at_5"] >= any(holds)
+    assert {row["dense_at_1"] for row in rows} | {row["lsr_at_5"] for row in rows} == {True, False}
+
+
+def test_bits_are_of_the_prompts_that_answers_are_asked_with(judged, project):
+    chosen, rows = judged("bits")
+    pool = prompts.read_questions(parquet.read_parquet("data/questions/popqa/popqa.parquet"))
+    source = passages.open_source("dense", None, chosen, real_judged.DATA)
+    lm = open_lm(MODELS / "tiny", chosen.lm["tiny"], chosen.compute, scoring=True)
+    for place, row in zip(range(16, 20), rows, strict=True):
+        (sent,), *_ = passages.prompts_of_question(chosen, "popqa", pool, place, "tiny", source)
+        gold = f" {pool.answers[place][0]}"
+        scores = lm.score([sent], [gold])
+        assert row["dense_nats"] == pytest.approx(-scores.log_probs[0].sum(), rel=1e-5)
+        assert row["bytes"] == len(gold)
+
+
+def test_replugs_temperature_is_chosen_on_training_questions_alone(judged, project):
+    table = pq.read_table("data/questions/popqa/popqa.parquet")
+    _, found = judged("temperature")
+    best = min(found["temperatures"], key=lambda row: row["bits_per_byte"])["temperature"]
+    assert found["questions"] == 16
+    assert params_file.load_params("replug").replug.temperature == found["chosen"] == best
+    assert len({row["bits_per_byte"] for row in found["temperatures"]}) > 1
+    pq.write_table(table.slice(0, 16), "data/questions/popqa/popqa.parquet")
+    assert judged("temperature")[1] == found, "no held-out question is read"
+
+
+RIGHT = {"dense": [1, 0, 0, 0], "lsr": [1, 1, 1, 0]}  # of four questions, with the first document of each retriever
+
+
+@pytest.fixture
+def trained(tmp_path):
+    """A function that writes what a copy of the project has after LSR on questions."""
+
+    def write(name, seed, validated=(0.5, 0.6), **lsr):
+        copy, subjects = tmp_path / name, ["a", "a", "b", "c"]
+        params = {"seed": seed, "lms": ["tiny"], "retrievers": ["dense"], "parts": {"answered": ["popqa"]}}
+        params |= {"answer": {"n_shots": 2}, "lsr": {"lm": "tiny", "n_shots": None, "keep": "last"} | lsr}
+        (copy / "data/metrics").mkdir(parents=True)
+        (copy / "params.yaml").write_text(yaml.safe_dump(params))
+        look = {
+            "queries": 9,
+            "documents": 6,
+            "beta": 0.1,
+            "entropy": 0.25,
+            "auc_lm": {"value": 0.9, "low": 0.8, "high": 1},
+        }
+        validation = [{"step": 5 * i, "recall_at_1": recall} for i, recall in enumerate(validated)]
+        of_lsr = {"kept_step": 5, "look": [look], "validation": validation, "recall_at_1_after": validated[-1]}
+        (copy / "data/metrics/lsr_dense.json").write_text(json.dumps(of_lsr))
+        asked = {"question_id": [f"{i}" for i in range(4)]}
+        recall = {f"{name}_at_{k}": [value > 0 for value in RIGHT[name]] for name in RIGHT for k in (1, 5)}
+        bits = {"dense_nats": [8 * np.log(2)] * 4, "lsr_nats": [4 * np.log(2)] * 4, "bytes": [4] * 4}
+        for file, columns in {"recall": recall, "bits": bits}.items():
+            (copy / "judged").mkdir(exist_ok=True)
+            pq.write_table(pa.table(asked | {"subject": subjects} | columns), copy / f"judged/{file}.parquet")
+        (copy / "data/predictions/popqa/tiny").mkdir(parents=True)
+        for name, right in RIGHT.items():
+            answers = pa.table(asked | {"correct": [value > 0 for value in right]}).slice(0, 3)
+            pq.write_table(answers, copy / f"data/predictions/popqa/tiny/{name}_dense.parquet")
+        return copy
+
+    return write
+
+
+def test_the_page_has_what_each_teacher_changes_on_each_seed_and_on_all_of_them(trained, tmp_path):
+    for seed in (3, 5):
+        trained(f"teachers/tiny_2_last_{seed}", seed, learning_rate=1e-5)
+    lines = list(real_page.page(tmp_path))
+    text = "\n".join(lines)
+    assert lines[0] == "\n## Teachers\n"
+    assert "| tiny | 2 | last | 3 | 9 | 6 | 0.1 | 0.25 | 0.900 [0.800, 1.000] |" in text
+    rows = {
+        row.split(" | ")[3]: row.split(" | ")
+        for row in text.splitlines()
+        if row.startswith("| tiny") and "25.0 [" in row
+    }
+    assert list(rows) == ["3", "5", "all"]
+    assert [row[5] for row in rows.values()] == ["4", "4", "8"]
+    assert all(row[7].startswith("+50.0 [") for row in rows.values())
+    assert [row[10] for row in rows.values()] == ["3", "3", "6"], "only these were answered"
+    assert all(row[12].startswith("+66.7 [") for row in rows.values())
+
+
+def test_the_page_shows_held_out_figures_of_the_chosen_learning_rate_alone(trained, tmp_path):
+    trained("likely/1e-05", 0, learning_rate=1e-5)
+    chosen = trained("likely/2e-05", 0, (0.5, 0.7), learning_rate=2e-5)
+    shutil.rmtree(tmp_path / "likely/1e-05/judged")
+    text = "\n".join(real_page.page(tmp_path))
+    assert "| 2e-05 | 5 | 0.7000 | chosen |" in text
+    assert text.count("chosen") == 1
+    assert "| 2.000 [2.000, 2.000] | 1.000 [1.000, 1.000] | 50.00 [50.00, 50.00] |" in text
+    assert real_models.best([tmp_path / "likely/1e-05", chosen]) == chosen
+
+
+@pytest.fixture
+def sizes(written, settings, tmp_path):
+    """A run of two language models, with small tables."""
+    copy, values = (
+        tmp_path / "sizes/whole",
+        settings | {"lms": ["tiny", "big"], "parts": small_results.PARTS.model_dump()},
+    )
+    values |= {"lm": values["lm"] | {"big": values["lm"]["tiny"]}, "lsr": values["lsr"] | {"lm": "big"}}
+    shutil.copytree(written[0], copy / "data")
+    (copy / "params.yaml").write_text(yaml.safe_dump(values))
+    return copy
+
+
+def test_the_page_shows_language_models_side_by_side(sizes, tmp_path):
+    shutil.copytree(sizes, tmp_path / "uncertain/whole")
+    metrics = tmp_path / "sizes/whole/data/metrics/lsr_dense.json"
+    for copy in ("sizes", "uncertain"):
+        file = tmp_path / copy / "whole/data/metrics/lsr_dense.json"
+        file.write_text(json.dumps(json.loads(metrics.read_text()) | {"kept_step": 20}))
+    text = "\n".join(real_page.page(tmp_path))
+    assert "| claim | on | method | tiny | big |" in text
+    titles = [line.strip("# ") for line in text.splitlines() if line.startswith("### ")]
+    assert titles[:1] == ["The papers' claims"]
+    assert {"LSR, by big", "Accuracy", "Where retrieval helps", "Language modelling", "Benchmarks"} <= {*titles}
+    assert titles[-3:] == ["Before training", "While training", "Language modelling"]
+    rows = [
+        line
+        for line in text.split("### Language modelling")[1].splitlines()
+        if line.startswith("| Pile | ") and " | 0 | " in line
+    ]
+    assert [row.split(" | ")[3] for row in rows] == ["tiny", "big"], "one below the other"
+    assert re.search(r"^\| dense \| tiny \| [\d.]+ \[", text, re.MULTILINE), "adaptive retrieval"
