@@ -270,10 +270,7 @@ def test_the_page_shows_language_models_side_by_side(sizes, tmp_path):
     assert titles[:1] == ["The papers' claims"]
     assert {"LSR, by big", "Accuracy", "Where retrieval helps", "Language modelling", "Benchmarks"} <= {*titles}
     assert titles[-3:] == ["Before training", "While training", "Language modelling"]
-    rows = [
-        line
-        for line in text.split("### Language modelling")[1].splitlines()
-        if line.startswith("| Pile | ") and " | 0 | " in line
-    ]
+    section = text.split("### Language modelling")[1].split("###")[0].splitlines()
+    rows = [line for line in section if line.startswith("| Pile | ") and " | 0 | " in line]
     assert [row.split(" | ")[3] for row in rows] == ["tiny", "big"], "one below the other"
     assert re.search(r"^\| dense \| tiny \| [\d.]+ \[", text, re.MULTILINE), "adaptive retrieval"
