@@ -61,7 +61,9 @@ def prepare(
     for name, of_copy in _variants(what, seeds):
         copy = work / what / name
         copies.append(copy)
-        if not copy.is_dir():
+        if copy.is_dir():
+            print(f"{copy} is there, and keeps its params and files", file=sys.stderr)
+        else:
             merged = OmegaConf.merge(params.base, params[what], of_copy, OmegaConf.from_dotlist(list(changes)))
             _copy(copy, work / "cache", merged)
     return copies

@@ -224,9 +224,12 @@ def _sizes(copies: list[Path]) -> Iterator[str]:
     yield _claims(read, chosen)
     if (file := copies[0] / "judged/temperature.json").is_file():
         tried = _read_json(file)
-        yield f"\n### REPLUG's temperature, by {tried['questions']} questions for training\n"
-        rows = ([f"{row['temperature']:g}", f"{row['bits_per_byte']:.3f}"] for row in tried["temperatures"])
-        yield table(["temperature", "bits per byte of gold answers"], rows)
+        yield f"\n### REPLUG's temperature, chosen on {tried['questions']} questions for training\n"
+        rows = (
+            [f"{of['temperature']:g}", f"{of['bits_per_byte']:.3f}", "chosen" * (of["temperature"] == tried["chosen"])]
+            for of in tried["temperatures"]
+        )
+        yield table(["temperature", "bits per byte of gold answers", ""], rows)
     if _trained(copies[0]):
         run = _read_lsr(copies[0])
         yield f"\n### LSR, by {run['lm']}\n"
