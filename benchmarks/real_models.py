@@ -2,11 +2,12 @@
 
     .venv/bin/python -m benchmarks.real_models run sizes teachers --files FILES --models MODELS --work WORK
     .venv/bin/python -m benchmarks.real_models page --work WORK > page.md
+    .venv/bin/python -m benchmarks.real_models claims --work WORK
 
 FILES is a folder of real data sets, MODELS one of language models and encoders as Hugging Face folders;
 real_models.yaml says how the files are called, and which params each run has. A run works in one or more copies of the
 committed project in WORK/<run>. All copies share DVC's cache in WORK, so that no stage runs twice with the same inputs
-and params. After a kill `run` goes on.
+and params. After a kill `run` goes on. `claims` writes what `sizes` says of the papers' claims for the report.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def run_commands(commands: Sequence[Sequence[str]], copy: Path, work: Path) -> b
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    of_run, of_page = commands.add_parser("run"), commands.add_parser("page")
+    of_run, of_page, of_claims = (commands.add_parser(name) for name in ("run", "page", "claims"))
     of_run.add_argument("what", choices=RUNS, nargs="+")
     of_run.add_argument("--files", type=Path, required=True)
     of_run.add_argument("--models", type=Path, required=True)
@@ -154,25 +155,34 @@ def main() -> None:
     of_run.add_argument("--questions", type=int, help="answer.max_questions")
     of_run.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="another param")
     of_run.add_argument("--prepare", action="store_true", help="only make the copies, and print where they are")
-    for command in (of_run, of_page):
+    for command in (of_run, of_page, of_claims):
         command.add_argument("--work", type=Path, required=True)
     args = parser.parse_args()
-    work = args.work.resolve()
+    work, given = args.work.resolve(), [args.files, args.models] if args.command == "run" else [args.work]
+    if missing := [str(folder) for folder in given if not folder.is_dir()]:
+        parser.error(f"{missing[0]}: no such folder")
     if args.command == "page":
         from benchmarks.real_page import page
 
         print("\n".join(page(work)))
-        return
+    elif args.command == "claims":
+        from benchmarks import real_verdicts
+
+        real_verdicts.write(work / "sizes/whole", ROOT / "pipelines/report/real_claims.yaml")
+    else:
+        sys.exit(not _run(args, work))
+
+
+def _run(args: argparse.Namespace, work: Path) -> bool:
+    """Prepare the runs, and run them unless they are only to be prepared; returns whether all ended well."""
     work.mkdir(parents=True, exist_ok=True)
     changes = [*args.set, *([f"answer.max_questions={args.questions}"] if args.questions else [])]
-    of_runs = [
-        (what, prepare(what, args.files.resolve(), args.models.resolve(), work, args.seeds, changes))
-        for what in args.what
-    ]
+    files, models = args.files.resolve(), args.models.resolve()
+    copies = {what: prepare(what, files, models, work, args.seeds, changes) for what in args.what}
     if args.prepare:
-        print(*(copy for _, copies in of_runs for copy in copies), sep="\n")
-        return
-    sys.exit(not all([run(what, copies, work) for what, copies in of_runs]))
+        print(*(copy for of_run in copies.values() for copy in of_run), sep="\n")
+        return True
+    return all([run(what, of_run, work) for what, of_run in copies.items()])
 
 
 if __name__ == "__main__":
