@@ -311,7 +311,7 @@ def rows(quick: bool = False) -> list[Row]:
             found += [Row(what, peer, missing=missing) for what, peer in ((SCORING, LOOP), (ANSWERS, GENERATE))]
         else:
             found += [row for dtype in DTYPES for row in compare_real(weights, real, dtype, quick)]
-        for name in NAMES:
+        for name in [*NAMES][: 1 if quick else None]:
             folder = measure.real(name, "LONGTAIL_REAL_MODELS")
             gguf = measure.real(f"{name}.gguf", "LONGTAIL_GGUF") if os.environ.get("LONGTAIL_LLAMA_CPP") else None
             if folder and real:

@@ -4,6 +4,7 @@ No times are asserted.
 """
 
 import ast
+import gzip
 import json
 import os
 import re
@@ -15,14 +16,15 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from local_models import save_family
 
 from benchmarks import __main__ as table
-from benchmarks import measure, mutants
+from benchmarks import lm, measure, mutants
 from benchmarks.measure import Row
 from pipelines.answering import latency
 
 PAGE = f"# Speed\n\nbefore\n\n{table.BEGIN}\n{table.END}\n\nafter\n"
-MISSING = {measure.NO_FILES, measure.NO_WEIGHTS, "sentence-transformers is not installed"}
+MISSING = {measure.NO_FILES, measure.NO_WEIGHTS, measure.NO_LLAMA_CPP, "sentence-transformers is not installed"}
 
 
 def names_on(text: str) -> list[str]:
@@ -59,6 +61,26 @@ def test_the_page_has_exactly_the_benchmarks_that_there_are(root):
     assert names_on((root / "docs/measured/benchmarks.md").read_text(encoding="utf-8")) == list(table.BENCHMARKS)
     files = (root / "benchmarks").glob("*.py")
     assert sorted(f.stem for f in files if "\ndef rows(" in f.read_text(encoding="utf-8")) == sorted(table.BENCHMARKS)
+
+
+def test_a_models_rows_say_how_many_tokens_it_read_and_shared_and_that_llama_cpp_is_missing(tmp_path):
+    names, text = [f"Page {i}" for i in range(9)], " ".join(map(str, range(100, 116)))
+    with gzip.open(tmp_path / "psgs_w100.tsv.gz", "wt", encoding="utf-8") as file:
+        file.write("text\ttitle\n" + "".join(f"{name}, {i}: {text}\t{name}\n" for name in names for i in range(3)))
+    rows = [f"{i}\tP{i}\tWhat is {name}?\tIt\t{name}\n" for i, name in enumerate(names)]
+    (tmp_path / "popQA_covered.tsv").write_text("id\tprop\tquestion\tobj\ts_wiki_title\n" + "".join(rows))
+    folder = save_family(
+        "mistral", tmp_path / "model", sliding_window=None, initializer_range=0.3, max_position_embeddings=2048
+    )
+    config = folder / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_bytes()) | {"model_max_length": 2048}))
+    with measure.in_folder():
+        found = lm.compare_sizes("smollm2-135m", folder, tmp_path, None, quick=True)
+    assert [row.missing for row in found] == ["", measure.NO_LLAMA_CPP] * 3
+    said = [re.search(r"([\d,]+) tokens read, ([\d,]+) shared$", row.work).groups() for row in found[::2]]
+    answers, ensemble, scored = ([int(count.replace(",", "")) for count in counts] for counts in said)
+    assert answers[1] == 0, "each question has demonstrations of its own"
+    assert 0.2 < ensemble[1] / sum(ensemble) < scored[1] / sum(scored)
 
 
 def of(work: str, rate: float = 3.0):
