@@ -199,6 +199,7 @@ def kind(request, tmp_path_factory):
     home, chosen = tmp_path_factory.mktemp(request.param), getattr(small_results, request.param)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
+        patch.setattr(chosen, "profile", "real_models")  # whose report shows its own rows alone
         write_data(home / "data", effect=0.0, chosen=chosen)
         write_report.write_report(home / "data", home / "report", chosen)
     return request.param, chosen, home / "report"
