@@ -11,7 +11,8 @@ import math
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import yaml
 from benchmarks.papers_effects import read_run
 from benchmarks.project_copy import table
 from pipelines import draws, intervals, methods
+from pipelines.evaluation.tables import column
 from pipelines.intervals import Interval, interval
 from pipelines.replug import ensemble
 from pipelines.report import findings, inputs
@@ -55,6 +57,11 @@ SECTIONS = {  # title -> the report's table, its columns, and which of its rows
 POINTS = {"substring", "word", "gain", "gain_word", "recall", "recall_gain", "share", "share_of_saved", "accuracy"}
 POINTS |= {"closed_book", "augmented", "own", "carried", "difference", "retrieved_own", "retrieved_carried"}
 LABELLED = {"corpus", "method", "against", "retriever", "task"}
+OF_QUESTIONS = ("accuracy", "comparisons", "retrieval_effect", "recall")  # tables of several question sets
+LOOK = ("queries", "documents", "beta", "entropy of Q")
+JUDGED = ("auc_lm", "auc_retriever", "auc_gain", "best_lm", "best_retriever", "best_gain")
+GAINS = ("gain_first", "gain_mean", "gain_best")  # in nats a token
+CHANGES = ("questions", "recall@1", "change", "recall@5", "change", "answered", "accuracy", "change")
 
 
 def page(work: Path) -> Iterator[str]:
@@ -87,35 +94,26 @@ def _how(work: Path, what: str, copy: Path) -> str:
 
 def _teachers(copies: list[Path]) -> Iterator[str]:
     """What each teacher knows before training, and what the tuned encoder is worth, for each seed and all of them."""
-    runs = sorted((_read_lsr(copy) for copy in copies), key=lambda run: (run["keep"] == "best", *run["key"]))
+    runs = sorted(map(_read_lsr, copies), key=lambda run: (run["keep"] == "best", run["lm"], run["shots"], run["seed"]))
+    named = {id(run): [run["lm"], str(run["shots"]), run["keep"]] for run in runs}
+    head = ["teacher", "demonstrations", "kept", "seed"]
     yield "\n### Before training\n"
-    columns = ("auc_lm", "auc_retriever", "auc_gain", "best_lm", "best_retriever", "best_gain")
-    head = ["teacher", "demonstrations", "kept", "seed", "questions", "documents", "beta", "entropy of Q", *columns]
-    yield table(head, ([*_named(run), *_look(run, columns)] for run in runs))
+    yield table([*head, *LOOK, *JUDGED], ([*named[id(run)], str(run["seed"]), *_look(run, JUDGED)] for run in runs))
     yield "\n### After training\n"
-    head = ["teacher", "demonstrations", "kept", "seed", "step"]
-    rows, groups = [], {}
+    rows, groups = [], defaultdict(list)
     for run in runs:
-        rows.append([*_named(run), str(run["lsr"]["kept_step"]), *_changes([run["copy"]])])
-        groups.setdefault((run["keep"], run["lm"], run["shots"]), []).append(run)
-    for (keep, lm, shots), of_group in groups.items():
-        if len(of_group) > 1:
-            rows.append([lm, str(shots), keep, "all", "", *_changes([run["copy"] for run in of_group])])
-    yield table([*head, *CHANGES], rows)
+        rows.append([*named[id(run)], str(run["seed"]), str(run["lsr"]["kept_step"]), *_changes([run["copy"]])])
+        groups[tuple(named[id(run)])].append(run["copy"])
+    rows += [[*name, "all", "", *_changes(of_group)] for name, of_group in groups.items() if len(of_group) > 1]
+    yield table([*head, "step", *CHANGES], rows)
 
 
 def _likely(copies: list[Path]) -> Iterator[str]:
     """The learning rates by their validation questions, and the chosen one's held-out figures."""
     chosen, runs = copies[0], [_read_lsr(copy) for copy in sorted(copies[0].parent.iterdir()) if _trained(copy)]
-    runs.sort(key=lambda run: run["rate"])
     yield "\n### Before training\n"
-    columns = ("auc_lm", "auc_retriever", "auc_gain", "best_lm", "best_retriever", "best_gain")
-    yield table(["questions", "documents", "beta", "entropy of Q", *columns], [_look(runs[0], columns)])
-    yield "\n### Chosen on validation questions\n"
-    yield table(["learning rate", "step", *_figures(runs[0]), ""], (
-        [f"{run['rate']:g}", str(row["step"]), *_row(row), _mark(run, row, chosen)]
-        for run in runs for row in run["lsr"]["validation"]
-    ))  # fmt: skip
+    yield table([*LOOK, *JUDGED], [_look(runs[0], JUDGED)])
+    yield from _validation("Chosen on validation questions", runs, chosen)
     yield "\n### On held-out questions\n"
     bits = _bits(chosen)
     yield table([*CHANGES, *bits], [[*_changes([chosen]), *bits.values()]])
@@ -125,12 +123,21 @@ def _uncertain(copies: list[Path]) -> Iterator[str]:
     """What the language model could teach, the validation while it does, and bits per byte on the test texts."""
     run = _read_lsr(copies[0])
     yield "\n### Before training\n"
-    columns = ("gain_first", "gain_mean", "gain_best")
-    yield table(["windows", "documents", "beta", "entropy of Q", *columns], [_look(run, columns)])
-    yield "\n### While training\n"
-    rows = ([str(row["step"]), *_row(row), _mark(run, row, copies[0])] for row in run["lsr"]["validation"])
-    yield table(["step", *_figures(run), ""], rows)
+    yield table([*LOOK, *GAINS], [_look(run, GAINS)])
+    yield from _validation("While training", [run], copies[0])
     yield from _sections(read_run(copies[0])[0], ["Language modelling"])
+
+
+def _validation(title: str, runs: Sequence[dict], chosen: Path) -> Iterator[str]:
+    """What every encoder that was validated is worth, and which one is used."""
+    yield f"\n### {title}\n"
+    figures = [name for name in runs[0]["lsr"]["validation"][0] if name != "step"]
+    rows = []
+    for run in sorted(runs, key=lambda run: run["rate"]):
+        for row in run["lsr"]["validation"]:
+            mark = "chosen" if run["copy"] == chosen and row["step"] == run["lsr"]["kept_step"] else ""
+            rows.append([f"{run['rate']:g}", str(row["step"]), *(f"{row[name]:.4f}" for name in figures), mark])
+    yield table(["learning rate", "step", *figures, ""], rows)
 
 
 def _trained(copy: Path) -> bool:
@@ -143,12 +150,7 @@ def _read_lsr(copy: Path) -> dict:
     lsr = params["lsr"]
     shots = params["answer"]["n_shots"] if lsr["n_shots"] is None else lsr["n_shots"]
     named = {"lm": lsr["lm"], "shots": shots, "keep": lsr["keep"], "rate": lsr["learning_rate"], "seed": params["seed"]}
-    key = (lsr["lm"], shots, params["seed"])
-    return named | {"key": key, "copy": copy, "lsr": _read_json(copy / "data/metrics/lsr_dense.json")}
-
-
-def _named(run: dict) -> list[str]:
-    return [run["lm"], str(run["shots"]), run["keep"], str(run["seed"])]
+    return named | {"copy": copy, "lsr": _read_json(copy / "data/metrics/lsr_dense.json")}
 
 
 def _look(run: dict, columns: Iterable[str]) -> list[str]:
@@ -156,21 +158,6 @@ def _look(run: dict, columns: Iterable[str]) -> list[str]:
     row = run["lsr"]["look"][0]
     counts = [str(row["queries"]), str(row["documents"]), f"{row['beta']:.3g}", f"{row['entropy']:.2f}"]
     return [*counts, *(show(interval(row[name]), digits=3) if name in row else "" for name in columns)]
-
-
-def _figures(run: dict) -> list[str]:
-    return [name for name in run["lsr"]["validation"][0] if name != "step"]
-
-
-def _row(row: dict) -> list[str]:
-    return [f"{value:.4f}" for name, value in row.items() if name != "step"]
-
-
-def _mark(run: dict, row: dict, chosen: Path) -> str:
-    return "chosen" if run["copy"] == chosen and row["step"] == run["lsr"]["kept_step"] else ""
-
-
-CHANGES = ("questions", "recall@1", "change", "recall@5", "change", "answered", "accuracy", "change")
 
 
 def _changes(copies: list[Path]) -> list[str]:
@@ -232,9 +219,7 @@ def _sizes(copies: list[Path]) -> Iterator[str]:
         yield table(["temperature", "bits per byte of gold answers", ""], rows)
     if _trained(copies[0]):
         run = _read_lsr(copies[0])
-        yield f"\n### LSR, by {run['lm']}\n"
-        rows = ([str(row["step"]), *_row(row), _mark(run, row, copies[0])] for row in run["lsr"]["validation"])
-        yield table(["step", *_figures(run), ""], rows)
+        yield from _validation(f"LSR, by {run['lm']}", [run], copies[0])
     yield from _sections(read, SECTIONS)
     yield "\n### Adaptive retrieval, in points\n"
     yield table(["method", "language model", *ADAPTIVE, *GATE], _adaptive(read, chosen.thresholds.search))
@@ -258,18 +243,18 @@ def _claims(read: inputs.Inputs, chosen) -> str:
 
 
 def _sections(read: inputs.Inputs, titles: Iterable[str]) -> Iterator[str]:
+    """Tables of the report. Bits per byte are shown with no document, one, and the most."""
     for title in titles:
         name, columns, wanted = SECTIONS[title]
-        of_questions = {"dataset": [read.main_questions]} if title in OF_QUESTIONS else {}
-        rows = [row for row in read.tables[name] if all(row[key] in of for key, of in (wanted | of_questions).items())]
-        if name == "comparisons":
-            rows = [row for row in rows if row["lm"] == row["against_lm"]]
+        wanted = wanted | ({"dataset": [read.main_questions]} if name in OF_QUESTIONS else {})
+        wanted |= (
+            {"k": (0, 1, max((row["k"] for row in read.tables[name]), default=0))} if name == "bits_per_byte" else {}
+        )
+        rows = [row for row in read.tables[name] if all(row[key] in of for key, of in wanted.items())]
+        rows = [row for row in rows if row["lm"] == row["against_lm"]] if name == "comparisons" else rows
         if rows:
             yield f"\n### {title}\n"
             yield _table(rows, columns)
-
-
-OF_QUESTIONS = ("Accuracy", "Methods compared", "Where retrieval helps", "Where passages hold an answer")
 
 
 def _table(rows: list[dict], columns: str) -> str:
@@ -279,18 +264,19 @@ def _table(rows: list[dict], columns: str) -> str:
     for row in rows:
         groups.setdefault(tuple(row[key] for key in keys), []).append(row)
     ordered = [row for group in groups.values() for row in group]
-    head = ["language model" if name == "lm" else name for name in names]
-    return table(head, ([_cell(name, row[name]) for name in names] for row in ordered))
+    return table(
+        (column(name).label for name in names), ([_cell(name, row[name]) for name in names] for row in ordered)
+    )
 
 
-def _cell(column: str, value: object) -> str:
+def _cell(name: str, value: object) -> str:
     """A cell as text; shares in points, and "" for a figure that the row lacks."""
     if isinstance(value, Interval):
-        shown = value.times(100) if column in POINTS else value
-        return show(shown, digits=1 if column in POINTS else None) if math.isfinite(value.value) else ""
+        shown = value.times(100) if name in POINTS else value
+        return show(shown, digits=1 if name in POINTS else None) if math.isfinite(value.value) else ""
     if isinstance(value, float):
         return f"{value:.4g}"
-    return label(value) if column in LABELLED else "" if value is None else str(value)
+    return label(value) if name in LABELLED else "" if value is None else str(value)
 
 
 def _adaptive(read: inputs.Inputs, search: str) -> Iterator[list[str]]:
