@@ -27,6 +27,7 @@ from pathlib import Path
 from omegaconf import DictConfig, OmegaConf
 
 from benchmarks.project_copy import ROOT, RUN, clone
+from pipelines.answering import latency
 from pipelines.storage import shards
 
 PARAMS = Path(__file__).with_name("real_models.yaml")
@@ -138,6 +139,7 @@ def run_commands(commands: Sequence[Sequence[str]], copy: Path, work: Path) -> b
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
     calls = json.loads((work / CALLS).read_text(encoding="utf-8")) if (work / CALLS).is_file() else []
     of_call = {"copy": str(copy.relative_to(work)), "seconds": time.monotonic() - started, "peak_bytes": peak}
+    of_call["machine"] = latency.machine()
     shards.write_json(work / CALLS, [*calls, of_call | {"ended_well": not done.returncode}])
     return not done.returncode
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import platform
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -67,26 +65,23 @@ CHANGES = ("questions", "recall@1", "change", "recall@5", "change", "answered", 
 def page(work: Path) -> Iterator[str]:
     """The page's lines: of each run in `work` that has figures, how it was made and its tables."""
     for what, section in RUNS.items():
-        if copies := sorted(
-            file.parents[len(Path(DONE[what]).parts) - 1] for file in work.glob(f"{what}/*/{DONE[what]}")
-        ):
+        depth = len(Path(DONE[what]).parts)
+        if copies := sorted(file.parents[depth - 1] for file in work.glob(f"{what}/*/{DONE[what]}")):
             yield f"\n## {what.capitalize()}\n"
             yield _how(work, what, copies[0])
             yield from section(copies)
 
 
 def _how(work: Path, what: str, copy: Path) -> str:
-    """At which commit a run was made, how long it took, and on what."""
-    file = work / CALLS
-    calls = [call for call in _read_json(file) if call["copy"].startswith(f"{what}/")] if file.is_file() else []
+    """At which commit a run was made, and what its calls took where."""
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=copy, capture_output=True, text=True)
-    hours = sum(call["seconds"] for call in calls) / 3600
-    peak = max((call["peak_bytes"] for call in calls), default=0) / 2**30
-    return (
-        f"Measured at commit {commit.stdout.strip()} in {len({call['copy'] for call in calls})} copies of the project "
-        f"and {hours:.1f} hours on {os.cpu_count()} cores ({platform.machine()}), with at most {peak:.1f} GiB of "
-        "memory in a process."
-    )
+    said, file = f"Measured at commit {commit.stdout.strip()}.", work / CALLS
+    if calls := [call for call in _read_json(file) if call["copy"].startswith(f"{what}/")] if file.is_file() else []:
+        hours, peak = sum(call["seconds"] for call in calls) / 3600, max(call["peak_bytes"] for call in calls) / 2**30
+        said += f" {len({call['copy'] for call in calls})} copies of the project took {hours:.1f} hours"
+        said += "".join(f" on {machine}" for machine in sorted({call.get("machine", "") for call in calls} - {""}))
+        said += f", with at most {peak:.1f} GiB of memory in a process."
+    return said
 
 
 # LSR on questions
