@@ -226,9 +226,9 @@ def test_the_page_has_what_each_teacher_changes_on_each_seed_and_on_all_of_them(
     rows = {row.split(" | ")[3]: row.split(" | ") for row in after if row.startswith("| tiny")}
     assert list(rows) == ["3", "5", "all"]
     assert [row[5] for row in rows.values()] == ["4", "4", "8"]
-    assert [row[7].split()[0] for row in rows.values()] == ["+50.0", "−25.0", "+12.5"], "recall@1"
+    assert [row[7].split()[0] for row in rows.values()] == ["+50.0", "\u221225.0", "+12.5"], "recall@1"
     assert [row[10] for row in rows.values()] == ["3", "3", "6"], "only these were answered"
-    assert [row[12].split()[0] for row in rows.values()] == ["+66.7", "−33.3", "+16.7"], "accuracy"
+    assert [row[12].split()[0] for row in rows.values()] == ["+66.7", "\u221233.3", "+16.7"], "accuracy"
 
 
 def test_the_page_shows_held_out_figures_of_the_chosen_learning_rate_alone(trained, tmp_path):
