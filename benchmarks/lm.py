@@ -289,7 +289,7 @@ def compare_sizes(name: str, folder: Path, real: Path, gguf: Path | None, quick:
             else:
                 both = zip(run["ours"].result, run[other].result, strict=True)
                 same = [a.strip()[:20] == b.strip()[:20] for a, b in both]
-                assert sum(same) >= len(same) / 2, f"{name}: {other} gives other answers to {same.count(False)}"
+                assert sum(same) >= len(same) // 2, f"{name}: {other} gives other answers to {same.count(False)}"
         tokens = read + shared
         limit = {"limit": "products in bf16", "most": products * tokens / read, "memory": False}
         work = f"{what}, {NAMES[name]}, bf16; {read:,} tokens read, {shared:,} shared"
