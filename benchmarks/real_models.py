@@ -38,15 +38,13 @@ SPLIT = {  # benchmark -> its one file of questions; every fifth question is for
     "triviaqa": "qa/flashrag_triviaqa_test_1000.jsonl",
 }
 TEACHERS, SHOTS = ("smollm2-135m", "qwen2_5-coder-0_5b"), (0, 2)
-RATES = (1e-5, 2e-5, 5e-5)  # learning rates of `likely`, one of which is chosen by its validation questions
 FLOW, JUDGE = ("-m", "flows.cli", "run"), ("-m", "benchmarks.real_judged")
 STEPS = {  # run -> the commands of each copy
     "sizes": [(*FLOW, "retriever"), (*JUDGE, "temperature"), FLOW],
     "teachers": [FLOW, (*JUDGE, "recall")],
-    "likely": [(*FLOW, "retriever")],
+    "likely": [FLOW, (*JUDGE, "recall"), (*JUDGE, "bits")],
     "uncertain": [FLOW],
 }
-CHOSEN = {"likely": [FLOW, (*JUDGE, "recall"), (*JUDGE, "bits")]}  # run -> further commands of its best copy
 
 
 def prepare(
@@ -78,8 +76,6 @@ def _variants(what: str, seeds: Sequence[int]) -> Iterator[tuple[str, dict]]:
         for keep, lm, shots, seed in [*of_last, *itertools.product(["best"], TEACHERS, SHOTS, seeds[:1])]:
             lsr = {"lm": lm, "n_shots": shots, "keep": keep}
             yield f"{lm}_{shots}_{keep}_{seed}", {"seed": seed, "lms": [lm], "lsr": lsr}
-    elif what == "likely":
-        yield from ((f"{rate:g}", {"seed": seeds[0], "lsr": {"learning_rate": rate}}) for rate in RATES)
     else:
         yield "whole", {"seed": seeds[0]}
 
@@ -112,19 +108,7 @@ def _sources(files: Path, target: Path) -> None:
                 (folder / f"split/{name}_test.jsonl").write_text("".join(test), encoding="utf-8")
 
 
-def run(what: str, copies: Sequence[Path], work: Path) -> bool:
-    """Run all copies of a run, and then what only its best copy is for; returns whether all ended well."""
-    well = all([run_commands(STEPS[what], copy, work) for copy in copies])
-    return well and (what not in CHOSEN or run_commands(CHOSEN[what], best(copies), work))
-
-
-def best(copies: Sequence[Path]) -> Path:
-    """The copy whose tuned encoder most often has an answer in the first document of validation questions."""
-    read = {copy: json.loads((copy / "data/metrics/lsr_dense.json").read_text(encoding="utf-8")) for copy in copies}
-    return max(copies, key=lambda copy: read[copy]["recall_at_1_after"])
-
-
-def run_commands(commands: Sequence[Sequence[str]], copy: Path, work: Path) -> bool:
+def run(commands: Sequence[Sequence[str]], copy: Path, work: Path) -> bool:
     """Run commands in a copy, up to the first one that fails; returns whether all ended well.
 
     Seconds and peak memory are added to CALLS.
@@ -184,7 +168,7 @@ def _run(args: argparse.Namespace, work: Path) -> bool:
     if args.prepare:
         print(*(copy for of_run in copies.values() for copy in of_run), sep="\n")
         return True
-    return all([run(what, of_run, work) for what, of_run in copies.items()])
+    return all([run(STEPS[what], copy, work) for what, of_run in copies.items() for copy in of_run])
 
 
 if __name__ == "__main__":

@@ -104,14 +104,14 @@ def _teachers(copies: list[Path]) -> Iterator[str]:
 
 
 def _likely(copies: list[Path]) -> Iterator[str]:
-    """The learning rates by their validation questions, and the chosen one's held-out figures."""
-    chosen, runs = copies[0], [_read_lsr(copy) for copy in sorted(copies[0].parent.iterdir()) if _trained(copy)]
+    """What the language model could teach, the validation, and the chosen encoder's held-out figures."""
+    run = _read_lsr(copies[0])
     yield "\n### Before training\n"
-    yield table([*LOOK, *JUDGED], [_look(runs[0], JUDGED)])
-    yield from _validation("Chosen on validation questions", runs, chosen)
+    yield table([*LOOK, *JUDGED], [_look(run, JUDGED)])
+    yield from _validation("Chosen on validation questions", [run], copies[0])
     yield "\n### On held-out questions\n"
-    bits = _bits(chosen)
-    yield table([*CHANGES, *bits], [[*_changes([chosen]), *bits.values()]])
+    bits = _bits(copies[0])
+    yield table([*CHANGES, *bits], [[*_changes(copies), *bits.values()]])
 
 
 def _uncertain(copies: list[Path]) -> Iterator[str]:
