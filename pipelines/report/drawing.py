@@ -48,6 +48,7 @@ class Style(NamedTuple):
 
 STYLES = [*map(Style, PALETTE, DASHES, MARKERS)]
 GREYS = [Style((INK, SOFT, FAINT)[i % 3], dash, marker) for i, (_, dash, marker) in enumerate(STYLES)]
+FILLED = {*STYLES, *GREYS[:3]}  # have filled bars; others, of a colour that one of these has, have pale ones
 STYLED = dict(  # a method's colour, the same on every page; a policy has none of a method
     zip(
         ("closed_book", "bm25", "dense", "lsr", "hybrid", "reranked", "genread", "replug", "replug_lsr", "random"),
@@ -189,12 +190,14 @@ class Canvas:
         """A style's mark; `tip` are lines that the page shows on hover: series, place and value."""
         self._mark(f"M{_n(x)} {_n(y)}{style.marker}", style.colour, tip)
 
-    def box(self, x: float, y: float, width: float, height: float, colour: str, tip: Sequence[str] = ()) -> None:
+    def box(self, x: float, y: float, width: float, height: float, style: Style, tip: Sequence[str] = ()) -> None:
+        """A bar in a style's colour, pale within its outline unless the style is `FILLED`."""
         if height < 0:
             y, height = y + height, -height
         if width < 0:
             x, width = x + width, -width
-        self._mark(f"M{_n(x)} {_n(y)}h{_n(width)}v{_n(height)}h{_n(-width)}z", colour, tip)
+        pale = "" if style in FILLED else f' fill-opacity=".3" stroke="{style.colour}"'
+        self._mark(f"M{_n(x)} {_n(y)}h{_n(width)}v{_n(height)}h{_n(-width)}z", style.colour, tip, pale)
 
     @contextmanager
     def group(self, kind: str) -> Iterator[None]:
@@ -203,12 +206,12 @@ class Canvas:
         yield
         self.parts.append("</g>")
 
-    def _mark(self, d: str, fill: str, tip: Sequence[str]) -> None:
+    def _mark(self, d: str, fill: str, tip: Sequence[str], more: str = "") -> None:
         if tip:
             title = escape("\n".join(self.fitted(words, 2 * WIDE) for words in tip))
-            self.parts.append(f'<path class="mark" d="{d}" fill="{fill}"><title>{title}</title></path>')
+            self.parts.append(f'<path class="mark" d="{d}" fill="{fill}"{more}><title>{title}</title></path>')
         else:
-            self.parts.append(f'<path d="{d}" fill="{fill}"/>')
+            self.parts.append(f'<path d="{d}" fill="{fill}"{more}/>')
 
     def legend(self, names: Sequence[tuple[str, Style]], top: float, kind: str = "line") -> float:
         """(label, style) of each series in rows from `top` on; returns where they end.
@@ -221,7 +224,7 @@ class Canvas:
             if x > 2 and x + needed > self.width:
                 x, y = 2.0, y + 1.6 * self.size
             if kind == "box":
-                self.box(x, y - 10, 18, 11, style.colour)
+                self.box(x, y - 10, 18, 11, style)
             elif kind == "line":
                 self.path([(x, y - 4), (x + 22, y - 4)], style.colour, style.dash)
             if kind in ("line", "mark"):

@@ -120,7 +120,7 @@ def bars(name: str, points: Points, *, y: str, caption: str) -> Figure:
     values = [*_values(points), 0.0]
 
     def mark(canvas: Canvas, across: Scale, at: float, style: Style, f: Interval, tip: Sequence[str]) -> None:
-        canvas.box(across(0), at, across(f.value) - across(0), 9, style.colour, tip)
+        canvas.box(across(0), at, across(f.value) - across(0), 9, style, tip)
         for stroke, width in ((GROUND, 3.5), (INK, 1.2)):  # seen on bars of any colour
             canvas.line(across(f.low), at + 4.5, across(f.high), at + 4.5, stroke, width)
 

@@ -12,7 +12,7 @@ from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
 from pipelines.report.entries import Row, known, spread, table_of
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Table, label
+from pipelines.report.page import Percent, Table, label
 
 ENDS = {"recall_at_1": "recall@1", "word": "accuracy"}  # of columns of a question set
 MEASURES = {  # column of the table `retrievers` -> head
@@ -25,20 +25,25 @@ MEASURES = {  # column of the table `retrievers` -> head
 }
 MARKS = 60  # of a curve at most
 METHODS = ("closed_book", "replug", "replug_lsr")  # of benchmarks
-LOOK = {  # columns of data/metrics/lsr_<name>.json's `look`
-    "corpus": "queries of",
-    "queries": "queries",
-    "documents": "documents of each",
-    "beta": "beta",
-    "entropy": "entropy of Q",
-    "auc_lm": "language model: AUC",
-    "auc_retriever": "retriever: AUC",
-    "auc_gain": "AUC, difference",
-    "best_lm": "language model: its best document holds an answer",
-    "best_retriever": "retriever: its best document holds an answer",
-    "gain_first": "nats a token that the first document saves",
-    "gain_mean": "the mean document",
-    "gain_best": "the best document",
+LOOK = {"documents": "documents of each", "entropy": "entropy of Q", "beta": "beta"}  # columns of `look`
+LOOKS = {  # of questions and of text: the caption, and columns of data/metrics/lsr_<name>.json's `look`
+    "questions": (
+        "What the language model could teach, seen on training questions before training. AUC is how often a document "
+        "with an answer is ranked above one without: 0.5 by chance, 1 always. The others say for how many questions "
+        "the first document holds an answer, in per cent.",
+        {
+            "auc_lm": "AUC, language model",
+            "auc_retriever": "AUC, retriever",
+            "auc_gain": "difference",
+            "best_lm": "first holds an answer, language model",
+            "best_retriever": "first holds an answer, retriever",
+        },
+    ),
+    "text": (
+        "What the language model could teach, seen on training text before training: the nats a token that a document "
+        "saves.",
+        {"gain_first": "the retriever's first", "gain_mean": "the mean", "gain_best": "the best"},
+    ),
 }
 
 
@@ -176,13 +181,22 @@ def lsr_curves(inputs: Inputs) -> list[Row]:
 def lsr_look(inputs: Inputs) -> list[Table]:
     """Whether the language model could teach each retriever, as measured on training queries before training."""
     rows = [
-        {"retriever": name, **{key: interval(one) if isinstance(one, dict) else one for key, one in row.items()}}
+        {"retriever": name} | {key: _looked(key, value) for key, value in row.items()}
         for name, of in _trained(inputs).items()
         for row in of.get("look", [])
         if row["queries"]
     ]
-    caption = "What the language model could teach, seen on training queries before training."
-    return [table_of("lsr-look", caption, rows, ["retriever", *LOOK], LOOK)] if rows else []
+    by = {"retriever": "retriever", "corpus": "queries of", "queries": "queries"}
+    return [
+        table_of(f"lsr-look-{of}", caption, found, [*by, *columns, *LOOK], by | columns | LOOK)
+        for of, (caption, columns) in LOOKS.items()
+        if (found := [row for row in rows if columns.keys() & row.keys()])
+    ]
+
+
+def _looked(key: str, value: object) -> object:
+    of = interval(value) if isinstance(value, dict) else value
+    return Percent(of) if key.startswith("best_") else of
 
 
 def lsr_validation(inputs: Inputs) -> list[Table]:
@@ -191,7 +205,10 @@ def lsr_validation(inputs: Inputs) -> list[Table]:
         key: key.replace("recall_at_", "recall@").replace("bpb_k", "bits per byte, k = ").replace("_", " ")
         for key in sorted({key for row in rows for key in row} - {"step", "retriever"})
     }
-    return [table_of("lsr-validation", "LSR's validation.", rows, ["step", "retriever", *heads], heads)] if rows else []
+    kept = [f"{name} kept step {of['kept_step']:,}." for name, of in _trained(inputs).items() if "kept_step" in of]
+    caption = " ".join(["LSR's validation; recall is in per cent.", *kept])
+    columns = ["retriever", "step", *heads]
+    return [table_of("lsr-validation", caption, rows, columns, heads | {"retriever": "retriever"})] if rows else []
 
 
 def mean_divergences(inputs: Inputs) -> list[Row]:
@@ -223,7 +240,7 @@ def too_long_prompts(inputs: Inputs) -> Iterator[str]:
 
 
 def largest_effect(inputs: Inputs) -> list[Row]:
-    """The benchmark and the ensemble that change the main model's accuracy most, in a row; none without ensembles."""
-    rows = [row for row in solved_tasks(inputs) if row["lm"] == inputs.main and row["category"] == "all"]
-    rows = [row for row in rows if known(row["gain"])]
-    return sorted(rows, key=lambda row: -abs(row["gain"].value))[:1]
+    """The benchmark and the ensemble that change accuracy most, in a row, of the main language model if it has any."""
+    rows = [row for row in solved_tasks(inputs) if row["category"] == "all" and known(row["gain"])]
+    of = inputs.main if any(row["lm"] == inputs.main for row in rows) else rows and rows[0]["lm"]
+    return sorted((row for row in rows if row["lm"] == of), key=lambda row: -abs(row["gain"].value))[:1]

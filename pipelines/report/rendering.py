@@ -64,10 +64,12 @@ def render(
     sections: Sequence[Section],
     footer: str,
     real: RealModels | None = None,
+    main: str = "",
 ) -> str:
     """The whole page, self-contained; without findings it has no section of them.
 
-    A section `result` is what the page begins with. `real` is what real models say, beside the findings.
+    A section `result` is what the page begins with. `real` is what real models say, beside the findings, and `main` the
+    language model whose figures these are, if they name no other.
     """
     template, claims = environment().get_template("report.html.j2"), {}
     for one in findings:
@@ -82,6 +84,7 @@ def render(
         findings=findings,
         claims=claims,
         real=real,
+        main=main,
         verdicts=VERDICTS,
         result=next((section for section in sections if section.id == RESULT), None),
         sections=[section for section in sections if section.id != RESULT],

@@ -91,7 +91,7 @@ def settings(inputs: Inputs) -> list[Row]:
 def _each(values: Mapping[str, object]) -> object:
     """The value that all have, else each name with its value."""
     if len({*values.values()}) > 1:
-        return ", ".join(f"{name} {value}" for name, value in values.items())
+        return ", ".join(f"{name} {value}" if name != value else name for name, value in values.items())
     return next(iter(values.values()), None)
 
 

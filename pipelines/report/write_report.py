@@ -49,7 +49,7 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
         shards.write_json(folder / "findings.json", [finding.as_json() for finding in found])
         intro, footer = (page_text(name, inputs) for name in ("introduction", "footer"))
         title, real = f"Longtail report: {params.profile}", read_real(params.profile)
-        html = rendering.render(title, intro, found, shown, footer, real)
+        html = rendering.render(title, intro, found, shown, footer, real, inputs.main)
         (folder / "index.html").write_text(html, encoding="utf-8")
     latency_page.write_latency_page(inputs, params.lms, params.retrievers, workers)
     return {finding.id: finding.figure.value for finding in found if not finding.lacking}

@@ -128,8 +128,8 @@ def report_entries() -> list:
         of = inputs.main_questions, inputs.main
         signs = [row["difference"].sign for row in gates(inputs) if (row["dataset"], row["lm"]) == of]
         return signs and (
-            f"With {signs.count(1)} of {len(signs)} methods, a learned gate decides better than popularity alone"
-            f"{'; with some it decides worse' * (-1 in signs)}."
+            f"With {signs.count(1) or 'none'} of {len(signs)} methods, a learned gate decides better than popularity "
+            f"alone{'; with some it decides worse' * (-1 in signs)}."
         )
 
     parts = [

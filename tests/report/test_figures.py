@@ -246,6 +246,15 @@ def test_bars_of_one_language_model_have_the_colours_of_their_methods():
     assert {mark.get("fill") for mark in marks(beside_methods)} <= {style.colour for style in drawing.GREYS}
 
 
+def test_bars_of_one_colour_beside_each_other_are_told_apart():
+    methods = ("dense", "dense (mpnet)", "bm25", *(f"model {i}" for i in range(4)))
+    figure = figures.bars("bars", {one: [("PopQA", interval(10.0))] for one in methods}, y="accuracy", caption="")
+    beside_methods = figure.drawn(rendering.styles([METHODS, figure.series]))[0]
+    looks = [(mark.get("fill"), mark.get("fill-opacity")) for mark in marks(beside_methods)]
+    assert len({*looks}) == len(methods)
+    assert (looks[0][1], looks[1]) == (None, (looks[0][0], ".3"))
+
+
 def test_a_figure_is_drawn_by_each_rule_only_where_the_rules_differ():
     def blocks(**word):
         same = {"lm": "tiny"} | dict.fromkeys(page.RULES, interval(0.5, 0.1))

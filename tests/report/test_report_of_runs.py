@@ -155,7 +155,7 @@ def test_missing_parts_are_named(tmp_path, monkeypatch):
     page = page_of(tmp_path / "report")
     assert "threshold search in use" not in page
     assert "popularity is known for 0 of 800 questions of PopQA. To show accuracy by popularity, 30 are" in page
-    assert "There were no questions of MMLU or TriviaQA." in page
+    assert "No language model answered questions of MMLU or TriviaQA." in page
     found = findings_of(tmp_path / "report")
     assert found["memory-popqa-closed_book"]["lacking"] == "There are no such questions."
     assert found["adaptive-popqa"]["lacking"].startswith("No two kinds of answers")

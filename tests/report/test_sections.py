@@ -11,7 +11,7 @@ from report_files import table_of
 
 from pipelines.evaluation import stage_metrics
 from pipelines.intervals import Interval
-from pipelines.report import entries, run_section, write_report
+from pipelines.report import entries, lm_sections, page, run_section, write_report
 from pipelines.report.entries import Entry, Shown
 from pipelines.report.inputs import read_inputs
 from pipelines.report.page import Table
@@ -136,7 +136,33 @@ def test_a_benchmark_with_categories_has_a_row_for_each_and_none_of_lsr_where_no
     assert whole[1]["accuracy"].interval.value == 0.5
     stem = [row["accuracy"].interval.value for row in rows if row["category"] == "STEM"]
     assert stem == pytest.approx([0.2, 0.3])
-    assert section.missing == "There were no questions of Natural Questions or TriviaQA."
+    assert section.missing == "No language model answered questions of Natural Questions or TriviaQA."
+
+
+def test_the_effect_on_benchmarks_is_of_another_language_model_where_only_that_has_ensembles():
+    closed = {"closed_book": {name: one for name, one in solved(0.4).items() if name != "gain"}}
+    of_second = closed | {"replug": solved(0.4, "mixture") | {"gain": {"value": -0.01, "low": -0.05, "high": 0.02}}}
+    (said,) = tasks({"mmlu": {"tiny": closed, "second": of_second}}).says.values()
+    assert said.startswith("On MMLU, REPLUG changes the accuracy of second by \N{MINUS SIGN}1.0 points")
+    (said,) = tasks({"mmlu": {"tiny": closed}}).says.values()
+    assert said == "No ensemble answered a benchmark; the figure has the closed-book answers."
+
+
+def test_questions_and_text_have_a_table_each_of_what_a_language_model_could_teach():
+    seen = {"queries": 64, "documents": 10, "beta": 0.1, "entropy": 0.5}
+    half = {"value": 0.5, "low": 0.25, "high": 0.75}
+    look = [{"corpus": "popqa", "auc_lm": half, "best_lm": half} | seen, {"corpus": "pile", "gain_best": half} | seen]
+    found = {"curve": [{"step": 0}], "look": look, "validation": [{"step": 20, "recall_at_1": 0.5}], "kept_step": 20}
+    inputs = SimpleNamespace(metrics={"lsr": {"dense": found}}, parts=SimpleNamespace(tuned=["dense"]))
+    questions, text = lm_sections.lsr_look(inputs)
+    assert [table.head[:4] for table in (questions, text)] == [
+        ["retriever", "queries of", "queries", "AUC, language model"],
+        ["retriever", "queries of", "queries", "the best"],
+    ]
+    assert [page.show(one) for one in questions.rows[0][3:5]] == ["0.500 [0.250, 0.750]", "50.0 [25.0, 75.0]"]
+    (validation,) = lm_sections.lsr_validation(inputs)
+    assert validation.caption.endswith("dense kept step 20.")
+    assert validation.head == ["retriever", "step", "recall@1"]
 
 
 def test_each_language_model_has_its_rows_and_what_is_odd_of_one_is_said(tmp_path):
