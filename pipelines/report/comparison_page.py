@@ -59,7 +59,7 @@ def claim_lines(real: RealModels, findings: Sequence[Mapping[str, Any]]) -> Iter
 
     The latter are rows of findings.json; the page has what real models say by further methods.
     """
-    yield f"The papers' claims, by pretrained language models on real texts: {', '.join(real.sizes)}"
+    yield from textwrap.wrap(f"The papers' claims, by pretrained language models on real texts: {real.listed}", WIDTH)
     for claim in real.claims:
         row = real.leading(claim)
         told = "; ".join(f"{real.sizes[lm]} {one.said} {one.verdict}" for lm, one in row.told.items())

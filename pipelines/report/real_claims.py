@@ -44,6 +44,7 @@ class RealModels:
     """The language models with their sizes, such as 135M, the smallest first; and rows of figures by claim."""
 
     sizes: dict[str, str]
+    listed: str  # the language models by name with their sizes, unless they are called by name
     weights: str  # what the files of weights hold
     claims: dict[str, list[Row]]  # a claim is named by its sentence, as Finding.claim
     measured: dict[str, str]  # claim -> what the figures are
@@ -65,12 +66,13 @@ def read_real(profile: str, path: Path = FILE) -> RealModels | None:
         return None
     models = sorted(content["models"].items(), key=lambda item: (item[1]["parameters"] or 0, item[0]))
     sizes = {lm: _size(of["parameters"]) for lm, of in models}
+    listed = ", ".join(f"{of['folder']} ({sizes[lm]})" for lm, of in models)
     if "" in sizes.values() or len({*sizes.values()}) < len(sizes):
         sizes = {lm: lm for lm in sizes}
+        listed = ", ".join(sizes)
     claims = {entry["claim"]: _rows(entry["figures"], entry["unit"], sizes) for entry in content["claims"]}
-    return RealModels(
-        sizes, content["weights"], claims, {entry["claim"]: entry["measured"] for entry in content["claims"]}
-    )
+    measured = {entry["claim"]: entry["measured"] for entry in content["claims"]}
+    return RealModels(sizes, listed, content["weights"], claims, measured)
 
 
 def _rows(figures: Sequence[dict[str, Any]], unit: str, lms: Iterable[str]) -> list[Row]:

@@ -105,13 +105,15 @@ def test_the_dense_retriever_speaks_for_a_claim_on_the_first_set_and_the_others_
 def test_columns_are_sizes_the_smallest_first_unless_two_are_alike(written_file, tmp_path):
     content = yaml.safe_load(written_file.read_text(encoding="utf-8"))
 
-    def sizes(tiny: int, big: int) -> dict[str, str]:
+    def read(tiny: int, big: int) -> real_claims.RealModels:
         content["models"]["tiny"]["parameters"], content["models"]["big"]["parameters"] = tiny, big
         (tmp_path / "real.yaml").write_text(yaml.safe_dump(content))
-        return read_real("sample", tmp_path / "real.yaml").sizes
+        return read_real("sample", tmp_path / "real.yaml")
 
-    assert [*sizes(1_543_714_304, 134_515_008).items()] == [("big", "135M"), ("tiny", "1.5B")]
-    assert sizes(134_515_008, 134_600_000) == {"tiny": "tiny", "big": "big"}
+    apart, alike = read(1_543_714_304, 134_515_008), read(134_515_008, 134_600_000)
+    assert [*apart.sizes.items()] == [("big", "135M"), ("tiny", "1.5B")]
+    assert apart.listed.startswith("opt-1.3b (135M), "), "a model is listed by the name of its folder"
+    assert (alike.sizes, alike.listed) == ({"tiny": "tiny", "big": "big"}, "tiny, big")
 
 
 def test_a_card_shows_what_real_models_say_of_its_claim(real, made, data):
