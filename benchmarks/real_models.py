@@ -72,10 +72,8 @@ def prepare(
 def _variants(what: str, seeds: Sequence[int]) -> Iterator[tuple[str, dict]]:
     """The name of each copy of a run, and the params in which it differs from the others."""
     if what == "teachers":
-        of_last = itertools.product(["last"], TEACHERS, SHOTS, seeds)
-        for keep, lm, shots, seed in [*of_last, *itertools.product(["best"], TEACHERS, SHOTS, seeds[:1])]:
-            lsr = {"lm": lm, "n_shots": shots, "keep": keep}
-            yield f"{lm}_{shots}_{keep}_{seed}", {"seed": seed, "lms": [lm], "lsr": lsr}
+        for lm, shots, seed in itertools.product(TEACHERS, SHOTS, seeds):
+            yield f"{lm}_{shots}_{seed}", {"seed": seed, "lms": [lm], "lsr": {"lm": lm, "n_shots": shots}}
     else:
         yield "whole", {"seed": seeds[0]}
 

@@ -89,18 +89,18 @@ def _how(work: Path, what: str, copy: Path) -> str:
 
 def _teachers(copies: list[Path]) -> Iterator[str]:
     """What each teacher knows before training, and what the tuned encoder is worth, for each seed and all of them."""
-    runs = sorted(map(_read_lsr, copies), key=lambda run: (run["keep"] == "best", run["lm"], run["shots"], run["seed"]))
-    named = {id(run): [run["lm"], str(run["shots"]), run["keep"]] for run in runs}
-    head = ["teacher", "demonstrations", "kept", "seed"]
+    runs = sorted(map(_read_lsr, copies), key=lambda run: (run["lm"], run["shots"], run["seed"]))
+    named = {id(run): [run["lm"], str(run["shots"])] for run in runs}
+    head = ["teacher", "demonstrations", "seed"]
     yield "\n### Before training\n"
     yield table([*head, *LOOK, *JUDGED], ([*named[id(run)], str(run["seed"]), *_look(run, JUDGED)] for run in runs))
     yield "\n### After training\n"
     rows, groups = [], defaultdict(list)
     for run in runs:
-        rows.append([*named[id(run)], str(run["seed"]), str(run["lsr"]["kept_step"]), *_changes([run["copy"]])])
+        rows.append([*named[id(run)], str(run["seed"]), *_changes([run["copy"]])])
         groups[tuple(named[id(run)])].append(run["copy"])
-    rows += [[*name, "all", "", *_changes(of_group)] for name, of_group in groups.items() if len(of_group) > 1]
-    yield table([*head, "step", *CHANGES], rows)
+    rows += [[*name, "all", *_changes(of_group)] for name, of_group in groups.items() if len(of_group) > 1]
+    yield table([*head, *CHANGES], rows)
 
 
 def _likely(copies: list[Path]) -> Iterator[str]:
@@ -144,7 +144,7 @@ def _read_lsr(copy: Path) -> dict:
     params = yaml.safe_load((copy / "params.yaml").read_text(encoding="utf-8"))
     lsr = params["lsr"]
     shots = params["answer"]["n_shots"] if lsr["n_shots"] is None else lsr["n_shots"]
-    named = {"lm": lsr["lm"], "shots": shots, "keep": lsr["keep"], "rate": lsr["learning_rate"], "seed": params["seed"]}
+    named = {"lm": lsr["lm"], "shots": shots, "rate": lsr["learning_rate"], "seed": params["seed"]}
     return named | {"copy": copy, "lsr": _read_json(copy / "data/metrics/lsr_dense.json")}
 
 

@@ -77,9 +77,13 @@ class Refresher(ExitStack):
         self.ranks = np.concatenate([np.arange(near), np.rint(further).astype(np.int64) - 1])  # of the candidates
 
     def make_round(self, number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
-        """The validation of a round's encoder, and the candidates that it finds, scored, by corpus."""
-        step = self.schedule.steps(number).start
-        if step:
+        """The validation of a round's encoder, and the candidates that it finds, scored, by corpus.
+
+        The last encoder, which finds no candidates, embeds nothing where there is nothing to validate it on.
+        """
+        steps = self.schedule.steps(number)
+        step = steps.start
+        if step and (steps or any(len(corpus.validation) for corpus in self.corpora)):
             self._open(step)
         scored = [self.score(i, *retrieved) for i, retrieved in enumerate(self.search(number))]
         return {"step": step, **self.validate()}, scored

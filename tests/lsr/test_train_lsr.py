@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import torch
-from lsr_training import METRICS, change, weights
+from lsr_training import METRICS, change, watched, weights
 from small_project import TUNED, UNTUNED
 
 from pipelines import methods
@@ -78,9 +78,12 @@ def test_the_best_is_kept_be_it_untuned_or_the_last(bits, changes, validated, be
     assert not torch.equal(seen[0], seen[1])
 
 
-def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(project):
+def test_without_validation_the_last_encoder_is_kept_and_the_best_is_an_error(project, monkeypatch):
     change(project, validation_queries=0, keep="last", steps=2, refresh_steps=1)
+    opened = []
+    watched(monkeypatch, Refresher, "_open", lambda _, step: opened.append(step))
     assert train_lsr.train_retriever(project.params)["kept_step"] == 2
+    assert opened == [1], "the last encoder embeds nothing"
     assert json.loads(METRICS.read_text())["validation"] == [{"step": step} for step in (0, 1, 2)]
     for queries in ("lm", "qa"):
         change(project, keep="best", queries=queries)
