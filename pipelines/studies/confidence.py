@@ -5,6 +5,7 @@ The confidence is exp(mean log-probability) of the answer's tokens, as the langu
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -156,7 +157,8 @@ def report_entries() -> list:
         """The figures of each language model, with the accuracy at the least coverage that reaches each share."""
         rows = []
         for dataset, by_lm in inputs.metrics.get("adaptive", {}).items():
-            for lm in (lm for lm in by_lm if "confidence" in by_lm[lm]):
+            asked = (lm for lm in by_lm if "confidence" in by_lm[lm])
+            for lm in sorted(asked, key=lambda lm: (lm != inputs.main, inputs.sizes.get(lm) or math.inf, lm)):
                 covered = [row for row in inputs.tables["coverage"] if (row["dataset"], row["lm"]) == (dataset, lm)]
                 row = {"dataset": dataset, "lm": lm} | measured(by_lm[lm]["confidence"])
                 for share in shares:
@@ -168,8 +170,9 @@ def report_entries() -> list:
     def lead(inputs, rule):
         rows = [row for row in confident(inputs) if (row["dataset"], row["lm"]) == (inputs.main_questions, inputs.main)]
         return rows and (
-            f"The confidence of {inputs.main} is {100 * rows[0]['ece'].value:.1f} points off on average; its "
-            f"most confident fifth is right on {percent(rows[0]['accuracy_20%'].value)} of {label(rows[0]['dataset'])}."
+            f"The confidence of {inputs.main} is {100 * rows[0]['ece'].value:.1f} points off on average; of its most "
+            f"confident fifth of answers to {label(rows[0]['dataset'])}, "
+            f"{percent(rows[0]['accuracy_20%'].value)} are right."
         )
 
     parts = [
