@@ -39,16 +39,16 @@ TICK = "m-1.5-7h3v14h-3z"
 
 
 class Style(NamedTuple):
-    """How a series looks: the colour of all it has, its line's dashes, and the path of its marks."""
+    """How a series looks: the colour of all it has, its line's dashes, the path of its marks, if bars are pale."""
 
     colour: str
     dash: str
     marker: str
+    pale: bool = False
 
 
 STYLES = [*map(Style, PALETTE, DASHES, MARKERS)]
-GREYS = [Style((INK, SOFT, FAINT)[i % 3], dash, marker) for i, (_, dash, marker) in enumerate(STYLES)]
-FILLED = {*STYLES, *GREYS[:3]}  # have filled bars; others, of a colour that one of these has, have pale ones
+GREYS = [style._replace(colour=(INK, SOFT, FAINT)[i % 3]) for i, style in enumerate(STYLES)]
 STYLED = dict(  # a method's colour, the same on every page; a policy has none of a method
     zip(
         ("closed_book", "bm25", "dense", "lsr", "hybrid", "reranked", "genread", "replug", "replug_lsr", "random"),
@@ -191,12 +191,12 @@ class Canvas:
         self._mark(f"M{_n(x)} {_n(y)}{style.marker}", style.colour, tip)
 
     def box(self, x: float, y: float, width: float, height: float, style: Style, tip: Sequence[str] = ()) -> None:
-        """A bar in a style's colour, pale within its outline unless the style is `FILLED`."""
+        """A bar in a style's colour, which has an outline if it is pale."""
         if height < 0:
             y, height = y + height, -height
         if width < 0:
             x, width = x + width, -width
-        pale = "" if style in FILLED else f' fill-opacity=".3" stroke="{style.colour}"'
+        pale = f' fill-opacity=".3" stroke="{style.colour}"' if style.pale else ""
         self._mark(f"M{_n(x)} {_n(y)}h{_n(width)}v{_n(height)}h{_n(-width)}z", style.colour, tip, pale)
 
     @contextmanager

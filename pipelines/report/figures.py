@@ -177,7 +177,10 @@ def _rows(
     height, lanes = (18, 1) if on_line else (12, len(points))
 
     def draw(canvas: Canvas) -> float:
-        styles = canvas.styles
+        styles, seen = dict(canvas.styles), set()
+        for one in (one for one in (points if len(points) > 1 else by_place) if one in styles):
+            styles[one] = styles[one]._replace(pale=styles[one].colour in seen)
+            seen.add(styles[one].colour)
         top = canvas.legend([(label(one), styles[one]) for one in points], 0, key if len(points) > 1 else "")
         longest = max(canvas.length(place) for place in by_place)
         beside = longest < 0.38 * canvas.width
@@ -188,7 +191,9 @@ def _rows(
         for i, (place, of) in enumerate(by_place.items()):
             start, known = top + 8 + i * step + head, {one: f for one, f in of if not math.isnan(f.value)}
             middle = (left - 8, start + height * lanes / 2 + 4, place, "end")
-            canvas.text(*(middle if beside else (2, start - 3, place)))
+            if not beside:  # the axis and the grid do not cross the name
+                canvas.line(0, start - 7, canvas.length(place) + 4, start - 7, GROUND, canvas.size)
+            canvas.text(*(middle if beside else (2, start - 4, place)))
             line = [across(known[one].value) for one in [*points][:2] if on_line and one in known]
             if len(line) == 2:
                 canvas.line(line[0], start + 9, line[1], start + 9, styles.get(place, GREYS[2]).colour, 4)
