@@ -85,7 +85,7 @@ def aucs(scores: np.ndarray, holds: np.ndarray) -> np.ndarray:
 
 
 def check(name: str, rows: list[dict[str, Any]], required: bool) -> None:
-    """Print what was seen and what to change. Raises LongtailError where a better teacher is `required` and lacks."""
+    """Print what was seen and what to change. Raises LongtailError if a better teacher is `required` and missing."""
     for row in rows:
         seen = ", ".join(f"{key} {_shown(value)}" for key, value in row.items() if key != "corpus")
         print(f"{name}: {row['corpus']}: {seen}", flush=True)

@@ -28,7 +28,10 @@ class Queries:
         return len(self.ids)
 
     def prompt(self, row: int, document: str | None) -> Prompt:
-        """What the language model reads; `document` is in the template, or None. It cuts demonstrations first."""
+        """What the language model reads; `document` is in the template, or None.
+
+        A prompt that is too long loses its beginning, which is that of the demonstrations.
+        """
         if shots := self.shots[row, int(document is None)]:
             return Prompt(f"{shots}{document or ''}{self.contexts[row]}")
         return Prompt(self.contexts[row], document or "")
