@@ -132,7 +132,8 @@ def _in_turns(
 
     for dtype in ("fp32", "bf16") if has_bf16("cpu") else ("fp32",):
         lsr = params.lsr.model_copy(update={"dtype": dtype})
-        trainer = Trainer(Encoder.open(folder, params.retriever, params.compute), corpora, schedule, lsr)
+        encoder, betas = Encoder.open(folder, params.retriever, params.compute), [lsr.beta] * len(corpora)
+        trainer = Trainer(encoder, corpora, schedule, lsr, betas)
         add(dtype, measure.timed(lambda trainer=trainer: trainer.start_round(candidates) and None))
         ways[dtype] = lambda number, trainer=trainer: trainer.step(number)["kl"]
     plain, batches = Plain(folder, supervising_lm(params)[0], params), [batch_of(trainer, i) for i in range(steps)]
