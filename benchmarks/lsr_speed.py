@@ -97,8 +97,8 @@ def compare_steps(params: SimpleNamespace, steps: int) -> list[Row]:
     schedule = training_queries.Schedule(corpora, params.lsr, params.seed)
     refresher = Refresher(params, corpora, schedule, TrainingFiles("benchmark"))
     search = measure.timed(lambda: refresher.search(0))
-    scores = lambda: [refresher.score(number, *found) for number, found in enumerate(search.result)]  # noqa: E731
-    score, again = measure.timed(scores), measure.timed(scores)  # scores kept
+    ask = partial(_candidates, refresher, search.result)
+    score, again = measure.timed(ask), measure.timed(ask)  # the second time all scores are kept
     untuned = methods.encoder("dense", params.retrieves)
     shapes = {f"the encoder of data/, {refresher.encoder.dim} dimensions": untuned, "MiniLM's shape": _minilm(untuned)}
     found = []
@@ -113,6 +113,11 @@ def compare_steps(params: SimpleNamespace, steps: int) -> list[Row]:
                 limit = {"limit": f"the encoder's products in {way}", "most": most[way]} if way in most else {}
                 found.append(measure.row(what, PEER, "steps", steps, taken["plain"], one, memory=False, **limit))
     return found
+
+
+def _candidates(refresher: Refresher, retrieved) -> list:
+    """Each corpus's candidates with the language model's scores."""
+    return [refresher.score(number, *of_corpus) for number, of_corpus in enumerate(retrieved)]
 
 
 def _in_turns(
