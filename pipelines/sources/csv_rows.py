@@ -12,6 +12,8 @@ from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.sources.streams import open_text
 
+csv.field_size_limit(bounds.RECORD)  # for the whole process: what one reader permits must not depend on another
+LONGEST_CELL = 1 << 17  # characters, in `one_row`
 MOST_LINES = 100  # the most lines of a row; all of them have at most `bounds.RECORD` characters
 
 
@@ -43,13 +45,12 @@ def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterat
 def strict_rows(path: Path, delimiter: str, quoted: bool = True) -> Iterator[tuple[int, list[str]]]:
     """Yield (its last line, from 1; its cells) of each row that isn't blank. Quoted cells may span any number of lines.
 
-    A cell has at most `bounds.RECORD` characters. Where the file is not `quoted`, quotes are part of the cells. Raises
-    LongtailError naming the line of a quote that is out of place, and the errors of `open_text`.
+    Quotes are part of the cells where the file is not `quoted`. Raises LongtailError naming the line of a quote that is
+    out of place, and the errors of `open_text`.
     """
     quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     lines = (line + "\n" for line in open_text(path))
     reader, row = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting), 1
-    usual = csv.field_size_limit(bounds.RECORD)  # the limit of the whole process; it is put back
     try:
         for cells in reader:
             if cells:
@@ -57,14 +58,12 @@ def strict_rows(path: Path, delimiter: str, quoted: bool = True) -> Iterator[tup
             row = reader.line_num + 1
     except csv.Error as error:
         raise LongtailError(f"{path}: line {row}: {error}, expected a quoted table, its quotes doubled") from None
-    finally:
-        csv.field_size_limit(usual)
 
 
 def one_row(lines: Iterable[str], delimiter: str) -> list[str] | None:
-    """The cells of the lines' one row; None by a stray quote, for several rows, or a cell above 131,072 characters."""
+    """The cells of the lines' one row; None by a stray quote, for several rows, or a cell above LONGEST_CELL."""
     try:
         rows = list(csv.reader((line + "\n" for line in lines), delimiter=delimiter, strict=True))
     except csv.Error:
         return None
-    return rows[0] if len(rows) == 1 else None
+    return rows[0] if len(rows) == 1 and max(map(len, rows[0]), default=0) <= LONGEST_CELL else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources.csv_rows import MOST_LINES, table_rows
+from pipelines.sources.csv_rows import MOST_LINES, strict_rows, table_rows
 
 ROWS = [[f"Which {i}?", 'of "these"', "", "a, b", "two\nlines" if i % 3 else "one line", "B"] for i in range(12)]
 
@@ -41,3 +41,11 @@ def test_lines_are_put_together_only_where_they_are_a_row(tmp_path):
     ]:
         (tmp_path / "a.csv").write_bytes(text.encode())
         assert [cells for _, cells, _ in table_rows(tmp_path / "a.csv", ",", columns)] == rows
+
+
+def test_a_longest_cell_does_not_depend_on_another_reader_that_is_open(tmp_path):
+    (tmp_path / "long.csv").write_text(f"a,b\n{'x' * 200_000},1\n", encoding="utf-8")
+    other = strict_rows(tmp_path / "long.csv", ",")
+    assert next(other) == (1, ["a", "b"])
+    assert [cells for _, cells, _ in table_rows(tmp_path / "long.csv", ",")] == [["a", "b"], None]
+    assert next(other)[1] == ["x" * 200_000, "1"]
