@@ -126,5 +126,6 @@ def _mean(seed: int, corpus: str, clusters: np.ndarray, name: str, values: np.nd
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
         figure = interval(value)
-        return f"{figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}]"
+        known = np.isfinite(figure.value)
+        return f"{figure.value:.3f} [{figure.low:.3f}, {figure.high:.3f}]" if known else "not known"
     return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -89,6 +89,9 @@ def test_a_teacher_that_is_no_better_is_said_and_stops_the_training_where_that_i
         LongtailError, match=r"require_better_teacher: popqa: .*AUC 0\.70 against 0\.80.*raise lsr\.n_sh"
     ):
         look.check("train_lsr@dense", [teacher(-0.1)], required=True)
+    unknown = {"value": np.nan, "low": np.nan, "high": np.nan}
+    look.check("train_lsr@dense", [teacher(0.1) | {"auc_gain": unknown}], required=True)
+    assert "auc_gain not known" in capsys.readouterr().out
     for entropy, said in ((0.99, "nearly uniform .*lower lsr.beta"), (0.01, "alone .*raise lsr.beta"), (0.5, None)):
         found = list(look.advice(teacher(0.1, entropy)))
         assert len(found) == (said is not None)
