@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator
+from filecmp import cmp
 from pathlib import Path
 from typing import NamedTuple
 
+from pipelines import catalogue
 from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
 from pipelines.evaluation.mmlu import CATEGORIES
 from pipelines.questions import published
-from pipelines.sources import pageviews, source_documents, wikipedia
+from pipelines.sources import corpus_layouts, pageviews, source_documents, wikipedia
+from pipelines.sources.corpus_layouts import ARTICLES, DUMP, first_record
 from pipelines.sources.question_files import SUFFIXES
-from pipelines.sources.source_documents import is_psgs
-from pipelines.sources.streams import DECOMPRESSORS, open_blocks
+from pipelines.sources.streams import DECOMPRESSORS
 
-HEAD = 1 << 16  # bytes, decompressed, that are read of a file
+QUERIES = "queries or judgements of a test collection, which nothing here reads"
 TEMPLATES = "relation_query_templates.json"
 READABLE = {"mmlu": (".csv", *SUFFIXES), "nq": SUFFIXES, "triviaqa": SUFFIXES, "retrieval": (".jsonl",)}
 SPLIT = re.compile(r"(?<![a-z])(dev|test|train|validation|valid|val)(?![a-z])")
@@ -47,7 +48,7 @@ def folders_below(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
 def recognise(file: Path) -> Seen:
     """The data set that a file holds. Reads at most HEAD bytes, or a Parquet file's columns."""
     try:
-        seen = _by_columns(file) if file.suffix == ".parquet" else _by_head(file)
+        seen = _by_columns(file) if corpus_layouts.is_parquet(file) else _by_head(file)
     except LongtailError as error:
         return Seen("", str(error).removeprefix(f"{file}: "))
     name = seen.data_set.partition("/")[0]
@@ -59,42 +60,39 @@ def recognise(file: Path) -> Seen:
 def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[Path, Path]]]:
     """The files of a data set that a run can use together; and each other file, with the one used in its place.
 
-    Of PopQA one file is used. Of Wikipedia, passages come before dumps, and dumps before JSON lines and Parquet.
+    Of PopQA one file is used. Of Wikipedia, files of one layout are used: passages come before dumps, and dumps before
+    other articles. A copy of another file is left out.
     """
     if data_set == "popqa":
         first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
         return [first], [(file, first) for file in files if file != first]
-    kinds = dict.fromkeys(files, 0)
+    layouts = dict.fromkeys(files, ARTICLES)
     if data_set == "wikipedia":
-        kinds = {file: 0 if is_psgs(file) else 2 if source_documents.is_documents(file) else 1 for file in files}
-    used: dict[str, Path] = {}
+        layouts = {file: corpus_layouts.known(file) for file in files}
+    best = min(files, key=lambda file: (not layouts[file].passages, layouts[file] != DUMP, file))
+    many = catalogue.has_many_files(data_set.partition("/")[0])
+    used: dict[tuple[str, int], list[Path]] = {}
     others = []
-    best = min(files, key=lambda file: (kinds[file], file))
     for file in files:
-        if kinds[file] != kinds[best]:
+        alike = used.setdefault((file.name, file.stat().st_size if many else 0), [])
+        if layouts[file] != layouts[best]:
             others.append((file, best))
-        elif used.setdefault(file.name, file) != file:
-            others.append((file, used[file.name]))
-    return list(used.values()), others
+        elif other := next((other for other in alike if not many or cmp(other, file, shallow=False)), None):
+            others.append((file, other))
+        else:
+            alike.append(file)
+    left_out = {file for file, _ in others}
+    return [file for file in files if file not in left_out], others
 
 
 def _by_head(file: Path) -> Seen:
-    name, head = file.name, b""
-    for block in open_blocks(file):
-        head += block[: HEAD - len(head)]
-        if len(head) >= HEAD:
-            break
+    name, head = file.name, corpus_layouts.read_head(file)
     first, *lines = head.split(b"\n", 40)
     columns = first.rstrip(b"\r").decode("utf-8", "replace").split("\t")
     if columns == published.COLUMNS:
         return Seen("popqa")
-    if columns == source_documents.HEADER:
-        fault = "" if is_psgs(file) else "DPR's passages are read from .tsv or .tsv.gz only"
-        return Seen("" if fault else "wikipedia", fault)
     if wikipedia.INDEX in name:
         return Seen("", "the index of a dump, which nothing needs")
-    if b"<mediawiki" in head[:1000]:
-        return Seen("wikipedia")
     if b"`redirect`" in head and ".sql" in name:
         return Seen("redirects")
     if re.match(pageviews.LINE, first.decode("utf-8", "replace")):
@@ -105,18 +103,11 @@ def _by_head(file: Path) -> Seen:
         subject, _, split = file.stem.rpartition("_")
         return _mmlu(split) if subject in CATEGORIES else Seen("", "a table of no data set")
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
-        record = _first_record(head.decode("utf-8", "ignore"))
+        record = first_record(head.decode("utf-8", "ignore"))
         return _by_names(file, [*record], isinstance(record.get("answer"), dict))
+    if corpus_layouts.by_head(head):
+        return Seen("", QUERIES) if corpus_layouts.QUERIES.search(name) else Seen("wikipedia")
     return Seen("", "its beginning is in no layout that is read")
-
-
-def _first_record(text: str) -> dict:
-    """The first object of JSON lines or of a list; where it is longer than the text, the keys that are there."""
-    try:
-        record = json.JSONDecoder().raw_decode(text, max(text.find("{"), 0))[0]
-    except (ValueError, RecursionError):
-        return dict.fromkeys(re.findall(r'"(\w+)"\s*:', text))
-    return record if isinstance(record, dict) else {}
 
 
 def _by_columns(file: Path) -> Seen:
@@ -156,9 +147,12 @@ def _by_names(file: Path, names: list[str], aliases: bool) -> Seen:
         return Seen("", "questions and answers; name the file or its folder nq or triviaqa to have them asked")
     if keys == {"text"} and file.suffix == ".parquet" and "wikitext" in str(file).lower():
         return Seen("wikitext")  # a line in each row, as the Hub has it
-    if "text" in keys:  # a title makes it an article or a passage of Wikipedia, an address a text of C4
-        if "title" in keys and not keys & {"meta", "subset"}:
-            return Seen("wikipedia")
+    layout = corpus_layouts.by_fields(keys)
+    if (not layout and {"_id", "text"} <= keys) or corpus_layouts.QUERIES.search(file.name):  # BEIR's, and others
+        return Seen("", QUERIES)
+    if layout and (layout != ARTICLES or not keys & {"meta", "subset"}):
+        return Seen("wikipedia")  # an article or a passage; an address alone makes a text one of C4
+    if "text" in keys:
         plain = Path(file.name.removesuffix(file.suffix) if file.suffix in DECOMPRESSORS else file.name).suffix
         return Seen("c4" if "url" in keys and plain == ".json" else "pile")
     return Seen("", f"records with {', '.join(sorted(names)[:6]) or 'nothing'}, which is the layout of no data set")

@@ -51,7 +51,7 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> dict[s
     files, lms = contents.files, contents.lms
     encoder = next(iter(contents.encoders), None)
     retriever = encoder.name if encoder else TRAINED
-    parts, set_aside = _parts(files, retriever, lsr=lsr)
+    parts, set_aside = _parts(files, retriever, bool(lms and encoder), lsr=lsr)
     uses_lms = bool(parts["corpora"]) and bool(parts["answered"] or parts["scored"] or parts["benchmarks"])
     if not uses_lms:
         parts["tuned"] = []
@@ -92,8 +92,10 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> dict[s
     }
 
 
-def _parts(files: dict[str, list[Path]], retriever: str, *, lsr: bool) -> tuple[dict[str, Any], dict[str, str]]:
-    """The section `parts`, and the data sets that can't be used, with why."""
+def _parts(
+    files: dict[str, list[Path]], retriever: str, has_models: bool, *, lsr: bool
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """The section `parts`, and the data sets that can't be used, with why; `has_models`: none has to be trained."""
     lacking = [key for key in TRIPLES if key not in files]
     aside = {key: f"triples need {' and '.join(lacking)} too" for key in TRIPLES if lacking and key in files}
     knowledge = [] if lacking else ["wikidata"]
@@ -106,6 +108,9 @@ def _parts(files: dict[str, list[Path]], retriever: str, *, lsr: bool) -> tuple[
     whole = len(queries) not in (0, len(files.get("wikitext", [])))
     if "wikitext" in files and not whole:
         aside["wikitext"] = "it takes a file named test, whose articles are queries, and another one, to retrieve from"
+    elif whole and not has_models and not files.keys() & {"wikipedia", "pile"}:
+        aside["wikitext"] = "it needs a language model and an encoder: it judges models, and none are trained on it"
+        whole = False
     corpora = [name for name in ("wikipedia", "pile") if name in files] + ["wikitext"] * whole
     datastore = next((name for name in corpora if name != "wikitext"), None)
     benchmarks = ["mmlu"] * ("mmlu/test" in files) + [name for name in ("nq", "triviaqa") if name in files]

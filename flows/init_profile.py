@@ -21,14 +21,14 @@ from pipelines.errors import LongtailError
 from pipelines.storage import shards
 
 LOOKED_FOR = (
-    "popQA.tsv, DPR's psgs_w100.tsv, a Wikipedia dump (*pages-articles*.xml.bz2), JSON lines with text, another data "
-    "set of data/README.md, and folders of models with a config.json"
+    "popQA.tsv, passages (DPR's psgs_w100.tsv or another corpus), a Wikipedia dump (*pages-articles*.xml.bz2), JSON "
+    "lines with text, another data set of data/README.md, and folders of models with a config.json"
 )
 TEMPLATE = Path(__file__).with_name("profile.yaml.j2")
 ABOUT = re.compile(r"(?i)(readme|licen[sc]e|notice|citation)\b")  # files that are no data
 WITHOUT = {  # data set -> what a run lacks without it
     "popqa": "popQA.tsv: questions with the popularity of what they ask about",
-    "wikipedia": "DPR's psgs_w100.tsv or a Wikipedia dump: passages to answer questions from",
+    "wikipedia": "passages (as DPR's psgs_w100.tsv) or a Wikipedia dump, to answer questions from",
     "pile": "The Pile (.jsonl.zst with text): bits per byte with REPLUG, and attribution",
     "wikidata": "Wikidata's dump, page views and C4, all three: new questions, and EntityQuestions with popularity",
     "nq": "Natural Questions (.jsonl in a folder nq): a benchmark",
@@ -57,12 +57,16 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
     contents = look(folder)
     chosen = choose(contents, this_machine(), lsr=lsr)
     parts = chosen["parts"]
+    not_used = [f"{key}: {why}" for key, why in chosen["set_aside"].items()] + _unused(folder, contents)
+    if not chosen["uses_lms"]:
+        said = "there are no questions and texts that it could answer and score" if parts["corpora"] else "no passages"
+        not_used += [f"language model {_shown(lm.folder, folder)}: {said}" for lm in contents.lms]
     if not parts["question_sets"] and not parts["corpora"]:
-        unused = f"; not used: {contents.unused[0][0].name}, {contents.unused[0][1]}" if contents.unused else ""
-        raise LongtailError(f"{folder}: nothing in it that a run can be made of; looked for {LOOKED_FOR}{unused}")
+        unused = f"; not used: {'; '.join(not_used)}" if not_used else ""
+        raise LongtailError(f"{folder}: nothing in it that a run can be made of{unused}; looked for {LOOKED_FOR}")
     found = {
         "used": list(_used(folder, contents, chosen)),
-        "not used": [f"{key}: {why}" for key, why in chosen["set_aside"].items()] + _unused(folder, contents),
+        "not used": not_used,
         "missing": list(_missing(chosen)),
     }
     root, globs = _globs(folder, {key: contents.files[key] for key in chosen["data_sets"]})
@@ -74,6 +78,8 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
         temporary.write_text(text + "\n", encoding="utf-8")
     profiles.compose(name)
     commands = [f"longtail plan --profile {name}", f"longtail run --profile {name}"]
+    if not chosen["uses_lms"]:
+        commands.append("longtail search 'some words'")
     if parts["answered"] and not chosen["uses_lms"]:
         imported = f"longtail imports FILE --dataset {parts['answered'][0]} --lm NAME --method METHOD"
         with_retrieval = f"{imported}   # closed_book, and one with retrieval"

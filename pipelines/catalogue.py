@@ -35,8 +35,8 @@ class Dataset:
         return [name.partition(":")[0] for name in (self.documents, self.questions, self.benchmark) if name]
 
 
-_DUMP = "`*pages-articles*.xml*.bz2`; or DPR's `psgs_w100.tsv`, also `.gz`; "
-_DUMP += "or `.jsonl` (also `.zst`, `.gz`, `.bz2`) or `.parquet` with `title` and `text`"
+_WIKIPEDIA = "`*pages-articles*.xml*.bz2`; or passages or articles in [one of these "
+_WIKIPEDIA += "layouts](../docs/real-data.md#layouts-of-passages-and-articles), also `.zst`, `.gz`, `.bz2`"
 _RECORDS = "`.jsonl`, `.json` or `.parquet` with a question and its answers; demonstrations come from files in `train/`"
 
 DATASETS = {
@@ -59,7 +59,7 @@ DATASETS = {
         "Wikipedia",
         "{language} Wikipedia, pages-articles XML dump",
         "CC-BY-SA-4.0 and GFDL",
-        _DUMP,
+        _WIKIPEDIA,
         documents="pipelines.sources.source_documents:read_wikipedia",
         links=True,
         learn=True,
@@ -136,6 +136,11 @@ DATASETS = {
 def names(use: str) -> list[str]:
     """The data sets that a field of Dataset is set for: names("documents") can be a corpus."""
     return [name for name, dataset in DATASETS.items() if getattr(dataset, use)]
+
+
+def has_many_files(name: str) -> bool:
+    """Whether each file of a data set has records of its own, so that files of one name may lie in several folders."""
+    return bool(DATASETS[name].documents or DATASETS[name].benchmark or DATASETS[name].passages)
 
 
 def function(name: str, use: str) -> Callable:

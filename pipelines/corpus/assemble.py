@@ -19,15 +19,17 @@ from pipelines.storage import database, shards
 
 DOC_COLUMNS = 'id, source, title, text, tokens, source_document, "offset"'
 QUERY_COLUMNS = "id, split, source_document, source, before, context, continuation"
+ORDER = "split = 'corpus', source, title, hash(text), file, row"  # of documents with one id
 TOO_SHORT = "too_short_for_"  # documents rejected for this reason are not bad rows
 
 
-def duplicates(db: DuckDBPyConnection, batches: list[Path]) -> dict[Path, set[tuple[str, int]]]:
-    """Each batch's documents, as (file, row), whose id another document has, except for the copy that is kept.
+def repeated(db: DuckDBPyConnection, batches: list[Path]) -> dict[Path, dict[tuple[str, int], str | None]]:
+    """Each batch's documents, as (file, row), whose id another document has, but for the one that keeps the id.
 
-    Contents decide which copy is kept, not the order of files. Copies for queries come first.
+    A copy has None, for it is left out: of an article the page's id decides, of other texts the text. Another text has
+    a new id. Contents decide which one keeps the id, not the order of files. Copies for queries come first.
     """
-    of_batch: dict[Path, set[tuple[str, int]]] = defaultdict(set)
+    of_batch: dict[Path, dict[tuple[str, int], str | None]] = defaultdict(dict)
     if batches:
         database.view(db, "ids", *batches, columns=["source_document"], named=True)
         db.execute(
@@ -38,13 +40,15 @@ def duplicates(db: DuckDBPyConnection, batches: list[Path]) -> dict[Path, set[tu
     if batches:
         database.view(db, "copies", *sorted(Path(path) for (path,) in batches), named=True)
         places = db.sql(
-            """SELECT filename, file, row FROM copies SEMI JOIN repeated USING (source_document)
-                QUALIFY row_number() OVER (
-                  PARTITION BY source_document
-                  ORDER BY split = 'corpus', source, title, hash(text), file, row) > 1"""
+            """WITH same AS (SELECT *, CASE WHEN wikitext THEN '' ELSE md5(text) END AS contents FROM copies),
+            ordered AS (FROM same SEMI JOIN repeated USING (source_document) SELECT *,
+                row_number() OVER (PARTITION BY source_document ORDER BY ALL_OF) AS place,
+                row_number() OVER (PARTITION BY source_document, contents ORDER BY ALL_OF) AS copy)
+            SELECT filename, file, row, CASE WHEN copy = 1 THEN source_document || '-' || contents[:8] END
+            FROM ordered WHERE place > 1""".replace("ALL_OF", ORDER)
         )
-        for path, *place in places.fetchall():
-            of_batch[Path(path)].add(tuple(place))
+        for path, file, row, new in places.fetchall():
+            of_batch[Path(path)][file, row] = new
     return of_batch
 
 

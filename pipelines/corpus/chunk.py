@@ -24,7 +24,7 @@ from pipelines.corpus.cut import Batch, Settings, cut_batch, write_rows
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.source_documents import is_psgs, read_raw
+from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
 from pipelines.sources.wikipedia import Part, wikipedia_parts
 from pipelines.storage import database, shards
@@ -67,11 +67,6 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
             raise LongtailError(
                 f"params.yaml: corpus.{name}.{key} is {glob}, expected a glob that names a file in {raw}"
             )
-    if corpus.has_queries and (passages := list(filter(is_psgs, files))):
-        raise LongtailError(
-            f"params.yaml: corpus.{name} asks for queries, expected query_share 0, test_files null and "
-            f"validation_files null: {passages[0]} holds passages, and others of a query's page would be in the corpus"
-        )
     media = language.read_language(chosen.language).media
     settings = Settings(name, tokenizer, chosen.seed, corpus, chosen.chunk, chosen.queries, chosen.windows, media)
     stats = [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
@@ -85,7 +80,7 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
                 reader = partial(read_part, settings, max_reject_share, BATCH_BYTES, share)
                 read = shards.map_shards(f"read{number}-{name}", key, reader, parts, executor)
                 batches = [path for folder in read for path in sorted(folder.glob("[0-9]*.parquet"))]
-                repeated = assemble.duplicates(db, batches)
+                repeated = assemble.repeated(db, batches)
                 batches = [Batch(path, repeated[path]) for path in batches]
                 cut = shards.map_shards(f"cut{number}-{name}", key, partial(cut_batch, settings), batches, executor)
                 documents = assemble.count_documents(db, cut)
@@ -95,7 +90,8 @@ def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str,
         metrics = assemble.write_corpus(db, out, settings, read, cut, max_reject_share)
     for path in (shards.SCRATCH / "shards").glob(f"*-{name}-{key}"):
         shards.forget_shards(*path.name.rsplit("-", 1))
-    return metrics | {"duplicates": float(sum(map(len, repeated.values())))}
+    left_out = [new for of_batch in repeated.values() for new in of_batch.values() if new is None]
+    return metrics | {"duplicates": float(len(left_out))}
 
 
 def split_of(settings: Settings, source_document: str, file: str) -> str:
@@ -130,6 +126,12 @@ def read_part(
     batch: list[tuple] = []
     size = batches = 0
     for document in read_raw(settings.name, part, rejects):
+        if document.whole and settings.corpus.has_queries:
+            raise LongtailError(
+                f"params.yaml: corpus.{settings.name} asks for queries, expected query_share 0, test_files null and "
+                f"validation_files null: {part.file} holds passages, and others of a query's page would be in the "
+                "corpus"
+            )
         split = split_of(settings, document.source_document, document.file)
         key = draws.uniform(settings.seed, "corpus", document.source_document) if split == "corpus" else 0.0
         if key <= share:

@@ -53,7 +53,7 @@ class Settings(NamedTuple):
 
 class Batch(NamedTuple):
     path: Path
-    duplicates: set[tuple[str, int]]  # (file, row) of the documents that are left out
+    repeated: dict[tuple[str, int], str | None]  # (file, row) of documents whose id is another's: a new id, or None
 
 
 def cut_batch(settings: Settings, batch: Batch, out: Path) -> None:
@@ -91,11 +91,12 @@ def write_rows(rows: list[tuple], schema: pa.Schema, path: Path) -> None:
 
 
 def _clean_rows(batch: Batch, rejects: Rejects, media: str) -> tuple[list[dict], list[str]]:
-    """The batch's rows that are not duplicates and have a text, and their clean texts."""
+    """The batch's rows that are no copies and have a text, with their ids, and their clean texts."""
     rows, texts = [], []
     for row in parquet.read_parquet(batch.path).to_pylist():
         file, number, text = row["file"], row["row"], row["text"]
-        if (file, number) in batch.duplicates:
+        row["source_document"] = batch.repeated.get((file, number), row["source_document"])
+        if row["source_document"] is None:
             continue
         try:
             text = wikitext_to_text(text, media) if row["wikitext"] else text

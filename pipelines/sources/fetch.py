@@ -7,10 +7,13 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from filecmp import cmp
+from itertools import combinations, groupby
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
 
+from pipelines import catalogue
 from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
 from pipelines.language import language
@@ -117,9 +120,9 @@ def _collect(
             raise LongtailError(f"{source}: would be data/raw/{target} as {known[1]} is; leave one out of fetch.files")
 
     for name, entries in named.items():
-        for entry in entries:
-            for file, source in () if "://" in entry else _matches(settings, entry):
-                add(name, file, file.name, source)
+        found = {source: file for entry in entries if "://" not in entry for file, source in _matches(settings, entry)}
+        for source, place in _places(name, found).items():
+            add(name, found[source], place, source)
     urls, queried = _urls(named), chosen.wikidata.source == "query_service"
     asked: dict[Path, str] = {}  # path below `folder` -> the server whose answers are in it
     counts: dict[str, float] = {}
@@ -164,6 +167,22 @@ def _collect(
         for file in {*DOWNLOADS.glob("*")} - kept - {note_of(file) for file in kept} - {DOWNLOADS / snapshots.PINS}:
             file.unlink()
     return sources, counts
+
+
+def _places(name: str, files: Mapping[str, Path]) -> dict[str, str]:
+    """Path below fetch.root -> path below the data set's folder: the file's name.
+
+    Where files of one name lie in several folders, and are no copies, each file's folder comes before its name.
+    """
+    names = {source: source.rpartition("/")[2] for source in files}
+    if len({*names.values()}) == len(files) or not catalogue.has_many_files(name.partition("/")[0]):
+        return names
+    alike = lambda source: (names[source], files[source].stat().st_size)  # noqa: E731
+    for _, group in groupby(sorted(files, key=alike), key=alike):
+        if any(cmp(files[a], files[b], shallow=False) for a, b in combinations(group, 2)):
+            return names  # which can't be
+    above = os.path.commonpath([os.path.dirname(source) for source in files])
+    return {source: os.path.relpath(source, above or ".") for source in files}
 
 
 def _matches(settings: params.Fetch, pattern: str) -> Iterator[tuple[Path, str]]:

@@ -67,7 +67,8 @@ def read_questions_with_passages(folder: Path, rejects: Rejects) -> Iterator[Que
                     passages.append((title, " ".join(words.split())))
             if passages:
                 dataset = row["data_source"] if isinstance(row.get("data_source"), str) else ""
-                yield QuestionWithPassages(f"{path.stem}/{number}", dataset, text, answers, passages)
+                name = path.relative_to(folder).with_suffix("").as_posix()
+                yield QuestionWithPassages(f"{name}/{number}", dataset, text, answers, passages)
             else:
                 rejects.add(path, number, "no passages", shown(row))
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from functools import partial
-from itertools import chain, pairwise
+from functools import cache, partial
+from html import unescape
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,14 +17,19 @@ import pyarrow as pa
 from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
-from pipelines.sources import csv_rows
+from pipelines.sources import corpus_layouts, csv_rows
+from pipelines.sources.corpus_layouts import ARTICLES, DOC, DOCS, DUMP, Layout
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import bounded_lines, check_start, open_rows
+from pipelines.sources.streams import AGAIN, bounded_lines, check_start, open_rows, parse_whole
 from pipelines.sources.wikipedia import Page, Part, read_articles
 from pipelines.storage import parquet
 
 PARQUET_BATCH = 1 << 10  # rows
-HEADER = ["id", "text", "title"]  # of DPR's file
+A_PASSAGE = 300  # words; a longer one is cut like an article
+WHOLE = re.compile(rb"\s*(\[|\{\s*\n)")  # how a JSON list begins, or a single object over many lines
+# The title in FlashRAG's and Pyserini's `contents`: a first line in quotes, or a short one that ends no sentence.
+FIRST_LINE = re.compile(r'[ \t]*(?:"([^\n]+)"|([^\n]{,100}?(?<![.!?:;,\s])))[ \t]*\n+(?=\s*\S)')
+MARKS = re.compile(r"^(?:Section|BULLET)::::", re.MULTILINE)  # WikiExtractor's
 TITLE = re.compile(rb"\s*= (?!= )(.*\S) =\s*")  # WikiText's " = Title = "; a section is " = = Section = = "
 
 
@@ -47,49 +53,56 @@ def read_raw(name: str, part: Part, rejects: Rejects, redirects: list[Page] | No
 
 
 def read_wikipedia(name: str, part: Part, rejects: Rejects, redirects: list[Page] | None = None) -> Iterator[Raw]:
-    """Articles of a pages-articles dump, DPR's passages, or rows with title and text; the file's suffix tells which."""
-    if is_psgs(part.file):
-        yield from read_psgs(name, part, rejects)
-    elif is_documents(part.file):
-        yield from read_documents(name, part, rejects)
-    else:
+    """Articles of a pages-articles dump, or a corpus in one of LAYOUTS; the file's beginning tells which."""
+    layout = corpus_layouts.known(part.file)
+    if layout == DUMP:
         for page in read_articles(part, rejects, redirects):
             yield Raw(page.id, name, page.title, page.text, part.file.name, int(page.id), wikitext=True)
-
-
-def is_psgs(file: Path) -> bool:
-    return file.name.endswith((".tsv", ".tsv.gz"))
-
-
-def is_documents(file: Path) -> bool:
-    """Whether a file of Wikipedia is JSON lines or Parquet with titles and texts, and no dump."""
-    return bool({".json", ".jsonl", ".parquet"} & set(file.suffixes[-2:]))
+    else:
+        yield from read_documents(name, part, rejects, layout)
 
 
 class _Meta(msgspec.Struct):
     pile_set_name: str | None = None
 
 
-class _Row(msgspec.Struct):
-    text: str | None  # null in a Parquet file's empty cell
-    meta: _Meta | str | None = None  # a text or null, in some data sets on the Hub, names no subset
-    subset: str | None = None
-    title: Any = ""  # anything but a text is no title
+@cache
+def _row(layout: Layout) -> type:
+    """A record's type, whose `text`, `title` and `id` are the fields that the layout names."""
+    fields = [
+        ("text", str | list[str] | None),  # or paragraphs; null in a Parquet file's empty cell
+        ("meta", _Meta | str | None, None),  # a text or null, in some data sets on the Hub, names no subset
+        ("subset", str | None, None),
+        ("title", Any, ""),  # anything but a text is no title
+        ("id", Any, None),
+    ]
+    names = {field: getattr(layout, field) or field for field in ("text", "title", "id")}
+    return msgspec.defstruct("Row", fields, rename=names)
 
 
-def read_documents(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
-    """Yield the documents of one file in the layout of The Pile or C4: JSON lines (compressed or not) or .parquet.
+def read_documents(name: str, part: Part, rejects: Rejects, layout: Layout = ARTICLES) -> Iterator[Raw]:
+    """Yield the documents of one file: JSON lines or a JSON list (compressed or not), a table, or Parquet.
 
-    Exact duplicates share their id, a hash of the text. Bad rows go to `rejects` (bad_json, unexpected_layout,
-    not_utf8, no_text, too_long). Raises LongtailError naming the file if it is damaged (see `open_lines`).
+    An article's id is a hash of its text, which exact duplicates share; a passage has the id that its source gives it.
+    Bad rows go to `rejects` (bad_json, unexpected_layout, not_utf8, no_text, too_long). Raises LongtailError naming the
+    file if it is damaged (see `open_lines`).
     """
-    for number, text, row in read_texts(part.file, rejects):
+    is_article = not layout.passages and layout != ARTICLES
+    for number, text, row in read_texts(part.file, rejects, layout):
+        subset = (isinstance(row.meta, _Meta) and row.meta.pile_set_name) or row.subset or name
+        title = row.title if isinstance(row.title, str) else ""
+        if layout.text == "contents" and not layout.title and (line := FIRST_LINE.match(text)):
+            title, text = (line[1] or line[2]).replace('""', '"'), text[line.end() :]
+        elif is_article:
+            text = MARKS.sub("", text.removeprefix(f"{title}\n").lstrip("\n"))
+        own = f"{layout.prefix}{row.id}" if layout.id and isinstance(row.id, str | int) else ""
         if text.strip():
-            subset = (isinstance(row.meta, _Meta) and row.meta.pile_set_name) or row.subset or name
-            title = row.title if isinstance(row.title, str) else ""
-            yield Raw(text_id(text), subset, title, text, part.file.name, number)
+            whole = layout.passages and len(text.split()) <= A_PASSAGE
+            yield Raw(own or text_id(text), subset, title, text, part.file.name, number, whole=whole)
+        elif title and is_article:  # a redirect, or a page that is a template's
+            rejects.skip("no_text")
         else:
-            rejects.add(part.file, number, "no_text", "text is empty")
+            rejects.add(part.file, number, "no_text", title or "text is empty")
 
 
 def text_id(text: str) -> str:
@@ -97,15 +110,13 @@ def text_id(text: str) -> str:
     return hashlib.blake2b(text.encode("utf-8"), digest_size=16).hexdigest()
 
 
-def read_texts(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, _Row]]:
+def read_texts(path: Path, rejects: Rejects, layout: Layout = ARTICLES) -> Iterator[tuple[int, str, Any]]:
     """Yield (line or row, text, the row's other fields) of a file; bad rows go to `rejects` as in `read_documents`."""
-    rows, parse = open_rows(path, rejects), msgspec.json.Decoder(_Row).decode
-    if is_parquet := path.suffix == ".parquet":
-        rows, parse = enumerate(_parquet_rows(path), start=1), partial(msgspec.convert, type=_Row)
-    for number, data in rows:
-        rejects.read += is_parquet  # `open_rows` counts its own
+    row_type = _row(layout)
+    convert, decode = partial(msgspec.convert, type=row_type), msgspec.json.Decoder(row_type).decode
+    for number, data in _rows(path, rejects, layout):
         try:
-            row = parse(data)
+            row = decode(data) if isinstance(data, bytes) else convert(data)
         except msgspec.ValidationError as error:
             rejects.add(path, number, "unexpected_layout", str(error))
         except UnicodeDecodeError as error:
@@ -113,52 +124,89 @@ def read_texts(path: Path, rejects: Rejects) -> Iterator[tuple[int, str, _Row]]:
         except (msgspec.DecodeError, RecursionError) as error:
             rejects.add(path, number, "bad_json", str(error))
         else:
-            if len(text := row.text or "") <= bounds.RECORD:
+            text = "\n".join(map(str.strip, row.text)) if isinstance(row.text, list) else row.text or ""
+            if len(text) <= bounds.RECORD:
                 yield number, text, row
             else:
                 rejects.add(path, number, "too_long", bounds.too_long("a document"))
 
 
-def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield a Parquet file's rows, as far as they are used. Raises LongtailError without a column `text` of strings."""
-
-    def columns(schema: pa.Schema) -> list[str]:
-        texts = [field.name for field in schema if field.type in (pa.string(), pa.large_string())]
-        if "text" not in texts:
-            raise LongtailError(f"{path}: columns {', '.join(schema.names)}, expected a column `text` of strings")
-        meta = schema.field("meta").type if "meta" in schema.names else pa.null()
-        has_set = pa.types.is_struct(meta) and meta.get_field_index("pile_set_name") >= 0
-        return [*(["meta.pile_set_name"] * has_set), *(name for name in ("text", "subset", "title") if name in texts)]
-
+def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, bytes | dict[str, Any]]]:
+    """Yield (line or row, record) of a file; a line of JSON is as it stands. Bad rows go to `rejects`."""
     check_start(path)
-    yield from parquet.foreign_rows(path, columns, PARQUET_BATCH)
+    if corpus_layouts.is_parquet(path):
+        counted = enumerate(_parquet_rows(path, layout), start=1)
+    elif layout == DOCS:
+        counted = _docs(path, rejects)
+    elif WHOLE.match(head := corpus_layouts.read_head(path)):
+        value = parse_whole(path)
+        counted = enumerate(value if isinstance(value, list) else [value], start=1)
+    else:
+        columns = [] if corpus_layouts.is_json(head) else corpus_layouts.columns_of(head)
+        yield from _table(path, rejects, columns) if columns else open_rows(path, rejects)
+        return
+    for number, record in counted:
+        rejects.read += 1
+        yield number, record
 
 
-def read_psgs(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
-    """Yield DPR's passages of 100 words (psgs_w100.tsv), each with the title of its article.
-
-    Bad rows go to `rejects` (unexpected_layout, not_utf8, no_text, too_long). Raises LongtailError if the header isn't
-    DPR's or the file is damaged.
-    """
-    path = part.file
-    rows = open_rows(path, rejects)
-    _, header = next(rows, (1, b""))
-    rejects.read -= 1
-    if header.rstrip(b"\r").split(b"\t") != [column.encode() for column in HEADER]:
-        raise LongtailError(f"{path}: begins with {header[:60]!r}, expected the header id, text, title; fetch it again")
-    for number, line in rows:
+def _table(path: Path, rejects: Rejects, columns: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield (line, cells) of a table whose columns are separated by tabs, with quotes as DPR has them or with none."""
+    rows, expected = open_rows(path, rejects), f"expected {', '.join(columns[:-1])} and {columns[-1]}"
+    has_header = columns not in corpus_layouts.COLUMNS.values()
+    for number, line in islice(rows, int(has_header), None):
         try:
-            cells = csv_rows.one_row([line.decode("utf-8")], "\t")
+            text = line.decode("utf-8").rstrip("\r")
         except UnicodeDecodeError as error:
             rejects.add(path, number, "not_utf8", str(error))
             continue
-        if cells is None or len(cells) != len(HEADER):
+        cells = csv_rows.one_row([text], "\t") or (None if has_header else text.split("\t"))
+        if cells is None or len(cells) != len(columns):
             had = "a quote out of place" if cells is None else f"{len(cells)} columns"
-            rejects.add(path, number, "unexpected_layout", f"{had}, expected id, text and title")
-        elif not cells[1].strip():
-            rejects.add(path, number, "no_text", cells[2])
+            rejects.add(path, number, "unexpected_layout", f"{had}, {expected}")
         else:
-            yield Raw(f"psgs-{cells[0]}", name, cells[2], cells[1], path.name, number, whole=True)
+            yield number, dict(zip(columns, cells, strict=True))
+    rejects.read -= has_header
+
+
+def _docs(path: Path, rejects: Rejects) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield (line, title and text) of the articles that WikiExtractor put between <doc> and </doc>."""
+    begun, title, article = 0, b"", bytearray()
+    for number, line in enumerate(bounded_lines(path), start=1):
+        if line and (tag := DOC.fullmatch(line)):
+            begun, title, article = number, tag[1], bytearray()
+        elif begun and (line is None or len(article) + len(line) > bounds.RECORD):
+            rejects.add(path, begun, "too_long", bounds.too_long("an article"))
+            begun = 0
+        elif begun and line.strip() == b"</doc>":
+            try:
+                yield begun, {"title": unescape(title.decode("utf-8")), "text": article.decode("utf-8")}
+            except UnicodeDecodeError as error:
+                rejects.add(path, begun, "not_utf8", str(error))
+            begun = 0
+        elif begun:
+            article += line + b"\n"
+    if begun:
+        raise LongtailError(f"{path}: cut in the middle of {title!r}, expected </doc> at its end; {AGAIN}")
+
+
+def _parquet_rows(path: Path, layout: Layout = ARTICLES) -> Iterator[dict[str, Any]]:
+    """Yield a Parquet file's rows, as far as they are used. Raises LongtailError without a column of texts."""
+
+    def columns(schema: pa.Schema) -> list[str]:
+        texts = [field.name for field in schema if field.type in (pa.string(), pa.large_string())]
+        lists = [field.name for field in schema if field.type in (pa.list_(pa.string()), pa.list_(pa.large_string()))]
+        if layout.text not in (*texts, *lists):
+            found = ", ".join(schema.names)
+            raise LongtailError(f"{path}: columns {found}, expected a column `{layout.text}` of strings")
+        meta = schema.field("meta").type if "meta" in schema.names else pa.null()
+        has_set = pa.types.is_struct(meta) and meta.get_field_index("pile_set_name") >= 0
+        names = [name for name in (layout.text, "subset", layout.title) if name in (*texts, *lists)]
+        names += [layout.id] * (layout.id in schema.names)
+        return [*(["meta.pile_set_name"] * has_set), *names]
+
+    check_start(path)
+    yield from parquet.foreign_rows(path, columns, PARQUET_BATCH)
 
 
 def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:

@@ -227,6 +227,21 @@ def test_passages_are_documents_as_they_are_and_give_no_queries(tokenizer, raw):
             make(tokenizer, chosen(**asked), "wikipedia")
 
 
+def test_passages_of_several_files_that_have_the_same_ids_are_all_there_with_ids_of_their_own(tokenizer, raw):
+    for folder, texts in (("a", TEXTS[:9]), ("b", [*TEXTS[:3], *TEXTS[20:40]])):
+        rows = [json.dumps({"_id": f"d{i}", "title": "T", "text": text}) for i, text in enumerate(texts)]
+        (raw / folder).mkdir()
+        (raw / folder / "corpus.jsonl").write_text("\n".join(rows))
+    metrics, docs, *_ = make(tokenizer, chosen(share=0.0), "wikipedia")
+    assert (metrics["rows"], metrics["duplicates"], metrics["documents"]) == (32, 3, 29)
+    assert {doc["text"] for doc in docs} == {*TEXTS[:9], *TEXTS[20:40]}
+    ids = {doc["id"] for doc in docs}
+    assert len(ids) == 29
+    assert {f"d{i}:0" for i in range(23)} < ids
+    (raw / "b").rename(raw / "0")  # the order of files changes nothing
+    assert {doc["id"] for doc in make(tokenizer, chosen(share=0.0), "wikipedia")[1]} == ids
+
+
 def test_rows_with_title_and_text_are_articles_with_their_titles(tokenizer, raw):
     lines = [{"id": i, "title": f"A {i}", "text": f"{text} [[it is no wikitext"} for i, text in enumerate(TEXTS)]
     lines[3]["title"] = ["no text"]

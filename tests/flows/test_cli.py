@@ -162,7 +162,7 @@ def test_init_writes_a_profile_and_a_command_that_is_printed_runs_as_it_stands(l
         monkeypatch.setenv("PATH", path)
         code, said, error = longtail("init", "mine", "--force", command=typed)
         assert (code, error) == (0, "")
-        assert said.splitlines()[-1] == f"  {printed} run --profile mine"
+        assert said.splitlines()[-2] == f"  {printed} run --profile mine"
         assert longtail("report", command=typed)[2].endswith(f"; `{printed} run` writes it\n")
     assert longtail("init", "--profile", "mine")[0] == 0
 

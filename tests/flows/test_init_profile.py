@@ -147,7 +147,7 @@ def test_of_files_that_exclude_each_other_one_is_used_and_links_and_odd_names_ar
     (checkout / "loop").symlink_to(checkout)
     questions = FILES["popqa"]["popQA.tsv"]
     write(checkout, {"a/enwiki-pages-articles.xml": "<mediawiki>", "a.tsv": questions, "new [1]*/popQA.tsv": questions})
-    write(checkout, {f"p/{i}.jsonl": {"text": "a"} for i in range(3)} | {"two/0.jsonl": {"text": "Two."}})
+    write(checkout, {f"p/{i}.jsonl": {"text": "a"} for i in range(3)} | {"two/0.jsonl": {"text": "a"}})
     said, params = init_profile.init(checkout, None), composed()
     for left_out, used in (
         ("a/enwiki-pages-articles.xml", "psgs_w100.tsv.gz"),
@@ -157,6 +157,73 @@ def test_of_files_that_exclude_each_other_one_is_used_and_links_and_odd_names_ar
         assert f"not used: {left_out}: {used} is used in its place" in said
     pile = [f"{i}.jsonl" for i in range(3)]
     assert fetched(params) == {"wikipedia": ["psgs_w100.tsv.gz"], "popqa": ["popQA.tsv"], "pile": pile}
+
+
+PASSAGES = {"corpus.jsonl": {"_id": "d0", "title": "Velm", "text": "A harbour."}}
+EXTRACTED = {
+    f"{folder}/wiki_0{number}": {"id": "1", "url": "x", "title": folder, "text": f"A harbour {number}."}
+    for folder in ("AA", "AB")
+    for number in range(2)
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "models", "used", "parts"),
+    [
+        (PASSAGES, "", "Wikipedia: corpus.jsonl", {}),
+        ({"enwiki-pages-articles.xml": "<mediawiki>"}, "", "Wikipedia: enwiki-pages-articles.xml", {}),
+        (PASSAGES, "le", "encoder encoder", {}),
+        (FILES["wikipedia"] | FILES["retrieval"], "e", "questions with passages", {"passages": ["retrieval"]}),
+        (EXTRACTED | FILES["popqa"], "", "AA/wiki_00, AA/wiki_01 and 2 more", {"answered": ["popqa"]}),
+        (FILES["wikitext"], "le", "WikiText: ", {"corpora": ["wikitext"], "scored": ["wikitext"], "datastore": None}),
+    ],
+)
+def test_whatever_lies_there_alone_makes_a_profile_that_has_all_it_needs(checkout, files, models, used, parts):
+    write(checkout, files)
+    if "l" in models:
+        gpt(checkout / "gpt2")
+    if "e" in models:
+        bert(checkout / "encoder")
+    said, params = "\n".join(init_profile.init(checkout, None)), composed()
+    expected = {
+        "corpora": ["wikipedia"],
+        "datastore": "wikipedia",
+        "answered": [],
+        "passages": [],
+        "scored": [],
+    } | parts
+    assert {name: getattr(params.parts, name) for name in expected} == expected
+    assert used in said
+    assert "in its place" not in said
+    assert params.tokenizer.source == "pretrained" or set(params.tokenizer.text) <= set(params.fetch.files)
+    asks = bool(params.parts.answered or params.parts.scored)
+    assert (bool(params.lms), "longtail search" in said) == (asks, not asks)
+    assert ("not used: language model gpt2: there are no questions and texts" in said) == (models == "le" and not asks)
+
+
+@pytest.mark.parametrize(
+    ("files", "models", "said"),
+    [
+        (FILES["wikitext"], "", "wikitext: it needs a language model and an encoder"),
+        (FILES["wikitext"], "l", "wikitext: it needs a language model and an encoder"),
+        (FILES["c4"], "", "c4: triples need wikidata and pageviews too"),
+        ({"queries.jsonl": {"_id": "q0", "text": "where is velm"}}, "", "queries.jsonl: queries or judgements"),
+        ({}, "l", "language model gpt2: no passages"),
+    ],
+)
+def test_what_makes_no_run_alone_is_refused_with_what_it_lacks(checkout, files, models, said):
+    write(checkout, files)
+    if models:
+        gpt(checkout / "gpt2")
+    with pytest.raises(LongtailError, match=rf"nothing in it that a run can be made of; not used: {said}.*looked for"):
+        init_profile.init(checkout, None)
+
+
+def test_files_of_one_name_in_several_folders_are_used_and_copies_are_not(checkout):
+    write(checkout, EXTRACTED | {"copy/wiki_00": EXTRACTED["AB/wiki_00"]})
+    said = init_profile.init(checkout, None)
+    assert composed().fetch.files == {"wikipedia": sorted(EXTRACTED)}
+    assert "not used: copy/wiki_00: AB/wiki_00 is used in its place" in said
 
 
 def test_a_profile_is_not_written_over_without_force_and_its_name_is_one_that_it_can_have(checkout, tmp_path):

@@ -54,6 +54,29 @@ def test_globs_are_copied_by_data_set_and_described() -> None:
     assert manifest()["nq/b.jsonl"] == described
 
 
+def test_files_of_one_name_in_several_folders_are_several_files() -> None:
+    """As WikiExtractor writes them, and single subjects of MMLU on the Hub."""
+    for name in ("wiki/AA/wiki_00", "wiki/AA/wiki_01", "wiki/AB/wiki_00", "a/test.parquet", "b/c/test.parquet"):
+        in_root(name, name.encode())
+    files = {"wikipedia": ["wiki/A?/wiki_*", "wiki/AA/*"], "mmlu/test": ["*/test.parquet", "b/c/*"]}
+    run(settings(files, **HERE))
+    for place in ("wikipedia/AA/wiki_00", "wikipedia/AA/wiki_01", "wikipedia/AB/wiki_00"):
+        assert (RAW / place).read_text() == place.replace("wikipedia", "wiki") == manifest()[place]["source"]
+    assert sorted(file.read_text() for file in (RAW / "mmlu/test").rglob("*.parquet")) == [
+        "a/test.parquet",
+        "b/c/test.parquet",
+    ]
+    in_root("wiki/AC/wiki_01", b"wiki/AA/wiki_01")
+    with pytest.raises(
+        LongtailError, match=r"wiki/AC/wiki_01: would be data/raw/wikipedia/wiki_0\d as .*leave one out"
+    ):
+        run(settings(files | {"wikipedia": ["wiki/A?/wiki_01"]}, **HERE))
+    for month in ("a", "b"):  # of which each month has one
+        in_root(f"{month}/pageviews-202110-user.bz2", month.encode())
+    with pytest.raises(LongtailError, match=r"b/pageviews-202110-user\.bz2: would be data/raw/pageviews/pageviews"):
+        run(settings({"pageviews": ["*/pageviews-202110-user.bz2"]}, **HERE))
+
+
 TEMPLATES = "entityquestions/relation_query_templates.json"
 
 
@@ -109,7 +132,7 @@ POPQA = {"popqa": ["popQA.tsv"]}
 
 
 def test_what_cannot_be_fetched_is_said_before_any_request(wikimedia, queried):
-    for name, data in {"good.jsonl": b"1", "other/good.jsonl": b"2", "empty.jsonl": b"", "popQA.tsv": b"1"}.items():
+    for name, data in {"good.jsonl": b"1", "other/good.jsonl": b"1", "empty.jsonl": b"", "popQA.tsv": b"1"}.items():
         in_root(name, data)
     Path("outside.jsonl").write_text("secret")
     os.symlink("../outside.jsonl", "root/link.jsonl")

@@ -74,7 +74,7 @@ READERS: dict[str, tuple[str, str | bytes, Read]] = {
     "c4": ("c.json.gz", '{"text": "a"}\n', of_files(c4.read_c4)),
     "pile": ("p.jsonl.zst", '{"text": "a"}\n', of_part(source_documents.read_documents)),
     "parquet": ("p.parquet", parquet(text=["a"]), of_part(source_documents.read_documents)),
-    "psgs": ("psgs_w100.tsv.gz", "id\ttext\ttitle\n1\ta\tA\n", of_part(source_documents.read_psgs)),
+    "psgs": ("psgs_w100.tsv.gz", "id\ttext\ttitle\n1\ta\tA\n", of_part(source_documents.read_wikipedia)),
     "wikitext": ("wiki.tokens", " = A = \n a\n", of_part(source_documents.read_wikitext)),
     "page views": ("v.bz2", VIEWS, of_file(pageviews.read_views)),
     "redirects": ("redirect.sql.gz", REDIRECT, table("redirect")),

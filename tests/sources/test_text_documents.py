@@ -15,7 +15,7 @@ from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.source_documents import Raw, is_psgs, read_documents, read_psgs, read_wikitext, text_id
+from pipelines.sources.source_documents import Raw, read_documents, read_wikipedia, read_wikitext, text_id
 from pipelines.sources.wikipedia import Part
 
 
@@ -107,8 +107,7 @@ def test_passages_are_read_one_by_one(tmp_path: Path, name: str) -> None:
     """As DPR's authors wrote them: by Python's csv, tabs between the columns."""
     csv.writer(out := io.StringIO(), delimiter="\t", lineterminator="\n").writerows(ROWS)
     path = saved(tmp_path / name, out.getvalue())
-    assert is_psgs(path)
-    passages, rejects = read(read_psgs, path, 0.0)
+    passages, rejects = read(read_wikipedia, path, 0.0)
     assert passages == [Raw(f"psgs-{n}", "x", title, text, name, n + 1, whole=True) for n, text, title in ROWS[1:]]
     assert rejects.read == 4
 
@@ -118,7 +117,7 @@ def test_bad_passages_are_named_and_the_others_kept(tmp_path: Path, monkeypatch:
     bad = [b"2\tonly two", b'3\t"never closed\tA', b"4\tcaf\xe9\tA", b"5\t \tA", b"6\t" + b"x" * 400_000 + b"\tA"]
     bad += [b'7\t"a" b\tA', b"8\t" + b"x" * 200_000 + b"\tA", b"9\ta\tA\tB"]
     rows = [b"id\ttext\ttitle\r", b"1\tfirst\tA", *bad, b"", b"10\tlast\tA\r"]
-    passages, rejects = read(read_psgs, saved(tmp_path / "psgs_w100.tsv", b"\n".join(rows)))
+    passages, rejects = read(read_wikipedia, saved(tmp_path / "psgs_w100.tsv", b"\n".join(rows)))
     found = [(passage.source_document, passage.title, passage.text, passage.row) for passage in passages]
     assert found == [("psgs-1", "A", "first", 2), ("psgs-10", "A", "last", 12)]
     expected = ["unexpected_layout", "unexpected_layout", "not_utf8", "no_text", "too_long"] + ["unexpected_layout"] * 3
@@ -126,10 +125,10 @@ def test_bad_passages_are_named_and_the_others_kept(tmp_path: Path, monkeypatch:
     assert rejects.read == 10
 
 
-@pytest.mark.parametrize("data", ["1\ttext\ttitle\n", "id,text,title\n", "\n\n"])
-def test_a_file_without_the_header_of_passages_is_an_error(tmp_path: Path, data: str) -> None:
-    with pytest.raises(LongtailError, match=r"psgs_w100\.tsv: .*expected the header id, text, title"):
-        read(read_psgs, saved(tmp_path / "psgs_w100.tsv", data))
+@pytest.mark.parametrize("data", ["1\ta word\tName\n", "id,text,title\n", "\n\n"])
+def test_a_table_that_holds_no_passages_is_an_error(tmp_path: Path, data: str) -> None:
+    with pytest.raises(LongtailError, match=r"psgs_w100\.tsv: begins with .*expected a MediaWiki dump, or fields"):
+        read(read_wikipedia, saved(tmp_path / "psgs_w100.tsv", data))
 
 
 # WikiText

@@ -1,0 +1,136 @@
+"""The layouts of corpora as tools and data sets write them: which field has the text, the title and the id.
+
+A file's beginning tells its layout, never its name.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from pathlib import Path
+from typing import NamedTuple
+
+from pipelines.errors import LongtailError
+from pipelines.sources.streams import check_start, open_blocks
+from pipelines.storage import parquet
+
+HEAD = 1 << 16  # bytes, decompressed, that are read of a file
+PARQUET = b"PAR1"
+DOC = re.compile(rb'\s*<doc id="[^"\n]*"(?: revid="[^"\n]*")?(?: url="[^"\n]*")? title="(.*)">\s*')
+A_PASSAGE = 12  # words that some passage of a table without a header has, and no query
+QUERIES = re.compile(r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])")  # of test collections, by a file's name
+
+
+class Layout(NamedTuple):
+    """The fields of a record, or the columns of a line. A file has the first of LAYOUTS whose fields it all has."""
+
+    tools: str  # who writes it
+    text: str
+    title: str = ""
+    id: str = ""
+    beside: tuple[str, ...] = ()  # further fields that tell the layout
+    passages: bool = True  # or articles, which are cut into documents and identified by their text
+    prefix: str = ""  # of a document's id
+
+    @property
+    def fields(self) -> set[str]:
+        return {name for name in (self.text, self.title, self.id, *self.beside) if name}
+
+
+ARTICLES = Layout("JSON lines", "text", "title", passages=False)
+DUMP = Layout("MediaWiki's dump", "", passages=False)
+DOCS = Layout("WikiExtractor's text", "text", "title", passages=False)
+LAYOUTS = (
+    Layout("Pyserini", "contents", "title", "id"),
+    Layout("FlashRAG and Pyserini", "contents", id="id"),  # the title is the first line
+    Layout("KILT", "text", "wikipedia_title", passages=False),
+    Layout("sentence-transformers' simplewiki", "paragraphs", "title", passages=False),
+    Layout("MS MARCO's documents", "body", "title", "docid", passages=False),
+    Layout("ColBERT", "passage", "title", "pid"),
+    Layout("MS MARCO", "passage", id="pid"),
+    Layout("BEIR, and Cohere since 2023", "text", "title", "_id"),
+    Layout("Tevatron", "text", "title", "docid"),
+    Layout("Cohere", "text", "title", "id", ("paragraph_id",)),
+    Layout("Atlas", "text", "title", "id", ("section",)),
+    Layout("WikiExtractor, and the Hub's wikipedia", "text", "title", beside=("id", "url"), passages=False),
+    Layout("DPR and Contriever", "text", "title", "id", prefix="psgs-"),
+    ARTICLES,
+)
+COLUMNS = {2: ["pid", "passage"], 3: ["pid", "passage", "title"], 4: ["docid", "url", "title", "body"]}  # no header
+
+
+def read_head(file: Path) -> bytes:
+    """The first HEAD bytes of a file, decompressed. Raises the errors of `open_blocks`."""
+    head = b""
+    for block in open_blocks(file):
+        head += block[: HEAD - len(head)]
+        if len(head) >= HEAD:
+            break
+    return head
+
+
+def layout_of(file: Path) -> Layout | None:
+    """A corpus file's layout; None for a file that is in none. Raises the errors of `open_blocks`."""
+    if is_parquet(file):
+        return by_fields(parquet.schema_of(file).names)
+    return by_head(read_head(file))
+
+
+def is_parquet(file: Path) -> bool:
+    check_start(file)
+    with file.open("rb") as stream:
+        return stream.read(len(PARQUET)) == PARQUET
+
+
+def by_head(head: bytes) -> Layout | None:
+    """The layout that a file's beginning tells."""
+    if b"<mediawiki" in head[:1000]:
+        return DUMP
+    if DOC.match(head.partition(b"\n")[0]):
+        return DOCS
+    if is_json(head):
+        return by_fields(first_record(head.decode("utf-8", "ignore")))
+    return by_fields(columns_of(head))
+
+
+def by_fields(names: Collection[str]) -> Layout | None:
+    return next((layout for layout in LAYOUTS if layout.fields <= {*names}), None)
+
+
+def is_json(head: bytes) -> bool:
+    return head.lstrip()[:1] in (b"{", b"[")
+
+
+def columns_of(head: bytes) -> list[str]:
+    """The columns of a table: those that its first line names, or of passages without such a line; none for others."""
+    first, *rows = (line.split("\t") for line in head.decode("utf-8", "replace").replace("\r\n", "\n").split("\n", 40))
+    if len(first) > 1 and by_fields(first):
+        return first
+    columns = COLUMNS.get(len(first), [])
+    are_rows = all(len(cells) == len(columns) and re.fullmatch(r"\S{1,100}", cells[0]) for cells in (first, *rows[:-1]))
+    longest = max(len(cell.split()) for cells in (first, *rows) for cell in cells)
+    return columns if are_rows and longest >= A_PASSAGE else []
+
+
+def first_record(text: str) -> dict:
+    """The first object of JSON lines or of a list; where it is longer than the text, the keys that are there."""
+    try:
+        record = json.JSONDecoder().raw_decode(text, max(text.find("{"), 0))[0]
+    except (ValueError, RecursionError):
+        return dict.fromkeys(re.findall(r'"(\w+)"\s*:', text))
+    return record if isinstance(record, dict) else {}
+
+
+def known(file: Path) -> Layout:
+    """A corpus file's layout; LongtailError for a file that is in none."""
+    if layout := layout_of(file):
+        return layout
+    if is_parquet(file):
+        found = f"columns {', '.join(parquet.schema_of(file).names)}"
+    else:
+        found = f"begins with {read_head(file)[:60]!r}"
+    raise LongtailError(
+        f"{file}: {found}, expected a MediaWiki dump, or fields such as `title` and `text` (data/README.md lists the "
+        "layouts)"
+    )

@@ -1,0 +1,172 @@
+"""Corpora as tools write them: the beginning of a file tells its layout, whatever its name is."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from fetching import reasons, saved
+
+from flows import data_files
+from pipelines.errors import LongtailError
+from pipelines.sources import corpus_layouts
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.source_documents import read_wikipedia, text_id
+from pipelines.sources.wikipedia import Part
+
+HARBOUR = "Velm is a harbour town at the mouth of the river Tarn, which a charter of the abbey names in 1203."
+MILLER = "Mira Olt was a miller."
+
+
+def read(path: Path) -> tuple[list[tuple], Rejects]:
+    """(id, title, text, whole) of each document; no id for one that its text identifies."""
+    rejects = Rejects(1.0)
+    found = list(read_wikipedia("wikipedia", Part(path), rejects))
+    own = ["" if raw.source_document == text_id(raw.text) else raw.source_document for raw in found]
+    return [(name, raw.title, raw.text, raw.whole) for name, raw in zip(own, found, strict=True)], rejects
+
+
+def lines(*records: object) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def two(text: str, title: str, name: str = "", **also: object) -> str:
+    """Two records with a text, a title and an id in these fields."""
+    ids = [{name: "d0"}, {name: 7}] if name else [{}, {}]
+    titles = [{title: "Velm"}, {title: "Mira Olt"}] if title else [{}, {}]
+    texts = [{text: HARBOUR}, {text: MILLER}]
+    return lines(*(ids[i] | titles[i] | texts[i] | also for i in range(2)))
+
+
+def whole(*ids: str, titled: bool = True) -> list[tuple]:
+    titles = ("Velm", "Mira Olt") if titled else ("", "")
+    return [(ids[i], titles[i], text, True) for i, text in enumerate((HARBOUR, MILLER))]
+
+
+ARTICLES = [("", "Velm", HARBOUR, False), ("", "Mira Olt", MILLER, False)]
+OWN = whole("d0", "7")
+WIKI = {"revid": "9", "url": "https://x.example/?curid=1"}
+DOC = '<doc id="{}" url="https://x.example/?curid={}" title="{}">\n{}\n\n{}\n</doc>\n'
+DOCS = DOC.format(12, 12, "Velm", "Velm", HARBOUR) + DOC.format(13, 13, "Mira Olt", "Mira Olt", MILLER)
+LAYOUTS = {
+    "flashrag": ("wiki18_100w.jsonl", lines(
+        {"id": "d0", "contents": f'"Velm"\n{HARBOUR}'}, {"id": 7, "contents": f'"Mira Olt"\n{MILLER}'}), OWN),
+    "flashrag, title without quotes": ("corpus.jsonl", lines(
+        {"id": "d0", "contents": f"Velm\n{HARBOUR}"}, {"id": 7, "contents": f"Mira Olt\n{MILLER}"}), OWN),
+    "flashrag without titles": ("corpus.jsonl", lines(
+        {"id": "d0", "contents": f"\n{HARBOUR}"}, {"id": 7, "contents": MILLER}), whole("d0", "7", titled=False)),
+    "pyserini with a title": ("docs00.json", two("contents", "title", "id", url="x"), OWN),
+    "pyserini, a list": ("docs00.json", json.dumps([json.loads(line) for line in two(
+        "contents", "title", "id").splitlines()]), OWN),
+    "pyserini, a record in a file": ("doc1.json", json.dumps(
+        {"id": "d0", "title": "Velm", "contents": HARBOUR}, indent=2), OWN[:1]),
+    "beir": ("corpus.jsonl", two("text", "title", "_id", metadata={}), OWN),
+    "beir, compressed": ("corpus.jsonl.gz", two("text", "title", "_id", metadata={}), OWN),
+    "cohere 2023": ("0000.jsonl", two("text", "title", "_id", url="x", emb=[0.5]), OWN),
+    "cohere 2022": ("0000.jsonl", two("text", "title", "id", url="x", wiki_id=1, paragraph_id=0, emb=[0.5]), OWN),
+    "tevatron": ("corpus.jsonl", two("text", "title", "docid"), OWN),
+    "ms marco v2": ("msmarco_passage_00", two("passage", "", "pid", spans="(0,9)"), whole("d0", "7", titled=False)),
+    "atlas": ("text-list-100-sec.jsonl", two("text", "title", "id", section="History"), OWN),
+    "contriever": ("psgs.jsonl", two("text", "title", "id"), whole("psgs-d0", "psgs-7")),
+    "dpr under another name": ("passages.txt", f"id\ttext\ttitle\n1\t{HARBOUR}\tVelm\n2\t{MILLER}\tMira Olt\n",
+        whole("psgs-1", "psgs-2")),
+    "ms marco": ("collection.tsv", f"0\t{HARBOUR}\n1\t{MILLER}\n", whole("0", "1", titled=False)),
+    "ms marco, a quote at the start": ("collection.tsv", f'0\t{HARBOUR}\n1\t"A" is a letter.\n', [
+        *whole("0", "1", titled=False)[:1], ("1", "", '"A" is a letter.', True)]),
+    "colbert": ("wiki.tsv", f"0\t{HARBOUR}\tVelm\r\n1\t{MILLER}\tMira Olt\r\n", whole("0", "1")),
+    "ms marco's documents": ("msmarco-docs.tsv", f"D1\thttp://a\tVelm\t{HARBOUR}\nD2\thttp://b\tMira Olt\t{MILLER}\n",
+        [("D1", *ARTICLES[0][1:]), ("D2", *ARTICLES[1][1:])]),
+    "kilt": ("kilt_knowledgesource.json", lines(
+        {"_id": "1", "wikipedia_title": "Velm", "text": ["Velm\n", "Section::::Name.\n", HARBOUR], "anchors": []}),
+        [("", "Velm", f"Name.\n{HARBOUR}", False)]),
+    "simplewiki": ("simplewiki.jsonl", lines({"id": "1", "title": "Velm", "paragraphs": [HARBOUR, MILLER]}),
+        [("", "Velm", f"{HARBOUR}\n{MILLER}", False)]),
+    "wikiextractor": ("wiki_00", two("text", "title", "id", **WIKI), ARTICLES),
+    "wikiextractor, title first": ("wiki_00", lines(
+        {"id": "1", **WIKI, "title": "Velm", "text": f"Velm\n\n{HARBOUR}"}), ARTICLES[:1]),
+    "wikiextractor's text": ("wiki_00", DOCS, ARTICLES),
+    "wikiextractor's text, compressed": ("wiki_00.bz2", DOCS, ARTICLES),
+    "wikiextractor's text, with a quote in a title": ("wiki_00", DOC.format(1, 1, 'A "B" &amp; C', "A", HARBOUR), [
+        ("", 'A "B" & C', f"A\n\n{HARBOUR}\n", False)]),
+    "title and text": ("texts", two("text", "title"), ARTICLES),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_every_layout_gives_titles_texts_and_ids(tmp_path, name):
+    file, data, expected = LAYOUTS[name]
+    pack = {".gz": gzip.compress, ".bz2": bz2.compress}.get(Path(file).suffix, bytes)
+    path = tmp_path / file
+    path.write_bytes(pack(data.encode()))
+    assert data_files.recognise(path) == ("wikipedia", "")
+    found, rejects = read(path)
+    assert [(a, b, c.rstrip("\n"), d) for a, b, c, d in found] == [(a, b, c.rstrip("\n"), d) for a, b, c, d in expected]
+    assert (rejects.read, rejects.reasons(), dict(rejects.skipped)) == (len(expected), {}, {})
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"id": ["1", "2"], "url": ["x", "y"], "title": ["Velm", "Mira Olt"], "text": [HARBOUR, MILLER]}, ARTICLES),
+        ({"_id": ["d0", "7"], "title": ["Velm", "Mira Olt"], "text": [HARBOUR, MILLER], "emb": [[0.5], [0.5]]}, OWN),
+        ({"id": [1, 2], "title": ["Velm", ""], "contents": [HARBOUR, MILLER]}, [
+            ("1", "Velm", HARBOUR, True), ("2", "", MILLER, True)]),
+        ({"wikipedia_title": ["Velm"], "text": [["Velm", HARBOUR]]}, ARTICLES[:1]),
+    ],
+)  # fmt: skip
+def test_parquet_has_the_same_layouts_whatever_its_name(tmp_path, columns, expected):
+    pq.write_table(pa.table(columns), tmp_path / "train-00000")
+    assert data_files.recognise(tmp_path / "train-00000").data_set == "wikipedia"
+    assert read(tmp_path / "train-00000")[0] == expected
+
+
+def test_a_long_passage_is_cut_and_pages_without_text_are_skipped_not_bad(tmp_path):
+    long = " ".join(["word"] * 301)
+    path = saved(tmp_path / "corpus.jsonl", lines({"_id": "a", "title": "", "text": long}))
+    assert read(path)[0] == [("a", "", long, False)]
+    empty = {"id": "1", **WIKI, "title": "Redirect", "text": ""}
+    found, rejects = read(saved(tmp_path / "wiki_00", lines(empty, empty, empty) + two("text", "title", "id", **WIKI)))
+    assert (found, rejects.reasons(), dict(rejects.skipped)) == (ARTICLES, {}, {"no_text": 3})
+
+
+def test_bad_rows_of_a_layout_are_named_and_a_cut_file_is_an_error(tmp_path, monkeypatch):
+    rows = f"0\t{HARBOUR}\n1\ttoo\tmany\n2\t{MILLER}\n".encode() + b"3\tcaf\xe9\n"
+    head = b"".join(b"%d\t%s\n" % (i, HARBOUR.encode()) for i in range(10, 60))  # the layout is told by these
+    found, rejects = read(saved(tmp_path / "collection.tsv", head + rows))
+    assert (len(found), reasons(rejects)) == (52, [(52, "unexpected_layout"), (54, "not_utf8")])
+    with pytest.raises(LongtailError, match=r"wiki_00: cut in the middle of b'Mira Olt', expected </doc>"):
+        read(saved(tmp_path / "wiki_00", DOCS.removesuffix("</doc>\n")))
+    monkeypatch.setattr("pipelines.params.bounds.RECORD", 200)
+    long = DOC.format(1, 1, "Long", "Long", f"{HARBOUR}\n" * 9)
+    found, rejects = read(saved(tmp_path / "wiki_00", long + DOCS))
+    assert ([title for _, title, *_ in found], reasons(rejects)) == (["Velm", "Mira Olt"], [(1, "too_long")])
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("queries.jsonl", lines({"_id": "q0", "text": "where is velm", "metadata": {}}), "queries or judgements"),
+        ("queries.tsv", f"0\t{HARBOUR}\n", "queries or judgements"),
+        ("dev.tsv", "0\twhere is velm\n1\twho was mira olt\n", "in no layout"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td0\t1\n", "in no layout"),
+        ("docs.jsonl", lines({"id": 1, "body": HARBOUR}), "the layout of no data set"),
+    ],
+)
+def test_files_beside_a_corpus_are_not_taken_for_one(tmp_path, name, data, reason):
+    path = saved(tmp_path / name, data)
+    assert reason in data_files.recognise(path).reason
+    if name != "queries.tsv" and "_id" not in data:
+        with pytest.raises(
+            LongtailError, match=r"begins with b'.*expected a MediaWiki dump, or fields such as `title`"
+        ):
+            read(path)
+
+
+def test_every_layout_of_the_table_is_reached():
+    for layout in corpus_layouts.LAYOUTS:
+        assert corpus_layouts.by_fields(layout.fields) == layout
