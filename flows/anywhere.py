@@ -18,6 +18,7 @@ from flows import terminal
 from pipelines import catalogue, methods
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
+from pipelines.storage.file_kinds import check_link
 
 if TYPE_CHECKING:
     from pipelines.adaptive.rule import Rule
@@ -193,6 +194,7 @@ def _questions(
 
         with tempfile.TemporaryDirectory() as holder:
             return read_question_table(download_alone(place, Path(holder)), chosen, separator, needed)
+    check_link(terminal.CALLED_FROM / place)
     path = (terminal.CALLED_FROM / place).resolve()
     if path.is_dir():
         path = next((path / name for name in RELEASED if (path / name).is_file()), path)

@@ -16,9 +16,10 @@ from pipelines.errors import LongtailError
 from pipelines.questions.join_predictions import Match, join_predictions, judge_predictions
 from pipelines.questions.question_tables import ROLES, Questions
 from pipelines.sources.prediction_files import Predictions, read_predictions
+from pipelines.storage.file_kinds import check_link
 
 NO_ANSWER = -1
-ENDING = re.compile(r"(\.(csv|tsv|txt|json|jsonl|ndjson|parquet))?(\.(gz|bz2|zst|xz))?$", re.IGNORECASE)
+ENDING = re.compile(r"(\.(csv|tsv|txt|json|jsonl|ndjson|parquet))?(\.(gz|gzip|bz2|zst|xz|zip))?$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
     files = [(name.strip(), folder / path) for name, path in split]
     names = Counter(name or short_name(path) for name, path in files)
     for name, path in files:
+        check_link(path)
         if not path.is_file():
             what = "a folder" if path.is_dir() else "no such file"
             raise LongtailError(f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet")
@@ -105,7 +107,7 @@ def judge_file(path: Path, questions: Questions, pattern: str | None = None, mor
     out of longer texts, if the file has it; `more` are names of further columns to keep. Raises LongtailError as
     `read_predictions` and `join_predictions` do, and for a file of which no row answers a question.
     """
-    predictions = read_predictions(path, more, pattern)
+    predictions = read_predictions(path, more, pattern, len(questions.ids))
     no_ids = predictions.ids and not questions.asked.ids
     if no_ids and predictions.questions is None and predictions.rows != len(questions.ids):
         raise _lacks_ids(path, questions)

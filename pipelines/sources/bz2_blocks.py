@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pipelines.errors import LongtailError
-from pipelines.sources.streams import AGAIN, check_start
+from pipelines.sources.packed import packing
+from pipelines.sources.streams import check_start
+from pipelines.storage.file_kinds import AGAIN
 
 BLOCK, END = 0x314159265359, 0x177245385090  # the marks of a block and of a stream's end
 MARK, CHECKSUM = 48, 32  # bits; a checksum stands after either mark
@@ -20,8 +22,8 @@ OPEN, PAGE, CLOSE = b"<mediawiki>", b"<page>", b"</mediawiki>"  # never in a pag
 
 
 def bz2_parts(path: Path, size: int | None = None) -> list[tuple[int, int | None]]:
-    """(begin, end) of parts of at most `size` bytes (PART) for `open_pages` or `open_lines`; one if it is not .bz2."""
-    starts = range(0, (path.stat().st_size or 1) if path.suffix == ".bz2" else 1, size or PART)
+    """(begin, end) of parts of at most `size` bytes (PART) for `open_pages` or `open_lines`; one if it is not bz2."""
+    starts = range(0, path.stat().st_size if packing(check_start(path)) == ".bz2" else 1, size or PART)
     return list(zip(starts, [*starts[1:], None], strict=True))
 
 

@@ -7,8 +7,8 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -55,15 +55,29 @@ def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
 
 
 def download_alone(url: str, folder: Path) -> Path:
-    """One small file at an address, without params; errors as of `download`, and beyond 16 times `bounds.WHOLE`."""
+    """One small file at an address that a person gave, from whatever host it sends on to, without params.
+
+    Raises the errors of `download`, and for a file beyond 16 times `bounds.WHOLE`.
+    """
     path = folder / (name_of(url) or "file")
     with closing(web.Client(1, (30.0, 60.0))) as client:
+        client.session.hosts = None
         answer = _send(client, "GET", url)
         with path.open("wb") as file:
             for part in client.parts(answer, 16 * bounds.WHOLE, False, None):
                 file.write(part)
-    check_start(path)
+    with _naming(url, path):
+        check_start(path)
     return path
+
+
+@contextmanager
+def _naming(url: str, path: Path) -> Iterator[None]:
+    """Name the address in place of the file in an error."""
+    try:
+        yield
+    except LongtailError as error:
+        raise LongtailError(f"{url}: {str(error).removeprefix(f'{path}: ')}") from None
 
 
 def name_of(url: str) -> str:
@@ -168,10 +182,8 @@ def _check(client: Client, url: str, head: dict, part: Path) -> tuple[str, str]:
     try:
         if head["size"] not in (None, size := part.stat().st_size):
             raise Unreachable(f"{url}: {size} bytes arrived, expected {head['size']}; run again")
-        try:
+        with _naming(url, part):
             check_start(part)
-        except LongtailError as error:
-            raise LongtailError(f"{url}: {str(error).removeprefix(f'{part}: ')}") from None
         kind, expected = published_checksum(client, url)
         if kind:
             with part.open("rb") as stream:

@@ -12,7 +12,7 @@ from typing import Any
 from pipelines.errors import LongtailError
 from pipelines.sources import prediction_layouts as layouts
 from pipelines.sources.cell_values import answer_list, as_text, clean_id, composed, judgement, written_list
-from pipelines.sources.record_files import columns_of, listed, read_any_records
+from pipelines.sources.record_files import LINES, columns_of, listed, read_any_records
 
 REASONING = re.compile(r"</?(?:think|thinking|reasoning|answer|search|information)>|\\boxed\{", re.IGNORECASE)
 LONG = 1000  # characters from which on a text is no answer but says how it was found
@@ -45,10 +45,13 @@ class Predictions:
         return list(map(as_text, self.cells[name])) if name in self.cells else None
 
 
-def read_predictions(path: Path, more: Collection[str] = (), pattern: str | None = None) -> Predictions:
-    """The predictions of a file: a table, JSON, JSON lines or Parquet, compressed (.gz, .bz2, .zst) or not.
+def read_predictions(
+    path: Path, more: Collection[str] = (), pattern: str | None = None, questions: int | None = None
+) -> Predictions:
+    """The predictions of a file: a table, JSON, JSON lines, lines of text or Parquet, compressed or not.
 
-    `more` are names of further columns to keep. `pattern` cuts the answers out of longer texts, if any text has it; a
+    `more` are names of further columns to keep. An empty line at a text's end is a prediction if there is one for each
+    of the `questions` then. `pattern` cuts the answers out of longer texts, if any text has it; a
     text without it then is an empty prediction. Raises LongtailError, in one line, for a file that has neither
     predictions nor judgements, has a column twice or none below its header, or is damaged.
     """
@@ -57,6 +60,8 @@ def read_predictions(path: Path, more: Collection[str] = (), pattern: str | None
     layout = layouts.layout_of(first)
     rows = ((number, layouts.flattened(row, layout)) for number, row in chain([(number, first)], records))
     cells, notes = columns_of(path, rows, {*layouts.KNOWN, *more}), []
+    if kind == LINES:
+        _cut_to_fit(path, cells["prediction"], questions)
     filters = cells.pop(layouts.FILTER, [])
     if len(several := list(dict.fromkeys(filters))) > 1:  # the harness writes a sample once for each of its filters
         chosen = [name == several[0] for name in filters]
@@ -96,6 +101,17 @@ def read_predictions(path: Path, more: Collection[str] = (), pattern: str | None
         is_cut=is_cut,
         described=[f"{path.name}: {kind}, {count:,} rows; {', '.join(columns)}", *notes],
     )
+
+
+def _cut_to_fit(path: Path, lines: list[Any], questions: int | None) -> None:
+    """Take empty lines off the end until there are as many as questions, or all are taken."""
+    while len(lines) != questions and lines[-1] in ("", "\r"):
+        lines.pop()
+    if len(lines) - 1 == questions:
+        raise LongtailError(
+            f"{path}: {len(lines):,} lines of text for {questions:,} questions, expected as many; if the first, "
+            f"{as_text(lines[0])[:40]!r}, is the column's name, call it prediction"
+        )
 
 
 def _columns_by_role(cells: dict[str, list[Any]]) -> dict[str, str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from functools import lru_cache
@@ -14,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 from pipelines.errors import LongtailError
 from pipelines.sources import csv_rows
 from pipelines.sources.streams import check_start, open_blocks, open_lines, open_text, parse_json, parse_whole
+from pipelines.storage.file_kinds import PARQUET_MARK
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 PARQUET_BATCH = 1 << 10  # rows
 TABLES = {",": "CSV", ";": "CSV with semicolons", "\t": "TSV", "|": "CSV with bars"}
+JSON_LIST = re.compile(r"\[[\[\s]*(?:[{\"\]]|$)")  # begins one, or a list of lists
+HEAD = 1 << 16  # bytes, decompressed, that tell how a file is written
 LISTED = 30  # columns in a message
 TEXTS, LINES = "JSON list of predictions", "text, a prediction a line"  # layouts without columns
 
@@ -45,8 +49,14 @@ def read_any_records(path: Path, known: Known, expected: str) -> Opened:
     first = next(rows, None)
     names = names or list(first[1] if first else ())
     spelled = Counter(name for name in map(plain, names) if name in known)
+    if first and not spelled and kind in (TEXTS, LINES):
+        raise LongtailError(
+            f"{path}: {kind}, as {str(first[1]['prediction'])[:60]!r}, expected a table with {expected}"
+        )
     if names and not spelled:
-        raise LongtailError(f"{path}: its columns are {listed(names)}, expected {expected}; rename one")
+        raise LongtailError(
+            f"{path}: its columns are {listed(names)}, expected {expected}; rename one, or add a header"
+        )
     if twice := next((name for name, count in spelled.items() if count > 1), None):
         raise LongtailError(f"{path}: two columns {twice!r} (capitals make no difference), expected one; drop one")
     if first is None:
@@ -77,33 +87,80 @@ def listed(names: Iterable[str]) -> str:
 
 
 def _opened(path: Path, known: Known) -> Opened:
-    check_start(path)
-    with path.open("rb") as raw:
-        if raw.read(4) == b"PAR1":
-            from pipelines.storage import parquet  # pyarrow, which a table of text does without
+    if check_start(path).startswith(PARQUET_MARK):
+        from pipelines.storage import parquet  # pyarrow, which a table of text does without
 
-            names: list[str] = []  # as soon as the first row is read
+        names: list[str] = []  # as soon as the first row is read
 
-            def chosen(schema: pa.Schema) -> list[str]:
-                names.extend(schema.names)
-                return [name for name in names if plain(name) in known]
+        def chosen(schema: pa.Schema) -> list[str]:
+            names.extend(schema.names)
+            return [name for name in names if plain(name) in known]
 
-            return "Parquet", names, enumerate(parquet.foreign_rows(path, chosen, PARQUET_BATCH), start=1)
-    start = next(open_blocks(path)).lstrip()[:1]
-    if start == b"[":
+        return "Parquet", names, enumerate(parquet.foreign_rows(path, chosen, PARQUET_BATCH), start=1)
+    head = _head(path)
+    if not head:
+        raise LongtailError(f"{path}: nothing but blank lines, expected data; check how it was written")
+    if "\r" in head and "\n" not in head:
+        raise LongtailError(
+            f"{path}: its lines end in \\r alone, expected \\n; tr '\\r' '\\n' < FILE > NEW converts it"
+        )
+    if head[0] == "[":
+        if _is_lines(head):
+            return _lines(path)
         elements = parse_whole(path)
         if not elements or isinstance(elements[0], dict):
             return "JSON list", [], _objects(path, "element", enumerate(elements, start=1))
         return TEXTS, [], _predictions(elements)
-    if start == b"{":
-        return _json_objects(path, known)
-    return (LINES, [], _predictions(open_text(path))) if ".txt" in path.suffixes else _table(path, known)
+    return _json_objects(path, known) if head[0] == "{" else _table(path, known)
+
+
+def _head(path: Path) -> str:
+    """The beginning of a file behind its blank lines."""
+    head = b""
+    for block in open_blocks(path):
+        head = (head + block).lstrip()
+        if len(head) >= HEAD:
+            break
+    return head.decode("utf-8", "replace")
+
+
+def _is_lines(head: str) -> bool:
+    """Whether what begins with a bracket is lines of text, or a list in each line, and no list in JSON."""
+    line, _, more = head.partition("\n")
+    try:
+        _, end = json.JSONDecoder().raw_decode(line)
+    except (ValueError, RecursionError):
+        return not JSON_LIST.match(line)
+    after = line[end:].strip() or more.strip()
+    return bool(after) and after[0] not in ",]"
+
+
+def _lines(path: Path) -> Opened:
+    """A prediction in each line: as it is, or a text or list in JSON, if every line is one.
+
+    If the file ends with the end of a line, an empty prediction follows.
+    """
+    parse = str if any(map(_no_value, open_text(path))) else lambda line: parse_json(line) if line.strip() else ""
+    ends = deque(open_blocks(path), maxlen=1).pop().endswith(b"\n")
+    return LINES, [], _predictions(map(parse, chain(open_text(path), [""] * ends)))
+
+
+def _no_value(line: str) -> bool:
+    """Whether a line is neither blank nor a text or list in JSON."""
+    try:
+        return bool(line.strip()) and not isinstance(parse_json(line), str | list)
+    except ValueError:
+        return True
 
 
 def _table(path: Path, known: Known) -> Opened:
     header = next((line for line in open_text(path) if line.strip()), "")
     columns = {delimiter: csv_rows.one_row([header], delimiter) or [] for delimiter in TABLES}
     best = max(TABLES, key=lambda mark: (sum(plain(name) in known for name in columns[mark]), len(columns[mark])))
+    if not any(plain(name) in known for name in columns[best]):
+        best = next((mark for mark in TABLES if _has_columns(path, mark, len(columns[mark]))), "")
+        if not best:
+            return _lines(path)
     quoted = best != "\t" or _quotes_close(path)
     rows = csv_rows.strict_rows(path, best, quoted=quoted)
     names = next(rows, (0, []))[1]
@@ -115,6 +172,21 @@ def _table(path: Path, known: Known) -> Opened:
             yield number, dict(zip(names, cells, strict=True))
 
     return TABLES[best] + " without quotes" * (not quoted), names, records()
+
+
+def _has_columns(path: Path, delimiter: str, width: int) -> bool:
+    """Whether a file whose header nobody knows is a table: it is called one, or all rows are as wide as the header.
+
+    In a file that is called .txt, a comma, semicolon or bar is part of a text.
+    """
+    if width < 2 or (".txt" in path.suffixes and delimiter != "\t"):
+        return False
+    if {".csv", ".tsv"} & {*path.suffixes}:
+        return True
+    try:
+        return all(len(cells) == width for _, cells in csv_rows.strict_rows(path, delimiter))
+    except LongtailError:
+        return False
 
 
 def _quotes_close(path: Path) -> bool:

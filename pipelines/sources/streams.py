@@ -1,42 +1,32 @@
-"""Streaming reads of source files, decompressed by suffix. A damaged or cut file is an error, never a short file."""
+"""Streaming reads of source files, decompressed by content. A damaged or cut file is an error, never a short file."""
 
 from __future__ import annotations
 
-import bz2
+import codecs
 import json
 import math
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import zstandard
-from isal import igzip_lib
-
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
+from pipelines.sources.packed import DECOMPRESSORS, decompressed, packing
+from pipelines.storage.file_kinds import AGAIN, HEAD, PARQUET_MARK, UTF8_MARK, check_link, head_of, refuse
 
 if TYPE_CHECKING:
     from pipelines.sources.rejects import Rejects
 
-BLOCK = 1 << 16  # bytes in one read
-ZSTD_BLOCK = 1 << 10  # bytes read at once: zstd makes at most 32 MB of them, even in a malicious file
-PIECE = 1 << 18  # decompressed bytes of bz2 and gzip at once; they fit in the processor's cache
-HTML = (b"<!doctype html", b"<html")
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # bytes that some programs write before UTF-8 text
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape in JSON; two of them stand for a character
-AGAIN = "fetch or copy it again"
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+NO_TEXT = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")  # bytes that no text has
+KANA = re.compile("[\u3041-\u30fa]")
 A_LINE = "a line for each row"
 
 Item = TypeVar("Item")
-
-# The libraries' own file objects stop silently at a cut zstd frame and at a damaged second bz2 stream. These
-# decompressors read one stream at a time, and say whether it ended.
-DECOMPRESSORS: dict[str, Callable[[], Any]] = {
-    ".bz2": bz2.BZ2Decompressor,
-    ".gz": lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP),
-    ".zst": lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(),
-}
 
 
 def visible_files(folder: Path) -> list[Path]:
@@ -53,9 +43,10 @@ def source_files(folder: Path) -> list[Path]:
 
 
 def open_lines(path: str | Path) -> Iterator[bytes]:
-    """Yield the file's lines without their newline, decompressed by suffix (.bz2, .gz, .zst, or none).
+    """Yield the file's lines without their newline, in UTF-8, decompressed (bz2, gzip, xz, zip, zstd) by its content.
 
-    Raises LongtailError if it is missing, empty, cut, corrupt, an HTML page, or has a line longer than `bounds.RECORD`.
+    Raises LongtailError if it is missing, empty, cut, corrupt, of another kind (`file_kinds`), or has a line longer
+    than `bounds.RECORD`.
     """
     for number, line in enumerate(bounded_lines(path), start=1):
         if line is None:
@@ -94,12 +85,25 @@ def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
 
 def open_text(path: str | Path) -> Iterator[str]:
     """Yield the lines of `open_lines` decoded. Raises LongtailError naming the file and the line that isn't UTF-8."""
-    for number, line in enumerate(open_lines(path), start=1):
+    lines = enumerate(open_lines(path), start=1)
+    for number, line in lines:
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
-            at = error.start
-            raise LongtailError(f"{path}: line {number}: not UTF-8 at byte {at} (0x{line[at]:02x}); {AGAIN}") from None
+            cut = error.reason == "unexpected end of data" and next(lines, None) is None
+            raise _not_utf8(path, number, line, error.start, cut) from None
+
+
+def _not_utf8(path: str | Path, number: int, line: bytes, at: int, cut: bool = False) -> LongtailError:
+    """The error for bytes that are no UTF-8, with the likeliest encoding; `cut` says that the file ends within it."""
+    try:
+        japanese = KANA.search(line.decode("cp932"))
+    except UnicodeDecodeError:
+        japanese = None
+    encoding, name = "shift-jis" if japanese else "windows-1252", shlex.quote(Path(path).name)
+    does = f"convert it from its encoding, which may be {encoding}: iconv -f {encoding} -t utf-8 {name} > utf8-{name}"
+    does = f"{AGAIN}, or {does}" if cut else does
+    return LongtailError(f"{path}: line {number}: not UTF-8 at byte {at} (0x{line[at]:02x}); {does}")
 
 
 def parse_json(text: bytes | bytearray | str) -> Any:
@@ -124,30 +128,39 @@ def parse_whole(path: Path) -> Any:
         if len(text) > bounds.WHOLE:
             raise bounds.too_large(path, "a short list; write a record a line")
     try:
-        return parse_json(text)
+        return parse_json(text.decode("utf-8"))
+    except UnicodeDecodeError:
+        for _ in open_text(path):  # which says the line
+            pass
+        raise
     except ValueError as error:
         raise LongtailError(f"{path}: not JSON ({error}), expected a list of records or an object; {AGAIN}") from None
 
 
 def open_blocks(path: str | Path) -> Iterator[bytes]:
-    """Yield the decompressed file in blocks: at least one, none empty, all much shorter than a record may be.
+    """Yield the decompressed file in blocks of UTF-8: at least one, none empty, all much shorter than a record may be.
 
     A byte order mark at the file's beginning is left out. Raises the errors of `open_lines`, except for long lines.
     """
     path = Path(path)
-    check_start(path)
-    with path.open("rb") as raw:
-        stored = iter(lambda: raw.read(ZSTD_BLOCK if path.suffix == ".zst" else BLOCK), b"")
-        start = b""
-        for block in _decompressed(path, stored) if path.suffix in DECOMPRESSORS else stored:
-            if not start:
-                block = block.removeprefix(BYTE_ORDER_MARK) or b"\n"
-            if len(start) < 512:  # an error page can arrive compressed
-                start += block[:512]
-                _refuse_html(path, start)
-            yield block
-        if not start:
-            raise LongtailError(f"{path}: nothing in it once decompressed, expected data; {AGAIN}")
+    suffix = packing(check_start(path))
+    blocks = decompressed(path, suffix)
+    start = b""
+    while len(start) < HEAD and (block := next(blocks, None)) is not None:
+        start += block
+    if not start:
+        raise LongtailError(f"{path}: nothing in it once decompressed, expected data; {AGAIN}")
+    if inside := "Parquet" if start.startswith(PARQUET_MARK) else packing(start) if suffix else "":
+        raise LongtailError(f"{path}: {inside} data{' inside ' * bool(suffix)}{suffix}, expected text; unpack it first")
+    refuse(path, start[:HEAD])
+    if start.startswith(UTF16_MARKS):
+        blocks = _from_utf16(path, chain([start], blocks))
+        start = next(blocks, b"")
+        refuse(path, start[:HEAD])
+    if not suffix and path.suffix in DECOMPRESSORS and NO_TEXT.search(start):
+        raise LongtailError(f"{path}: corrupt, expected {path.suffix} data or text; {AGAIN}")
+    yield start.removeprefix(UTF8_MARK) or b"\n"
+    yield from blocks
 
 
 def open_runs(path: str | Path, size: int, blocks: Iterable[bytes] | None = None) -> Iterator[list[bytes]]:
@@ -186,42 +199,23 @@ def in_batches(
         yield batch
 
 
-def check_start(path: Path) -> None:
-    """Raise LongtailError if the file is missing, empty or an HTML page. Reads only a few bytes."""
+def check_start(path: Path) -> bytes:
+    """The first bytes of a file. Raises LongtailError if it is missing, empty, or of a kind that no reader takes."""
+    check_link(path)
     if not path.is_file():
         raise LongtailError(f"{path}: no such file; check fetch.root and fetch.files, or run the fetch stage")
-    with path.open("rb") as raw:
-        head = raw.read(512)
-    if not head:
+    if not (head := head_of(path)):
         raise LongtailError(f"{path}: empty, expected data; {AGAIN}")
-    _refuse_html(path, head)
+    refuse(path, head)
+    return head
 
 
-def _refuse_html(path: Path, start: bytes) -> None:
-    if start[:512].removeprefix(BYTE_ORDER_MARK).lstrip().lower().startswith(HTML):
-        raise LongtailError(f"{path}: an HTML page, expected data (an error page saved in its place?); {AGAIN}")
-
-
-def _decompressed(path: Path, stored: Iterator[bytes]) -> Iterator[bytes]:
-    """Decompress one or more streams (bz2), members (gzip) or frames (zstd). All of them must be complete."""
-    bound = () if path.suffix == ".zst" else (PIECE,)
-    decompressor = None
-    for data in stored:
-        more = False
-        while data or more:
-            if decompressor is None:
-                if path.suffix == ".gz" and not (data := data.lstrip(b"\0")):  # gzip allows padding after a member
-                    break
-                decompressor = DECOMPRESSORS[path.suffix]()
-            try:
-                out = decompressor.decompress(data, *bound)
-            except (OSError, EOFError, igzip_lib.error, zstandard.ZstdError) as error:
-                raise LongtailError(f"{path}: corrupt, expected {path.suffix} data ({error}); {AGAIN}") from None
-            data = decompressor.unused_data if decompressor.eof else b""
-            more = bool(bound) and not decompressor.eof and not decompressor.needs_input
-            if decompressor.eof:
-                decompressor = None
-            if out:
-                yield out
-    if decompressor is not None:
-        raise LongtailError(f"{path}: cut in the middle, expected a complete {path.suffix} file; {AGAIN}")
+def _from_utf16(path: Path, blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """UTF-16 with its byte order mark as UTF-8 without one."""
+    decoder = codecs.getincrementaldecoder("utf-16")()
+    try:
+        for block in chain(blocks, [b""]):
+            if text := decoder.decode(block, final=not block):
+                yield text.encode("utf-8")
+    except UnicodeDecodeError as error:
+        raise LongtailError(f"{path}: damaged or cut, expected UTF-16 ({error.reason}); {AGAIN}") from None

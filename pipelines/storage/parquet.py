@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
+from pipelines.storage.file_kinds import check_link, head_of, refuse
 
 WRITTEN = {"compression": "zstd", "write_page_checksum": True}
 AGAIN = "remove it, and `longtail run` brings it back; `longtail status --verify` looks at all outputs"
@@ -110,13 +111,19 @@ def schema_of(path: Path, again: str = AGAIN) -> pa.Schema:
 def naming(
     path: Path, again: str = AGAIN, errors: tuple[type[Exception], ...] = (pa.ArrowException, OSError)
 ) -> Iterator[None]:
-    """Turn a reader's error about a file, pyarrow's unless others are given, into one that ends with what to do."""
+    """Turn a reader's error about a file, pyarrow's unless others are given, into one that ends with what to do.
+
+    The error says what stands in the file's place, if that is known.
+    """
     try:
         yield
     except FileNotFoundError:
+        check_link(path)
         raise LongtailError(f"{path}: no such file; `longtail run` makes it") from None
     except PermissionError:
         raise
     except errors as error:
+        with suppress(OSError):
+            refuse(path, head_of(path))
         said = " ".join(str(error).split())[:SHOWN]
         raise LongtailError(f"{path}: damaged ({said}), expected a Parquet file as it was written; {again}") from None

@@ -49,9 +49,12 @@ Result = TypeVar("Result")
 
 
 class Session(requests.Session):
-    """A session that follows only redirects of a GET to the host that was asked, or to one of `hosts`."""
+    """A session that follows only redirects of a GET to the host that was asked, or to one of `hosts` (None: to any).
 
-    hosts: frozenset[str] = frozenset()
+    What signs in at the host that was asked is not sent to another one.
+    """
+
+    hosts: frozenset[str] | None = frozenset()
 
     def get_redirect_target(self, resp: requests.Response) -> str | None:
         """The address that an answer sends on to, None if it doesn't. LongtailError where that isn't followed."""
@@ -65,13 +68,18 @@ class Session(requests.Session):
         where = f"{shown(asked._replace(query='').geturl())}: the server sends the request on to {there.hostname}"
         if resp.request.method not in ("GET", "HEAD"):
             raise LongtailError(f"{where}, expected an answer; give the address that answers")
-        if there.hostname not in {asked.hostname, *self.hosts}:
+        if self.hosts is not None and there.hostname not in {asked.hostname, *self.hosts}:
             raise LongtailError(
                 f"{where}, which no param names; give its own address, or for downloads add it to fetch.redirects"
             )
         if (asked.scheme, there.scheme) == ("https", "http"):
             raise LongtailError(f"{where} without encryption; give an address that answers with https")
         return target
+
+    def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
+        """Take what signs in out of a request that is sent on to another host, and look for nothing else in .netrc."""
+        if self.should_strip_auth(response.request.url, prepared_request.url):
+            prepared_request.headers.pop("Authorization", None)
 
 
 class Again(Exception):

@@ -113,6 +113,7 @@ def test_the_real_excerpts_as_a_whole_and_in_parts(tmp_path: Path, real: Path, m
 def test_an_index_is_no_part_and_small_and_other_files_are_one(tmp_path: Path) -> None:
     assert wikipedia_parts(tmp_path / "enwiki-pages-articles-multistream-index.txt.bz2") == []
     for name in ("enwiki-pages-articles.xml", "psgs_w100.tsv"):
+        (tmp_path / name).write_text("a", encoding="utf-8")
         assert wikipedia_parts(tmp_path / name) == [Part(tmp_path / name)]
 
 
