@@ -17,7 +17,7 @@ from pipelines.questions import published
 from pipelines.sources import corpus_layouts, pageviews, source_documents, wikipedia
 from pipelines.sources.corpus_layouts import ARTICLES, DUMP, first_record
 from pipelines.sources.question_files import SUFFIXES
-from pipelines.sources.streams import DECOMPRESSORS, check_start
+from pipelines.sources.streams import DECOMPRESSORS
 
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
 TEMPLATES = "relation_query_templates.json"
@@ -48,7 +48,6 @@ def folders_below(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
 def recognise(file: Path) -> Seen:
     """The data set that a file holds. Reads at most HEAD bytes, or a Parquet file's columns."""
     try:
-        check_start(file)
         seen = _by_columns(file) if corpus_layouts.is_parquet(file) else _by_head(file)
     except LongtailError as error:
         return Seen("", str(error).removeprefix(f"{file}: "))

@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.errors import LongtailError
-from pipelines.sources.streams import check_start, open_blocks
+from pipelines.sources.streams import is_parquet, open_blocks
 from pipelines.storage import parquet
 
 HEAD = 1 << 16  # bytes, decompressed, that are read of a file
-PARQUET = b"PAR1"
 DOC = re.compile(rb'\s*<doc id="[^"\n]*"(?: revid="[^"\n]*")?(?: url="[^"\n]*")? title="(.*)">\s*')
 A_PASSAGE = 12  # words that some passage of a table without a header has, and no query
 QUERIES = re.compile(r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])")  # of test collections, by a file's name
@@ -75,12 +74,6 @@ def layout_of(file: Path) -> Layout | None:
     if is_parquet(file):
         return by_fields(parquet.schema_of(file).names)
     return by_head(read_head(file))
-
-
-def is_parquet(file: Path) -> bool:
-    check_start(file)
-    with file.open("rb") as stream:
-        return stream.read(len(PARQUET)) == PARQUET
 
 
 def by_head(head: bytes) -> Layout | None:

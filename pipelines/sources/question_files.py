@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 from pipelines.errors import LongtailError
 from pipelines.sources.rejects import DETAIL, Rejects
-from pipelines.sources.streams import check_start, open_blocks, open_rows, parse_json, parse_whole, visible_files
+from pipelines.sources.streams import is_parquet, open_blocks, open_rows, parse_json, parse_whole, visible_files
 from pipelines.storage import parquet
-from pipelines.storage.file_kinds import PARQUET_MARK
 
 PARQUET_BATCH = 1 << 10  # rows
 LONGEST = 10_000  # characters of a question; all questions are held in memory
@@ -89,7 +88,7 @@ def read_records(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterat
     `rejects` counts all records, and has the bad ones ("not JSON", "not an object"). A damaged file is a LongtailError.
     """
     lines = False
-    if check_start(path).startswith(PARQUET_MARK):
+    if is_parquet(path):
         rows = parquet.foreign_rows(path, lambda schema: [n for n in columns if n in schema.names], PARQUET_BATCH)
         records = enumerate(rows, start=1)
     elif next(open_blocks(path)).lstrip().startswith(b"["):

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import LongtailError
 from pipelines.sources import csv_rows
-from pipelines.sources.streams import check_start, open_blocks, open_lines, open_text, parse_json, parse_whole
-from pipelines.storage.file_kinds import PARQUET_MARK
+from pipelines.sources.streams import is_parquet, open_blocks, open_lines, open_text, parse_json, parse_whole
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +86,7 @@ def listed(names: Iterable[str]) -> str:
 
 
 def _opened(path: Path, known: Known) -> Opened:
-    if check_start(path).startswith(PARQUET_MARK):
+    if is_parquet(path):
         from pipelines.storage import parquet  # pyarrow, which a table of text does without
 
         names: list[str] = []  # as soon as the first row is read

@@ -217,7 +217,7 @@ def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     if it is damaged (see `open_lines`) or has no article.
     """
     path = part.file
-    if path.suffix == ".parquet":  # a line in each row; an empty one stands for " ", WikiText's blank line
+    if corpus_layouts.is_parquet(path):  # a line in each row; an empty one stands for " ", WikiText's blank line
         texts = ((row["text"] or "").encode().removesuffix(b"\n") or b" " for row in _parquet_rows(path))
         lines = (text if len(text) <= bounds.RECORD else None for text in texts)
     else:

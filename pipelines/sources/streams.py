@@ -210,6 +210,11 @@ def check_start(path: Path) -> bytes:
     return head
 
 
+def is_parquet(path: Path) -> bool:
+    """Whether a file is Parquet, by its first bytes. Raises the errors of `check_start`."""
+    return check_start(path).startswith(PARQUET_MARK)
+
+
 def _from_utf16(path: Path, blocks: Iterable[bytes]) -> Iterator[bytes]:
     """UTF-16 with its byte order mark as UTF-8 without one."""
     decoder = codecs.getincrementaldecoder("utf-16")()
