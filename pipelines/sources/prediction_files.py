@@ -5,18 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import chain, compress
+from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.sources import prediction_layouts as layouts
-from pipelines.sources.cell_values import answer_list, as_text, clean_id, composed, judgement, written_list
+from pipelines.sources.cell_values import answer_list, as_text, clean_id, judgement
+from pipelines.sources.prediction_texts import UnreadableError, texts_of
 from pipelines.sources.record_files import LINES, columns_of, listed, read_any_records
 
 REASONING = re.compile(r"</?(?:think|thinking|reasoning|answer|search|information)>|\\boxed\{", re.IGNORECASE)
+FIRST = 100  # records that tell the layout, as the first of all may be an error
+SHOWN = 5  # rows in a message
 LONG = 1000  # characters from which on a text is no answer but says how it was found
 MARK = re.compile(r".\banswer:", re.IGNORECASE | re.DOTALL)  # with a text before it
+TEXT = "expected a text, a list of texts, or an object with `answer`, `text` or an assistant's `content`"
 EXPECTED = (
     f"one with what a model said ({', '.join(layouts.PREDICTION)}), or with whether that was right "
     f"({', '.join((*layouts.JUDGED, *layouts.SCORES))})"
@@ -56,9 +60,9 @@ def read_predictions(
     predictions nor judgements, has a column twice or none below its header, or is damaged.
     """
     kind, header, records = read_any_records(path, {*layouts.KNOWN, *layouts.FIELDS, *more}, EXPECTED)
-    number, first = next(records)
-    layout = layouts.layout_of(first)
-    rows = ((number, layouts.flattened(row, layout)) for number, row in chain([(number, first)], records))
+    first = list(islice(records, FIRST))
+    layout = layouts.layout_of([record for _, record in first])
+    rows = ((number, layouts.flattened(row, layout)) for number, row in chain(first, records))
     cells, notes = columns_of(path, rows, {*layouts.KNOWN, *more}), []
     if kind == LINES:
         _cut_to_fit(path, cells["prediction"], questions)
@@ -81,12 +85,14 @@ def read_predictions(
         names.pop("correct", None)
     texts, is_cut = None, False
     if "prediction" in names:
-        texts, is_cut, about_texts = _texts(path, cells[names["prediction"]], pattern)
+        asked = [list(map(as_text, cells[names[role]])) for role in ("prompt", "question") if role in names]
+        rows_ids = next(iter(ids.values()), [])
+        texts, is_cut, about_texts = _texts(path, cells[names["prediction"]], asked, rows_ids, pattern)
         notes += about_texts
     count = len(next(iter(cells.values())))
     kind = layout.name or kind
     columns = [f"{role} in `{layout.columns.get(name, name)}`" for role, name in names.items()]
-    columns += [f"ids in `{name}`" for name in ids]
+    columns += [f"ids in `{layout.columns.get(name, name)}`" for name in ids]
     return Predictions(
         path=path,
         layout=kind,
@@ -125,7 +131,8 @@ def _columns_by_role(cells: dict[str, list[Any]]) -> dict[str, str]:
     judged = not filled.isdisjoint(layouts.JUDGED)
     if not found["prediction"] and not judged:
         found["prediction"] = next((name for name in layouts.PREDICTION if name in cells), "")
-    if found["prediction"] == "answer" and (judged or all(map(answer_list, cells["answer"]))):
+    gold = found["prediction"] == "answer" and all(map(answer_list, cells["answer"]))
+    if gold or (judged and found["prediction"] in ("answer", *layouts.CONVERSATION)):
         found["prediction"] = ""
     return {role: name for role, name in found.items() if name}
 
@@ -155,13 +162,33 @@ def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:
     return [part if ok else None for part, ok in zip(parts, has, strict=True)]
 
 
-def _texts(path: Path, cells: Sequence[Any], pattern: str | None) -> tuple[list[str], bool, list[str]]:
-    """What was said, whether a pattern cut it out of more, and what may surprise about it, in lines."""
-    whole, lists = [], 0
-    for row, value in enumerate(cells, start=1):
-        text, several = _prediction(path, row, value)
+def _texts(
+    path: Path, cells: Sequence[Any], asked: Sequence[list[str]], ids: Sequence[str], pattern: str | None
+) -> tuple[list[str], bool, list[str]]:
+    """What was said, whether a pattern cut it out of more, and what may surprise about it, in lines.
+
+    `asked` are columns of prompts or questions. A text that begins with its prompt says what follows it.
+    """
+    whole, lists, without, prompted, quoting = [], 0, [], 0, 0
+    for row, value in enumerate(cells):
+        try:
+            said = texts_of(value)
+        except UnreadableError as error:
+            raise LongtailError(f"{path}: row {row + 1}: the prediction is {error}, {TEXT}; write that alone") from None
+        if not said:
+            without.append(f"row {row + 1}" + (f" ({ids[row][:80]})" if ids else ""))
+        text = said[0] if said else ""
+        prompts = [column[row] for column in asked if column[row]]
+        if prompt := next((prompt for prompt in prompts if text.lstrip().startswith(prompt)), ""):
+            text = text.lstrip().removeprefix(prompt)
         whole.append(text)
-        lists += several
+        lists += len(said) > 1
+        prompted += bool(prompt)
+        quoting += any(prompt in text for prompt in prompts)
+    if len(without) == len(cells):
+        raise LongtailError(
+            f"{path}: no row has an answer, only errors or nothing, expected some; is it the right file?"
+        )
     texts, is_cut = [text.strip() for text in whole], False
     if pattern:
         parts = cut_answers(whole, pattern)
@@ -169,36 +196,27 @@ def _texts(path: Path, cells: Sequence[Any], pattern: str | None) -> tuple[list[
             parts = [a if a is not None else b for a, b in zip(parts, cut_answers(texts, pattern), strict=True)]
         if is_cut := any(part is not None for part in parts):
             texts = [(part or "").strip() for part in parts]
+    if 2 * quoting > len(cells) and not is_cut:
+        raise LongtailError(
+            f"{path}: {quoting:,} of {len(cells):,} predictions hold their question, expected what was said alone, not "
+            "the prompt; --answer-pattern '(?i)answer:(.*)' judges what follows alone, '(.*)' all of the text"
+        )
     reasoning = sum(len(text) > LONG or bool(REASONING.search(text)) for text in texts)
     marked = 0 if is_cut else sum(bool(MARK.search(text)) for text in texts)
+    named = ", ".join(without[:SHOWN]) + (f" and {len(without) - SHOWN:,} more" if len(without) > SHOWN else "")
     counts = {
-        "are empty, and so wrong": texts.count(""),
+        "are empty, and so wrong": texts.count("") - len(without),
+        f"have no answer (null, an error, reasoning, tools or sources), and so are wrong: {named}": len(without),
         "have nothing that --answer-pattern finds": parts.count(None) if is_cut else 0,
         "are lists; the first text of each is judged": lists,
+        "begin with their prompt; what follows it is judged": prompted,
+        "hold their question, and perhaps more of the prompt, and all of the text is judged": 0 if is_cut else quoting,
         "are whole texts of reasoning, where a name that is only mentioned counts; --answer-pattern "
         "'<answer>(.*?)</answer>' judges that part alone": reasoning,
         "say 'Answer:' before the answer, and all of the text is judged; --answer-pattern '(?i)answer:(.*)' judges "
         "what follows alone": marked,
     }
     return texts, is_cut, [f"{n:,} of {len(texts):,} predictions {what}" for what, n in counts.items() if n]
-
-
-def _prediction(path: Path, row: int, value: Any) -> tuple[str, bool]:
-    """What was said, and whether it was the first of several texts."""
-    if isinstance(value, str):
-        written = written_list(value.strip()) if value[:1] in "[ " else None
-        if written is None or not all(isinstance(text, str) for text in written):
-            return composed(value), False
-        value = written
-    several = False
-    while isinstance(value, list):
-        several |= len(value) != 1
-        value = next(iter(value), "")
-        if several and isinstance(value, float | int) and not isinstance(value, bool):
-            raise LongtailError(f"{path}: row {row}: the prediction is a list of numbers, expected generated text")
-    if isinstance(value, dict):
-        raise LongtailError(f"{path}: row {row}: the prediction is an object ({str(value)[:80]}), expected a text")
-    return as_text(int(value) if isinstance(value, float) and value.is_integer() else value), several
 
 
 def _judgements(path: Path, name: str, columns: dict[str, list[Any]], ids: dict[str, list[str]]) -> list[bool] | None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from pipelines.sources.cell_values import text_list
 from pipelines.sources.record_files import plain
 
 # Names that a column may have, the likeliest first. Self-RAG's `golds` and verl's `gts` are answer lists.
 PREDICTION = ("prediction", "pred", "predictions", "preds", "predicted_answer", "pred_answer", "final_answer")
 PREDICTION += ("model_answer", "model_prediction", "model_output", "output", "response", "generated_answer")
-PREDICTION += ("generated_text", "generation", "completion", "answer")
+PREDICTION += ("generated_text", "generation", "completion", "predicted_text", "prediction_text", "actual_output")
+PREDICTION += ("model_response", "outputs", "replies", "completions", "generations", "responses", "answer")
+CONVERSATION = ("messages", "conversations", "conversation")  # a prediction where there is no other and no judgement
 JUDGED = ("correct", "is_correct")  # anything but true or false in these is an error
 SCORES = ("acc", "accuracy", "exact_match", "em", "match", "metric_results", "score")  # true or false, or not used
 IDS = ("question_id", "id", "qid", "popqa_id", "_id")
@@ -19,7 +22,12 @@ QUESTION = ("question", "query", "question_text")
 ANSWERS = ("possible_answers", "golden_answers", "gold_answers", "gt_answers", "answers", "golds", "gts")
 ANSWERS += ("ground_truth",)
 TELLING = ("s_uri", "o_uri", "relation", "prop", "subj", "obj")  # tell questions of the same text apart
-ROLES = {"prediction": PREDICTION, "correct": (*JUDGED, *SCORES), "question": QUESTION, "answers": ANSWERS}
+ROLES = {
+    "prediction": (*PREDICTION, *CONVERSATION),
+    "correct": (*JUDGED, *SCORES),
+    "question": QUESTION,
+    "answers": ANSWERS,
+}
 ROLES |= {"prompt": ("prompt", "prompts")}
 FILTER = "harness_filter"  # rows with other filters repeat the question: only the first filter's rows are read
 
@@ -27,7 +35,7 @@ FILTER = "harness_filter"  # rows with other filters repeat the question: only t
 class Layout(NamedTuple):
     """A known system's layout. A place is a field, or a path as `output.pred` or `output.0` (the first of a list).
 
-    Of `a|b` the first counts that has something. Without `within`, all fields of the record are taken.
+    Of `a|b` the first counts that has something; "" is the record. Without `within`, all its fields are taken.
     """
 
     name: str
@@ -37,6 +45,7 @@ class Layout(NamedTuple):
     prompt: tuple[str, str] = ("", "")  # place of a prompt, and the pattern whose group is the question
 
 
+INPUTS = "inputs.question|inputs.query|inputs.input"
 ASKED = (*IDS, *QUESTION, *ANSWERS, *TELLING, *ROLES["prompt"])
 LAYOUTS = (
     Layout(
@@ -62,20 +71,66 @@ LAYOUTS = (
         within={"": (*IDS, "output", "gts", "score")},
         prompt=("input", r"(?s).*Question: *(.+?) *(?:\n|<\||$)"),
     ),
-    Layout("KILT's output", needs=("output.0.answer",), columns={"prediction": "output.0.answer", "question": "input"}),
-    Layout("messages of a chat", ("generated_text.-1.content",), columns={"prediction": "generated_text.-1.content"}),
+    Layout("messages of a chat", ("generated_text.-1.content",)),
+    Layout("KILT's output", ("input", "output.0.answer|output.0.provenance"), columns={"question": "input"}),
+    Layout(
+        "OpenCompass' predictions",
+        needs=("origin_prompt", "prediction"),
+        within={"": ("question",)},  # its ids number the questions
+        columns={"prediction": "prediction", "prompt": "origin_prompt", "answers": "gold"},
+    ),
+    Layout("LLaMA-Factory's predictions", ("prompt", "predict", "label"), columns={"prediction": "predict"}),
+    Layout("LLaMA-Factory's predictions", ("predict", "label"), columns={"prediction": "predict", "answers": "label"}),
+    Layout("InstructRAG's results", ("question", "rationale", "ctxs|qa_pairs"), columns={"prediction": "rationale"}),
+    Layout(
+        "output of a batch of OpenAI's API or vLLM's",
+        needs=("custom_id", "response", "error"),
+        within={"": QUESTION},
+        columns={"id": "custom_id", "prediction": "response"},
+    ),
+    Layout(
+        "results of a batch of Anthropic's API",
+        needs=("custom_id", "result"),
+        within={"": QUESTION},
+        columns={"id": "custom_id", "prediction": "result"},
+    ),
+    Layout(
+        "output of a batch of Gemini's API",
+        needs=("key", "response|error"),
+        within={"": QUESTION},
+        columns={"id": "key", "prediction": "response|error"},
+    ),
+    Layout("an API's answers", ("choices.0.message|choices.0.text|candidates.0.content",), columns={"prediction": ""}),
+    Layout(
+        "HELM's scenario states",
+        needs=("instance.input", "result"),
+        within={"": ()},
+        columns={"prediction": "result", "question": "instance.input.text"},
+    ),
+    Layout("promptfoo's results", ("vars", "response"), within={"vars": ASKED}, columns={"prediction": "response"}),
+    Layout("LangSmith's runs", (INPUTS, "outputs"), columns={"question": INPUTS}),
+    Layout("Inspect's samples", ("input", "output.choices|output.completion"), columns={"question": "input"}),
+    Layout("lighteval's details", ("doc.query", "model_response"), columns={"question": "doc.query"}),
+    Layout(
+        "DeepEval's test cases",
+        needs=("input", "actualOutput|actual_output"),
+        columns={"prediction": "actualOutput|actual_output", "question": "input"},
+    ),
+    Layout("LangChain's results", ("query", "result"), columns={"prediction": "result"}),
     Layout("Search-R1's results", needs=("gt_answers", "final_answer|pred_answer", "qid|query")),
     Layout("the PopQA authors' results", needs=("subj", "prop", "pred", "is_correct")),
     Layout("", needs=()),  # any other: its columns are called as they are here
 )
 PLACES = [place for layout in LAYOUTS for place in (*layout.needs, *layout.within, *layout.columns.values())]
-KNOWN = {*PREDICTION, *JUDGED, *SCORES, *ASKED, FILTER}
-FIELDS = {path.partition(".")[0] for place in PLACES for path in place.split("|")}  # of a record, in some layout
+KNOWN = {*ROLES["prediction"], *JUDGED, *SCORES, *ASKED, FILTER}
+FIELDS = {plain(path.partition(".")[0]) for place in PLACES for path in place.split("|") if path}  # in some layout
 
 
-def layout_of(record: Mapping[str, Any]) -> Layout:
-    """The layout of the file whose first record this is."""
-    return next(layout for layout in LAYOUTS if all(_values(record, place) for place in layout.needs))
+def layout_of(records: Sequence[Mapping[str, Any]]) -> Layout:
+    """The layout of the file that begins with these records, some of which may lack an answer."""
+    return next(
+        layout for layout in LAYOUTS if any(all(_values(record, place) for place in layout.needs) for record in records)
+    )
 
 
 def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
@@ -86,12 +141,26 @@ def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
             if isinstance(fields, dict):
                 row |= {name: value for name, value in fields.items() if plain(name) in names}
     for name, place in layout.columns.items():
-        row[name] = next((value for value in _values(record, place) if value not in (None, [])), None)
+        values = _values(record, place)
+        if values or name != "prediction":  # a record without its place is of another layout
+            row[name] = next((value for value in values if value not in (None, [])), None)
+    if "answers" in layout.columns and text_list(row["answers"]) is None:
+        row["answers"] = [row["answers"]]
     place, pattern = layout.prompt
     if place and isinstance(prompt := record.get(place), str):
         match = re.match(pattern, prompt)
         row["question"] = match and match[1]
+    for name in row.keys() & {"question", *ROLES["prompt"]}:
+        row[name] = " ".join(_strings(row[name])) if isinstance(row[name], list) else row[name]
     return row
+
+
+def _strings(value: Any) -> list[str]:
+    """The texts of messages."""
+    if isinstance(value, str):
+        return [value]
+    inside = [value.get(name) for name in ("content", "prompt", "text")] if isinstance(value, dict) else value
+    return [text for one in inside for text in _strings(one)] if isinstance(inside, list) else []
 
 
 def _values(record: Mapping[str, Any], place: str) -> list[Any]:
@@ -100,7 +169,7 @@ def _values(record: Mapping[str, Any], place: str) -> list[Any]:
     for path in place.split("|"):
         value: Any = record
         try:
-            for field in path.split("."):
+            for field in path.split(".") if path else ():
                 value = value[int(field)] if isinstance(value, list) else value[field]
         except (KeyError, IndexError, TypeError, ValueError):
             continue

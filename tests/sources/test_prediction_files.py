@@ -104,11 +104,71 @@ KILT = [
     {"id": id_, "input": question, "output": [{"answer": said, "provenance": [{"title": "x"}]}, {"answer": "no"}]}
     for _, id_, question, _, said in ROWS
 ]
-CHAT = [
-    {"id": id_, "question": question}
-    | {"generated_text": [{"role": "user", "content": question}, {"role": "assistant", "content": said}]}
-    for _, id_, question, _, said in ROWS
+
+
+def chat(question, said):
+    return [{"role": "user", "content": f"{question} Is it {WRONG}?"}, {"role": "assistant", "content": said}]
+
+
+def chosen(question, said):
+    return {"choices": [{"index": 0, "message": chat(question, said)[1], "finish_reason": "stop"}]}
+
+
+WRONG = "Beijing"  # no prediction
+CHAT = [{"id": id_, "question": asked, "generated_text": chat(asked, said)} for _, id_, asked, _, said in ROWS]
+MESSAGES = [{"id": id_, "question": asked, "messages": chat(asked, said)} for _, id_, asked, _, said in ROWS]
+INSTRUCT_RAG = [
+    {"question": asked, "answers": gold, "qa_pairs": None, "rationale": said, "prompt": f"{WRONG} {asked}", "ctxs": []}
+    for _, _, asked, gold, said in ROWS
 ]
+BATCH = [
+    {"id": f"batch_req_{n}", "custom_id": id_, "error": None}
+    | {"response": {"status_code": 200, "request_id": "r", "body": chosen(asked, said)}}
+    for n, id_, asked, _, said in ROWS
+]
+RUN_BATCH = [
+    {"id": f"vllm-{n}", "custom_id": id_, "error": None}
+    | {"response": {"status_code": 200, "request_id": "r", "body": {"choices": [{"index": 0, "text": said}]}}}
+    for n, id_, _, _, said in ROWS
+]
+ANTHROPIC = [
+    {"custom_id": id_, "result": {"type": "succeeded", "message": {"role": "assistant", "content": [part]}}}
+    for id_, part in zip(IDS, [{"type": "text", "text": said} for said in SAID], strict=True)
+]
+GEMINI = [
+    {"key": id_, "response": {"candidates": [{"content": {"role": "model", "parts": [{"text": said}]}}]}}
+    for _, id_, _, _, said in ROWS
+]
+HELM = [
+    {"instance": {"id": f"id{n}", "input": {"text": asked}, "references": [{"output": {"text": gold[0]}}]}}
+    | {"result": {"success": True, "completions": [{"text": said, "tokens": []}]}, "train_trial_index": 0}
+    for n, _, asked, gold, said in ROWS
+]
+PROMPTFOO = [
+    {"testIdx": n, "vars": {"question": asked}, "prompt": {"raw": WRONG}, "response": {"output": said}, "success": True}
+    for n, _, asked, _, said in ROWS
+]
+LANGSMITH = [{"inputs": {"question": asked}, "outputs": {"answer": said}} for _, _, asked, _, said in ROWS]
+INSPECT = [
+    {"id": id_, "input": asked, "target": WRONG, "output": chosen(asked, said) | {"completion": said}}
+    for _, id_, asked, _, said in ROWS
+]
+DEEPEVAL = [
+    {"name": n, "input": asked, "actualOutput": said, "expectedOutput": WRONG, "success": True}
+    for n, _, asked, _, said in ROWS
+]
+LANGCHAIN = [
+    {"query": asked, "result": said, "source_documents": [{"page_content": WRONG}]} for _, _, asked, _, said in ROWS
+]
+VLLM = [
+    {"id": id_, "question": asked, "prompt": f"{WRONG} {asked}", "outputs": [{"index": 0, "text": said}]}
+    for _, id_, asked, _, said in ROWS
+]
+FULL = [
+    {"id": id_, "question": asked, "prompt": f"{WRONG}? {asked} A:", "generated_text": f"{WRONG}? {asked} A: {said}"}
+    for _, id_, asked, _, said in ROWS
+]
+RAW = [{"question": asked} | chosen(asked, said) for _, _, asked, _, said in ROWS]
 AUTHORS = [["", "id", "subj", "prop", "possible_answers", "question", "is_correct", "prompt", "pred", "generation"]]
 AUTHORS += [
     [str(n), f"{id_}.0", "x", "genre", json.dumps(gold), question, str(n == 0), "Q: x\n\nQ: y", said, "All"]
@@ -132,10 +192,149 @@ def test_the_layouts_of_published_systems(tmp_path):
         assert read.answers == expected
 
 
-@pytest.mark.parametrize(("records", "layout"), [(KILT, "KILT's output"), (CHAT, "messages of a chat")])
-def test_of_objects_the_answer_alone_is_the_prediction(tmp_path, records, layout):
+OPENAI = "output of a batch of OpenAI's API or vLLM's"
+OBJECTS = {  # layout -> records, and whether they have questions and ids
+    "KILT's output": (KILT, True, True),
+    "messages of a chat": (CHAT, True, True),
+    "InstructRAG's results": (INSTRUCT_RAG, True, False),
+    OPENAI: (BATCH, False, True),
+    f"{OPENAI} ": (RUN_BATCH, False, True),
+    "results of a batch of Anthropic's API": (ANTHROPIC, False, True),
+    "output of a batch of Gemini's API": (GEMINI, False, True),
+    "an API's answers": (RAW, True, False),
+    "HELM's scenario states": (HELM, True, False),
+    "promptfoo's results": (PROMPTFOO, True, False),
+    "LangSmith's runs": (LANGSMITH, True, False),
+    "Inspect's samples": (INSPECT, True, True),
+    "DeepEval's test cases": (DEEPEVAL, True, False),
+    "LangChain's results": (LANGCHAIN, True, False),
+    "JSON lines": (MESSAGES, True, True),
+    "JSON lines ": (VLLM, True, True),
+    "JSON lines  ": (FULL, True, True),
+}
+
+
+@pytest.mark.parametrize("layout", OBJECTS)
+def test_of_objects_the_answer_alone_is_the_prediction(tmp_path, layout):
+    records, has_questions, has_ids = OBJECTS[layout]
     read = read_predictions(write(tmp_path, "a.jsonl", lines(records)))
-    assert (read.layout, read.texts, read.questions, read.ids) == (layout, SAID, ASKED, {"id": IDS})
+    assert (read.layout, read.texts) == (layout.strip(), SAID)
+    assert read.questions == (ASKED if has_questions else None)
+    assert read.ids == ({"id": IDS} if has_ids else {})
+
+
+@pytest.mark.parametrize("form", ["csv of Python", "csv of JSON", "Parquet"])
+def test_objects_are_read_in_tables_too(tmp_path, form):
+    objects = {id_: chat(asked, said) for _, id_, asked, _, said in ROWS}
+    path = tmp_path / "a"
+    if form == "Parquet":
+        pq.write_table(pa.table({"id": IDS, "output": list(objects.values())}), path)
+    else:
+        spell = json.dumps if form == "csv of JSON" else str
+        path = write(tmp_path, "a", quoted([("id", "output"), *((id_, spell(said)) for id_, said in objects.items())]))
+    assert read_predictions(path).texts == SAID
+
+
+def test_opencompass_and_llama_factory_number_the_questions_and_carry_prompts_and_gold_answers(tmp_path):
+    prompts = [[{"role": "HUMAN", "prompt": f"Q: {asked}"}] for asked in ASKED]
+    records = [
+        {"origin_prompt": prompt, "prediction": said} | ({"gold": gold} if n else {})
+        for prompt, (n, _, _, gold, said) in zip(prompts, ROWS, strict=True)
+    ]
+    path = write(tmp_path, "popqa.json", json.dumps({str(n): one for n, one in enumerate(records)}, indent=4))
+    read = read_predictions(path)
+    assert (read.layout, read.texts, read.ids) == ("OpenCompass' predictions", SAID, {})
+    assert read.column("prompt") == [f"Q: {asked}" for asked in ASKED]
+    assert read.answers == [(), ("David Bowie",), ("Ho Municipality",)]
+    records = [{"prompt": f"user {asked}", "predict": said, "label": WRONG} for _, _, asked, _, said in ROWS]
+    read = read_predictions(write(tmp_path, "generated_predictions.jsonl", lines(records)))
+    assert (read.layout, read.texts, read.answers) == ("LLaMA-Factory's predictions", SAID, None)
+    assert read.column("prompt") == [f"user {asked}" for asked in ASKED]
+    records = [{"label": f"{gold[0]}\n", "predict": said} for *_, gold, said in ROWS]
+    read = read_predictions(write(tmp_path, "generated_predictions.jsonl", lines(records)))
+    assert (read.texts, read.answers) == (SAID, [(gold[0],) for gold in GOLD])
+
+
+FAILED = {"object": "error", "message": WRONG, "type": "BadRequestError", "param": None, "code": 400}
+ODD = {  # a first record without an answer, and the file's others
+    "KILT without an answer": ({"id": "0", "input": "x", "output": [{"provenance": [{"title": WRONG}]}]}, KILT),
+    "KILT without entries": ({"id": "0", "input": "x", "output": []}, KILT),
+    "a chat without content": (
+        {"id": "0", "question": "x", "generated_text": [{"role": "assistant", "content": None, "refusal": WRONG}]},
+        CHAT,
+    ),
+    "a chat without messages": ({"id": "0", "question": "x", "generated_text": None}, CHAT),
+    "OpenAI's error": (
+        {"id": "b", "custom_id": "0", "response": None, "error": {"code": "x", "message": WRONG}},
+        BATCH,
+    ),
+    "OpenAI's bad request": (
+        BATCH[0] | {"custom_id": "0", "response": {"status_code": 400, "body": {"error": {"message": WRONG}}}},
+        BATCH,
+    ),
+    "vLLM's error": (
+        BATCH[0]
+        | {"custom_id": "0", "response": {"status_code": 400, "request_id": "r", "body": None}, "error": FAILED},
+        RUN_BATCH,
+    ),
+    "Anthropic's error": (
+        {"custom_id": "0", "result": {"type": "errored", "error": {"type": "error", "error": {"message": WRONG}}}},
+        ANTHROPIC,
+    ),
+    "Gemini's error": ({"key": "0", "error": {"code": 3, "message": WRONG}}, GEMINI),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_record_without_an_answer_is_an_empty_prediction_by_name_and_tells_no_layout(tmp_path, name):
+    odd, records = ODD[name]
+    layout = read_predictions(write(tmp_path, "a.jsonl", lines(records))).layout
+    read = read_predictions(write(tmp_path, "a.jsonl", lines([odd, *records])))
+    assert (read.layout, read.texts) == (layout, ["", *SAID])
+    none = (
+        "1 of 4 predictions have no answer (null, an error, reasoning, tools or sources), and so are wrong: row 1 (0)"
+    )
+    assert none in read.described
+    assert "1 of 4 predictions are empty, and so wrong" in read.described, "the last"
+    with pytest.raises(LongtailError, match="no row has an answer"):
+        read_predictions(write(tmp_path, "a.jsonl", lines([odd, odd | {"id": "1"}])))
+
+
+def test_what_is_no_text_is_refused_by_its_row(tmp_path):
+    for record, said in [
+        ({"output": {"a": "x", "b": "y"}}, "an object with the fields a, b, expected a text"),
+        ({"output": chat("x", "y")[:1]}, "a list of messages, the last of which is of the role user"),
+        ({"output": "{'answer': y, 'provenance': [x]}"}, "an object that is cut, damaged or oddly spelled"),
+        ({"output": True}, "true, expected a text"),
+    ]:
+        with pytest.raises(LongtailError, match=f"row 2: the prediction is {said}"):
+            read_predictions(write(tmp_path, "a.jsonl", lines([{"output": "y"}, record])))
+    path = write(tmp_path, "a.json", [FLASHRAG[0], FLASHRAG[1] | {"output": {"metric_score": {"em": 0.0}}}])
+    with pytest.raises(LongtailError, match=r"row 2: other columns than the first \(prediction\)"):
+        read_predictions(path)
+
+
+def test_messages_are_a_prediction_only_where_nothing_else_is(tmp_path):
+    asked = [{"role": "user", "content": "x"}]
+    assert read_predictions(write(tmp_path, "a.json", [{"messages": asked, "response": "y"}])).texts == ["y"]
+    assert read_predictions(write(tmp_path, "a.json", [{"messages": asked, "correct": True}])).correct == [True]
+
+
+def test_a_prompt_is_no_prediction(tmp_path):
+    """transformers' pipeline returns the prompt with the text, unless it is told not to."""
+    records = [{"question": asked, "generated_text": f"{asked} It is {n}."} for n, asked in enumerate(ASKED)]
+    read = read_predictions(write(tmp_path, "a.json", records))
+    assert read.texts == ["It is 0.", "It is 1.", "It is 2."]
+    assert "3 of 3 predictions begin with their prompt; what follows it is judged" in read.described
+    for record, asked in zip(records, ASKED, strict=True):
+        record["generated_text"] = f"{WRONG} {asked} Answer: so"
+    path = write(tmp_path, "a.json", records)
+    with pytest.raises(LongtailError, match="3 of 3 predictions hold their question, expected what was said alone"):
+        read_predictions(path)
+    assert read_predictions(path, pattern="Answer: (.*)").texts == ["so"] * 3
+    records[0]["generated_text"] = records[1]["generated_text"] = "so"
+    read = read_predictions(write(tmp_path, "a.json", records))
+    assert "1 of 3 predictions hold their question, and perhaps more of the prompt" in " ".join(read.described)
 
 
 def test_of_the_harness_the_first_filters_responses_are_taken_and_log_likelihoods_refused(tmp_path):
@@ -145,7 +344,7 @@ def test_of_the_harness_the_first_filters_responses_are_taken_and_log_likelihood
     assert (read.rows, read.texts) == (3, SAID)
     assert "none, strict-match, the responses of none are taken" in read.described[1]
     scored = [record | {"resps": [[-2.1, False]], "filtered_resps": [[-2.1, False]]} for record in HARNESS]
-    with pytest.raises(LongtailError, match="row 1: the prediction is a list of numbers, expected generated text"):
+    with pytest.raises(LongtailError, match="row 1: the prediction is a list of numbers, expected a text"):
         read_predictions(write(tmp_path, "samples.jsonl", lines(scored)))
 
 
@@ -167,7 +366,7 @@ def test_the_column_of_predictions_has_many_names_and_a_judgement_many_forms(tmp
 
 def counted(read) -> dict[str, str]:
     """How many predictions each note is about, by its first words."""
-    return {" ".join(note.split()[4:7]): note.split()[0] for note in read.described[1:]}
+    return {" ".join(note.partition(" (")[0].split()[4:7]): note.split()[0] for note in read.described[1:]}
 
 
 def test_lists_empties_reasoning_and_marked_answers_are_counted(tmp_path):
@@ -175,7 +374,9 @@ def test_lists_empties_reasoning_and_marked_answers_are_counted(tmp_path):
     said += ["<think>Rome?</think> Paris", "x" * 1001, "[sic] Bern"]
     read = read_predictions(write(tmp_path, "a.json", [{"id": n, "pred": text} for n, text in enumerate(said)]))
     assert read.texts[:5] == ["Paris", "Paris", "Oslo", "", ""]
-    assert counted(read) == {"are empty, and": "2", "are lists; the": "2", "are whole texts": "2"}
+    assert counted(read) == {"are empty, and": "1", "have no answer": "1"} | dict.fromkeys(
+        ("are lists; the", "are whole texts"), "2"
+    )
     said = ["He was born in Oslo, not in Bern. Answer: Oslo", "so\nANSWER: Rome", "Answer: Rome", "Paris"]
     path = write(tmp_path, "a.json", said)
     assert counted(read_predictions(path)) == {"say 'Answer:' before": "2"}
@@ -245,7 +446,7 @@ def test_what_is_no_file_of_predictions_is_refused_with_what_is_true(tmp_path):
         ("a.json", '["\\ud800"]', "not JSON .half of a surrogate pair"),
         ("a.json", "[" * 200_000, "not JSON .nested too deeply"),
         ("a.json", '[{"id": 1, "pred": "a"}, 3]', "element 2: no JSON object"),
-        ("a.json", '[{"id": 1, "pred": {"text": "a"}}]', "row 1: the prediction is an object"),
+        ("a.json", '[{"id": 1, "pred": {"name": "a"}}]', "row 1: the prediction is an object"),
         ("a.json", "{}", "no row in it"),
         ("a.json", '{"id": [1, 2], "pred": ["a"]}', "1 values in 'pred' and 2 in others"),
         ("a.jsonl", '{"id": 1, "pred": "a"}\nnothing\n', "line 2: .*expected a JSON object"),

@@ -1,0 +1,144 @@
+"""What a system said, of a prediction that is a text, a list, or an object of some API or library.
+
+An object counts by the one of its fields that is known to hold an answer, in one table for all systems. Its spelling,
+messages of a user or a tool, and reasoning never count.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+from pipelines.sources.cell_values import as_text, composed, written_list
+from pipelines.sources.prediction_layouts import PREDICTION
+from pipelines.sources.record_files import listed, plain
+from pipelines.sources.streams import parse_json
+
+PARTS = ("content", "_content", "parts", "blocks")  # fields whose list is one text in parts, not several answers
+# Fields that hold an answer, or an object with one, the likeliest first. OpenAI's Responses API has a setting `text`.
+FIELDS = ("answer", *PREDICTION[:-1], "choices", "candidates", "message", "body", "sampled", "results", *PARTS)
+FIELDS += ("text", "output_text", "outputtext", "result", "answers", "value", "data", "kwargs", "init_parameters")
+# Fields of an object that holds no answer, because a request failed or a system gave nothing but sources.
+NO_ANSWER = {"id", "index", "type", "object", "code", "status", "status_code", "param", "request_id", "stop_reason"}
+NO_ANSWER |= {"provenance", "meta", "metadata", "usage", "usagemetadata", "finish_reason", "finishreason", "logprobs"}
+NO_ANSWER |= {"safetyratings", "promptfeedback", "modelversion", "responseid", "citationmetadata"}
+NOT_SAID = re.compile("think|thought|reason|tool|function|_call|execut|refus|image|audio", re.IGNORECASE)  # of parts
+SPOKEN = ("text", "output_text")  # types of parts
+ASSISTANT = ("assistant", "model", "ai", "gpt", "bot", "chatbot", "aimessage", "aimessagechunk")
+OTHERS = ("human", "user", "system", "developer", "tool", "function", "humanmessage", "systemmessage", "toolmessage")
+SPEAKS = ("role", "_role", "from", "type")  # fields that say whose a message is
+OBJECT = re.compile(r"\"?[\[(\s]*\{\s*(?:\\*([\"'])[^\"'{}]*\1\s*(?::|=>)|:?\w+=)")  # as programs begin to write one
+SPELLED = re.compile(  # as Python and JavaScript write objects in texts
+    r"[\[(\s]*(?:[A-Z]\w+\(\s*\w+=|content=(['\"]).*?\1 \w+=|<[\w.]+ object at 0x|\[object Object\])", re.DOTALL
+)
+
+
+class UnreadableError(ValueError):
+    """A prediction that holds no text; the message says what it is."""
+
+
+def texts_of(value: Any) -> list[str]:
+    """What was said, as NFC: no text where there is no answer, several where there are several answers.
+
+    Raises UnreadableError for anything that no text is known of.
+    """
+    try:
+        texts = _texts_of(value)
+        "".join(texts).encode()
+    except RecursionError:
+        raise UnreadableError("nested too deeply") from None
+    except UnicodeEncodeError:
+        raise UnreadableError("half of a surrogate pair") from None
+    return texts
+
+
+def _texts_of(value: Any, *, in_parts: bool = False) -> list[str]:
+    if isinstance(value, str):
+        written = _written(value)
+        return [composed(value)] if written is None else _texts_of(written)
+    if isinstance(value, dict):
+        return _of_object(value)
+    if isinstance(value, list):
+        return _of_list(value, in_parts=in_parts)
+    if value is None:
+        return []
+    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | date):
+        raise UnreadableError(str(value).lower() if isinstance(value, bool) else f"of the type {type(value).__name__}")
+    return [as_text(int(value) if isinstance(value, float) and value.is_integer() else value)]
+
+
+def _written(text: str) -> Any:
+    """The list or object that a text spells, as JSON or as Python does; None for another text."""
+    text = text.strip()
+    if SPELLED.match(text):
+        raise UnreadableError(f"the spelling of an object ({text[:40]})")
+    if not OBJECT.match(text):
+        return written_list(text)
+    for parse in (parse_json, ast.literal_eval):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            return parse(text)
+    raise UnreadableError(f"an object that is cut, damaged or oddly spelled ({text[:40]})")
+
+
+def _of_list(values: list[Any], *, in_parts: bool) -> list[str]:
+    objects = [value for value in values if isinstance(value, dict)]
+    if any(map(_speaker, objects)):
+        last = next((one for one in reversed(objects) if not re.search("think|reason", str(one.get("type")))), {})
+        if (speaker := _speaker(last) or last.get("type")) not in ASSISTANT:
+            raise UnreadableError(f"a list of messages, the last of which is of the role {speaker}")
+        return _of_object(last)
+    types = {str(value.get("type", value.get("block_type"))) for value in objects}
+    if in_parts or any("text" in type_ or NOT_SAID.search(type_) for type_ in types):
+        said = [text for part in values for text in _of_part(part)]
+        return _texts_of("".join(said)) if said else []
+    if len(values) > 1 and any(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        raise UnreadableError("a list of numbers")
+    return [text for value in values for text in _texts_of(value)]
+
+
+def _of_part(part: Any) -> list[str]:
+    """The text of a part of a message; nothing for reasoning, a tool's call and the like."""
+    if not isinstance(part, dict):
+        return [part] if isinstance(part, str) else _texts_of(part)
+    kind = part.get("type", part.get("block_type"))
+    if kind in (None, *SPOKEN) and "text" in part:
+        text = None if part.get("thought") else part["text"]
+        return [text] if isinstance(text, str) else _texts_of(text)
+    if NOT_SAID.search(" ".join(str(name) for name in (kind, *part) if name == kind or part[name] is not None)):
+        return []
+    raise UnreadableError(f"a part of a message with the fields {listed(map(str, part))}")
+
+
+def _of_object(value: dict[str, Any]) -> list[str]:
+    speaker = _speaker(value)
+    if speaker and speaker not in ASSISTANT:
+        raise UnreadableError(f"a message of the role {speaker}")
+    fields = {plain(str(name)): inside for name, inside in value.items()}
+    type_ = str(fields.get("type"))
+    if NOT_SAID.search(type_) or ("text" in type_ and "text" in fields):
+        return _of_part(value)
+    if isinstance(fields.get("message"), str):  # as errors have it
+        del fields["message"]
+    known = [name for name in FIELDS if name in fields]
+    for name in known:
+        if fields[name] is not None:  # Parquet has all objects' fields in each
+            return _texts_of(fields[name], in_parts=name in PARTS)
+    if known or fields.get("error") or all(name in NO_ANSWER or NOT_SAID.search(name) for name in fields):
+        return []
+    raise UnreadableError(f"an object with the fields {listed(map(str, value))}")
+
+
+def _speaker(message: Mapping[str, Any]) -> str:
+    """Whose message an object is, in small letters; "" for no message."""
+    inside = next((message[name] for name in ("kwargs", "data") if isinstance(message.get(name), dict)), message)
+    for name in SPEAKS:
+        if isinstance(role := inside.get(name), str) and (name != "from" or "value" in inside):
+            role = role.lower().rpartition(".")[2]
+            if name in ("role", "_role") or role in (*ASSISTANT, *OTHERS):
+                return role
+    return ""
