@@ -131,6 +131,63 @@ def verl(made: Made, right: np.ndarray) -> str:
     )
 
 
+def kilt(made: Made, right: np.ndarray) -> str:
+    """KILT: the output of its knowledge-intensive tasks."""
+    return lines(
+        {"id": row["id"], "input": row["question"], "output": [{"answer": said, "provenance": row["golds"]}]}
+        for row, said, _ in answered(made, right)
+    )
+
+
+def messages(row: dict, said: str) -> list[dict]:
+    prompt = {"role": "user", "content": f"{', '.join(row['golds'])}. {row['question']}"}
+    return [prompt, {"role": "assistant", "content": said}]
+
+
+def chat(made: Made, right: np.ndarray) -> str:
+    """transformers: the text-generation pipeline, called with messages."""
+    return lines(
+        {"question": row["question"], "generated_text": messages(row, said)} for row, said, _ in answered(made, right)
+    )
+
+
+def open_compass(made: Made, right: np.ndarray) -> str:
+    """OpenCompass: predictions/<model>/<dataset>.json."""
+    rows = [
+        {"origin_prompt": [{"role": "HUMAN", "prompt": f"Q: {row['question']}"}], "prediction": said}
+        | {"gold": row["golds"]}
+        for row, said, _ in answered(made, right)
+    ]
+    return json.dumps({str(i): row for i, row in enumerate(rows)}, indent=4)
+
+
+def llama_factory(made: Made, right: np.ndarray) -> str:
+    """LLaMA-Factory: generated_predictions.jsonl."""
+    return lines(
+        {"prompt": f"user\n{row['question']}\nassistant\n", "predict": said, "label": f"{row['obj']}\n"}
+        for row, said, _ in answered(made, right)
+    )
+
+
+def instruct_rag(made: Made, right: np.ndarray) -> str:
+    """InstructRAG: result.json."""
+    rows = [
+        {"question": row["question"], "answers": row["golds"], "qa_pairs": None, "rationale": said}
+        | {"prompt": f"Document: {row['obj']}\n{row['question']}", "ctxs": [{"text": row["obj"]}]}
+        for row, said, _ in answered(made, right)
+    ]
+    return json.dumps(rows, indent=4)
+
+
+def batch(made: Made, right: np.ndarray) -> str:
+    """The output file of OpenAI's Batch API, and of vLLM's run-batch."""
+    return lines(
+        {"id": f"batch_req_{i}", "custom_id": row["id"], "error": None}
+        | {"response": {"status_code": 200, "body": {"choices": [{"index": 0, "message": messages(row, said)[1]}]}}}
+        for i, (row, said, _) in enumerate(answered(made, right))
+    )
+
+
 LAYOUTS = {  # file -> what writes it, and the words that the command must say
     "authors.csv": (authors, "the PopQA authors' results"),
     "samples.jsonl": (harness, "lm-evaluation-harness' samples"),
@@ -138,6 +195,12 @@ LAYOUTS = {  # file -> what writes it, and the words that the command must say
     "self_rag.json": (self_rag, "Self-RAG's results"),
     "search_r1.jsonl": (search_r1, "Search-R1's results"),
     "validation.jsonl": (verl, "Search-R1's results"),
+    "kilt.jsonl": (kilt, "KILT's output"),
+    "chat.jsonl": (chat, "messages of a chat"),
+    "opencompass.json": (open_compass, "OpenCompass' predictions"),
+    "generated_predictions.jsonl": (llama_factory, "LLaMA-Factory's predictions"),
+    "result.json": (instruct_rag, "InstructRAG's results"),
+    "batch.jsonl": (batch, "output of a batch of OpenAI's API or vLLM's"),
 }
 
 

@@ -35,7 +35,7 @@ FILTER = "harness_filter"  # rows with other filters repeat the question: only t
 class Layout(NamedTuple):
     """A known system's layout. A place is a field, or a path as `output.pred` or `output.0` (the first of a list).
 
-    Of `a|b` the first counts that has something; "" is the record. Without `within`, all its fields are taken.
+    Of `a|b` the first counts that has something. Without `within`, all fields of the record are taken.
     """
 
     name: str
@@ -81,29 +81,33 @@ LAYOUTS = (
     ),
     Layout("LLaMA-Factory's predictions", ("prompt", "predict", "label"), columns={"prediction": "predict"}),
     Layout("LLaMA-Factory's predictions", ("predict", "label"), columns={"prediction": "predict", "answers": "label"}),
-    Layout("InstructRAG's results", ("question", "rationale", "ctxs|qa_pairs"), columns={"prediction": "rationale"}),
+    Layout("InstructRAG's results", ("question", "rationale", "qa_pairs"), columns={"prediction": "rationale"}),
     Layout(
         "output of a batch of OpenAI's API or vLLM's",
-        needs=("custom_id", "response", "error"),
+        needs=("custom_id", "response.body", "error"),
         within={"": QUESTION},
         columns={"id": "custom_id", "prediction": "response"},
     ),
     Layout(
         "results of a batch of Anthropic's API",
-        needs=("custom_id", "result"),
+        needs=("custom_id", "result.type"),
         within={"": QUESTION},
         columns={"id": "custom_id", "prediction": "result"},
     ),
     Layout(
         "output of a batch of Gemini's API",
-        needs=("key", "response|error"),
+        needs=("key", "response.candidates"),
         within={"": QUESTION},
         columns={"id": "key", "prediction": "response|error"},
     ),
-    Layout("an API's answers", ("choices.0.message|choices.0.text|candidates.0.content",), columns={"prediction": ""}),
+    Layout(
+        "an API's answers",
+        needs=("choices.0.message|choices.0.finish_reason|candidates.0.content",),
+        columns={"prediction": "choices|candidates"},
+    ),
     Layout(
         "HELM's scenario states",
-        needs=("instance.input", "result"),
+        needs=("instance.input.text", "result.completions"),
         within={"": ()},
         columns={"prediction": "result", "question": "instance.input.text"},
     ),
@@ -116,14 +120,14 @@ LAYOUTS = (
         needs=("input", "actualOutput|actual_output"),
         columns={"prediction": "actualOutput|actual_output", "question": "input"},
     ),
-    Layout("LangChain's results", ("query", "result"), columns={"prediction": "result"}),
+    Layout("LangChain's results", ("query", "result", "source_documents"), columns={"prediction": "result"}),
     Layout("Search-R1's results", needs=("gt_answers", "final_answer|pred_answer", "qid|query")),
     Layout("the PopQA authors' results", needs=("subj", "prop", "pred", "is_correct")),
     Layout("", needs=()),  # any other: its columns are called as they are here
 )
 PLACES = [place for layout in LAYOUTS for place in (*layout.needs, *layout.within, *layout.columns.values())]
 KNOWN = {*ROLES["prediction"], *JUDGED, *SCORES, *ASKED, FILTER}
-FIELDS = {plain(path.partition(".")[0]) for place in PLACES for path in place.split("|") if path}  # in some layout
+FIELDS = {plain(path.partition(".")[0]) for place in PLACES for path in place.split("|")}  # in some layout
 
 
 def layout_of(records: Sequence[Mapping[str, Any]]) -> Layout:
@@ -169,7 +173,7 @@ def _values(record: Mapping[str, Any], place: str) -> list[Any]:
     for path in place.split("|"):
         value: Any = record
         try:
-            for field in path.split(".") if path else ():
+            for field in path.split("."):
                 value = value[int(field)] if isinstance(value, list) else value[field]
         except (KeyError, IndexError, TypeError, ValueError):
             continue

@@ -23,7 +23,8 @@ def test_what_published_systems_wrote_becomes_thresholds_in_one_command(folder, 
     code, said, error = longtail("thresholds", "closed.csv", *files, "-q", "popQA.tsv", "--out", "out")
     assert (code, error) == (0, "")
     assert [layout for _, layout in systems.LAYOUTS.values() if layout not in said] == []
-    assert "300 questions of known monthly page views that all 7 files answer are used" in said
+    count = 1 + len(systems.LAYOUTS)
+    assert f"300 questions of known monthly page views that all {count} files answer are used" in said
     assert re.search(r"^  author +100 ", said, re.MULTILINE)
     assert "verdict         thresholds: " in said
     rule, _ = tuned("closed.csv", "rag.csv")

@@ -157,6 +157,13 @@ DEEPEVAL = [
     {"name": n, "input": asked, "actualOutput": said, "expectedOutput": WRONG, "success": True}
     for n, _, asked, _, said in ROWS
 ]
+LIGHTEVAL = [
+    {
+        "doc": {"query": asked, "choices": gold},
+        "model_response": {"input": WRONG, "text": [said], "reasonings": [WRONG]},
+    }
+    for _, _, asked, gold, said in ROWS
+]
 LANGCHAIN = [
     {"query": asked, "result": said, "source_documents": [{"page_content": WRONG}]} for _, _, asked, _, said in ROWS
 ]
@@ -207,6 +214,7 @@ OBJECTS = {  # layout -> records, and whether they have questions and ids
     "LangSmith's runs": (LANGSMITH, True, False),
     "Inspect's samples": (INSPECT, True, True),
     "DeepEval's test cases": (DEEPEVAL, True, False),
+    "lighteval's details": (LIGHTEVAL, True, False),
     "LangChain's results": (LANGCHAIN, True, False),
     "JSON lines": (MESSAGES, True, True),
     "JSON lines ": (VLLM, True, True),
@@ -296,8 +304,8 @@ def test_a_record_without_an_answer_is_an_empty_prediction_by_name_and_tells_no_
     )
     assert none in read.described
     assert "1 of 4 predictions are empty, and so wrong" in read.described, "the last"
-    with pytest.raises(LongtailError, match="no row has an answer"):
-        read_predictions(write(tmp_path, "a.jsonl", lines([odd, odd | {"id": "1"}])))
+    with pytest.raises(LongtailError, match="no row has an answer|its columns are key, error"):
+        read_predictions(write(tmp_path, "a.jsonl", lines([odd, odd])))
 
 
 def test_what_is_no_text_is_refused_by_its_row(tmp_path):
