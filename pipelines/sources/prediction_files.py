@@ -178,7 +178,7 @@ def _texts(
         if not said:
             without.append(f"row {row + 1}" + (f" ({ids[row][:80]})" if ids else ""))
         text = said[0] if said else ""
-        prompts = [column[row] for column in asked if column[row]]
+        prompts = [column[row] for column in asked if " " in column[row]]  # not the prompts' names
         if prompt := next((prompt for prompt in prompts if text.lstrip().startswith(prompt)), ""):
             text = text.lstrip().removeprefix(prompt)
         whole.append(text)

@@ -343,6 +343,8 @@ def test_a_prompt_is_no_prediction(tmp_path):
     records[0]["generated_text"] = records[1]["generated_text"] = "so"
     read = read_predictions(write(tmp_path, "a.json", records))
     assert "1 of 3 predictions hold their question, and perhaps more of the prompt" in " ".join(read.described)
+    read = read_predictions(write(tmp_path, "a.json", [{"id": 1, "prompt": "base", "pred": "base camp"}]))
+    assert read.texts == ["base camp"], "a prompt's name is no prompt"
 
 
 def test_of_the_harness_the_first_filters_responses_are_taken_and_log_likelihoods_refused(tmp_path):

@@ -56,7 +56,7 @@ READ = {
     "Python in a cell": str([{"answer": "Rome", "provenance": [WRONG]}]),
     "JSON in a cell": json.dumps([USER, SAID]),
     "JSON of JSON in a cell": json.dumps(json.dumps({"answer": "Rome", "evidence": [WRONG]})),
-    "a struct of Parquet": {"type": "ai", "content": "Rome", "text": None, "error": None},
+    "a struct of Parquet": {"type": "ai", "answer": None, "content": "Rome", "text": None, "error": None},
 }
 
 
