@@ -13,7 +13,8 @@ from pipelines.sources.record_files import plain
 PREDICTION = ("prediction", "pred", "predictions", "preds", "predicted_answer", "pred_answer", "final_answer")
 PREDICTION += ("model_answer", "model_prediction", "model_output", "output", "response", "generated_answer")
 PREDICTION += ("generated_text", "generation", "completion", "predicted_text", "prediction_text", "actual_output")
-PREDICTION += ("model_response", "outputs", "replies", "completions", "generations", "responses", "answer")
+PREDICTION += ("model_response", "outputs", "replies", "completions", "generations", "generated_texts", "responses")
+PREDICTION += ("answer",)
 CONVERSATION = ("messages", "conversations", "conversation")  # a prediction where there is no other and no judgement
 JUDGED = ("correct", "is_correct")  # anything but true or false in these is an error
 SCORES = ("acc", "accuracy", "exact_match", "em", "match", "metric_results", "score")  # true or false, or not used
@@ -102,8 +103,8 @@ LAYOUTS = (
     ),
     Layout(
         "an API's answers",
-        needs=("choices.0.message|choices.0.finish_reason|candidates.0.content",),
-        columns={"prediction": "choices|candidates"},
+        needs=("choices.0.message|choices.0.finish_reason|candidates.0.content|content.0.type|message.content",),
+        columns={"prediction": "choices|candidates|content|message"},
     ),
     Layout(
         "HELM's scenario states",

@@ -176,6 +176,11 @@ FULL = [
     for _, id_, asked, _, said in ROWS
 ]
 RAW = [{"question": asked} | chosen(asked, said) for _, _, asked, _, said in ROWS]
+RAW_MESSAGES = [{"question": asked, "message": chat(asked, said)[1]} for _, _, asked, _, said in ROWS]
+RAW_PARTS = [
+    {"question": asked, "content": [{"type": "thinking", "thinking": WRONG}, {"type": "text", "text": said}]}
+    for _, _, asked, _, said in ROWS
+]
 AUTHORS = [["", "id", "subj", "prop", "possible_answers", "question", "is_correct", "prompt", "pred", "generation"]]
 AUTHORS += [
     [str(n), f"{id_}.0", "x", "genre", json.dumps(gold), question, str(n == 0), "Q: x\n\nQ: y", said, "All"]
@@ -209,6 +214,8 @@ OBJECTS = {  # layout -> records, and whether they have questions and ids
     "results of a batch of Anthropic's API": (ANTHROPIC, False, True),
     "output of a batch of Gemini's API": (GEMINI, False, True),
     "an API's answers": (RAW, True, False),
+    "an API's answers ": (RAW_MESSAGES, True, False),
+    "an API's answers  ": (RAW_PARTS, True, False),
     "HELM's scenario states": (HELM, True, False),
     "promptfoo's results": (PROMPTFOO, True, False),
     "LangSmith's runs": (LANGSMITH, True, False),
@@ -304,7 +311,7 @@ def test_a_record_without_an_answer_is_an_empty_prediction_by_name_and_tells_no_
     )
     assert none in read.described
     assert "1 of 4 predictions are empty, and so wrong" in read.described, "the last"
-    with pytest.raises(LongtailError, match="no row has an answer|its columns are key, error"):
+    with pytest.raises(LongtailError, match=r"no row has an answer|its columns are key, error"):
         read_predictions(write(tmp_path, "a.jsonl", lines([odd, odd])))
 
 
