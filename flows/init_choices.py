@@ -79,7 +79,7 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> dict[s
         "answering": uses_lms and bool(parts["answered"]),
         "published": "popqa" in files,
         "months": sorted({f"{seen['month'][:4]}-{seen['month'][4:]}" for seen in views if seen}),
-        "retriever": retriever,
+        "retrievers": [retriever] if parts["corpora"] and (encoder or uses_lms) else [],  # else BM25 alone
         "encoder": encoder,
         "batch_tokens": 65536 if machine.gpu else 4096,
         "learnt": "mixed" if parts["answered"] and parts["scored"] else "qa" if parts["answered"] else "lm",

@@ -176,7 +176,10 @@ def _used(folder: Path, contents: Contents, chosen: dict[str, Any]) -> Iterator[
 
 def _missing(chosen: dict[str, Any]) -> Iterator[str]:
     if not chosen["encoder"] and chosen["parts"]["corpora"]:
-        yield "an encoder (Hugging Face's layout). A small one is trained on your texts."
+        small = (
+            "A small one is trained on your texts." if chosen["retrievers"] else "Passages are found by words (BM25)."
+        )
+        yield f"an encoder (Hugging Face's layout). {small}"
     if not chosen["lms"]:
         small = " A small one is trained on your texts, to try the stages; its answers are worth little."
         yield f"a language model (Hugging Face's layout).{small * chosen['uses_lms']}"

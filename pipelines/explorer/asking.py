@@ -31,7 +31,8 @@ class Asked(Addressed):
     def of(cls, run: Run, asked: Mapping[str, str]) -> Asked:
         """What some fields ask; LongtailError where no model can answer, and for a value that a field does not have."""
         if not (known := ways(run)):
-            raise LongtailError(f"no language model answers with passages here; {RUN}")
+            searches = "`longtail search WORDS` finds passages" if not run.params.lms else RUN
+            raise LongtailError(f"no language model answers with passages here; {searches}")
         lm = one_of(asked, "lm", known, next(iter(known)))
         chosen = run.params
         tuned = bool(chosen.retrievers) and chosen.retrievers[0] in chosen.parts.tuned

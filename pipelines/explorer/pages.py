@@ -163,8 +163,9 @@ def home(run: Run, places: Sequence[Place]) -> str:
     answered = [f"{page.label(name)} by {', '.join(run.answers(name))}" for name in run.sets]
     scored = [page.label(name) for name in lm_queries.corpora(run)]
     report = (run.data / "report/index.html").is_file()
+    unanswered = f"no answers yet; {RUN}" if run.params.parts.answered else "this run answers no questions"
     here = [
-        ("Questions", "/questions" if answered else "", "; ".join(answered) or f"no answers yet; {RUN}"),
+        ("Questions", "/questions" if answered else "", "; ".join(answered) or unanswered),
         ("Scored texts", "/texts" if scored else "", ", ".join(scored) or "no scored texts in this run"),
         ("Ask", "/ask", "a question of your own: the decision, the search and the answer"),
         ("The report", "/report/" if report else "", "every table and figure" if report else f"not yet; {RUN}"),

@@ -93,12 +93,13 @@ def _parts(params: Params) -> Iterator[Rule]:
     built = [name for name in parts.question_sets if catalogue.DATASETS[name].triples and name not in published]
     yield "parts.knowledge", bool(parts.knowledge or not built), f"should be [wikidata], which {built} need"
     yield "parts.tokenizers", bool(parts.tokenizers or not parts.corpora), "should be [documents], for the corpora"
-    yield "parts.corpora", bool(retrievers or not parts.corpora), "need at least one of retrievers"
+    used = parts.tuned or parts.scored or parts.benchmarks
+    searching = parts.corpora and (used or (parts.answered and lms))
+    yield "retrievers", bool(retrievers or not searching), "with parts.corpora, language models need at least one"
     yield "parts.corpora", bool(parts.corpora or not retrievers), "retrievers search them, and there are none"
     yield _listed("parts.tuned", parts.tuned, retrievers)
     yield "parts.rerankers", bool(params.reranker or not parts.rerankers), "the section reranker is null"
     yield "parts.corpora", bool(parts.corpora or not parts.tuned), "a retriever is tuned on them, and there are none"
-    used = parts.tuned or parts.scored or parts.benchmarks
     yield "lms", bool(lms or not used), "parts tuned, scored and benchmarks need one of lms"
     yield "parts.answered", bool(parts.answered or not parts.rules), "should have a set, which thresholds need"
     yield "parts.answered", bool(parts.answered or not parts.exposure), "should have a set, which exposure is of"

@@ -18,7 +18,8 @@ def what_run_did(inputs: Inputs) -> list[str]:
     """What this run did, in clauses."""
     did = []
     if inputs.documents:
-        did.append(f"searched {joined([f'{n:,} {label(name)}' for name, n in inputs.documents.items()])} documents")
+        searched = "searched" if inputs.asked or inputs.parts.scored or inputs.parts.passages else "indexed"
+        did.append(f"{searched} {joined([f'{n:,} {label(name)}' for name, n in inputs.documents.items()])} documents")
     if asked := [inputs.rows("accuracy", dataset=dataset) for dataset in inputs.asked]:
         names = list(dict.fromkeys(label(row["method"]) for rows in asked for row in rows))
         ways = f"{len(names)} way{'s' * (len(names) > 1)} ({', '.join(names)})"

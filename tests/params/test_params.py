@@ -60,7 +60,7 @@ def change(values: dict, changes: dict) -> None:
         ("parts.datastore", None, ["parts", "datastore"]),
         ("parts.knowledge", [], ["parts", "knowledge", "wikidata"]),
         ("parts.answered", ["nq"], ["parts.answered", "nq"]),
-        ("retrievers", [], ["parts", "corpora", "retrievers"]),
+        ("retrievers", [], ["retrievers", "parts.corpora", "at least one"]),
         ("retrievers", ["bert"], ["retrievers", "names", "dense"]),
         ("retriever.lsr", {}, ["retriever.lsr", "not lsr"]),
         ("retriever.big_bert", {}, ["retriever.big_bert", "hyphens"]),
