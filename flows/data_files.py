@@ -19,6 +19,7 @@ from pipelines.sources.corpus_layouts import ARTICLES, DUMP, first_record
 from pipelines.sources.question_files import SUFFIXES
 from pipelines.sources.streams import DECOMPRESSORS
 
+MODELS = ("config.json", "modules.json", "adapter_config.json")  # a folder with one of these files is a model's
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
 TEMPLATES = "relation_query_templates.json"
 READABLE = {"mmlu": (".csv", *SUFFIXES), "nq": SUFFIXES, "triviaqa": SUFFIXES, "retrieval": (".jsonl",)}
@@ -38,7 +39,7 @@ def folders_below(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
     for place, folders, names in os.walk(folder, followlinks=True):
         real = Path(place).resolve()
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if real in visited or "config.json" in names:
+        if real in visited or any(name in names for name in MODELS):
             folders.clear()
         if real not in visited:
             yield Path(place), [Path(place, name) for name in sorted(names) if not name.startswith(".")]

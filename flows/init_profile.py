@@ -18,6 +18,7 @@ from flows.init_choices import Contents, choose, this_machine
 from flows.model_folders import Encoder, LanguageModel
 from pipelines import catalogue, neutral
 from pipelines.errors import LongtailError
+from pipelines.lm.model_kinds import other_weights
 from pipelines.storage import shards
 
 LOOKED_FOR = (
@@ -106,7 +107,7 @@ def look(folder: Path) -> Contents:
     lms: list[LanguageModel] = []
     encoders: list[Encoder] = []
     for place, inside in data_files.folders_below(folder):
-        if place / "config.json" in inside:
+        if any(place / name in inside for name in data_files.MODELS):
             try:
                 model = model_folders.read_model_folder(place)
             except LongtailError as error:
@@ -120,7 +121,8 @@ def look(folder: Path) -> Contents:
                 lms.append(model)
             continue
         for file in inside:
-            seen = data_files.recognise(file)
+            weights = other_weights(file.name)
+            seen = data_files.Seen("", weights) if weights else data_files.recognise(file)
             if seen.data_set:
                 files.setdefault(seen.data_set, []).append(file)
             elif not ABOUT.match(file.name):

@@ -12,10 +12,12 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 from pipelines.errors import LongtailError
+from pipelines.lm import model_kinds
 from pipelines.storage import shards
 
 os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "true")  # else transformers has the Hub convert older weights
-UNREADABLE = (OSError, ValueError, KeyError, SafetensorError)  # what transformers raises for a folder that is not whole
+# What transformers raises for a folder that is not whole, or that another library is needed for:
+UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError)
 NO_LIMIT = 1 << 30  # tokenizers without a limit report this number, or a larger one
 WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiBi): what BLOOM was trained on
 CACHE_BYTES = 1 << 29  # keys and values of texts that are continued at once, or those of `batch_tokens` tokens if more
@@ -27,19 +29,61 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
     `kind` is a transformers Auto class, `path` a local folder or a name on the Hub, which needs a pinned `revision`.
     Raises LongtailError where one of them is not set, nothing can be loaded, or the weights are another model's.
     """
-    from transformers import AutoTokenizer
-
     check_pinned(f"{section}.path", path, revision)
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
-    except UNREADABLE as error:
-        raise LongtailError(f"{path}: no model could be loaded: {' '.join(str(error).split())[:300]}") from None
-    model, loading_info = load_pretrained(kind, path, revision)
+    method = check_readable(path, revision)
+    tokenizer = load_tokenizer(path, revision=revision)
+    model, loading_info = load_pretrained(kind, path, revision, **_expanding(method))
     check_complete(path, model, loading_info)
+    if method and getattr(model, "hf_quantizer", None):
+        model = model.dequantize()
     with shards.atomic(out) as folder:
-        model.save_pretrained(folder)
+        # Expanded weights are saved as the model has them: in the checkpoint's own format they would lack their scales.
+        model.save_pretrained(folder, save_original_format=not method)
         tokenizer.save_pretrained(folder)
     return {"parameters": float(model.num_parameters())}
+
+
+def check_readable(path: str | Path, revision: str | None, subfolder: str = "") -> str | None:
+    """How the weights at `path` are quantised, None if they are plain; LongtailError where they can't be read."""
+    from transformers.utils import cached_file
+
+    folder = Path(path, subfolder)
+    try:
+        if folder.is_dir():
+            model_kinds.check_folder(folder)
+        else:
+            folder = Path(cached_file(path, "config.json", revision=revision, subfolder=subfolder)).parent
+        return model_kinds.check_quantised(model_kinds.read_object(folder / "config.json"))
+    except OSError as error:
+        raise LongtailError(f"{path}: no model could be loaded: {_one_line(error)}") from None
+    except LongtailError as error:
+        raise LongtailError(f"{path}: {error}") from None
+
+
+def load_tokenizer(path: str | Path, **place: str | None):
+    """The tokenizer at `path`; LongtailError where there is none, for which transformers may make an empty one."""
+    from transformers import AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False, **place)
+    except UNREADABLE as error:
+        raise LongtailError(f"{path}: no tokenizer could be loaded: {_one_line(error)}") from None
+    if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
+        raise LongtailError(f"{path}: a tokenizer without a vocabulary; expected tokenizer.json beside config.json")
+    return tokenizer
+
+
+def _expanding(method: str | None) -> dict:
+    """Options with which transformers expands quantised weights, on a GPU too, where it would compute with them."""
+    if method not in ("fp8", "mxfp8", "mxfp4"):
+        return {}
+    from transformers import FineGrainedFP8Config, Mxfp4Config
+
+    return {"quantization_config": (Mxfp4Config if method == "mxfp4" else FineGrainedFP8Config)(dequantize=True)}
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]
 
 
 def load_pretrained(kind, path: str | Path, revision: str | None, **options) -> tuple:
@@ -48,7 +92,12 @@ def load_pretrained(kind, path: str | Path, revision: str | None, **options) -> 
     Safetensors are preferred to PyTorch's older pickles, whose tensors are read without running code. Raises
     LongtailError where nothing can be loaded.
     """
-    options |= {"revision": revision, "weights_only": True, "output_loading_info": True}
+    options |= {
+        "revision": revision,
+        "weights_only": True,
+        "output_loading_info": True,
+        "ignore_mismatched_sizes": True,
+    }
     try:
         return kind.from_pretrained(path, trust_remote_code=False, **options)
     except pickle.UnpicklingError:
@@ -57,7 +106,7 @@ def load_pretrained(kind, path: str | Path, revision: str | None, **options) -> 
             "expected weights in safetensors, or a pickle of tensors alone"
         ) from None
     except (*UNREADABLE, RuntimeError) as error:
-        raise LongtailError(f"{path}: no model could be loaded: {' '.join(str(error).split())[:300]}") from None
+        raise LongtailError(f"{path}: no model could be loaded: {_one_line(error)}") from None
 
 
 def check_pinned(key: str, path: str | None, revision: str | None) -> None:
@@ -72,11 +121,21 @@ def check_pinned(key: str, path: str | None, revision: str | None) -> None:
 
 
 def check_complete(path: str | Path, model, loading_info: Mapping[str, Collection[str]]) -> None:
-    """Raise LongtailError where `path` lacks weights of `model`: transformers draws missing weights at random."""
+    """Raise LongtailError where `path` lacks weights of `model`, or has others: transformers draws these at random."""
     if missing := sorted(loading_info["missing_keys"]):
         raise LongtailError(
             f"{path}: has no weights for {len(missing)} of the parameters of {type(model).__name__}, {missing[0]} for "
             "one; expected a checkpoint of that model"
+        )
+    for name, shape, expected in sorted(loading_info["mismatched_keys"]):
+        raise LongtailError(
+            f"{path}: weights that do not fit config.json: {name} has the shape {list(shape)}, expected "
+            f"{list(expected)}; fetch both again"
+        )
+    if unread := sorted(filter(model_kinds.UNREAD_SCALES.search, loading_info["unexpected_keys"])):
+        raise LongtailError(
+            f"{path}: weights that are quantised in a way that is not read: {unread[0]}; {model_kinds.ORIGINAL}, "
+            f"{model_kinds.SERVED}"
         )
 
 

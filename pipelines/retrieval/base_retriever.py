@@ -24,6 +24,7 @@ from pipelines.lm.model_files import check_pinned
 from pipelines.lm.ragged import Ragged, padded
 from pipelines.params import params
 from pipelines.retrieval.encoder import Encoder, mean_pool, write_sentence_transformers_files
+from pipelines.retrieval.modules import Modules
 from pipelines.retrieval.tower import Tower
 from pipelines.storage import checkpoint, parquet, shards
 from pipelines.work import code, stage
@@ -146,10 +147,30 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
     for key, (path, revision) in sources.items():
         check_pinned(key, path, revision)
     towers = [Tower(*source, max_tokens=retriever.max_tokens) for source in sources.values()]
+    for tower in towers:
+        _compare(retriever, tower.modules, f"retriever.{out.name}")
     encoder = Encoder(towers[0], towers[-1], retriever)
     with shards.atomic(out) as folder:
         encoder.save(folder)
     return {"parameters": float(sum(weight.numel() for weight in encoder.parameters()))}
+
+
+def _compare(retriever: params.Retriever, said: Modules, section: str) -> None:
+    """Raise LongtailError for another pooling than the encoder's folder says; print which prompts are not used."""
+    if said.pooling not in (None, retriever.pooling):
+        raise LongtailError(
+            f"params.yaml: {section}.pooling is {retriever.pooling}, and {retriever.path} pools by {said.pooling}; set "
+            f"pooling: {said.pooling}"
+        )
+    before = retriever.document.partition("{")[0]
+    for key, prompt, used in (
+        ("query_prefix", said.query, retriever.query_prefix),
+        ("document", said.document, before),
+    ):
+        if prompt is not None and prompt != used:
+            print(
+                f"warning: {section}.{key} begins with {used!r}, not with the encoder's prompt {prompt!r}", flush=True
+            )
 
 
 def work(params: SimpleNamespace, name: str) -> stage.Metrics:

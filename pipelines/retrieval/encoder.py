@@ -10,12 +10,14 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch.nn.functional import cosine_similarity, normalize
 
 from pipelines import draws, progress
 from pipelines.errors import LongtailError
 from pipelines.lm.ragged import padded
 from pipelines.params import params
+from pipelines.retrieval.modules import POOLINGS, as_settings
 from pipelines.retrieval.tower import Tower
 from pipelines.work import threads
 
@@ -33,7 +35,20 @@ def mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
-POOLING = {"mean": mean_pool, "cls": lambda hidden, mask: hidden[:, 0]}  # cls: the first token's state, as in DPR
+def weighted_mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Mean over the real tokens, the n-th with weight n (SGPT)."""
+    places = mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)
+    return (hidden * places.unsqueeze(-1)).sum(1) / places.sum(1, keepdim=True)
+
+
+POOLING = {  # hidden (n, tokens, dim) and mask (n, tokens), 1 for real tokens, which come first -> (n, dim)
+    "mean": mean_pool,
+    "cls": lambda hidden, mask: hidden[:, 0],  # the first token's state, as in DPR
+    "max": lambda hidden, mask: hidden.masked_fill(mask.unsqueeze(-1) == 0, float("-inf")).amax(1),
+    "mean_sqrt_len": lambda hidden, mask: mean_pool(hidden, mask) * mask.sum(1, keepdim=True).sqrt(),
+    "weightedmean": weighted_mean_pool,
+    "lasttoken": lambda hidden, mask: hidden[torch.arange(len(mask)), mask.sum(1) - 1],
+}
 
 
 class Numerics(NamedTuple):
@@ -102,7 +117,7 @@ class Encoder:
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """The weights of both sides; a shared tower's weights are there once."""
-        return [weight for tower in self._towers for weight in tower.model.parameters()]
+        return [weight for tower in self._towers for weight in tower.weights]
 
     @property
     def facts(self) -> dict[str, str | int]:
@@ -112,11 +127,11 @@ class Encoder:
 
     def save(self, folder: Path) -> None:
         """Save a Hugging Face folder, with another query tower inside; else sentence-transformers can load it too."""
-        self.documents.save(folder)
-        if self.queries is not self.documents:
-            self.queries.save(folder / QUERIES)
-        else:
-            write_sentence_transformers_files(folder, self.settings, self.dim, self.documents.max_tokens)
+        for tower, place in zip(self._towers, (folder, folder / QUERIES), strict=False):
+            tower.save(place)
+            if len(self._towers) == 1 or tower.head or tower.modules.normalized:
+                width = tower.model.config.hidden_size
+                write_sentence_transformers_files(place, self.settings, width, tower.max_tokens, tower)
 
     @torch.inference_mode()
     def _embed(self, texts: Sequence[str], queries: bool, numerics: Numerics) -> np.ndarray:
@@ -142,8 +157,9 @@ class Encoder:
         while start < len(order):
             width = int(tokens.lengths[order[start]])
             rows = order[start : start + max(1, at_once // width)]
-            vectors = POOLING[self.settings.pooling](*tower.hidden(*padded(tokens.take(rows), width, tower.pad)))
-            yield rows, normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
+            pooled = POOLING[self.settings.pooling](*tower.hidden(*padded(tokens.take(rows), width, tower.pad)))
+            vectors, scaled = tower.head(pooled), self.similarity == "cosine" or tower.modules.normalized
+            yield rows, normalize(vectors, dim=-1) if scaled else vectors
             start += len(rows)
 
     def fastest(self, dtype: str) -> Numerics:
@@ -202,19 +218,29 @@ def has_bf16(device: str) -> bool:
     return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16"))
 
 
-def write_sentence_transformers_files(folder: Path, settings: params.Retriever, dim: int, max_tokens: int) -> None:
+def write_sentence_transformers_files(
+    folder: Path, settings: params.Retriever, width: int, max_tokens: int, tower: Tower | None = None
+) -> None:
     """Write pooling, length, prefixes and similarity, so that `SentenceTransformer(folder)` embeds as Encoder does.
 
-    The library has prefixes only. So its caller joins title and text as the template does.
+    `width` is the length of a hidden state; `tower` may have further modules. The library has prefixes only. So its
+    caller joins title and text as the template does.
     """
-    modules = {"Transformer": "", "Pooling": "1_Pooling"}  # old names, which every version of the library understands
-    if settings.similarity == "cosine":
-        modules["Normalize"] = "2_Normalize"
-    pooling = {f"pooling_mode_{mode}": mode.startswith(settings.pooling) for mode in ("cls_token", "mean_tokens")}
-    files = {
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]  # old names, which every version of the library knows
+    written = {POOLINGS[mode][0]: mode == settings.pooling for mode in ("cls", "mean", settings.pooling)}
+    files = {"1_Pooling/config.json": {"word_embedding_dimension": width, **written}}
+    for dense, layer in zip(tower.head.further, tower.head, strict=True) if tower else ():
+        modules.append(("Dense" if dense else "Normalize", f"{len(modules)}_{'Dense' if dense else 'Normalize'}"))
+        if dense:
+            files[f"{modules[-1][1]}/config.json"] = as_settings(dense)
+            (folder / modules[-1][1]).mkdir(exist_ok=True)
+            save_file(layer.state_dict(), folder / modules[-1][1] / "model.safetensors")
+    if settings.similarity == "cosine" or (tower and tower.modules.normalized):
+        modules.append(("Normalize", f"{len(modules)}_Normalize"))
+    files |= {
         "modules.json": [
             {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{module}"}
-            for i, (module, path) in enumerate(modules.items())
+            for i, (module, path) in enumerate(modules)
         ],
         "sentence_bert_config.json": {"max_seq_length": max_tokens, "do_lower_case": False},
         "config_sentence_transformers.json": {
@@ -222,7 +248,6 @@ def write_sentence_transformers_files(folder: Path, settings: params.Retriever, 
             "default_prompt_name": None,
             "similarity_fn_name": settings.similarity,
         },
-        "1_Pooling/config.json": {"word_embedding_dimension": dim, **pooling},
     }
     for name, value in files.items():
         (folder / name).parent.mkdir(exist_ok=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import pickle
+from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,34 +12,57 @@ import numpy as np
 import tokenizers
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel, PreTrainedConfig, PreTrainedModel
-from transformers.utils import logging
+from safetensors.torch import load_file
+from torch import nn
+from torch.nn.functional import normalize
+from transformers import AutoConfig, AutoModel, BertConfig, BertModel, PreTrainedConfig, PreTrainedModel
+from transformers.utils import cached_file, logging
 
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import UNREADABLE, check_complete, load_pretrained
+from pipelines.lm.model_files import UNREADABLE, check_complete, check_readable, load_pretrained, load_tokenizer
+from pipelines.lm.model_kinds import ORIGINAL
 from pipelines.lm.ragged import Ragged
+from pipelines.retrieval.modules import Dense, read_modules, reader
+from pipelines.sources.streams import check_start
 
 logging.disable_progress_bar()  # loading weights takes no time
 logging.set_verbosity_error()  # no warnings about superfluous weights; missing ones are an error below
 
 
 class Tower:
-    """A model in fp32 and its tokenizer; it reads `max_tokens` tokens of a text, special tokens included."""
+    """A model in fp32, its tokenizer, and its `head`: what its folder has vectors pass after they are pooled.
+
+    It reads `max_tokens` tokens of a text, special tokens included; fewer where the model or its folder has fewer.
+    """
 
     def __init__(self, path: str | Path, revision: str | None = None, *, max_tokens: int, device: str = "cpu") -> None:
         """Load a local folder or a Hub name: only plain tensors, never code. LongtailError if that fails."""
-        self.model = _load_model(path, revision).to(device)
         try:
-            self.tokenizer = AutoTokenizer.from_pretrained(path, revision=revision, trust_remote_code=False)
-            fast = self.tokenizer.backend_tokenizer
-        except (*UNREADABLE, AttributeError) as error:
-            raise LongtailError(f"{path}: no fast tokenizer could be loaded: {_one_line(error)}") from None
-        self.device, self.dim, self.pad = device, self.model.config.hidden_size, self.tokenizer.pad_token_id or 0
-        self.max_tokens = min(max_tokens, max_positions(self.model, max_tokens), self.tokenizer.model_max_length)
+            self.modules = read_modules(reader(path, revision))
+        except (LongtailError, OSError) as error:
+            raise LongtailError(f"{path}: {_one_line(error)}") from None
+        place = {"revision": revision, "subfolder": self.modules.folder}
+        self.model = _load_model(path, **place).to(device)
+        self.head = Head(path, revision, self.modules.further, self.model.config.hidden_size).to(device)
+        self.tokenizer = load_tokenizer(path, **place)
+        if (fast := getattr(self.tokenizer, "backend_tokenizer", None)) is None:
+            raise LongtailError(
+                f"{path}: {type(self.tokenizer).__name__} is no fast tokenizer; expected tokenizer.json"
+            )
+        if self.modules.lower:
+            others = [] if fast.normalizer is None else [fast.normalizer]
+            fast.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Lowercase(), *others])
+        self.device, self.dim, self.pad = device, self.head.dim, self.tokenizer.pad_token_id or 0
+        longest = self.modules.max_tokens or self.tokenizer.model_max_length
+        self.max_tokens = min(max_tokens, max_positions(self.model, max_tokens), longest)
         self._fast = tokenizers.Tokenizer.from_str(fast.to_str())  # a copy, so that truncation is not saved
         self._fast.encode_special_tokens = self.tokenizer.split_special_tokens
         self._fast.no_padding()
         self._fast.enable_truncation(self.max_tokens)
+
+    @property
+    def weights(self) -> list[nn.Parameter]:
+        return [*self.model.parameters(), *self.head.parameters()]
 
     def tokens(self, texts: Sequence[str]) -> Ragged:
         """The first `max_tokens` tokens of each text; one padding token for a text without any."""
@@ -51,21 +76,67 @@ class Tower:
         return states.float(), mask
 
     def save(self, folder: Path) -> None:
-        """Write a Hugging Face folder that AutoModel and AutoTokenizer load."""
+        """Write a Hugging Face folder that AutoModel and AutoTokenizer load; the head is not in it."""
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
 
 
-def _load_model(path: str | Path, revision: str | None) -> PreTrainedModel:
-    """The model, ready for inference, without a pooling head, which is never used and often initialised at random."""
-    if isinstance(path, Path) and not (path / "config.json").is_file():
-        raise LongtailError(f"{path}: no config.json, expected an encoder in Hugging Face's layout")
+class Head(nn.Sequential):
+    """Modules of a sentence-transformers folder that stand after the pooling; in fp32, whatever the model is in."""
+
+    def __init__(self, path: str | Path, revision: str | None, further: Sequence[Dense | None], dim: int) -> None:
+        """`dim` is the length of pooled vectors. LongtailError where weights are not there, or of another size."""
+        super().__init__(*(_linear(path, revision, dense) if dense else _Normalize() for dense in further))
+        self.further, self.dim = further, dim
+        for dense in filter(None, further):
+            if dense.inputs != self.dim:
+                raise LongtailError(f"{path}: {dense.folder}: in_features is {dense.inputs}, expected {self.dim}")
+            self.dim = dense.outputs
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(vectors.device.type, enabled=False):
+            return super().forward(vectors)
+
+
+class _Normalize(nn.Module):
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        return normalize(vectors, dim=-1)
+
+
+def _linear(path: str | Path, revision: str | None, dense: Dense) -> nn.Sequential:
+    layers = {
+        "linear": nn.Linear(dense.inputs, dense.outputs, dense.bias),
+        "activation": getattr(nn, dense.activation)(),
+    }
+    made, options = nn.Sequential(OrderedDict(layers)), {"revision": revision, "subfolder": dense.folder}
     try:
-        config = AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
+        for name in ("model.safetensors", "pytorch_model.bin"):
+            if file := cached_file(path, name, _raise_exceptions_for_missing_entries=False, **options):
+                check_start(Path(file))
+                safe = name.endswith(".safetensors")
+                made.load_state_dict(
+                    load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
+                )
+                return made
+    except (*UNREADABLE, RuntimeError, pickle.UnpicklingError, LongtailError) as error:
+        raise LongtailError(f"{path}: {dense.folder}: no weights of a Dense module: {_one_line(error)}") from None
+    raise LongtailError(f"{path}: {dense.folder}: no model.safetensors or pytorch_model.bin; fetch or copy it again")
+
+
+def _load_model(path: str | Path, revision: str | None, subfolder: str) -> PreTrainedModel:
+    """The model, ready for inference, without a pooling head, which is never used and often initialised at random."""
+    if isinstance(path, Path) and not (path / subfolder / "config.json").is_file():
+        raise LongtailError(f"{path}: no config.json, expected an encoder in Hugging Face's layout")
+    if method := check_readable(path, revision, subfolder):
+        raise LongtailError(f"{path}: weights quantised by {method}, which encoders are not read from; {ORIGINAL}")
+    try:
+        config = AutoConfig.from_pretrained(path, revision=revision, subfolder=subfolder, trust_remote_code=False)
         model_class = _model_class(path, config)
         pooled = "add_pooling_layer" in inspect.signature(model_class).parameters
         options = {"add_pooling_layer": False} if pooled else {}
-        model, loaded = load_pretrained(model_class, path, revision, dtype=torch.float32, **options)
+        model, loaded = load_pretrained(
+            model_class, path, revision, subfolder=subfolder, dtype=torch.float32, **options
+        )
     except (*UNREADABLE, StrictDataclassError) as error:
         raise LongtailError(f"{path}: not an encoder: {_one_line(error)}") from None
     check_complete(path, model, loaded)
@@ -77,7 +148,10 @@ def _model_class(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedM
     if config.model_type != "dpr":
         if config.is_encoder_decoder:
             raise LongtailError(f"{path}: {config.model_type} has a decoder, expected a BERT-like encoder")
-        return AutoModel._model_mapping[type(config)]
+        model_class = AutoModel._model_mapping[type(config)]
+        if "input_ids" not in inspect.signature(model_class.forward).parameters or not hasattr(config, "hidden_size"):
+            raise LongtailError(f"{path}: {config.model_type} reads no texts alone, expected a BERT-like encoder")
+        return model_class
     from transformers import DPRContextEncoder, DPRQuestionEncoder
 
     classes = {cls.__name__: cls for cls in (DPRContextEncoder, DPRQuestionEncoder)}

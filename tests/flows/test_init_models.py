@@ -56,14 +56,17 @@ def test_a_large_model_gets_fewer_processes_with_more_threads_and_fewer_question
 TITLED = "{title} {text}"
 MEAN, CLS = {"pooling_mode_mean_tokens": True}, {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
 OWN = {"prompts": {"query": "q: "}, "similarity_fn_name": "dot"}
-NORMALIZE = [{"type": "sentence_transformers.models.Transformer"}, {"type": "sentence_transformers.models.Normalize"}]
+MODULES = [
+    {"path": path, "type": f"sentence_transformers.models.{kind}"}
+    for kind, path in (("Transformer", ""), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize"))
+]
 
 
 @pytest.mark.parametrize(
     ("name", "files", "expected"),
     [
-        ("minilm", {"modules.json": NORMALIZE, "1_Pooling/config.json": MEAN}, ("mean", "cosine", "", TITLED)),
-        ("multi-qa-dot-v1", {"modules.json": NORMALIZE[:1], "1_Pooling/config.json": CLS}, ("cls", "dot", "", TITLED)),
+        ("minilm", {"modules.json": MODULES, "1_Pooling/config.json": MEAN}, ("mean", "cosine", "", TITLED)),
+        ("multi-qa-dot-v1", {"modules.json": MODULES[:2], "1_Pooling/config.json": CLS}, ("cls", "dot", "", TITLED)),
         ("e5-base-v2", {}, ("mean", "cosine", "query: ", f"passage: {TITLED}")),
         ("bge-small-en-v1.5", {}, ("cls", "cosine", model_folders.BGE, TITLED)),
         ("contriever", {}, ("mean", "dot", "", TITLED)),
@@ -100,13 +103,13 @@ def test_models_that_nothing_here_can_use_are_named(checkout):
     bert(checkout / "reranker", "BertForSequenceClassification")
     model(checkout / "t5", {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True})
     (gpt(checkout / "old") / "model.safetensors").unlink()
-    bert(checkout / "last", **{"1_Pooling__config.json": {"pooling_mode_lasttoken": True}})
+    bert(checkout / "last", **{"1_Pooling__config.json": {"pooling_mode": ["max", "mean"]}})
     said = "\n".join(init_profile.init(checkout, None))
     for name, why in (
         ("reranker", "a model of the kind BertForSequenceClassification"),
         ("t5", "a model of the kind T5ForConditionalGeneration"),
         ("old", "a model without weights"),
-        ("last", "an encoder that pools neither by the mean nor by the first token"),
+        ("last", "an encoder that pools by max and mean (1_Pooling/config.json)"),
     ):
         assert f"not used: {name}: {why}" in said
     assert composed().retriever["dense"].source == "train"

@@ -68,9 +68,13 @@ def test_older_weights_in_several_files_are_read_together(source, tensors, older
     made = saved(older)
     assert (made / WEIGHTS).read_bytes() == (saved(source) / WEIGHTS).read_bytes()
     shutil.rmtree(made)
-    for bad in ("{", "{}", '{"weight_map": {"a": "b.bin"}}'):
+    for bad, message in (
+        ("{", "no model could be loaded"),
+        ("{}", "no model could be loaded"),
+        ('{"weight_map": {"a": "b.bin"}}', r"a model without b\.bin, which pytorch_model\.bin\.index\.json lists"),
+    ):
         index.write_text(bad)
-        with pytest.raises(LongtailError, match="older: no model could be loaded"):
+        with pytest.raises(LongtailError, match=f"older: {message}"):
             saved(older)
 
 
@@ -104,7 +108,7 @@ class Code:
         (lambda file, _: file.write_bytes(file.read_bytes()[:-2000]), "no model could be loaded: .*failed"),
         (
             lambda file, _: file.rename(file.with_name("tf_model.h5")),
-            "no file named model.safetensors, or pytorch",
+            r"older: weights for TensorFlow \(tf_model\.h5\); take the model's safetensors",
         ),
     ],
     ids=["code", "code in a pickle", "nested", "sparse", "cut off", "none"],

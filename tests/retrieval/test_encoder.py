@@ -51,10 +51,22 @@ def plain(folder, texts, pool, kind=AutoModel, max_tokens=32) -> torch.Tensor:
     return torch.stack([pool(model(torch.tensor([tokens]))) for tokens in ids])
 
 
-POOLS = {"mean": lambda out: out.last_hidden_state[0].mean(0), "cls": lambda out: out.last_hidden_state[0, 0]}
+POOLS = {
+    "mean": lambda out: out.last_hidden_state[0].mean(0),
+    "cls": lambda out: out.last_hidden_state[0, 0],
+    "max": lambda out: out.last_hidden_state[0].max(0).values,
+    "mean_sqrt_len": lambda out: out.last_hidden_state[0].sum(0) / len(out.last_hidden_state[0]) ** 0.5,
+    "weightedmean": lambda out: (
+        torch.stack([place * h for place, h in enumerate(out.last_hidden_state[0], 1)]).sum(0)
+        / sum(range(1, len(out.last_hidden_state[0]) + 1))
+    ),
+    "lasttoken": lambda out: out.last_hidden_state[0, -1],
+}
 
 
-@pytest.mark.parametrize(("pooling", "similarity"), [("mean", "cosine"), ("mean", "dot"), ("cls", "cosine")])
+@pytest.mark.parametrize(
+    ("pooling", "similarity"), [("mean", "cosine"), ("cls", "cosine"), *((pooling, "dot") for pooling in POOLS)]
+)
 def test_embeddings_are_those_of_a_plain_loop(folder, pooling, similarity):
     settings = {"pooling": pooling, "similarity": similarity, "batch_tokens": 64, "query_prefix": "query: "}
     opened = open_encoder(folder, document="passage: {text}", **settings)  # documents come in their template

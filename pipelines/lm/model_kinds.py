@@ -1,0 +1,137 @@
+"""Models whose files Longtail can't read, or only after they are expanded: what a folder holds, and what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from fnmatch import fnmatch
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import LongtailError
+from pipelines.sources.streams import check_start
+
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+EXPANDED = {  # quant_method -> the libraries with which transformers expands such weights; all others are refused
+    "fp8": (), "mxfp8": (), "mxfp4": (), "bitsandbytes": ("accelerate", "bitsandbytes"),
+}  # fmt: skip
+CONFIGS = {  # where config.json says how weights are quantised -> by what, if no method is named there
+    "quantization": "mlx",  # whose quantization_config says the same
+    "quantization_config": "a method without a name",
+    "compression_config": "compressed-tensors",
+}
+QUANTISED = {  # a file beside quantised weights -> quant_method, where config.json doesn't say
+    "quantize_config.json": "gptq",
+    "quant_config.json": "awq",
+    "hf_quant_config.json": "modelopt",
+    "quanto_qmap.json": "quanto",
+    "qmodel.pt": "hqq",
+    "mlc-chat-config.json": "mlc",
+}
+ADAPTERS = {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}
+SENTENCEPIECE = b"\n"  # how its files begin; tiktoken's, which may have the same name, begin with a token
+MERGED = "merge the two with PEFT's merge_and_unload and save the result with its tokenizer"
+ORIGINAL = "take the checkpoint that they were made from"
+PLAIN = "take the model's safetensors (or pytorch_model.bin) in Hugging Face's layout"
+SERVED = "or serve it and name the server under lm.<name>.http"
+OTHERS = {  # a file -> what a folder holds in place of weights that transformers reads, and what to do with it
+    "*.gguf": ("weights for llama.cpp (GGUF)", f"{PLAIN}, {SERVED} (llama-server)"),
+    "*.onnx": ("weights for ONNX", PLAIN),
+    "openvino_*.xml": ("weights for OpenVINO", PLAIN),
+    "model.bin": ("weights for CTranslate2", PLAIN),
+    "tf_model*.h5": ("weights for TensorFlow", f"{PLAIN}, which transformers 4 writes with from_tf=True"),
+    "*.ckpt.index": ("weights for TensorFlow", f"{PLAIN}, which transformers 4 writes with from_tf=True"),
+    "saved_model.pb": ("weights for TensorFlow", PLAIN),
+    "flax_model*.msgpack": ("weights for Flax", f"{PLAIN}, which transformers 4 writes with from_flax=True"),
+    "consolidated*.safetensors": ("weights in Mistral's own layout", f"{PLAIN}, {SERVED} (vLLM)"),
+    "consolidated*.pth": ("weights in LLaMA's own layout", f"{PLAIN}, or convert it with transformers' script"),
+    "weights*.npz": ("weights for MLX", f"{PLAIN}, {SERVED} (mlx_lm.server)"),
+    "params_shard_*.bin": ("weights for MLC", PLAIN),
+    "*.nemo": ("weights for NeMo", PLAIN),
+    "rank*.engine": ("an engine of TensorRT-LLM", f"{PLAIN}, {SERVED}"),
+    "*.mlmodel": ("weights for Core ML", PLAIN),
+    "*.tflite": ("weights for TensorFlow Lite", PLAIN),
+    "*.litertlm": ("weights for LiteRT", PLAIN),
+    "rust_model.ot": ("weights for rust-bert", PLAIN),
+    "model-*.safetensors": ("weights without model.safetensors.index.json", "fetch or copy it again"),
+    "pytorch_model-*.bin": ("weights without pytorch_model.bin.index.json", "fetch or copy it again"),
+    "*.pt": ("a checkpoint of PyTorch under a name of its own", PLAIN),
+    "*.pth": ("a checkpoint of PyTorch under a name of its own", PLAIN),
+}
+FOLDERS = (".", "onnx", "openvino")  # where published models have such files
+UNREAD_SCALES = re.compile(r"(weight_scale(_inv|_2)?|weight_packed|qweight|qzeros|scales|SCB|absmax|quant_map)$")
+
+
+def quantised(config: dict[str, Any], names: Collection[str] = ()) -> str | None:
+    """How weights are quantised, as config.json or a file beside it says; None for plain weights."""
+    for said_by, unnamed in CONFIGS.items():
+        if said := config.get(said_by) or (config.get("text_config") or {}).get(said_by):
+            method = said.get("quant_method") if isinstance(said, dict) else None
+            return str(method or ("bitsandbytes" if "load_in_4bit" in said else unnamed))
+    return next((method for name, method in QUANTISED.items() if name in names), None)
+
+
+def other_weights(name: str) -> str | None:
+    """What a file of a model holds that transformers does not read, and what to do; None for any other file."""
+    found = (f"{what} ({name}); {to_do}" for pattern, (what, to_do) in OTHERS.items() if fnmatch(name, pattern))
+    return next(found, None)
+
+
+def check_quantised(config: dict[str, Any], names: Collection[str] = ()) -> str | None:
+    """`quantised`, where transformers expands such weights; else LongtailError, which names no folder."""
+    method = quantised(config, names)
+    if method is not None and method not in EXPANDED:
+        raise LongtailError(f"weights quantised by {method}, which are not read; {ORIGINAL}, {SERVED} (vLLM)")
+    if missing := [library for library in EXPANDED.get(method, ()) if not find_spec(library)]:
+        needed = f"which need {' and '.join(missing)}; pip install 'longtail[large]'"
+        raise LongtailError(f"weights quantised by {method}, {needed}, or {ORIGINAL}")
+    return method
+
+
+def check_folder(folder: Path) -> None:
+    """Raise LongtailError, which names no folder, for one that is not whole, or has what transformers doesn't read."""
+    names, config = {file.name for file in folder.iterdir()}, read_object(folder / "config.json")
+    if names & ADAPTERS:
+        base = read_object(folder / "adapter_config.json").get("base_model_name_or_path") or "another model"
+        raise LongtailError(f"an adapter (LoRA, PEFT) of {base}; {MERGED}, {SERVED}")
+    check_quantised(config, names)
+    weights, tokenizers = ([name for name in known if name in names] for known in (WEIGHTS, TOKENIZERS))
+    if not weights:
+        inside = sorted(file.name for place in FOLDERS for file in folder.glob(f"{place}/*"))
+        others = filter(None, map(other_weights, inside))
+        raise LongtailError(next(others, f"a model without weights, in none of {', '.join(WEIGHTS)}"))
+    shards = read_object(folder / weights[0]).get("weight_map") if weights[0].endswith(".json") else {}
+    listed = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
+    if missing := [name for name in listed if name not in names]:
+        raise LongtailError(f"a model without {missing[0]}, which {weights[0]} lists; fetch or copy it again")
+    if not tokenizers:
+        own = ", only with tekken.json, Mistral's own" * ("tekken.json" in names)
+        raise LongtailError(f"a model without a tokenizer{own}; expected tokenizer.json in Hugging Face's layout")
+    for name in (weights[0], *listed, *tokenizers):
+        try:
+            check_start(folder / name)
+        except LongtailError as error:
+            raise LongtailError(str(error).removeprefix(f"{folder}/")) from None
+    pieces = [name for name in tokenizers if name.endswith(".model") and _starts(folder / name, SENTENCEPIECE)]
+    if pieces and "tokenizer.json" not in names and not find_spec("sentencepiece"):
+        raise LongtailError(
+            f"a tokenizer only in {pieces[0]} (SentencePiece); where sentencepiece is installed, write tokenizer.json: "
+            "transformers.AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+        )
+
+
+def _starts(file: Path, start: bytes) -> bool:
+    with file.open("rb") as stream:
+        return stream.read(len(start)) == start
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """The object in a JSON file; {} where there is no such file, or it holds none."""
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,208 @@
+"""A sentence-transformers folder is embedded as all its modules and settings say, or refused by the name of one.
+
+The expected vectors are made by plain torch; tests/parity compares with the library itself.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_models
+import torch
+from safetensors.torch import save_file
+from torch.nn.functional import normalize
+from transformers import AutoModel, AutoTokenizer
+
+from pipelines.errors import LongtailError
+from pipelines.retrieval import base_retriever
+from pipelines.retrieval.encoder import EXACT, Encoder
+
+TEXTS = ["The capital of Norland is Velm.", "VELM velm", "", *tiny_models.words(5, 0)]
+CLS = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
+SBERT, OWN = "sentence_bert_config.json", "config_sentence_transformers.json"
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+def folder_of(out: Path, *kinds: str, files: dict | None = None, model: str = "", pickled: bool = False) -> Path:
+    """A tiny encoder with the modules `kinds` after a Transformer, which is in the folder `model`, and a Pooling."""
+    tiny_models.encoder(out / model)
+    names = ["Transformer", "Pooling", *kinds]
+    places = [model, *(f"{place}_{kind.rpartition('.')[2]}" for place, kind in enumerate(names[1:], 1))]
+    modules = [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": path,
+            "type": kind if "." in kind else f"sentence_transformers.models.{kind}",
+        }
+        for i, (kind, path) in enumerate(zip(names, places, strict=True))
+    ]
+    written = {"modules.json": modules, "1_Pooling/config.json": CLS}
+    size = 32
+    for kind, place in zip(kinds, places[2:], strict=True):
+        if kind == "Dense":
+            activation = "torch.nn.modules.activation.Tanh" if size == 32 else "torch.nn.modules.linear.Identity"
+            shape = {"in_features": size, "out_features": size - 8, "bias": size == 32}
+            written[f"{place}/config.json"] = shape | {"activation_function": activation}
+            (out / place).mkdir()
+            weights = dense_weights(size)
+            if pickled:
+                torch.save(weights, out / place / "pytorch_model.bin")
+            else:
+                save_file(weights, out / place / "model.safetensors")
+            size -= 8
+    for name, value in (written | (files or {})).items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text(json.dumps(value))
+    return out
+
+
+def dense_weights(size: int) -> dict[str, torch.Tensor]:
+    """Of a layer from `size` numbers to 8 fewer; only the layer from 32 has a bias."""
+    draw = torch.Generator().manual_seed(size)
+    bias = {"linear.bias": torch.randn(size - 8, generator=draw)} if size == 32 else {}
+    return {"linear.weight": torch.randn(size - 8, size, generator=draw) / size**0.5, **bias}
+
+
+@torch.inference_mode()
+def first_states(model: Path, texts: list[str], max_tokens: int = 64) -> torch.Tensor:
+    tokenizer, encoder = AutoTokenizer.from_pretrained(model), AutoModel.from_pretrained(model).eval()
+    ids = [tokenizer(t, truncation=True, max_length=max_tokens)["input_ids"] or [2] for t in texts]
+    return torch.stack([encoder(torch.tensor([tokens])).last_hidden_state[0, 0] for tokens in ids])
+
+
+def copied(folder: Path, **changes) -> Encoder:
+    """The encoder that the stage makes of a folder."""
+    settings = tiny_models.retriever(**{"path": str(folder), "pooling": "cls", "similarity": "dot"} | changes)
+    out = folder.parent / f"copied-{folder.name}"
+    base_retriever.copy_pretrained(settings, out)
+    return Encoder.open(out, settings, tiny_models.compute(), EXACT)
+
+
+def one(x):
+    return torch.tanh(x @ dense_weights(32)["linear.weight"].T + dense_weights(32)["linear.bias"])
+
+
+def two(x):
+    return one(x) @ dense_weights(24)["linear.weight"].T
+
+
+@pytest.mark.parametrize("pickled", [False, True])
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        (("Dense",), one),  # DistilUSE
+        (("Dense", "Normalize"), lambda x: normalize(one(x))),  # LaBSE
+        (("Dense", "Dense", "Normalize"), lambda x: normalize(two(x))),  # EmbeddingGemma
+        (("Normalize", "Dense"), lambda x: one(normalize(x))),
+        (("Normalize",), normalize),
+    ],
+    ids=["Dense", "LaBSE", "EmbeddingGemma", "Normalize first", "Normalize"],
+)
+def test_modules_after_the_pooling_are_applied_kept_and_trained(tmp_path, kinds, expected, pickled):
+    folder = folder_of(tmp_path / "encoder", *kinds, pickled=pickled)
+    opened, wanted = copied(folder), expected(first_states(folder, TEXTS))
+    np.testing.assert_allclose(opened.embed(TEXTS), wanted, atol=1e-5)
+    np.testing.assert_allclose(opened.embed_queries(TEXTS), wanted, atol=1e-5)
+    vectors = opened.embed_with_gradient(TEXTS)
+    np.testing.assert_allclose(vectors.detach(), wanted, atol=1e-5)
+    (vectors * torch.randn(vectors.shape, generator=torch.Generator().manual_seed(0))).sum().backward()
+    heads = list(opened.documents.head.parameters())
+    assert len(heads) == (2 if kinds.count("Dense") == 1 else 3 if "Dense" in kinds else 0)
+    assert {id(weight) for weight in heads} <= {id(weight) for weight in opened.parameters()}
+    with torch.no_grad():
+        for weight in opened.parameters():
+            assert weight.grad is None or weight.grad.abs().sum() > 0
+            weight.add_(0.01)
+    opened.save(tmp_path / "tuned")
+    again = Encoder.open(tmp_path / "tuned", opened.settings, tiny_models.compute(), EXACT)
+    np.testing.assert_array_equal(again.embed(TEXTS), opened.embed(TEXTS))
+    assert np.abs(again.embed(TEXTS) - wanted.numpy()).max() > 1e-3
+
+
+def test_settings_of_the_model_are_applied_and_the_older_layout_is_read(tmp_path):
+    lower = {"do_lower_case": True, "max_seq_length": 5}
+    new = folder_of(tmp_path / "new", "Normalize", files={SBERT: lower})
+    old = folder_of(
+        tmp_path / "old",
+        "Normalize",
+        files={"0_Transformer/sentence_roberta_config.json": lower},
+        model="0_Transformer",
+    )
+    wanted = normalize(first_states(new, [text.lower() for text in TEXTS], 5))
+    for folder in (new, old):
+        opened = copied(folder)
+        assert opened.documents.max_tokens == 5
+        np.testing.assert_allclose(opened.embed(TEXTS), wanted, atol=1e-5)
+    assert not np.allclose(wanted, normalize(first_states(new, TEXTS, 5)), atol=1e-3), "case makes no difference"
+
+
+@pytest.mark.parametrize(
+    ("kind", "files", "message"),
+    [
+        ("LayerNorm", {}, r"modules\.json has sentence_transformers\.models\.LayerNorm in place 2, expected"),
+        ("CNN", {}, r"models\.CNN in place 2"),
+        ("WordWeights", {}, r"models\.WordWeights in place 2"),
+        ("sentence_transformers.base.modules.router.Router", {}, r"router\.Router in place 2"),
+        ("custom_st.Transformer", {}, r"has custom_st\.Transformer in place 2"),
+        ("", {"modules.json": [{"type": "sentence_transformers.models.StaticEmbedding"}]}, r"StaticEmbedding in"),
+        ("", {"modules.json": [{"type": "sentence_transformers.models.CLIPModel"}]}, r"CLIPModel in place 0"),
+        ("", {"modules.json": [{"type": "sentence_transformers.models.Transformer"}]}, r"a Transformer and a Pooling"),
+        ("", {"modules.json": {"idx": 0}}, r"has None in place 0, expected Transformer"),
+        ("", {"1_Pooling/config.json": CLS | {"pooling_mode_max_tokens": True}}, r"pooling_mode_cls_token and"),
+        ("", {"1_Pooling/config.json": {"pooling_mode": ["cls", "mean"]}}, r"pools by cls and mean"),
+        ("", {"1_Pooling/config.json": {"pooling_mode": "attention"}}, r"pools by attention"),
+        ("", {"1_Pooling/config.json": CLS | {"include_prompt": False}}, r"include_prompt is False"),
+        ("", {"1_Pooling/config.json": {"pooling_mode": "mean"}}, r"pooling is cls, and .*; set pooling: mean"),
+        ("", {SBERT: {"transformer_task": "fill-mask"}}, r"transformer_task is 'fill-mask'"),
+        ("", {OWN: {"truncate_dim": 8}}, r"truncate_dim is 8"),
+        ("", {OWN: {"similarity_fn_name": "euclidean"}}, r"similarity_fn_name is euclidean, expected cosine or dot"),
+        ("Dense", {"2_Dense/config.json": {"in_features": 16, "out_features": 8}}, r"2_Dense: no weights of a Dense"),
+        ("Dense", {"2_Dense/config.json": {"in_features": 32}}, r"in_features and out_features are 32 and None"),
+        ("Dense", {"2_Dense/config.json": {"activation_function": "mine.Act"}}, r"activation_function is mine\.Act"),
+        ("Dense", {"2_Dense/config.json": {"use_residual": True}}, r"2_Dense/config\.json: use_residual is True"),
+        ("Dense", {"2_Dense/config.json": {"module_input_name": "token_embeddings"}}, r"module_input_name is"),
+    ],
+)  # fmt: skip
+def test_what_is_not_computed_is_refused_by_name(tmp_path, kind, files, message):
+    folder = folder_of(tmp_path / "encoder", *filter(None, [kind]), files=files)
+    with pytest.raises(LongtailError, match=message) as error:
+        copied(folder)
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "copied-encoder").exists()
+
+
+def test_a_dense_module_without_its_weights_is_refused(tmp_path):
+    folder = folder_of(tmp_path / "encoder", "Dense")
+    weights = folder / "2_Dense/model.safetensors"
+    for damage, message in (
+        (lambda: weights.write_bytes(weights.read_bytes()[:-9]), "2_Dense: no weights of a Dense module"),
+        (lambda: weights.write_text("<html>"), "HTML"),
+        (weights.unlink, r"2_Dense: no model\.safetensors or pytorch_model\.bin"),
+        (lambda: (folder / "2_Dense/pytorch_model.bin").write_bytes(b"x"), "2_Dense: no weights of a Dense module"),
+    ):
+        damage()
+        with pytest.raises(LongtailError, match=message):
+            copied(folder)
+
+
+def test_prompts_that_the_templates_leave_out_are_named(tmp_path, capsys):
+    prompts = {"prompts": {"query": "query: ", "passage": "passage: ", "other": "x"}}
+    folder = folder_of(tmp_path / "encoder", files={OWN: prompts})
+    copied(folder)
+    said = capsys.readouterr().out
+    assert "query_prefix begins with '', not with the encoder's prompt 'query: '" in said
+    assert "document begins with '', not with the encoder's prompt 'passage: '" in said
+    shutil.rmtree(tmp_path / "copied-encoder")
+    copied(folder, query_prefix="query: ", document="passage: {title} {text}")
+    assert "prompt" not in capsys.readouterr().out
+
+
+def test_two_towers_keep_each_its_modules(tmp_path):
+    documents, queries = folder_of(tmp_path / "d", "Dense"), folder_of(tmp_path / "q", "Dense", "Normalize")
+    opened = copied(documents, query_path=str(queries))
+    wanted = one(first_states(documents, TEXTS))
+    np.testing.assert_allclose(opened.embed(TEXTS), wanted, atol=1e-5)
+    np.testing.assert_allclose(opened.embed_queries(TEXTS), normalize(wanted), atol=1e-5)
