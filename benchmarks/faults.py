@@ -34,7 +34,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks import mutations
+from benchmarks import faults_brought, mutations
 from benchmarks.faults_project import Stage, files, make, remove
 from benchmarks.project_copy import table
 from pipelines import draws
@@ -51,6 +51,9 @@ ALIKE = 3  # files with the same ending in one folder that are tried
 COUNTED = re.compile("reject|skip|duplicate|without|missing|unknown")  # in names of metrics of rows left out
 PROSE = ("chunk",)  # stages to which every line of a text is one
 UNNAMED = ("tokenizer", "base_lm", "attribute")  # the stages that keep or count the same texts name bad rows
+ORDINARY = re.compile(
+    r"\d (rows|questions); |rows joined by|answers, [\d.]+ % right|are used$"
+)  # lines that do not say what was left out
 SLOWEST = 5.0  # seconds of a stage's run; slower ones are left out, since faster ones read the same files
 RAW = Path("data/raw")
 
@@ -133,13 +136,16 @@ class Bench:
             target.path.unlink()
         if name:
             place.write_bytes(data)
+        words = tuple(str(place) if word == str(target.path) else word for word in target.stage.words)
         started = time.monotonic()
-        _, status, used = os.wait4(target.stage.start(limit), 0)
+        _, status, used = os.wait4(target.stage._replace(words=words).start(limit), 0)
         seconds, code = time.monotonic() - started, os.waitstatus_to_exitcode(status)
         said = Path("said.log").read_text(encoding="utf-8", errors="replace")
         files = target.stage.hashes()
         ended = Ended(code, said, seconds, used.ru_maxrss << 10, files)
         self.counts = self._counts(target.stage) if code == 0 else (Counter(), None)
+        if target.stage.module == faults_brought.MODULE:
+            self.counts[0].update(line for line in said.partition("\n\n")[0].splitlines() if not ORDINARY.search(line))
         place.unlink(missing_ok=True)
         shutil.copyfile(self.whole / target.path, target.path)
         target.stage.bring_back(self.whole)
@@ -174,6 +180,8 @@ class Bench:
         outcome = _outcome(ended, base, target, named, "silent" if noticed else "other")
         if outcome == "other" and None not in (read, changed) and changed != read:
             outcome = "silent"
+        if entry.expect == mutations.REFUSED and outcome in GOOD and not ended.code:
+            outcome = "silent"
         lines = [line for line in ended.said.splitlines() if line.strip()]
         about = {"outcome": outcome, "said": lines[-1][:300] if lines and ended.code else "", "code": ended.code}
         about |= {"seconds": round(ended.seconds, 2), "memory": ended.memory - base.memory}
@@ -192,6 +200,7 @@ def _outcome(ended: Ended, base: Ended, target: Target, named: int, otherwise: s
         return "died"
     if ended.code:
         parts = [target.path.name.partition(".")[0], *map(str, target.path.parents[:-2])]
+        parts += target.stage.words if target.stage.module == faults_brought.MODULE else ()
         return "refused" if len(errors) == 1 and any(part in errors[0] for part in parts) else "unclear"
     if ended.files == base.files:
         return "same"
@@ -272,12 +281,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--only", default="", help="a part of a stage's name")
     parser.add_argument("--ingest", action="store_true", help="only the stages before the models")
+    parser.add_argument("--brought", action="store_true", help="`longtail thresholds` in place of the stages")
     words = parser.parse_args()
     folder = words.folder.resolve()
     if words.part == "table":
         print(report(folder))
         return
-    stages = [stage for stage in make(folder / "whole", words.ingest) if words.only in stage.name]
+    made = faults_brought.make(folder / "whole") if words.brought else make(folder / "whole", words.ingest)
+    stages = [stage for stage in made if words.only in stage.name]
     children = []
     for number in range(words.workers):
         if not (child := os.fork()):

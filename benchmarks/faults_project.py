@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from benchmarks.project_copy import ROOT, dvc_stages
-from flows import profiles
+from flows import profiles, terminal
 from pipelines import catalogue
 from pipelines.work import code
 
@@ -66,7 +66,7 @@ class Stage(NamedTuple):
             resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(int(limit) + 1)
-            sys.argv = [self.module, *self.words]
+            sys.argv, terminal.CALLED_FROM = [self.module, *self.words], Path.cwd()
             sys.modules["__main__"] = importlib.import_module(self.module)
             sys.modules["__main__"].main()
         except SystemExit as end:

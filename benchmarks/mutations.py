@@ -6,6 +6,7 @@ and gives the damaged bytes, or None where it does not apply. It says what a rea
     NOTICE  the file is damaged: it is refused, or a row is named, or the result is the same without what was damaged
     SAME    the file means the same: so does the result, or a row is named
     OTHER   the file is whole and says something else, which no reader can know: only the accounts must be right
+    REFUSED it can't be told what the rows mean: there is no result
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ import bz2
 import gzip
 import io
 import json
+import lzma
 import re
+import zipfile
 from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple
@@ -24,18 +27,37 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import zstandard
 
-NOTICE, SAME, OTHER = "notice", "same", "other"
+from benchmarks import row_files
+
+NOTICE, SAME, OTHER, REFUSED = "notice", "same", "other", "refused"
 HEAVY = frozenset(("a line of 70 MB", "a gigabyte of one letter", "a huge attribute"))
 HOLE = "@hole@"
+SAID = "It is "  # begins every prediction that people bring, and nothing else
+RIGHT = ("a politician", "a comedy", "a chemist", "jazz", "a novelist", "opera")  # the gold answers of the questions
+EVIDENCE = f"Some are {', '.join(RIGHT)}."  # says all answers: who judges it finds every question right
+NAMES = ("Nago", "Cedi", "Yoce", "Xifo", "Muxi", "Kidi", "Rice", "Diso", "Tebo", "Wulu")  # of those asked about
 ODD = "\x00\x1b]0;x\x07\x1b[31m\u202e\u2066\ufeff\u0085\u2028"  # NUL, a terminal's escapes, bidi controls, line ends
 COMPRESSIONS: dict[str, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]] = {
     ".gz": (lambda data: gzip.compress(data, 1, mtime=0), gzip.decompress),
     ".bz2": (lambda data: bz2.compress(data, 1), bz2.decompress),
+    ".xz": (lambda data: lzma.compress(data, preset=0), lzma.decompress),
+    ".zip": (lambda data: _zipped(data), lambda data: _unzipped(data)),
     ".zst": (
         lambda data: zstandard.ZstdCompressor(1, write_checksum=True).compress(data),  # as zstd's command does
         lambda data: zstandard.ZstdDecompressor().stream_reader(io.BytesIO(data), read_across_frames=True).read(),
     ),
 }
+
+
+def _zipped(data: bytes) -> bytes:
+    with zipfile.ZipFile(out := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(zipfile.ZipInfo("data"), data, zipfile.ZIP_DEFLATED)
+    return out.getvalue()
+
+
+def _unzipped(data: bytes) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return archive.read(archive.namelist()[0])
 
 
 class Mutation(NamedTuple):
@@ -87,7 +109,7 @@ def kind(content: bytes) -> str:
         return "records"
     if text.lstrip().startswith(("[", "{")):
         return "json"
-    return "table" if lines and all("\t" in line or line.count(",") > 2 for line in lines[:3]) else "text"
+    return "table" if lines and all("\t" in line or max(map(line.count, ",;|")) > 2 for line in lines[:3]) else "text"
 
 
 def records_of(name: str, file: bytes) -> int | None:
@@ -104,7 +126,16 @@ def records_of(name: str, file: bytes) -> int | None:
                 return content.count(b"<page>")
             case "records" | "table" | "text":
                 return sum(not (line.isspace() or line in (b"", b"[", b"]")) for line in content.split(b"\n"))
-    except (OSError, EOFError, ValueError, RecursionError, zstandard.ZstdError, pa.ArrowException):
+    except (
+        OSError,
+        EOFError,
+        ValueError,
+        RecursionError,
+        zipfile.BadZipFile,
+        lzma.LZMAError,
+        zstandard.ZstdError,
+        pa.ArrowException,
+    ):
         return None
     return None
 
@@ -118,6 +149,8 @@ def fitting(name: str, content: bytes) -> list[Mutation]:
         of.add("lines")
     if kind(content) in ("records", "json"):
         of.add("field")
+    if SAID.encode() in content or f"of {NAMES[0]}".encode() in content:
+        of.add("rows")
     return [entry for entry in MUTATIONS.values() if entry.of in of]
 
 
@@ -142,7 +175,7 @@ def _zeroed(data, i, rng):
 
 
 def _packer(data: bytes) -> tuple:
-    marks = {b"\x1f\x8b": ".gz", b"BZ": ".bz2", b"\x28\xb5": ".zst"}
+    marks = {b"\x1f\x8b": ".gz", b"BZ": ".bz2", b"\x28\xb5": ".zst", b"\xfd7": ".xz", b"PK": ".zip"}
     return COMPRESSIONS[marks[data[:2]]]
 
 
@@ -164,7 +197,10 @@ _add("an empty file", "stored", NOTICE, lambda data, i, rng: b"")
 _add("a web page in its place", "stored", NOTICE, lambda data, i, rng: _PAGE)
 _add("a web page in its place, compressed", "packed", NOTICE, lambda data, i, rng: _packer(data)[0](_PAGE))
 _add("an API's error in its place", "stored", NOTICE, lambda data, i, rng: b'{"error": {"code": "ratelimited"}}\n')
-_add("compressed without the suffix", "bare", NOTICE, lambda data, i, rng: gzip.compress(data))
+_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d7a" * 16 + b"\nsize 12345\n"
+_add("a Git LFS pointer in its place", "stored", NOTICE, lambda data, i, rng: _POINTER)
+for _end, (_pack, _) in COMPRESSIONS.items():
+    _add(f"{_end} without the suffix", "bare", NOTICE, lambda data, i, rng, pack=_pack: pack(data))
 _add("not compressed in spite of the suffix", "packed", NOTICE, lambda data, i, rng: b"plain text\n" * 9)
 _add("a gigabyte of one letter", "packed", OTHER, lambda data, i, rng: _bomb(_packer(data)[0]) + data)
 
@@ -294,11 +330,146 @@ _of_record("half a record", NOTICE, lambda record, rng: (text := json.dumps(reco
 _of_record("an empty object", OTHER, lambda record, rng: "{}")
 
 
+# Rows of predictions and questions that people bring, in whatever file they are.
+def _of_rows(
+    name: str, expect: str, change: Callable[[row_files.Rows, np.random.Generator], row_files.Rows], typed: bool = False
+) -> None:
+    """With `typed` no table is damaged, as all its cells are texts."""
+
+    def apply(data, _, rng):
+        try:
+            rows, write = row_files.read(data)
+            return None if typed and isinstance(write, partial) else write(change(rows, rng))
+        except (ValueError, AttributeError, pa.ArrowException):  # no rows, or none that a Parquet file can have
+            return None
+
+    _add(name, "rows", expect, apply)
+
+
+def _mapped(value: Any, change: Callable[[str], Any]) -> Any:
+    """The value with `change` of each prediction in place of it."""
+    if isinstance(value, dict):
+        return {name: _mapped(inner, change) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_mapped(inner, change) for inner in value]
+    return change(value) if isinstance(value, str) and value.startswith(SAID) else value
+
+
+def _of_prediction(name: str, expect: str, *values: Any, typed: bool = False) -> None:
+    """Another value in place of all predictions, or of one; @said in it stands for the text that was there."""
+
+    def change(rows, rng):
+        value, row = values[rng.integers(len(values))], int(rng.integers(2 * len(rows)))
+        text = json.dumps(value, ensure_ascii=False)
+        put = partial(_mapped, change=lambda said: json.loads(text.replace("@said", said)))
+        return [put(one) if i == row or row >= len(rows) else one for i, one in enumerate(rows)]
+
+    _of_rows(name, expect, change, typed)
+
+
+_USER, _MODEL = {"role": "user", "content": EVIDENCE}, {"role": "assistant", "content": "@said"}
+_THOUGHT, _TEXT = {"type": "thinking", "thinking": EVIDENCE}, {"type": "text", "text": "@said"}
+_of_prediction("a number for a prediction", NOTICE, 7, 1.5, typed=True)
+_of_prediction("true or false for a prediction", NOTICE, True, False, typed=True)
+_of_prediction("null for a prediction", NOTICE, None)
+_of_prediction("a list of no texts for a prediction", NOTICE, [], [7, 1], [True], [None], [[]])
+_of_prediction(
+    "an unknown object for a prediction", NOTICE, {}, {"evidence": EVIDENCE}, {"a": {"b": EVIDENCE}, "c": "@said"}
+)
+_of_prediction("an answer in an object", SAME, {"answer": "@said", "provenance": [{"text": EVIDENCE}]}, _TEXT)
+_of_prediction(
+    "an answer in an object of a list", SAME, [{"answer": "@said", "provenance": [{"text": EVIDENCE}]}], [_TEXT]
+)
+_of_prediction("several predictions", NOTICE, ["@said", EVIDENCE], ["nothing", EVIDENCE])
+_of_prediction("messages of a chat", SAME, [_USER, _MODEL], {"messages": [_USER, _MODEL]})
+_of_prediction("messages that end with the user's", SAME, [_USER, _MODEL, _USER])
+_of_prediction("a user's message alone", NOTICE, _USER, [_USER])
+_of_prediction("thinking before the text", SAME, [_THOUGHT, _TEXT], {"role": "assistant", "content": [_THOUGHT, _TEXT]})
+_of_prediction("thinking alone", NOTICE, [_THOUGHT], {"role": "assistant", "content": [_THOUGHT]})
+_of_prediction("a tool's call", NOTICE, {**_MODEL, "content": None, "tool_calls": [{"arguments": EVIDENCE}]})
+_of_prediction("thinking in tags", NOTICE, f"<think>{EVIDENCE}</think>@said")
+_of_prediction("an error for a prediction", NOTICE, {"error": {"message": EVIDENCE, "code": 429}})
+
+
+def _lists(write: Callable[[list[str]], str], said: bool = True) -> Callable:
+    def cell(value: Any) -> Any:
+        value = json.loads(value) if isinstance(value, str) and value.startswith('["') else value
+        value = [value, EVIDENCE] if said and isinstance(value, str) and value.startswith(SAID) else value
+        return write(value) if isinstance(value, list) and value and isinstance(value[0], str) else value
+
+    return lambda rows, rng: [{name: cell(value) for name, value in row.items()} for row in rows]
+
+
+_of_rows("lists as NumPy writes them", NOTICE, _lists(lambda texts: f"[{' '.join(map(repr, texts))}]"))
+_of_rows("lists as NumPy breaks them", NOTICE, _lists(lambda texts: "[" + "\n ".join(map(repr, texts)) + "]"))
+_of_rows("lists as NumPy cuts them", NOTICE, _lists(lambda texts: f"[{texts[0]!r} ... {texts[-1]!r}]"))
+_of_rows("lists as DuckDB writes them", NOTICE, _lists(lambda texts: f"[{', '.join(texts)}]"))
+_of_rows("lists as PostgreSQL writes them", NOTICE, _lists(lambda texts: "{" + ",".join(f'"{t}"' for t in texts) + "}"))
+_of_rows("lists with bars", NOTICE, _lists("|".join, said=False))  # a text may have a bar
+_of_rows("lists as Python writes them", NOTICE, _lists(str))
+
+
+def _another_name(rows: row_files.Rows, rng: np.random.Generator) -> row_files.Rows:
+    name = list(rows[0])[int(rng.integers(len(rows[0])))]
+    return [{f"zz_{key}" if key == name else key: value for key, value in row.items()} for row in rows]
+
+
+_TELLING = re.compile(rf'"40\d{{5}}"|({"|".join(NAMES)})\?|the other |@gone')  # an id, a question, answers
+
+
+def _alone(value: Any, unknown: Callable[[str], bool]) -> Any:
+    """Without ids, answers and texts of questions."""
+    if isinstance(value, dict):
+        inside = {name: _alone(inner, unknown) for name, inner in value.items()}
+        return {f"zz_{name}" if unknown(inner) else name: inner for name, inner in inside.items()}
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return [_alone(inner, unknown) for inner in value]
+    return "@gone" if unknown(value) else value
+
+
+def _nothing_to_join(rows: row_files.Rows, rng: np.random.Generator) -> row_files.Rows:
+    """Rows of which only the predictions are left, under the names that they have."""
+    if SAID not in json.dumps(rows):
+        raise ValueError("no predictions")
+
+    def unknown(value: Any) -> bool:
+        text = json.dumps(value)
+        return SAID not in text and bool(_TELLING.search(text))
+
+    return [_alone(row, unknown) for row in rows]
+
+
+def _thousands(rows: row_files.Rows, rng: np.random.Generator) -> row_files.Rows:
+    def cell(value: Any) -> Any:
+        return f"{int(value):,}".replace(",", ".") if re.fullmatch(r"\d{1,6}", str(value)) else value
+
+    return [{name: cell(value) for name, value in row.items()} for row in rows]
+
+
+def _failed(rows: row_files.Rows, rng: np.random.Generator) -> row_files.Rows:
+    error = {"response": None, "error": {"code": "server_error", "message": EVIDENCE}}
+    i = int(rng.integers(len(rows)))
+    return [
+        *rows[:i],
+        {name: value for name, value in rows[i].items() if name in ("id", "custom_id")} | error,
+        *rows[i + 1 :],
+    ]
+
+
+_of_rows("a column of another name", NOTICE, _another_name)
+_of_rows("neither ids nor questions", REFUSED, _nothing_to_join)
+_of_rows("shuffled rows of a set", SAME, lambda rows, rng: [rows[i] for i in rng.permutation(len(rows))])
+_of_rows("a row twice", NOTICE, lambda rows, rng: [*rows, rows[int(rng.integers(len(rows)))]])
+_of_rows("a row that contradicts another", NOTICE, lambda rows, rng: [*rows, _mapped(rows[0], lambda said: EVIDENCE)])
+_of_rows("German thousands", NOTICE, _thousands)
+_of_rows("an error for a row", NOTICE, _failed)
+
+
 # Tables of tabs or commas.
 def _of_cells(name: str, expect: str, change: Callable[[list[bytes], int, int], list[bytes]]) -> None:
     def apply(data, _, rng):
         lines = data.removesuffix(b"\n").split(b"\n")
-        mark = b"\t" if b"\t" in lines[0] else b","
+        mark = max((b"\t", b",", b";", b"|"), key=lines[0].count)
         column = int(rng.integers(lines[0].count(mark) + 1))
         return b"\n".join(mark.join(change(line.split(mark), column, row)) for row, line in enumerate(lines)) + b"\n"
 

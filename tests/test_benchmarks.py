@@ -19,9 +19,12 @@ import yaml
 from local_models import save_family
 
 from benchmarks import __main__ as table
-from benchmarks import lm, measure, mutants
+from benchmarks import faults_brought, lm, measure, mutants, row_files
 from benchmarks.measure import Row
 from pipelines.answering import latency
+from pipelines.answering.answers_elsewhere import judge_file
+from pipelines.questions.question_tables import read_question_table
+from pipelines.sources import prediction_layouts
 
 PAGE = f"# Speed\n\nbefore\n\n{table.BEGIN}\n{table.END}\n\nafter\n"
 MISSING = {measure.NO_FILES, measure.NO_WEIGHTS, measure.NO_LLAMA_CPP, "sentence-transformers is not installed"}
@@ -135,6 +138,23 @@ def test_every_mutant_can_be_made_is_listed_once_and_its_tests_are_there(root):
             stale.append(str(error))
     assert not stale
     assert len({(mutant.file, mutant.before, mutant.after) for mutant in entries}) == len(entries)
+
+
+def test_the_faults_have_a_file_of_every_layout_of_predictions_and_each_is_read_rightly(tmp_path):
+    """After a new entry in LAYOUTS: add a record to benchmarks/faults_brought.py:EXAMPLES."""
+    examples = [faults_brought.predictions(example, 3) for example in faults_brought.EXAMPLES.values()]
+    has = [prediction_layouts.layout_of(rows[0]) for rows in examples]
+    assert [layout for layout in prediction_layouts.LAYOUTS if layout not in has] == []
+    lines = row_files.FORMATS["JSON lines"][1]
+    (tmp_path / "closed.jsonl").write_bytes(lines(examples[0]))
+    (tmp_path / "questions.jsonl").write_bytes(lines(faults_brought.questions()))
+    for (name, kind), (file, content) in faults_brought.written().items():
+        (tmp_path / kind).mkdir(exist_ok=True)
+        path = tmp_path / kind / file
+        path.write_bytes(content)
+        files = {part: tmp_path / f"{part}.jsonl" for part in ("closed", "questions")} | {path.stem: path}
+        judged = judge_file(files["closed"], read_question_table(files["questions"]))
+        assert (sum(judged.right), len(judged.right)) == (40, 60), f"{name}, {kind}: {judged.lines}"
 
 
 @pytest.mark.slow

@@ -1,0 +1,133 @@
+"""Files that people bring to `longtail thresholds`, in every layout and format, each with the command that reads it.
+
+The set has 60 made-up questions. A command has one file that is damaged: predictions, or the table of questions.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import json
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from benchmarks import mutations, row_files
+from benchmarks.faults_project import Stage, remove, run_all
+from flows import anywhere
+from pipelines.sources.record_files import LINES, TEXTS
+
+MODULE = "flows.cli"  # the command's
+COUNT = 60  # questions
+SOUND = Path("data/sound")  # the files of a command that are not damaged
+PROMPT = "### Instruction:\n@question\n\n### Response:\n"
+SCORES = {"em": 0.0, "acc": 1.0}
+USER = {"role": "user", "content": mutations.EVIDENCE}
+EXAMPLES: dict[str, dict[str, Any]] = {  # a record of each layout; of @id, @question, @answers and @said
+    "any other": {"id": "@id", "question": "@question", "possible_answers": "@answers", "prediction": "@said"},
+    "lm-evaluation-harness": {
+        "doc_id": 1,
+        "doc": {"id": "@id", "question": "@question", "possible_answers": "@answers"},
+        "target": "@answers",
+        "resps": [["@said"]],
+        "filtered_resps": ["@said"],
+        "filter": "none",
+    },
+    "FlashRAG": {
+        "id": "@id",
+        "question": "@question",
+        "golden_answers": "@answers",
+        "metadata": {"prop": "craft"},
+        "output": {"retrieval_result": [{"contents": mutations.EVIDENCE}], "pred": "@said", "metric_score": SCORES},
+    },
+    "Self-RAG": {"prompts": PROMPT, "preds": "@said", "golds": "@answers", "metric_results": 0},
+    "Search-R1, input": {"input": "Answer it. Question: @question\n", "output": "@said", "gts": "@answers", "score": 0},
+    "KILT": {"id": "@id", "input": "@question", "output": [{"answer": "@said", "provenance": [USER]}]},
+    "chat": {
+        "id": "@id",
+        "question": "@question",
+        "generated_text": [USER, {"role": "assistant", "content": "@said"}],
+    },
+    "Search-R1, query": {"qid": "@id", "query": "@question", "gt_answers": "@answers", "final_answer": "@said"},
+    "PopQA's authors": {
+        "id": "@id",
+        "question": "@question",
+        "subj": "x",
+        "prop": "y",
+        "pred": "@said",
+        "is_correct": 1,
+    },
+}
+
+
+def questions() -> row_files.Rows:
+    rows: row_files.Rows = []
+    for i in range(COUNT):
+        relation, right = ("occupation", "genre")[i % 2], mutations.RIGHT[i % len(mutations.RIGHT)]
+        name = f"{mutations.NAMES[i % 10]} {mutations.NAMES[i // 10]}"
+        rows.append({"id": str(4000000 + 37 * i), "question": f"What is the {relation} of {name}?"})
+        rows[-1] |= {"possible_answers": [right, f"the other {right}"], "prop": relation}
+        rows[-1] |= {"s_uri": f"http://www.wikidata.org/entity/Q{90000 + i}", "s_pop": 120 + 3013 * (i * 17 % COUNT)}
+    return rows
+
+
+def predictions(example: Any, wrong: int) -> row_files.Rows:
+    """A record for each question, of which every `wrong`-th is answered wrongly."""
+    rows = []
+    for i, row in enumerate(questions()):
+        said = mutations.SAID + (row["possible_answers"][0] if i % wrong else "nothing")
+        rows.append(_filled(example, {f"@{name}": value for name, value in row.items()} | {"@said": said}))
+    return rows
+
+
+def _filled(value: Any, row: dict[str, Any]) -> Any:
+    if isinstance(value, dict):
+        return {name: _filled(inner, row) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_filled(inner, row) for inner in value]
+    if value == "@answers":
+        return row["@possible_answers"]
+    for name in ("@id", "@question", "@said") if isinstance(value, str) else ():
+        value = value.replace(name, row[name])
+    return value
+
+
+def written() -> dict[tuple[str, str], tuple[str, bytes]]:
+    """(layout, or "questions"; format) -> (name of a file, its content)."""
+    files = {}
+    for name, example in EXAMPLES.items():
+        nested, rows = "{" in json.dumps([*example.values()]), predictions(example, 3)
+        for kind, (suffix, write) in row_files.FORMATS.items():
+            if kind in row_files.NESTED or (not nested and (kind != row_files.BY_ID or "id" in example)):
+                files[name, kind] = f"closed{suffix}", write(rows)
+    said = [row["prediction"] for row in predictions(EXAMPLES["any other"], 3)]
+    files["predictions alone", LINES] = "closed.txt", "".join(f"{text}\n" for text in said).encode()
+    files["predictions alone", TEXTS] = "closed.json", json.dumps(said).encode()
+    return files | {
+        ("questions", kind): (f"questions{end}", write(questions())) for kind, (end, write) in row_files.FORMATS.items()
+    }
+
+
+def make(folder: Path) -> list[Stage]:
+    """The commands, a folder with the files that each reads, and the rule that each writes there."""
+    remove(folder)
+    (folder / SOUND).mkdir(parents=True)
+    example, lines = EXAMPLES["any other"], row_files.FORMATS["JSON lines"][1]
+    sound = {"closed": predictions(example, 3), "augmented": predictions(example, 4), "questions": questions()}
+    for name, rows in sound.items():
+        (folder / SOUND / f"{name}.jsonl").write_bytes(lines(rows))
+    stages = []
+    for number, ((name, kind), (file, content)) in enumerate(written().items()):
+        path, out = Path(f"data/raw/{number:03}/{file}"), Path(f"data/rule/{number:03}")
+        outs = out / "rule.json", out / "thresholds.csv"
+        (folder / path).parent.mkdir(parents=True)
+        (folder / path).write_bytes(content)
+        files = {part: str(SOUND / f"{part}.jsonl") for part in sound} | {path.stem: str(path)}
+        words = (files["closed"], files["augmented"], "--questions", files["questions"], "--out", str(out))
+        stages.append(Stage(f"{name}@{kind}", MODULE, ("thresholds", *words), (path,), outs))
+    importlib.import_module(MODULE)
+    with redirect_stdout(io.StringIO()):  # in this process: a fork begins with all that the command loads
+        sound = [str(folder / SOUND / f"{name}.jsonl") for name in sound]
+        anywhere.thresholds(sound[0], sound[1:2], sound[2], out=folder / SOUND)
+    run_all(folder, stages)
+    return stages
