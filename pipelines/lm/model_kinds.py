@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import LongtailError
-from pipelines.sources.streams import check_start
+from pipelines.storage.file_kinds import check_stand_in
 
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
@@ -112,7 +112,7 @@ def check_folder(folder: Path) -> None:
         raise LongtailError(f"a model without a tokenizer{own}; expected tokenizer.json in Hugging Face's layout")
     for name in (weights[0], *listed, *tokenizers):
         try:
-            check_start(folder / name)
+            check_stand_in(folder / name)
         except LongtailError as error:
             raise LongtailError(str(error).removeprefix(f"{folder}/")) from None
     pieces = [name for name in tokenizers if name.endswith(".model") and _starts(folder / name, SENTENCEPIECE)]

@@ -23,7 +23,7 @@ from pipelines.lm.model_files import UNREADABLE, check_complete, check_readable,
 from pipelines.lm.model_kinds import ORIGINAL
 from pipelines.lm.ragged import Ragged
 from pipelines.retrieval.modules import Dense, read_modules, reader
-from pipelines.sources.streams import check_start
+from pipelines.storage.file_kinds import check_stand_in
 
 logging.disable_progress_bar()  # loading weights takes no time
 logging.set_verbosity_error()  # no warnings about superfluous weights; missing ones are an error below
@@ -112,7 +112,7 @@ def _linear(path: str | Path, revision: str | None, dense: Dense) -> nn.Sequenti
     try:
         for name in ("model.safetensors", "pytorch_model.bin"):
             if file := cached_file(path, name, _raise_exceptions_for_missing_entries=False, **options):
-                check_start(Path(file))
+                check_stand_in(Path(file))
                 safe = name.endswith(".safetensors")
                 made.load_state_dict(
                     load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
