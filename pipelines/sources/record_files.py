@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
@@ -100,9 +101,8 @@ def _opened(path: Path, known: Known) -> Opened:
     if not head:
         raise LongtailError(f"{path}: nothing but blank lines, expected data; check how it was written")
     if "\r" in head and "\n" not in head:
-        raise LongtailError(
-            f"{path}: its lines end in \\r alone, expected \\n; tr '\\r' '\\n' < FILE > NEW converts it"
-        )
+        does = f"tr '\\r' '\\n' < {shlex.quote(path.name)} > {shlex.quote('new-' + path.name)} converts it"
+        raise LongtailError(f"{path}: its lines end in \\r alone, expected \\n; {does}")
     if head[0] == "[":
         if _is_lines(head):
             return _lines(path)

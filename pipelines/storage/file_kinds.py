@@ -19,8 +19,11 @@ PAGE = "an error page, or a page about the file? fetch or copy the file itself"
 TABLE = "save it as CSV (UTF-8)"
 UNPACK = "unpack it and give the file inside"
 CONVERT = "convert it: iconv -f {} -t utf-8 FILE > utf8-FILE"
-PARQUET = "read it there with {} and write Parquet or JSON lines"
+PARQUET = "read it with {} and write Parquet or JSON lines"
 DECLARED = rb"\s*(?:<\?xml[^>]*>\s*)?"
+BINARY = rb"(?s:(?=.{0,60}[\0-\x08]))"  # follows within a few bytes in what is no text
+ARROW = rb"ARROW1\0|FEA1" + BINARY + rb"|\xff{4}(?s:.{4})\x10\0\0\0"  # a file, Feather's first version, a stream
+DVC = rb"(?:[a-z0-9_]+:.*\n)*?(?:outs|deps):\s*\n\s*- (?:md5|hash|size|path|etag)"
 REFUSED = rb"not found|entry not found|repository not found|unauthorized|forbidden|access denied|bad gateway"
 REFUSED += rb"|invalid username or password|service unavailable|gateway time-?out|too many requests"
 ERROR, ABOUT_ERROR = {"error", "errors", "message", "detail"}, {"code", "status", "type", "title", "request_id"}
@@ -40,8 +43,7 @@ STAND_INS = (
     Kind("a Git LFS pointer", rb"version https?://\S+/spec/v\d+\s+(?:ext-|oid )", "run git lfs pull in its folder"),
     Kind("a Git Xet pointer", rb"# xet version \d", "run git xet pull in its folder, or download it from its page"),
     Kind("a git-annex pointer", rb"(?:\.{1,2}/)*(?:\.git)?/?annex/objects/\S+\s*$", "run git annex get FILE"),
-    Kind("a file of DVC that names data", rb"(?:[a-z_]+:.*\n)*?(?:outs|deps):\s*\n\s*- (?:md5|hash|size|path|etag)",
-         "run dvc pull, and give the file that it names"),
+    Kind("a .dvc file, which only names the data", DVC, "run dvc pull, and give the file that it names"),
     Kind("a spreadsheet in HTML", DECLARED + rb"(?i:<html\s+xmlns:[a-z]+=\W?urn:schemas-microsoft)", TABLE),
     Kind("an HTML page", DECLARED + rb"(?i:<!doctype html|<html)", PAGE),
     Kind("a server's error page", DECLARED + rb"<Error>", AGAIN + ", or ask for access"),
@@ -52,10 +54,10 @@ FORMATS = (
     Kind("an Office file (.xls, or a workbook with a password)", rb"\xd0\xcf\x11\xe0", TABLE),
     Kind("an SQLite database", rb"SQLite format 3\0", "write its table as CSV: sqlite3 -header -csv FILE 'select …'"),
     Kind("a DuckDB database", rb"(?s).{8}DUCK", "write its table as Parquet: COPY … TO 'table.parquet'"),
-    Kind("an Arrow file", rb"(?s)ARROW1|FEA1|\xff{4}.{4}\x10\0\0\0", PARQUET.format("pyarrow, or datasets,")),
+    Kind("an Arrow file", ARROW, PARQUET.format("pyarrow")),
     Kind("an Avro file", rb"Obj\x01", PARQUET.format("fastavro")),
-    Kind("an ORC file", rb"(?s)ORC(?=.{0,60}[\0-\x08])", PARQUET.format("pyarrow.orc")),
-    Kind("an encrypted Parquet file", rb"PARE", PARQUET.format("its key")),
+    Kind("an ORC file", rb"ORC" + BINARY, PARQUET.format("pyarrow.orc")),
+    Kind("an encrypted Parquet file", rb"PARE" + BINARY, PARQUET.format("its key")),
     Kind("a pickle, as of Python, pandas or PyTorch", rb"\x80[\x01-\x08]", PARQUET.format("Python")),
     Kind("a NumPy array", rb"\x93NUMPY", PARQUET.format("numpy.load")),
     Kind("an HDF5 file", rb"\x89HDF", PARQUET.format("h5py or pandas")),
@@ -124,7 +126,9 @@ def refuse(path: Path, start: bytes, kinds: Iterable[Kind] = (*STAND_INS, *FORMA
 
 def refusal(path: Path, kind: Kind) -> LongtailError:
     """The error for a file of a kind that is not read."""
-    return LongtailError(f"{path}: {kind.name}, expected data; {kind.advice.replace('FILE', shlex.quote(path.name))}")
+    expected = "data" if kind in STAND_INS else "text in UTF-8 or Parquet"
+    does = kind.advice.replace("FILE", shlex.quote(path.name))
+    return LongtailError(f"{path}: {kind.name}, expected {expected}; {does}")
 
 
 def _says_error(start: bytes) -> bool:

@@ -4,6 +4,7 @@ import bz2
 import csv
 import gzip
 import json
+import lzma
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ from pipelines.sources.wikipedia import wikipedia_parts
 DUMPS = params.Wikidata(source="dump", query_service="http://-", api="http://-")
 RAW = Path("data/raw")
 PAGES, QUESTIONS = RAW / "wikipedia/pages-articles.xml.bz2", RAW / "popqa/popQA.tsv"
-PACK = {".bz2": bz2.compress, ".gz": gzip.compress, ".zst": zstandard.compress}
+PACK = {".bz2": bz2.compress, ".gz": gzip.compress, ".xz": lzma.compress, ".zst": zstandard.compress}
 
 
 def saved(path: Path, data: str | bytes) -> Path:
