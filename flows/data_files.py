@@ -106,8 +106,8 @@ def _by_head(file: Path) -> Seen:
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         record = first_record(head.decode("utf-8", "ignore"))
         return _by_names(file, [*record], isinstance(record.get("answer"), dict))
-    if corpus_layouts.by_head(head):
-        return Seen("", QUERIES) if corpus_layouts.QUERIES.search(name) else Seen("wikipedia")
+    if layout := corpus_layouts.by_head(head):
+        return Seen("", QUERIES) if corpus_layouts.is_query_file(file, layout) else Seen("wikipedia")
     return Seen("", "its beginning is in no layout that is read")
 
 
@@ -149,7 +149,7 @@ def _by_names(file: Path, names: list[str], aliases: bool) -> Seen:
     if keys == {"text"} and file.suffix == ".parquet" and "wikitext" in str(file).lower():
         return Seen("wikitext")  # a line in each row, as the Hub has it
     layout = corpus_layouts.by_fields(keys)
-    if (not layout and {"_id", "text"} <= keys) or corpus_layouts.QUERIES.search(file.name):  # BEIR's, and others
+    if corpus_layouts.is_query_file(file, layout):
         return Seen("", QUERIES)
     if layout and (layout != ARTICLES or not keys & {"meta", "subset"}):
         return Seen("wikipedia")  # an article or a passage; an address alone makes a text one of C4

@@ -18,7 +18,8 @@ from pipelines.storage import parquet
 HEAD = 1 << 16  # bytes, decompressed, that are read of a file
 DOC = re.compile(rb'\s*<doc id="[^"\n]*"(?: revid="[^"\n]*")?(?: url="[^"\n]*")? title="(.*)">\s*')
 A_PASSAGE = 12  # words that some passage of a table without a header has, and no query
-QUERIES = re.compile(r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])")  # of test collections, by a file's name
+QUERIES = re.compile(r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])")  # of test collections, by their names
+CORPUS = re.compile(r"(?i)(?<![a-z])(corpus|passages|collection|docs|documents)(?![a-z])")
 
 
 class Layout(NamedTuple):
@@ -38,6 +39,7 @@ class Layout(NamedTuple):
 
 
 ARTICLES = Layout("JSON lines", "text", "title", passages=False)
+UNTITLED = Layout("BEIR without titles", "text", id="_id")  # its queries have the same fields
 DUMP = Layout("MediaWiki's dump", "", passages=False)
 DOCS = Layout("WikiExtractor's text", "text", "title", passages=False)
 LAYOUTS = (
@@ -45,6 +47,8 @@ LAYOUTS = (
     Layout("FlashRAG and Pyserini", "contents", id="id"),  # the title is the first line
     Layout("KILT", "text", "wikipedia_title", passages=False),
     Layout("sentence-transformers' simplewiki", "paragraphs", "title", passages=False),
+    Layout("2WikiMultihopQA", "sentences", "title", "id"),
+    Layout("LangChain", "page_content"),
     Layout("MS MARCO's documents", "body", "title", "docid", passages=False),
     Layout("ColBERT", "passage", "title", "pid"),
     Layout("MS MARCO", "passage", id="pid"),
@@ -54,6 +58,7 @@ LAYOUTS = (
     Layout("Atlas", "text", "title", "id", ("section",)),
     Layout("WikiExtractor, and the Hub's wikipedia", "text", "title", beside=("id", "url"), passages=False),
     Layout("DPR and Contriever", "text", "title", "id", prefix="psgs-"),
+    UNTITLED,
     ARTICLES,
 )
 COLUMNS = {2: ["pid", "passage"], 3: ["pid", "passage", "title"], 4: ["docid", "url", "title", "body"]}  # no header
@@ -104,6 +109,12 @@ def columns_of(head: bytes) -> list[str]:
     are_rows = all(len(cells) == len(columns) and re.fullmatch(r"\S{1,100}", cells[0]) for cells in (first, *rows[:-1]))
     longest = max(len(cell.split()) for cells in (first, *rows) for cell in cells)
     return columns if are_rows and longest >= A_PASSAGE else []
+
+
+def is_query_file(file: Path, layout: Layout | None) -> bool:
+    """Whether a file holds a test collection's queries, which look like passages, or its judgements."""
+    named = f"{file.parent.name}/{file.name}"
+    return bool(QUERIES.search(named)) or (layout == UNTITLED and not CORPUS.search(named))
 
 
 def first_record(text: str) -> dict:

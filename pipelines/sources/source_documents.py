@@ -70,7 +70,7 @@ class _Meta(msgspec.Struct):
 def _row(layout: Layout) -> type:
     """A record's type, whose `text`, `title` and `id` are the fields that the layout names."""
     fields = [
-        ("text", str | list[str] | None),  # or paragraphs; null in a Parquet file's empty cell
+        ("text", str | list[str | list[str]] | None),  # or paragraphs, or their sentences; null: an empty cell
         ("meta", _Meta | str | None, None),  # a text or null, in some data sets on the Hub, names no subset
         ("subset", str | None, None),
         ("title", Any, ""),  # anything but a text is no title
@@ -124,11 +124,17 @@ def read_texts(path: Path, rejects: Rejects, layout: Layout = ARTICLES) -> Itera
         except (msgspec.DecodeError, RecursionError) as error:
             rejects.add(path, number, "bad_json", str(error))
         else:
-            text = "\n".join(map(str.strip, row.text)) if isinstance(row.text, list) else row.text or ""
+            text = _joined(row.text, layout) if isinstance(row.text, list) else row.text or ""
             if len(text) <= bounds.RECORD:
                 yield number, text, row
             else:
                 rejects.add(path, number, "too_long", bounds.too_long("a document"))
+
+
+def _joined(parts: list[str | list[str]], layout: Layout) -> str:
+    """A text that comes as a list of paragraphs, of sentences (a passage), or of paragraphs that are such lists."""
+    lines = (part.strip() if isinstance(part, str) else " ".join(map(str.strip, part)) for part in parts)
+    return (" " if layout.passages else "\n").join(filter(None, lines))
 
 
 def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, bytes | dict[str, Any]]]:
@@ -185,7 +191,7 @@ def _docs(path: Path, rejects: Rejects) -> Iterator[tuple[int, dict[str, str]]]:
                 rejects.add(path, begun, "not_utf8", str(error))
             begun = 0
         elif begun:
-            article += line + b"\n"
+            article += line.removesuffix(b"\r") + b"\n"
     if begun:
         raise LongtailError(f"{path}: cut in the middle of {title!r}, expected </doc> at its end; {AGAIN}")
 

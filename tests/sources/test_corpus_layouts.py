@@ -93,6 +93,13 @@ LAYOUTS = {
     "wikiextractor's text, compressed": ("wiki_00.bz2", DOCS, ARTICLES),
     "wikiextractor's text, with a quote in a title": ("wiki_00", DOC.format(1, 1, 'A "B" &amp; C', "A", HARBOUR), [
         ("", 'A "B" & C', f"A\n\n{HARBOUR}\n", False)]),
+    "hotpotqa, sentences of paragraphs": ("wiki_00", lines(
+        {"id": "1", **WIKI, "title": "Velm", "text": [["Velm"], [HARBOUR[:20], HARBOUR[20:]]]}),
+        [("", "Velm", f"{HARBOUR[:20].strip()} {HARBOUR[20:].strip()}", False)]),
+    "2wikimultihopqa": ("para.json", lines({"id": "d0", "title": "Velm", "sentences": [HARBOUR, MILLER]}),
+        [("d0", "Velm", f"{HARBOUR} {MILLER}", True)]),
+    "langchain": ("docs.jsonl", lines({"page_content": HARBOUR, "metadata": {}}), [("", "", HARBOUR, True)]),
+    "beir without titles": ("corpus.jsonl", two("text", "", "_id"), whole("d0", "7", titled=False)),
     "title and text": ("texts", two("text", "title"), ARTICLES),
 }  # fmt: skip
 
@@ -151,6 +158,7 @@ def test_bad_rows_of_a_layout_are_named_and_a_cut_file_is_an_error(tmp_path, mon
     ("name", "data", "reason"),
     [
         ("queries.jsonl", lines({"_id": "q0", "text": "where is velm", "metadata": {}}), "queries or judgements"),
+        ("queries/test.jsonl", two("text", "title", "_id"), "queries or judgements"),
         ("queries.tsv", f"0\t{HARBOUR}\n", "queries or judgements"),
         ("dev.tsv", "0\twhere is velm\n1\twho was mira olt\n", "in no layout"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td0\t1\n", "in no layout"),
@@ -160,7 +168,7 @@ def test_bad_rows_of_a_layout_are_named_and_a_cut_file_is_an_error(tmp_path, mon
 def test_files_beside_a_corpus_are_not_taken_for_one(tmp_path, name, data, reason):
     path = saved(tmp_path / name, data)
     assert reason in data_files.recognise(path).reason
-    if name != "queries.tsv" and "_id" not in data:
+    if "queries" not in name:
         with pytest.raises(
             LongtailError, match=r"begins with b'.*expected a MediaWiki dump, or fields such as `title`"
         ):
