@@ -102,7 +102,10 @@ def _by_head(file: Path) -> Seen:
         return Seen("wikitext")
     if Path(name).suffix == ".csv":
         subject, _, split = file.stem.rpartition("_")
-        return _mmlu(split) if subject in CATEGORIES else Seen("", "a table of no data set")
+        if subject in CATEGORIES:
+            return _mmlu(split)
+        passages = corpus_layouts.by_fields(first.rstrip(b"\r").decode("utf-8", "replace").split(","))
+        return Seen("", "passages are read from columns between tabs (.tsv)" if passages else "a table of no data set")
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         record = first_record(head.decode("utf-8", "ignore"))
         return _by_names(file, [*record], isinstance(record.get("answer"), dict))

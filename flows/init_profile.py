@@ -60,7 +60,7 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
     parts = chosen["parts"]
     not_used = [f"{key}: {why}" for key, why in chosen["set_aside"].items()] + _unused(folder, contents)
     if not chosen["uses_lms"]:
-        said = "there are no questions and texts that it could answer and score" if parts["corpora"] else "no passages"
+        said = f"there are no {'questions and texts' if parts['corpora'] else 'passages'} that it could read"
         not_used += [f"language model {_shown(lm.folder, folder)}: {said}" for lm in contents.lms]
     if not parts["question_sets"] and not parts["corpora"]:
         unused = f"; not used: {'; '.join(not_used)}" if not_used else ""

@@ -25,7 +25,7 @@ from pipelines.sources.wikipedia import Page, Part, read_articles
 from pipelines.storage import parquet
 
 PARQUET_BATCH = 1 << 10  # rows
-A_PASSAGE = 300  # words; a longer one is cut like an article
+A_PASSAGE = 2000  # characters, some 300 words; a longer one is cut like an article
 WHOLE = re.compile(rb"\s*(\[|\{\s*\n)")  # how a JSON list begins, or a single object over many lines
 # The title in FlashRAG's and Pyserini's `contents`: a first line in quotes, or a short one that ends no sentence.
 FIRST_LINE = re.compile(r'[ \t]*(?:"([^\n]+)"|([^\n]{,100}?(?<![.!?:;,\s])))[ \t]*\n+(?=\s*\S)')
@@ -97,7 +97,7 @@ def read_documents(name: str, part: Part, rejects: Rejects, layout: Layout = ART
             text = MARKS.sub("", text.removeprefix(f"{title}\n").lstrip("\n"))
         own = f"{layout.prefix}{row.id}" if layout.id and isinstance(row.id, str | int) else ""
         if text.strip():
-            whole = layout.passages and len(text.split()) <= A_PASSAGE
+            whole = layout.passages and len(text) <= A_PASSAGE
             yield Raw(own or text_id(text), subset, title, text, part.file.name, number, whole=whole)
         elif title and is_article:  # a redirect, or a page that is a template's
             rejects.skip("no_text")
@@ -116,7 +116,7 @@ def read_texts(path: Path, rejects: Rejects, layout: Layout = ARTICLES) -> Itera
     convert, decode = partial(msgspec.convert, type=row_type), msgspec.json.Decoder(row_type).decode
     for number, data in _rows(path, rejects, layout):
         try:
-            row = decode(data) if isinstance(data, bytes) else convert(data)
+            row = decode(data) if isinstance(data, bytes) else convert(data) if isinstance(data, dict) else data
         except msgspec.ValidationError as error:
             rejects.add(path, number, "unexpected_layout", str(error))
         except UnicodeDecodeError as error:
@@ -137,8 +137,8 @@ def _joined(parts: list[str | list[str]], layout: Layout) -> str:
     return (" " if layout.passages else "\n").join(filter(None, lines))
 
 
-def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, bytes | dict[str, Any]]]:
-    """Yield (line or row, record) of a file; a line of JSON is as it stands. Bad rows go to `rejects`."""
+def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, Any]]:
+    """Yield (line or row, record) of a file: a line of JSON as it stands, a dict, or a `_row`. Bad ones are rejects."""
     check_start(path)
     if corpus_layouts.is_parquet(path):
         counted = enumerate(_parquet_rows(path, layout), start=1)
@@ -149,17 +149,18 @@ def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, b
         counted = enumerate(value if isinstance(value, list) else [value], start=1)
     else:
         columns = [] if corpus_layouts.is_json(head) else corpus_layouts.columns_of(head)
-        yield from _table(path, rejects, columns) if columns else open_rows(path, rejects)
+        yield from _table(path, rejects, columns, layout) if columns else open_rows(path, rejects)
         return
     for number, record in counted:
         rejects.read += 1
         yield number, record
 
 
-def _table(path: Path, rejects: Rejects, columns: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield (line, cells) of a table whose columns are separated by tabs, with quotes as DPR has them or with none."""
+def _table(path: Path, rejects: Rejects, columns: list[str], layout: Layout) -> Iterator[tuple[int, Any]]:
+    """Yield (line, row) of a table whose columns are separated by tabs, with quotes as DPR has them or with none."""
     rows, expected = open_rows(path, rejects), f"expected {', '.join(columns[:-1])} and {columns[-1]}"
-    has_header = columns not in corpus_layouts.COLUMNS.values()
+    places = {name: columns.index(field) for name in ("text", "title", "id") if (field := getattr(layout, name))}
+    row_type, has_header = _row(layout), columns not in corpus_layouts.COLUMNS.values()
     for number, line in islice(rows, int(has_header), None):
         try:
             text = line.decode("utf-8").rstrip("\r")
@@ -171,7 +172,7 @@ def _table(path: Path, rejects: Rejects, columns: list[str]) -> Iterator[tuple[i
             had = "a quote out of place" if cells is None else f"{len(cells)} columns"
             rejects.add(path, number, "unexpected_layout", f"{had}, {expected}")
         else:
-            yield number, dict(zip(columns, cells, strict=True))
+            yield number, row_type(**{name: cells[place] for name, place in places.items()})
     rejects.read -= has_header
 
 

@@ -208,7 +208,8 @@ def test_whatever_lies_there_alone_makes_a_profile_that_has_all_it_needs(checkou
         (FILES["wikitext"], "l", "wikitext: it needs a language model and an encoder"),
         (FILES["c4"], "", "c4: triples need wikidata and pageviews too"),
         ({"queries.jsonl": {"_id": "q0", "text": "where is velm"}}, "", "queries.jsonl: queries or judgements"),
-        ({}, "l", "language model gpt2: no passages"),
+        ({"a.csv": "id,text,title\n"}, "", "a.csv: passages are read from columns between tabs"),
+        ({}, "l", "language model gpt2: there are no passages"),
     ],
 )
 def test_what_makes_no_run_alone_is_refused_with_what_it_lacks(checkout, files, models, said):

@@ -133,7 +133,7 @@ def test_parquet_has_the_same_layouts_whatever_its_name(tmp_path, columns, expec
 
 
 def test_a_long_passage_is_cut_and_pages_without_text_are_skipped_not_bad(tmp_path):
-    long = " ".join(["word"] * 301)
+    long = " ".join(["word"] * 401)
     path = saved(tmp_path / "corpus.jsonl", lines({"_id": "a", "title": "", "text": long}))
     assert read(path)[0] == [("a", "", long, False)]
     empty = {"id": "1", **WIKI, "title": "Redirect", "text": ""}
