@@ -19,14 +19,17 @@ from typing import NamedTuple
 import pyarrow.parquet as pq
 import yaml
 
+from benchmarks import row_files
 from benchmarks.project_copy import ROOT, dvc_stages
 from flows import profiles, terminal
 from pipelines import catalogue
+from pipelines.sources import corpus_layouts
 from pipelines.work import code
 
 CODE = "data/code.json"
 LOADED = ("torch", "transformers", "faiss", "duckdb", "pandas")
 MEMORY = 14 << 30  # bytes of address space: a run without bounds does not take the machine's memory
+CORPORA = ("JSON lines", "JSON list", "Parquet", "table with tabs")  # formats of a corpus with named fields
 OVER = {
     "compute": {"workers": 1, "threads": 1, "executor": "local"},
     "ingest": {"max_reject_share": 1.0, "memory_gb": 1.0},  # so that a bad row is rejected and never ends the stage
@@ -112,11 +115,12 @@ def make(folder: Path, ingest: bool = False) -> list[Stage]:
         importlib.import_module(module)
     if not made:
         run_all(folder, stages)
+        complete_corpora(folder / "data/raw/wikipedia")
         if not ingest:
             complete_sources(folder)
             write_params(folder)
             stages = planned(folder, ingest)
-            run_all(folder, stages[1:])
+        run_all(folder, stages[1:])
         (folder / "made").touch()
     return stages[1:]
 
@@ -157,6 +161,21 @@ def write_params(folder: Path, **changes: dict) -> None:
     for section, change in (OVER | changes).items():
         values[section] |= change
     (folder / "params.yaml").write_text(yaml.safe_dump(values), encoding="utf-8")
+
+
+def complete_corpora(folder: Path) -> None:
+    """A folder of files for each layout of a corpus."""
+    for number, layout in enumerate(corpus_layouts.LAYOUTS):
+        rows = []
+        for i in range(10):
+            row = dict.fromkeys(layout.beside, "x") | {layout.title: f"Ship {i}", layout.id: f"{number}-{i}"}
+            row |= {layout.text: f"Ship {i} of fleet {number} sailed from the harbour to the mouth of the river."}
+            rows.append({name: value for name, value in row.items() if name})
+        for kind in CORPORA:
+            suffix, write = row_files.FORMATS[kind]
+            file = folder / f"layout-{number:02}/corpus{suffix}"
+            file.parent.mkdir(exist_ok=True)
+            file.write_bytes(write(rows))
 
 
 def complete_sources(folder: Path) -> None:
