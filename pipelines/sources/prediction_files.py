@@ -66,7 +66,7 @@ def read_predictions(
     cells, notes = columns_of(path, rows, {*layouts.KNOWN, *more}), []
     if kind == LINES:
         _cut_to_fit(path, cells["prediction"], questions)
-    filters = cells.pop(layouts.FILTER, [])
+    filters = list(map(as_text, cells.pop(layouts.FILTER, [])))
     if len(several := list(dict.fromkeys(filters))) > 1:  # the harness writes a sample once for each of its filters
         chosen = [name == several[0] for name in filters]
         cells = {name: list(compress(values, chosen)) for name, values in cells.items()}

@@ -92,6 +92,8 @@ def _of_list(values: list[Any], *, in_parts: bool) -> list[str]:
         if (speaker := _speaker(last) or last.get("type")) not in ASSISTANT:
             raise UnreadableError(f"a list of messages, the last of which is of the role {speaker}")
         return _of_object(last)
+    if sum(isinstance(value.get("content"), str) for value in objects) > 1:
+        raise UnreadableError("a list of messages, of which none says its role")
     types = {str(value.get("type", value.get("block_type"))) for value in objects}
     if in_parts or any("text" in type_ or NOT_SAID.search(type_) for type_ in types):
         said = [text for part in values for text in _of_part(part)]
@@ -109,7 +111,8 @@ def _of_part(part: Any) -> list[str]:
     if kind in (None, *SPOKEN) and "text" in part:
         text = None if part.get("thought") else part["text"]
         return [text] if isinstance(text, str) else _texts_of(text)
-    if NOT_SAID.search(" ".join(str(name) for name in (kind, *part) if name == kind or part[name] is not None)):
+    there = [name for name, inside in part.items() if inside is not None]
+    if any(NOT_SAID.search(str(name)) for name in (kind, *there)):
         return []
     raise UnreadableError(f"a part of a message with the fields {listed(map(str, part))}")
 
@@ -137,8 +140,8 @@ def _speaker(message: Mapping[str, Any]) -> str:
     """Whose message an object is, in small letters; "" for no message."""
     inside = next((message[name] for name in ("kwargs", "data") if isinstance(message.get(name), dict)), message)
     for name in SPEAKS:
-        if isinstance(role := inside.get(name), str) and (name != "from" or "value" in inside):
-            role = role.lower().rpartition(".")[2]
-            if name in ("role", "_role") or role in (*ASSISTANT, *OTHERS):
-                return role
+        if inside.get(name) is not None and (name != "from" or "value" in inside):
+            role = str(inside[name]).lower().rpartition(".")[2]
+            if name != "type" or role in (*ASSISTANT, *OTHERS):
+                return role or "nobody"
     return ""

@@ -107,6 +107,8 @@ for _ in range(5000):
         ([{"answer": "Rome"}, {"name": WRONG}], "an object with the fields name"),
         (USER, "a message of the role user"),
         ([SAID, USER], "a list of messages, the last of which is of the role user"),
+        ([{"content": WRONG}, {"content": "Rome"}], "a list of messages, of which none says its role"),
+        ([{"role": 1, "content": WRONG}], "the last of which is of the role 1"),
         ([USER, SAID, TOOL], "the last of which is of the role tool"),
         ([SAID | {"type": "message"}, {"type": "function_call", "arguments": WRONG}], "of the role function_call"),
         ([{"type": "input_text", "text": WRONG}], "a part of a message with the fields type, text"),
