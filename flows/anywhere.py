@@ -33,6 +33,8 @@ NAMES = typer.Option(help="Columns of the questions: question=NAME,answers=NAME,
 QuestionsOption, ColumnsOption = Annotated[str | None, TABLE], Annotated[str | None, NAMES]
 PATTERN = typer.Option(help="Pattern that cuts the answer out of a longer text: '<answer>(.*?)</answer>'.")
 SEPARATOR = typer.Option(help="Separator of several answers in a cell of the questions, such as '|'.")
+POSITION = typer.Option("--by-position", help="Rows without ids and questions are in the order of the questions.")
+ByPositionOption = Annotated[bool, POSITION]
 PatternOption, SeparatorOption = Annotated[str | None, PATTERN], Annotated[str, SEPARATOR]
 
 QuestionSet = StrEnum("QuestionSet", catalogue.names("answered"))
@@ -48,6 +50,7 @@ def thresholds(
     columns: ColumnsOption = None,
     answer_pattern: PatternOption = None,
     answers_separator: SeparatorOption = "",
+    by_position: ByPositionOption = False,
     search: Annotated[Search, typer.Option(help="The search that finds the thresholds.")] = Search.shrunk,
     out: Annotated[Path, typer.Option(help="Folder for the rule, the table and the page.")] = Path("thresholds"),
 ) -> None:
@@ -59,7 +62,7 @@ def thresholds(
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
     files = [closed, *augmented]
-    asked, answered = _given(questions, columns, answer_pattern, answers_separator, files, texts=False)
+    asked, answered = _given(questions, columns, answer_pattern, answers_separator, files, by_position, texts=False)
     results = from_files.tune_from_files(asked, answered[0], answered[1:], search.value, SEED, RESAMPLES)
     notes = [*asked.described(), *(line for file in answered for line in file.lines)]
     rows = results[0].file.questions
@@ -137,6 +140,7 @@ def compare(
     columns: ColumnsOption = None,
     answer_pattern: PatternOption = None,
     answers_separator: SeparatorOption = "",
+    by_position: ByPositionOption = False,
     out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path("comparison"),
 ) -> None:
     """Compare systems on the questions that all answered. Writes a page and tables; needs no project."""
@@ -148,7 +152,7 @@ def compare(
     terminal.check_folder(out)
     if len(files) == 1:
         raise LongtailError(f"{files[0]}: one file, expected two or more to compare")
-    asked, answered = _given(questions, columns, answer_pattern, answers_separator, files, texts=True)
+    asked, answered = _given(questions, columns, answer_pattern, answers_separator, files, by_position, texts=True)
     notes = [*asked.described(), *(line for system in answered for line in system.lines)]
     for line in notes:
         terminal.show(line)
@@ -166,14 +170,21 @@ def compare(
 
 
 def _given(
-    questions: str | None, columns: str | None, pattern: str | None, separator: str, files: list[str], *, texts: bool
+    questions: str | None,
+    columns: str | None,
+    pattern: str | None,
+    separator: str,
+    files: list[str],
+    by_position: bool,
+    *,
+    texts: bool,
 ) -> tuple[Questions, list[Answered]]:
     """The question set and the answers of files."""
     from pipelines.answering.answers_elsewhere import named_files, read_answers
 
     paths = named_files(files, terminal.CALLED_FROM)
     asked = _questions(questions, columns, separator)
-    return asked, read_answers(paths, asked, pattern, texts=texts)
+    return asked, read_answers(paths, asked, pattern, texts=texts, by_position=by_position)
 
 
 def _questions(
@@ -225,6 +236,7 @@ def imports(
     method: Annotated[str, typer.Option(help="A name for the method, such as closed_book, bm25 or web-search.")] = "",
     kind: Annotated[Kind | None, typer.Option(help="The kind of method, if its name is not one of Longtail's.")] = None,
     answer_pattern: PatternOption = None,
+    by_position: ByPositionOption = False,
     partial: Annotated[bool, typer.Option("--partial", help="Leave out rows and questions without a match.")] = False,
     remove: Annotated[Path | None, typer.Option(help="Remove this import: MODEL/METHOD or its file.")] = None,
 ) -> None:
@@ -243,7 +255,8 @@ def imports(
         raise LongtailError(f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet")
     called = import_answers.Import(dataset.value, lm, method, kind.value if kind else "")
     chosen = params_file.load_params("lm", "language")
-    asked = {"partial": partial, "pattern": answer_pattern or "", "language": language.read_language(chosen.language)}
+    asked = {"partial": partial, "by_position": by_position, "pattern": answer_pattern or ""}
+    asked["language"] = language.read_language(chosen.language)
     for line in import_answers.import_answers(path, called, list(chosen.lm), DATA, **asked):
         terminal.show(line)
 

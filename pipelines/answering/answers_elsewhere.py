@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from pipelines.errors import LongtailError
+from pipelines.questions.columns_by_value import read_known_by_value
 from pipelines.questions.join_predictions import Match, join_predictions, judge_predictions
 from pipelines.questions.question_tables import ROLES, Questions
-from pipelines.sources.prediction_files import Predictions, read_predictions
+from pipelines.sources.prediction_files import Predictions
 from pipelines.storage.file_kinds import check_link
 
 NO_ANSWER = -1
@@ -81,12 +82,17 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
 
 
 def read_answers(
-    files: dict[str, Path], questions: Questions, pattern: str | None = None, *, texts: bool = False
+    files: dict[str, Path],
+    questions: Questions,
+    pattern: str | None = None,
+    *,
+    texts: bool = False,
+    by_position: bool = False,
 ) -> list[Answered]:
     """The answers of each file. With `texts` what was said is kept. Raises LongtailError as `judge_file` does."""
     answered, is_cut = [], False
     for name, path in files.items():
-        judged = judge_file(path, questions, pattern)
+        judged = judge_file(path, questions, pattern, by_position=by_position)
         is_cut |= judged.predictions.is_cut
         correct, said = np.full(len(questions.ids), NO_ANSWER, np.int8), None
         correct[judged.match.questions] = judged.right
@@ -100,18 +106,26 @@ def read_answers(
     return answered
 
 
-def judge_file(path: Path, questions: Questions, pattern: str | None = None, more: Collection[str] = ()) -> Judged:
+def judge_file(
+    path: Path,
+    questions: Questions,
+    pattern: str | None = None,
+    more: Collection[str] = (),
+    *,
+    by_position: bool = False,
+) -> Judged:
     """The rows of a file, joined with their questions and judged as in the paper (`judge_predictions`).
 
     A file's own judgement counts only where it has no predictions, or the set no answers. `pattern` cuts the answers
-    out of longer texts, if the file has it; `more` are names of further columns to keep. Raises LongtailError as
-    `read_predictions` and `join_predictions` do, and for a file of which no row answers a question.
+    out of longer texts, if the file has it; `more` are names of further columns to keep. `by_position` says that rows
+    are in the set's order. Raises LongtailError as `read_known_by_value` and `join_predictions` do, and for a file of
+    which no row answers a question.
     """
-    predictions = read_predictions(path, more, pattern, len(questions.ids))
+    predictions = read_known_by_value(path, questions.asked, more, pattern)
     no_ids = predictions.ids and not questions.asked.ids
     if no_ids and predictions.questions is None and predictions.rows != len(questions.ids):
         raise _lacks_ids(path, questions)
-    match = join_predictions(predictions, questions.asked)
+    match = join_predictions(predictions, questions.asked, by_position=by_position)
     lines = [*predictions.described, *match.described(predictions)]
     if not match.rows and no_ids:
         raise _lacks_ids(path, questions)

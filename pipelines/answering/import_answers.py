@@ -49,15 +49,17 @@ def import_answers(
     data: Path,
     *,
     partial: bool = False,
+    by_position: bool = False,
     pattern: str = "",
     language: Language = ENGLISH,
 ) -> list[str]:
     """Write data/imported/<dataset>/<lm>/<method>.parquet (answer.SCHEMA) from a file of predictions.
 
     Returns a report in lines. Predictions are judged here like all others; without predictions the file's own judgement
-    counts. `pattern` cuts the answer out of each prediction. Raises LongtailError for a name that can't be one, an `lm`
-    that is one of the params' models (`own_lms`), and a file whose rows are not the set's: without `partial`, every row
-    must answer a question, and every test question needs a row.
+    counts. `pattern` cuts the answer out of each prediction. `by_position` says that the rows are in the set's order.
+    Raises LongtailError for a name that can't be one, an `lm` that is one of the params' models (`own_lms`), and a file
+    whose rows are not the set's: without `partial`, every row must answer a question, and every test question needs a
+    row.
     """
     called = named(called, own_lms)
     out = data / "imported" / called.dataset / called.lm / f"{called.method}.parquet"
@@ -70,7 +72,7 @@ def import_answers(
     source = data / "questions" / called.dataset / f"{called.dataset}.parquet"
     splits = parquet.read_parquet(source, ["split"])["split"].to_pylist()
     questions = read_question_table(source, needed=("id", "question", "answers"))
-    judged = judge_file(file, questions, pattern, MEASURES)
+    judged = judge_file(file, questions, pattern, MEASURES, by_position=by_position)
     check_pattern(pattern, judged.predictions.is_cut)
     match, predictions = judged.match, judged.predictions
     missing = [questions.asked.questions[place] for place in match.missing if splits[place] == "test"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import unicodedata
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,9 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.questions import join_predictions
+from pipelines.questions import columns_by_value, join_predictions
 from pipelines.questions.join_predictions import AMBIGUOUS, DOUBLED, OTHER_ANSWERS, OTHER_QUESTION, Asked
-from pipelines.sources import prediction_files
 from pipelines.sources.prediction_layouts import TELLING
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -36,11 +36,11 @@ ALL = {place: f"p{place}" for place in range(5)}
 LIST = list(ALL.values())
 
 
-def joined(records, asked: Asked = ASKED) -> SimpleNamespace:
+def joined(records, asked: Asked = ASKED, **how) -> SimpleNamespace:
     """The match, with `said`: question -> the prediction that answers it."""
     Path("a.json").write_text(json.dumps(records), encoding="utf-8")
-    read = prediction_files.read_predictions(Path("a.json"))
-    match = join_predictions.join_predictions(read, asked)
+    read = columns_by_value.read_known_by_value(Path("a.json"), asked)
+    match = join_predictions.join_predictions(read, asked, **how)
     rows = zip(match.rows, match.questions, strict=True)
     said = {place: read.texts[row] for row, place in rows} if read.texts is not None else {}
     return SimpleNamespace(said=said, read=read, match=match, by=match.by, rejected=match.rejected)
@@ -77,8 +77,9 @@ def test_another_subject_of_the_same_name_is_not_taken_for_the_sets_one():
         record["answers"] = [answer]
     found = joined(records)
     assert (found.said, found.rejected) == (of(2, 4), {OTHER_ANSWERS: [1]})
-    for record in records:
+    for number, record in enumerate(records):
         del record["answers"]
+        record["pred"] = f"another {number}"
     assert joined(records).rejected == {DOUBLED: [0, 1]}, "without answers, both could be the set's"
 
 
@@ -138,9 +139,11 @@ def test_ids_are_believed_where_texts_have_the_questions_words(form):
 
 def test_ids_that_count_from_0_and_from_1_are_doubted_and_those_that_repeat_left_aside_or_refused():
     columns = {"id": [1, 2, 3], "question": ["a", "b", "c"], "possible_answers": [["x"]] * 3}
-    found = joined([{"id": n, "pred": "x"} for n in range(3)], asked_of(columns))
+    found = joined([{"id": n, "pred": "x"} for n in range(3)], asked_of(columns), by_position=True)
     doubt = "id counts the file's rows from 0, id the set's from 1: is it one off?"
-    assert found.match.described(found.read)[-1] == doubt
+    assert found.by == f"position, as --by-position says; {doubt}"
+    with pytest.raises(LongtailError, match=re.escape(doubt)):
+        joined([{"id": n, "pred": "x"} for n in range(3)], asked_of(columns))
     found = joined([{"id": n, "pred": "x"} for n in (1, 2, 3)], asked_of(columns))
     assert found.match.doubt == ""
     twice = columns | {"id": [1, 1, 3]}
@@ -154,21 +157,27 @@ def test_ids_that_count_from_0_and_from_1_are_doubted_and_those_that_repeat_left
 def test_a_list_is_joined_by_position_if_its_length_and_what_it_carries_allow():
     found = joined(rows(*range(5), columns=("question",)))
     assert (found.said, found.by) == (ALL, "position, as its questions confirm")
-    found = joined(LIST)
-    assert (found.said, found.by) == (ALL, "position, which nothing in the file confirms")
+    with pytest.raises(LongtailError, match=r"a\.json: no id or question of the set .* or say --by-position if they"):
+        joined(LIST)
+    found = joined(LIST, by_position=True)
+    assert (found.said, found.by) == (ALL, "position, as --by-position says")
     with pytest.raises(LongtailError, match=r"a\.json: 4 rows without .*\(5\), .*; write objects with id"):
-        joined(LIST[:4])
+        joined(LIST[:4], by_position=True)
     with pytest.raises(LongtailError, match=r"1 rows .*; add a column id, question_id"):
         joined([{"pred": "p"}])
-    found = joined(rows(*range(5), columns=("id",)), Asked(ASKED.questions, ASKED.answers))
-    assert found.by == "position, which nothing in the file confirms; its ids are not used, as the set has none"
-    golds, prompts = SET["possible_answers"], [f"Q: {text} A:" for text in SET["question"]]
-    assert joined({"preds": LIST, "golds": golds}).by == "position, as its answers confirm"
-    with pytest.raises(LongtailError, match="row 1 has other answers than the set's question 1"):
-        joined({"preds": LIST, "golds": golds[::-1]})
-    assert joined({"preds": LIST, "prompts": prompts}).by == "position, as its prompts confirm"
-    with pytest.raises(LongtailError, match="row 3 has other prompt than the set's question 3"):
-        joined({"preds": LIST, "prompts": [*prompts[:2], *prompts[:3]]})
+    without = Asked(ASKED.questions, ASKED.answers)
+    found = joined(rows(*range(5), columns=("id",)), without, by_position=True)
+    assert found.by == "position, as --by-position says; its ids are not used, as the set has none"
+    with pytest.raises(LongtailError, match=r"as the set has none\), and nothing else confirms that its rows are"):
+        joined(rows(*range(5), columns=("id",)), without)
+    with pytest.raises(LongtailError, match="row 1 has other answers in `golds` than the set's question 1"):
+        joined({"preds": LIST, "golds": SET["possible_answers"][::-1]}, by_position=True)
+    prompts = [f"Q: {text} A:" for text in SET["question"]]
+    assert joined({"preds": LIST, "prompts": prompts}).by == "position, as its questions confirm"
+    with pytest.raises(
+        LongtailError, match=r"contradicts the file: by its question, 4 rows \(row 1 .*, and 2 questions"
+    ):
+        joined({"preds": LIST, "prompts": [*prompts[:2], prompts[3], prompts[2], prompts[4]]}, by_position=True)
 
 
 def test_a_column_of_gold_answers_is_no_prediction():
