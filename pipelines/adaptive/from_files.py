@@ -36,6 +36,8 @@ def tune_from_files(
     right = without.correct[everywhere]
     for other in others:
         if (right == other.correct[everywhere]).all():
+            if not right.any() and not any((one.correct == 1).any() for one in (without, *others)):
+                raise LongtailError(others[-1].lines[-1])  # what may be the reason
             raise LongtailError(
                 f"{without.name} and {other.name} are right on the same {int(right.sum()):,} of {len(right):,} "
                 "questions, expected answers without retrieval and others with it; bring both"

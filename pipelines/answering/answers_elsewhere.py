@@ -90,10 +90,11 @@ def read_answers(
     by_position: bool = False,
 ) -> list[Answered]:
     """The answers of each file. With `texts` what was said is kept. Raises LongtailError as `judge_file` does."""
-    answered, is_cut = [], False
+    answered, is_cut, example = [], False, ""
     for name, path in files.items():
         judged = judge_file(path, questions, pattern, by_position=by_position)
         is_cut |= judged.predictions.is_cut
+        example = example or _example(judged, questions)
         correct, said = np.full(len(questions.ids), NO_ANSWER, np.int8), None
         correct[judged.match.questions] = judged.right
         if texts and judged.predictions.texts is not None:
@@ -103,7 +104,20 @@ def read_answers(
         answered.append(Answered(name, correct, said, judged.lines))
         del judged  # one file at a time is in memory
     check_pattern(pattern, is_cut)
+    if not any((one.correct == 1).any() for one in answered):
+        answered[-1].lines.append(
+            f"nothing is right: no answer of {questions.name} is in any prediction{example}; its answers may be "
+            "damaged or in another language, or the predictions of another question set"
+        )
     return answered
+
+
+def _example(judged: Judged, questions: Questions) -> str:
+    """A file's first prediction and the answers that it is judged by, for a message."""
+    if judged.predictions.texts is None:
+        return ""
+    said, place = judged.predictions.texts[judged.match.rows[0]], judged.match.questions[0]
+    return f" ({said[:80]!r} for {', '.join(questions.asked.answers[place])[:80]!r}, say)"
 
 
 def judge_file(

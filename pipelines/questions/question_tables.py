@@ -11,14 +11,15 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.language.relations import BY_NAME, RELATIONS
 from pipelines.questions.join_predictions import Asked
-from pipelines.sources.cell_values import as_text, clean_id, gold_answers
+from pipelines.sources.answer_lists import gold_answers
+from pipelines.sources.cell_values import as_text, clean_id
+from pipelines.sources.number_cells import read_numbers
 from pipelines.sources.prediction_layouts import ANSWERS, JUDGED, PREDICTION, QUESTION, TELLING
 from pipelines.sources.record_files import columns_of, listed, plain, read_any_records
 
@@ -93,8 +94,8 @@ def read_question_table(
     """The questions of a table (CSV, TSV, JSON, JSON lines or Parquet); `chosen` are the columns of some of ROLES.
 
     A cell of answers that is no list is one answer, or several if it holds the `separator`. Raises LongtailError for a
-    role of `needed` or a column that is not there, a signal that is no number, an id that two rows have, and a
-    separator that no cell has.
+    role of `needed` or a column that is not there, an id that two rows have, and as `read_numbers` and `gold_answers`
+    do. Answers are only read where the question is needed, which they answer.
     """
     chosen = dict(chosen or {})
     if unknown := next((role for role in chosen if role not in ROLES), None):
@@ -108,9 +109,13 @@ def read_question_table(
     texts = {
         role: list(map(as_text, cells[columns[role]])) for role in ("question", *LACKING, "month") if role in columns
     }
-    n, marked = len(next(iter(cells.values()))), Counter()
-    answers = [gold_answers(cell, separator, marked) for cell in cells.pop(columns.get("answers", ""), [None] * n)]
-    signal = _numbers(path, columns["signal"], cells[columns["signal"]]) if "signal" in columns else []
+    n, signal, gold = len(next(iter(cells.values()))), [], columns.get("answers", "answers")
+    if "signal" in columns:
+        another = "; --columns signal=NAME names another column"
+        signal = read_numbers(cells[columns["signal"]], f"{path}: {columns['signal']}", another)
+    golds, firsts = cells.pop(columns.get("answers", ""), [None] * n), list(map(as_text, cells.get("obj", ())))
+    golds = golds if "question" in needed else [None] * n
+    answers, answers_note = gold_answers(golds, f"{path}: {gold}", separator, firsts)
     if "signal" in needed and not any(map(math.isfinite, signal)):
         raise LongtailError(
             f"{path}: {columns['signal']} has no number in it, expected some; --columns signal=NAME names another"
@@ -140,7 +145,7 @@ def read_question_table(
         signal=np.array(signal),
         columns={role: name for role, name in columns.items() if role != "month"},
         month=f"{months[0]} to {months[-1]}" if len(months) > 1 else next(iter(months), None),
-        answers_note=_answers_note(path, separator, marked, n),
+        answers_note=answers_note,
     )
 
 
@@ -156,37 +161,9 @@ def _column(path: Path, role: str, names: Sequence[str], needed: bool, chosen: M
         if said := next((name for name in (*PREDICTION[:-1], *JUDGED) if name in there), ""):  # all but `answer`
             lacks = f"no column with the {role}, but {said}, as files of predictions have"
             raise LongtailError(f"{path}: {lacks}; give the questions with --questions, and predictions without it")
+        inner = (name for name in names if "." in name and plain(name.rpartition(".")[2]) in ROLES[role])
         raise LongtailError(
             f"{path}: no column with the {role}, expected {' or '.join(ROLES[role])}; its columns are {listed(names)}, "
-            f"name one of them with --columns {role}=NAME"
+            f"name one of them with --columns {role}={next(inner, 'NAME')}"
         )
     return column
-
-
-def _answers_note(path: Path, separator: str, marked: Counter[str], n: int) -> str:
-    if separator and not marked:
-        raise LongtailError(
-            f"--answers-separator '{separator}': no answer in {path.name} has it, expected some; leave it out"
-        )
-    for mark, count in marked.most_common(1):
-        cells = f"{count:,} of {n:,} cells of answers hold"
-        one = (
-            f"{cells} '{mark}', and each is read as one answer; if they hold several, say --answers-separator '{mark}'"
-        )
-        return f"{cells} several, separated by '{mark}'" if separator else one
-    return ""
-
-
-def _numbers(path: Path, column: str, cells: Sequence[Any]) -> list[float]:
-    """A column's numbers, NaN where a cell is empty or infinite."""
-    numbers = []
-    for row, cell in enumerate(cells, start=1):
-        try:
-            number = math.nan if cell in (None, "") or isinstance(cell, bool) else float(cell)
-        except (TypeError, ValueError):
-            raise LongtailError(
-                f"{path}: {column} of row {row} is {as_text(cell)[:80]!r}, expected a number, or nothing where it is "
-                "not known; --columns signal=NAME names another column"
-            ) from None
-        numbers.append(number if math.isfinite(number) else math.nan)
-    return numbers

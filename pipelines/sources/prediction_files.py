@@ -11,7 +11,8 @@ from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.sources import prediction_layouts as layouts
-from pipelines.sources.cell_values import answer_list, as_text, clean_id, judgement
+from pipelines.sources.answer_lists import are_answer_lists, read_lists
+from pipelines.sources.cell_values import as_text, clean_id, judgement
 from pipelines.sources.prediction_texts import UnreadableError, texts_of
 from pipelines.sources.record_files import LINES, columns_of, listed, read_any_records
 
@@ -89,6 +90,7 @@ def read_predictions(
         rows_ids = next(iter(ids.values()), [])
         texts, is_cut, about_texts = _texts(path, cells[names["prediction"]], asked, rows_ids, pattern)
         notes += about_texts
+    answers = _carried_answers(path, names["answers"], cells, notes) if "answers" in names else None
     count = len(next(iter(cells.values())))
     kind = layout.name or kind
     columns = [f"{role} in `{layout.columns.get(name, name)}`" for role, name in names.items()]
@@ -102,7 +104,7 @@ def read_predictions(
         correct=correct,
         ids=ids,
         questions=list(map(as_text, cells[names["question"]])) if "question" in names else None,
-        answers=list(map(answer_list, cells[names["answers"]])) if "answers" in names else None,
+        answers=answers,
         cells=cells,
         is_cut=is_cut,
         described=[f"{path.name}: {kind}, {count:,} rows; {', '.join(columns)}", *notes],
@@ -131,7 +133,7 @@ def _columns_by_role(cells: dict[str, list[Any]]) -> dict[str, str]:
     judged = not filled.isdisjoint(layouts.JUDGED)
     if not found["prediction"] and not judged:
         found["prediction"] = next((name for name in layouts.PREDICTION if name in cells), "")
-    gold = found["prediction"] == "answer" and all(map(answer_list, cells["answer"]))
+    gold = found["prediction"] == "answer" and are_answer_lists(cells["answer"])
     if gold or (judged and found["prediction"] in ("answer", *layouts.CONVERSATION)):
         found["prediction"] = ""
     return {role: name for role, name in found.items() if name}
@@ -217,6 +219,18 @@ def _texts(
         "what follows alone": marked,
     }
     return texts, is_cut, [f"{n:,} of {len(texts):,} predictions {what}" for what, n in counts.items() if n]
+
+
+def _carried_answers(
+    path: Path, name: str, cells: dict[str, list[Any]], notes: list[str]
+) -> list[tuple[str, ...]] | None:
+    """The gold answers that a file carries, which only tell questions apart: a note says why they can't be read."""
+    try:
+        lists = read_lists(cells[name], f"{path.name}: {name}", firsts=list(map(as_text, cells.get("obj", ()))))
+    except LongtailError as error:
+        notes.append(f"the answers that it carries are left aside: {error}")
+        return None
+    return [tuple(filter(None, map(as_text, texts or ()))) for texts in lists]
 
 
 def _judgements(path: Path, name: str, columns: dict[str, list[Any]], ids: dict[str, list[str]]) -> list[bool] | None:

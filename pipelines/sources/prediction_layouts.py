@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pipelines.sources.cell_values import text_list
+from pipelines.sources.answer_lists import written_list
 from pipelines.sources.record_files import plain
 
 # Names that a column may have, the likeliest first. Self-RAG's `golds` and verl's `gts` are answer lists.
@@ -149,8 +149,8 @@ def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
         values = _values(record, place)
         if values or name != "prediction":  # a record without its place is of another layout
             row[name] = next((value for value in values if value not in (None, [])), None)
-    if "answers" in layout.columns and text_list(row["answers"]) is None:
-        row["answers"] = [row["answers"]]
+    if "answers" in layout.columns and isinstance(one := row["answers"], str) and written_list(one) is None:
+        row["answers"] = [one]
     place, pattern = layout.prompt
     if place and isinstance(prompt := record.get(place), str):
         match = re.match(pattern, prompt)

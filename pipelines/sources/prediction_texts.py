@@ -14,7 +14,8 @@ from datetime import date
 from decimal import Decimal
 from typing import Any
 
-from pipelines.sources.cell_values import as_text, composed, written_list
+from pipelines.sources.answer_lists import written_list
+from pipelines.sources.cell_values import as_text, composed
 from pipelines.sources.prediction_layouts import PREDICTION
 from pipelines.sources.record_files import listed, plain
 from pipelines.sources.streams import parse_json
@@ -78,7 +79,7 @@ def _written(text: str) -> Any:
     if SPELLED.match(text):
         raise UnreadableError(f"the spelling of an object ({text[:40]})")
     if not OBJECT.match(text):
-        return written_list(text)
+        return written_list(text) if text[:1] == "[" else None
     for parse in (parse_json, ast.literal_eval):
         with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             return parse(text)

@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import LongtailError
 from pipelines.sources import csv_rows
+from pipelines.sources.answer_lists import written_list
 from pipelines.sources.streams import is_parquet, open_blocks, open_lines, open_text, parse_json, parse_whole
 
 if TYPE_CHECKING:
@@ -41,13 +42,20 @@ def plain(name: str) -> str:
 def read_any_records(path: Path, known: Known, expected: str) -> Opened:
     """What a file is, in words, the names of its columns, and its records, of which there is one at least.
 
+    A known name with full stops is a path into columns that are objects, unless a column is called so.
     `expected` says in words which columns are `known`, by their plain names. A list of texts has records with the
     single key `prediction`. Raises LongtailError where the file is damaged or empty, has no column that is known, or
     one of them twice.
     """
-    kind, names, rows = _opened(path, known)
+    kind, names, rows = _opened(path, {*known, *(name.partition(".")[0] for name in known)})
     first = next(rows, None)
     names = names or list(first[1] if first else ())
+    own = set(map(plain, first[1] if first else ()))
+    nested = [name for name in _nested_names(first[1] if first else {}) if plain(name) not in own]
+    names = [*names, *(name for name in nested if name not in names)]
+    if first and (paths := [name for name in known if "." in name and name not in own]):
+        rows = ((number, row | {path: _value_at(row, path) for path in paths}) for number, row in chain([first], rows))
+        first = next(rows)
     spelled = Counter(name for name in map(plain, names) if name in known)
     if first and not spelled and kind in (TEXTS, LINES):
         raise LongtailError(
@@ -80,6 +88,30 @@ def columns_of(path: Path, rows: Records, wanted: Known) -> dict[str, list[Any]]
     return columns
 
 
+def _nested_names(record: Mapping[str, Any], before: str = "") -> Iterator[str]:
+    """The paths to what stands in the objects of a record, such as `metadata.s_pop`."""
+    for name, value in record.items():
+        if before:
+            yield before + name
+        if fields := _fields(value):
+            yield from _nested_names(fields, f"{before}{name}.")
+
+
+def _value_at(record: Mapping[str, Any], path: str) -> Any:
+    """What stands at a path of plain names; None where the record has no such path."""
+    value: Any = record
+    for part in path.split("."):
+        value = next((inner for name, inner in _fields(value).items() if plain(name) == part), None)
+    return value
+
+
+def _fields(value: Any) -> Mapping[str, Any]:
+    """The fields of an object, which a table may have as text; none for anything else."""
+    if isinstance(value, str) and value[:1] == "{":
+        value = written_list(value)
+    return value if isinstance(value, dict) else {}
+
+
 def listed(names: Iterable[str]) -> str:
     """The names of columns, for a message."""
     shown = [name.strip() for name in names if name.strip()]
@@ -93,8 +125,11 @@ def _opened(path: Path, known: Known) -> Opened:
         names: list[str] = []  # as soon as the first row is read
 
         def chosen(schema: pa.Schema) -> list[str]:
+            objects = (field for field in schema if parquet.pa.types.is_struct(field.type))
             names.extend(schema.names)
-            return [name for name in names if plain(name) in known]
+            nested = [f"{field.name}.{inner.name}" for field in objects for inner in field.type]
+            names.extend(name for name in nested if plain(name) not in map(plain, schema.names))
+            return [name for name in schema.names if plain(name) in known]
 
         return "Parquet", names, enumerate(parquet.foreign_rows(path, chosen, PARQUET_BATCH), start=1)
     head = _head(path)

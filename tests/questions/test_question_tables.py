@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -37,7 +38,7 @@ def test_answers_are_kept_as_they_are_written():
     written = ['["A", " B "]', "['A', ' B ']", json.dumps(["A", " B "]), json.dumps(["A", " B ", 3, None])]
     cells = [*written, "A", "[]", "e\u0301"]
     asked = read([ROW | {"id": i, "possible_answers": value} for i, value in enumerate(cells)])
-    assert list(asked.asked.answers) == [["A", " B "]] * 4 + [["A"], [], ["\u00e9"]]
+    assert list(asked.asked.answers) == [["A", " B "]] * 3 + [["A", " B ", "3"], ["A"], [], ["\u00e9"]]
 
 
 def test_a_separator_splits_texts_and_no_lists():
@@ -51,9 +52,11 @@ def test_a_separator_splits_texts_and_no_lists():
         asked = read(rows, separator="|")
         assert list(asked.asked.answers) == [answers, ["x", "y"]]
         assert asked.described()[-1] == f"{count + 1} of 2 cells of answers hold several, separated by '|'"
-        asked = read(rows)
-        assert asked.asked.answers[1] == ["x|y"]
-        assert asked.described()[-1].startswith(f"{count + 1} of 2 cells of answers hold '|', and each is read as one")
+        with pytest.raises(
+            LongtailError, match=rf"a.jsonl: possible_answers: {count + 1} of 2 cells of answers hold '\|'"
+        ):
+            read(rows)
+        assert read(rows, needed=("signal",)).signal.tolist() == [12, 12], "a decision needs no answers"
 
 
 def test_a_release_has_its_ids_and_months():
@@ -71,6 +74,42 @@ def test_a_table_keeps_its_order_and_names_the_row_without_a_number():
     assert asked.signal.tolist() == [0, 1, 2]
     with pytest.raises(LongtailError, match="s_pop of row 4 is 'many', expected a number"):
         read([*rows, ROW | {"id": 203, "s_pop": "many"}])
+
+
+def test_a_path_names_what_stands_in_an_object_unless_a_column_is_called_so(tmp_path):
+    """FlashRAG's questions have PopQA's columns in `metadata`."""
+    inside = [{"S pop": 3 * i, "of": {"prop": "P50"}} for i in range(1, 4)]
+    rows = [{"id": i, "question": f"Who is {i}?", "metadata": fields} for i, fields in enumerate(inside)]
+    chosen = {"signal": "metadata.s_pop", "group": "Metadata.Of.Prop"}
+    (tmp_path / "a.json").write_text(json.dumps(rows), encoding="utf-8")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    pd.DataFrame(rows).to_csv(tmp_path / "a.csv", index=False)  # the objects as Python writes them
+    for name in ("a.json", "a.jsonl", "a.parquet", "a.csv"):
+        asked = question_tables.read_question_table(tmp_path / name, chosen)
+        assert (asked.signal.tolist(), set(asked.groups)) == ([3, 6, 9], {"P50"})
+        assert asked.columns["signal"] == "metadata.s_pop"
+        with pytest.raises(LongtailError) as refused:
+            question_tables.read_question_table(tmp_path / name)
+        assert "id, question, metadata, metadata.S pop, metadata.of" in str(refused.value)
+        assert str(refused.value).endswith("with --columns signal=metadata.S pop")
+    both = [row | {"metadata.s_pop": 1} for row in rows]
+    pq.write_table(pa.Table.from_pylist(both), tmp_path / "a.parquet")
+    for asked in (read(both, chosen=chosen), question_tables.read_question_table(tmp_path / "a.parquet", chosen)):
+        assert asked.signal.tolist() == [1, 1, 1]
+    with pytest.raises(
+        LongtailError, match=r"no column 'metadata.views' for signal, expected one of id, question, meta"
+    ):
+        read(rows, chosen={"signal": "metadata.views"})
+
+
+def test_a_number_of_another_language_is_refused_by_its_row_with_the_choice():
+    rows = [ROW | {"id": i, "s_pop": text} for i, text in enumerate(["917", "12.345", "1.234"])]
+    with pytest.raises(
+        LongtailError, match=r"a.jsonl: s_pop of row 2 is 12.345, which is 12345 in one language and 12"
+    ):
+        read(rows)
+    assert read([*rows, ROW | {"id": 7, "s_pop": "1.234.567"}]).signal.tolist() == [917, 12345, 1234, 1234567]
 
 
 def test_unknown_numbers_and_groups_are_unknown_and_without_ids_groups_and_answers_a_table_is_whole():
