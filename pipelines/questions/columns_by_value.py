@@ -15,7 +15,8 @@ from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.questions.join_predictions import ENOUGH, Asked, as_set, may_be_numbers, plain_text, text_key
-from pipelines.sources.cell_values import answer_list, as_text, clean_id, written_list
+from pipelines.sources.answer_lists import written_list
+from pipelines.sources.cell_values import as_text, clean_id
 from pipelines.sources.mentions import Names
 from pipelines.sources.prediction_files import EXPECTED, FIRST, Predictions, read_predictions
 from pipelines.sources.prediction_layouts import FIELDS, KNOWN, flattened, layout_of
@@ -61,7 +62,7 @@ def read_known_by_value(
     if not any(predictions.answers or ()) and (gold := _gold_column(predictions, golds, asked)):
         names["answers"] = gold
         notes.append(f"`{gold}` has gold answers, by its values")
-        predictions = replace(predictions, answers=list(map(_golds, cells[gold])))
+        predictions = replace(predictions, answers=list(map(_leaves, cells[gold])))
     return replace(predictions, names=names, described=[*predictions.described, *notes])
 
 
@@ -166,12 +167,8 @@ def _has_ids(cells: Iterable[Any], asked: Asked) -> bool:
 
 def _are_golds(cells: Sequence[Any], right: Collection[str]) -> bool:
     """Whether all that stands in a column is some question's right answer."""
-    filled = [gold for gold in map(as_set, map(_golds, cells)) if gold]
+    filled = [gold for gold in map(as_set, map(_leaves, cells)) if gold]
     return len(filled) >= ENOUGH and not any(map(frozenset(right).isdisjoint, filled))
-
-
-def _golds(cell: Any) -> Sequence[str]:
-    return answer_list(cell) or _leaves(cell)
 
 
 def _gold_column(predictions: Predictions, names: Sequence[str], asked: Asked) -> str:
@@ -189,7 +186,7 @@ def _gold_column(predictions: Predictions, names: Sequence[str], asked: Asked) -
     owners = {answer: number for number, answers in enumerate(asked.answer_sets) for answer in answers}
     all_owners = Counter(owners[min(answers)] for answers in asked.answer_sets if answers)
     for name in names:
-        golds = list(map(as_set, map(_golds, predictions.cells[name])))
+        golds = list(map(as_set, map(_leaves, predictions.cells[name])))
         pairs = [(gold, of_row) for gold, of_row in zip(golds, places, strict=True) if gold and of_row]
         fits = all(any(gold & asked.answer_sets[place] for place in of_row) for gold, of_row in pairs)
         reordered = texts is None and Counter(owners.get(min(gold)) for gold in golds if gold) == all_owners
@@ -204,8 +201,8 @@ def _leaves(value: Any) -> list[str]:
 
 
 def _walk(value: Any) -> Iterator[str]:
-    if isinstance(value, str) and value[:1] in ("[", "{"):
-        value = (written_list(f"[{value}]") or [value])[0]
+    if isinstance(value, str) and (written := written_list(value)) is not None:
+        value = written
     if isinstance(value, dict | list | tuple):
         for part in value.values() if isinstance(value, dict) else value:
             yield from _walk(part)
