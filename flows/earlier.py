@@ -125,14 +125,10 @@ def landed_runs() -> list[tracking.Landing]:
     none = f"MLflow ({store}) has no run that landed; `longtail run` records the next one that changes anything"
     if "MLFLOW_TRACKING_URI" not in os.environ and not tracking.FILE.is_file():  # looking must not make a database
         raise LongtailError(none)
-    from mlflow.exceptions import MlflowException
-
-    try:
-        client = tracking.open_client()
+    with tracking.in_one_line():
+        client = tracking.open_client(reading=True)
         experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
         found = tracking.read_landings(client, experiment.experiment_id) if experiment else []
-    except MlflowException as error:
-        raise LongtailError(f"MLflow ({store}): {str(error).splitlines()[0]}") from None
     if not found:
         raise LongtailError(none)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import terminal
+from pipelines import neutral
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage import disks
@@ -45,7 +47,10 @@ def run(
             _say_results(part, stages)
             return
         from flows import server
+        from pipelines.work import tracking
 
+        if trouble := tracking.trouble():
+            print(f"warning: {neutral.line(trouble)}", file=sys.stderr)
         terminal.show(f"{len(changed)} of {len(stages)} stages changed; starting Prefect's server")
         with server.running(HOME) as url:
             from flows import live, runs

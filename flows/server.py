@@ -53,7 +53,22 @@ def running(home: Path) -> Iterator[str]:
 
 
 def prepare(home: Path) -> None:
-    """Set Prefect's settings for this process and its children, the same as in pyproject.toml's [tool.prefect]."""
+    """Set Prefect's settings for this process and its children, the same as in pyproject.toml's [tool.prefect].
+
+    Raises LongtailError where the environment names a proxy that Prefect's client can't use, whatever it asks, and
+    where no database can be below this folder.
+    """
+    import httpx
+
+    tracking.check_folder()
+    try:
+        httpx.Client().close()
+    except (ImportError, ValueError, httpx.InvalidURL) as error:
+        names = sorted(name for name in os.environ if name.lower().endswith("_proxy"))
+        raise LongtailError(
+            f"{', '.join(names)}: Prefect's client can't use a proxy there ({error}); name HTTP proxies, in HTTP_PROXY "
+            "and HTTPS_PROXY, or unset it"
+        ) from None
     home.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PREFECT_HOME", str(home.resolve()))
     os.environ.setdefault("PREFECT_RESULTS_PERSIST_BY_DEFAULT", "false")
@@ -114,7 +129,10 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
     process = workspace.start_module(words, home / "mlflow.log")
     url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + START_TIMEOUT
     try:
-        while not _healthy(url) and process.poll() is None and time.monotonic() < deadline:
+        while not _healthy(url):
+            if process.poll() is not None or time.monotonic() > deadline:
+                tracking.open_client(reading=True)  # says it better, if it can
+                raise LongtailError(f"MLflow's pages did not open, see {home / 'mlflow.log'}")
             time.sleep(0.1)
         yield url
     finally:

@@ -73,8 +73,9 @@ def _judged_on(locked: dict) -> str:
     """A hash of the documents, queries and language model in dvc.lock: figures with the same hash can be compared."""
     deps = sorted((entry["path"], entry["md5"]) for entry in locked["deps"] if entry["path"].startswith(JUDGES))
     params = locked["params"]["params.yaml"]
-    lm, lsr = f"lm.{params['lsr']['lm']}", params["lsr"]  # the model's folder among `deps` tells its weights
-    http = params[f"{lm}.http"]
+    lsr = params["lsr"]
+    lm = params[f"lm.{lsr['lm']}"]  # the model's folder among `deps` tells its weights
+    http = lm["http"]
     server = [http[name] for name in ("url", "max_tokens", "tokenizer")] if http else None
-    parts = [deps, params["seed"], lsr["validation_queries"], params[f"{lm}.dtype"], server]
+    parts = [deps, params["seed"], lsr["validation_queries"], lm["dtype"], server]
     return hashlib.md5(json.dumps(parts).encode()).hexdigest()

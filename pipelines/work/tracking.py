@@ -15,11 +15,13 @@ import math
 import os
 import posixpath
 import re
+import shlex
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,11 +39,19 @@ if TYPE_CHECKING:
 
 FLOW = "LONGTAIL_FLOW_RUN"  # a variable of a flow's stages: the flow logs what they leave in RECORDS
 FILE = Path("mlflow.db")  # the store, unless MLFLOW_TRACKING_URI names another
+ARTIFACTS = Path("mlruns/longtail")
 EXPERIMENT = "longtail"
 RECORDS = shards.SCRATCH / "tracking"  # a file for each stage: the last time that it worked in a flow
 NAME = 250  # characters of a name in MLflow
 REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")  # MLflow is there, and does not take this
-ANOTHER_VERSION = "out-of-date database schema"  # what MLflow says of a database of a later version, too
+ANOTHER_VERSION = re.compile(r"out-of-date database schema \(found version (\w+)|locate revision identified by '(\w+)'")
+PATIENCE = 10  # seconds that a server, or another process with the database, has; MLflow itself would wait for minutes
+MENDS = (  # what an error says -> what to do
+    (r"readonly|read-only|unable to open|permission", "make it a file that can be written, in such a folder"),
+    (r"not a database|malformed", "it is no SQLite database; move it away, and the next run begins another"),
+    (r"locked", "another process holds it; end that"),
+    (r"connect|timed out|retries|refused|resolve", "start its server, or unset MLFLOW_TRACKING_URI"),
+)
 LANDED = "longtail.landed"  # a parent run's tag: when it landed, in UTC
 COMMIT = "mlflow.source.git.commit"  # a tag, as the next
 DIRTY = "git.dirty"
@@ -114,7 +124,8 @@ class Run:
         with self._never_an_error():
             client = open_client()
             known = client.get_experiment_by_name(EXPERIMENT)
-            self._experiment = known.experiment_id if known else client.create_experiment(EXPERIMENT)
+            place = None if "MLFLOW_TRACKING_URI" in os.environ else ARTIFACTS.resolve().as_uri()  # MLflow unquotes it
+            self._experiment = known.experiment_id if known else client.create_experiment(EXPERIMENT, place)
             found = client.search_runs([self._experiment], f"tags.`longtail.run` = '{run}'", max_results=1)
             tags = {"longtail.run": run, **self._tags}
             parent = found[0] if found else client.create_run(self._experiment, tags=tags, run_name=name_run(part))
@@ -164,7 +175,7 @@ class Run:
         except Exception as error:
             if getattr(error, "error_code", None) not in REFUSED:
                 self._client = None
-            self._say(f"MLflow ({store()}): {str(error).splitlines()[0]}; the run goes on, and this is not logged")
+            self._say(f"{_explained(error)}; the run goes on, and this is not logged")
 
 
 def name_run(part: str = WHOLE, month: str | None = None) -> str:
@@ -212,23 +223,75 @@ def store() -> str:
     return os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{FILE.resolve()}")
 
 
-def open_client():
-    """MLflow's client for the store. Raises LongtailError for a database of another version of MLflow."""
+def trouble() -> str | None:
+    """A line on what keeps MLflow from recording a run; None if nothing does. Raises LongtailError as `open_client`."""
+    try:
+        open_client().search_experiments(max_results=1)
+    except LongtailError:
+        raise
+    except Exception as error:
+        return f"{_explained(error)}; the run goes on, and is not recorded"
+
+
+@contextmanager
+def in_one_line() -> Iterator[None]:
+    """Raise any error of the block, which asks MLflow, as a LongtailError that says what to do."""
+    try:
+        yield
+    except LongtailError:
+        raise
+    except Exception as error:
+        raise LongtailError(_explained(error)) from None
+
+
+def check_folder() -> None:
+    """Raise LongtailError where the project's path is one that Prefect's or MLflow's database can't have."""
+    path = str(FILE.resolve().parent)
+    if "?" in path or {"'", '"'} <= set(path):  # it ends an address; MLflow writes Python's quotes into its SQL
+        raise LongtailError(
+            f"{path}: has {'a ?' if '?' in path else 'quotes of both kinds'}, which Prefect's or MLflow's database "
+            "can't have in its path; move the project into a folder without"
+        )
+
+
+def open_client(*, reading: bool = False):
+    """MLflow's client for the store, which answers, and can be written to unless `reading`.
+
+    Raises LongtailError for a database of another version of MLflow or a path that it can't have. Raises another
+    kind of error where the store can't be used.
+    """
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
-    from mlflow import MlflowClient
-    from mlflow.exceptions import MlflowException
+    if (address := store()).startswith("http"):
+        import requests
+
+        requests.head(address, timeout=PATIENCE, allow_redirects=False)
+    elif "MLFLOW_TRACKING_URI" not in os.environ:
+        check_folder()
+        if FILE.exists() and not reading:
+            with closing(sqlite3.connect(FILE, PATIENCE)) as database:
+                database.execute("BEGIN IMMEDIATE")
+    import mlflow
 
     for name in ("mlflow", "mlflow.store.db.utils", "alembic"):  # say on standard error what they do with a database
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
-        return MlflowClient(tracking_uri=store())
-    except MlflowException as error:
-        if ANOTHER_VERSION not in str(error):
+        return mlflow.MlflowClient(tracking_uri=address)
+    except Exception as error:
+        if not (found := ANOTHER_VERSION.search(str(error))):
             raise
-        mend = (
-            f"copy it, then `.venv/bin/mlflow db upgrade {store()}`, or move it away, and the next run begins another"
-        )
-        raise LongtailError(f"MLflow ({store()}): written by another version of MLflow; {mend}") from None
+        versions, revision = Path(mlflow.__file__).parent / "store/db_migrations/versions", found[1] or found[2]
+        mend = f"written by an older MLflow; copy it, then `.venv/bin/mlflow db upgrade {shlex.quote(address)}`"
+        if not any(versions.glob(f"{revision}_*.py")):
+            mend = f"written by a newer MLflow than {mlflow.__version__}; install that one here"
+        again = "or move it away, and the next run begins another"
+        raise LongtailError(f"MLflow ({address}): {mend}, {again}") from None
+
+
+def _explained(error: Exception) -> str:
+    """An error of MLflow in one line, with what to do where that is known."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    known = ((line, mend) for line in lines for words, mend in MENDS if re.search(words, line, re.IGNORECASE))
+    return f"MLflow ({store()}): {'; '.join(next(known, lines[:1]))}"
 
 
 def _log_values(client, run: str, params: Mapping[str, Any], metrics: Mapping[str, Any], ended: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from unittest import mock
@@ -24,6 +25,7 @@ with server.running(Path.cwd()) as url:
     print(url, flush=True)
     time.sleep(600)
 """
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy")
 SCHEDULE = [{"schedule": {"interval": 3600}, "active": True}]
 
 
@@ -41,6 +43,8 @@ def clean(tmp_path, monkeypatch):
 def test_a_server_inserts_scheduled_runs_is_used_by_others_and_ends_with_a_killed_process(clean, databases, root):
     shutil.copytree(databases / ".longtail/prefect", clean, dirs_exist_ok=True)
     environment = os.environ | {"PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "1", "PYTHONPATH": str(root)}
+    never = socket.create_server(("127.0.0.1", 0))  # a proxy that takes connections, and answers none
+    environment |= dict.fromkeys(PROXIES, f"http://127.0.0.1:{never.getsockname()[1]}") | {"NO_PROXY": "intranet"}
     process = subprocess.Popen(
         [sys.executable, "-c", SERVING], cwd=clean, env=environment, text=True, stdout=subprocess.PIPE
     )
@@ -65,6 +69,9 @@ def test_a_server_inserts_scheduled_runs_is_used_by_others_and_ends_with_a_kille
         process.kill()
         process.communicate()
     until(lambda: not server._healthy(url))
+    never.setblocking(False)
+    with never, pytest.raises(BlockingIOError):
+        never.accept()
 
 
 def test_a_server_that_can_not_start_is_one_line(clean, monkeypatch):

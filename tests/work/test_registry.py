@@ -15,7 +15,7 @@ from pipelines.storage import outputs, shards
 from pipelines.work import registry, tracking
 
 FOLDER, METRICS = registry.FOLDER / "dense", registry.METRICS / "lsr_dense.json"
-READ = {"seed": 0, "lm.tiny.dtype": "fp32", "lm.tiny.batch_tokens": 8, "lm.tiny.http": None}
+READ = {"seed": 0, "lm.tiny": {"dtype": "fp32", "batch_tokens": 8, "http": None}}
 READ |= {"lsr": {"lm": "tiny", "validation_queries": 6}}
 
 
