@@ -28,7 +28,8 @@ READ = [text.replace("e\u0301", "\u00e9") for text in HARD]
 
 
 def as_duckdb(texts):
-    return duckdb.execute("select ?::varchar[]::varchar", [texts]).fetchone()[0]
+    with duckdb.connect() as database:
+        return database.execute("select ?::varchar[]::varchar", [texts]).fetchone()[0]
 
 
 def as_postgresql(texts):
@@ -73,7 +74,8 @@ def test_a_parquet_list_column_comes_back_from_a_csv_of_pandas_and_duckdb(tmp_pa
     frame = pd.DataFrame({"answers": pd.array([HARD, ["one"], [], ["novelist", "author"]], dtype=object)})
     frame.to_parquet(tmp_path / "a.parquet")
     pd.read_parquet(tmp_path / "a.parquet").to_csv(tmp_path / "pandas.csv", index=False)
-    duckdb.sql(f"copy (from '{tmp_path}/a.parquet') to '{tmp_path}/duckdb.csv'")
+    with duckdb.connect() as database:
+        database.execute(f"copy (from '{tmp_path}/a.parquet') to '{tmp_path}/duckdb.csv'")
     for name in ("pandas.csv", "duckdb.csv"):
         cells = pd.read_csv(tmp_path / name, dtype=str)["answers"].tolist()
         assert answer_lists.gold_answers(cells, name)[0] == [READ, ["one"], [], ["novelist", "author"]]
