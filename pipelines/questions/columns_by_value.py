@@ -40,9 +40,11 @@ def read_known_by_value(
     predictions = read_predictions(path, more, pattern, len(asked.questions))
     if predictions.layout in (TEXTS, LINES) or _identified(predictions, asked):
         return predictions
-    said = predictions.names.get("prediction")
-    sample = {name: cells for name, cells in _sample(path).items() if name != said}
+    sample, said = _sample(path), predictions.names.get("prediction")
+    if said in sample and len(_leaves(sample[said][0])) < 2:  # no messages, of which some may be the question
+        del sample[said]
     question, in_text = _question_column(path, sample, asked)
+    sample.pop(said, None)
     ids = {name for name, cells in sample.items() if name not in KNOWN and _has_ids(cells, asked)}
     right = frozenset().union(*asked.answer_sets)
     golds = [name for name in sample if name not in {question, *ids} and _are_golds(sample[name], right)]

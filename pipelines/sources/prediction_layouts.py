@@ -140,7 +140,7 @@ def layout_of(records: Sequence[Mapping[str, Any]]) -> Layout:
 
 def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
     """The columns of a record."""
-    row = {} if layout.within else dict(record)
+    row = {name: value for name, value in record.items() if not layout.within or plain(name) not in KNOWN}
     for place, names in layout.within.items():
         for fields in _values(record, place) if place else [record]:
             if isinstance(fields, dict):

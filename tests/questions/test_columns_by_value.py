@@ -41,6 +41,7 @@ LAYOUTS = {  # tools and what their columns hold for a question: (place, questio
     "few-shot": lambda i, q, gold: {"full_prompt": f"Q: {QUESTIONS[OTHERS[i]]}\nA: {gold}\n\nQ: {q}\nA:"},
     "chat": lambda i, q, gold: {"messages": [{"role": "system", "content": "Why?"}, {"role": "user", "content": q}]},
     "chat, written": lambda i, q, gold: {"messages": str([{"role": "user", "content": f"Question: {q}\nAnswer:"}])},
+    "promptfoo": lambda i, q, gold: {"vars": {"topic": q}, "success": True},
     "entities": lambda i, q, gold: {"Frage": f" {html.escape(q).upper()} \n"},
     "quotes": lambda i, q, gold: {"query_text": f"\u201c{q}\u201d".replace("'", "\u2019")},
     "question holds ids": lambda i, q, gold: {"question": f"q{i}", "asked": q.rstrip("?")},
@@ -69,7 +70,8 @@ def matched(records, kind="jsonl", asked=ASKED, **how):
 
 
 def written(layout, places):
-    return [LAYOUTS[layout](i, QUESTIONS[i], ANSWERS[i][0]) | {"response": f"answer {i}"} for i in places]
+    said = (lambda i: {"output": f"answer {i}"}) if layout == "promptfoo" else "answer {}".format
+    return [LAYOUTS[layout](i, QUESTIONS[i], ANSWERS[i][0]) | {"response": said(i)} for i in places]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -87,6 +89,15 @@ def test_other_formats_hold_the_same(kind, layout):
     _, match = matched(written(layout, OTHERS), kind)
     assert (match.questions, match.rejected) == ([*range(N)], {})
     assert not match.by.startswith("position")
+
+
+def test_messages_hold_both_question_and_answer():
+    roles = ("user", "assistant")
+    messages = [[QUESTIONS[3], "no"], *([q, f"answer {i}"] for i, q in enumerate(QUESTIONS) if i != 3)]
+    spoken = [[{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)] for texts in messages]
+    read, match = matched([{"messages": texts} for texts in spoken])
+    assert (match.questions, match.rejected) == ([*range(N)], {})
+    assert [read.texts[row] for row in match.rows] == [f"answer {i}" if i != 3 else "no" for i in range(N)]
 
 
 def test_columns_that_are_known_by_value_are_named():
