@@ -124,6 +124,7 @@ def make(folder: Path) -> list[Stage]:
         (folder / path).write_bytes(content)
         files = {part: str(SOUND / f"{part}.jsonl") for part in sound} | {path.stem: str(path)}
         words = (files["closed"], files["augmented"], "--questions", files["questions"], "--out", str(out))
+        words += ("--by-position",) * (kind in (LINES, TEXTS))
         stages.append(Stage(f"{name}@{kind}", MODULE, ("thresholds", *words), (path,), outs))
     importlib.import_module(MODULE)
     with redirect_stdout(io.StringIO()):  # in this process: a fork begins with all that the command loads

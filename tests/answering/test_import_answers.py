@@ -121,6 +121,15 @@ def test_doubled_unknown_and_missing_ids_and_texts_of_two_questions_are_named_or
         bring(data, [{"id": 99, "pred": ""}], partial=True)
 
 
+def test_an_import_by_position_has_to_be_asked_for(data):
+    rows = [{"pred": text, "tokens": 7} for text in SAID.values()]
+    with pytest.raises(LongtailError, match="nothing else confirms that its rows are in the set's order"):
+        bring(data, rows, partial=True)
+    table, said = bring(data, rows, by_position=True)
+    assert table["prediction"].to_pylist() == [*SAID.values()]
+    assert "4 of 4 rows joined by position, as --by-position says" in said
+
+
 def test_names_of_our_own_models_and_names_that_are_none_are_refused(data):
     for lm, method, kind, said in (
         ("tiny", "bm25", "", "--lm tiny: expected a name that no model"),

@@ -179,6 +179,42 @@ def test_what_does_not_fit_is_one_line(folder, longtail, words, rag, named):
     assert named in error
 
 
+@pytest.mark.parametrize("command", ["thresholds", "compare"])
+def test_an_order_that_nothing_confirms_writes_nothing_unless_it_is_asked_for(folder, made, longtail, command):
+    for name, right in (("closed", made.closed), ("rag", made.augmented)):
+        (folder / f"{name}.txt").write_text("".join(f"{text}\n" for text in made.said(right)), encoding="utf-8")
+    words = [command, "closed.txt", "rag.txt", "-q", "popQA.tsv", "--out", "out"]
+    code, _, error = longtail(*words)
+    assert (code, error.count("\n"), (folder / "out").exists()) == (1, 1, False)
+    assert error.endswith(
+        "closed.txt: no id or question of the set is in it, and nothing else confirms that its rows are in the set's "
+        "order; write objects with id, question_id or question, or say --by-position if they are in that order\n"
+    )
+    code, said, error = longtail(*words, "--by-position")
+    assert (code, error, (folder / "out").is_dir()) == (0, "", True)
+    assert said.count("300 of 300 rows joined by position, as --by-position says") == 2
+    assert f"300 answers, {100 * made.augmented.mean():.1f} % right" in said
+    head, *rows = (folder / "closed.csv").read_text(encoding="utf-8").splitlines(keepends=True)
+    (folder / "closed.csv").write_text(head + "".join(rows[::-1]), encoding="utf-8")
+    error = longtail(command, "closed.csv", *words[2:], "--by-position")[2]
+    assert "closed.csv: --by-position contradicts the file: by its id = id, 300 rows (row 1 (1299)) are not at" in error
+
+
+def test_ragas_rows_find_their_questions_in_any_order(folder, made, longtail):
+    for name, right, order in (("closed", made.closed, 1), ("rag", made.augmented, -1)):
+        rows = [
+            [row["question"], "['a passage']", said, row["golds"][0], 0.9]
+            for row, said, _ in systems.answered(made, right)
+        ]
+        names = ["user_input", "retrieved_contexts", "response", "reference", "answer_relevancy"]
+        (folder / f"{name}.csv").write_text(systems.table(names, rows[::order]), encoding="utf-8")
+    code, said, error = longtail("thresholds", "closed.csv", "rag.csv", "-q", "popQA.tsv")
+    assert (code, error) == (0, "")
+    for right in (made.closed, made.augmented):
+        assert f"300 answers, {100 * right.mean():.1f} % right" in said
+    assert said.count("`user_input` is the question, by its values") == 2
+
+
 def test_questions_without_ids_are_blamed_and_not_the_predictions_that_have_them(folder, longtail):
     rows = [line.split("\t") for line in (folder / "popQA.tsv").read_text(encoding="utf-8").splitlines()]
     kept = [place for place, name in enumerate(rows[0]) if name != "id"]
