@@ -74,6 +74,68 @@ def test_parquet_is_read_with_lists_for_answers_and_texts_alone_have_no_keys(tmp
         assert (read.texts[:2], read.ids, read.questions) == (SAID[:2], {}, None)
 
 
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.out", "predictions.pred"])
+@pytest.mark.parametrize(
+    ("texts", "ends"),
+    [
+        (["Rome", "Oslo, I think", "", "Ho"], ""),
+        (["Rome", "Oslo", "", "Ho"], "\n"),
+        (["Rome", "Oslo", "", "Ho"], "\n\n"),
+        (["Rome", "Oslo", "Ho", ""], ""),
+        (["Rome", "Oslo", "Ho", ""], "\n"),
+        (["[No Retrieval]Rome[Utility:5]", "[Retrieval]<paragraph>Oslo</paragraph>", "x", "y"], "\n"),
+        (["[1] Rome", "[2] Oslo", "[3, 4] Ho", "[a"], "\n"),
+        (["[[citation]] Rome", "Oslo", "Ho", "x"], "\n"),
+        (['"Rome', "Oslo", 'Ho "is"', "x"], "\n"),
+        (["'Rome'", "Oslo; no", "Ho | no", "x"], "\n"),
+        (["The answer is Rome.", "a\tb", "c", "d"], "\n"),
+        (["", "Oslo", "Ho", "x"], "\n"),
+    ],
+)
+def test_lines_of_text_are_predictions_whatever_they_begin_with(tmp_path, name, texts, ends):
+    for newline in ("\n", "\r\n"):
+        path = write(tmp_path, name, ("\n".join(texts) + ends).replace("\n", newline))
+        read = read_predictions(path, questions=len(texts))
+        assert (read.layout, read.texts) == ("text, a prediction a line", texts)
+
+
+def test_lines_may_be_texts_or_lists_in_json(tmp_path):
+    for value in (lambda text: text, lambda text: [text], lambda text: [text, "no"]):
+        path = write(tmp_path, "a.jsonl", "".join(json.dumps(value(said)) + "\n" for said in ("Rome", "Bogot\xe1", "")))
+        assert read_predictions(path, questions=3).texts == ["Rome", "Bogot\xe1", ""]
+    objects = "".join(json.dumps([{"provenance": said}]) + "\n" for said in ("Rome", "Oslo"))
+    with pytest.raises(LongtailError, match="row 1: the prediction is an object"):
+        read_predictions(write(tmp_path, "a.jsonl", objects))
+
+
+def test_a_table_whose_columns_nobody_knows_is_no_lines(tmp_path):
+    for name, content, said in [
+        ("a", "7\tRome\n8\tOslo\n", "its columns are 7, Rome, expected .* rename one, or add a header"),
+        ("a.txt", "7\tRome\n8\tOslo\n", "its columns are 7, Rome"),
+        ("a", "key,text\n7,Rome\n8,Oslo\n", "its columns are key, text"),
+        ("a.csv", "key,text\n7,Rome\n8,Oslo, or not\n", "its columns are key, text"),
+        (
+            "a.csv",
+            "result\nRome\nOslo\n",
+            "3 lines of text for 2 questions, .* if the first, 'result', is the column's",
+        ),
+        ("a.csv", "prediction\rRome\rOslo\r", r"its lines end in \\r alone, .*tr '\\r' '\\n' < a.csv > new-a.csv"),
+        ("a", " \n\n", "nothing but blank lines"),
+    ]:
+        with pytest.raises(LongtailError, match=said):
+            read_predictions(write(tmp_path, name, content), questions=2)
+
+
+@pytest.mark.parametrize("order", ["le", "be"])
+def test_tables_and_records_may_be_utf16_as_excel_and_powershell_write_them(tmp_path, order):
+    for name in GENERIC.keys() - {"packed.csv.gz", "bom.csv"}:
+        content, layout = GENERIC[name]
+        text = content if isinstance(content, str) else json.dumps(content)
+        for called in (name, "a.txt"):  # Excel's "Unicode text"
+            read = read_predictions(write(tmp_path, called, ("\ufeff" + text).encode(f"utf-16{order}")))
+            assert (read.layout, read.ids["id"], read.texts) == (layout, IDS, SAID)
+
+
 # What published systems write, made again with three questions of PopQA.
 HARNESS = [
     {"doc_id": n, "target": gold[0], "resps": [[f" {said}\n"]], "filtered_resps": [said], "filter": "none"}
