@@ -23,13 +23,17 @@ FIRST = (("Transformer",), ("Pooling",))  # the modules that come first
 FURTHER = ("Dense", "Normalize")  # those that may follow, in any order
 OWN = "config_sentence_transformers.json"
 OF_VECTORS = {"module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+OF_TEXTS = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}  # in no chat template
 COMPUTED = {  # module, or file -> setting -> the only value with which Longtail computes what it says
-    "Transformer": {"transformer_task": "feature-extraction", "config_args": {}, "config_kwargs": {}},
+    "Transformer": {
+        "transformer_task": "feature-extraction", "modality_config": OF_TEXTS, "processing_kwargs": {},
+        "query_expansion": {}, "config_args": {}, "config_kwargs": {},
+    },
     "Pooling": {"include_prompt": True},
     "Dense": {"use_residual": False, **OF_VECTORS},
     "Normalize": OF_VECTORS,
-    OWN: {"truncate_dim": None},
-}
+    OWN: {"truncate_dim": None, "model_type": "SentenceTransformer"},
+}  # fmt: skip
 KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 SETTINGS = [f"sentence_{kind}_config.json" for kind in KINDS]  # of the Transformer; older files name its architecture
 

@@ -1,9 +1,15 @@
 """An encoder's vectors are sentence-transformers' on the same texts: real passages, long, short and non-Latin ones."""
 
+import json
+import shutil
+
 import numpy as np
 import pytest
 import tiny_models
+import torch
+from transformers import Qwen3Config, Qwen3Model
 
+from flows import model_folders
 from pipelines.retrieval import base_retriever
 from pipelines.retrieval.encoder import CLOSE, EXACT, Encoder
 
@@ -68,3 +74,97 @@ def test_sentence_transformers_opens_the_copied_folder(library, copied, texts, e
     opened = library.SentenceTransformer(str(copied[1]), device="cpu")
     assert opened.max_seq_length == MAX_TOKENS
     np.testing.assert_allclose(opened.encode_document(texts[:12]), expected[:12], atol=1e-5)
+
+
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens", "weightedmean", "lasttoken")
+MADE = {  # what is made by the library -> its modules after the Transformer, and its settings
+    **{pooling: ([pooling], {}) for pooling in POOLINGS},
+    "labse": (["cls", ("Dense", 32, 24, True, torch.nn.Tanh()), "Normalize"], {}),
+    "gemma": (["mean", ("Dense", 32, 64, False, None), ("Dense", 64, 16, False, None), "Normalize"], {}),
+    "distiluse": (["mean", ("Dense", 32, 16, True, torch.nn.Tanh())], {"similarity_fn_name": "dot"}),
+    "lower": (["mean", "Normalize"], {"do_lower_case": True}),
+    "short": (["mean", "Normalize"], {"max_seq_length": 6}),
+    "prompts": (["mean", "Normalize"], {"prompts": {"query": "query: ", "document": "passage: "}}),
+    "default": (["mean"], {"prompts": {"every": "every: "}, "default_prompt_name": "every"}),
+    "qwen3": (["lasttoken", "Normalize"], {"prompts": {"query": "Instruct: find\nQuery: "}}),
+}
+
+
+def made_by(library, made: str, folder) -> None:
+    """Have the library save an encoder with random weights."""
+    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+
+    (pooling, *further), settings = MADE[made]
+    if made == "qwen3":  # a causal model: only its last token has seen the text
+        shape = tiny_models.SHAPE | {"num_hidden_layers": 2, "head_dim": 8, "num_key_value_heads": 2}
+        tiny_models.save(folder / "plain", Qwen3Model, Qwen3Config, tiny_models.tokenizer(), **shape)
+    else:
+        tiny_models.encoder(folder / "plain")
+    (folder / "plain/chat_template.jinja").unlink()  # else the library puts texts into it
+    of_texts = {name: settings[name] for name in ("do_lower_case", "max_seq_length") if name in settings}
+    modules = [Transformer(str(folder / "plain"), **of_texts), Pooling(32, pooling)]
+    torch.manual_seed(1)
+    for module in further:
+        if module == "Normalize":
+            modules.append(Normalize())
+        else:
+            _, inputs, outputs, bias, activation = module
+            modules.append(Dense(inputs, outputs, bias, activation))
+    others = {name: value for name, value in settings.items() if name not in of_texts}
+    library.SentenceTransformer(modules=modules, device="cpu", **others).save(str(folder / "made"))
+
+
+@pytest.mark.usefixtures("workplace")
+@pytest.mark.parametrize("old", [False, True], ids=["new", "old"])
+@pytest.mark.parametrize("made", MADE)
+def test_every_module_and_setting_is_the_librarys_in_the_folder_and_in_its_copy(library, made, old, tmp_path):
+    made_by(library, made, tmp_path)
+    folder = as_older_versions_write(tmp_path / "made") if old else tmp_path / "made"
+    settings = tiny_models.retriever(**model_folders.read_model_folder(folder).settings | {"batch_tokens": 256})
+    texts = [*tiny_models.words(9, 1), "VELM Velm", "Łódź [PAD] </s>"]
+    opened = library.SentenceTransformer(str(folder), device="cpu")
+    as_titled = [settings.document.replace("{title} {text}", text) for text in texts]
+    if made == "default":  # the library leaves a default prompt out of queries and documents, and only of these
+        expected = opened.encode(texts), opened.encode(texts)
+    else:
+        expected = opened.encode_document(texts), opened.encode_query(texts)
+    base_retriever.copy_pretrained(settings, tmp_path / "copied")
+    encoder = Encoder.open(tmp_path / "copied", settings, tiny_models.compute(), EXACT)
+    copied = library.SentenceTransformer(str(tmp_path / "copied"), device="cpu")
+    scaled = settings.similarity == "cosine"
+    for want, vectors, again in (
+        (expected[0], encoder.embed(as_titled), copied.encode_document(texts)),
+        (expected[1], encoder.embed_queries(texts), copied.encode_query(texts)),
+    ):
+        want = want / np.linalg.norm(want, axis=1, keepdims=True) if scaled else want
+        np.testing.assert_allclose(vectors, want, atol=1e-5)
+        np.testing.assert_allclose(again, want, atol=1e-5)
+
+
+def as_older_versions_write(folder):
+    """The same encoder with the files of sentence-transformers 1 and 2: pooling as flags, the model in a folder."""
+    old = shutil.copytree(folder, folder.parent / "old")
+    (old / "0_Transformer").mkdir()
+    for file in [file for file in old.iterdir() if file.is_file()]:
+        if file.name not in ("modules.json", "config_sentence_transformers.json", "README.md"):
+            file.rename(old / "0_Transformer" / file.name)
+    modules = json.loads((old / "modules.json").read_text())
+    for module in modules:
+        module["type"] = "sentence_transformers.models." + module["type"].rpartition(".")[2]
+    modules[0]["path"] = "0_Transformer"
+    (old / "modules.json").write_text(json.dumps(modules))
+    mode = json.loads((old / "1_Pooling/config.json").read_text())["pooling_mode"]
+    tokens = "" if mode.endswith("token") or mode.endswith("_tokens") else "_token" if mode == "cls" else "_tokens"
+    flags = {"word_embedding_dimension": 32, f"pooling_mode_{mode}{tokens}": True}
+    (old / "1_Pooling/config.json").write_text(json.dumps(flags))
+    for place in old.glob("*_Dense"):
+        weights = library_weights(place / "model.safetensors")
+        torch.save(weights, place / "pytorch_model.bin")
+        (place / "model.safetensors").unlink()
+    return old
+
+
+def library_weights(file) -> dict[str, torch.Tensor]:
+    from safetensors.torch import load_file
+
+    return load_file(file)

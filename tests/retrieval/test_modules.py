@@ -157,6 +157,8 @@ def test_settings_of_the_model_are_applied_and_the_older_layout_is_read(tmp_path
         ("", {"1_Pooling/config.json": CLS | {"include_prompt": False}}, r"include_prompt is False"),
         ("", {"1_Pooling/config.json": {"pooling_mode": "mean"}}, r"pooling is cls, and .*; set pooling: mean"),
         ("", {SBERT: {"transformer_task": "fill-mask"}}, r"transformer_task is 'fill-mask'"),
+        ("", {SBERT: {"modality_config": {"text": {}, "message": {}}}}, r"modality_config is .*'message'"),
+        ("", {OWN: {"model_type": "SparseEncoder"}}, r"model_type is 'SparseEncoder'"),
         ("", {OWN: {"truncate_dim": 8}}, r"truncate_dim is 8"),
         ("", {OWN: {"similarity_fn_name": "euclidean"}}, r"similarity_fn_name is euclidean, expected cosine or dot"),
         ("Dense", {"2_Dense/config.json": {"in_features": 16, "out_features": 8}}, r"2_Dense: no weights of a Dense"),
