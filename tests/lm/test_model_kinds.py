@@ -1,0 +1,201 @@
+"""Folders of models that are quantised, adapters, or written for another program: `init` and the stage name them."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import tiny_models
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
+
+from flows.model_folders import read_model_folder
+from pipelines.errors import LongtailError
+from pipelines.lm import model_kinds
+from pipelines.lm.model_files import save_pretrained
+from pipelines.retrieval.tower import Tower
+
+pytestmark = pytest.mark.usefixtures("workplace")
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory) -> Path:
+    return tiny_models.language_model(tmp_path_factory.mktemp("plain"))
+
+
+def changed(plain: Path, out: Path, config: dict | None = None, files: dict | None = None, without=()) -> Path:
+    """A copy of the model with other settings and files; `without` are patterns of files that it lacks."""
+    shutil.copytree(plain, out)
+    for file in (file for pattern in without for file in out.glob(pattern)):
+        file.unlink()
+    settings = json.loads((out / "config.json").read_text()) if (out / "config.json").is_file() else {}
+    if config:
+        (out / "config.json").write_text(json.dumps(settings | config))
+    for name, content in (files or {}).items():
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+    return out
+
+
+def refused(folder: Path) -> str:
+    """What `init` says of a folder, which is what the stage says of it too."""
+    with pytest.raises(LongtailError) as by_init:
+        read_model_folder(folder)
+    with pytest.raises(LongtailError) as by_stage:
+        save_pretrained(AutoModelForCausalLM, "lm.tiny", str(folder), None, folder.parent / "out")
+    assert str(by_stage.value) == f"{folder}: {by_init.value}"
+    assert "\n" not in str(by_stage.value)
+    assert not (folder.parent / "out").exists()
+    return str(by_init.value)
+
+
+def quant(method: str | None, **others) -> dict:
+    return {"quantization_config": others | ({"quant_method": method} if method else {})}
+
+
+@pytest.mark.parametrize(
+    ("config", "files", "method"),
+    [
+        *(
+            (quant(name, bits=4), {}, name)
+            for name in ("gptq", "awq", "compressed-tensors", "hqq", "eetq", "aqlm", "quark", "torchao", "bitnet")
+        ),
+        *((quant(name), {}, name) for name in ("fbgemm_fp8", "quanto", "vptq", "higgs", "nvfp4", "exl2", "modelopt")),
+        ({"quantization": {"bits": 4, "group_size": 64}} | quant(None, bits=4, group_size=64), {}, "mlx"),
+        (quant(None, bits=4), {}, "a method without a name"),
+        ({"compression_config": {"format": "pack-quantized"}}, {}, "compressed-tensors"),
+        ({"text_config": quant("gptq")}, {}, "gptq"),
+        ({}, {"quantize_config.json": {"bits": 4}}, "gptq"),
+        ({}, {"quant_config.json": {"w_bit": 4}}, "awq"),
+        ({}, {"hf_quant_config.json": {"producer": {"name": "modelopt"}}}, "modelopt"),
+    ],
+)  # fmt: skip
+def test_quantised_weights_are_named_with_what_to_do(plain, tmp_path, config, files, method):
+    said = refused(changed(plain, tmp_path / "model", config, files))
+    assert said.startswith(
+        f"weights quantised by {method}, which are not read; take the checkpoint that they were made"
+    )
+    assert said.endswith("or serve it and name the server under lm.<name>.http (vLLM)")
+
+
+@pytest.mark.parametrize(
+    ("files", "without", "message"),
+    [
+        ({"adapter_config.json": {"base_model_name_or_path": "a/base"}}, ["*"], r"an adapter \(LoRA, PEFT\) of a/base;"),
+        ({"adapter_model.safetensors": b"x"}, [], r"an adapter \(LoRA, PEFT\) of another model; merge the two"),
+        ({"model.gguf": b"GGUF"}, ["model.*"], r"weights for llama\.cpp \(GGUF\) \(model\.gguf\); take"),
+        ({"onnx/model_quantized.onnx": b"x"}, ["model.*"], r"weights for ONNX \(model_quantized\.onnx\); take"),
+        ({"openvino_model.xml": b"x", "openvino_model.bin": b"x"}, ["model.*"], r"weights for OpenVINO"),
+        ({"model.bin": b"x", "vocabulary.json": []}, ["model.*"], r"weights for CTranslate2"),
+        ({"tf_model.h5": b"x"}, ["model.*"], r"weights for TensorFlow \(tf_model\.h5\)"),
+        ({"flax_model.msgpack": b"x"}, ["model.*"], r"weights for Flax"),
+        ({"consolidated.safetensors": b"x", "params.json": {}}, ["model.*"], r"weights in Mistral's own layout"),
+        ({"consolidated.00.pth": b"x", "params.json": {}}, ["model.*"], r"weights in LLaMA's own layout"),
+        ({"params_shard_0.bin": b"x"}, ["model.*"], r"weights for MLC"),
+        ({"model-00001-of-00002.safetensors": b"x"}, ["model.*"], r"weights without model\.safetensors\.index\.json"),
+        ({"best.pt": b"x"}, ["model.*"], r"a checkpoint of PyTorch under a name of its own \(best\.pt\)"),
+        ({}, ["model.*"], r"a model without weights, in none of model\.safetensors, "),
+        (
+            {"model.safetensors.index.json": {"weight_map": {"a": "model-1.safetensors"}}}, ["model.*"],
+            r"a model without model-1\.safetensors, which model\.safetensors\.index\.json lists",
+        ),
+        ({"model.safetensors": b""}, [], r"model\.safetensors: empty"),
+        ({"tokenizer.json": b"<!doctype html><html>"}, [], r"tokenizer\.json: an HTML page"),
+        ({}, ["tokenizer*"], r"a model without a tokenizer; expected tokenizer\.json"),
+        ({"tekken.json": {}}, ["tokenizer*"], r"a model without a tokenizer, only with tekken\.json"),
+        ({"tokenizer.model": b"\n\x05\n\x03<s>"}, ["tokenizer.json"], r"a tokenizer only in tokenizer\.model \(S"),
+    ],
+)  # fmt: skip
+def test_what_is_not_whole_or_for_another_program_is_named_with_what_to_do(
+    plain, tmp_path, monkeypatch, files, without, message
+):
+    monkeypatch.setattr(model_kinds, "find_spec", lambda name: None)  # sentencepiece may be installed
+    said = refused(changed(plain, tmp_path / "model", files=files, without=without))
+    assert re.match(message, said), said
+
+
+def test_weights_of_another_shape_are_refused_and_none_are_drawn(plain, tmp_path):
+    folder = changed(plain, tmp_path / "model", {"intermediate_size": 64})
+    with pytest.raises(
+        LongtailError, match=r"weights that do not fit config\.json: .* has the shape \[.*48.*\], expected"
+    ):
+        save_pretrained(AutoModelForCausalLM, "lm.tiny", str(folder), None, tmp_path / "out")
+
+
+def test_a_folder_without_a_vocabulary_gets_no_empty_tokenizer(tmp_path):
+    """transformers makes a tokenizer of five special tokens, to which every word is unknown."""
+    folder = tiny_models.encoder(tmp_path / "bert")
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n")
+    with pytest.raises(LongtailError, match="a tokenizer without a vocabulary"):
+        Tower(folder, max_tokens=32)
+
+
+@pytest.fixture
+def in_fp8(plain, tmp_path) -> tuple[Path, dict[str, torch.Tensor]]:
+    """The model in fp8 as DeepSeek's and Qwen's, with a scale for each 16 by 16 weights; and what these stand for."""
+    folder, stored, meant = changed(plain, tmp_path / "fp8"), {}, {}
+    for name, weight in load_file(plain / "model.safetensors").items():
+        stored[name] = meant[name] = weight
+        if name.endswith("_proj.weight"):
+            rows, columns = (size // 16 for size in weight.shape)
+            scale = weight.reshape(rows, 16, columns, 16).abs().amax((1, 3)) / 448
+            wide = scale.repeat_interleave(16, 0).repeat_interleave(16, 1)
+            stored[name] = (weight / wide).to(torch.float8_e4m3fn)
+            stored[f"{name}_scale_inv"], meant[name] = scale, stored[name].float() * wide
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    settings = json.loads((folder / "config.json").read_text())
+    settings |= quant("fp8", weight_block_size=[16, 16], activation_scheme="dynamic")
+    (folder / "config.json").write_text(json.dumps(settings))
+    return folder, meant
+
+
+def test_fp8_is_expanded_once_and_is_plain_from_then_on(in_fp8, tmp_path):
+    folder, meant = in_fp8
+    assert read_model_folder(folder).parameters > 0
+    save_pretrained(AutoModelForCausalLM, "lm.tiny", str(folder), None, tmp_path / "out")
+    assert "quantization_config" not in json.loads((tmp_path / "out/config.json").read_text())
+    expanded = load_file(tmp_path / "out/model.safetensors")
+    assert expanded.keys() == meant.keys()
+    for name, weight in meant.items():
+        torch.testing.assert_close(expanded[name].float(), weight, atol=1e-6, rtol=0)
+
+
+def test_scales_that_are_not_read_are_no_weights_in_silence(in_fp8, tmp_path):
+    folder, _ = in_fp8
+    weights = {n.replace("_scale_inv", "_scale_2"): t for n, t in load_file(folder / "model.safetensors").items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(LongtailError, match="quantised in a way that is not read: .*weight_scale_2"):
+        save_pretrained(AutoModelForCausalLM, "lm.tiny", str(folder), None, tmp_path / "out")
+
+
+def test_bitsandbytes_names_the_extra_that_it_needs(plain, tmp_path, monkeypatch):
+    monkeypatch.setattr(model_kinds, "find_spec", lambda name: None if name == "bitsandbytes" else object())
+    said = refused(changed(plain, tmp_path / "model", quant("bitsandbytes", load_in_4bit=True)))
+    assert said.startswith(
+        "weights quantised by bitsandbytes, which need bitsandbytes; pip install 'longtail[large]', or"
+    )
+
+
+def test_an_encoder_or_a_reranker_is_refused_as_a_language_model_is(tmp_path):
+    folder = tiny_models.encoder(tmp_path / "plain")
+    for method, why in (("gptq", "quantised by gptq, which are not read"), ("fp8", "quantised by fp8")):
+        model = changed(folder, tmp_path / method, quant(method))
+        with pytest.raises(LongtailError, match=why):
+            read_model_folder(model)
+        with pytest.raises(LongtailError, match=why):
+            Tower(model, max_tokens=32)
+
+
+def test_code_of_a_models_own_is_named(plain, tmp_path):
+    own = {"auto_map": {"AutoModel": "modeling_own.Own"}, "model_type": "own"}
+    folder = changed(plain, tmp_path / "own", own)
+    with pytest.raises(LongtailError, match=r"a model with code of its own \(own\), which is never run"):
+        read_model_folder(folder)
+    with pytest.raises(LongtailError, match="no model could be loaded|no tokenizer could be loaded"):
+        save_pretrained(AutoModelForCausalLM, "lm.own", str(folder), None, tmp_path / "out")
+    stale = changed(plain, tmp_path / "stale", {"auto_map": {"AutoModel": "modeling_llama.Own"}})
+    assert read_model_folder(stale).parameters > 0
