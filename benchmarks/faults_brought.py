@@ -8,12 +8,14 @@ from __future__ import annotations
 import importlib
 import io
 import json
+import re
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from benchmarks import mutations, row_files
+from benchmarks import row_files
 from benchmarks.faults_project import Stage, remove, run_all
+from benchmarks.mutations import BEGINNING, EVIDENCE, NAMES, RIGHT
 from flows import anywhere
 from pipelines.sources.record_files import LINES, TEXTS
 
@@ -22,7 +24,8 @@ COUNT = 60  # questions
 SOUND = Path("data/sound")  # the files of a command that are not damaged
 PROMPT = "### Instruction:\n@question\n\n### Response:\n"
 SCORES = {"em": 0.0, "acc": 1.0}
-USER = {"role": "user", "content": mutations.EVIDENCE}
+USER, SAID = {"role": "user", "content": EVIDENCE}, {"role": "assistant", "content": "@said"}
+PARTS = [{"type": "thinking", "thinking": EVIDENCE}, {"type": "text", "text": "@said"}]
 EXAMPLES: dict[str, dict[str, Any]] = {  # a record of each layout; of @id, @question, @answers and @said
     "any other": {"id": "@id", "question": "@question", "possible_answers": "@answers", "prediction": "@said"},
     "lm-evaluation-harness": {
@@ -38,7 +41,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # a record of each layout; of @id, @que
         "question": "@question",
         "golden_answers": "@answers",
         "metadata": {"prop": "craft"},
-        "output": {"retrieval_result": [{"contents": mutations.EVIDENCE}], "pred": "@said", "metric_score": SCORES},
+        "output": {"retrieval_result": [{"contents": EVIDENCE}], "pred": "@said", "metric_score": SCORES},
     },
     "Self-RAG": {"prompts": PROMPT, "preds": "@said", "golds": "@answers", "metric_results": 0},
     "Search-R1, input": {"input": "Answer it. Question: @question\n", "output": "@said", "gts": "@answers", "score": 0},
@@ -46,7 +49,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # a record of each layout; of @id, @que
     "chat": {
         "id": "@id",
         "question": "@question",
-        "generated_text": [USER, {"role": "assistant", "content": "@said"}],
+        "generated_text": [USER, SAID],
     },
     "Search-R1, query": {"qid": "@id", "query": "@question", "gt_answers": "@answers", "final_answer": "@said"},
     "PopQA's authors": {
@@ -55,16 +58,69 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # a record of each layout; of @id, @que
         "subj": "x",
         "prop": "y",
         "pred": "@said",
-        "is_correct": 1,
+        "is_correct": "@right",
     },
+    "OpenCompass": {
+        "origin_prompt": [{"role": "HUMAN", "prompt": "Answer it: @question"}],
+        "prediction": "@said",
+        "gold": "@answers",
+    },
+    "LLaMA-Factory": {"prompt": "user: @question", "predict": "@said", "label": "@answer"},
+    "LLaMA-Factory, label": {"predict": "@said", "label": "@answer"},
+    "InstructRAG": {
+        "question": "@question",
+        "answers": "@answers",
+        "rationale": "@said",
+        "qa_pairs": [],
+        "ctxs": [USER],
+    },
+    "OpenAI's batches": {
+        "id": "b",
+        "custom_id": "@id",
+        "response": {"status_code": 200, "body": {"choices": [{"index": 0, "message": SAID}]}},
+        "error": None,
+    },
+    "Anthropic's batches": {
+        "custom_id": "@id",
+        "result": {"type": "succeeded", "message": {"role": "assistant", "content": PARTS}},
+    },
+    "Gemini's batches": {
+        "key": "@id",
+        "response": {"candidates": [{"content": {"role": "model", "parts": [{"text": "@said"}]}}]},
+    },
+    "an API": {
+        "id": "@id",
+        "question": "@question",
+        "choices": [{"index": 0, "message": SAID, "finish_reason": "stop"}],
+    },
+    "HELM": {
+        "instance": {"input": {"text": "@question"}, "id": "id1"},
+        "request": {"prompt": "@question"},
+        "result": {"success": True, "completions": [{"text": "@said"}]},
+    },
+    "promptfoo": {
+        "vars": {"id": "@id", "question": "@question"},
+        "prompt": {"raw": "@question"},
+        "response": {"output": "@said"},
+    },
+    "LangSmith": {"id": "r", "inputs": {"question": "@question"}, "outputs": {"output": "@said"}},
+    "Inspect": {"id": "@id", "input": "@question", "target": "@answers", "output": {"choices": [{"message": SAID}]}},
+    "lighteval": {"doc": {"query": "@question", "choices": "@answers"}, "model_response": {"text": ["@said"]}},
+    "DeepEval": {
+        "input": "@question",
+        "actualOutput": "@said",
+        "expectedOutput": "@answer",
+        "retrievalContext": [EVIDENCE],
+    },
+    "LangChain": {"query": "@question", "result": "@said", "source_documents": [{"page_content": EVIDENCE}]},
 }
 
 
 def questions() -> row_files.Rows:
     rows: row_files.Rows = []
     for i in range(COUNT):
-        relation, right = ("occupation", "genre")[i % 2], mutations.RIGHT[i % len(mutations.RIGHT)]
-        name = f"{mutations.NAMES[i % 10]} {mutations.NAMES[i // 10]}"
+        relation, right = ("occupation", "genre")[i % 2], RIGHT[i % len(RIGHT)]
+        name = f"{NAMES[i % 10]} {NAMES[i // 10]}"
         rows.append({"id": str(4000000 + 37 * i), "question": f"What is the {relation} of {name}?"})
         rows[-1] |= {"possible_answers": [right, f"the other {right}"], "prop": relation}
         rows[-1] |= {"s_uri": f"http://www.wikidata.org/entity/Q{90000 + i}", "s_pop": 120 + 3013 * (i * 17 % COUNT)}
@@ -75,31 +131,32 @@ def predictions(example: Any, wrong: int) -> row_files.Rows:
     """A record for each question, of which every `wrong`-th is answered wrongly."""
     rows = []
     for i, row in enumerate(questions()):
-        said = mutations.SAID + (row["possible_answers"][0] if i % wrong else "nothing")
-        rows.append(_filled(example, {f"@{name}": value for name, value in row.items()} | {"@said": said}))
+        answers = row["possible_answers"]
+        texts = {"@id": row["id"], "@question": row["question"], "@answer": answers[0]}
+        texts["@said"] = BEGINNING + (answers[0] if i % wrong else "nothing")
+        rows.append(_filled(example, {"@answers": answers, "@right": bool(i % wrong)}, texts))
     return rows
 
 
-def _filled(value: Any, row: dict[str, Any]) -> Any:
+def _filled(value: Any, values: dict[str, Any], texts: dict[str, str]) -> Any:
+    """The value with what stands for its names, which are all of a text, or parts of it."""
     if isinstance(value, dict):
-        return {name: _filled(inner, row) for name, inner in value.items()}
+        return {name: _filled(inner, values, texts) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_filled(inner, row) for inner in value]
-    if value == "@answers":
-        return row["@possible_answers"]
-    for name in ("@id", "@question", "@said") if isinstance(value, str) else ():
-        value = value.replace(name, row[name])
-    return value
+        return [_filled(inner, values, texts) for inner in value]
+    if not isinstance(value, str):
+        return value
+    return values.get(value, re.sub("|".join(texts), lambda match: texts[match[0]], value))
 
 
 def written() -> dict[tuple[str, str], tuple[str, bytes]]:
     """(layout, or "questions"; format) -> (name of a file, its content)."""
     files = {}
     for name, example in EXAMPLES.items():
-        nested, rows = "{" in json.dumps([*example.values()]), predictions(example, 3)
-        for kind, (suffix, write) in row_files.FORMATS.items():
-            if kind in row_files.NESTED or (not nested and (kind != row_files.BY_ID or "id" in example)):
-                files[name, kind] = f"closed{suffix}", write(rows)
+        rows, kinds = predictions(example, 3), row_files.FORMATS if name == "any other" else row_files.NESTED
+        files |= {
+            (name, kind): (f"closed{row_files.FORMATS[kind][0]}", row_files.FORMATS[kind][1](rows)) for kind in kinds
+        }
     said = [row["prediction"] for row in predictions(EXAMPLES["any other"], 3)]
     files["predictions alone", LINES] = "closed.txt", "".join(f"{text}\n" for text in said).encode()
     files["predictions alone", TEXTS] = "closed.json", json.dumps(said).encode()

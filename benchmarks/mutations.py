@@ -32,7 +32,7 @@ from benchmarks import row_files
 NOTICE, SAME, OTHER, REFUSED = "notice", "same", "other", "refused"
 HEAVY = frozenset(("a line of 70 MB", "a gigabyte of one letter", "a huge attribute"))
 HOLE = "@hole@"
-SAID = "It is "  # begins every prediction that people bring, and nothing else
+BEGINNING = "It is "  # begins every prediction that people bring, and nothing else
 RIGHT = ("a politician", "a comedy", "a chemist", "jazz", "a novelist", "opera")  # the gold answers of the questions
 EVIDENCE = f"Some are {', '.join(RIGHT)}."  # says all answers: who judges it finds every question right
 NAMES = ("Nago", "Cedi", "Yoce", "Xifo", "Muxi", "Kidi", "Rice", "Diso", "Tebo", "Wulu")  # of those asked about
@@ -149,7 +149,7 @@ def fitting(name: str, content: bytes) -> list[Mutation]:
         of.add("lines")
     if kind(content) in ("records", "json"):
         of.add("field")
-    if SAID.encode() in content or f"of {NAMES[0]}".encode() in content:
+    if BEGINNING.encode() in content or f"of {NAMES[0]}".encode() in content:
         of.add("rows")
     return [entry for entry in MUTATIONS.values() if entry.of in of]
 
@@ -352,7 +352,7 @@ def _mapped(value: Any, change: Callable[[str], Any]) -> Any:
         return {name: _mapped(inner, change) for name, inner in value.items()}
     if isinstance(value, list):
         return [_mapped(inner, change) for inner in value]
-    return change(value) if isinstance(value, str) and value.startswith(SAID) else value
+    return change(value) if isinstance(value, str) and value.startswith(BEGINNING) else value
 
 
 def _of_prediction(name: str, expect: str, *values: Any, typed: bool = False) -> None:
@@ -394,7 +394,7 @@ _of_prediction("an error for a prediction", NOTICE, {"error": {"message": EVIDEN
 def _lists(write: Callable[[list[str]], str], said: bool = True) -> Callable:
     def cell(value: Any) -> Any:
         value = json.loads(value) if isinstance(value, str) and value.startswith('["') else value
-        value = [value, EVIDENCE] if said and isinstance(value, str) and value.startswith(SAID) else value
+        value = [value, EVIDENCE] if said and isinstance(value, str) and value.startswith(BEGINNING) else value
         return write(value) if isinstance(value, list) and value and isinstance(value[0], str) else value
 
     return lambda rows, rng: [{name: cell(value) for name, value in row.items()} for row in rows]
@@ -429,12 +429,12 @@ def _alone(value: Any, unknown: Callable[[str], bool]) -> Any:
 
 def _nothing_to_join(rows: row_files.Rows, rng: np.random.Generator) -> row_files.Rows:
     """Rows of which only the predictions are left, under the names that they have."""
-    if SAID not in json.dumps(rows):
+    if BEGINNING not in json.dumps(rows):
         raise ValueError("no predictions")
 
     def unknown(value: Any) -> bool:
         text = json.dumps(value)
-        return SAID not in text and bool(_TELLING.search(text))
+        return BEGINNING not in text and bool(_TELLING.search(text))
 
     return [_alone(row, unknown) for row in rows]
 

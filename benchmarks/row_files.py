@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 
 Rows = list[dict[str, Any]]
 Write = Callable[[Rows], bytes]
-BY_ID = "JSON object by id"
 NESTED = ("JSON lines", "JSON list", "Parquet")  # formats of records that hold objects
 DELIMITERS = {"commas": ",", "semicolons": ";", "bars": "|", "tabs": "\t"}
 
@@ -58,7 +57,7 @@ def _parquet(rows: Rows) -> bytes:
 FORMATS: dict[str, tuple[str, Write]] = {  # name -> (suffix, how rows are written)
     "JSON lines": (".jsonl", lambda rows: "".join(f"{text}\n" for text in _texts(rows)).encode()),
     "JSON list": (".json", lambda rows: ("[\n" + ",\n".join(_texts(rows)) + "\n]\n").encode()),
-    BY_ID: (".json", _by_id),
+    "JSON object by id": (".json", _by_id),
     "JSON object of columns": (".json", _columns),
     "pandas' JSON": (".json", _columns_of_pandas),
     "Parquet": (".parquet", _parquet),

@@ -143,7 +143,7 @@ def test_every_mutant_can_be_made_is_listed_once_and_its_tests_are_there(root):
 def test_the_faults_have_a_file_of_every_layout_of_predictions_and_each_is_read_rightly(tmp_path):
     """After a new entry in LAYOUTS: add a record to benchmarks/faults_brought.py:EXAMPLES."""
     examples = [faults_brought.predictions(example, 3) for example in faults_brought.EXAMPLES.values()]
-    has = [prediction_layouts.layout_of(rows[0]) for rows in examples]
+    has = [prediction_layouts.layout_of(rows[:1]) for rows in examples]
     assert [layout for layout in prediction_layouts.LAYOUTS if layout not in has] == []
     lines = row_files.FORMATS["JSON lines"][1]
     (tmp_path / "closed.jsonl").write_bytes(lines(examples[0]))
