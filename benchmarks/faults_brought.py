@@ -20,6 +20,7 @@ from flows import anywhere
 from pipelines.sources.record_files import LINES, TEXTS
 
 MODULE = "flows.cli"  # the command's
+ALONE = ("predictions alone", "LLaMA-Factory, label")  # have neither ids nor questions
 COUNT = 60  # questions
 SOUND = Path("data/sound")  # the files of a command that are not damaged
 PROMPT = "### Instruction:\n@question\n\n### Response:\n"
@@ -66,7 +67,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # a record of each layout; of @id, @que
         "gold": "@answers",
     },
     "LLaMA-Factory": {"prompt": "user: @question", "predict": "@said", "label": "@answer"},
-    "LLaMA-Factory, label": {"predict": "@said", "label": "@answer"},
+    ALONE[1]: {"predict": "@said", "label": "@answer"},
     "InstructRAG": {
         "question": "@question",
         "answers": "@answers",
@@ -158,8 +159,8 @@ def written() -> dict[tuple[str, str], tuple[str, bytes]]:
             (name, kind): (f"closed{row_files.FORMATS[kind][0]}", row_files.FORMATS[kind][1](rows)) for kind in kinds
         }
     said = [row["prediction"] for row in predictions(EXAMPLES["any other"], 3)]
-    files["predictions alone", LINES] = "closed.txt", "".join(f"{text}\n" for text in said).encode()
-    files["predictions alone", TEXTS] = "closed.json", json.dumps(said).encode()
+    files[ALONE[0], LINES] = "closed.txt", "".join(f"{text}\n" for text in said).encode()
+    files[ALONE[0], TEXTS] = "closed.json", json.dumps(said).encode()
     return files | {
         ("questions", kind): (f"questions{end}", write(questions())) for kind, (end, write) in row_files.FORMATS.items()
     }
@@ -181,7 +182,7 @@ def make(folder: Path) -> list[Stage]:
         (folder / path).write_bytes(content)
         files = {part: str(SOUND / f"{part}.jsonl") for part in sound} | {path.stem: str(path)}
         words = (files["closed"], files["augmented"], "--questions", files["questions"], "--out", str(out))
-        words += ("--by-position",) * (kind in (LINES, TEXTS))
+        words += ("--by-position",) * (name in ALONE)
         stages.append(Stage(f"{name}@{kind}", MODULE, ("thresholds", *words), (path,), outs))
     importlib.import_module(MODULE)
     with redirect_stdout(io.StringIO()):  # in this process: a fork begins with all that the command loads

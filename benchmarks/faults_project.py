@@ -171,7 +171,7 @@ def complete_corpora(folder: Path) -> None:
             row = dict.fromkeys(layout.beside, "x") | {layout.title: f"Ship {i}", layout.id: f"{number}-{i}"}
             row |= {layout.text: f"Ship {i} of fleet {number} sailed from the harbour to the mouth of the river."}
             rows.append({name: value for name, value in row.items() if name})
-        for kind in CORPORA:
+        for kind in CORPORA if len(rows[0]) > 1 else CORPORA[:-1]:  # a table has two columns at least
             suffix, write = row_files.FORMATS[kind]
             file = folder / f"layout-{number:02}/corpus{suffix}"
             file.parent.mkdir(exist_ok=True)

@@ -153,13 +153,16 @@ def test_the_faults_have_a_file_of_every_layout_of_predictions_and_each_is_read_
         path = tmp_path / kind / file
         path.write_bytes(content)
         files = {part: tmp_path / f"{part}.jsonl" for part in ("closed", "questions")} | {path.stem: path}
-        judged = judge_file(files["closed"], read_question_table(files["questions"]))
+        judged = judge_file(
+            files["closed"], read_question_table(files["questions"]), by_position=name in faults_brought.ALONE
+        )
         assert (sum(judged.right), len(judged.right)) == (40, 60), f"{name}, {kind}: {judged.lines}"
 
 
 @pytest.mark.slow
-def test_damaged_sources_end_in_rows_rejects_or_one_line(tmp_path, root):
-    words = ["run", "--folder", str(tmp_path), "--ingest", "--inputs", "60"]
+@pytest.mark.parametrize("what", ["--ingest", "--brought"])
+def test_damaged_files_end_in_rows_rejects_or_one_line(tmp_path, root, what):
+    words = ["run", "--folder", str(tmp_path), what, "--inputs", "60"]
     done = subprocess.run([sys.executable, "-m", "benchmarks.faults", *words], cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     rows = [json.loads(line) for line in (tmp_path / "inputs-0.jsonl").read_text().splitlines()]
