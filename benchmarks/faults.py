@@ -204,7 +204,7 @@ def _outcome(ended: Ended, base: Ended, target: Target, named: int, otherwise: s
         return "died"
     if ended.code:
         parts = [target.path.name.partition(".")[0], *map(str, target.path.parents[:-2])]
-        parts += target.stage.words if target.stage.module == faults_brought.MODULE else ()
+        parts += [Path(word).name for word in target.stage.words[1:] if word.startswith("data")]
         return "refused" if len(errors) == 1 and any(part in errors[0] for part in parts) else "unclear"
     if ended.files == base.files:
         return "same"

@@ -369,7 +369,7 @@ def _of_prediction(name: str, expect: str, *values: Any, typed: bool = False) ->
 
 _USER, _MODEL = {"role": "user", "content": EVIDENCE}, {"role": "assistant", "content": "@said"}
 _THOUGHT, _TEXT = {"type": "thinking", "thinking": EVIDENCE}, {"type": "text", "text": "@said"}
-_of_prediction("a number for a prediction", NOTICE, 7, 1.5, typed=True)
+_of_prediction("a number for a prediction", OTHER, 7, 1.5, typed=True)
 _of_prediction("true or false for a prediction", NOTICE, True, False, typed=True)
 _of_prediction("null for a prediction", NOTICE, None)
 _of_prediction("a list of no texts for a prediction", NOTICE, [], [7, 1], [True], [None], [[]])
