@@ -133,7 +133,7 @@ def predictions(example: Any, wrong: int) -> row_files.Rows:
     rows = []
     for i, row in enumerate(questions()):
         answers = row["possible_answers"]
-        texts = {"@id": row["id"], "@question": row["question"], "@answer": answers[0]}
+        texts = {"@id": row["id"], "@question": row["question"], "@answer": answers[1]}
         texts["@said"] = BEGINNING + (answers[0] if i % wrong else "nothing")
         rows.append(_filled(example, {"@answers": answers, "@right": bool(i % wrong)}, texts))
     return rows
