@@ -45,7 +45,8 @@ class Texts(Addressed):
     def of(cls, run: Run, asked: Mapping[str, str]) -> Texts:
         """The texts that some fields ask for; LongtailError for a value that a field does not have."""
         if not (there := corpora(run)):
-            raise LongtailError(f"{run.data}/language_modelling: no scored texts; {RUN}")
+            by = RUN if run.params.parts.scored else "this run scores none"
+            raise LongtailError(f"{run.data}/language_modelling: no scored texts; {by}")
         corpus = one_of(asked, "corpus", there, there[0])
         settings = settings_of(run, corpus)
         lm = one_of(asked, "lm", settings, next(iter(settings)))

@@ -75,7 +75,8 @@ class Slice(Addressed):
         Raises LongtailError for a value that a field does not have, and where there are no answers.
         """
         if not (sets := run.sets):
-            raise LongtailError(f"{run.data}/predictions: no answers; {RUN}, or `longtail imports` brings some")
+            by = f"{RUN}, or `longtail imports` brings some" if run.params.parts.answered else "this run asks none"
+            raise LongtailError(f"{run.data}/predictions: no answers; {by}")
         name = one_of(asked, "set", sets, sets[0])
         answers, popularity = run.answers(name), asked.get("popularity", "")
         lm = one_of(asked, "lm", answers, next(iter(answers)))

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import hostile
@@ -133,6 +134,16 @@ def test_a_run_that_made_nothing_yet_says_what_makes_it_and_a_port_that_is_taken
         assert "predictions: no answers; `longtail run` makes it, or" in requests.get(f"{other}/questions").text
     with pytest.raises(requests.ConnectionError):
         requests.get(other)
+    only_indexed = answered.params.parts.model_copy(update={"answered": [], "scored": []})
+    params = SimpleNamespace(**vars(answered.params) | {"parts": only_indexed, "lms": []})
+    with explorer.serving(open_run=lambda: Run(tmp_path, params)) as other:
+        for page, said in (
+            ("", "this run answers no questions"),
+            ("questions", "predictions: no answers; this run asks none"),
+            ("texts", "no scored texts; this run scores none"),
+            ("ask", "`longtail search WORDS` finds passages"),
+        ):
+            assert said in requests.get(f"{other}/{page}").text
 
 
 def words_of(page: str) -> str:
