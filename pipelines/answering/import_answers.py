@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -19,18 +20,18 @@ from pipelines.language.language import ENGLISH, Language
 from pipelines.questions import matching
 from pipelines.questions.join_predictions import shown_rows
 from pipelines.questions.question_tables import read_question_table
-from pipelines.sources.cell_values import TRUTH
+from pipelines.sources.cell_values import judgement
+from pipelines.sources.number_cells import read_numbers
 from pipelines.sources.prediction_files import Predictions
 from pipelines.storage import parquet, shards
 
 # Names with a meaning of their own in tables and figures, or in the names of two answers (adaptive/pairs.py:Choice).
 RESERVED = ("none", "random", "never", "always", "adaptive", "oracle")
 
-# Columns of answer.SCHEMA that are taken over, with their parsers. Tables with empty cells may write 12 as 12.0.
-MEASURES: dict[str, Callable[[str], Any]] = dict.fromkeys(("doc_id", "doc_title", "passage"), str)
+# Columns of answer.SCHEMA that are taken over, with their types. Tables with empty cells may write 12 as 12.0.
+MEASURES: dict[str, type] = dict.fromkeys(("doc_id", "doc_title", "passage"), str) | {"doc_has_answer": bool}
 MEASURES |= dict.fromkeys(("similarity", "margin", "mean_log_prob", "cost"), float)
-MEASURES |= dict.fromkeys(("prompt_tokens", "new_tokens", "lm_calls"), lambda text: int(float(text)))
-MEASURES["doc_has_answer"] = lambda text: TRUTH[text.lower()]
+MEASURES |= dict.fromkeys(("prompt_tokens", "new_tokens", "lm_calls"), int)
 
 
 class Import(NamedTuple):
@@ -128,12 +129,14 @@ def named(called: Import, own_lms: Sequence[str]) -> Import:
 
 def _measures(predictions: Predictions, name: str, rows: Sequence[int]) -> list:
     """A column of MEASURES; None for an empty cell."""
-    values, texts = [], predictions.column(name) or []
-    for row in rows:
-        try:
-            values.append(MEASURES[name](texts[row]) if texts[row] else None)
-        except (KeyError, ValueError, OverflowError):
-            said = f"{name} of {shown_rows(predictions, [row])} is {texts[row]!r}"
-            wanted = "true or false" if name == "doc_has_answer" else "a number"
-            raise LongtailError(f"{predictions.path}: {said}, expected {wanted}; correct it") from None
+    kind, texts = MEASURES[name], predictions.column(name) or []
+    if kind in (float, int):
+        numbers = read_numbers(predictions.cells[name], f"{predictions.path}: {name}", "; correct it")
+        return [None if math.isnan(numbers[row]) else kind(numbers[row]) for row in rows]
+    if kind is str:
+        return [texts[row] or None for row in rows]
+    values = [judgement(texts[row]) for row in rows]
+    if odd := [row for row, value in zip(rows, values, strict=True) if value is None and texts[row]]:
+        said = f"{name} of {shown_rows(predictions, odd[:1])} is {texts[odd[0]]!r}"
+        raise LongtailError(f"{predictions.path}: {said}, expected true or false; correct it")
     return values

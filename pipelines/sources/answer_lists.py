@@ -33,7 +33,7 @@ JOINED = re.compile(rf"{QUOTED}\s+{QUOTED}", re.DOTALL)  # Python reads these as
 PART = re.compile(rf"\s*({QUOTED})\s*,|([^,]*),", re.DOTALL)
 CALLS = "array|list|tuple|set|frozenset|deque|dict_keys|dict_values|c|List|WrappedArray|ArraySeq|ArrayBuffer|Vector"
 WRAPPED = re.compile(  # what stands around a list -> the list, or what stands in it
-    rf"(?:np\.|numpy\.)?(?:{CALLS})\((.*?)(?:,\s*dtype=[^()]*)?\)|(?:Any|String|ARRAY|Array)(\[.*\])"
+    rf"(?:np\.|numpy\.)?(?:{CALLS})\((.*?)(?:,\s*dtype=[^(),]*)?\)|(?:Any|String|ARRAY|Array)(\[.*\])"
     r"|<\w+>\s*(\[.*\])\s*Length: .*",
     re.DOTALL,
 )
@@ -189,6 +189,8 @@ def _literal(token: str) -> Any:
     token = token.removeprefix("np.str_(").removesuffix(")") if token[:3] == "np." else token
     if token in NOTHING:
         return None
+    if token[0] in "'\"" and "\\" not in token:  # most are
+        return token[1:-1]
     python = re.sub(r"\\(.)", lambda pair: pair[0] if pair[1] in ESCAPED else "\\" + pair[0], token)
     try:
         value = ast.literal_eval(python.replace("\n", "\\n").replace("\r", "\\r"))

@@ -8,7 +8,8 @@ import unicodedata
 from typing import Any
 
 WHOLE = re.compile(r"(-?\d+)\.0+")  # an id that a table with empty cells made a fraction
-TRUTH = {"true": True, "1": True, "1.0": True, "yes": True, "false": False, "0": False, "0.0": False, "no": False}
+TRUTH = {"true": True, "1": True, "1.0": True, "1,0": True, "yes": True}
+TRUTH |= {"false": False, "0": False, "0.0": False, "0,0": False, "no": False}
 
 
 def clean_id(value: Any) -> str:

@@ -228,7 +228,7 @@ def _carried_answers(
     try:
         lists = read_lists(cells[name], f"{path.name}: {name}", firsts=list(map(as_text, cells.get("obj", ()))))
     except LongtailError as error:
-        notes.append(f"the answers that it carries are left aside: {error}")
+        notes.append(f"the answers that it carries are left aside: {str(error).partition('; say')[0]}")
         return None
     return [tuple(filter(None, map(as_text, texts or ()))) for texts in lists]
 

@@ -55,6 +55,20 @@ def bring(data, rows=ROWS, name="answers.csv", lm="opt-13b", method="bm25", kind
     return pq.read_table(data / f"imported/popqa/{lm}/{method}.parquet"), said
 
 
+def test_a_measure_that_is_no_number_or_could_be_two_is_refused(data):
+    for measure, said in (
+        ({"prompt_tokens": "1.234"}, "prompt_tokens of row 1 is 1.234, which is 1234 in one language and 1.234 in "),
+        (
+            {"cost": "cheap"},
+            "cost of row 1 is 'cheap', expected a number, or nothing where it is not known; correct it",
+        ),
+        ({"doc_has_answer": "maybe"}, "doc_has_answer of row 1 (11) is 'maybe', expected true or false; correct it"),
+    ):
+        with pytest.raises(LongtailError) as refused:
+            bring(data, [row | measure for row in ROWS])
+        assert said in str(refused.value)
+
+
 def test_predictions_are_joined_by_id_and_judged_here(data):
     """Other judgements are said, and measures come along."""
     measures = {"prompt": 'a\n\nQ: "b", c A:', "cost": 0.25, "prompt_tokens": "12.0", "mean_log_prob": ""}
