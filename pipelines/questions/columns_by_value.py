@@ -192,7 +192,7 @@ def _gold_column(predictions: Predictions, names: Sequence[str], asked: Asked) -
         pairs = [(gold, of_row) for gold, of_row in zip(golds, places, strict=True) if gold and of_row]
         fits = all(any(gold & asked.answer_sets[place] for place in of_row) for gold, of_row in pairs)
         reordered = texts is None and Counter(owners.get(min(gold)) for gold in golds if gold) == all_owners
-        if (fits and len(pairs) >= ENOUGH) or reordered:
+        if fits or reordered:
             return name
     return ""
 

@@ -30,7 +30,7 @@ ORDERS = {
 }
 ORDERS["resumed"] = ORDERS["resumed"] + OTHERS[20:]
 LAYOUTS = {  # tools and what their columns hold for a question: (place, question, gold answer) -> cells
-    "ragas": lambda i, q, gold: {"user_input": q, "retrieved_contexts": ["poet"], "reference": gold},
+    "ragas": lambda i, q, gold: {"user_input": q, "retrieved_contexts": ["a passage"], "reference": gold},
     "deepeval": lambda i, q, gold: {"name": f"test_case_{i}", "input": q, "expected_output": gold},
     "trulens": lambda i, q, gold: {"record_id": f"record_hash_{i * 7}", "input": json.dumps(q), "app_id": "a"},
     "langsmith": lambda i, q, gold: {"id": f"{i * 977:032x}", "inputs": {"question": q}, "reference": {"answer": gold}},
@@ -40,7 +40,9 @@ LAYOUTS = {  # tools and what their columns hold for a question: (place, questio
     "vertex": lambda i, q, gold: {"prompt": f"Answer this: {q} Passage: a {gold}, {i}.", "reference": gold},
     "few-shot": lambda i, q, gold: {"full_prompt": f"Q: {QUESTIONS[OTHERS[i]]}\nA: {gold}\n\nQ: {q}\nA:"},
     "chat": lambda i, q, gold: {"messages": [{"role": "system", "content": "Why?"}, {"role": "user", "content": q}]},
-    "chat, written": lambda i, q, gold: {"messages": str([{"role": "user", "content": f"Question: {q}\nAnswer:"}])},
+    "chat, written": lambda i, q, gold: {
+        "messages": (str, json.dumps)[i % 2]([{"content": f"Question: {q}\nAnswer:", "role": "user"}])
+    },
     "promptfoo": lambda i, q, gold: {"vars": {"topic": q}, "success": True},
     "entities": lambda i, q, gold: {"Frage": f" {html.escape(q).upper()} \n"},
     "quotes": lambda i, q, gold: {"query_text": f"\u201c{q}\u201d".replace("'", "\u2019")},
@@ -104,6 +106,7 @@ def test_columns_that_are_known_by_value_are_named():
     read, _ = matched(written("ragas", OTHERS))
     notes = ["`user_input` is the question, by its values", "`reference` has gold answers, by its values"]
     assert read.described[1:] == notes
+    assert "retrieved_contexts" not in read.cells
     read, _ = matched(written("bergen", OTHERS))
     assert read.described[1] == "`instruction` has the question, by its values"
     read, _ = matched(written("ragchecker", OTHERS))
@@ -130,6 +133,7 @@ def test_two_columns_that_hold_different_questions_are_refused():
 REFUSED = {
     "retrieved questions": {"contexts": [f"Q: {QUESTIONS[i]} A: {ANSWERS[i][0]}" for i in OTHERS]},
     "demonstrations": {"prompt": [f"Q: {QUESTIONS[i]}\nA: x\n\nQ: And who is nobody {i}?\nA:" for i in OTHERS]},
+    "unmarked demonstrations": {"prompt": [f"{QUESTIONS[i]} Or who is nobody {i}?" for i in OTHERS]},
     "unnamed numbers": {"number": OTHERS},
     "another model": {"baseline": [ANSWERS[i][0] if i % 3 else "judge" for i in range(N)]},
     "judged": {"correct": [i % 2 for i in range(N)]},
@@ -147,6 +151,24 @@ def test_a_position_that_nothing_confirms_has_to_be_asked_for(what):
         matched(records)
     _, match = matched(records, by_position=True)
     assert (match.by, match.rows) == ("position, as --by-position says", [*range(N)])
+
+
+PARTS = {  # what a set asks, and prompts that hold it within something else
+    "demonstrations": ("name the craft of Ann {}", "Q: {}\nA: x\n\nQ: name another craft\nA:"),
+    "longer questions": ("name the craft of Ann {}", "Q: {} Lee"),
+    "names": ("Ann {}", "Who is this? {}"),
+}
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_what_a_prompt_holds_is_not_always_what_it_asks(what):
+    question, prompt = PARTS[what]
+    asked = Asked([question.format("x" * i + "y") for i in range(N)], ANSWERS, {"id": IDS})
+    with pytest.raises(LongtailError, match="nothing else confirms"):
+        matched([{"prompt": prompt.format(text), "pred": "x"} for text in asked.questions], asked=asked)
+    alone = [{"prompt": f"Q: {text}\nA:", "pred": "x"} for text in asked.questions[::-1]]
+    if what != "names":
+        assert matched(alone, asked=asked)[1].questions == [*range(N)]
 
 
 def test_gold_answers_confirm_a_position_or_refute_it():
