@@ -49,10 +49,7 @@ Result = TypeVar("Result")
 
 
 class Session(requests.Session):
-    """A session that follows only redirects of a GET to the host that was asked, or to one of `hosts` (None: to any).
-
-    What signs in at the host that was asked is not sent to another one.
-    """
+    """A session that follows only redirects of a GET to the host that was asked, or to one of `hosts` (None: any)."""
 
     hosts: frozenset[str] | None = frozenset()
 
@@ -77,8 +74,10 @@ class Session(requests.Session):
         return target
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
-        """Take what signs in out of a request that is sent on to another host, and look for nothing else in .netrc."""
-        if self.should_strip_auth(response.request.url, prepared_request.url):
+        """Sign in at no other host than the one that was asked, where requests may be sent on to any."""
+        if self.hosts is not None:
+            super().rebuild_auth(prepared_request, response)
+        elif self.should_strip_auth(response.request.url, prepared_request.url):
             prepared_request.headers.pop("Authorization", None)
 
 
