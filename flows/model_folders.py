@@ -36,6 +36,7 @@ class LanguageModel:
     parameters: int
     positions: int  # tokens that it reads at once
     chat: bool  # whether it comes with a chat template
+    quantised: str | None = None  # by what; the stage `base_lm` expands its weights
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ def _language_model(folder: Path, config: dict) -> LanguageModel:
     half = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.") in ("float16", "bfloat16")
     size = sum(file.stat().st_size for file in folder.glob("pytorch_model*.bin"))
     parameters = count_parameters(folder) or size // (2 if half else 4)
-    return LanguageModel(folder, param_name(_published_name(folder)), parameters, positions, chat)
+    name, quantised = param_name(_published_name(folder)), check_quantised(config)
+    return LanguageModel(folder, name, parameters, positions, chat, quantised)
 
 
 def _encoder(folder: Path, inside: Path, config: dict, kind: str, modules: Modules) -> Encoder:

@@ -145,16 +145,20 @@ def count_parameters(folder: Path) -> int | None:
     Only the files' headers are read. The attention masks in GPT-2's files are no parameters: they are named bias, and
     have several dimensions. Raises LongtailError for a damaged file.
     """
-    shapes: dict[str, list[int]] = {}
+    tensors: dict[str, dict] = {}
     for file in folder.glob("*.safetensors"):
         try:
             with file.open("rb") as stream:
                 header = json.loads(stream.read(min(int.from_bytes(stream.read(8), "little"), file.stat().st_size)))
         except ValueError:
             raise LongtailError(f"{file}: damaged, expected weights in safetensors; fetch or make them again") from None
-        shapes |= {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
-    counted = [shape for name, shape in shapes.items() if not (name.endswith(".bias") and len(shape) > 1)]
-    return sum(map(math.prod, counted)) if counted else None
+        tensors |= {name: tensor for name, tensor in header.items() if name != "__metadata__"}
+    counted = [
+        math.prod(tensor["shape"]) * (2 if tensor["dtype"] == "U8" else 1)  # a byte holds two weights of 4 bits
+        for name, tensor in tensors.items()
+        if not (name.endswith(".bias") and len(tensor["shape"]) > 1)
+    ]
+    return sum(counted) if counted else None
 
 
 def family(folder: Path) -> str | None:

@@ -106,19 +106,31 @@ def reader(path: str | Path, revision: str | None = None) -> Read:
     """Reads a JSON file by its name in a local folder or on the Hub: its value, or None where it is not there."""
 
     def read(name: str) -> Any:
-        file = Path(path, name)
-        if not Path(path).is_dir():
-            from transformers.utils import cached_file
-
-            file = cached_file(path, name, revision=revision, _raise_exceptions_for_missing_entries=False)
-        if file is None or not Path(file).is_file():
+        file = find_file(path, revision, name)
+        if file is None:
             return None
         try:
-            return json.loads(Path(file).read_text(encoding="utf-8"))
+            return json.loads(file.read_text(encoding="utf-8"))
         except ValueError:
             raise LongtailError(f"{name}: not JSON; fetch or copy it again") from None
 
     return read
+
+
+def find_file(path: str | Path, revision: str | None, name: str) -> Path | None:
+    """A file of a local folder or of the Hub; None where it is known not to be there. OSError where that is unknown."""
+    if Path(path).is_dir():
+        return file if (file := Path(path, name)).is_file() else None
+    from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    cached = try_to_load_from_cache(str(path), name, revision=revision)
+    if cached is _CACHED_NO_EXIST:
+        return None
+    try:
+        return Path(cached or hf_hub_download(str(path), name, revision=revision))
+    except RemoteEntryNotFoundError:
+        return None
 
 
 def _listed(read: Read) -> list[tuple[str, str]]:

@@ -16,13 +16,13 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.nn.functional import normalize
 from transformers import AutoConfig, AutoModel, BertConfig, BertModel, PreTrainedConfig, PreTrainedModel
-from transformers.utils import cached_file, logging
+from transformers.utils import logging
 
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import UNREADABLE, check_complete, check_readable, load_pretrained, load_tokenizer
 from pipelines.lm.model_kinds import ORIGINAL
 from pipelines.lm.ragged import Ragged
-from pipelines.retrieval.modules import Dense, read_modules, reader
+from pipelines.retrieval.modules import Dense, find_file, read_modules, reader
 from pipelines.storage.file_kinds import check_stand_in
 
 logging.disable_progress_bar()  # loading weights takes no time
@@ -108,11 +108,11 @@ def _linear(path: str | Path, revision: str | None, dense: Dense) -> nn.Sequenti
         "linear": nn.Linear(dense.inputs, dense.outputs, dense.bias),
         "activation": getattr(nn, dense.activation)(),
     }
-    made, options = nn.Sequential(OrderedDict(layers)), {"revision": revision, "subfolder": dense.folder}
+    made = nn.Sequential(OrderedDict(layers))
     try:
         for name in ("model.safetensors", "pytorch_model.bin"):
-            if file := cached_file(path, name, _raise_exceptions_for_missing_entries=False, **options):
-                check_stand_in(Path(file))
+            if file := find_file(path, revision, f"{dense.folder}/{name}"):
+                check_stand_in(file)
                 safe = name.endswith(".safetensors")
                 made.load_state_dict(
                     load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)

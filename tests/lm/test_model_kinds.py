@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from flows.model_folders import read_model_folder
 from pipelines.errors import LongtailError
 from pipelines.lm import model_kinds
-from pipelines.lm.model_files import save_pretrained
+from pipelines.lm.model_files import count_parameters, save_pretrained
 from pipelines.retrieval.tower import Tower
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -83,7 +83,7 @@ def test_quantised_weights_are_named_with_what_to_do(plain, tmp_path, config, fi
 @pytest.mark.parametrize(
     ("files", "without", "message"),
     [
-        ({"adapter_config.json": {"base_model_name_or_path": "a/base"}}, ["*"], r"an adapter \(LoRA, PEFT\) of a/base;"),
+        ({"adapter_config.json": {"base_model_name_or_path": "a/base"}}, ["*"], r"an adapter \(LoRA, PEFT\) of a/base"),
         ({"adapter_model.safetensors": b"x"}, [], r"an adapter \(LoRA, PEFT\) of another model; merge the two"),
         ({"model.gguf": b"GGUF"}, ["model.*"], r"weights for llama\.cpp \(GGUF\) \(model\.gguf\); take"),
         ({"onnx/model_quantized.onnx": b"x"}, ["model.*"], r"weights for ONNX \(model_quantized\.onnx\); take"),
@@ -155,7 +155,7 @@ def in_fp8(plain, tmp_path) -> tuple[Path, dict[str, torch.Tensor]]:
 
 def test_fp8_is_expanded_once_and_is_plain_from_then_on(in_fp8, tmp_path):
     folder, meant = in_fp8
-    assert read_model_folder(folder).parameters > 0
+    assert read_model_folder(folder).quantised == "fp8"
     save_pretrained(AutoModelForCausalLM, "lm.tiny", str(folder), None, tmp_path / "out")
     assert "quantization_config" not in json.loads((tmp_path / "out/config.json").read_text())
     expanded = load_file(tmp_path / "out/model.safetensors")
@@ -168,8 +168,14 @@ def test_scales_that_are_not_read_are_no_weights_in_silence(in_fp8, tmp_path):
     folder, _ = in_fp8
     weights = {n.replace("_scale_inv", "_scale_2"): t for n, t in load_file(folder / "model.safetensors").items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(LongtailError, match="quantised in a way that is not read: .*weight_scale_2"):
+    with pytest.raises(LongtailError, match=r"quantised in a way that is not read: .*weight_scale_2"):
         save_pretrained(AutoModelForCausalLM, "lm.tiny", str(folder), None, tmp_path / "out")
+
+
+def test_a_byte_of_a_4_bit_file_counts_as_two_weights(tmp_path):
+    packed = {"a.weight": torch.zeros(8, 1, dtype=torch.uint8), "b.weight": torch.zeros(5)}
+    save_file(packed, tmp_path / "model.safetensors")
+    assert count_parameters(tmp_path) == 16 + 5
 
 
 def test_bitsandbytes_names_the_extra_that_it_needs(plain, tmp_path, monkeypatch):
@@ -195,7 +201,7 @@ def test_code_of_a_models_own_is_named(plain, tmp_path):
     folder = changed(plain, tmp_path / "own", own)
     with pytest.raises(LongtailError, match=r"a model with code of its own \(own\), which is never run"):
         read_model_folder(folder)
-    with pytest.raises(LongtailError, match="no model could be loaded|no tokenizer could be loaded"):
+    with pytest.raises(LongtailError, match=r"no model could be loaded|no tokenizer could be loaded"):
         save_pretrained(AutoModelForCausalLM, "lm.own", str(folder), None, tmp_path / "out")
     stale = changed(plain, tmp_path / "stale", {"auto_map": {"AutoModel": "modeling_llama.Own"}})
     assert read_model_folder(stale).parameters > 0

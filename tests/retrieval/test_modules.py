@@ -7,6 +7,7 @@ import json
 import shutil
 from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import pytest
 import tiny_models
@@ -18,6 +19,7 @@ from transformers import AutoModel, AutoTokenizer
 from pipelines.errors import LongtailError
 from pipelines.retrieval import base_retriever
 from pipelines.retrieval.encoder import EXACT, Encoder
+from pipelines.retrieval.modules import SETTINGS
 
 TEXTS = ["The capital of Norland is Velm.", "VELM velm", "", *tiny_models.words(5, 0)]
 CLS = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
@@ -208,3 +210,24 @@ def test_two_towers_keep_each_its_modules(tmp_path):
     wanted = one(first_states(documents, TEXTS))
     np.testing.assert_allclose(opened.embed(TEXTS), wanted, atol=1e-5)
     np.testing.assert_allclose(opened.embed_queries(TEXTS), normalize(wanted), atol=1e-5)
+
+
+def test_modules_of_an_encoder_on_the_hub_are_read_too(tmp_path, monkeypatch):
+    """The Hub's cache is made by hand, with what it notes of files that the Hub does not have."""
+    commit, cache = "0123456789abcdef0123456789abcdef01234567", tmp_path / "hub/models--some--encoder"
+    folder_of(cache / "snapshots" / commit, "Dense", "Normalize", model="0_Transformer")
+    absent = cache / ".no_exist" / commit
+    names = [*(f"0_Transformer/{name}" for name in SETTINGS), OWN, "3_Normalize/config.json"]
+    for name in names:
+        (absent / name).parent.mkdir(parents=True, exist_ok=True)
+        (absent / name).touch()
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    settings = tiny_models.retriever(path="some/encoder", revision=commit, pooling="cls", similarity="dot")
+    base_retriever.copy_pretrained(settings, tmp_path / "copied")
+    vectors = Encoder.open(tmp_path / "copied", settings, tiny_models.compute(), EXACT).embed(TEXTS)
+    wanted = normalize(one(first_states(cache / "snapshots" / commit / "0_Transformer", TEXTS)))
+    np.testing.assert_allclose(vectors, wanted, atol=1e-5)
+    shutil.rmtree(absent)
+    with pytest.raises(LongtailError, match=r"some/encoder: "):  # what it lacks is not guessed
+        base_retriever.copy_pretrained(settings, tmp_path / "again")
