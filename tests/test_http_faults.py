@@ -145,6 +145,8 @@ FAULTS = {
     "200 with an error": Row(Fault(body=REFUSAL), "refused", JSON, UNASKED),
     "lagging database": Row(lagged(), "again", ["entity API", "redirects", "pages", "listings"]),
     "200 with a wrong error": Row(Fault(body=b'{"error": {"code": 5, "info": [1]}}'), "again", JSON, PAID),
+    "200 with a server's error": Row(Fault(body=b'{"error": {"code": 502}}'), "again", [*COMPLETIONS, "chat"]),
+    "200 with a wrong key": Row(Fault(body=b'{"error": {"code": 401}}'), "refused", [*COMPLETIONS, "chat"]),
     "200 with escapes in an error": Row(Fault(body=json.dumps({"error": ERROR}).encode()), "refused", JSON, UNASKED),
     "escapes in an error": Row(Fault(403, ESCAPES, reason="No\x1b[2J\x9b"), "refused", but=UNLISTED),
     "error that is not UTF-8": Row(Fault(400, b"caf\xe9 \xff\xfe"), "refused", but=UNLISTED),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -15,13 +17,35 @@ ROUNDING = 1e-3  # nats: how far above 0 a log-probability may come out
 TOLERANCE = 0.5  # nats: how far two passes of a server may differ at one token, in whatever number format
 
 
+FLOOR = -9999.0  # what servers write for a log-probability that they do not know
+REASONING = (  # how a model's reasoning begins and ends within its text
+    (r"<think(ing)?>", r"</think(ing)?>"),  # DeepSeek R1, Qwen, GLM, MiniMax, Phi; many templates open it themselves
+    (r"<(thoughts?|reason(ing)?)>", r"</(thoughts?|reason(ing)?)>"),  # EXAONE Deep, Gemini
+    (r"<(seed:|longcat_)think>", r"</(seed:|longcat_)think>"),
+    (r"\[THINK\]", r"\[/THINK\]"),  # Magistral
+    ("◁think▷", "◁/think▷"),  # Kimi
+    (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),  # Cohere's Command A
+    (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),  # Sky-T1, OpenThinker
+    (r"(<\|start\|>assistant)?<\|channel\|>(analysis|commentary)", r"<\|channel\|>final.*?<\|message\|>"),  # gpt-oss
+    (r"analysis(?=[A-Z])", "assistantfinal"),  # gpt-oss, without its special tokens
+    (r"<\|channel>thought", r"<channel\|>"),  # Gemma 4
+    ("<unused94>thought", "<unused95>"),  # MedGemma
+    ("Here(?:'s| is) my thought process:?", "Here(?:'s| is) my response:?"),  # Granite 3.2
+)
+AROUND = re.compile(r"</?(answer|response)>|<\|(START|END)_RESPONSE\|>|<\|(return|end)\|>")  # of what comes after it
+
+
 class Unable(LongtailError):
     """The server refused a request as one that it can't do, or did something else."""
 
 
+class Silent(LongtailError):
+    """The model said nothing, or nothing but its reasoning."""
+
+
 class Token(msgspec.Struct):
     token: str
-    logprob: float
+    logprob: float | None = None
     top_logprobs: list[Token] = []
 
 
@@ -34,7 +58,7 @@ class LogProbs(msgspec.Struct):
     tokens: list[str] | None = None  # the tokens' texts
     token_logprobs: list[float | None] | None = None  # None for a text's first token
     text_offset: list[int] | None = None  # the character at which the token begins
-    top_logprobs: list[dict[str, float] | None] | None = None  # the likeliest tokens at this position
+    top_logprobs: list[dict[str, float | None] | None] | None = None  # the likeliest tokens at this position
     content: list[Token] | None = None
 
     def __post_init__(self) -> None:
@@ -44,15 +68,36 @@ class LogProbs(msgspec.Struct):
             self.top_logprobs = [{top.token: top.logprob for top in token.top_logprobs} for token in self.content]
         for field in ("tokens", "token_logprobs", "text_offset", "top_logprobs"):
             setattr(self, field, getattr(self, field) or [])
-        largest = max(
-            chain([0.0], filter(None, self.token_logprobs), *(top.values() for top in self.top_logprobs if top))
-        )
+        shown = chain(self.token_logprobs, *(top.values() for top in self.top_logprobs if top))
+        largest = max(filter(None, shown), default=0.0)
         if largest > ROUNDING:
             raise ValueError(f"a log-probability of {largest:g}, which is above 0")
 
 
+class Part(msgspec.Struct):
+    type: str
+    text: str | None = None
+
+
 class Message(msgspec.Struct):
-    content: str | None  # None: nothing is said
+    """A chat's message. Servers that keep the reasoning apart show it in one of the other fields, or as a part."""
+
+    content: str | list[Part] | msgspec.UnsetType | None = msgspec.UNSET  # None: nothing is said
+    reasoning: Any = None
+    reasoning_content: Any = None
+    reasoning_details: Any = None
+    thinking: Any = None
+    thinking_blocks: Any = None
+
+    def __post_init__(self) -> None:
+        fields = (self.reasoning, self.reasoning_content, self.reasoning_details, self.thinking, self.thinking_blocks)
+        self.reasoning = any(fields)
+        if isinstance(self.content, list):
+            self.reasoning = self.reasoning or any("text" not in part.type for part in self.content)
+            self.content = "".join(part.text or "" for part in self.content if "text" in part.type)
+        if self.content is msgspec.UNSET and not self.reasoning:
+            raise ValueError("a message without content")
+        self.content = self.content or ""
 
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -74,11 +119,12 @@ class Choice(msgspec.Struct):
     message: Message | None = None
     logprobs: LogProbs | None = None
     usage: Usage | None = None
+    finish_reason: str | None = None
 
     def __post_init__(self) -> None:
         if self.text is None and self.message is None:
             raise ValueError("a choice without text or message")
-        self.text = self.text or (self.message.content if self.message else "") or ""
+        self.text = self.text or (self.message.content if self.message else "")
         self.logprobs = self.logprobs or LogProbs()
 
     def prompt_log_probs(self, count: int, positions: np.ndarray) -> np.ndarray:
@@ -87,6 +133,7 @@ class Choice(msgspec.Struct):
         Raises Unable where the server does not show them.
         """
         values = np.array(self.logprobs.token_logprobs, np.float32)
+        values[values <= FLOOR] = np.nan
         complete = len(self.logprobs.tokens or values) == len(values) in (count, count + 1)
         values = values[:count]
         if not complete or not np.isfinite(values[positions]).all():
@@ -97,18 +144,42 @@ class Choice(msgspec.Struct):
 
     def likeliest(self) -> dict[str, float]:
         """Text and log-probability of the tokens shown for the first position."""
-        return (self.logprobs.top_logprobs or [None])[0] or {}
+        shown = (self.logprobs.top_logprobs or [None])[0] or {}
+        return {text: value for text, value in shown.items() if value is not None}
 
-    def answer(self, stop: str) -> tuple[str, float]:
+    def spoken(self) -> tuple[bool, str]:
+        """Whether the model reasoned before it answered, and the text without the reasoning.
+
+        Raises Silent where nothing is left: an answer that was cut, or never begun, is not an empty answer.
+        """
+        reasoning, text = _split(self.text)
+        apart = bool(self.message and self.message.reasoning)
+        silent = bool(self.message and self.finish_reason == "length")  # the reasoning is hidden, as OpenAI's is
+        if not text.strip() and (apart or silent or text != self.text):
+            raise Silent(
+                f"says nothing but reasoning (finish_reason: {self.finish_reason}); switch that off, there or in "
+                "http.extra (as chat_template_kwargs: {enable_thinking: false}, or reasoning_effort: none), raise "
+                "new_tokens, or use a model that answers at once"
+            )
+        return apart or bool(reasoning.strip()), text
+
+    def answer(self, stop: str, votes: bool = True) -> tuple[str, float]:
         """The text `up_to` the stop string, and the mean log-probability of the tokens that begin before its end.
 
-        The mean is nan where the server shows no log-probabilities. Raises Unable where another token was likelier.
+        The mean is nan where the server shows no log-probabilities, where it does not show the model's (no `votes`),
+        and where the tokens are those of reasoning, too. Raises Unable where another token was likelier, and
+        Silent as `spoken` does.
         """
-        text, shown = up_to(self.text, stop), self.logprobs
-        if not (shown.tokens and shown.token_logprobs):
+        reasoned, text = self.spoken()
+        text, shown = up_to(text, stop), self.logprobs
+        if reasoned or not votes or not (shown.tokens and shown.token_logprobs):
             return text, float("nan" if text else "-inf")
+        if not all(map(_known, shown.token_logprobs)):
+            raise Unable(f"answers with {fault(shown.token_logprobs)}")
         log_probs = np.array(shown.token_logprobs, np.float64)
-        largest = np.array([max((tokens or {}).values(), default=-np.inf) for tokens in shown.top_logprobs])
+        largest = np.array(
+            [max(filter(_known, (tokens or {}).values()), default=-np.inf) for tokens in shown.top_logprobs]
+        )
         if len(largest) == len(log_probs) and (largest - log_probs > TOLERANCE).any():
             position = int((largest - log_probs).argmax())
             raise Unable(
@@ -120,3 +191,34 @@ class Choice(msgspec.Struct):
             return text, float("-inf")
         starts = np.asarray(shown.text_offset or np.cumsum([0, *map(len, shown.tokens)])[:-1])
         return text, float(log_probs[starts - starts[0] < len(text)].mean())
+
+
+def fault(values: Sequence[float | None]) -> str:
+    """What is wrong with the log-probabilities of tokens that a model chose itself; nothing for those that can be."""
+    if not values or not any(map(_known, values)):
+        return "no log-probabilities"
+    if not any(values):
+        return "log-probabilities that are all 0"
+    if values[0] is None:
+        return "no log-probability for the first token"
+    return (
+        ""
+        if all(value is not None and value > FLOOR for value in values)
+        else f"log-probabilities of {FLOOR:g} or null"
+    )
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and value > FLOOR
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The reasoning of a text, and what comes after it; all is reasoning that begins and does not end."""
+    for opening, closing in REASONING:
+        begun = re.match(rf"\s*({opening})", text)
+        ends = list(re.finditer(closing, text, re.DOTALL))
+        if ends and (begun or not closing[0].isalpha()):
+            return text[begun.end() if begun else 0 : ends[-1].start()], AROUND.sub("", text[ends[-1].end() :])
+        if begun:
+            return text[begun.end() :], ""
+    return "", text

@@ -13,7 +13,8 @@ import requests
 from urllib3.exceptions import NewConnectionError
 
 from pipelines.errors import LongtailError
-from pipelines.lm.http_choice import Choice, Unable, Usage
+from pipelines.lm import http_errors
+from pipelines.lm.http_choice import Choice, Silent, Unable, Usage
 from pipelines.lm.http_ledger import Ledger, Tokens
 from pipelines.params import params
 from pipelines.work import web
@@ -80,8 +81,8 @@ class CompletionsClient(web.Client):
             choice = _decoded(raw, Choice, self.url)
             try:
                 results.update((i, read(i, choice)) for i in rows_of_key[key])
-            except Unable as error:
-                raise Unable(f"{self.url}: {error}") from None
+            except (Unable, Silent) as error:
+                raise type(error)(f"{self.url}: {self._name} {error}") from None
 
         def request(keys: list[str]) -> None:
             raws, good = self._request([prompts[rows_of_key[key][0]] for key in keys], probe, fields), {}
@@ -133,7 +134,7 @@ class CompletionsClient(web.Client):
                 json=self._body(prompts if len(prompts) > 1 else prompts[0], fields),  # some refuse a list of one
                 check=check_json,
                 attempts=PROBE_ATTEMPTS if probe else ATTEMPTS,
-                hooks={"response": lambda answer, **_: statuses.append(answer.status_code)},
+                statuses=statuses,
             )
         except LongtailError as error:
             if probe and statuses[-1:] == [500]:  # some say so of what they can't do
@@ -159,8 +160,11 @@ class CompletionsClient(web.Client):
             raise Unable(f"{self.url}: choices with the indices {sorted(placed)}, expected 0 to {len(prompts) - 1}")
         return [placed[i] for i in range(len(prompts))]
 
-    def _once(self, method: str, url: str, **request) -> requests.Response:
-        """Make one attempt. It is entered in the ledger at its highest cost before, and at its real cost after."""
+    def _once(self, method: str, url: str, *, statuses: list[int], **request) -> requests.Response:
+        """Make one attempt. It is entered in the ledger at its highest cost before, and at its real cost after.
+
+        The answer's status, that of an error within an answer of status 200, is added to `statuses`.
+        """
         body = request["json"]
         prompts = body["messages"][0]["content"] if self.chat else body["prompt"]
         if isinstance(prompts, str) or isinstance(prompts[0], int):  # a single prompt stands there without a list
@@ -180,6 +184,8 @@ class CompletionsClient(web.Client):
             if refused or isinstance(error, requests.ConnectTimeout):
                 self._ledger.correct(number, most, Tokens(0, 0))  # it never reached the server
             raise
+        http_errors.unwrap(answer)
+        statuses.append(answer.status_code)
         self._ledger.correct(number, most, _used(answer, most))
         return answer
 

@@ -39,7 +39,8 @@ class Ledger(Kept):
         for table in TABLES:
             self._db.execute(table)
         self._db.execute("INSERT OR IGNORE INTO spent VALUES (?, 0, 0, 0.0)", (self._model,))
-        self.usage = {"lm_requests": 0.0, "lm_prompt_tokens": 0.0, "lm_completion_tokens": 0.0, "lm_cost": 0.0}
+        names = ("lm_requests", "lm_prompt_tokens", "lm_completion_tokens", "lm_cost", "lm_reasoned")
+        self.usage = dict.fromkeys(names, 0.0)  # the last one: answers whose reasoning was cut off
 
     def put(self, bodies: Mapping[str, bytes | None]) -> None:
         """Keep all of these answers, or none, and whose they are."""
@@ -89,7 +90,7 @@ class Ledger(Kept):
             "cost = cost + ? WHERE model = ?",
             (*added, self._model),
         )
-        for name, value in zip(self.usage, (requests, *added), strict=True):
+        for name, value in zip(self.usage, (requests, *added, 0), strict=True):
             self.usage[name] += value
 
     def _cost(self, tokens: Tokens) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.lm.http_choice import TOLERANCE, Choice, Unable
+from pipelines.lm.http_choice import FLOOR, TOLERANCE, Choice, Unable, fault
 from pipelines.lm.http_client import CompletionsClient
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import joined
@@ -18,6 +18,8 @@ from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
 from pipelines.params import params
 
 PROBE, SHORTER_PROBE = "one two three", "one two"
+TRIED = {True: 256, False: 8}  # tokens of the answer to PROBE, in a chat, and after a text; reasoning shows in them
+THEIR_OWN = "have it show the model's own (vLLM: --logprobs-mode raw_logprobs)"
 ABILITIES = {"score": "score texts", "choose": "choose between options", "generate": "generate answers", "vote": "vote"}
 ECHO = {"max_tokens": 1, "echo": True, "logprobs": 1}  # scores a prompt; some servers refuse 0, or take it as no limit
 
@@ -117,19 +119,26 @@ class HttpModel:
             raise LongtailError(f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} at once")
         sent, lengths = self._as_sent(prompts, max_tokens)
 
+        reasoned: set[int] = set()
+
         def read(i: int, choice: Choice) -> Generation:
+            if choice.spoken()[0]:
+                reasoned.add(i)
             tokens = (choice.usage.prompt_tokens, choice.usage.completion_tokens) if choice.usage else None
-            return Generation(*choice.answer(stop), *(tokens or (int(lengths[i]), len(choice.logprobs.tokens))))
+            return Generation(
+                *choice.answer(stop, "vote" not in self._lacks),
+                *(tokens or (int(lengths[i]), len(choice.logprobs.tokens))),
+            )
 
         fields = {"max_tokens": max_tokens} | self._shown
-        if self._client.chat:
-            return self._client.ask(sent, read, **fields)
-        made = self._client.ask(sent, read, stop=[stop], **fields)
-        empty = [i for i, first in enumerate(made) if not first.text]
+        stops = {} if self._client.chat else {"stop": [stop]}
+        made = self._client.ask(sent, read, **stops, **fields)
+        empty = [i for i, first in enumerate(made) if not first.text and stops]
         again = self._client.ask([sent[i] for i in empty], lambda i, choice: read(empty[i], choice), **fields)
         for i, second in zip(empty, again, strict=True):
             tokens = made[i].prompt_tokens + second.prompt_tokens, made[i].new_tokens + second.new_tokens
             made[i] = Generation(second.text, second.mean_log_prob, *tokens)
+        self.usage["lm_reasoned"] += len(reasoned)
         return made
 
     def _as_sent(self, prompts: Sequence[Prompt], max_tokens: int) -> tuple[list[str] | list[list[int]], np.ndarray]:
@@ -163,8 +172,15 @@ class HttpModel:
         tokens (`echo` with `logprobs`). Many servers accept such a request and leave them out, or give wrong ones.
         """
         first = self._first_answer()
-        if not first.logprobs.token_logprobs and (first.text or not self._shown):
-            self._lacks["vote"] = f"{self._client.url}: shows no log-probabilities of its answers"
+        reasons, text = first.spoken()
+        wrong = fault(first.logprobs.token_logprobs) if text or not self._shown or first.logprobs.tokens else ""
+        drop = f"{THEIR_OWN}, and drop what it answered: `longtail status cache --drop {self._settings.url}`"
+        if reasons:
+            print(f"{self.name}: it reasons; that is cut off its answers, and counted (lm_reasoned)", flush=True)
+            self._lacks["vote"] = f"{self._client.url}: shows no log-probabilities apart from those of its reasoning"
+        elif wrong:
+            mend = f"; {drop}" if first.logprobs.tokens else ""
+            self._lacks["vote"] = f"{self._client.url}: shows {wrong} of its answers{mend}"
         for ability, probe in (("score", self._try_scoring), ("choose", self._try_choosing)):
             try:
                 probe(first)
@@ -172,11 +188,17 @@ class HttpModel:
                 self._lacks[ability] = str(error)
 
     def _first_answer(self) -> Choice:
-        """The token after PROBE. Raises LongtailError where the server can't take prompts in this form."""
+        """The answer to PROBE. Raises LongtailError where the server can't take prompts in this form."""
         chat, key = self._client.chat, f"lm.{self.name}.http"
+        most = min(TRIED[chat], self.max_tokens // 2)
+
+        def read(_: int, choice: Choice) -> Choice:
+            choice.spoken()  # an answer without one is not kept, so that it is asked for again
+            return choice
+
         prompts = [self._as_probe(text) for text in (PROBE, SHORTER_PROBE)[: 1 if chat else self._settings.batch_size]]
         try:
-            return self._probe(prompts, lambda _, choice: choice, max_tokens=1, **self._shown)
+            return self._probe(prompts, read, max_tokens=most, **self._shown)
         except Unable as error:
             if not chat:
                 raise LongtailError(
@@ -184,7 +206,7 @@ class HttpModel:
                     f"alone, no token ids, {key}.tokenizer to null as well"
                 ) from None
         self._shown = {}  # it refuses to show log-probabilities
-        return self._probe(prompts, lambda _, choice: choice, max_tokens=1)
+        return self._probe(prompts, read, max_tokens=most)
 
     def _try_scoring(self, first: Choice) -> None:
         """Score PROBE with `first`, the token generated after it: both ways must give it the same log-probability."""
@@ -202,6 +224,8 @@ class HttpModel:
         def read(_: int, choice: Choice) -> None:
             values = choice.prompt_log_probs(len(prompt), np.arange(1, max(len(prompt), 2)))
             tokens = choice.logprobs.tokens[: len(prompt)]
+            if not values.any():
+                raise Unable(f"gives log-probabilities that are all 0 (echo with logprobs); {THEIR_OWN}")
             if PROBE.replace(" ", "") not in "".join(filter(str.isalpha, "".join(tokens))):
                 raise LongtailError(
                     f"params.yaml: lm.{self.name}.http.tokenizer is {self._settings.tokenizer}, whose {PROBE!r} is "
@@ -216,12 +240,16 @@ class HttpModel:
 
         self._probe([prompt], read, **ECHO)
 
-    def _try_choosing(self, _: Choice) -> None:
+    def _try_choosing(self, first: Choice) -> None:
         wanted = self._settings.logprobs
+        if first.spoken()[0]:
+            raise Unable(f"{self._client.url}: the first token is one of reasoning")
 
         def read(_: int, choice: Choice) -> None:
             if (shown := len(choice.likeliest())) < wanted:
                 raise Unable(f"shows {shown} of the likeliest next tokens, {wanted} are asked for")
+            if all(value == 0 or value <= FLOOR for value in choice.likeliest().values()):
+                raise Unable(f"shows likeliest next tokens whose log-probabilities are all 0 or {FLOOR:g}; {THEIR_OWN}")
 
         if not (self._tokenizer or self._client.chat):
             raise Unable(f"params.yaml: lm.{self.name}.http.tokenizer is null")

@@ -39,7 +39,7 @@ DEADLINE = 1800.0  # seconds for a whole answer, besides the seconds that its by
 SLOWEST = 50_000.0  # bytes a second; an answer that comes slower counts as cut
 BLOCK = 1 << 16  # bytes of an answer that are read at once
 BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # an answer's JSON that can't be read
-RETRIED = (408, 429, 500, 502, 503, 504)
+RETRIED = (408, 429, 500, 502, 503, 504, *range(520, 525), 529)  # above 504: Cloudflare's, and Anthropic's overload
 AHEAD = 16  # requests begun or waiting for each one side by side, while the first of them is still awaited
 SHOWN = 200  # characters of an address or an answer in a message
 
