@@ -108,7 +108,8 @@ def columns_of(head: bytes) -> list[str]:
     columns = COLUMNS.get(len(first), [])
     are_rows = all(len(cells) == len(columns) and re.fullmatch(r"\S{1,100}", cells[0]) for cells in (first, *rows[:-1]))
     longest = max(len(cell.split()) for cells in (first, *rows) for cell in cells)
-    return columns if are_rows and longest >= A_PASSAGE else []
+    is_header = not {layout.text for layout in LAYOUTS}.isdisjoint(first)
+    return columns if are_rows and longest >= A_PASSAGE and not is_header else []
 
 
 def is_query_file(file: Path, layout: Layout | None) -> bool:

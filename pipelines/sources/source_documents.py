@@ -116,7 +116,7 @@ def read_texts(path: Path, rejects: Rejects, layout: Layout = ARTICLES) -> Itera
     convert, decode = partial(msgspec.convert, type=row_type), msgspec.json.Decoder(row_type).decode
     for number, data in _rows(path, rejects, layout):
         try:
-            row = decode(data) if isinstance(data, bytes) else convert(data) if isinstance(data, dict) else data
+            row = decode(data) if isinstance(data, bytes) else data if isinstance(data, row_type) else convert(data)
         except msgspec.ValidationError as error:
             rejects.add(path, number, "unexpected_layout", str(error))
         except UnicodeDecodeError as error:
@@ -149,18 +149,21 @@ def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, A
         counted = enumerate(value if isinstance(value, list) else [value], start=1)
     else:
         columns = [] if corpus_layouts.is_json(head) else corpus_layouts.columns_of(head)
-        yield from _table(path, rejects, columns, layout) if columns else open_rows(path, rejects)
+        has_header = head.split(b"\n", 1)[0].rstrip(b"\r").decode("utf-8", "replace").split("\t") == columns
+        yield from _table(path, rejects, columns, layout, has_header) if columns else open_rows(path, rejects)
         return
     for number, record in counted:
         rejects.read += 1
         yield number, record
 
 
-def _table(path: Path, rejects: Rejects, columns: list[str], layout: Layout) -> Iterator[tuple[int, Any]]:
+def _table(
+    path: Path, rejects: Rejects, columns: list[str], layout: Layout, has_header: bool
+) -> Iterator[tuple[int, Any]]:
     """Yield (line, row) of a table whose columns are separated by tabs, with quotes as DPR has them or with none."""
     rows, expected = open_rows(path, rejects), f"expected {', '.join(columns[:-1])} and {columns[-1]}"
     places = {name: columns.index(field) for name in ("text", "title", "id") if (field := getattr(layout, name))}
-    row_type, has_header = _row(layout), columns not in corpus_layouts.COLUMNS.values()
+    row_type = _row(layout)
     for number, line in islice(rows, int(has_header), None):
         try:
             text = line.decode("utf-8").rstrip("\r")

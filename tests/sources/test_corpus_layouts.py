@@ -154,6 +154,18 @@ def test_bad_rows_of_a_layout_are_named_and_a_cut_file_is_an_error(tmp_path, mon
     assert ([title for _, title, *_ in found], reasons(rejects)) == (["Velm", "Mira Olt"], [(1, "too_long")])
 
 
+@pytest.mark.parametrize("odd", ["text", 7, None, [1]])
+def test_what_is_no_record_is_named_in_a_list_too(tmp_path, odd):
+    found, rejects = read(saved(tmp_path / "wiki.json", json.dumps([{"id": "1", "contents": MILLER}, odd])))
+    assert ([text for *_, text, _ in found], reasons(rejects)) == ([MILLER], [(2, "unexpected_layout")])
+
+
+@pytest.mark.parametrize("header", ["", "pid\tpassage\n"])
+def test_a_header_is_no_passage(tmp_path, header):
+    found, _ = read(saved(tmp_path / "collection.tsv", f"{header}1\t{HARBOUR}\n"))
+    assert [text for *_, text, _ in found] == [HARBOUR]
+
+
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
@@ -162,6 +174,7 @@ def test_bad_rows_of_a_layout_are_named_and_a_cut_file_is_an_error(tmp_path, mon
         ("queries.tsv", f"0\t{HARBOUR}\n", "queries or judgements"),
         ("dev.tsv", "0\twhere is velm\n1\twho was mira olt\n", "in no layout"),
         ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td0\t1\n", "in no layout"),
+        ("notes.tsv", f"id\ttext\n1\t{HARBOUR}\n", "in no layout"),
         ("docs.jsonl", lines({"id": 1, "body": HARBOUR}), "the layout of no data set"),
     ],
 )
