@@ -115,6 +115,8 @@ def check_folder(folder: Path) -> None:
             check_stand_in(folder / name)
         except LongtailError as error:
             raise LongtailError(str(error).removeprefix(f"{folder}/")) from None
+        if not (folder / name).stat().st_size:
+            raise LongtailError(f"{name}: empty, expected data; fetch or copy it again")
     pieces = [name for name in tokenizers if name.endswith(".model") and _starts(folder / name, SENTENCEPIECE)]
     if pieces and "tokenizer.json" not in names and not find_spec("sentencepiece"):
         raise LongtailError(
