@@ -48,7 +48,7 @@ ANOTHER_VERSION = re.compile(r"out-of-date database schema \(found version (\w+)
 PATIENCE = 10  # seconds that a server, or another process with the database, has; MLflow itself would wait for minutes
 MENDS = (  # what an error says -> what to do
     (r"readonly|read-only|unable to open|permission", "make it a file that can be written, in such a folder"),
-    (r"not a database|malformed", "it is no SQLite database; move it away, and the next run begins another"),
+    (r"not a database|malformed", "move it away, and the next run begins another"),
     (r"locked", "another process holds it; end that"),
     (r"connect|timed out|retries|refused|resolve", "start its server, or unset MLFLOW_TRACKING_URI"),
 )

@@ -188,7 +188,7 @@ def in_place_of_the_database(content: bytes | None) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"no database" * 1000, "file is not a database; it is no SQLite database; move it away"),
+        (b"no database" * 1000, "file is not a database; move it away"),
         (b"SQLite format 3\0" + bytes(8000), "move it away, and the next run begins another"),
         (None, "unable to open database file; make it a file that can be written"),
     ],
