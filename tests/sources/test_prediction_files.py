@@ -104,7 +104,7 @@ def test_lines_may_be_texts_or_lists_in_json(tmp_path):
         path = write(tmp_path, "a.jsonl", "".join(json.dumps(value(said)) + "\n" for said in ("Rome", "Bogot\xe1", "")))
         assert read_predictions(path, questions=3).texts == ["Rome", "Bogot\xe1", ""]
     objects = "".join(json.dumps([{"provenance": said}]) + "\n" for said in ("Rome", "Oslo"))
-    with pytest.raises(LongtailError, match="row 1: the prediction is an object"):
+    with pytest.raises(LongtailError, match="no row has an answer"):
         read_predictions(write(tmp_path, "a.jsonl", objects))
 
 
@@ -112,12 +112,12 @@ def test_a_table_whose_columns_nobody_knows_is_no_lines(tmp_path):
     for name, content, said in [
         ("a", "7\tRome\n8\tOslo\n", "its columns are 7, Rome, expected .* rename one, or add a header"),
         ("a.txt", "7\tRome\n8\tOslo\n", "its columns are 7, Rome"),
-        ("a", "key,text\n7,Rome\n8,Oslo\n", "its columns are key, text"),
-        ("a.csv", "key,text\n7,Rome\n8,Oslo, or not\n", "its columns are key, text"),
+        ("a", "nr,text\n7,Rome\n8,Oslo\n", "its columns are nr, text"),
+        ("a.csv", "nr,text\n7,Rome\n8,Oslo, or not\n", "its columns are nr, text"),
         (
             "a.csv",
-            "result\nRome\nOslo\n",
-            "3 lines of text for 2 questions, .* if the first, 'result', is the column's",
+            "said so\nRome\nOslo\n",
+            "3 lines of text for 2 questions, .* if the first, 'said so', is the column's",
         ),
         ("a.csv", "prediction\rRome\rOslo\r", r"its lines end in \\r alone, .*tr '\\r' '\\n' < a.csv > new-a.csv"),
         ("a", " \n\n", "nothing but blank lines"),
