@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import chain
 from typing import Annotated, Any
@@ -10,29 +9,14 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
+from pipelines import reasoning
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import up_to
 
 ROUNDING = 1e-3  # nats: how far above 0 a log-probability may come out
 TOLERANCE = 0.5  # nats: how far two passes of a server may differ at one token, in whatever number format
 
-
 FLOOR = -9999.0  # what servers write for a log-probability that they do not know
-REASONING = (  # how a model's reasoning begins and ends within its text
-    (r"<think(ing)?>", r"</think(ing)?>"),  # DeepSeek R1, Qwen, GLM, MiniMax, Phi; many templates open it themselves
-    (r"<(thoughts?|reason(ing)?)>", r"</(thoughts?|reason(ing)?)>"),  # EXAONE Deep, Gemini
-    (r"<(seed:|longcat_)think>", r"</(seed:|longcat_)think>"),
-    (r"\[THINK\]", r"\[/THINK\]"),  # Magistral
-    ("◁think▷", "◁/think▷"),  # Kimi
-    (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),  # Cohere's Command A
-    (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),  # Sky-T1, OpenThinker
-    (r"(<\|start\|>assistant)?<\|channel\|>(analysis|commentary)", r"<\|channel\|>final.*?<\|message\|>"),  # gpt-oss
-    (r"analysis(?=[A-Z])", "assistantfinal"),  # gpt-oss, without its special tokens
-    (r"<\|channel>thought", r"<channel\|>"),  # Gemma 4
-    ("<unused94>thought", "<unused95>"),  # MedGemma
-    ("Here(?:'s| is) my thought process:?", "Here(?:'s| is) my response:?"),  # Granite 3.2
-)
-AROUND = re.compile(r"</?(answer|response)>|<\|(START|END)_RESPONSE\|>|<\|(return|end)\|>")  # of what comes after it
 
 
 class Unable(LongtailError):
@@ -152,7 +136,7 @@ class Choice(msgspec.Struct):
 
         Raises Silent where nothing is left: an answer that was cut, or never begun, is not an empty answer.
         """
-        reasoning, text = _split(self.text)
+        reasoned, text = reasoning.split(self.text)
         apart = bool(self.message and self.message.reasoning)
         silent = bool(self.message and self.finish_reason == "length")  # the reasoning is hidden, as OpenAI's is
         if not text.strip() and (apart or silent or text != self.text):
@@ -161,7 +145,7 @@ class Choice(msgspec.Struct):
                 "http.extra (as chat_template_kwargs: {enable_thinking: false}, or reasoning_effort: none), raise "
                 "new_tokens, or use a model that answers at once"
             )
-        return apart or bool(reasoning.strip()), text
+        return apart or bool(reasoned.strip()), text
 
     def answer(self, stop: str, votes: bool = True) -> tuple[str, float]:
         """The text `up_to` the stop string, and the mean log-probability of the tokens that begin before its end.
@@ -210,15 +194,3 @@ def fault(values: Sequence[float | None]) -> str:
 
 def _known(value: float | None) -> bool:
     return value is not None and value > FLOOR
-
-
-def _split(text: str) -> tuple[str, str]:
-    """The reasoning of a text, and what comes after it; all is reasoning that begins and does not end."""
-    for opening, closing in REASONING:
-        begun = re.match(rf"\s*({opening})", text)
-        ends = list(re.finditer(closing, text, re.DOTALL))
-        if ends and (begun or not closing[0].isalpha()):
-            return text[begun.end() if begun else 0 : ends[-1].start()], AROUND.sub("", text[ends[-1].end() :])
-        if begun:
-            return text[begun.end() :], ""
-    return "", text

@@ -9,6 +9,7 @@ from itertools import chain, compress, islice
 from pathlib import Path
 from typing import Any
 
+from pipelines import reasoning
 from pipelines.errors import LongtailError
 from pipelines.sources import prediction_layouts as layouts
 from pipelines.sources.answer_lists import are_answer_lists, read_lists
@@ -17,6 +18,7 @@ from pipelines.sources.prediction_texts import UnreadableError, texts_of
 from pipelines.sources.record_files import LINES, columns_of, listed, read_any_records
 
 REASONING = re.compile(r"</?(?:think|thinking|reasoning|answer|search|information)>|\\boxed\{", re.IGNORECASE)
+BRACKETS = re.compile(r"\{.*\}|\[.*\]", re.DOTALL)  # around all of a text
 FIRST = 100  # records that tell the layout, as the first of all may be an error
 SHOWN = 5  # rows in a message
 LONG = 1000  # characters from which on a text is no answer but says how it was found
@@ -191,30 +193,41 @@ def _texts(
         raise LongtailError(
             f"{path}: no row has an answer, only errors or nothing, expected some; is it the right file?"
         )
-    texts, is_cut = [text.strip() for text in whole], False
+    texts, is_cut, reasoned = [text.strip() for text in whole], False, 0
     if pattern:
         parts = cut_answers(whole, pattern)
         if None in parts:  # for a pattern that ends with $, say, a line end after the answer makes no difference
             parts = [a if a is not None else b for a, b in zip(parts, cut_answers(texts, pattern), strict=True)]
         if is_cut := any(part is not None for part in parts):
             texts = [(part or "").strip() for part in parts]
+    if not is_cut:
+        apart = [reasoning.split(text) for text in texts]
+        reasoned, texts = sum(bool(before) for before, _ in apart), [answer.strip() for _, answer in apart]
+    bracketed = [row for row, text in enumerate(texts) if BRACKETS.fullmatch(text)]
+    if 2 * len(bracketed) > len(cells) and not is_cut:
+        raise LongtailError(
+            f"{path}: row {bracketed[0] + 1}: the prediction is {texts[bracketed[0]][:80]}, a list or an object that "
+            f"nobody can read for certain, {TEXT}; write JSON"
+        )
     if 2 * quoting > len(cells) and not is_cut:
         raise LongtailError(
             f"{path}: {quoting:,} of {len(cells):,} predictions hold their question, expected what was said alone, not "
             "the prompt; --answer-pattern '(?i)answer:(.*)' judges what follows alone, '(.*)' all of the text"
         )
-    reasoning = sum(len(text) > LONG or bool(REASONING.search(text)) for text in texts)
+    long = sum(len(text) > LONG or bool(REASONING.search(text)) for text in texts)
     marked = 0 if is_cut else sum(bool(MARK.search(text)) for text in texts)
     named = ", ".join(without[:SHOWN]) + (f" and {len(without) - SHOWN:,} more" if len(without) > SHOWN else "")
     counts = {
         "are empty, and so wrong": texts.count("") - len(without),
         f"have no answer (null, an error, reasoning, tools or sources), and so are wrong: {named}": len(without),
         "have nothing that --answer-pattern finds": parts.count(None) if is_cut else 0,
+        "begin with reasoning; what follows it is judged": reasoned,
+        "stand in brackets, which are part of what is judged": len(bracketed),
         "are lists; the first text of each is judged": lists,
         "begin with their prompt; what follows it is judged": prompted,
         "hold their question, and perhaps more of the prompt, and all of the text is judged": 0 if is_cut else quoting,
         "are whole texts of reasoning, where a name that is only mentioned counts; --answer-pattern "
-        "'<answer>(.*?)</answer>' judges that part alone": reasoning,
+        "'<answer>(.*?)</answer>' judges that part alone": long,
         "say 'Answer:' before the answer, and all of the text is judged; --answer-pattern '(?i)answer:(.*)' judges "
         "what follows alone": marked,
     }

@@ -34,6 +34,7 @@ ASSISTANT = ("assistant", "model", "ai", "gpt", "bot", "chatbot", "aimessage", "
 OTHERS = ("human", "user", "system", "developer", "tool", "function", "humanmessage", "systemmessage", "toolmessage")
 SPEAKS = ("role", "_role", "from", "type")  # fields that say whose a message is
 OBJECT = re.compile(r"\"?[\[(\s]*\{\s*(?:\\*([\"'])[^\"'{}]*\1\s*(?::|=>)|:?\w+=)")  # as programs begin to write one
+FENCED = re.compile(r"\s*```(?:json)?\s*([\[{\"].*[\]}\"])\s*```\s*", re.DOTALL)  # as language models write JSON
 SPELLED = re.compile(  # as Python and JavaScript write objects in texts
     r"[\[(\s]*(?:[A-Z]\w+\(\s*\w+=|content=(['\"]).*?\1 \w+=|<[\w.]+ object at 0x|\[object Object\])", re.DOTALL
 )
@@ -74,10 +75,13 @@ def _texts_of(value: Any, *, in_parts: bool = False) -> list[str]:
 
 
 def _written(text: str) -> Any:
-    """The list or object that a text spells, as JSON or as Python does; None for another text."""
-    text = text.strip()
+    """What a text spells: a text in JSON, a list or an object, as JSON or as Python does; None for another text."""
+    text = match[1] if (match := FENCED.fullmatch(text)) else text.strip()
     if SPELLED.match(text):
         raise UnreadableError(f"the spelling of an object ({text[:40]})")
+    if text[:1] == '"' == text[-1:] and "\\" in text:  # without an escape, the quotes may be a title's
+        with suppress(ValueError):
+            return parse_json(text)
     if not OBJECT.match(text):
         return written_list(text) if text[:1] == "[" else None
     for parse in (parse_json, ast.literal_eval):

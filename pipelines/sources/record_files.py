@@ -263,11 +263,12 @@ def _whole_object(path: Path, record: dict[str, Any], known: Known) -> Opened:
     tables = [value for value in record.values() if isinstance(value, dict)]
     columns: dict[str, Collection[Any]] = {name: value for name, value in lists.items() if len(value) == longest}
     if tables and len(tables) == len(record):
-        keys = tables[0].keys()
-        if not all(key.isdecimal() for key in keys) or any(table.keys() != keys for table in tables):
+        keys, are_columns = tables[0].keys(), any(plain(name) in known for name in record)
+        numbered = all(key.isdecimal() for key in keys)  # as pandas numbers rows
+        if not (numbered or are_columns) or any(table.keys() != keys for table in tables):
             by_id = ({"id": key} | value for key, value in record.items())
             return "JSON object by id", [], enumerate(by_id, start=1)
-        columns = {name: table.values() for name, table in record.items()}  # as of pandas
+        columns = ({} if numbered else {"id": keys}) | {name: table.values() for name, table in record.items()}
     kind = "JSON object of columns" if columns else "JSON object by id"
     columns = columns or {"id": record.keys(), "prediction": record.values()}
     rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))

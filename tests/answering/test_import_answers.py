@@ -169,8 +169,7 @@ def test_names_are_free_and_a_kind_says_what_the_method_is(data):
 
 
 def test_a_pattern_judges_the_answer_alone_and_what_was_found_is_said_first(data):
-    thought = "<think>Bo Dahl? Norland?</think>"
-    rows = [row | {"pred": f"{thought}<answer>{row['pred']}</answer>"} for row in ROWS]
+    rows = [row | {"pred": f"Bo Dahl? Norland? <answer>{row['pred']}</answer>"} for row in ROWS]
     table, said = bring(data, rows)
     assert table["correct"].to_pylist() == [True] * 4
     assert said[1].startswith("4 of 4 predictions are whole texts of reasoning")

@@ -450,12 +450,21 @@ def counted(read) -> dict[str, str]:
 
 def test_lists_empties_reasoning_and_marked_answers_are_counted(tmp_path):
     said = [["Paris"], ["Paris", "Rome"], "['Oslo', 'Bern']", None, "  "]
-    said += ["<think>Rome?</think> Paris", "x" * 1001, "[sic] Bern"]
+    said += ["Rome? <answer>Paris</answer>", "x" * 1001, "[sic] Bern", "[sic]"]
     read = read_predictions(write(tmp_path, "a.json", [{"id": n, "pred": text} for n, text in enumerate(said)]))
     assert read.texts[:5] == ["Paris", "Paris", "Oslo", "", ""]
-    assert counted(read) == {"are empty, and": "1", "have no answer": "1"} | dict.fromkeys(
+    assert counted(read) == {"are empty, and": "1", "have no answer": "1", "stand in brackets,": "1"} | dict.fromkeys(
         ("are lists; the", "are whole texts"), "2"
     )
+    said = ["<think>Rome?</think> Paris", "Rome?</think><answer>Oslo</answer>", "<think>Bern, or", "Oslo"]
+    read = read_predictions(write(tmp_path, "a.json", said))
+    assert (read.texts, counted(read)["begin with reasoning;"]) == (["Paris", "Oslo", "", "Oslo"], "3")
+    for said in ('{"Bern","Rome"}', "[Bern, Rome]", "['Bern' ... 'Rome']", "{}"):
+        with pytest.raises(LongtailError, match=r"row 1: the prediction is .*write JSON|cut, damaged|shortened"):
+            read_predictions(write(tmp_path, "a.csv", f'id,prediction\n1,"{said.replace(chr(34), chr(34) * 2)}"\n'))
+    for said in ('"Bern \\u00e9"', '```json\n{"answer": "Bern \\u00e9"}\n```'):
+        assert read_predictions(write(tmp_path, "a.json", [said])).texts == ["Bern é"]
+    assert read_predictions(write(tmp_path, "a.json", ['"Heroes"'])).texts == ['"Heroes"']
     said = ["He was born in Oslo, not in Bern. Answer: Oslo", "so\nANSWER: Rome", "Answer: Rome", "Paris"]
     path = write(tmp_path, "a.json", said)
     assert counted(read_predictions(path)) == {"say 'Answer:' before": "2"}

@@ -1,0 +1,34 @@
+"""Reasoning that a language model writes before its answer: where it ends in a text."""
+
+from __future__ import annotations
+
+import re
+
+MARKS = (  # how reasoning begins and ends
+    (r"<think(ing)?>", r"</think(ing)?>"),  # DeepSeek R1, Qwen, GLM, MiniMax, Phi; many templates open it themselves
+    (r"<(thoughts?|reason(ing)?)>", r"</(thoughts?|reason(ing)?)>"),  # EXAONE Deep, Gemini
+    (r"<(seed:|longcat_)think>", r"</(seed:|longcat_)think>"),
+    (r"\[THINK\]", r"\[/THINK\]"),  # Magistral
+    ("◁think▷", "◁/think▷"),  # Kimi
+    (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),  # Cohere's Command A
+    (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),  # Sky-T1, OpenThinker
+    (r"(<\|start\|>assistant)?<\|channel\|>(analysis|commentary)", r"<\|channel\|>final.*?<\|message\|>"),  # gpt-oss
+    (r"analysis(?=[A-Z])", "assistantfinal"),  # gpt-oss, without its special tokens
+    (r"<\|channel>thought", r"<channel\|>"),  # Gemma 4
+    ("<unused94>thought", "<unused95>"),  # MedGemma
+    ("Here(?:'s| is) my thought process:?", "Here(?:'s| is) my response:?"),  # Granite 3.2
+)
+AROUND = re.compile(r"</?(answer|response)>|<\|(START|END)_RESPONSE\|>|<\|(return|end)\|>")  # of what comes after it
+ANY = re.compile("|".join(mark for marks in MARKS for mark in marks))
+
+
+def split(text: str) -> tuple[str, str]:
+    """The reasoning of a text, and what comes after it; all is reasoning that begins and does not end."""
+    for opening, closing in MARKS if ANY.search(text) else ():
+        begun = re.match(rf"\s*({opening})", text)
+        ends = list(re.finditer(closing, text, re.DOTALL))
+        if ends and (begun or not closing[0].isalpha()):
+            return text[begun.end() if begun else 0 : ends[-1].start()], AROUND.sub("", text[ends[-1].end() :])
+        if begun:
+            return text[begun.end() :], ""
+    return "", text
