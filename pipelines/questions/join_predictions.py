@@ -94,12 +94,12 @@ def join_predictions(predictions: Predictions, asked: Asked, *, by_position: boo
     if by_position and not match.by.startswith(POSITION):
         _refuse_another_order(predictions, match)
     texts = predictions.texts
-    if texts and predictions.names.get("prediction") == "answer" and len(match.rows) >= ENOUGH:
+    if texts and len(match.rows) >= ENOUGH:
         pairs = zip(match.rows, match.questions, strict=True)
         if all(folded(texts[row]) in asked.answer_sets[place] for row, place in pairs):
             raise LongtailError(
-                f"{predictions.path}: its column answer holds the gold answers, expected what a model said; call that "
-                "column prediction"
+                f"{predictions.path}: its column {predictions.names['prediction']} holds the gold answers, expected "
+                "what a model said; call that column prediction"
             )
     return match
 

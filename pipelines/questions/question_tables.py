@@ -79,6 +79,9 @@ class Questions:
                 lines.append(f"{self.name} has no column with the {role} ({', '.join(ROLES[role])}): {meaning}")
         if self.answers_note:
             lines.append(self.answers_note)
+        if "answers" in self.columns and (without := sum(not answers for answers in self.asked.answers)):
+            share = f"{without:,} of {len(self.ids):,} questions"
+            lines.append(f"{share} have nothing in `{self.columns['answers']}`: no prediction of theirs is right")
         if self.unknown:
             share = f"{self.unknown:,} of {len(self.ids):,} questions"
             lines.append(f"{share} have no number in `{self.columns['signal']}`: thresholds do not count them")

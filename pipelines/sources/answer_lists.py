@@ -24,7 +24,7 @@ ESCAPED = "\n\\'\"abfnrtvxuUN01234567"  # what a backslash stands before in Pyth
 JSON_LISTS = "expected JSON lists, as json.dumps or to_json write them"
 FIELDS = ("value", "aliases", "target", "answer", "text")  # of an object that holds answers
 CLOSES = {"[": "]", "{": "}", "(": ")"}
-NOTHING = ("None", "null", "NULL", "nan", "NaN", "<NA>")
+NOTHING = ("nan", "NaN", "<NA>", "None", "null", "NULL")  # the first three are not even a single answer
 QUOTED = r"""(?:np\.str_\()?[bu]?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\)?"""
 VALUE = rf"(?:{QUOTED}|[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?!\w)|{'|'.join((*NOTHING, 'True', 'False'))})"
 VALUES = re.compile(VALUE, re.DOTALL)
@@ -62,6 +62,7 @@ def gold_answers(
     for texts, cell in zip(read_lists(cells, where, separator, firsts), cells, strict=True):
         if texts is None:
             text = as_text(cell) if isinstance(cell, str) else clean_id(cell)
+            text = "" if text in NOTHING[:3] else text
             marked.update(mark for mark in ((separator,) if separator else (*SEPARATORS, ",")) if mark in text)
             marked["in brackets"] += CLOSES.get(text[:1]) == text[-1:]
             texts = [part for part in map(str.strip, text.split(separator) if separator else [text]) if part]

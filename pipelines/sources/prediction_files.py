@@ -92,6 +92,8 @@ def read_predictions(
         rows_ids = next(iter(ids.values()), [])
         texts, is_cut, about_texts = _texts(path, cells[names["prediction"]], asked, rows_ids, pattern)
         notes += about_texts
+        others = [name for name in layouts.PREDICTION[:-1] if name in cells and name != names["prediction"]]
+        notes += [f"`{'`, `'.join(others)}` may be a prediction too, and is not judged"] * bool(others)
     answers = _carried_answers(path, names["answers"], cells, notes) if "answers" in names else None
     count = len(next(iter(cells.values())))
     kind = layout.name or kind

@@ -10,11 +10,11 @@ from pipelines.sources.answer_lists import written_list
 from pipelines.sources.record_files import plain
 
 # Names that a column may have, the likeliest first. Self-RAG's `golds` and verl's `gts` are answer lists.
-PREDICTION = ("prediction", "pred", "predictions", "preds", "predicted_answer", "pred_answer", "final_answer")
-PREDICTION += ("model_answer", "model_prediction", "model_output", "output", "response", "generated_answer")
-PREDICTION += ("generated_text", "generation", "completion", "predicted_text", "prediction_text", "actual_output")
-PREDICTION += ("model_response", "outputs", "replies", "completions", "generations", "generated_texts", "responses")
-PREDICTION += ("answer",)
+PREDICTION = ("prediction", "pred", "predictions", "preds", "predict", "predicted_answer", "pred_answer")
+PREDICTION += ("extracted_answer", "parsed_answer", "final_answer", "model_answer", "model_prediction")
+PREDICTION += ("generated_answer", "predicted_text", "prediction_text", "actual_output", "model_output")
+PREDICTION += ("model_response", "generated_text", "generation", "completion", "output", "response", "outputs")
+PREDICTION += ("replies", "completions", "generations", "generated_texts", "responses", "answer")
 CONVERSATION = ("messages", "conversations", "conversation")  # a prediction where there is no other and no judgement
 JUDGED = ("correct", "is_correct")  # anything but true or false in these is an error
 SCORES = ("acc", "accuracy", "exact_match", "em", "match", "metric_results", "score")  # true or false, or not used

@@ -182,8 +182,9 @@ def test_a_list_is_joined_by_position_if_its_length_and_what_it_carries_allow():
 
 def test_a_column_of_gold_answers_is_no_prediction():
     asked = asked_of({"id": list(range(30)), "question": ["Q?"] * 30, "possible_answers": [["a", "b"]] * 30})
-    with pytest.raises(LongtailError, match="its column answer holds the gold answers"):
-        joined([{"id": n, "answer": "A"} for n in range(30)], asked)
+    for name in ("answer", "output"):
+        with pytest.raises(LongtailError, match=f"its column {name} holds the gold answers"):
+            joined([{"id": n, name: "A"} for n in range(30)], asked)
     assert len(joined([{"id": n, "answer": "c" if n == 3 else "a"} for n in range(30)], asked).said) == 30
 
 

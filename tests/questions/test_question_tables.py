@@ -39,6 +39,9 @@ def test_answers_are_kept_as_they_are_written():
     cells = [*written, "A", "[]", "e\u0301"]
     asked = read([ROW | {"id": i, "possible_answers": value} for i, value in enumerate(cells)])
     assert list(asked.asked.answers) == [["A", " B "]] * 3 + [["A", " B ", "3"], ["A"], [], ["\u00e9"]]
+    assert asked.described()[-1].startswith("1 of 7 questions have nothing in `possible_answers`")
+    asked = read([ROW | {"id": i, "possible_answers": value} for i, value in enumerate(["nan", "Nan", "B"])])
+    assert list(asked.asked.answers) == [[], ["Nan"], ["B"]], "pandas writes no answer so"
 
 
 def test_a_separator_splits_texts_and_no_lists():

@@ -456,6 +456,8 @@ def test_lists_empties_reasoning_and_marked_answers_are_counted(tmp_path):
     assert counted(read) == {"are empty, and": "1", "have no answer": "1", "stand in brackets,": "1"} | dict.fromkeys(
         ("are lists; the", "are whole texts"), "2"
     )
+    read = read_predictions(write(tmp_path, "a.json", [{"id": 1, "output": "Rome or Bern", "parsed_answer": "Bern"}]))
+    assert (read.texts, read.described[1]) == (["Bern"], "`output` may be a prediction too, and is not judged")
     said = ["<think>Rome?</think> Paris", "Rome?</think><answer>Oslo</answer>", "<think>Bern, or", "Oslo"]
     read = read_predictions(write(tmp_path, "a.json", said))
     assert (read.texts, counted(read)["begin with reasoning;"]) == (["Paris", "Oslo", "", "Oslo"], "3")
