@@ -44,6 +44,11 @@ FIRST = (
 )
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """No test is called by bytes: compressed ones have the time, and all processes must call a test the same."""
+    return "bytes" if isinstance(val, bytes) else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slowest begin first, so that no core idles at the end."""
     place = {name: number for number, name in enumerate(FIRST)}
