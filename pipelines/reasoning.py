@@ -10,6 +10,7 @@ MARKS = (  # how reasoning begins and ends
     (r"<(seed:|longcat_)think>", r"</(seed:|longcat_)think>"),
     (r"\[THINK\]", r"\[/THINK\]"),  # Magistral
     ("◁think▷", "◁/think▷"),  # Kimi
+    (r"<details type=.reasoning.[^>]*>", "</details>"),  # Open WebUI's
     (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),  # Cohere's Command A
     (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),  # Sky-T1, OpenThinker
     (r"(<\|start\|>assistant)?<\|channel\|>(analysis|commentary)", r"<\|channel\|>final.*?<\|message\|>"),  # gpt-oss

@@ -7,6 +7,7 @@ popularity, and its group is what has a threshold of its own, such as a relation
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ LACKING = {  # role -> what follows if no column has it
     "group": "all questions are one group",
 }
 NO_GROUP = "(none)"
+NUMBER = re.compile(r"[\W_]?\d+$")  # ends the names of several columns for one thing
 EVERYTHING = "all"  # the group of a table without groups
 VIEWS = "monthly page views"
 
@@ -79,7 +81,9 @@ class Questions:
                 lines.append(f"{self.name} has no column with the {role} ({', '.join(ROLES[role])}): {meaning}")
         if self.answers_note:
             lines.append(self.answers_note)
-        if "answers" in self.columns and (without := sum(not answers for answers in self.asked.answers)):
+        if "answers" in self.columns and (
+            without := sum(not any(map(str.strip, answers)) for answers in self.asked.answers)
+        ):
             share = f"{without:,} of {len(self.ids):,} questions"
             lines.append(f"{share} have nothing in `{self.columns['answers']}`: no prediction of theirs is right")
         if self.unknown:
@@ -119,6 +123,9 @@ def read_question_table(
     golds, firsts = cells.pop(columns.get("answers", ""), [None] * n), list(map(as_text, cells.get("obj", ())))
     golds = golds if "question" in needed else [None] * n
     answers, answers_note = gold_answers(golds, f"{path}: {gold}", separator, firsts)
+    numbered = re.compile(re.escape(NUMBER.sub("", gold)) + NUMBER.pattern)
+    if beside := [name for name in names if numbered.fullmatch(plain(name)) and plain(name) != gold]:
+        answers_note = f"{listed(beside)} may hold answers too, and only `{gold}` is read; put all into one JSON list"
     if "signal" in needed and not any(map(math.isfinite, signal)):
         raise LongtailError(
             f"{path}: {columns['signal']} has no number in it, expected some; --columns signal=NAME names another"

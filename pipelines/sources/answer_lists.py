@@ -17,9 +17,10 @@ from pipelines.errors import LongtailError
 from pipelines.sources.cell_values import as_text, clean_id, composed
 from pipelines.sources.streams import parse_json
 
-SEPARATORS = ("|", ";", "\n", "\x02")  # what may separate several answers in one text; the last is Hive's
+# What may separate several answers in one text; Hive's is \x02 or \x01. A few single answers hold commas.
+SEPARATORS = ("|", ";", "\n", "\t", " / ", "<br>", "###", "\x01", "\x02", ",")
 COMMON = 20  # a separator in one of so many cells is no part of a single answer
-ESCAPES = {r"\n": "\n", r"\t": "\t", r"\x02": "\x02"}  # as a person types separators
+ESCAPES = {r"\n": "\n", r"\t": "\t", r"\x01": "\x01", r"\x02": "\x02"}  # as a person types separators
 ESCAPED = "\n\\'\"abfnrtvxuUN01234567"  # what a backslash stands before in Python
 JSON_LISTS = "expected JSON lists, as json.dumps or to_json write them"
 FIELDS = ("value", "aliases", "target", "answer", "text")  # of an object that holds answers
@@ -63,7 +64,7 @@ def gold_answers(
         if texts is None:
             text = as_text(cell) if isinstance(cell, str) else clean_id(cell)
             text = "" if text in NOTHING[:3] else text
-            marked.update(mark for mark in ((separator,) if separator else (*SEPARATORS, ",")) if mark in text)
+            marked.update(mark for mark in ((separator,) if separator else SEPARATORS) if mark in text)
             marked["in brackets"] += CLOSES.get(text[:1]) == text[-1:]
             texts = [part for part in map(str.strip, text.split(separator) if separator else [text]) if part]
         elif separator and isinstance(cell, str) and separator in cell and written_list(cell) is None:
@@ -73,17 +74,17 @@ def gold_answers(
         raise LongtailError(f"{where}: no cell has --answers-separator {separator!r}, expected some; leave it out")
     if separator:
         return answers, f"{marked[separator]:,} of {n:,} cells of answers hold several, separated by {separator!r}"
-    bracketed = marked.pop("in brackets", 0)
-    if 2 * marked[","] <= n:  # a few single answers do hold one
-        del marked[","]
-    for mark, count in marked.most_common(1):
+    bracketed, notes = marked.pop("in brackets", 0), []
+    for mark, count in marked.most_common():
         holds = f"{count:,} of {n:,} cells of answers hold {mark!r}"
         say = f"if they hold several, say --answers-separator {mark!r}"
-        if count * COMMON >= n:
+        if 2 * count > n or (mark != "," and count * COMMON >= n):
             raise LongtailError(f"{where}: {holds}; {say}; if each is one answer, write it as a JSON list of one")
-        return answers, f"{holds}, and each is read as one answer; {say}"
-    note = f"{bracketed:,} of {n:,} cells of answers stand in brackets, and each is read as one answer"
-    return answers, note * bool(bracketed)
+        if mark != "," or count * COMMON >= n:
+            notes.append(f"{holds}, and each is read as one answer; {say}")
+    if bracketed:
+        notes.append(f"{bracketed:,} of {n:,} cells of answers stand in brackets, and each is read as one answer")
+    return answers, "; ".join(notes)
 
 
 def are_answer_lists(cells: Sequence[Any]) -> bool:
@@ -126,6 +127,11 @@ def read_lists(
                 loose[row] = text
         elif found[row] is None and as_text(value) == "":
             found[row] = []
+    if 2 * sum(texts is not None for texts in found) > len(found):  # a text in quotes is one of a list, then
+        found = [
+            [_literal(loose.pop(row))] if re.fullmatch(QUOTED, loose.get(row, ""), re.DOTALL) else texts
+            for row, texts in enumerate(found)
+        ]
     kind = max(CLOSES, key=lambda bracket: kinds[bracket])
     starts = ["['", '["']  # whatever the others are
     starts += [] if 2 * kinds[kind] <= filled else ["('", '("'] if kind == "(" else [kind]

@@ -17,6 +17,7 @@ GROUPED = {
     ",": r"[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d?(?:,\d\d)+,\d{3}",
 }  # the last in India
 OTHER = {".": ",", ",": "."}
+UNKNOWN = ("NA", "N/A", "#N/A", "<NA>", r"\N", "null", "NULL", "None", "-")  # as R, Excel, pandas, MySQL write it
 
 
 def read_numbers(cells: Sequence[Any], where: str, more: str = "") -> list[float]:
@@ -31,7 +32,7 @@ def read_numbers(cells: Sequence[Any], where: str, more: str = "") -> list[float
     shown: dict[str, int] = {}  # mark -> the first row that shows what it is: "." or "," begins decimals, "" is unclear
     for row, cell in enumerate(cells):
         number: float | None = math.nan
-        if isinstance(cell, str) and (text := GROUPING.sub("", cell.strip())):
+        if isinstance(cell, str) and (text := GROUPING.sub("", cell.strip())) and text not in UNKNOWN:
             if match := MARKED.fullmatch(text):
                 marked[row] = text
                 mark = _decimal_mark(match[1], exponent=bool(match[2]))
@@ -39,7 +40,7 @@ def read_numbers(cells: Sequence[Any], where: str, more: str = "") -> list[float
                 shown.setdefault(mark or "", row)
             else:
                 number = _number(text)
-        elif cell not in (None, "") and not isinstance(cell, bool | str):
+        elif cell is not None and not isinstance(cell, bool | str):
             number = _number(cell)
         if number is None:
             said = f"{str(cell).strip()[:80]!r}, expected a number, or nothing where it is not known"

@@ -134,7 +134,9 @@ def parse_whole(path: Path) -> Any:
             pass
         raise
     except ValueError as error:
-        raise LongtailError(f"{path}: not JSON ({error}), expected a list of records or an object; {AGAIN}") from None
+        raise LongtailError(
+            f"{path}: not JSON ({error}), expected a list of records or an object; check how it was written"
+        ) from None
 
 
 def open_blocks(path: str | Path) -> Iterator[bytes]:

@@ -40,6 +40,10 @@ def test_answers_are_kept_as_they_are_written():
     asked = read([ROW | {"id": i, "possible_answers": value} for i, value in enumerate(cells)])
     assert list(asked.asked.answers) == [["A", " B "]] * 3 + [["A", " B ", "3"], ["A"], [], ["\u00e9"]]
     assert asked.described()[-1].startswith("1 of 7 questions have nothing in `possible_answers`")
+    assert (
+        "answers_2 may hold answers too"
+        in read([{"id": 1, "s_pop": 1, "question": "?", "answers": "a", "answers_2": "b"}]).answers_note
+    )
     asked = read([ROW | {"id": i, "possible_answers": value} for i, value in enumerate(["nan", "Nan", "B"])])
     assert list(asked.asked.answers) == [[], ["Nan"], ["B"]], "pandas writes no answer so"
 

@@ -149,7 +149,8 @@ def test_an_answer_that_stands_in_brackets_is_one_answer_where_most_do_not():
     ]
     answers, note = answer_lists.gold_answers(cells, "")
     assert answers == [[cell] for cell in cells]
-    assert note == "4 of 12 cells of answers stand in brackets, and each is read as one answer"
+    assert note.endswith("4 of 12 cells of answers stand in brackets, and each is read as one answer")
+    assert note.startswith("1 of 12 cells of answers hold ','")
     assert answer_lists.gold_answers(["['a' 'b']", *"abc"], "")[0][0] == ["a", "b"]  # no answer is spelled so
 
 
@@ -189,3 +190,15 @@ def test_what_a_model_said_is_no_list_of_gold_answers():
         assert not answer_lists.are_answer_lists(cells)
     for cells in ([["a"]], ["['a' 'b']"], ["[a, b]"], ["{a,b}"], [{"aliases": ["a"]}], ['["a", "b']):
         assert answer_lists.are_answer_lists(cells)
+
+
+def test_a_text_in_quotes_is_an_answer_as_json_has_it_beside_lists():
+    answers, _ = answer_lists.gold_answers(['["a", "b"]', '"politician"', "['c']", '["d"]'], "")
+    assert answers == [["a", "b"], ["politician"], ["c"], ["d"]]
+
+
+@pytest.mark.parametrize("mark", [" / ", "<br>", "\t", "\x01"])
+def test_texts_that_seem_to_be_several_answers_are_refused_with_the_choice(mark):
+    with pytest.raises(LongtailError, match="--answers-separator"):
+        answer_lists.gold_answers([f"a{mark}b", "c", "d"], "q.csv: answers")
+    assert answer_lists.gold_answers([f"a{mark}b", "c"], "", mark)[0] == [["a", "b"], ["c"]]

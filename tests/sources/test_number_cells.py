@@ -61,3 +61,8 @@ def test_two_ways_to_write_numbers_in_one_column_are_refused():
         LongtailError, match=r"v is 12\.5 in row 1 and 12,5 in row 3, expected one way to write numbers"
     ):
         read_numbers(["12.5", "1", "12,5"], "v")
+
+
+def test_what_tables_write_for_an_unknown_number_is_unknown():
+    found = read_numbers(["NA", "#N/A", r"\N", "null", "12", None, ""], "s_pop")
+    assert [value for value in found if value == value] == [12]
