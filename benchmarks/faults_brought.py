@@ -89,6 +89,11 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # a record of each layout; of @id, @que
         "key": "@id",
         "response": {"candidates": [{"content": {"role": "model", "parts": [{"text": "@said"}]}}]},
     },
+    "Bedrock's batches": {
+        "recordId": "@id",
+        "modelInput": {"messages": [USER]},
+        "modelOutput": {"role": "assistant", "content": PARTS},
+    },
     "an API": {
         "id": "@id",
         "question": "@question",
@@ -113,6 +118,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # a record of each layout; of @id, @que
         "expectedOutput": "@answer",
         "retrievalContext": [EVIDENCE],
     },
+    "Haystack": {"question": "@question", "llm": {"replies": ["@said"], "meta": [{"model": "m"}]}},
+    "Haystack 1": {"query": "@question", "answers": [{"answer": "@said", "score": 0.9, "context": EVIDENCE}]},
     "LangChain": {"query": "@question", "result": "@said", "source_documents": [{"page_content": EVIDENCE}]},
 }
 

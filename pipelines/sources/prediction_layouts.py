@@ -47,6 +47,7 @@ class Layout(NamedTuple):
 
 
 INPUTS = "inputs.question|inputs.query|inputs.input"
+OUTPUTS = "answer_builder.answers|llm.replies"
 ASKED = (*IDS, *QUESTION, *ANSWERS, *TELLING, *ROLES["prompt"])
 LAYOUTS = (
     Layout(
@@ -102,6 +103,11 @@ LAYOUTS = (
         columns={"id": "key", "prediction": "response|error"},
     ),
     Layout(
+        "output of a batch of Amazon Bedrock",
+        needs=("recordId", "modelInput"),
+        columns={"id": "recordId", "prediction": "modelOutput|error"},
+    ),
+    Layout(
         "an API's answers",
         needs=("choices.0.message|choices.0.finish_reason|candidates.0.content|content.0.type|message.content",),
         columns={"prediction": "choices|candidates|content|message"},
@@ -120,6 +126,13 @@ LAYOUTS = (
         "DeepEval's test cases",
         needs=("input", "actualOutput|actual_output"),
         columns={"prediction": "actualOutput|actual_output", "question": "input"},
+    ),
+    Layout("Haystack's outputs", (OUTPUTS,), columns={"prediction": OUTPUTS}),
+    Layout(
+        "Haystack 1's answers",
+        needs=("query", "answers.0.answer", "answers.0.score", "answers.0.context"),
+        within={"": (*IDS, *QUESTION)},
+        columns={"prediction": "answers"},
     ),
     Layout("LangChain's results", ("query", "result", "source_documents"), columns={"prediction": "result"}),
     Layout("Search-R1's results", needs=("gt_answers", "final_answer|pred_answer", "qid|query")),

@@ -28,6 +28,7 @@ FIELDS += ("text", "output_text", "outputtext", "result", "answers", "value", "d
 NO_ANSWER = {"id", "index", "type", "object", "code", "status", "status_code", "param", "request_id", "stop_reason"}
 NO_ANSWER |= {"provenance", "meta", "metadata", "usage", "usagemetadata", "finish_reason", "finishreason", "logprobs"}
 NO_ANSWER |= {"safetyratings", "promptfeedback", "modelversion", "responseid", "citationmetadata"}
+NO_ANSWER |= {"errorcode", "errormessage"}
 NOT_SAID = re.compile("think|thought|reason|tool|function|_call|execut|refus|image|audio", re.IGNORECASE)  # of parts
 SPOKEN = ("text", "output_text")  # types of parts
 ASSISTANT = ("assistant", "model", "ai", "gpt", "bot", "chatbot", "aimessage", "aimessagechunk")

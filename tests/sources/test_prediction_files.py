@@ -201,6 +201,35 @@ GEMINI = [
     {"key": id_, "response": {"candidates": [{"content": {"role": "model", "parts": [{"text": said}]}}]}}
     for _, id_, _, _, said in ROWS
 ]
+BEDROCK = [
+    {"recordId": id_, "modelInput": {"messages": chat(WRONG, WRONG)[:1]}}
+    | {"modelOutput": {"role": "assistant", "content": [{"type": "text", "text": said}], "usage": {"input_tokens": 9}}}
+    for _, id_, _, _, said in ROWS
+]
+BEDROCK_TITAN = [  # and Converse, which has its own
+    {"recordId": id_, "modelInput": {"inputText": WRONG}}
+    | {"modelOutput": {"inputTextTokenCount": 8, "results": [{"outputText": said, "completionReason": "FINISH"}]}}
+    for _, id_, _, _, said in ROWS[:2]
+]
+BEDROCK_TITAN += [
+    {"recordId": id_, "modelInput": {"messages": []}}
+    | {"modelOutput": {"output": {"message": {"role": "assistant", "content": [{"text": said}]}}, "stopReason": "x"}}
+    for _, id_, _, _, said in ROWS[2:]
+]
+HAYSTACK = [
+    {"question": asked, "llm": {"replies": [said], "meta": [{"model": "x"}]}, "retriever": {"documents": [WRONG]}}
+    for _, _, asked, _, said in ROWS
+]
+HAYSTACK_BUILDER = [
+    {"question": asked, "llm": {"replies": [WRONG]}}
+    | {"answer_builder": {"answers": [{"data": said, "query": asked, "documents": [{"content": WRONG}], "meta": {}}]}}
+    for _, _, asked, _, said in ROWS
+]
+HAYSTACK_1 = [
+    {"query": asked, "no_ans_gap": 1.5, "node_id": "Reader"}
+    | {"answers": [{"answer": said, "type": "extractive", "score": 0.9, "context": WRONG, "document_ids": ["x"]}]}
+    for _, _, asked, _, said in ROWS
+]
 HELM = [
     {"instance": {"id": f"id{n}", "input": {"text": asked}, "references": [{"output": {"text": gold[0]}}]}}
     | {"result": {"success": True, "completions": [{"text": said, "tokens": []}]}, "train_trial_index": 0}
@@ -275,6 +304,8 @@ OBJECTS = {  # layout -> records, and whether they have questions and ids
     f"{OPENAI} ": (RUN_BATCH, False, True),
     "results of a batch of Anthropic's API": (ANTHROPIC, False, True),
     "output of a batch of Gemini's API": (GEMINI, False, True),
+    "output of a batch of Amazon Bedrock": (BEDROCK, False, True),
+    "output of a batch of Amazon Bedrock ": (BEDROCK_TITAN, False, True),
     "an API's answers": (RAW, True, False),
     "an API's answers ": (RAW_MESSAGES, True, False),
     "an API's answers  ": (RAW_PARTS, True, False),
@@ -284,6 +315,9 @@ OBJECTS = {  # layout -> records, and whether they have questions and ids
     "Inspect's samples": (INSPECT, True, True),
     "DeepEval's test cases": (DEEPEVAL, True, False),
     "lighteval's details": (LIGHTEVAL, True, False),
+    "Haystack's outputs": (HAYSTACK, True, False),
+    "Haystack's outputs ": (HAYSTACK_BUILDER, True, False),
+    "Haystack 1's answers": (HAYSTACK_1, True, False),
     "LangChain's results": (LANGCHAIN, True, False),
     "JSON lines": (MESSAGES, True, True),
     "JSON lines ": (VLLM, True, True),
@@ -359,6 +393,10 @@ ODD = {  # a first record without an answer, and the file's others
         ANTHROPIC,
     ),
     "Gemini's error": ({"key": "0", "error": {"code": 3, "message": WRONG}}, GEMINI),
+    "Bedrock's error": (
+        {"recordId": "0", "modelInput": {}, "error": {"errorCode": 400, "errorMessage": WRONG}},
+        BEDROCK,
+    ),
 }
 
 
