@@ -67,9 +67,7 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
     if data_set == "popqa":
         first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
         return [first], [(file, first) for file in files if file != first]
-    layouts = dict.fromkeys(files, ARTICLES)
-    if data_set == "wikipedia":
-        layouts = {file: corpus_layouts.known(file) for file in files}
+    layouts = {file: corpus_layouts.known(file) if data_set == "wikipedia" else ARTICLES for file in files}
     best = min(files, key=lambda file: (not layouts[file].passages, layouts[file] != DUMP, file))
     many = catalogue.has_many_files(data_set.partition("/")[0])
     used: dict[tuple[str, int], list[Path]] = {}
@@ -89,14 +87,14 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
 def _by_head(file: Path) -> Seen:
     name, head = file.name, corpus_layouts.read_head(file)
     first, *lines = head.split(b"\n", 40)
-    columns = first.rstrip(b"\r").decode("utf-8", "replace").split("\t")
-    if columns == published.COLUMNS:
+    start = first.rstrip(b"\r").decode("utf-8", "replace")
+    if start.split("\t") == published.COLUMNS:
         return Seen("popqa")
     if wikipedia.INDEX in name:
         return Seen("", "the index of a dump, which nothing needs")
     if b"`redirect`" in head and ".sql" in name:
         return Seen("redirects")
-    if re.match(pageviews.LINE, first.decode("utf-8", "replace")):
+    if re.match(pageviews.LINE, start):
         return Seen("pageviews")
     if any(source_documents.TITLE.fullmatch(line) for line in (first, *lines[:4])):
         return Seen("wikitext")
@@ -104,9 +102,9 @@ def _by_head(file: Path) -> Seen:
         subject, _, split = file.stem.rpartition("_")
         if subject in CATEGORIES:
             return _mmlu(split)
-        passages = corpus_layouts.by_fields(first.rstrip(b"\r").decode("utf-8", "replace").split(","))
+        passages = corpus_layouts.by_fields(start.split(","))
         return Seen("", "passages are read from columns between tabs (.tsv)" if passages else "a table of no data set")
-    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
+    if corpus_layouts.is_json(head):
         record = first_record(head.decode("utf-8", "ignore"))
         return _by_names(file, [*record], isinstance(record.get("answer"), dict))
     if layout := corpus_layouts.by_head(head):

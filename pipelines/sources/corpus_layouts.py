@@ -17,7 +17,7 @@ from pipelines.storage import parquet
 
 HEAD = 1 << 16  # bytes, decompressed, that are read of a file
 DOC = re.compile(rb'\s*<doc id="[^"\n]*"(?: revid="[^"\n]*")?(?: url="[^"\n]*")? title="(.*)">\s*')
-A_PASSAGE = 12  # words that some passage of a table without a header has, and no query
+PASSAGE_WORDS = 12  # that some passage of a table without a header has, and no query
 QUERIES = re.compile(r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])")  # of test collections, by their names
 CORPUS = re.compile(r"(?i)(?<![a-z])(corpus|passages|collection|docs|documents)(?![a-z])")
 
@@ -109,7 +109,7 @@ def columns_of(head: bytes) -> list[str]:
     are_rows = all(len(cells) == len(columns) and re.fullmatch(r"\S{1,100}", cells[0]) for cells in (first, *rows[:-1]))
     longest = max(len(cell.split()) for cells in (first, *rows) for cell in cells)
     is_header = not {layout.text for layout in LAYOUTS}.isdisjoint(first)
-    return columns if are_rows and longest >= A_PASSAGE and not is_header else []
+    return columns if are_rows and longest >= PASSAGE_WORDS and not is_header else []
 
 
 def is_query_file(file: Path, layout: Layout | None) -> bool:

@@ -28,8 +28,8 @@ ROLES = {
     "correct": (*JUDGED, *SCORES),
     "question": QUESTION,
     "answers": ANSWERS,
+    "prompt": ("prompt", "prompts"),
 }
-ROLES |= {"prompt": ("prompt", "prompts")}
 FILTER = "harness_filter"  # rows with other filters repeat the question: only the first filter's rows are read
 
 
@@ -87,19 +87,18 @@ LAYOUTS = (
     Layout(
         "output of a batch of OpenAI's API or vLLM's",
         needs=("custom_id", "response.body", "error"),
-        within={"": QUESTION},
+        within={"": QUESTION},  # its `response` is no column
         columns={"id": "custom_id", "prediction": "response"},
     ),
     Layout(
         "results of a batch of Anthropic's API",
         needs=("custom_id", "result.type"),
-        within={"": QUESTION},
         columns={"id": "custom_id", "prediction": "result"},
     ),
     Layout(
         "output of a batch of Gemini's API",
         needs=("key", "response.candidates"),
-        within={"": QUESTION},
+        within={"": QUESTION},  # its `response` is no column
         columns={"id": "key", "prediction": "response|error"},
     ),
     Layout(
@@ -115,7 +114,6 @@ LAYOUTS = (
     Layout(
         "HELM's scenario states",
         needs=("instance.input.text", "result.completions"),
-        within={"": ()},
         columns={"prediction": "result", "question": "instance.input.text"},
     ),
     Layout("promptfoo's results", ("vars", "response"), within={"vars": ASKED}, columns={"prediction": "response"}),

@@ -20,7 +20,7 @@ from pipelines.params import bounds
 from pipelines.sources import corpus_layouts, csv_rows
 from pipelines.sources.corpus_layouts import ARTICLES, DOC, DOCS, DUMP, Layout
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import AGAIN, bounded_lines, check_start, open_rows, parse_whole
+from pipelines.sources.streams import AGAIN, bounded_lines, open_rows, parse_whole
 from pipelines.sources.wikipedia import Page, Part, read_articles
 from pipelines.storage import parquet
 
@@ -139,7 +139,6 @@ def _joined(parts: list[str | list[str]], layout: Layout) -> str:
 
 def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, Any]]:
     """Yield (line or row, record) of a file: a line of JSON as it stands, a dict, or a `_row`. Bad ones are rejects."""
-    check_start(path)
     if corpus_layouts.is_parquet(path):
         counted = enumerate(_parquet_rows(path, layout), start=1)
     elif layout == DOCS:
@@ -149,22 +148,21 @@ def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, A
         counted = enumerate(value if isinstance(value, list) else [value], start=1)
     else:
         columns = [] if corpus_layouts.is_json(head) else corpus_layouts.columns_of(head)
-        has_header = head.split(b"\n", 1)[0].rstrip(b"\r").decode("utf-8", "replace").split("\t") == columns
-        yield from _table(path, rejects, columns, layout, has_header) if columns else open_rows(path, rejects)
+        yield from _table(path, rejects, columns, layout) if columns else open_rows(path, rejects)
         return
     for number, record in counted:
         rejects.read += 1
         yield number, record
 
 
-def _table(
-    path: Path, rejects: Rejects, columns: list[str], layout: Layout, has_header: bool
-) -> Iterator[tuple[int, Any]]:
+def _table(path: Path, rejects: Rejects, columns: list[str], layout: Layout) -> Iterator[tuple[int, Any]]:
     """Yield (line, row) of a table whose columns are separated by tabs, with quotes as DPR has them or with none."""
     rows, expected = open_rows(path, rejects), f"expected {', '.join(columns[:-1])} and {columns[-1]}"
     places = {name: columns.index(field) for name in ("text", "title", "id") if (field := getattr(layout, name))}
-    row_type = _row(layout)
-    for number, line in islice(rows, int(has_header), None):
+    row_type, first = _row(layout), list(islice(rows, 1))
+    has_header = [line.decode("utf-8", "replace").rstrip("\r").split("\t") for _, line in first] == [columns]
+    rejects.read -= has_header
+    for number, line in chain(first[has_header:], rows):
         try:
             text = line.decode("utf-8").rstrip("\r")
         except UnicodeDecodeError as error:
@@ -176,7 +174,6 @@ def _table(
             rejects.add(path, number, "unexpected_layout", f"{had}, {expected}")
         else:
             yield number, row_type(**{name: cells[place] for name, place in places.items()})
-    rejects.read -= has_header
 
 
 def _docs(path: Path, rejects: Rejects) -> Iterator[tuple[int, dict[str, str]]]:
@@ -204,18 +201,16 @@ def _parquet_rows(path: Path, layout: Layout = ARTICLES) -> Iterator[dict[str, A
     """Yield a Parquet file's rows, as far as they are used. Raises LongtailError without a column of texts."""
 
     def columns(schema: pa.Schema) -> list[str]:
-        texts = [field.name for field in schema if field.type in (pa.string(), pa.large_string())]
-        lists = [field.name for field in schema if field.type in (pa.list_(pa.string()), pa.list_(pa.large_string()))]
-        if layout.text not in (*texts, *lists):
+        strings = pa.string(), pa.large_string()
+        texts = [field.name for field in schema if field.type in (*strings, *map(pa.list_, strings))]
+        if layout.text not in texts:
             found = ", ".join(schema.names)
             raise LongtailError(f"{path}: columns {found}, expected a column `{layout.text}` of strings")
         meta = schema.field("meta").type if "meta" in schema.names else pa.null()
         has_set = pa.types.is_struct(meta) and meta.get_field_index("pile_set_name") >= 0
-        names = [name for name in (layout.text, "subset", layout.title) if name in (*texts, *lists)]
-        names += [layout.id] * (layout.id in schema.names)
-        return [*(["meta.pile_set_name"] * has_set), *names]
+        names = [name for name in (layout.text, "subset", layout.title) if name in texts]
+        return ["meta.pile_set_name"] * has_set + names + [layout.id] * (layout.id in schema.names)
 
-    check_start(path)
     yield from parquet.foreign_rows(path, columns, PARQUET_BATCH)
 
 
