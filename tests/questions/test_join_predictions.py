@@ -137,7 +137,7 @@ def test_ids_are_believed_where_texts_have_the_questions_words(form):
     assert (found.said, found.by, found.match.doubt) == (of(2, 3, 4), "id = id", "")
 
 
-def test_ids_that_count_from_0_and_from_1_are_doubted_and_those_that_repeat_left_aside_or_refused():
+def test_ids_that_count_from_0_and_from_1_are_doubted_and_those_that_repeat_left_aside():
     columns = {"id": [1, 2, 3], "question": ["a", "b", "c"], "possible_answers": [["x"]] * 3}
     found = joined([{"id": n, "pred": "x"} for n in range(3)], asked_of(columns), by_position=True)
     doubt = "id counts the file's rows from 0, id the set's from 1: is it one off?"
@@ -146,10 +146,7 @@ def test_ids_that_count_from_0_and_from_1_are_doubted_and_those_that_repeat_left
         joined([{"id": n, "pred": "x"} for n in range(3)], asked_of(columns))
     found = joined([{"id": n, "pred": "x"} for n in (1, 2, 3)], asked_of(columns))
     assert found.match.doubt == ""
-    twice = columns | {"id": [1, 1, 3]}
-    with pytest.raises(LongtailError, match="the question set has the id 1 more than once"):
-        joined([{"id": 1, "pred": "x"}], asked_of(twice))
-    named = asked_of(twice | {"question_id": ["a", "b", "c"]})
+    named = asked_of(columns | {"id": [1, 1, 3], "question_id": ["a", "b", "c"]})
     found = joined([{"question_id": "b", "pred": "x"}], named)
     assert (found.match.questions, found.by) == ([1], "question_id = question_id")
 
