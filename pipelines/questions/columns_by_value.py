@@ -122,10 +122,8 @@ def _within(rows: Sequence[list[str]], asked: Asked, name: str) -> list[str]:
     prompts are: retrieved texts may hold questions too. Questions of less than three words are not looked for, as texts
     may hold them by chance.
     """
-    texts = ["\n".join(row) for row in rows]
-    texts = [
-        text[:ENDS] + text[max(ENDS, len(text) - ENDS) :] for text in texts
-    ]  # of long ones the middle has passages
+    texts = ["\n".join(row) for row in rows]  # of long ones the middle has passages
+    texts = [text[:ENDS] + text[max(ENDS, len(text) - ENDS) :] for text in texts]
     texts = ["\n".join(map(plain_text, text.splitlines())) for text in texts]
     (keys, names), last = asked.long_keys, {}
     for of_texts, of_keys in names.find(texts):
@@ -134,11 +132,11 @@ def _within(rows: Sequence[list[str]], asked: Asked, name: str) -> list[str]:
                 last[row] = keys[number]
     found, around = [""] * len(rows), []
     for row, key in last.items():
-        before, _, after = texts[row].rpartition(key)
-        mark = before.rpartition("\n")[2]  # what stands before it in its line, as "question:"
-        if not (re.match(r" ?\w", after) or "?" in after.lstrip(MARKS) or (mark and mark in after)):
+        before, _, rest = texts[row].rpartition(key)
+        after, mark = rest.lstrip(MARKS), before.rpartition("\n")[2]  # what its line begins with, as "question:"
+        if not (re.match(r" ?\w", rest) or "?" in after or (mark and mark in after)):
             found[row] = asked.questions[asked.places[key][0]]
-            around.append((before, after))
+            around.append((before.rstrip(MARKS), after))
     sides = [Counter(side).most_common(1)[0][1] for side in zip(*around, strict=True)]
     alike = max(sides if PROMPT.search(name) else sides[1:], default=0)
     return found if ALIKE * len(around) <= alike else [""] * len(rows)

@@ -171,6 +171,12 @@ def test_what_a_prompt_holds_is_not_always_what_it_asks(what):
         assert matched(alone, asked=asked)[1].questions == [*range(N)]
 
 
+def test_some_questions_of_a_set_end_with_a_mark():
+    asked = Asked([q.rstrip("?" * (i % 2)) for i, q in enumerate(QUESTIONS)], ANSWERS, {"id": IDS})
+    records = [{"prompt": f"Text {i}\nQ: {asked.questions[i]}\nA:", "pred": "x"} for i in OTHERS]
+    assert matched(records, asked=asked)[1].questions == [*range(N)]
+
+
 def test_gold_answers_confirm_a_position_or_refute_it():
     records = [{"id": f"test_{i}", "reference": gold[-1], "pred": "x"} for i, gold in enumerate(ANSWERS)]
     match = matched(records)[1]
