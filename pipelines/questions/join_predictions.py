@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from html import unescape
 from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.questions import matching
-from pipelines.sources.cell_values import as_text, clean_id, folded
+from pipelines.sources.cell_values import as_set, as_text, clean_id, folded, text_key
 from pipelines.sources.mentions import Names
 from pipelines.sources.prediction_files import Predictions
 from pipelines.sources.prediction_layouts import QUESTION, TELLING
@@ -27,8 +26,6 @@ OTHER_ANSWERS = "have a question's text, but another subject or other answers"
 AMBIGUOUS = "could answer several questions of the same text"
 WITHOUT = (FOREIGN, OTHER_QUESTION, OTHER_ANSWERS, AMBIGUOUS)  # why a row has no question
 DOUBLED = "answer a question that another row answers otherwise"
-MARKS = "\"' ?.!"  # which may stand at the ends of a question, or not
-QUOTES = str.maketrans("\u2018\u2019\u201b\u2032`\u00b4\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", "'" * 6 + '"' * 7)
 
 
 @dataclass(frozen=True)
@@ -143,32 +140,15 @@ def _joined(predictions: Predictions, asked: Asked, by_position: bool) -> Match:
 
 def judge_predictions(predictions: Predictions, asked: Asked, match: Match) -> list[bool]:
     """Whether each row of `match` is right: its prediction as `matching.substring` judges, else as the file says."""
-    texts = predictions.texts
-    if texts is None:
+    if predictions.texts is None:
         return [predictions.correct[row] for row in match.rows]
-    return [matching.substring(texts[row], asked.answers[place]) for row, place in match.pairs]
+    return [matching.substring(predictions.texts[row], asked.answers[place]) for row, place in match.pairs]
 
 
 def may_be_numbers(ids: Sequence[Any]) -> bool:
     """Whether the numbers of rows, or any others, may be these ids by chance."""
     numbers = [int(id_) for id_ in map(clean_id, ids) if id_.isdecimal()]
     return len(numbers) == len(ids) and SPARSE * len(numbers) > max(numbers, default=0) - min(numbers, default=0)
-
-
-def text_key(text: str) -> str:
-    """A question for comparison: its `plain_text` without MARKS at its ends."""
-    return plain_text(text).strip(MARKS)
-
-
-def plain_text(text: str) -> str:
-    """A text as NFC without capitals and HTML's entities, with single blanks and straight quotes."""
-    text = unescape(text) if "&" in text else text
-    return folded(text if text.isascii() else text.translate(QUOTES))
-
-
-def as_set(answers: Sequence[str]) -> frozenset[str]:
-    """Answers for comparison."""
-    return frozenset(map(folded, answers)) - {""}
 
 
 def _golds(predictions: Predictions) -> list[frozenset[str]]:
@@ -259,8 +239,7 @@ def _by_text(predictions: Predictions, asked: Asked) -> Match:
         if golds[row]:
             equal = [place for place in fits if asked.answer_sets[place] == golds[row]]
             fits = equal or [place for place in fits if asked.answer_sets[place] & golds[row]]
-        why = AMBIGUOUS if fits else OTHER_ANSWERS if of_text else FOREIGN
-        places.append(fits[0] if len(fits) == 1 else why)
+        places.append(fits[0] if len(fits) == 1 else AMBIGUOUS if fits else OTHER_ANSWERS if of_text else FOREIGN)
     return _match(", ".join(["question", *telling, *["answers"] * any(golds)]), places, predictions, asked)
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
+from html import unescape
 from typing import Any
 
 WHOLE = re.compile(r"(-?\d+)\.0+")  # an id that a table with empty cells made a fraction
 TRUTH = {"true": True, "1": True, "1.0": True, "1,0": True, "yes": True}
 TRUTH |= {"false": False, "0": False, "0.0": False, "0,0": False, "no": False}
+MARKS = "\"' ?.!"  # which may stand at the ends of a question, or not
+QUOTES = str.maketrans("\u2018\u2019\u201b\u2032`\u00b4\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", "'" * 6 + '"' * 7)
 
 
 def clean_id(value: Any) -> str:
@@ -33,6 +37,22 @@ def as_text(value: Any) -> str:
 def folded(text: str) -> str:
     """A text for comparison: NFC, without capitals, with single blanks."""
     return " ".join(as_text(text).casefold().split())
+
+
+def text_key(text: str) -> str:
+    """A question for comparison: its `plain_text` without MARKS at its ends."""
+    return plain_text(text).strip(MARKS)
+
+
+def plain_text(text: str) -> str:
+    """A text as NFC without capitals and HTML's entities, with single blanks and straight quotes."""
+    text = unescape(text) if "&" in text else text
+    return folded(text if text.isascii() else text.translate(QUOTES))
+
+
+def as_set(answers: Sequence[str]) -> frozenset[str]:
+    """Answers for comparison."""
+    return frozenset(map(folded, answers)) - {""}
 
 
 def composed(text: str) -> str:
