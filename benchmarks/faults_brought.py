@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks import row_files
 from benchmarks.faults_project import Stage, remove, run_all
-from benchmarks.mutations import BEGINNING, EVIDENCE, NAMES, RIGHT
+from benchmarks.mutations_records import BEGINNING, EVIDENCE, NAMES, RIGHT
 from flows import anywhere
 from pipelines.sources.record_files import LINES, TEXTS
 
