@@ -119,9 +119,16 @@ def _of_rows(
 
 
 def _mapped(value: Any, change: Callable[[str], Any]) -> Any:
-    """The value with `change` of each prediction in place of it."""
+    """The value with `change` of each prediction in place of it.
+
+    Raises ValueError for several texts as a message's content: they are parts of one text, as LangChain writes them.
+    """
     if isinstance(value, dict):
-        return {name: _mapped(inner, change) for name, inner in value.items()}
+        mapped = {name: _mapped(inner, change) for name, inner in value.items()}
+        said = mapped.get("content")
+        if said != value.get("content") and isinstance(said, list) and {str} == {*map(type, said)}:
+            raise ValueError("parts of one text")
+        return mapped
     if isinstance(value, list):
         return [_mapped(inner, change) for inner in value]
     return change(value) if isinstance(value, str) and value.startswith(BEGINNING) else value

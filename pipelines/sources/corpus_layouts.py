@@ -61,6 +61,7 @@ LAYOUTS = (
     UNTITLED,
     ARTICLES,
 )
+NAMES = frozenset().union(*(layout.fields for layout in LAYOUTS))
 COLUMNS = {2: ["pid", "passage"], 3: ["pid", "passage", "title"], 4: ["docid", "url", "title", "body"]}  # no header
 
 
@@ -108,8 +109,7 @@ def columns_of(head: bytes) -> list[str]:
     columns = COLUMNS.get(len(first), [])
     are_rows = all(len(cells) == len(columns) and re.fullmatch(r"\S{1,100}", cells[0]) for cells in (first, *rows[:-1]))
     longest = max(len(cell.split()) for cells in (first, *rows) for cell in cells)
-    is_header = not {layout.text for layout in LAYOUTS}.isdisjoint(first)
-    return columns if are_rows and longest >= PASSAGE_WORDS and not is_header else []
+    return columns if are_rows and longest >= PASSAGE_WORDS and NAMES.isdisjoint(first) else []
 
 
 def is_query_file(file: Path, layout: Layout | None) -> bool:

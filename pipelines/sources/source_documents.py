@@ -172,6 +172,8 @@ def _table(path: Path, rejects: Rejects, columns: list[str], layout: Layout) -> 
         if cells is None or len(cells) != len(columns):
             had = "a quote out of place" if cells is None else f"{len(cells)} columns"
             rejects.add(path, number, "unexpected_layout", f"{had}, {expected}")
+        elif corpus_layouts.NAMES.issuperset(cells):  # as in files put together, or shuffled
+            rejects.add(path, number, "unexpected_layout", "a header below the first line, expected a passage")
         else:
             yield number, row_type(**{name: cells[place] for name, place in places.items()})
 

@@ -166,6 +166,21 @@ def test_a_header_is_no_passage(tmp_path, header):
     assert [text for *_, text, _ in found] == [HARBOUR]
 
 
+@pytest.mark.parametrize("first", ["", "pid\tpassage\n", "id\tcontents\n"])
+@pytest.mark.parametrize("below", ["pid\tpassage\n", "id\tcontents\n"])
+def test_a_header_below_the_first_line_is_named(tmp_path, first, below):
+    rows = f"1\t{HARBOUR}\n{below}2\t{MILLER}\n"
+    found, rejects = read(saved(tmp_path / "collection.tsv", first + rows))
+    assert [text for *_, text, _ in found] == [HARBOUR, MILLER]
+    assert reasons(rejects) == [(3 if first else 2, "unexpected_layout")]
+
+
+def test_a_header_that_names_no_text_is_refused(tmp_path):
+    path = saved(tmp_path / "collection.tsv", f"pid\tchapter\n1\t{HARBOUR}\n")
+    with pytest.raises(LongtailError, match=r"collection.tsv: begins with b'pid.tchapter"):
+        corpus_layouts.known(path)
+
+
 @pytest.mark.parametrize(
     ("name", "data", "reason"),
     [
