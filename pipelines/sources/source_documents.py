@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
@@ -145,7 +146,8 @@ def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, A
         counted = _docs(path, rejects)
     elif WHOLE.match(head := corpus_layouts.read_head(path)):
         value = parse_whole(path)
-        counted = enumerate(value if isinstance(value, list) else [value], start=1)
+        values = value if isinstance(value, list) else [value]
+        counted = enumerate((json.dumps(one).encode() for one in values), start=1)  # read as a line would be
     else:
         columns = [] if corpus_layouts.is_json(head) else corpus_layouts.columns_of(head)
         yield from _table(path, rejects, columns, layout) if columns else open_rows(path, rejects)

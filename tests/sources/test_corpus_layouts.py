@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import math
 from pathlib import Path
 
 import pyarrow as pa
@@ -154,10 +155,16 @@ def test_bad_rows_of_a_layout_are_named_and_a_cut_file_is_an_error(tmp_path, mon
     assert ([title for _, title, *_ in found], reasons(rejects)) == (["Velm", "Mira Olt"], [(1, "too_long")])
 
 
-@pytest.mark.parametrize("odd", ["text", 7, None, [1]])
-def test_what_is_no_record_is_named_in_a_list_too(tmp_path, odd):
-    found, rejects = read(saved(tmp_path / "wiki.json", json.dumps([{"id": "1", "contents": MILLER}, odd])))
-    assert ([text for *_, text, _ in found], reasons(rejects)) == ([MILLER], [(2, "unexpected_layout")])
+@pytest.mark.parametrize(
+    ("odd", "reason"),
+    [(odd, "unexpected_layout") for odd in ("text", 7, None, [1])]
+    + [({"id": "2", "contents": HARBOUR, "title": value}, "bad_json") for value in (math.nan, -math.inf)],
+)
+@pytest.mark.parametrize("in_list", [True, False])
+def test_what_is_no_record_of_json_is_named_in_a_list_as_on_a_line(tmp_path, odd, reason, in_list):
+    records = [{"id": "1", "contents": MILLER}, odd]
+    found, rejects = read(saved(tmp_path / "wiki.json", json.dumps(records) if in_list else lines(*records)))
+    assert ([text for *_, text, _ in found], reasons(rejects)) == ([MILLER], [(2, reason)])
 
 
 @pytest.mark.parametrize("header", ["", "pid\tpassage\n"])
