@@ -36,7 +36,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow.parquet as pq
 
-from benchmarks import faults_brought, file_kinds, mutations
+from benchmarks import damaged_kinds, faults_brought, mutations
 from benchmarks.faults_project import Stage, files, make, remove
 from benchmarks.project_copy import table
 from pipelines import draws
@@ -118,11 +118,11 @@ class Bench:
         name, stored = target.path.name, (self.whole / target.path).read_bytes()
         yield target, name, stored
         whole, counts = self.undamaged[target.key]
-        end, content = file_kinds.suffix(name), file_kinds.plain(name, stored)
-        packed = file_kinds.kind(content) != "parquet"
-        for other_end in sorted({"", *file_kinds.COMPRESSIONS} - {end}) if packed else ():
+        end, content = damaged_kinds.suffix(name), damaged_kinds.plain(name, stored)
+        packed = damaged_kinds.kind(content) != "parquet"
+        for other_end in sorted({"", *damaged_kinds.COMPRESSIONS} - {end}) if packed else ():
             other = target._replace(layout=name.removesuffix(end) + other_end)
-            data = file_kinds.stored(other_end, content)
+            data = damaged_kinds.stored(other_end, content)
             ended = self.run(other, other.layout, data)
             if ended.code == 0 and self.counts[1] == counts[1] and (counts[1] or ended.files == whole.files):
                 self.undamaged[other.key] = ended, self.counts
@@ -172,10 +172,10 @@ class Bench:
         ended = self.run(target, name, damaged, PATIENCE + 10 * base.seconds)
         named = (self.counts[0] - named).total()  # the entries that there are more of
         read = self.counts[1] and self.counts[1] - (read or 0)
-        kind, changed = file_kinds.kind(file_kinds.plain(name, data)), None
+        kind, changed = damaged_kinds.kind(damaged_kinds.plain(name, data)), None
         prose = target.stage.kind in PROSE and kind == "text"
         if target.stage.kind in READ and entry.of not in ("stored", "packed") and not prose:
-            before, after = (file_kinds.records_of(name, content) for content in (data, damaged))
+            before, after = (damaged_kinds.records_of(name, content) for content in (data, damaged))
             changed = None if before is None or after is None else after - before
         noticed = entry.expect != mutations.OTHER and target.stage.kind not in UNNAMED
         noticed = noticed and not (prose and entry.of == "lines")
@@ -226,7 +226,7 @@ def inputs(seeds: list[tuple[Target, str, bytes]]) -> Iterator[tuple[int, str, i
     for turn in range(1000):
         jobs = []
         for i, (_, name, data) in enumerate(seeds):
-            for entry in mutations.fitting(name, file_kinds.plain(name, data)):
+            for entry in mutations.fitting(name, damaged_kinds.plain(name, data)):
                 if entry.name not in mutations.HEAVY or not turn:
                     jobs.append((i, entry.name, turn))
         yield from sorted(jobs, key=lambda job: draws.uniform(0, "faults", f"{seeds[job[0]][0].key} {job[1]} {turn}"))

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.file_kinds import COMPRESSIONS, kind, plain, stored, suffix
+from benchmarks.damaged_kinds import COMPRESSIONS, kind, plain, stored, suffix
 
 NOTICE, SAME, OTHER, REFUSED = "notice", "same", "other", "refused"
 HEAVY = frozenset(("a line of 70 MB", "a gigabyte of one letter", "a huge attribute"))

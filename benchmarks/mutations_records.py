@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import row_files
-from benchmarks.file_kinds import kind
+from benchmarks.damaged_kinds import kind
 from benchmarks.mutations import NOTICE, ODD, OTHER, REFUSED, SAME, add
 
 HOLE = "@hole@"
