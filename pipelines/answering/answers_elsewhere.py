@@ -14,6 +14,7 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.questions.columns_by_value import read_known_by_value
+from pipelines.questions.contradictions import check_joined
 from pipelines.questions.join_predictions import Match, join_predictions, judge_predictions
 from pipelines.questions.question_tables import ROLES, Questions
 from pipelines.sources.prediction_files import Predictions
@@ -140,6 +141,7 @@ def judge_file(
     if no_ids and predictions.questions is None and predictions.rows != len(questions.ids):
         raise _lacks_ids(path, questions)
     match = join_predictions(predictions, questions.asked, by_position=by_position)
+    check_joined(predictions, questions.asked, match)
     lines = [*predictions.described, *match.described(predictions)]
     if not match.rows and no_ids:
         raise _lacks_ids(path, questions)

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.questions import matching
-from pipelines.sources.cell_values import as_set, as_text, clean_id, folded, text_key
+from pipelines.sources.cell_values import as_set, as_text, clean_id, text_key
 from pipelines.sources.mentions import Names
 from pipelines.sources.prediction_files import Predictions
 from pipelines.sources.prediction_layouts import QUESTION, TELLING
@@ -93,7 +93,7 @@ def join_predictions(predictions: Predictions, asked: Asked, *, by_position: boo
 
     Rows that fit no question, several, or one that another row answers otherwise, are in `rejected`. Raises
     LongtailError for a file without ids, texts and a known order, for one whose ids contradict its texts or answers or
-    `by_position`, and for one whose column `answer` has the gold answers.
+    `by_position`, and for one with two columns of ids that contradict each other.
     """
     match = _joined(predictions, asked, by_position)
     in_place = {*match.repeated, *(row for row, place in match.pairs if row == place)}
@@ -104,12 +104,6 @@ def join_predictions(predictions: Predictions, asked: Asked, *, by_position: boo
             f"{predictions.path}: --by-position contradicts the file: by its {match.by}, {len(others):,} rows{first} "
             f"are not at their question's place, and {len(match.missing):,} questions have no row; leave --by-position "
             "out, or bring its rows into the set's order"
-        )
-    texts = predictions.texts if predictions.names.get("prediction") == "answer" else None
-    if texts and len(match.rows) >= ENOUGH and all(folded(texts[r]) in asked.answer_sets[p] for r, p in match.pairs):
-        raise LongtailError(
-            f"{predictions.path}: its column answer holds the gold answers, expected what a model said; call that "
-            "column prediction"
         )
     return match
 
@@ -183,6 +177,13 @@ def _by_id(predictions: Predictions, asked: Asked) -> tuple[Match | None, list[t
     places, texts, other, doubt = columns[ours, theirs], predictions.questions, [], ""
     pairs = [(row, place) for row, place in enumerate(places) if place != FOREIGN]
     first = _numbers_from(predictions.ids[ours]), _numbers_from(asked.ids[theirs])
+    for (name, _), of_column in columns.items() if not texts else ():
+        both = [(a, b) for a, b in zip(places, of_column, strict=True) if FOREIGN not in (a, b)]
+        if 2 * sum(a != b for a, b in both) > len(both):
+            raise LongtailError(
+                f"{predictions.path}: its columns {ours} and {name} are ids of different questions; drop the one that "
+                "only numbers rows"
+            )
     if texts:
         other = [(row, place) for row, place in pairs if _contradicts(texts[row], place, asked)]
         for row, _ in other if 2 * len(other) <= len(pairs) else ():
@@ -211,8 +212,9 @@ def _contradicts(text: str, place: int, asked: Asked) -> bool:
 
 
 def _numbers_from(ids: Sequence[Any]) -> int | None:
-    """The 0 or 1 from which ids count their rows; None if they do not."""
-    return next((n for n in (0, 1) if all(clean_id(id_) == str(row) for row, id_ in enumerate(ids, n))), None)
+    """The 0 or 1 from which ids count up, in any order; None if they do not."""
+    numbers = set(map(clean_id, ids))
+    return next((n for n in (0, 1) if numbers == {str(n + row) for row in range(len(numbers))}), None)
 
 
 def _by_text(predictions: Predictions, asked: Asked) -> Match:
@@ -223,13 +225,7 @@ def _by_text(predictions: Predictions, asked: Asked) -> Match:
     keys = list(map(text_key, predictions.questions or ()))
     if keys == list(map(text_key, asked.questions)):
         return _by_position(predictions, asked)
-    telling: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
-    for name in TELLING:
-        if name in asked.columns and (ours := predictions.column(name)):
-            theirs = list(map(as_text, asked.columns[name]))
-            known, filled = set(theirs), [value for value in ours if value]
-            if 2 * sum(value in known for value in filled) > len(filled):  # else it says the same in other words
-                telling[name] = theirs, ours
+    telling = told_by(predictions, asked)
     golds = _golds(predictions)
     places: list[int | str] = []
     for row, key in enumerate(keys):
@@ -241,6 +237,18 @@ def _by_text(predictions: Predictions, asked: Asked) -> Match:
             fits = equal or [place for place in fits if asked.answer_sets[place] & golds[row]]
         places.append(fits[0] if len(fits) == 1 else AMBIGUOUS if fits else OTHER_ANSWERS if of_text else FOREIGN)
     return _match(", ".join(["question", *telling, *["answers"] * any(golds)]), places, predictions, asked)
+
+
+def told_by(predictions: Predictions, asked: Asked) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
+    """The columns of TELLING that file and set have in the same words: (the set's texts, the file's texts)."""
+    telling: dict[str, tuple[Sequence[str], Sequence[str]]] = {}
+    for name in TELLING:
+        if name in asked.columns and (ours := predictions.column(name)):
+            theirs = list(map(as_text, asked.columns[name]))
+            known, filled = set(theirs), [value for value in ours if value]
+            if 2 * sum(value in known for value in filled) > len(filled):
+                telling[name] = theirs, ours
+    return telling
 
 
 def _by_position(predictions: Predictions, asked: Asked, by_position: bool = False, odd: str = "") -> Match:

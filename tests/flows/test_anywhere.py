@@ -348,7 +348,7 @@ def test_hostile_texts_stay_texts(folder, made, longtail):
         label = hostile.LABELS[i % len(hostile.LABELS)]
         row |= {"question": f"{label} {i}", "prop": f"{kinds[i % len(kinds)]} kind", "subj": label}
     systems.popqa(folder / "popQA.tsv", made)
-    rows = [[row["id"], f"{row['question']} Object {i}"] for i, row in enumerate(made.rows)]
+    rows = [[row["id"], f"{row['subj']} Object {i}"] for i, row in enumerate(made.rows)]
     name, out = "=HYPERLINK(1)<b>.csv", folder / "out"
     (folder / name).write_text(systems.table(["id", "prediction"], rows), encoding="utf-8")
     for command in ("thresholds", "compare"):

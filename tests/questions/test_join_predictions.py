@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.questions import columns_by_value, join_predictions
+from pipelines.questions import columns_by_value, contradictions, join_predictions
 from pipelines.questions.join_predictions import AMBIGUOUS, DOUBLED, OTHER_ANSWERS, OTHER_QUESTION, Asked
 from pipelines.sources.prediction_layouts import TELLING
 
@@ -41,6 +41,7 @@ def joined(records, asked: Asked = ASKED, **how) -> SimpleNamespace:
     Path("a.json").write_text(json.dumps(records), encoding="utf-8")
     read = columns_by_value.read_known_by_value(Path("a.json"), asked)
     match = join_predictions.join_predictions(read, asked, **how)
+    contradictions.check_joined(read, asked, match)
     rows = zip(match.rows, match.questions, strict=True)
     said = {place: read.texts[row] for row, place in rows} if read.texts is not None else {}
     return SimpleNamespace(said=said, read=read, match=match, by=match.by, rejected=match.rejected)
@@ -191,3 +192,25 @@ def test_rows_are_judged_by_their_predictions_and_else_by_the_file():
     assert join_predictions.judge_predictions(found.read, ASKED, found.match) == [False, True]
     found = joined([{"id": record["id"], "correct": record["correct"]} for record in records])
     assert join_predictions.judge_predictions(found.read, ASKED, found.match) == [True, False]
+
+
+def test_two_columns_of_ids_that_contradict_each_other_are_refused():
+    asked = asked_of({"id": list(range(40)), "question": ["Who?"] * 40, "possible_answers": [["a"]] * 40})
+    said = [{"id": n, "question_id": (n + 7) % 40, "pred": f"p{n}"} for n in range(40)]
+    with pytest.raises(LongtailError, match="its columns id and question_id are ids of different questions"):
+        joined(said, asked)
+    assert len(joined([row | {"question_id": row["id"]} for row in said], asked).said) == 40
+    shuffled = [{"id": (7 * n) % 40 + 1, "pred": f"p{n}"} for n in range(40)]
+    with pytest.raises(LongtailError, match="is it one off"):
+        joined(shuffled, asked)
+
+
+def test_a_subject_that_contradicts_the_id_and_a_text_that_holds_its_question_are_refused():
+    table = {"id": list(range(30)), "question": [f"What is the job of {n}?" for n in range(30)]}
+    asked = asked_of(table | {"possible_answers": [["a"]] * 30, "subj": [f"s{n}" for n in range(30)]})
+    said = [{"id": n, "subj": f"s{n}", "pred": f"p{n}"} for n in range(30)]
+    assert len(joined(said, asked).said) == 30
+    with pytest.raises(LongtailError, match=r"30 rows, joined by id = id, have another subj than their question"):
+        joined([row | {"subj": f"s{29 - row['id']}"} for row in said], asked)
+    with pytest.raises(LongtailError, match="30 of 30 predictions hold their question"):
+        joined([row | {"pred": f"A passage. {table['question'][row['id']]} a"} for row in said], asked)
