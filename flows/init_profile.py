@@ -27,6 +27,7 @@ LOOKED_FOR = (
 )
 TEMPLATE = Path(__file__).with_name("profile.yaml.j2")
 ABOUT = re.compile(r"(?i)(readme|licen[sc]e|notice|citation)\b")  # files that are no data
+NUMBER = re.compile(r"[0-9_]+(e-?[0-9_]+)?|nan|inf")  # names that Hydra, or YAML, reads as one
 WITHOUT = {  # data set -> what a run lacks without it
     "popqa": "popQA.tsv: questions with the popularity of what they ask about",
     "wikipedia": "passages (as DPR's psgs_w100.tsv) or a Wikipedia dump, to answer questions from",
@@ -75,9 +76,14 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
     made.filters |= {"line": neutral.line, "json": _json, "block": _block}
     template = made.from_string(TEMPLATE.read_text(encoding="utf-8"))
     text = template.render(chosen, folder=str(folder), name=name, found=found, root=str(root), globs=globs)
-    with shards.atomic(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
-    profiles.compose(name)
+    earlier = path.read_bytes() if path.exists() else None
+    try:
+        with shards.atomic(path) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+        profiles.compose(name)
+    except BaseException:
+        path.unlink(missing_ok=True) if earlier is None else path.write_bytes(earlier)
+        raise
     commands = [f"longtail plan --profile {name}", f"longtail run --profile {name}"]
     if not chosen["uses_lms"]:
         commands.append("longtail search 'some words'")
@@ -138,10 +144,13 @@ def look(folder: Path) -> Contents:
 
 def _profile_name(folder: Path, name: str | None) -> str:
     chosen = name if name is not None else model_folders.param_name(folder.resolve().name)
-    if name is None and not isinstance(yaml.safe_load(chosen), str):
-        chosen = f"data-{chosen}"
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", chosen) or not isinstance(yaml.safe_load(chosen), str):
+    number = NUMBER.fullmatch(chosen) or not isinstance(yaml.safe_load(chosen), str)
+    if name is None and number:
+        chosen, number = f"data-{chosen}", None
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", chosen):
         raise LongtailError(f"--name {chosen}: expected lower-case letters, digits, hyphens and underscores")
+    if number:
+        raise LongtailError(f"--name {chosen}: a number, a date, yes, no or null to YAML; try --name data-{chosen}")
     return chosen
 
 

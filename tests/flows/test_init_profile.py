@@ -237,11 +237,26 @@ def test_a_profile_is_not_written_over_without_force_and_its_name_is_one_that_it
     assert "seed: 1" in path.read_text()
     init_profile.init(checkout, "mine", force=True)
     assert "seed: 1" not in path.read_text()
-    for name in ("A b", "../x", "null"):
-        with pytest.raises(LongtailError, match=r"^--name "):
+    numbers = ("null", "12", "007", "on", "1e5", "2e-3", "1_0", "nan", "inf", "2020-01-01", "0x1f")
+    for name in ("A b", "../x", *numbers):
+        with pytest.raises(
+            LongtailError, match=rf"^--name .*{'to YAML; try' if name in numbers else 'expected lower'}"
+        ):
             init_profile.init(checkout, name)
-    for folder, name in (("Ünder 2.0", "nder-2-0"), ("2021", "data-2021")):
+        assert not Path(f"conf/profile/{name}.yaml").exists()
+    for folder, name in (("Ünder 2.0", "nder-2-0"), ("2021", "data-2021"), ("1e5", "data-1e5"), ("1e5b", "1e5b")):
         assert init_profile._profile_name(tmp_path / folder, None) == name
+
+
+def test_a_profile_that_does_not_compose_is_not_left_behind(checkout, monkeypatch):
+    write(checkout, FILES["popqa"])
+    monkeypatch.setattr(profiles, "compose", lambda name: 1 / 0)
+    path = Path("conf/profile/mine.yaml")
+    for earlier in (None, "earlier"):
+        path.write_text(earlier) if earlier else path.unlink(missing_ok=True)
+        with pytest.raises(ZeroDivisionError):
+            init_profile.init(checkout, "mine", force=True)
+        assert (path.read_text() if path.exists() else None) == earlier
 
 
 def test_a_folder_with_nothing_in_it_is_refused_with_what_was_looked_for(checkout):
