@@ -27,6 +27,17 @@ FAMILIES = (  # what an encoder is called, then its pooling, similarity, prefix 
     (r"dot", "mean", "dot", "", TITLED),
     (r"", "mean", "cosine", "", TITLED),
 )
+ENCODERS = (  # how the names of architectures begin that read a text alone, and give a state for each of its tokens
+    "Albert|Bert|BigBird|Bloom|Camembert|Cohere|Cohere2|ConvBert|Data2VecText|Deberta|DebertaV2|DistilBert|Electra|Ernie|"
+    "EuroBert|Falcon|Flaubert|Gemma|Gemma2|Gemma3Text|GPT2|GPTJ|GPTNeo|GPTNeoX|Granite|Gte|IBert|JinaEmbeddingsV3|Llama|"
+    "Longformer|MegatronBert|Ministral|Ministral3|Mistral|Mixtral|MobileBert|ModernBert|MPNet|Mpt|NomicBert|Nystromformer|"
+    "Olmo|Olmo2|Olmo3|OPT|Phi|Phi3|Qwen2|Qwen2Moe|Qwen3|Qwen3Moe|RemBert|RoCBert|RoFormer|Roberta|RobertaPreLayerNorm|"
+    "SmolLM3|SqueezeBert|StableLm|XGLM|XLM|XLMRoberta|XLMRobertaXL|XLNet|Xmod|Yoso"
+)
+UNTRAINED = "Model|ForMaskedLM|ForPreTraining|LMHeadModel"  # how they end where the files don't say what follows them
+HEADS = {  # how a name ends -> what such a model is for
+    "ForSequenceClassification": "; a cross-encoder is named in the section `reranker`",
+}
 
 
 @dataclass(frozen=True)
@@ -62,9 +73,11 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
     pooled = modules.pooling is not None
     if causal and not pooled and (config.get("is_decoder") is not False or not family.startswith("bert")):
         return _language_model(folder, config)
-    other = next((kind for kind in kinds if not re.search(r"(Model|ForMaskedLM|ForPreTraining|Encoder)$", kind)), "")
-    if (other and not pooled) or config.get("is_encoder_decoder") or not kinds:
-        raise LongtailError(f"a model of the kind {other or family or 'unknown'}, neither a causal one nor an encoder")
+    known = rf"({ENCODERS})({'.+' if pooled else UNTRAINED})|DPR(Context|Question)Encoder"
+    if not kinds or not re.fullmatch(known, kinds[0]) or config.get("is_encoder_decoder"):
+        kind = next(iter(kinds), family or "unknown")
+        head = next((said for end, said in HEADS.items() if kind.endswith(end)), "")
+        raise LongtailError(f"a model of the kind {kind}, neither a causal one nor a known encoder of texts{head}")
     if method := check_quantised(config):
         raise LongtailError(f"an encoder quantised by {method}; take the checkpoint that it was made from")
     return _encoder(folder, inside, config, kinds[0], modules)

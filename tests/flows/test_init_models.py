@@ -113,3 +113,35 @@ def test_models_that_nothing_here_can_use_are_named(checkout):
     ):
         assert f"not used: {name}: {why}" in said
     assert composed().retriever["dense"].source == "train"
+
+
+def test_only_what_is_known_to_be_an_encoder_of_texts_is_one_and_others_never_take_its_place(checkout):
+    write(checkout, FILES["wikipedia"])
+    others = (
+        "LlamaForRewardModel", "Qwen2ForRewardModel", "Qwen2ForProcessRewardModel", "LlamaForTokenClassification",
+        "BertForQuestionAnswering", "GemmaForSequenceClassification", "HF_ColBERT", "JinaBertForMaskedLM",
+        "T5EncoderModel", "ViTModel", "CLIPModel", "CLIPTextModel", "Wav2Vec2Model", "HubertModel", "ChineseCLIPModel",
+        "AutoModel", "Wav2Vec2ForPreTraining", "WhisperModel", "DPRReader", "ASTModel", "Siglip2Model",
+    )  # fmt: skip
+    for kind in others:
+        bert(checkout / f"a-{kind}", kind)
+    pooled = {"1_Pooling__config.json": {"pooling_mode": "mean"}}
+    bert(checkout / "b-pooled-vit", "ViTModel", **pooled)
+    good = (
+        "BertForMaskedLM",
+        "XLMRobertaModel",
+        "Qwen3Model",
+        "DebertaV2Model",
+        "BertForPreTraining",
+        "Gemma3TextModel",
+    )
+    for kind in good:
+        bert(checkout / f"z-{kind}", kind)
+    bert(checkout / "z-pooled", "Qwen2ForCausalLM", **pooled)
+    seen = init_profile.look(checkout)
+    assert {encoder.folder.name for encoder in seen.encoders} == {f"z-{kind}" for kind in (*good, "pooled")}
+    refused = {place.name: why for place, why in seen.unused if not why.endswith("is the retriever")}
+    assert refused.keys() == {f"a-{kind}" for kind in others} | {"b-pooled-vit"}
+    for kind in others:
+        assert refused[f"a-{kind}"].startswith(f"a model of the kind {kind}, neither a causal one nor a known encoder")
+        assert ("`reranker`" in refused[f"a-{kind}"]) == kind.endswith("ForSequenceClassification")
