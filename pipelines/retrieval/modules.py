@@ -77,6 +77,8 @@ def read_modules(read: Read) -> Modules:
     settings = next((_settings(read, file, "Transformer") for file in files if read(file) is not None), {})
     own = _settings(read, OWN, OWN)
     prompts, every = own.get("prompts") or {}, own.get("default_prompt_name")
+    prompts = prompts if any(prompts.values()) else {}  # newer files have empty ones where none are set
+    of_documents = (prompts.get(name) for name in ("document", "passage", "corpus", every))
     passed = tuple(_further(read, kind, path) for kind, path in further)
     normalized = passed[-1:] == (None,)
     similarity = own.get("similarity_fn_name") or ("cosine" if normalized else None)
@@ -89,8 +91,8 @@ def read_modules(read: Read) -> Modules:
         normalized=normalized,
         lower=bool(settings.get("do_lower_case")),
         max_tokens=longest if isinstance(longest := settings.get("max_seq_length"), int) else None,
-        query=prompts.get("query") or prompts.get(every),
-        document=next(filter(None, map(prompts.get, ("document", "passage", "corpus", every))), None),
+        query=prompts.get("query", prompts.get(every)),
+        document=next((prompt for prompt in of_documents if prompt is not None), None),
         similarity=similarity,
     )
 

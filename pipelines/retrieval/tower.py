@@ -58,14 +58,14 @@ class Tower:
         self._fast = tokenizers.Tokenizer.from_str(fast.to_str())  # a copy, so that truncation is not saved
         self._fast.encode_special_tokens = self.tokenizer.split_special_tokens
         self._fast.no_padding()
-        self._fast.enable_truncation(self.max_tokens)
+        self._fast.enable_truncation(self.max_tokens, direction=self.tokenizer.truncation_side)
 
     @property
     def weights(self) -> list[nn.Parameter]:
         return [*self.model.parameters(), *self.head.parameters()]
 
     def tokens(self, texts: Sequence[str]) -> Ragged:
-        """The first `max_tokens` tokens of each text; one padding token for a text without any."""
+        """The first (or last, as the tokenizer says) `max_tokens` tokens of each text; padding for one without any."""
         encoded = self._fast.encode_batch_fast(list(texts))
         return Ragged.of([encoding.ids or [self.pad] for encoding in encoded])
 

@@ -19,7 +19,7 @@ from transformers import AutoModel, AutoTokenizer
 from pipelines.errors import LongtailError
 from pipelines.retrieval import base_retriever
 from pipelines.retrieval.encoder import EXACT, Encoder
-from pipelines.retrieval.modules import SETTINGS
+from pipelines.retrieval.modules import SETTINGS, read_modules
 
 TEXTS = ["The capital of Norland is Velm.", "VELM velm", "", *tiny_models.words(5, 0)]
 CLS = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
@@ -202,6 +202,34 @@ def test_prompts_that_the_templates_leave_out_are_named(tmp_path, capsys):
     shutil.rmtree(tmp_path / "copied-encoder")
     copied(folder, query_prefix="query: ", document="passage: {title} {text}")
     assert "prompt" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("prompts", "default", "query", "document"),
+    [
+        ({"query": "Q ", "document": "", "passage": "P "}, None, "Q ", ""),
+        ({"query": "Q ", "document": ""}, "query", "Q ", ""),
+        ({"query": "", "document": "", "x": "find: "}, "x", "", ""),
+        ({"x": "find: "}, "x", "find: ", "find: "),
+        ({"query": "", "document": "D "}, None, "", "D "),
+        ({"query": "Q ", "passage": "P "}, None, "Q ", "P "),
+        ({"query": "", "document": ""}, None, None, None),
+    ],
+)
+def test_an_empty_prompt_is_none_where_another_would_stand_in(prompts, default, query, document):
+    own = {OWN: {"prompts": prompts, "default_prompt_name": default}}
+    assert ((made := read_modules(own.get)).query, made.document) == (query, document)
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_long_texts_are_cut_on_the_side_that_the_tokenizer_says(tmp_path, side):
+    folder = folder_of(tmp_path / "encoder", files={SBERT: {"max_seq_length": 5}})
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"truncation_side": side}))
+    opened, tokenizer = copied(folder), AutoTokenizer.from_pretrained(folder)
+    ids = list(opened.documents.tokens(TEXTS[:1]).values)
+    assert ids == tokenizer(TEXTS[0], truncation=True, max_length=5)["input_ids"]
+    assert (ids == tokenizer(TEXTS[0])["input_ids"][:5]) == (side == "right")
 
 
 def test_two_towers_keep_each_its_modules(tmp_path):
