@@ -6,6 +6,7 @@ import json
 import math
 import os
 import pickle
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pipelines.storage import shards
 os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "true")  # else transformers has the Hub convert older weights
 # What transformers raises for a folder that is not whole, or that another library is needed for:
 UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError)
+LAYER = re.compile(r"\.\d+\.")  # in a weight's name, the number of its layer
 NO_LIMIT = 1 << 30  # tokenizers without a limit report this number, or a larger one
 WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiBi): what BLOOM was trained on
 CACHE_BYTES = 1 << 29  # keys and values of texts that are continued at once, or those of `batch_tokens` tokens if more
@@ -131,6 +133,13 @@ def check_complete(path: str | Path, model, loading_info: Mapping[str, Collectio
         raise LongtailError(
             f"{path}: weights that do not fit config.json: {name} has the shape {list(shape)}, expected "
             f"{list(expected)}; fetch both again"
+        )
+    same = lambda name: LAYER.sub(".N.", name).removeprefix(f"{model.base_model_prefix}.")  # noqa: E731
+    read = set(map(same, model.state_dict()))
+    if further := sorted(name for name in loading_info["unexpected_keys"] if LAYER.search(name) and same(name) in read):
+        raise LongtailError(
+            f"{path}: weights of more layers than config.json says: {further[0]} for one, which the model lacks; fetch "
+            "both again"
         )
     if unread := sorted(filter(model_kinds.UNREAD_SCALES.search, loading_info["unexpected_keys"])):
         raise LongtailError(

@@ -124,6 +124,24 @@ def test_weights_of_another_shape_are_refused_and_none_are_drawn(plain, tmp_path
         save_pretrained(AutoModelForCausalLM, "lm.tiny", str(folder), None, tmp_path / "out")
 
 
+def test_half_of_a_models_layers_is_never_taken_for_the_model(plain, tmp_path):
+    """As a language model, as an encoder, and as an encoder in a checkpoint of another class, which has a prefix."""
+    folder = changed(plain, tmp_path / "model", {"num_hidden_layers": 1})
+    with pytest.raises(LongtailError, match=r"weights of more layers than config\.json says: model\.layers\.1\."):
+        save_pretrained(AutoModelForCausalLM, "lm.tiny", str(folder), None, tmp_path / "out")
+    encoder = tiny_models.encoder(tmp_path / "encoder")
+    one = load_file(encoder / "model.safetensors")
+    two = one | {key.replace("layer.0", "layer.1"): weight.clone() for key, weight in one.items() if "layer.0" in key}
+    for prefix, others in (("", {}), ("bert.", {"cls.predictions.bias": torch.zeros(3)})):
+        folder = changed(encoder, tmp_path / f"whole{prefix}", {"num_hidden_layers": 2})
+        weights = {f"{prefix}{key}": weight for key, weight in two.items()} | others
+        save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+        Tower(folder, max_tokens=32)
+        half = changed(folder, tmp_path / f"half{prefix}", {"num_hidden_layers": 1})
+        with pytest.raises(LongtailError, match=r"weights of more layers than config\.json says: \S*layer\.1\."):
+            Tower(half, max_tokens=32)
+
+
 def test_a_folder_without_a_vocabulary_gets_no_empty_tokenizer(tmp_path):
     """transformers makes a tokenizer of five special tokens, to which every word is unknown."""
     folder = tiny_models.encoder(tmp_path / "bert")
