@@ -109,6 +109,8 @@ def _by_head(file: Path) -> Seen:
         return _by_names(file, [*record], isinstance(record.get("answer"), dict))
     if layout := corpus_layouts.by_head(head):
         return Seen("", QUERIES) if corpus_layouts.is_query_file(file, layout) else Seen("wikipedia")
+    if header := corpus_layouts.header_of(head):
+        return Seen("", f"a table of {', '.join(header[:6])}; for passages, name the columns id, title and text")
     return Seen("", "its beginning is in no layout that is read")
 
 

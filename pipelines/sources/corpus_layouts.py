@@ -52,6 +52,7 @@ LAYOUTS = (
     Layout("MS MARCO's documents", "body", "title", "docid", passages=False),
     Layout("ColBERT", "passage", "title", "pid"),
     Layout("MS MARCO", "passage", id="pid"),
+    Layout("tables of texts", "content", "title", "id"),
     Layout("BEIR, and Cohere since 2023", "text", "title", "_id"),
     Layout("Tevatron", "text", "title", "docid"),
     Layout("Cohere", "text", "title", "id", ("paragraph_id",)),
@@ -106,10 +107,21 @@ def columns_of(head: bytes) -> list[str]:
     first, *rows = (line.split("\t") for line in head.decode("utf-8", "replace").replace("\r\n", "\n").split("\n", 40))
     if len(first) > 1 and by_fields(first):
         return first
-    columns = COLUMNS.get(len(first), [])
-    are_rows = all(len(cells) == len(columns) and re.fullmatch(r"\S{1,100}", cells[0]) for cells in (first, *rows[:-1]))
-    longest = max(len(cell.split()) for cells in (first, *rows) for cell in cells)
-    return columns if are_rows and longest >= PASSAGE_WORDS and NAMES.isdisjoint(first) else []
+    columns, rows = COLUMNS.get(len(first), []), [first, *rows[:-1]]
+    ids, longest = {cells[0] for cells in rows}, max(len(cell.split()) for cells in rows for cell in cells)
+    are_rows = all(len(cells) == len(columns) and re.fullmatch(r"\S{1,100}", cells[0]) for cells in rows)
+    if not are_rows or header_of(head) or len(ids) < len(rows) or longest < PASSAGE_WORDS:
+        return []  # labels repeat, and ids do not
+    if len(columns) == 4 and not all("://" in cells[1] for cells in rows):
+        return []
+    swapped = len(columns) == 3 and sum(len(cells[2]) - len(cells[1]) for cells in rows) > 0
+    return ["pid", "title", "passage"] if swapped else columns
+
+
+def header_of(head: bytes) -> list[str]:
+    """The columns that a table's first line names, a bare word in each of its cells; none without such a line."""
+    first = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r").split("\t")
+    return first if len(first) > 1 and all(re.fullmatch(r"[^\W\d][\w-]*", cell) for cell in first) else []
 
 
 def is_query_file(file: Path, layout: Layout | None) -> bool:
@@ -134,7 +146,8 @@ def known(file: Path) -> Layout:
     if is_parquet(file):
         found = f"columns {', '.join(parquet.schema_of(file).names)}"
     else:
-        found = f"begins with {read_head(file)[:60]!r}"
+        head = read_head(file)
+        found = f"columns {', '.join(header_of(head))}" if header_of(head) else f"begins with {head[:60]!r}"
     raise LongtailError(
         f"{file}: {found}, expected a MediaWiki dump, or fields such as `title` and `text` (data/README.md lists the "
         "layouts)"

@@ -80,6 +80,9 @@ LAYOUTS = {
     "ms marco, a quote at the start": ("collection.tsv", f'0\t{HARBOUR}\n1\t"A" is a letter.\n', [
         *whole("0", "1", titled=False)[:1], ("1", "", '"A" is a letter.', True)]),
     "colbert": ("wiki.tsv", f"0\t{HARBOUR}\tVelm\r\n1\t{MILLER}\tMira Olt\r\n", whole("0", "1")),
+    "colbert, titles first": ("wiki.tsv", f"0\tVelm\t{HARBOUR}\n1\tMira Olt\t{MILLER}\n", whole("0", "1")),
+    "content under a header": ("wiki.tsv", f"id\ttitle\tcontent\n0\tVelm\t{HARBOUR}\n1\tMira Olt\t{MILLER}\n",
+        whole("0", "1")),
     "ms marco's documents": ("msmarco-docs.tsv", f"D1\thttp://a\tVelm\t{HARBOUR}\nD2\thttp://b\tMira Olt\t{MILLER}\n",
         [("D1", *ARTICLES[0][1:]), ("D2", *ARTICLES[1][1:])]),
     "kilt": ("kilt_knowledgesource.json", lines(
@@ -195,8 +198,8 @@ def test_a_header_that_names_no_text_is_refused(tmp_path):
         ("queries/test.jsonl", two("text", "title", "_id"), "queries or judgements"),
         ("queries.tsv", f"0\t{HARBOUR}\n", "queries or judgements"),
         ("dev.tsv", "0\twhere is velm\n1\twho was mira olt\n", "in no layout"),
-        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td0\t1\n", "in no layout"),
-        ("notes.tsv", f"id\ttext\n1\t{HARBOUR}\n", "in no layout"),
+        ("qrels/test.tsv", "query-id\tcorpus-id\tscore\nq0\td0\t1\n", "a table of query-id, corpus-id, score"),
+        ("notes.tsv", f"id\ttext\n1\t{HARBOUR}\n", "a table of id, text; for passages"),
         ("docs.jsonl", lines({"id": 1, "body": HARBOUR}), "the layout of no data set"),
     ],
 )
@@ -205,7 +208,7 @@ def test_files_beside_a_corpus_are_not_taken_for_one(tmp_path, name, data, reaso
     assert reason in data_files.recognise(path).reason
     if "queries" not in name:
         with pytest.raises(
-            LongtailError, match=r"begins with b'.*expected a MediaWiki dump, or fields such as `title`"
+            LongtailError, match=r"(begins with b'|columns ).*expected a MediaWiki dump, or fields such as `title`"
         ):
             read(path)
 
@@ -213,3 +216,20 @@ def test_files_beside_a_corpus_are_not_taken_for_one(tmp_path, name, data, reaso
 def test_every_layout_of_the_table_is_reached():
     for layout in corpus_layouts.LAYOUTS:
         assert corpus_layouts.by_fields(layout.fields) == layout
+
+
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        (f"id\tcontent\n0\t{HARBOUR}\n", "a table of id, content; for passages, name the columns id, title and text"),
+        (f"passage_id\tpassage_text\ttitle\n0\t{HARBOUR}\tVelm\n", "a table of passage_id, passage_text, title; "),
+        (f"0\t{HARBOUR}\n1\t{MILLER}\n0\t{MILLER}\n", "its beginning is in no layout"),  # labels and reviews
+        (f"0\tWhat is Velm?\tA town.\t{HARBOUR}\n", "its beginning is in no layout"),
+    ],
+)
+def test_a_table_of_something_else_is_no_corpus_and_its_header_no_passage(tmp_path, table, reason):
+    path = saved(tmp_path / "train.tsv", table)
+    seen = data_files.recognise(path)
+    assert (seen.data_set, seen.reason[: len(reason)]) == ("", reason)
+    with pytest.raises(LongtailError, match=r"columns (id, content|passage_id, passage_text, title),|begins with"):
+        read(path)
