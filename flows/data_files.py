@@ -123,7 +123,12 @@ def _by_columns(file: Path) -> Seen:
         schema = parquet.schema_of(file)
     except (LongtailError, OSError):
         return Seen("", "not a Parquet file")
-    return _by_names(file, schema.names, "answer" in schema.names and pa.types.is_struct(schema.field("answer").type))
+    aliases = "answer" in schema.names and pa.types.is_struct(schema.field("answer").type)
+    seen = _by_names(file, schema.names, aliases)
+    if seen.data_set in ("wikipedia", "wikitext", "c4", "pile"):
+        layout = corpus_layouts.by_fields(schema.names) if seen.data_set == "wikipedia" else ARTICLES
+        source_documents.used_columns(file, layout or ARTICLES, schema)
+    return seen
 
 
 def _by_names(file: Path, names: list[str], aliases: bool) -> Seen:

@@ -67,11 +67,20 @@ class _Meta(msgspec.Struct):
     pile_set_name: str | None = None
 
 
+class _Paragraphs(msgspec.Struct):
+    """KILT's text as the Hub has it."""
+
+    paragraph: list[str]
+
+
 @cache
 def _row(layout: Layout) -> type:
     """A record's type, whose `text`, `title` and `id` are the fields that the layout names."""
     fields = [
-        ("text", str | list[str | list[str]] | None),  # or paragraphs, or their sentences; null: an empty cell
+        (
+            "text",
+            str | list[str | list[str]] | _Paragraphs | None,
+        ),  # or paragraphs, or their sentences; null: an empty cell
         ("meta", _Meta | str | None, None),  # a text or null, in some data sets on the Hub, names no subset
         ("subset", str | None, None),
         ("title", Any, ""),  # anything but a text is no title
@@ -125,7 +134,8 @@ def read_texts(path: Path, rejects: Rejects, layout: Layout = ARTICLES) -> Itera
         except (msgspec.DecodeError, RecursionError) as error:
             rejects.add(path, number, "bad_json", str(error))
         else:
-            text = _joined(row.text, layout) if isinstance(row.text, list) else row.text or ""
+            text = row.text.paragraph if isinstance(row.text, _Paragraphs) else row.text or ""
+            text = _joined(text, layout) if isinstance(text, list) else text
             if len(text) <= bounds.RECORD:
                 yield number, text, row
             else:
@@ -204,18 +214,30 @@ def _docs(path: Path, rejects: Rejects) -> Iterator[tuple[int, dict[str, str]]]:
 def _parquet_rows(path: Path, layout: Layout = ARTICLES) -> Iterator[dict[str, Any]]:
     """Yield a Parquet file's rows, as far as they are used. Raises LongtailError without a column of texts."""
 
-    def columns(schema: pa.Schema) -> list[str]:
-        strings = pa.string(), pa.large_string()
-        texts = [field.name for field in schema if field.type in (*strings, *map(pa.list_, strings))]
-        if layout.text not in texts:
-            found = ", ".join(schema.names)
-            raise LongtailError(f"{path}: columns {found}, expected a column `{layout.text}` of strings")
-        meta = schema.field("meta").type if "meta" in schema.names else pa.null()
-        has_set = pa.types.is_struct(meta) and meta.get_field_index("pile_set_name") >= 0
-        names = [name for name in (layout.text, "subset", layout.title) if name in texts]
-        return ["meta.pile_set_name"] * has_set + names + [layout.id] * (layout.id in schema.names)
+    yield from parquet.foreign_rows(path, partial(used_columns, path, layout), PARQUET_BATCH)
 
-    yield from parquet.foreign_rows(path, columns, PARQUET_BATCH)
+
+def used_columns(path: Path, layout: Layout, schema: pa.Schema) -> list[str]:
+    """The columns of a Parquet file that are read. Raises LongtailError where the texts or titles are no strings."""
+    texts = [field.name for field in schema if _is_text(field.type)]
+    untitled = layout.title not in texts and layout.title in schema.names
+    wrong = layout.title if untitled and not pa.types.is_null(schema.field(layout.title).type) else layout.text
+    if wrong not in texts:
+        found = f"{', '.join(schema.names)}, expected a column `{wrong}` of strings"
+        kind = f", not of {schema.field(wrong).type}" if wrong in schema.names else ""
+        raise LongtailError(f"{path}: columns {found}{kind}")
+    meta = schema.field("meta").type if "meta" in schema.names else pa.null()
+    has_set = pa.types.is_struct(meta) and meta.get_field_index("pile_set_name") >= 0
+    names = [name for name in (layout.text, "subset", layout.title) if name in texts]
+    return ["meta.pile_set_name"] * has_set + names + [layout.id] * (layout.id in schema.names)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    """Whether a column has strings, or lists of them: also pandas' categories, and the Hub's dicts of paragraphs."""
+    if pa.types.is_struct(kind) and kind.get_field_index("paragraph") >= 0:
+        return _is_text(kind.field("paragraph").type)
+    inner = getattr(kind, "value_type", None)
+    return _is_text(inner) if inner else str(kind).removeprefix("large_") in ("string", "string_view")
 
 
 def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:

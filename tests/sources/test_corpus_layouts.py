@@ -128,6 +128,12 @@ def test_every_layout_gives_titles_texts_and_ids(tmp_path, name):
         ({"id": [1, 2], "title": ["Velm", ""], "contents": [HARBOUR, MILLER]}, [
             ("1", "Velm", HARBOUR, True), ("2", "", MILLER, True)]),
         ({"wikipedia_title": ["Velm"], "text": [["Velm", HARBOUR]]}, ARTICLES[:1]),
+        ({"wikipedia_title": ["Velm"], "text": [{"paragraph": ["Velm", HARBOUR]}]}, ARTICLES[:1]),
+        *(({"_id": ["d0", "7"], "title": pa.array(["Velm", "Mira Olt"], kind),
+            "text": pa.array([HARBOUR, MILLER], kind)}, OWN) for kind in (
+                pa.dictionary(pa.int8(), pa.string()), pa.string_view(), pa.large_string())),
+        ({"wikipedia_title": ["Velm"],
+          "text": pa.array([["Velm", HARBOUR]], pa.large_list(pa.large_string()))}, ARTICLES[:1]),
     ],
 )  # fmt: skip
 def test_parquet_has_the_same_layouts_whatever_its_name(tmp_path, columns, expected):
@@ -233,3 +239,14 @@ def test_a_table_of_something_else_is_no_corpus_and_its_header_no_passage(tmp_pa
     assert (seen.data_set, seen.reason[: len(reason)]) == ("", reason)
     with pytest.raises(LongtailError, match=r"columns (id, content|passage_id, passage_text, title),|begins with"):
         read(path)
+
+
+@pytest.mark.parametrize("field", ["title", "text"])
+def test_columns_of_bytes_are_refused_by_name_before_a_run_and_in_it(tmp_path, field):
+    columns = {"id": ["1"], "title": ["Velm"], "text": [HARBOUR]}
+    columns[field] = [columns[field][0].encode()]
+    pq.write_table(pa.table(columns), tmp_path / "train")
+    said = f"columns id, title, text, expected a column `{field}` of strings, not of binary"
+    assert data_files.recognise(tmp_path / "train") == ("", said)
+    with pytest.raises(LongtailError, match=said):
+        read(tmp_path / "train")
