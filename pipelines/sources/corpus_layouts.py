@@ -16,7 +16,7 @@ from pipelines.sources.streams import is_parquet, open_blocks
 from pipelines.storage import parquet
 
 HEAD = 1 << 16  # bytes, decompressed, that are read of a file
-DOC = re.compile(rb'\s*<doc id="[^"\n]*"(?: revid="[^"\n]*")?(?: url="[^"\n]*")? title="(.*)">\s*')
+DOC = re.compile(rb'\s*<doc id="[^"\n]*"(?: \w+="[^"\n]*"){,2} title="(.*?)"(?: \w+="[^"\n]*"){,9}>\s*')
 PASSAGE_WORDS = 12  # that some passage of a table without a header has, and no query
 QUERIES = re.compile(r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])")  # of test collections, by their names
 CORPUS = re.compile(r"(?i)(?<![a-z])(corpus|passages|collection|docs|documents)(?![a-z])")

@@ -30,7 +30,7 @@ A_PASSAGE = 2000  # characters, some 300 words; a longer one is cut like an arti
 WHOLE = re.compile(rb"\s*(\[|\{\s*\n)")  # how a JSON list begins, or a single object over many lines
 # The title in FlashRAG's and Pyserini's `contents`: a first line in quotes, or a short one that ends no sentence.
 FIRST_LINE = re.compile(r'[ \t]*(?:"([^\n]+)"|([^\n]{,100}?(?<![.!?:;,\s])))[ \t]*\n+(?=\s*\S)')
-MARKS = re.compile(r"^(?:Section|BULLET)::::", re.MULTILINE)  # WikiExtractor's
+MARKS = re.compile(r"^(?:(?:Section|BULLET)::::|ENDOFARTICLE\.$)", re.MULTILINE)  # WikiExtractor's, and Wikicorpus'
 TITLE = re.compile(rb"\s*= (?!= )(.*\S) =\s*")  # WikiText's " = Title = "; a section is " = = Section = = "
 
 

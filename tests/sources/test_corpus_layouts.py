@@ -97,6 +97,8 @@ LAYOUTS = {
     "wikiextractor's text, compressed": ("wiki_00.bz2", DOCS, ARTICLES),
     "wikiextractor's text, with a quote in a title": ("wiki_00", DOC.format(1, 1, 'A "B" &amp; C', "A", HARBOUR), [
         ("", 'A "B" & C', f"A\n\n{HARBOUR}\n", False)]),
+    "wikicorpus": ("englishText_0_10", f'<doc id="1" title="A "B" &amp; C" nonfiltered="1" processed="1" dbindex="1">'
+        f"\n{HARBOUR}\nENDOFARTICLE.\n</doc>\n", [("", 'A "B" & C', HARBOUR, False)]),
     "hotpotqa, sentences of paragraphs": ("wiki_00", lines(
         {"id": "1", **WIKI, "title": "Velm", "text": [["Velm"], [HARBOUR[:20], HARBOUR[20:]]]}),
         [("", "Velm", f"{HARBOUR[:20].strip()} {HARBOUR[20:].strip()}", False)]),
