@@ -45,6 +45,7 @@ DOCS = Layout("WikiExtractor's text", "text", "title", passages=False)
 LAYOUTS = (
     Layout("Pyserini", "contents", "title", "id"),
     Layout("FlashRAG and Pyserini", "contents", id="id"),  # the title is the first line
+    Layout("Pyserini of TREC CAsT", "contents", id="docid"),
     Layout("KILT", "text", "wikipedia_title", passages=False),
     Layout("sentence-transformers' simplewiki", "paragraphs", "title", passages=False),
     Layout("2WikiMultihopQA", "sentences", "title", "id"),
@@ -52,7 +53,9 @@ LAYOUTS = (
     Layout("MS MARCO's documents", "body", "title", "docid", passages=False),
     Layout("ColBERT", "passage", "title", "pid"),
     Layout("MS MARCO", "passage", id="pid"),
-    Layout("tables of texts", "content", "title", "id"),
+    Layout("passages as content", "content", "title", "id"),
+    Layout("passages as body", "body", "title", "id"),
+    Layout("articles as content", "content", "title", passages=False),
     Layout("BEIR, and Cohere since 2023", "text", "title", "_id"),
     Layout("Tevatron", "text", "title", "docid"),
     Layout("Cohere", "text", "title", "id", ("paragraph_id",)),
