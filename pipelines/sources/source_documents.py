@@ -31,6 +31,8 @@ WHOLE = re.compile(rb"\s*(\[|\{\s*\n)")  # how a JSON list begins, or a single o
 # The title in FlashRAG's and Pyserini's `contents`: a first line in quotes, or a short one that ends no sentence.
 FIRST_LINE = re.compile(r'[ \t]*(?:"([^\n]+)"|([^\n]{,100}?(?<![.!?:;,\s])))[ \t]*\n+(?=\s*\S)')
 MARKS = re.compile(r"^(?:(?:Section|BULLET)::::|ENDOFARTICLE\.$)", re.MULTILINE)  # WikiExtractor's, and Wikicorpus'
+NAN = re.compile(rb"[\[:,]\s*(?:NaN|-?Infinity)\s*[\],}]")  # as Python's json.dumps writes a missing number
+NULL = "NaN and Infinity are no JSON, write null: "
 TITLE = re.compile(rb"\s*= (?!= )(.*\S) =\s*")  # WikiText's " = Title = "; a section is " = = Section = = "
 
 
@@ -132,7 +134,8 @@ def read_texts(path: Path, rejects: Rejects, layout: Layout = ARTICLES) -> Itera
         except UnicodeDecodeError as error:
             rejects.add(path, number, "not_utf8", str(error))
         except (msgspec.DecodeError, RecursionError) as error:
-            rejects.add(path, number, "bad_json", str(error))
+            advice = NULL * (isinstance(data, bytes) and bool(NAN.search(data)))
+            rejects.add(path, number, "bad_json", f"{advice}{error}")
         else:
             text = row.text.paragraph if isinstance(row.text, _Paragraphs) else row.text or ""
             text = _joined(text, layout) if isinstance(text, list) else text
