@@ -19,7 +19,11 @@ from pipelines.sources.corpus_layouts import ARTICLES, DUMP, first_record
 from pipelines.sources.question_files import SUFFIXES
 from pipelines.sources.streams import DECOMPRESSORS
 
-MODELS = ("config.json", "modules.json", "adapter_config.json")  # a folder with one of these files is a model's
+# A model's folder has one of these files, and weights, a tokenizer, or folders of sentence-transformers' modules.
+MODELS = ("config.json", "modules.json", "adapter_config.json")
+BESIDE = re.compile(
+    r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|onnx|gguf|model)|.*\.index\.json|tokenizer.*|vocab\..*|\d_[A-Z]\w+"
+)
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
 TEMPLATES = "relation_query_templates.json"
 READABLE = {"mmlu": (".csv", *SUFFIXES), "nq": SUFFIXES, "triviaqa": SUFFIXES, "retrieval": (".jsonl",)}
@@ -39,11 +43,17 @@ def folders_below(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
     for place, folders, names in os.walk(folder, followlinks=True):
         real = Path(place).resolve()
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        if real in visited or any(name in names for name in MODELS):
+        if real in visited or is_model(Path(place)):
             folders.clear()
         if real not in visited:
             yield Path(place), [Path(place, name) for name in sorted(names) if not name.startswith(".")]
         visited.add(real)
+
+
+def is_model(folder: Path) -> bool:
+    """Whether a folder is a model's; a `config.json` alone may be anybody's, beside data."""
+    names = os.listdir(folder)
+    return any(name in names for name in MODELS) and any(map(BESIDE.fullmatch, names))
 
 
 def recognise(file: Path) -> Seen:

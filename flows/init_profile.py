@@ -113,7 +113,7 @@ def look(folder: Path) -> Contents:
     lms: list[LanguageModel] = []
     encoders: list[Encoder] = []
     for place, inside in data_files.folders_below(folder):
-        if any(place / name in inside for name in data_files.MODELS):
+        if data_files.is_model(place):
             try:
                 model = model_folders.read_model_folder(place)
             except LongtailError as error:

@@ -104,12 +104,14 @@ def test_models_that_nothing_here_can_use_are_named(checkout):
     model(checkout / "t5", {"architectures": ["T5ForConditionalGeneration"], "is_encoder_decoder": True})
     (gpt(checkout / "old") / "model.safetensors").unlink()
     bert(checkout / "last", **{"1_Pooling__config.json": {"pooling_mode": ["max", "mean"]}})
+    write(checkout / "moved", {"modules.json": MODULES[:1], "0_Transformer/config.json": {}})
     said = "\n".join(init_profile.init(checkout, None))
     for name, why in (
         ("reranker", "a model of the kind BertForSequenceClassification"),
         ("t5", "a model of the kind T5ForConditionalGeneration"),
         ("old", "a model without weights"),
         ("last", "an encoder that pools by max and mean (1_Pooling/config.json)"),
+        ("moved", "modules.json: expected a Transformer and a Pooling"),
     ):
         assert f"not used: {name}: {why}" in said
     assert composed().retriever["dense"].source == "train"

@@ -173,6 +173,7 @@ EXTRACTED = {
         (PASSAGES, "", "Wikipedia: corpus.jsonl", {}),
         ({"enwiki-pages-articles.xml": "<mediawiki>"}, "", "Wikipedia: enwiki-pages-articles.xml", {}),
         (PASSAGES, "le", "encoder encoder", {}),
+        (PASSAGES | {"config.json": {"lr": 1}, "modules.json": []}, "", "Wikipedia: corpus.jsonl", {}),
         (FILES["wikipedia"] | FILES["retrieval"], "e", "questions with passages", {"passages": ["retrieval"]}),
         (EXTRACTED | FILES["popqa"], "", "AA/wiki_00, AA/wiki_01 and 2 more", {"answered": ["popqa"]}),
         (FILES["wikitext"], "le", "WikiText: ", {"corpora": ["wikitext"], "scored": ["wikitext"], "datastore": None}),
