@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 
 MARKS = (  # how reasoning begins and ends
-    (r"<think(ing)?>", r"</think(ing)?>"),  # DeepSeek R1, Qwen, GLM, MiniMax, Phi; many templates open it themselves
-    (r"<(thoughts?|reason(ing)?)>", r"</(thoughts?|reason(ing)?)>"),  # EXAONE Deep, Gemini
+    (
+        r"(?i:<(mm:)?think(ing)?\s*>)",
+        r"(?i:</(mm:)?think(ing)?\s*>)",
+    ),  # DeepSeek R1, Qwen, GLM, MiniMax, Phi; many templates open it themselves
+    # EXAONE Deep, Gemini, Marco-o1 and prompts that ask for it
+    (r"(?i:<(thoughts?|reason(ing)?|scratchpad)>)", r"(?i:</(thoughts?|reason(ing)?|scratchpad)>)"),
     (r"<(seed:|longcat_)think>", r"</(seed:|longcat_)think>"),
     (r"\[THINK\]", r"\[/THINK\]"),  # Magistral
     ("◁think▷", "◁/think▷"),  # Kimi
@@ -19,7 +23,9 @@ MARKS = (  # how reasoning begins and ends
     ("<unused94>thought", "<unused95>"),  # MedGemma
     ("Here(?:'s| is) my thought process:?", "Here(?:'s| is) my response:?"),  # Granite 3.2
 )
-AROUND = re.compile(r"</?(answer|response)>|<\|(START|END)_RESPONSE\|>|<\|(return|end)\|>")  # of what comes after it
+AROUND = re.compile(  # of what comes after it
+    r"(?i:</?(answer|response|output)>)|<\|(START|END)_RESPONSE\|>|<\|(begin|end)_of_solution\|>|<\|(return|end)\|>"
+)
 ANY = re.compile("|".join(mark for marks in MARKS for mark in marks))
 
 

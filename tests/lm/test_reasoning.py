@@ -28,6 +28,10 @@ WRITTEN = {  # who writes so -> a whole answer of "Paris"
     "Command A": "<|START_THINKING|>They ask.<|END_THINKING|><|START_RESPONSE|>Paris<|END_RESPONSE|>",
     "Hunyuan": "<think>\nThey ask.\n</think>\n<answer>\nParis\n</answer>",
     "Granite": "Here is my thought process: they ask. Here is my response: Paris",
+    "Marco-o1": "<Thought>\nThey ask.\n</Thought>\n<Output>\nParis\n</Output>",
+    "OpenThinker": "<|begin_of_thought|>They ask.<|end_of_thought|><|begin_of_solution|>Paris<|end_of_solution|>",
+    "Open WebUI": '<details type="reasoning" done="true">They ask.</details>Paris',
+    "MiniMax": "<mm:think>They ask.</mm:think>Paris",
     "twice": "<think>They</think>x<think>ask.</think>Paris",
 }
 APART = {  # who keeps it apart -> the message's field
