@@ -152,7 +152,7 @@ def test_a_database_of_another_mlflow_is_said_before_the_first_stage(project):
     done = project.longtail("run", tracked=True)
     assert done.returncode == 1
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert "written by another version of MLflow; copy it, then `.venv/bin/mlflow db upgrade sqlite:///" in line
+    assert "written by a newer MLflow than" in line
     assert begun(project) == {}
 
 
