@@ -67,27 +67,31 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
     check_folder(inside)
     config = read_object(inside / "config.json")
     kinds, family = config.get("architectures") or [], config.get("model_type", "")
-    if "auto_map" in config and not _known(family):
-        raise LongtailError(f"a model with code of its own ({family or 'auto_map'}), which is never run")
+    if not kinds:
+        named = 'the one that it is of, such as "architectures": ["LlamaForCausalLM"] or ["BertModel"]'
+        raise LongtailError(f"config.json names no architectures (its type is {family or 'not named'}); add {named}")
     causal = any(re.search(r"(ForCausalLM|LMHeadModel)$", kind) for kind in kinds)
     pooled = modules.pooling is not None
     if causal and not pooled and (config.get("is_decoder") is not False or not family.startswith("bert")):
         return _language_model(folder, config)
     known = rf"({ENCODERS})({'.+' if pooled else UNTRAINED})|DPR(Context|Question)Encoder"
-    if not kinds or not re.fullmatch(known, kinds[0]) or config.get("is_encoder_decoder"):
-        kind = next(iter(kinds), family or "unknown")
-        head = next((said for end, said in HEADS.items() if kind.endswith(end)), "")
-        raise LongtailError(f"a model of the kind {kind}, neither a causal one nor a known encoder of texts{head}")
+    if not re.fullmatch(known, kinds[0]) or config.get("is_encoder_decoder"):
+        head = next((said for end, said in HEADS.items() if kinds[0].endswith(end)), "")
+        raise LongtailError(f"a model of the kind {kinds[0]}, neither a causal one nor a known encoder of texts{head}")
+    if kinds[0].endswith("ForMaskedLM") and not pooled and _says_splade(folder, config):
+        raise LongtailError(
+            "a SPLADE, with a weight for each word, which is not computed; take an encoder with vectors"
+        )
     if method := check_quantised(config):
         raise LongtailError(f"an encoder quantised by {method}; take the checkpoint that it was made from")
     return _encoder(folder, inside, config, kinds[0], modules)
 
 
-def _known(family: str) -> bool:
-    """Whether transformers has code of its own for models of a family."""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # takes a second
-
-    return family in CONFIG_MAPPING_NAMES
+def _says_splade(folder: Path, config: dict) -> bool:
+    """Whether the settings or the tags of a model's card say that it is a SPLADE; its architecture is BERT's."""
+    card = folder / "README.md"
+    tags = card.read_text(encoding="utf-8", errors="replace").partition("\n---")[0] if card.is_file() else ""
+    return "splade" in f"{tags * tags.startswith('---')} {config.get('_name_or_path')}".lower()
 
 
 def param_name(name: str) -> str:

@@ -32,6 +32,9 @@ QUANTISED = {  # a file beside quantised weights -> quant_method, where config.j
     "mlc-chat-config.json": "mlc",
 }
 ADAPTERS = {"adapter_config.json", "adapter_model.safetensors", "adapter_model.bin"}
+RETRIEVERS = {  # a file beside a retriever's weights that says that it is no encoder of one vector for a text
+    "artifact.metadata": "a ColBERT, with a vector for each token",
+}
 SENTENCEPIECE = b"\n"  # how its files begin; tiktoken's, which may have the same name, begin with a token
 MERGED = "merge the two with PEFT's merge_and_unload and save the result with its tokenizer"
 ORIGINAL = "take the checkpoint that they were made from"
@@ -97,6 +100,8 @@ def check_folder(folder: Path) -> None:
     if names & ADAPTERS:
         base = read_object(folder / "adapter_config.json").get("base_model_name_or_path") or "another model"
         raise LongtailError(f"an adapter (LoRA, PEFT) of {base}; {MERGED}, {SERVED}")
+    if found := next((f"{what} ({name})" for name, what in RETRIEVERS.items() if name in names), None):
+        raise LongtailError(f"{found}, which is not computed; take an encoder that gives one vector for a text")
     check_quantised(config, names)
     weights, tokenizers = ([name for name in known if name in names] for known in (WEIGHTS, TOKENIZERS))
     if not weights:
@@ -110,13 +115,24 @@ def check_folder(folder: Path) -> None:
     if not tokenizers:
         own = ", only with tekken.json, Mistral's own" * ("tekken.json" in names)
         raise LongtailError(f"a model without a tokenizer{own}; expected tokenizer.json in Hugging Face's layout")
-    for name in (weights[0], *listed, *tokenizers):
+    if "config.json" not in names:
+        raise LongtailError("a model without config.json; fetch or copy it again")
+    for name in ("config.json", weights[0], *listed, *tokenizers):
         try:
             check_stand_in(folder / name)
         except LongtailError as error:
             raise LongtailError(str(error).removeprefix(f"{folder}/")) from None
         if not (folder / name).stat().st_size:
             raise LongtailError(f"{name}: empty, expected data; fetch or copy it again")
+        if name.endswith(".safetensors") and _cut(folder / name):
+            raise LongtailError(f"{name}: damaged or cut off, expected weights in safetensors; fetch or copy it again")
+    if not config:
+        raise LongtailError("config.json: no object of JSON with settings; fetch or copy it again")
+    family, own_code = config.get("model_type"), "auto_map" in config
+    if (family or own_code) and not _known(family):
+        own = f"with code of its own ({family or 'auto_map'}), which is never run"
+        new = f"of the type {family}, which the installed transformers does not know; {PLAIN} of a known type, {SERVED}"
+        raise LongtailError(f"a model {own if own_code else new}")
     pieces = [name for name in tokenizers if name.endswith(".model") and _starts(folder / name, SENTENCEPIECE)]
     if pieces and "tokenizer.json" not in names and not find_spec("sentencepiece"):
         raise LongtailError(
@@ -128,6 +144,25 @@ def check_folder(folder: Path) -> None:
 def _starts(file: Path, start: bytes) -> bool:
     with file.open("rb") as stream:
         return stream.read(len(start)) == start
+
+
+def _cut(file: Path) -> bool:
+    """Whether a file in safetensors has no header, or ends before its last tensor does."""
+    size = file.stat().st_size
+    try:
+        with file.open("rb") as stream:
+            start = 8 + int.from_bytes(stream.read(8), "little")
+            header = json.loads(stream.read(min(start, size) - 8))
+        return start + max((tensor.get("data_offsets", [0])[-1] for tensor in header.values()), default=0) > size
+    except (ValueError, AttributeError):
+        return True
+
+
+def _known(family: str) -> bool:
+    """Whether transformers has code of its own for models of a family."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES  # takes a second
+
+    return family in CONFIG_MAPPING_NAMES
 
 
 def read_object(file: Path) -> dict[str, Any]:

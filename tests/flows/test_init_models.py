@@ -147,3 +147,21 @@ def test_only_what_is_known_to_be_an_encoder_of_texts_is_one_and_others_never_ta
     for kind in others:
         assert refused[f"a-{kind}"].startswith(f"a model of the kind {kind}, neither a causal one nor a known encoder")
         assert ("`reranker`" in refused[f"a-{kind}"]) == kind.endswith("ForSequenceClassification")
+
+
+def test_a_splade_is_told_by_its_files_and_other_masked_models_are_encoders(checkout):
+    card = "---\nlanguage: en\ntags:\n- splade\n---\n# A model\n"
+    for name, kind, files in (
+        ("by-card", "BertForMaskedLM", {"README.md": card}),
+        ("by-settings", "DistilBertForMaskedLM", {"config.json": {"_name_or_path": "naver/splade-v3"}}),
+        ("mentioned", "BertForMaskedLM", {"README.md": "---\ntags: [bert]\n---\nUnlike SPLADE, one vector.\n"}),
+        ("not-splade", "BertForMaskedLM", {"README.md": "About splade\n---\n"}),
+    ):
+        folder = bert(checkout / name, kind)
+        config = {"architectures": [kind], "model_type": "bert"} | files.pop("config.json", {})
+        write(folder, {**files, "config.json": config})
+    seen = init_profile.look(checkout)
+    assert {encoder.folder.name for encoder in seen.encoders} == {"mentioned", "not-splade"}
+    assert [why for place, why in seen.unused if place.name.startswith("by-")] == [
+        "a SPLADE, with a weight for each word, which is not computed; take an encoder with vectors"
+    ] * 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tiny_models
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save, save_file
 from transformers import AutoModelForCausalLM
 
 from flows.model_folders import read_model_folder
@@ -37,6 +37,10 @@ def changed(plain: Path, out: Path, config: dict | None = None, files: dict | No
         (out / name).parent.mkdir(exist_ok=True)
         (out / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
     return out
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n"
+CUT = save({"a": torch.zeros(8)})[:-1]
 
 
 def refused(folder: Path) -> str:
@@ -102,6 +106,17 @@ def test_quantised_weights_are_named_with_what_to_do(plain, tmp_path, config, fi
             r"a model without model-1\.safetensors, which model\.safetensors\.index\.json lists",
         ),
         ({"model.safetensors": b""}, [], r"model\.safetensors: empty"),
+        ({"artifact.metadata": {}}, [], r"a ColBERT, with a vector for each token \(artifact\.metadata\), which"),
+        ({"config.json": {"auto_map": {"AutoModel": "own.Own"}}}, [], r"a model with code of its own \(auto_map\)"),
+        ({"config.json": b""}, [], r"config\.json: empty, expected data; fetch or copy it again"),
+        ({"config.json": b'{"architectures": ["Ll'}, [], r"config\.json: no object of JSON with settings; fetch or"),
+        ({"config.json": b"[]"}, [], r"config\.json: no object of JSON with settings; fetch or"),
+        ({"config.json": POINTER}, [], r"config\.json: .*Git LFS"),
+        ({}, ["config.json"], r"a model without config\.json"),
+        ({"config.json": {"model_type": "llama9", "architectures": ["Llama9ForCausalLM"]}}, [],
+         r"a model of the type llama9, which the installed transformers does not know; take .*, or serve it"),
+        ({"model.safetensors": b"not weights"}, [], r"model\.safetensors: damaged or cut off"),
+        ({"model.safetensors": CUT}, [], r"model\.safetensors: damaged or cut off, .*; fetch or copy it again"),
         ({"tokenizer.json": b"<!doctype html><html>"}, [], r"tokenizer\.json: an HTML page"),
         ({}, ["tokenizer*"], r"a model without a tokenizer; expected tokenizer\.json"),
         ({"tekken.json": {}}, ["tokenizer*"], r"a model without a tokenizer, only with tekken\.json"),
@@ -217,9 +232,14 @@ def test_an_encoder_or_a_reranker_is_refused_as_a_language_model_is(tmp_path):
 def test_code_of_a_models_own_is_named(plain, tmp_path):
     own = {"auto_map": {"AutoModel": "modeling_own.Own"}, "model_type": "own"}
     folder = changed(plain, tmp_path / "own", own)
-    with pytest.raises(LongtailError, match=r"a model with code of its own \(own\), which is never run"):
-        read_model_folder(folder)
-    with pytest.raises(LongtailError, match=r"no model could be loaded|no tokenizer could be loaded"):
-        save_pretrained(AutoModelForCausalLM, "lm.own", str(folder), None, tmp_path / "out")
+    assert refused(folder) == "a model with code of its own (own), which is never run"
     stale = changed(plain, tmp_path / "stale", {"auto_map": {"AutoModel": "modeling_llama.Own"}})
     assert read_model_folder(stale).parameters > 0
+
+
+def test_a_model_without_architectures_is_told_what_to_add(plain, tmp_path):
+    folder = changed(plain, tmp_path / "model", {"architectures": None})
+    with pytest.raises(
+        LongtailError, match=r'names no architectures \(its type is llama\); add .*\["LlamaForCausalLM"\]'
+    ):
+        read_model_folder(folder)
