@@ -30,7 +30,8 @@ ABOUT = re.compile(r"(?i)(readme|licen[sc]e|notice|citation)\b")  # files that a
 NUMBER = re.compile(r"[0-9_]+(e-?[0-9_]+)?|nan|inf")  # names that Hydra, or YAML, reads as one
 WITHOUT = {  # data set -> what a run lacks without it
     "popqa": "popQA.tsv: questions with the popularity of what they ask about",
-    "wikipedia": "passages (as DPR's psgs_w100.tsv) or a Wikipedia dump, to answer questions from",
+    "wikipedia": "passages (as DPR's psgs_w100.tsv, or JSON lines with `id`, `text` and a `title`, which may be empty) "
+    "or a Wikipedia dump, to answer questions from",
     "pile": "The Pile (.jsonl.zst with text): bits per byte with REPLUG, and attribution",
     "wikidata": "Wikidata's dump, page views and C4, all three: new questions, and EntityQuestions with popularity",
     "nq": "Natural Questions (.jsonl in a folder nq): a benchmark",

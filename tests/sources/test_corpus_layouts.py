@@ -109,6 +109,8 @@ LAYOUTS = {
     "articles as content": ("docs.jsonl", two("content", "title"), ARTICLES),
     "langchain": ("docs.jsonl", lines({"page_content": HARBOUR, "metadata": {}}), [("", "", HARBOUR, True)]),
     "beir without titles": ("corpus.jsonl", two("text", "", "_id"), whole("d0", "7", titled=False)),
+    "contriever with empty titles": ("psgs.jsonl", lines({"id": "d0", "title": "", "text": HARBOUR}),
+        whole("psgs-d0", "psgs-7", titled=False)[:1]),
     "title and text": ("texts", two("text", "title"), ARTICLES),
 }  # fmt: skip
 
