@@ -18,7 +18,7 @@ from pipelines.storage import shards
 
 os.environ.setdefault("DISABLE_SAFETENSORS_CONVERSION", "true")  # else transformers has the Hub convert older weights
 # What transformers raises for a folder that is not whole, or that another library is needed for:
-UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError)
+UNREADABLE = (OSError, ValueError, KeyError, ImportError, SafetensorError, pickle.UnpicklingError)
 LAYER = re.compile(r"\.\d+\.")  # in a weight's name, the number of its layer
 NO_LIMIT = 1 << 30  # tokenizers without a limit report this number, or a larger one
 WITHOUT_POSITIONS = 2048  # tokens read at once by a model without a limit (ALiBi): what BLOOM was trained on

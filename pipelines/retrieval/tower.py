@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pickle
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
@@ -118,7 +117,7 @@ def _linear(path: str | Path, revision: str | None, dense: Dense) -> nn.Sequenti
                     load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
                 )
                 return made
-    except (*UNREADABLE, RuntimeError, pickle.UnpicklingError, LongtailError) as error:
+    except (*UNREADABLE, RuntimeError, LongtailError) as error:
         raise LongtailError(f"{path}: {dense.folder}: no weights of a Dense module: {_one_line(error)}") from None
     raise LongtailError(f"{path}: {dense.folder}: no model.safetensors or pytorch_model.bin; fetch or copy it again")
 
