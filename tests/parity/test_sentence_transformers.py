@@ -124,10 +124,7 @@ def test_every_module_and_setting_is_the_librarys_in_the_folder_and_in_its_copy(
     texts = [*tiny_models.words(9, 1), "VELM Velm", "Łódź [PAD] </s>"]
     opened = library.SentenceTransformer(str(folder), device="cpu")
     as_titled = [settings.document.replace("{title} {text}", text) for text in texts]
-    if made == "default":  # the library leaves a default prompt out of queries and documents, and only of these
-        expected = opened.encode(texts), opened.encode(texts)
-    else:
-        expected = opened.encode_document(texts), opened.encode_query(texts)
+    expected = opened.encode_document(texts), opened.encode_query(texts)
     base_retriever.copy_pretrained(settings, tmp_path / "copied")
     encoder = Encoder.open(tmp_path / "copied", settings, tiny_models.compute(), EXACT)
     copied = library.SentenceTransformer(str(tmp_path / "copied"), device="cpu")
