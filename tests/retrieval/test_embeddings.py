@@ -58,7 +58,6 @@ def read(folder: str) -> dict[str, bytes]:
 
 
 def test_a_corpus_is_embedded_in_its_order_as_the_encoder_embeds_and_read_in_any_order(embed, model):
-    open_files = psutil.Process().num_fds()
     made = embed("out")
     assert (made.count, made.dim) == (90, 32)
     assert list(read("out")) == [f"{i:06d}.npy" for i in range(5)]
@@ -72,7 +71,7 @@ def test_a_corpus_is_embedded_in_its_order_as_the_encoder_embeds_and_read_in_any
     np.testing.assert_array_equal(made.rows(80, 1000), whole[80:])
     assert made.take(asked).dtype == np.float32
     assert made.take(np.empty(0, np.int64)).shape == made.rows(90, 90).shape == (0, 32)
-    assert psutil.Process().num_fds() == open_files
+    assert not [file for file in psutil.Process().open_files() if Path(file.path).is_relative_to(Path.cwd())]
 
 
 def test_a_document_is_embedded_with_its_title_as_the_template_says(docs, embed, model):
