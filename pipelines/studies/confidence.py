@@ -163,7 +163,7 @@ def report_entries() -> list:
                 row = {"dataset": dataset, "lm": lm} | measured(by_lm[lm]["confidence"])
                 for share in shares:
                     reached = (of["accuracy"] for of in covered if of["coverage"] >= share - 1e-9)
-                    row[f"accuracy_{share:.0%}"] = next(reached)
+                    row[f"accuracy_{share:.0%}"] = next(reached, math.nan)  # an earlier run's metrics may lie beside
                 rows.append(row)
         return rows
 
