@@ -16,7 +16,8 @@ from pipelines.storage.file_kinds import check_stand_in
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
 EXPANDED = {  # quant_method -> the libraries with which transformers expands such weights; all others are refused
-    "fp8": (), "mxfp8": (), "mxfp4": (), "bitsandbytes": ("accelerate", "bitsandbytes"),
+    "fp8": ("accelerate",), "mxfp8": ("accelerate",), "mxfp4": ("accelerate",),
+    "bitsandbytes": ("accelerate", "bitsandbytes"),
 }  # fmt: skip
 CONFIGS = {  # where config.json says how weights are quantised -> by what, if no method is named there
     "quantization": "mlx",  # whose quantization_config says the same
