@@ -7,8 +7,8 @@ import os
 import pkgutil
 import sys
 from pathlib import Path
+from typing import Any
 
-import click
 import typer
 
 from flows import anywhere, cache, landing, profiles, results, running, searching, terminal
@@ -33,7 +33,7 @@ ANYWHERE = {"thresholds", "decide", "compare", *(command.__name__ for command in
 class Grouped(typer.core.TyperGroup):
     """Lists the commands by what one wants."""
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_commands(self, ctx: typer.Context, formatter: Any) -> None:
         for title, commands in GROUPS.items():
             names = [command.__name__ for command in commands]
             with formatter.section(title):
@@ -65,10 +65,11 @@ def _go_to_root(needed: bool) -> None:
             os.chdir(folder)
             return
     if needed:
-        raise LongtailError(f"{here}: not inside a Longtail checkout, which has dvc.yaml and conf/; cd into one")
+        kept = "not inside a Longtail checkout, which has dvc.yaml and conf/"
+        raise LongtailError(f"{here}: {kept}; cd into one, or git clone Longtail's repository first")
 
 
-def _wrong_usage(error: click.UsageError, words: list[str]) -> str:
+def _wrong_usage(error: Any, words: list[str]) -> str:
     """What is wrong with a command line: the option or argument, what was given, what is allowed, and where to look."""
     said = params_file.plainly(" ".join(error.format_message().split())).rstrip(".?")
     context, parts = error.ctx, [part for word in words for part in word.split("=", 1)]
@@ -84,6 +85,13 @@ def _wrong_usage(error: click.UsageError, words: list[str]) -> str:
     return f"{command}: {said[:1].lower()}{said[1:]}{end} `{command} -h` lists what it takes"
 
 
+def _meaning(error: Exception) -> str | None:
+    """One line for an error that a user can mend; None for any other, whose traceback says more."""
+    if isinstance(error, ModuleNotFoundError) and (name := str(error.name).split(".")[0]) not in ("flows", "pipelines"):
+        return f"this needs {name}, which comes with the whole pipeline: pip install 'longtail[pipeline]'"
+    return str(error) if isinstance(error, LongtailError) else disks.meaning(error)
+
+
 def main() -> None:
     """Run the command; a user's error is one line and exit code 1, or 2 if the command line itself is wrong."""
     sys.stdout.reconfigure(errors="backslashreplace")  # as standard error: no label breaks a terminal that isn't UTF-8
@@ -96,7 +104,7 @@ def main() -> None:
         print(f"error: {terminal.as_called(_wrong_usage(error, words))}", file=sys.stderr)
         raise SystemExit(error.exit_code) from None
     except Exception as error:
-        if not (said := str(error) if isinstance(error, LongtailError) else disks.meaning(error)):
+        if not (said := _meaning(error)):
             raise
         print(f"error: {terminal.as_called(said)}", file=sys.stderr)
         raise SystemExit(1) from None

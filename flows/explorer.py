@@ -14,10 +14,14 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import uvicorn
-from fastapi import FastAPI, Request
-from fastapi.responses import FileResponse, HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
 
 from flows import terminal
 from pipelines.errors import LongtailError
@@ -37,13 +41,10 @@ WRITTEN = (
 )
 
 
-def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequence[pages.Place] = ()) -> FastAPI:
+def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequence[pages.Place] = ()) -> Starlette:
     """The pages of the run that `open_run` gives at each request; the first one leads to `places` too."""
-    made = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    made.add_middleware(TrustedHostMiddleware, allowed_hosts=HOSTS)
     token, jobs = secrets.token_urlsafe(), asking.Jobs()
 
-    @made.middleware("http")
     async def with_headers(request: Request, call_next: Callable) -> Response:
         response = await call_next(request)
         response.headers.setdefault("Content-Security-Policy", OURS)
@@ -52,42 +53,32 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
         response.headers["Cache-Control"] = "no-cache"
         return response
 
-    @made.exception_handler(LongtailError)
     def refused(request: Request, error: LongtailError) -> Response:
         return _error(404, str(error))
 
-    @made.exception_handler(HTTPException)
     def not_there(request: Request, error: HTTPException) -> Response:
         return _error(error.status_code, f"{request.url.path}: {error.detail}")
 
-    @made.get("/style.css")
-    def style() -> Response:
+    def style(request: Request) -> Response:
         return Response(pages.css(), media_type="text/css")
 
-    @made.get("/")
-    def home() -> Response:
+    def home(request: Request) -> Response:
         history = [("The history", "/history/", "figures of landed runs, month by month")]
         return HTMLResponse(pages.home(open_run(), [*(history if terminal.HISTORY.is_file() else []), *places]))
 
     def page(name: str) -> Callable[[Request], Response]:
         return lambda request: HTMLResponse(getattr(pages, name)(open_run(), request.query_params))
 
-    for name in ("questions", "question", "texts", "text"):
-        made.add_route(f"/{name}", page(name))
-
-    @made.get("/questions.csv")
     def questions_csv(request: Request) -> Response:
         run = open_run()
         chosen = slices.Slice.of(run, request.query_params)
         return _csv(f"questions-{chosen.set}", slices.to_csv(run, chosen))
 
-    @made.get("/texts.csv")
     def texts_csv(request: Request) -> Response:
         run = open_run()
         chosen = lm_queries.Texts.of(run, request.query_params)
         return _csv(f"texts-{chosen.corpus}", lm_queries.to_csv(run, chosen))
 
-    @made.get("/attribution")
     def attribution(request: Request) -> Response:
         """The token by token page; the only script that may run is the one that the page's template ends with."""
         run, asked = open_run(), request.query_params
@@ -101,21 +92,17 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
         policy = WRITTEN.format(f"'sha256-{known}'")
         return HTMLResponse(page, headers={"Content-Security-Policy": policy})
 
-    @made.get("/report/{path:path}")
-    def report(path: str) -> Response:
-        return _of_folder(open_run().data / "report", path, looked_at.RUN)
+    def report(request: Request) -> Response:
+        return _of_folder(open_run().data / "report", request.path_params["path"], looked_at.RUN)
 
-    @made.get("/history/{path:path}")
-    def history(path: str) -> Response:
-        return _of_folder(terminal.HISTORY.parent, path, "`longtail report --history` makes it")
+    def history(request: Request) -> Response:
+        return _of_folder(terminal.HISTORY.parent, request.path_params["path"], "`longtail report --history` makes it")
 
-    @made.get("/ask")
     def asked(request: Request) -> Response:
         run = open_run()
         asked = asking.Asked.of(run, request.query_params)
         return HTMLResponse(pages.ask(run, asked, jobs.get(run, asked), token))
 
-    @made.post("/ask")
     async def ask(request: Request) -> Response:
         """Begin to answer, and show the question's page. A page elsewhere knows no token, and has another origin."""
         if int(request.headers.get("content-length") or LONGEST) >= LONGEST:
@@ -133,7 +120,17 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
             jobs.start(run, asked)
         return RedirectResponse(asked.to(), status_code=303)
 
-    return made
+    found = {"/style.css": style, "/": home, "/questions.csv": questions_csv, "/texts.csv": texts_csv, "/ask": asked}
+    found |= {f"/{name}": page(name) for name in ("questions", "question", "texts", "text")}
+    found |= {"/attribution": attribution, "/report/{path:path}": report, "/history/{path:path}": history}
+    return Starlette(
+        routes=[*(Route(path, view) for path, view in found.items()), Route("/ask", ask, methods=["POST"])],
+        middleware=[
+            Middleware(BaseHTTPMiddleware, dispatch=with_headers),
+            Middleware(TrustedHostMiddleware, allowed_hosts=HOSTS),
+        ],
+        exception_handlers={LongtailError: refused, HTTPException: not_there},
+    )
 
 
 def _csv(name: str, parts: Iterator[bytes]) -> Response:

@@ -27,7 +27,7 @@ from pipelines.errors import LongtailError
 from pipelines.work import tracking
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from starlette.applications import Starlette
 
 START_TIMEOUT = 180  # seconds; a fresh database takes 10 to 20
 ONLY_FROM_HERE = (  # else Prefect's and MLflow's pages load logos, videos and settings of analytics from other hosts
@@ -173,11 +173,11 @@ def _healthy(url: str) -> bool:
     return False
 
 
-def app() -> FastAPI:
+def app() -> Starlette:
     """Prefect's server, which answers with its own list of kinds of workers and does not ask GitHub for it."""
-    from fastapi.responses import FileResponse
     from prefect.server.api import collections
     from prefect.server.api.server import create_app
+    from starlette.responses import FileResponse
     from starlette.routing import Route
 
     made = create_app()

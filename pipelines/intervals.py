@@ -12,11 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 
 LEVEL = 0.95
+NORMAL = NormalDist().inv_cdf((1 + LEVEL) / 2)  # 1.96, the normal distribution's quantile
 UNITS = 20_000  # drawn at most; of more clusters several are drawn together, which costs an interval nothing
 _BLOCK = 4_000_000  # drawn positions held at a time: bounds the memory of a bootstrap
 
@@ -89,23 +92,46 @@ def difference(one: Interval, other: Interval) -> Interval:
     return Interval(value, value - down, value + up)
 
 
+@cache
+def student(free: int, level: float = LEVEL) -> float:
+    """The quantile t of Student's distribution: with probability `level`, T of `free` degrees of freedom has |T| < t.
+
+    That probability is a finite sum in the angle arctan(t / sqrt(free)) (Abramowitz and Stegun, 26.7.3 and 26.7.4), and
+    halving finds the angle. Beyond a million degrees of freedom t no longer changes by more than 3e-6.
+    """
+    free = min(free, 1_000_000)
+    odd, terms = free % 2, free // 2
+    steps = 2 * np.arange(1, max(terms, 1)) + odd
+    low, high = 0.0, math.pi / 2
+    for _ in range(60):
+        angle = (low + high) / 2
+        ratios = (1 - 1 / steps) * math.cos(angle) ** 2
+        total = math.sin(angle) * float(np.cumprod(np.append(1.0, ratios))[:terms].sum())
+        inside = 2 / math.pi * (angle + math.cos(angle) * total) if odd else total
+        low, high = (angle, high) if inside < level else (low, angle)
+    return math.sqrt(free) * math.tan(high)
+
+
+def binomial(n: int, share: float) -> np.ndarray:
+    """The probabilities that at most 0, 1, ... n of n independent values are true, of which a `share` is: (n + 1,)."""
+    k = np.arange(1, n + 1)
+    logs = np.cumsum(np.log((n + 1 - k) / k) + math.log(share / (1 - share)))
+    return np.cumsum(np.exp(np.append(0.0, logs) + n * math.log1p(-share)))
+
+
 def reach(clusters: int, level: float = LEVEL) -> float:
     """How many deviations of a mean over so many clusters the bounds of its interval lie from it; infinite for one.
 
     Student's t, because the deviation is estimated from the clusters, times sqrt(clusters / (clusters - 1)), because
     resamples of few clusters vary less than clusters that are drawn anew (Hesterberg, 2015).
     """
-    from scipy.special import stdtrit  # SciPy takes as long to import as all else here
-
     free = clusters - 1
-    return float(stdtrit(free, (1 + level) / 2)) * math.sqrt(clusters / free) if free else math.inf
+    return student(free, level) * math.sqrt(clusters / free) if free else math.inf
 
 
-def wilson(share: float, n: float, quantile: float | None = None) -> Interval:
+def wilson(share: float, n: float, quantile: float = NORMAL) -> Interval:
     """A share of n independent values with Wilson's score interval; the normal quantile unless another is given."""
-    from scipy.special import ndtri
-
-    z2 = float(ndtri((1 + LEVEL) / 2) if quantile is None else quantile) ** 2
+    z2 = quantile**2
     centre = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = math.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n * n))) / (1 + z2 / n)
     # at 0 and 1 the bound is exactly that; rounding must not push it beyond
@@ -127,8 +153,6 @@ def share(correct: np.ndarray, clusters: np.ndarray | None = None) -> Interval:
     value = float(correct.mean())
     if clusters is None:
         return wilson(value, n)
-    from scipy.special import stdtrit
-
     right, sizes = cluster_sums(np.stack([correct, np.ones(n)], axis=1), clusters).T
     many = len(sizes)
     free = max(many - 1, 1)
@@ -137,14 +161,12 @@ def share(correct: np.ndarray, clusters: np.ndarray | None = None) -> Interval:
         independent = n * n / float((sizes * sizes).sum())
     else:
         independent = value * (1 - value) / variance if variance else n
-    return wilson(value, min(n, independent), stdtrit(free, (1 + LEVEL) / 2))
+    return wilson(value, min(n, independent), student(free))
 
 
 def mcnemar(only_this: int, only_that: int) -> float:
     """McNemar's exact test, two-sided; the counts are of questions on which only one of two answers is right."""
-    from scipy.stats import binom
-
-    return float(min(1.0, 2 * binom.cdf(min(only_this, only_that), only_this + only_that, 0.5)))
+    return min(1.0, 2 * float(binomial(only_this + only_that, 0.5)[min(only_this, only_that)]))
 
 
 def quantile(values: np.ndarray, share: float) -> Interval:
@@ -152,11 +174,9 @@ def quantile(values: np.ndarray, share: float) -> Interval:
 
     The bounds are at most the largest and at least the smallest: of few values they may hold less often than LEVEL.
     """
-    from scipy.stats import binom
-
     if not len(values):
         return NOTHING
-    low, high = binom.ppf([0.5 - LEVEL / 2, (1 + LEVEL) / 2], len(values), share).astype(int)
+    low, high = np.searchsorted(binomial(len(values), share), [0.5 - LEVEL / 2, (1 + LEVEL) / 2])
     ordered = np.sort(values)
     bounds = ordered[max(low - 1, 0)], ordered[min(high, len(values) - 1)]
     return Interval(float(np.quantile(ordered, share)), float(bounds[0]), float(bounds[1]))
@@ -240,13 +260,11 @@ def percentiles(value: float, values: np.ndarray, clusters: int) -> Interval:
     near where clusters are few. A figure of one cluster has no interval, and is NOTHING. Values that are not defined
     (NaN) are left out.
     """
-    from scipy.special import ndtri
-
     values = values[np.isfinite(values)]
     if not math.isfinite(value) or not len(values) or clusters < 2:
         return NOTHING
     ends = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    low, high = value + (ends - value) * reach(clusters) / ndtri((1 + LEVEL) / 2)
+    low, high = value + (ends - value) * reach(clusters) / NORMAL
     return Interval(value, float(low), float(high))
 
 

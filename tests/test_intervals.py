@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, norm, pearsonr, t
+from scipy.stats import binom, binomtest, norm, pearsonr, t
 
 from pipelines import draws, intervals
 from pipelines.intervals import Interval
@@ -18,20 +18,29 @@ def test_wilson_is_scipys_and_has_a_known_value_and_that_of_nothing_is_unknown()
     assert np.isnan(intervals.share(np.array([], dtype=bool)).value)
 
 
+def test_quantiles_of_student_and_shares_of_draws_are_scipys():
+    for free in (1, 2, 3, 4, 7, 119, 1000, 99_999):
+        found = [intervals.student(free, level) for level in (0.9, 0.95, 0.99)]
+        assert found == pytest.approx(t.ppf([0.95, 0.975, 0.995], free), rel=1e-10), free
+    for n in (0, 1, 2, 9, 411, 5000):
+        for share in (0.1, 0.5, 0.9):
+            assert intervals.binomial(n, share) == pytest.approx(binom.cdf(range(n + 1), n, share), rel=1e-8), n
+
+
 def test_the_share_of_clustered_values_is_wilsons_of_as_many_values_as_would_vary_as_much():
     """Sudaan's form of the variance, by hand: subjects of sizes 2, 2 and 3 with 2, 0 and 1 right."""
     right, subjects = np.array([1, 1, 0, 0, 1, 0, 0], bool), np.array(list("aabbccc"))
     share = 3 / 7
     variance = ((2 - 2 * share) ** 2 + (2 * share) ** 2 + (1 - 3 * share) ** 2) / 49 * 3 / 2
-    expected = intervals.wilson(share, share * (1 - share) / variance, t.ppf(0.975, 2))
+    expected = intervals.wilson(share, share * (1 - share) / variance, intervals.student(2))
     found = intervals.share(right, subjects)
     assert (found.value, found.low, found.high) == pytest.approx((expected.value, expected.low, expected.high))
     order = np.array([3, 0, 6, 1, 4, 2, 5])
     assert intervals.share(right[order], subjects[order]) == found
     # all right: as many values as there are clusters of equal size; never more values than there are
-    assert intervals.share(np.ones(7, bool), subjects) == intervals.wilson(1.0, 49 / 17, t.ppf(0.975, 2))
+    assert intervals.share(np.ones(7, bool), subjects) == intervals.wilson(1.0, 49 / 17, intervals.student(2))
     mixed = intervals.share(np.array([1, 0] * 50, bool), np.repeat(np.arange(50), 2))
-    assert mixed == intervals.wilson(0.5, 100, t.ppf(0.975, 49))
+    assert mixed == intervals.wilson(0.5, 100, intervals.student(49))
     alone = intervals.share(np.ones(5, bool), np.zeros(5))
     assert alone.low < 0.02, "one subject says next to nothing"
 

@@ -200,8 +200,6 @@ def decide_question(reading: Reading | None, thresholds: Path, lm: str, retrieve
 
 def attribute_answer(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str) -> Attribution:
     """What the answer owes to the model's memory and to the passage, from its probability after both prompts."""
-    from scipy.special import expit
-
     from pipelines.replug import responsibility
 
     scores = lm.score([closed_book, augmented], [answer, answer])
@@ -211,10 +209,10 @@ def attribute_answer(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, 
     alone, read = np.stack(log_probs).astype(np.float64)  # (tokens,) each
     known = np.minimum(alone - read, 0.0)  # of one passage, memory's share is min(1, p_0 / p)
     memory, passage = np.exp(known), -np.expm1(known) + 0.0  # no -0.0
-    columns = np.exp(alone), np.exp(read), memory, passage, expit(read - alone)
+    columns = np.exp(alone), np.exp(read), memory, passage, np.exp(-np.logaddexp(0.0, alone - read))
     texts, totals = responsibility.token_texts(answer, n_bytes), (float(alone.sum()), float(read.sum()))
     tokens = [Token(*token) for token in zip(texts, *(of.tolist() for of in columns), strict=True)]
-    of_answer = float(expit(totals[1] - totals[0]))
+    of_answer = float(np.exp(-np.logaddexp(0.0, totals[0] - totals[1])))
     return Attribution(tokens, float(memory.mean()), float(passage.mean()), of_answer, *totals)
 
 

@@ -11,13 +11,17 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy.special import log_softmax, logsumexp
 
 
 def log_weights(similarities: np.ndarray, temperature: float) -> np.ndarray:
     """log lambda, (queries, k) float64: softmax over the k documents of similarity / temperature."""
     scaled = np.asarray(similarities, np.float64) / temperature
-    return log_softmax(np.where(np.isneginf(scaled).all(axis=1, keepdims=True), 0.0, scaled), axis=1)
+    return normalised(np.where(np.isneginf(scaled).all(axis=1, keepdims=True), 0.0, scaled))
+
+
+def normalised(logs: np.ndarray) -> np.ndarray:
+    """Logarithms of weights, less a number, so that the weights add up to 1 over the second axis."""
+    return logs - np.logaddexp.reduce(logs, axis=1, keepdims=True)
 
 
 def token_weights(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -33,17 +37,17 @@ def sequence_weights(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """
     before = np.zeros(log_probs.shape)  # log-probability of the tokens before each token
     before[:, :, 1:] = np.cumsum(log_probs[:, :, :-1], axis=2, dtype=np.float64)
-    return log_softmax(before + weights[:, :, None], axis=1)
+    return normalised(before + weights[:, :, None])
 
 
 def token_mixture(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """log sum_d lambda_d p(y_t | d, x, y_<t), (queries, tokens)."""
-    return logsumexp(log_probs + token_weights(log_probs, weights), axis=1)
+    return np.logaddexp.reduce(log_probs + token_weights(log_probs, weights), axis=1)
 
 
 def sequence_mixture(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """log p of each token, (queries, tokens), that add up to log sum_d lambda_d p(y | d, x) over whole sequences."""
-    return logsumexp(log_probs + sequence_weights(log_probs, weights), axis=1)
+    return np.logaddexp.reduce(log_probs + sequence_weights(log_probs, weights), axis=1)
 
 
 MIXTURES = {"token_mixture": token_mixture, "sequence_mixture": sequence_mixture}

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import logsumexp
 
 from pipelines.replug import ensemble
 from pipelines.scoring.logprobs import ScoredTexts
@@ -37,7 +36,7 @@ def attribute_tokens(texts: ScoredTexts, temperature: float, mixture: str) -> At
     """
     weights = ensemble.log_weights(texts.similarities, temperature)
     joint = texts.log_probs + ensemble.WEIGHTS[mixture](texts.log_probs, weights)
-    mixed = logsumexp(joint, axis=1)
+    mixed = np.logaddexp.reduce(joint, axis=1)
     responsibilities = np.exp(joint - mixed[:, None])
     known = np.minimum(texts.closed[:, None] - texts.log_probs, 0.0)  # log of min(1, p_0 / p_d)
     documents = responsibilities * -np.expm1(known)
