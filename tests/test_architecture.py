@@ -1,13 +1,22 @@
-"""docs/architecture.md is true: every name on it exists, and rooms import only rooms above them."""
+"""docs/architecture.md and pyproject.toml are true: names on the map exist, and rooms import only rooms above them."""
 
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
+import sys
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
+from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from setuptools import Distribution
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
@@ -124,3 +133,35 @@ def test_sql_has_no_path_and_no_value_in_quotes():
             if opened and not re.fullmatch(r"[A-Z_]+", ast.unparse(value.value)):
                 bad.append((file.name, node.lineno, ast.unparse(value)))
     assert bad == []
+
+
+BOUNDS = {"fastapi", "sqlalchemy"}  # of pyproject.toml, for Prefect; no code of ours imports them
+
+
+def test_every_package_that_code_imports_is_declared_and_no_other():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    declared = {canonicalize_name(Requirement(line).name) for line in project["dependencies"] + extras["pipeline"]}
+    optional = {canonicalize_name(Requirement(line).name) for name in ("dask", "large") for line in extras[name]}
+    modules = {
+        (alias.name if isinstance(node, ast.Import) else node.module).partition(".")[0]
+        for tree in TREES.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in node.names
+    } - {*sys.stdlib_module_names, "pipelines", "flows"}
+    packages = metadata.packages_distributions()
+    imported = {module: {*map(canonicalize_name, packages.get(module, [module]))} for module in modules}
+    assert {module: of for module, of in imported.items() if not of & (declared | optional)} == {}
+    assert declared - BOUNDS - set().union(*imported.values()) == set(), "nothing imports them"
+
+
+def test_a_wheel_holds_each_file_of_both_packages(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    wheel = Distribution({"script_name": "setup.py"})
+    wheel.parse_config_files(["pyproject.toml"])
+    built = wheel.get_command_obj("build_py")
+    built.ensure_finalized()
+    packed = {os.path.relpath(file, built.build_lib) for file in built.get_outputs(include_bytecode=False)}
+    tracked = subprocess.run(["git", "ls-files", "pipelines", "flows"], capture_output=True, text=True, check=True)
+    assert sorted(packed) == tracked.stdout.splitlines()

@@ -1,29 +1,72 @@
 """Longtail as a library: the examples of docs/library.md work, and its modules are imported alone and quickly."""
 
 import doctest
+import os
 import re
 import subprocess
 import sys
+import tomllib
+from importlib import metadata
 from pathlib import Path
+
+import systems
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/library.md"
-HEAVY = {"prefect", "dvc", "mlflow", "torch", "transformers", "faiss", "scipy.stats", "pandas"}
 NAMED = re.findall(r">>> from (pipelines[\w.]*) import ([\w, ]+)", PAGE.read_text(encoding="utf-8"))
 MODULES = {
     f"{package}.{name}" if (ROOT / package.replace(".", "/") / f"{name}.py").is_file() else package
     for package, names in NAMED
     for name in names.split(", ")
 }
-IMPORT = """
+ALONE = """
 import importlib, os, sys
-for name in sys.argv[1:]:
+refused = {*sys.argv[1].split(",")}
+class Refusing:
+    def find_spec(self, name, path=None, target=None):
+        if name in refused:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Refusing())
+"""
+IMPORT = (
+    ALONE
+    + """
+for name in sys.argv[2:]:
     if not os.fork():
         importlib.import_module(name)
         print(name, *sys.modules, flush=True)
         os._exit(0)
     os.wait()
 """
+)
+COMMANDS = (
+    ALONE
+    + """
+from flows import cli
+for line in sys.argv[2:]:
+    sys.argv[1:] = line.split()
+    try:
+        cli.main()
+    except SystemExit as end:
+        print("code", end.code, flush=True)
+"""
+)
+
+
+def not_brought() -> str:
+    """The modules, with commas between, of packages here that `pip install longtail` alone does not bring."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    todo, brought = [*map(Requirement, project["dependencies"])], {"longtail"}
+    while todo:
+        needed = todo.pop()
+        if canonicalize_name(needed.name) in brought or (needed.marker and not needed.marker.evaluate({"extra": ""})):
+            continue
+        brought.add(canonicalize_name(needed.name))
+        todo += map(Requirement, metadata.requires(needed.name) or ())
+    modules = metadata.packages_distributions().items()
+    return ",".join(name for name, of in modules if not brought & {*map(canonicalize_name, of)})
 
 
 def test_the_examples_of_the_page_give_what_they_show_and_name_all_parts_that_it_promises():
@@ -34,10 +77,28 @@ def test_the_examples_of_the_page_give_what_they_show_and_name_all_parts_that_it
     assert {f"pipelines.{part}" for part in (*parts, "adaptive.rule", "intervals")} <= MODULES
 
 
-def test_a_module_is_imported_alone_and_without_what_takes_long_and_it_does_not_need():
+def test_a_module_is_imported_alone_and_without_the_pipelines_packages():
     names = [*sorted(MODULES), "pipelines.adaptive.searches", "flows.cli"]
-    done = subprocess.run([sys.executable, "-c", IMPORT, *names], cwd=ROOT, capture_output=True, text=True, check=True)
+    command = [sys.executable, "-c", IMPORT, not_brought(), *names]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     imported = {name: set(modules) for name, *modules in map(str.split, done.stdout.splitlines())}
     assert list(imported) == names, done.stderr
-    for name, modules in imported.items():
-        assert not modules & (HEAVY | ({"numpy"} if name == "flows.cli" else set())), "each command would wait for it"
+    assert "numpy" not in imported["flows.cli"], "each command would wait for it"
+
+
+def test_commands_for_any_folder_need_no_package_of_the_pipeline_and_others_say_what_to_install(tmp_path):
+    made = systems.make(90)
+    systems.popqa(tmp_path / "popQA.tsv", made)
+    for name, right in (("closed", made.closed), ("rag", made.augmented)):
+        (tmp_path / f"{name}.csv").write_text(systems.plain(made, right), encoding="utf-8")
+    for name in ("dvc.yaml", "conf/config.yaml"):  # a project, as `explore` needs one
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    files = "closed.csv rag.csv --questions popQA.tsv"
+    lines = [f"thresholds {files}", f"compare {files}", "decide thresholds/rule.json popQA.tsv", "explore"]
+    command = [sys.executable, "-c", COMMANDS, not_brought(), *lines]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert [line for line in done.stdout.splitlines() if line.startswith("code")] == ["code 0"] * 3 + ["code 1"], done
+    expected = "error: this needs uvicorn, which comes with the whole pipeline: pip install 'longtail[pipeline]'\n"
+    assert done.stderr.endswith(expected)

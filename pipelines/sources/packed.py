@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import zstandard
 from isal import igzip_lib
 
 from pipelines.errors import LongtailError
@@ -22,6 +21,12 @@ PIECE = 1 << 18  # decompressed bytes at once, which fit in the processor's cach
 MEMORY = 1 << 28  # bytes that a file in xz may ask for; `xz -9` takes a quarter of them
 ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the others may take any memory
 NO_DATA = re.compile(r"(?:.*/)?(?:\..*|Thumbs\.db|desktop\.ini)|__MACOSX/.*|.*/")  # files that a zip has besides
+
+
+def _zstd() -> Any:
+    import zstandard  # 24 MB, for the pipeline: evaluations do not write it
+
+    return zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj()
 
 
 class Decompressor(NamedTuple):
@@ -47,7 +52,7 @@ DECOMPRESSORS = {
     ".zip": Decompressor(re.compile(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"), None),
     ".zst": Decompressor(
         re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),  # a frame, or one to be skipped
-        lambda: zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj(),
+        _zstd,
         read=1 << 10,
         bound=(),
     ),
@@ -86,7 +91,9 @@ def _streams(path: Path, suffix: str, stored: Iterator[bytes]) -> Iterator[bytes
                     limit = f"{MEMORY >> 20} MB of memory"
                     raise LongtailError(f"{path}: takes more than {limit} to unpack; unpack it with xz -d") from None
                 raise _corrupt(path, suffix, error) from None
-            except (OSError, EOFError, igzip_lib.error, zstandard.ZstdError) as error:
+            except MemoryError:
+                raise
+            except Exception as error:  # each library has its own
                 raise _corrupt(path, suffix, error) from None
             data = decompressor.unused_data if decompressor.eof else b""
             more = bool(kind.bound) and not decompressor.eof and not decompressor.needs_input
