@@ -100,7 +100,7 @@ class Copy:
 
     def wipe(self) -> None:
         """Remove all that a run makes, but not what is committed."""
-        subprocess.run(["git", "clean", "-fdxq", "-e", ".venv", "-e", "params.yaml"], cwd=self.folder, check=True)
+        subprocess.run(["git", "clean", "-fdxq", "-e", "params.yaml"], cwd=self.folder, check=True)
         (self.folder / "dvc.lock").unlink(missing_ok=True)
         subprocess.run(["git", "checkout", "-q", "--", "data", ".dvc"], cwd=self.folder, check=True)
 

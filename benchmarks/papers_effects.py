@@ -22,7 +22,7 @@ from types import SimpleNamespace
 
 import yaml
 
-from benchmarks.project_copy import ROOT, clone, table
+from benchmarks.project_copy import RUN, clone, table
 from pipelines.intervals import Interval
 from pipelines.params import params_file
 from pipelines.report import findings, inputs
@@ -73,8 +73,8 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
 
 def run(seed: int, profile: str, folder: Path, changes: dict[str, dict]) -> tuple[list[list], list[list]]:
     """A seed's findings (what, value, interval, whether it is shown), and its `comparisons`."""
-    copy, command = clone(folder / str(seed), profile, seed=seed, **changes), [ROOT / ".venv/bin/python", "-m", "dvc"]
-    subprocess.run([*command, "repro"], cwd=copy, check=True, stdout=sys.stderr, stderr=subprocess.DEVNULL)
+    copy = clone(folder / str(seed), profile, seed=seed, **changes)
+    subprocess.run(RUN, cwd=copy, check=True, stdout=sys.stderr, stderr=subprocess.DEVNULL)
     read, claims, chosen = read_run(copy)
     rows = []
     for one in claims:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterable
 from contextlib import chdir
 from pathlib import Path
@@ -11,14 +12,13 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-RUN = (".venv/bin/python", "-m", "flows.cli", "run")
+RUN = (sys.executable, "-m", "flows.cli", "run")
 
 
 def clone(folder: Path, profile: str, **changes: object) -> Path:
     """A clone of the project in `folder`, unless it is there, with a profile and these params; a section is merged."""
     if not folder.is_dir():
         subprocess.run(["git", "clone", "-q", str(ROOT), str(folder)], check=True)
-        (folder / ".venv").symlink_to((ROOT / ".venv").resolve())
         subprocess.run([*RUN[:-1], "init", "--profile", profile], cwd=folder, check=True, stdout=subprocess.DEVNULL)
     set_params(folder, **changes)
     return folder

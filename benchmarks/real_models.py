@@ -111,11 +111,11 @@ def run(commands: Sequence[Sequence[str]], copy: Path, work: Path) -> bool:
 
     Seconds and peak memory are added to CALLS.
     """
-    started, python = time.monotonic(), str(ROOT / ".venv/bin/python")
+    started = time.monotonic()
     print(f"{copy.relative_to(work)}", file=sys.stderr)
     environment = os.environ | {"PYTHONPATH": str(copy), "MLFLOW_DISABLE_TELEMETRY": "true"}
     for step in commands:
-        done = subprocess.run([python, *step], cwd=copy, stdout=sys.stderr, env=environment)
+        done = subprocess.run([sys.executable, *step], cwd=copy, stdout=sys.stderr, env=environment)
         if done.returncode:
             break
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10

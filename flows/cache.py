@@ -70,7 +70,7 @@ def _again(server: str, models: set[str]) -> Iterator[str]:
     keys = tuple(f"lm.{name}." for name in names)
     if stages := [stage for stage, params in read.items() if any(f"{key}.".startswith(keys) for key in params)]:
         yield f"{len(stages)} stages keep what they made of them, since DVC sees no change; to make them anew:"
-        yield f"  .venv/bin/dvc repro --force --single-item {' '.join(stages)}"
+        yield f"  dvc repro --force --single-item {' '.join(stages)}"
         yield "  longtail run"
     else:
         yield "no stage in dvc.lock was made with them; the next run asks again"

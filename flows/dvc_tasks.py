@@ -123,9 +123,13 @@ class Done:
 
 
 def _dvc(*words: str, log: Path, work: Work) -> Done:
-    """Run DVC. Each line of its output, but for hints, goes to the task's log, to the file `log`, and to `work`."""
+    """Run DVC. Each line of its output, but for hints, goes to the task's log, to the file `log`, and to `work`.
+
+    The `python` of dvc.yaml's commands is the one of this process's environment, whether or not a shell activated it.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {tracking.FLOW: str(flow_run.id), "PYTHONUNBUFFERED": "1"}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+    environment = os.environ | {tracking.FLOW: str(flow_run.id), "PYTHONUNBUFFERED": "1", "PATH": path}
     child = subprocess.Popen(
         [sys.executable, "-m", "dvc", "--wait-for-lock", *words],
         stdin=subprocess.DEVNULL,

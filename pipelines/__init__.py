@@ -2,7 +2,19 @@
 
 import os
 import re
+import sys
 from collections.abc import MutableMapping
+from importlib.util import find_spec
+
+if os.name == "nt":
+    sys.exit("error: Longtail needs Linux or macOS; on Windows, install and run it in WSL")
+if sys.argv[:1] == ["-m"]:  # `python -m pipelines...`, a stage of dvc.yaml, is being looked up
+    _lacks = [name for name in ("duckdb", "mlflow", "torch") if not find_spec(name)]
+    if _lacks or sys.version_info < (3, 11):
+        sys.exit(
+            f"error: {sys.executable} (Python {sys.version.split()[0]}) is not the Python that Longtail is installed in"
+            f"{'; it lacks ' * bool(_lacks)}{', '.join(_lacks)}; activate that environment, or use `longtail run`"
+        )
 
 QUIET = {  # no library tells its makers who uses it; set before any is imported, and for all that Longtail starts
     "DVC_NO_ANALYTICS": "1",

@@ -24,16 +24,17 @@ class Checkout:
         self.folder = folder
         dirty = ("PREFECT_", "MLFLOW_", "DVC_", "OMP_", "PYTHONPATH")
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(dirty)}
+        self.environment["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # as if it were activated
 
     def __call__(self, module: str, *words: str) -> subprocess.CompletedProcess:
-        command = [".venv/bin/python", "-m", module, *words]
+        command = [sys.executable, "-m", module, *words]
         return subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True)
 
     def longtail(self, *words: str) -> subprocess.CompletedProcess:
         return self("flows.cli", *words)
 
     def start(self, *words: str) -> subprocess.Popen:
-        return started([".venv/bin/python", "-m", "flows.cli", *words], self.folder, self.environment)
+        return started([sys.executable, "-m", "flows.cli", *words], self.folder, self.environment)
 
     def hashes(self) -> dict:
         return yaml.load((self.folder / "dvc.lock").read_text(encoding="utf-8"), yaml.CSafeLoader)["stages"]
@@ -44,14 +45,13 @@ class Checkout:
 
 
 def copy_tracked(root: Path, folder: Path, *, without: tuple[str, ...] = ("dvc.lock",)) -> Checkout:
-    """A git repository of the files that git tracks or would, not yet committed, with this environment as .venv."""
+    """A git repository of the files that git tracks or would, not yet committed."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listing, cwd=root, capture_output=True, text=True, check=True).stdout.split("\0")
     for name in names:
         if name and not name.startswith(without) and (root / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(root / name, folder / name)
-    (folder / ".venv").symlink_to(Path(sys.prefix))
     subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
     return Checkout(folder)
 

@@ -39,7 +39,7 @@ stages:
     deps: [work.py, data/a]
     outs: ["data/b${item.n}"]
   c:
-    cmd: PYTHON -m work c
+    cmd: python -m work c
     deps: [work.py, data/b1, data/b2]
     params: [{data/metrics/a.json: [rows]}]
     outs: [data/c]
@@ -171,6 +171,8 @@ class Project:
         self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "MLFLOW_", "DVC_"))}
         self.environment |= QUIET | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "2"}
         self.environment |= {"PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS": "0"}
+        elsewhere = [folder for folder in os.get_exec_path() if folder != str(Path(sys.executable).parent)]
+        self.environment["PATH"] = os.pathsep.join(elsewhere)  # not activated: stage c's python is found all the same
         if prefect:
             self.environment["PREFECT_API_URL"] = prefect.url
 

@@ -225,7 +225,6 @@ def test_a_scheduled_run_lands_a_release_and_pushes_and_a_clone_has_nothing_to_d
 
     subprocess.run(["git", "clone", "-q", str(copied.folder), str(tmp_path / "clone")], check=True)
     clone = Checkout(tmp_path / "clone")
-    (clone.folder / ".venv").symlink_to(Path(sys.prefix))
     done = clone("dvc", "pull")
     assert done.returncode == 0, done.stderr
     assert "Running stage" not in clone("dvc", "repro").stdout

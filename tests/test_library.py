@@ -9,6 +9,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import pytest
 import systems
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -102,3 +103,19 @@ def test_commands_for_any_folder_need_no_package_of_the_pipeline_and_others_say_
     assert [line for line in done.stdout.splitlines() if line.startswith("code")] == ["code 0"] * 3 + ["code 1"], done
     expected = "error: this needs uvicorn, which comes with the whole pipeline: pip install 'longtail[pipeline]'\n"
     assert done.stderr.endswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("-S", "-m", "pipelines.work.code"),
+            r"error: \S+ \(Python 3\S+\) .*; it lacks duckdb, mlflow, torch; .*",
+        ),
+        (("-c", "import os; os.name = 'nt'; import pipelines"), "error: Longtail needs Linux or macOS; .* WSL"),
+    ],
+)
+def test_a_python_without_the_packages_and_windows_are_refused_in_a_line(words, said):
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(f"{said}.*\n", done.stderr)

@@ -69,7 +69,7 @@ def test_the_stages_to_run_again_are_named_and_unfinished_work_is_gone(longtail)
     assert longtail("--drop", "http://one:1/v1", "--yes")[1:] == [
         "2 answers dropped",
         "1 stages keep what they made of them, since DVC sees no change; to make them anew:",
-        "  .venv/bin/dvc repro --force --single-item answer@x",
+        "  dvc repro --force --single-item answer@x",
         "  longtail run",
     ]
     assert (scored.exists(), answered.exists(), other.exists()) == (False, False, True)
