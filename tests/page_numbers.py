@@ -45,7 +45,6 @@ FIGURES = {  # name -> what it is multiplied by, the file below data/, the colum
     "hybrid": _accuracy("hybrid"),
     "replug": _accuracy("replug"),
     "replug-share": (1, *_accuracy("replug")[1:]),
-    "logistic": (100, "metrics/adaptive.json", "popqa.tiny.dense.logistic.adaptive", ""),
     "shrunk": (100, "metrics/adaptive.json", "popqa.tiny.dense.shrunk.adaptive", ""),
     "popularity-over-doubt": (-100, "metrics/adaptive.json", "popqa.tiny.dense.uncertainty.difference", ""),
     "gate": (100, "metrics/adaptive.json", "popqa.tiny.dense.gate.difference", ""),

@@ -96,8 +96,6 @@ def _search(relations: list[tuple], everything: tuple, search: str) -> tuple[lis
     """The thresholds of `relations`, and of `everything`, all relations together; both are (signal, gains, train)."""
     if search == "shrunk":
         return searches.shrunk(relations, searches.quantile_cuts(everything[0], everything[2]))
-    if search == "logistic":
-        return searches.logistic(relations), searches.logistic([everything])[0]
     find = {"exact": searches.exact, "bins": searches.bins}[search]
     return [find(*questions) for questions in relations], find(*everything)
 

@@ -1,4 +1,4 @@
-"""The four searches for a threshold per relation, over all splits at once (PopQA, section 6).
+"""The three searches for a threshold per relation, over all splits at once (PopQA, section 6).
 
 A question whose signal (its subject's popularity, or how sure the language model is) lies below the threshold takes the
 retrieval-augmented answer; any other question takes the closed-book answer. So a threshold's gain over never retrieving
@@ -16,13 +16,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-SEARCHES = ("exact", "bins", "shrunk", "logistic")
+SEARCHES = ("exact", "bins", "shrunk")
 BINS = 10  # as in the authors' notebook
 QUANTILES = 50  # candidate cuts of `shrunk`
-CELLS = 32  # groups of equal counts and neighbouring signals of a relation that the logistic regression reads
-PENALTY = 1.0  # the ridge penalty of all weights but the intercept; the logarithm of the signal is standardised
-STEPS = 30  # of Newton's method, at most
-PRECISION = 1e-4  # change of the weights that ends the steps
 
 
 def exact(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray:
@@ -108,106 +104,6 @@ def prior_weight(gained: np.ndarray, squared: np.ndarray, counts: np.ndarray) ->
     between = spread / np.maximum(n.sum(axis=0) - (n**2).sum(axis=0) / np.maximum(n.sum(axis=0), 1), 1)
     # If relations differ no more than by chance, only the pooled curve is left.
     return np.minimum(within.sum(axis=0) / np.maximum(between.sum(axis=0), 1e-9), 1e6)
-
-
-def logistic(relations: Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> list[np.ndarray]:
-    """Where a smooth curve says that retrieving stops to gain, for each relation, (splits,) float64.
-
-    The curve is a logistic regression of which answer gains, where one does, on the signal's logarithm. Each relation
-    has a level and a slope of its own, drawn towards those of all relations by a ridge penalty (partial pooling).
-    Where the curve rises, no threshold is right: always or never is what it says of the relation as a whole.
-    """
-    signals = np.concatenate([signal for signal, _, _ in relations])
-    least = np.min(signals[signals > 0], initial=np.inf)
-    if not np.isfinite(least):
-        return [np.zeros(train.shape[1]) for _, _, train in relations]
-    logs = np.log(np.maximum(signals, least))
-    centre, scale = logs.mean(), max(logs.std(), 1e-9)
-    cells = [_cells((np.log(np.maximum(s, least)) - centre) / scale, gains, train) for s, gains, train in relations]
-    x, wins, losses = (np.stack(parts) for parts in zip(*cells, strict=True))
-    level, slope = _regression(x, wins, losses)
-    cuts = []
-    for i in range(len(relations)):
-        score = level[i] + slope[i] * x[i][:, None]
-        whole = ((wins[i] + losses[i]) * np.tanh(score / 2)).sum(axis=0) > 1e-9  # ties never retrieve
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            cut = np.exp(centre - scale * level[i] / slope[i])
-        cut = np.where(cut > signals.max(), np.inf, np.where(cut <= signals.min(), 0.0, cut))
-        cuts.append(np.where(slope[i] < 0, cut, np.where(whole, np.inf, 0.0)))
-    return cuts
-
-
-def _cells(x: np.ndarray, gains: np.ndarray, train: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean `x` of each cell (CELLS,), and what retrieving wins and loses there in training, (CELLS, splits)."""
-    n, splits = train.shape
-    if not n:
-        return np.zeros(CELLS), np.zeros((CELLS, splits)), np.zeros((CELLS, splits))
-    starts = np.arange(min(CELLS, n)) * n // min(CELLS, n)
-    empty = ((0, CELLS - len(starts)), (0, 0))
-    sums = [
-        np.add.reduceat(train * part[:, None], starts, axis=0) for part in (gains * (gains > 0), -gains * (gains < 0))
-    ]
-    means = np.add.reduceat(x, starts) / np.diff(np.append(starts, n))
-    return np.pad(means, empty[0]), np.pad(sums[0], empty).astype(float), np.pad(sums[1], empty).astype(float)
-
-
-def _regression(x: np.ndarray, wins: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Level and slope of each relation's curve, (relations, splits) each, by Newton's method for all splits at once.
-
-    `x` is (relations, cells), `wins` and `losses` (relations, cells, splits). What all relations share comes first in
-    the weights, (1 + relations, 2, splits). The shared level alone has no penalty.
-    """
-    n, splits = len(x), wins.shape[2]
-    weights, basis, counts = np.zeros((1 + n, 2, splits)), np.stack([np.ones_like(x), x], axis=1), wins + losses
-    penalty = np.full((1 + n, 2, 1), PENALTY)
-    penalty[0, 0] = 1e-9
-    won, lost = wins.sum(axis=(0, 1)), losses.sum(axis=(0, 1))
-    told = (won > 0) & (lost > 0)  # else one answer decides for all
-
-    def scores(w: np.ndarray) -> np.ndarray:
-        return np.einsum("rbc,rbs->rcs", basis, w[1:] + w[0])
-
-    def loss(w: np.ndarray) -> np.ndarray:
-        score = scores(w)
-        wrong = wins * np.logaddexp(0.0, -score) + losses * np.logaddexp(0.0, score)
-        return wrong.sum(axis=(0, 1)) + (penalty * w * w).sum(axis=(0, 1)) / 2
-
-    least = loss(weights)
-    for _ in range(STEPS):
-        p = 1 / (1 + np.exp(-np.clip(scores(weights), -500, 500)))
-        slope = np.einsum("rbc,rcs->rbs", basis, counts * p - wins)
-        curvature = np.einsum("rbc,rdc,rcs->rbds", basis, basis, counts * p * (1 - p), optimize=True)
-        step = _newton(curvature, slope, penalty, weights) * told
-        share, most = np.ones(splits), least * (1 + 1e-12) + 1e-9
-        while ((reached := loss(weights - share * step)) > most).any() and share.min() > 1e-6:
-            share = np.where(reached > most, share / 2, share)
-        weights, least = weights - share * step, reached
-        if np.abs(share * step).max() < PRECISION:
-            break
-    level, slope = np.moveaxis(weights[1:] + weights[0], 1, 0)
-    return np.where(told, level, np.sign(won - lost)), slope
-
-
-def _newton(curvature: np.ndarray, slope: np.ndarray, penalty: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Newton's step (1 + relations, 2, splits) from each relation's `curvature` (relations, 2, 2, splits) and `slope`.
-
-    What relations have of their own is eliminated first, so that only 2 x 2 systems are solved.
-    """
-    ridge = np.eye(2)[None, :, :, None] * penalty[:, :, None]
-    inverse = _inverse(curvature + ridge[1:])
-    through = np.einsum("rbds,rdes->rbes", curvature, inverse)
-    of_relations = slope + penalty[1:] * weights[1:]
-    shared = slope.sum(axis=0) + penalty[0] * weights[0] - np.einsum("rbds,rds->bs", through, of_relations)
-    remaining = (curvature - np.einsum("rbds,rdes->rbes", through, curvature)).sum(axis=0)
-    step = np.einsum("bds,ds->bs", _inverse(remaining[None] + ridge[:1])[0], shared)
-    steps = np.einsum("rbds,rds->rbs", inverse, of_relations - np.einsum("rbds,ds->rbs", curvature, step))
-    return np.concatenate([step[None], steps])
-
-
-def _inverse(matrices: np.ndarray) -> np.ndarray:
-    """The inverses of 2 x 2 matrices, (relations, 2, 2, splits)."""
-    (a, b), (c, d) = matrices[:, 0].swapaxes(0, 1), matrices[:, 1].swapaxes(0, 1)
-    return np.stack([np.stack([d, -b], axis=1), np.stack([-c, a], axis=1)], axis=1) / (a * d - b * c)[:, None, None]
 
 
 def gains_at(signal: np.ndarray, gains: np.ndarray, train: np.ndarray, cuts: np.ndarray) -> np.ndarray:

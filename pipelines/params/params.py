@@ -154,7 +154,7 @@ class Pair(Section):
 class Thresholds(Section):
     imported: Literal["all", "test"]  # the questions that imported answers count on: all, or the test split's
     pairs: list[Pair]  # further than the closed-book answer above and each other method below
-    search: Literal["exact", "bins", "shrunk", "logistic"]  # the search in use; all four are reported
+    search: Literal["exact", "bins", "shrunk"]  # the search in use; all three are reported
     splits: PositiveInt  # random splits into a training side and a held-out side
     split_by: Literal["subject", "question"]  # what splits draw: subjects with all their questions, or questions
     train_share: Share  # share of the subjects, or questions, that thresholds are fitted on

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipelines import draws
-from pipelines.adaptive import held_out, refits, regression
+from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.held_out import HeldOut
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.refits import Column
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from pipelines.adaptive.tuning import Tuned
 
 MOST = 50_000  # questions that a gate is fitted to and judged on; more are drawn from
+PENALTY = 1.0  # the ridge penalty of all weights but the intercept
+STEPS = 100  # of Newton's method, at most
+PRECISION = 1e-9  # change of the weights that ends the steps
 
 
 def of_pairs(pairs: Pairs, tuned: Tuned, chosen: params.Thresholds, seed: int, resamples: int) -> dict[str, dict]:
@@ -91,8 +94,8 @@ def gate_retrieves(pairs: Pairs, train: np.ndarray) -> np.ndarray:
         if gained.all() or not gained.any():
             retrieves[:, split] = bool(len(gained) and gained[0])
             continue
-        numbers = regression.standardised(x, side)
-        retrieves[:, split] = numbers @ regression.fit_logistic(numbers[learns], gained, counts[learns]) > 0
+        numbers = standardised(x, side)
+        retrieves[:, split] = numbers @ fit_logistic(numbers[learns], gained, counts[learns]) > 0
     return retrieves
 
 
@@ -108,6 +111,55 @@ def features(pairs: Pairs) -> dict[str, np.ndarray]:
     doubt = np.where(np.isneginf(doubt), some.min() if len(some) else np.nan, doubt)
     numbers = {"popularity": popularity, "score": pairs.score, "margin": pairs.margin, "log_prob": doubt}
     return numbers | {relation: pairs.relations == relation for relation in np.unique(pairs.relations)}
+
+
+def standardised(columns: dict[str, np.ndarray], side: np.ndarray) -> np.ndarray:
+    """The regression's matrix, (n, weights): an intercept, then the columns.
+
+    Numbers have mean 0 and deviation 1 over the known ones of the training `side`. One that is not known is 0 and has a
+    1 in a column of its own. Columns that are constant there are left out.
+    """
+    made = [np.ones(len(side))]
+    for values in columns.values():
+        known = np.isfinite(values)
+        if values.dtype != bool:
+            of_side = values[side & known]
+            deviation = of_side.std() if len(of_side) else 0.0
+            if deviation > 0:
+                made.append(np.where(known, (values - of_side.mean()) / deviation, 0.0))
+            values = ~known
+        if values[side].any() and not values[side].all():
+            made.append(values.astype(float))
+    return np.stack(made, axis=1)
+
+
+def fit_logistic(x: np.ndarray, y: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Weights of the logistic regression of `y` (n,) bool on `x` (n, weights), by Newton's method.
+
+    They minimise the sum of counts x log(1 + exp(-+ x w)) + PENALTY / 2 x the squared weights, where the first weight,
+    the intercept, is free. `counts` (n,) are positive.
+    """
+    penalty = np.full(x.shape[1], PENALTY)
+    penalty[0] = 0.0
+    weights = np.zeros(x.shape[1])
+
+    def loss(w: np.ndarray) -> float:
+        wrong = np.logaddexp(0.0, np.where(y, -1.0, 1.0) * (x @ w))
+        return float((counts * wrong).sum() + 0.5 * (penalty * w * w).sum())
+
+    least = loss(weights)
+    for _ in range(STEPS):
+        p = 1 / (1 + np.exp(-np.clip(x @ weights, -500, 500)))
+        slope = x.T @ (counts * (p - y)) + penalty * weights
+        curvature = (x * (counts * p * (1 - p))[:, None]).T @ x + np.diag(penalty)
+        step = np.linalg.solve(curvature + 1e-12 * np.eye(len(weights)), slope)
+        share = 1.0
+        while (reached := loss(weights - share * step)) > least and share > 1e-6:
+            share /= 2
+        weights, least = weights - share * step, reached
+        if np.abs(share * step).max() < PRECISION:
+            break
+    return weights
 
 
 def report_entries() -> list:

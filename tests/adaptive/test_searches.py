@@ -8,7 +8,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipelines.adaptive import searches
-from pipelines.adaptive.regression import fit_logistic
 
 ONCE = np.ones((6, 1), dtype=bool)
 IN_ORDER = np.array([1.0, 2, 3, 4, 5, 6])
@@ -111,45 +110,3 @@ def test_prior_weight_is_the_method_of_moments():
     squared = np.stack([searches.gains_at(s, g**2, t, cuts) for s, g, t in relations])
     assert searches.prior_weight(gained, squared, n[:, None])[0] == pytest.approx(within / between)
     assert searches.prior_weight(gained[:1], squared[:1], n[:1, None])[0] == 1e6  # one relation is the pool
-
-
-def curves(n=200, relations=3, seed=0):
-    """(signal, gains, train (n, 3)) of relations where retrieving gains the less the larger the signal."""
-    rng = np.random.default_rng(seed)
-    made = []
-    for relation in range(relations):
-        signal = np.sort(np.ceil(10 ** rng.normal(3, 0.8, n)))
-        chance = 1 / (1 + np.exp(1.5 * (np.log10(signal) - 2.5 - relation / 2)))
-        gains = np.where(rng.random(n) < 0.6, np.where(rng.random(n) < chance, 1, -1), 0)
-        made.append((signal, gains, rng.random((n, 3)) < 0.75))
-    return made
-
-
-def test_logistic_is_the_ridge_regression_with_a_level_and_a_slope_of_each_relation(monkeypatch):
-    monkeypatch.setattr(searches, "CELLS", 200)  # a question each
-    relations = curves()
-    logs = np.log(np.concatenate([signal for signal, _, _ in relations]))
-    of = np.repeat(np.eye(3), 200, axis=0)
-    x = (logs - logs.mean()) / logs.std()
-    matrix = np.hstack([np.ones((600, 1)), x[:, None], of, of * x[:, None]])
-    gains, train = (np.concatenate([relation[i] for relation in relations]) for i in (1, 2))
-    cuts = searches.logistic(relations)
-    for split in range(3):
-        learns = train[:, split] & (gains != 0)
-        weights = fit_logistic(matrix[learns], gains[learns] > 0, np.ones(learns.sum()))
-        for relation in range(3):
-            level, slope = weights[0] + weights[2 + relation], weights[1] + weights[5 + relation]
-            crossing = np.exp(logs.mean() - logs.std() * level / slope)
-            assert cuts[relation][split] == pytest.approx(crossing, rel=1e-3)
-
-
-def test_a_small_relation_leans_on_the_others_and_a_rising_curve_has_no_threshold():
-    signal, rising = np.array([10.0, 20, 5000, 6000]), np.array([-1, -1, 1, 1])
-    nothing = np.empty(0), np.empty(0, int), np.empty((0, 3), bool)
-    untrained = searches.logistic([*curves(1000), (signal, rising, np.zeros((4, 3), bool)), nothing])[3]
-    assert np.log10(untrained) == pytest.approx(np.full(3, 3.0), abs=0.25)  # the curve of all relations
-    alone = searches.logistic([(signal, rising, np.ones((4, 3), bool))])[0]
-    assert alone.tolist() == [0, 0, 0]
-    always = searches.logistic([(signal, np.array([-1, 1, 1, 1]), np.ones((4, 3), bool))])[0]
-    assert always.tolist() == [np.inf] * 3
-    assert searches.logistic([(IN_ORDER, np.full(6, -1), ONCE)] * 2) == [[0.0]] * 2, "one answer alone gains"

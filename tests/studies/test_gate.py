@@ -7,7 +7,7 @@ import pytest
 from adaptive_pairs import CHOSEN, judged, made_pairs, resampled, splits, summary
 from scipy.optimize import minimize
 
-from pipelines.adaptive import refits, regression, tune_thresholds
+from pipelines.adaptive import refits, tune_thresholds
 from pipelines.studies import gate
 
 
@@ -22,9 +22,9 @@ def test_the_weights_are_the_minimum():
 
     def loss(w):
         signs = np.where(y, -1, 1)
-        return (counts * np.log1p(np.exp(signs * (x @ w)))).sum() + 0.5 * regression.PENALTY * (w[1:] ** 2).sum()
+        return (counts * np.log1p(np.exp(signs * (x @ w)))).sum() + 0.5 * gate.PENALTY * (w[1:] ** 2).sum()
 
-    assert regression.fit_logistic(x, y, counts) == pytest.approx(minimize(loss, np.zeros(5), tol=1e-12).x, abs=1e-4)
+    assert gate.fit_logistic(x, y, counts) == pytest.approx(minimize(loss, np.zeros(5), tol=1e-12).x, abs=1e-4)
 
 
 def test_the_gate_reads_the_margin_where_popularity_says_nothing_of_some_of_very_many_questions(monkeypatch):
@@ -83,7 +83,7 @@ def test_questions_of_unknown_popularity_retrieve_by_the_rule_and_are_learnt_fro
 
 def test_numbers_are_standardised_over_the_known_ones_of_the_training_side():
     numbers = {"score": np.array([1.0, 3.0, np.nan, 100.0]), "P1": np.array([True, False, True, True])}
-    made = regression.standardised(numbers | {"margin": np.full(4, np.nan)}, np.array([True, True, True, False]))
+    made = gate.standardised(numbers | {"margin": np.full(4, np.nan)}, np.array([True, True, True, False]))
     assert made.tolist() == [[1, -1, 0, 1], [1, 1, 0, 0], [1, 0, 1, 1], [1, 98, 0, 1]]
 
 
