@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines import catalogue
-from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
 from pipelines.evaluation.mmlu import CATEGORIES
 from pipelines.questions import published
 from pipelines.sources import corpus_layouts, pageviews, source_documents, wikipedia
 from pipelines.sources.corpus_layouts import ARTICLES, DUMP, first_record
-from pipelines.sources.question_files import SUFFIXES
 from pipelines.sources.streams import DECOMPRESSORS
 
 # A model's folder has one of these files, and weights, a tokenizer, or folders of sentence-transformers' modules.
@@ -26,7 +24,6 @@ BESIDE = re.compile(
 )
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
 TEMPLATES = "relation_query_templates.json"
-READABLE = {"mmlu": (".csv", *SUFFIXES), "nq": SUFFIXES, "triviaqa": SUFFIXES, "retrieval": (".jsonl",)}
 SPLIT = re.compile(r"(?<![a-z])(dev|test|train|validation|valid|val)(?![a-z])")
 
 
@@ -59,13 +56,9 @@ def is_model(folder: Path) -> bool:
 def recognise(file: Path) -> Seen:
     """The data set that a file holds. Reads at most HEAD bytes, or a Parquet file's columns."""
     try:
-        seen = _by_columns(file) if corpus_layouts.is_parquet(file) else _by_head(file)
+        return _by_columns(file) if corpus_layouts.is_parquet(file) else _by_head(file)
     except LongtailError as error:
         return Seen("", str(error).removeprefix(f"{file}: "))
-    name = seen.data_set.partition("/")[0]
-    if file.suffix not in READABLE.get(name, (file.suffix,)):
-        return Seen("", f"{DATASETS[name].label} is read from {', '.join(READABLE[name])} only")
-    return seen
 
 
 def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[Path, Path]]]:

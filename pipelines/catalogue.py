@@ -127,7 +127,7 @@ DATASETS = {
         "questions with passages",
         "Questions with retrieved passages",
         "MIT (questions), CC-BY-SA-3.0 (Wikipedia's text)",
-        "`.jsonl` in the layout of DPR's and Contriever's output",
+        "JSON or Parquet in the layout of DPR's and Contriever's output",
         passages=True,
     ),
 }

@@ -16,8 +16,9 @@ from pipelines.evaluation.task_items import Item, Task, drawn
 from pipelines.params import params
 from pipelines.replug import ensemble
 from pipelines.sources.csv_rows import table_rows
-from pipelines.sources.question_files import SUFFIXES, read_records, record_files, shown
+from pipelines.sources.question_files import read_records, shown
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.streams import visible_files
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
@@ -60,7 +61,7 @@ def read_split(folder: Path, split: str, rejects: Rejects, with_options: bool = 
     to `rejects`. Raises LongtailError for a file of no subject, and if both layouts are there, which would ask each
     question twice.
     """
-    files = record_files(folder / split, (".csv", *SUFFIXES))
+    files = visible_files(folder / split)
     if len({file.suffix == ".csv" for file in files}) > 1:
         raise LongtailError(f"{folder / split}: has .csv and other files, expected one layout; leave the others out")
     places: Counter[str] = Counter()

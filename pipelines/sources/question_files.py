@@ -14,7 +14,6 @@ from pipelines.storage import parquet
 
 PARQUET_BATCH = 1 << 10  # rows
 LONGEST = 10_000  # characters of a question; all questions are held in memory
-SUFFIXES = (".jsonl", ".json", ".parquet")
 HIDDEN = "<unk>"  # stands for the answers in TriviaQA's test split on the Hub
 
 
@@ -39,25 +38,21 @@ def read_questions(folder: Path, rejects: Rejects) -> Iterator[Question]:
     "value" and "aliases" (TriviaQA). Bad records go to `rejects` ("not JSON", "not an object", "no question", "too
     long", "no answers"). Raises LongtailError if the questions of two files would have the same ids.
     """
-    files: dict[str, Path] = {}
-    for path in record_files(folder):
+    for name, path in _named(folder):
         if path.relative_to(folder).parts[0] == "train":
             continue
-        name = path.relative_to(folder).with_suffix("").as_posix()
-        if (other := files.setdefault(name, path)) != path:
-            raise LongtailError(f"{path}: its questions have the same ids as those of {other.name}; leave one out")
         for number, _, text, answers in _answered(path, rejects, ("golden_answers", "answer")):
             yield Question(f"{name}/{number}", text, answers)
 
 
 def read_questions_with_passages(folder: Path, rejects: Rejects) -> Iterator[QuestionWithPassages]:
-    """Yield the questions of every file below `folder`, all *.jsonl, in the layout of DPR's and Contriever's output.
+    """Yield the questions of every file below `folder`, in the layout of DPR's and Contriever's output.
 
-    A line has "question", "answers" (or "ground_truth") and "ctxs" (or "context"), a list of passages: objects with
-    "text" and perhaps "title", or plain texts. "data_source" names the question's data set. Bad lines go to `rejects`
-    as those of `read_questions` do, and those with "no passages".
+    A record has "question", "answers" (or "ground_truth") and "ctxs" (or "context"), a list of passages: objects with
+    "text" and perhaps "title", or plain texts. "data_source" names the question's data set. Bad ones go to `rejects`
+    as those of `read_questions` do, and those with "no passages". Raises LongtailError as `read_questions` does.
     """
-    for path in record_files(folder, (".jsonl",)):
+    for name, path in _named(folder):
         for number, row, text, answers in _answered(path, rejects, ("answers", "ground_truth")):
             given, passages = row.get("ctxs", row.get("context")), []
             for passage in given if isinstance(given, list) else []:
@@ -67,19 +62,19 @@ def read_questions_with_passages(folder: Path, rejects: Rejects) -> Iterator[Que
                     passages.append((title, " ".join(words.split())))
             if passages:
                 dataset = row["data_source"] if isinstance(row.get("data_source"), str) else ""
-                name = path.relative_to(folder).with_suffix("").as_posix()
                 yield QuestionWithPassages(f"{name}/{number}", dataset, text, answers, passages)
             else:
                 rejects.add(path, number, "no passages", shown(row))
 
 
-def record_files(folder: Path, suffixes: Sequence[str] = SUFFIXES) -> list[Path]:
-    """The visible files below `folder`, by path. Raises LongtailError for a file with another suffix."""
-    files = visible_files(folder)
-    for file in files:
-        if file.suffix not in suffixes:
-            raise LongtailError(f"{file}: expected {', '.join(suffixes)}; leave it out of fetch.files")
-    return files
+def _named(folder: Path) -> Iterator[tuple[str, Path]]:
+    """Yield each visible file below a folder, with the name that its questions' ids begin with."""
+    files: dict[str, Path] = {}
+    for path in visible_files(folder):
+        name = path.relative_to(folder).with_suffix("").as_posix()
+        if (other := files.setdefault(name, path)) != path:
+            raise LongtailError(f"{path}: its questions have the same ids as those of {other.name}; leave one out")
+        yield name, path
 
 
 def read_records(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -134,7 +134,7 @@ def test_a_file_that_does_not_fit_is_named(tmp_path):
     for name, content, said in (
         ("cookery_test.csv", "Why?,a,b,c,d,A\n", r"cookery_test\.csv: 'cookery' is no subject"),
         ("all.jsonl", json.dumps(ROWS[0]), "has .csv and other files, expected one layout"),
-        ("anatomy_test.tsv", "x", r"anatomy_test\.tsv: expected \.csv, "),
+        ("anatomy_test.tsv", "x", "has .csv and other files, expected one layout"),
     ):
         (folder / name).write_text(content)
         with pytest.raises(LongtailError, match=said):

@@ -63,7 +63,6 @@ def test_bad_records_are_kept_with_their_row_and_reason(tmp_path):
 def test_bad_files_are_named(tmp_path):
     for name, content, said in [
         ("a.json", b'[{"question": "cut', "a.json: not JSON"),
-        ("a.csv", b"question,answer\n", "a.csv: expected .jsonl, .json, .parquet"),
         ("b.json", b"[]", "b.jsonl: .* same ids as those of b.json;"),
     ]:
         write(tmp_path / "b.jsonl", NQ)
@@ -92,7 +91,10 @@ def test_passages_are_read_from_both_layouts_and_bad_lines_are_kept_with_their_r
     assert rejects.read == 8
 
 
-def test_questions_with_passages_by_another_ending_are_named(tmp_path):
-    write(tmp_path / "folder/more.jsonl.gz", [])
-    with pytest.raises(LongtailError, match=r"folder/more.jsonl.gz: expected \.jsonl; leave it out of fetch\.files"):
-        list(read_questions_with_passages(tmp_path, Rejects(1.0)))
+def test_a_file_is_read_by_its_content_whatever_its_ending(tmp_path):
+    good = {"question": "Who?", "answers": ["Mira"], "ctxs": [{"title": "T", "text": "a"}]}
+    saved(tmp_path / "folder/dpr.txt", json.dumps([good]))
+    saved(tmp_path / "table.csv", "question,answers\n")
+    rejects = Rejects(1.0)
+    assert [question.id for question in read_questions_with_passages(tmp_path, rejects)] == ["folder/dpr/1"]
+    assert rejects.reasons() == {"not JSON": 1}
