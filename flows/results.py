@@ -77,9 +77,9 @@ def _chosen(asked: dict[str, str], *, some: bool) -> tuple[Run, Slice]:
     except LongtailError as error:
         option = str(error).partition(":")[0] in asked
         raise LongtailError(f"--{error}" if option else str(error)) from None
-    if emptied := slices.emptied_by(run, chosen) if some else []:
-        named = " with ".join(f"--{name} {asked[name]}" for name in emptied)
-        raise LongtailError(f"{named}: no question matches; {'leave one' if emptied[1:] else 'leave it'} out")
+    if some and not slices.list_questions(run, chosen).total:
+        named = " with ".join(f"--{name} {value}" for name, value in asked.items() if value)
+        raise LongtailError(f"{named or chosen.set}: no question matches; leave an option out")
     return run, chosen
 
 

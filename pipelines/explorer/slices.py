@@ -195,17 +195,6 @@ def to_csv(run: Run, chosen: Slice) -> Iterator[bytes]:
     return csv_of(_ask(run, chosen, _ALL.replace("{columns}", named)))
 
 
-def emptied_by(run: Run, chosen: Slice) -> list[str]:
-    """The choices that leave a slice no question: those without which it has some, or all where only together they do.
-
-    Empty for a slice with questions.
-    """
-    if list_questions(run, chosen).total:
-        return []
-    made = [name for name in ("relation", "popularity", "cell", "passage", "words") if getattr(chosen, name)]
-    return [name for name in made if list_questions(run, replace(chosen, **{name: ""})).total] or made
-
-
 def ids(run: Run, chosen: Slice, most: int) -> list[str]:
     """The ids of a slice's first questions, at most so many."""
     return [row["question_id"] for row in _rows(run, chosen, _PAGE_OF, limit=most, offset=0)]

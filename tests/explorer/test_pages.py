@@ -160,8 +160,10 @@ def test_the_command_writes_the_file(asked, at_work, tmp_path, call):
             "--relation father --words zzzz",
             "--relation: there is no 'father', expected one of: P106, P19, P36, P50, P57",
         ),
-        ("--relation P57 --words zzzz", "--words zzzz: no question matches; leave it out"),
-        ("--popularity 0-1 --words zzzz", "--popularity 0-1 with --words zzzz: no question matches; leave one out"),
+        (
+            "--popularity 0-1 --words zzzz",
+            "--popularity 0-1 with --words zzzz: no question matches; leave an option out",
+        ),
     ):
         assert call("explore", "--export", file, *words.split()) == (1, "", f"error: {error}\n")
     assert not file.exists()
