@@ -44,28 +44,18 @@ SERVED = "or serve it and name the server under lm.<name>.http"
 OTHERS = {  # a file -> what a folder holds in place of weights that transformers reads, and what to do with it
     "*.gguf": ("weights for llama.cpp (GGUF)", f"{PLAIN}, {SERVED} (llama-server)"),
     "*.onnx": ("weights for ONNX", PLAIN),
-    "openvino_*.xml": ("weights for OpenVINO", PLAIN),
-    "model.bin": ("weights for CTranslate2", PLAIN),
     "tf_model*.h5": ("weights for TensorFlow", f"{PLAIN}, which transformers 4 writes with from_tf=True"),
     "*.ckpt.index": ("weights for TensorFlow", f"{PLAIN}, which transformers 4 writes with from_tf=True"),
-    "saved_model.pb": ("weights for TensorFlow", PLAIN),
     "flax_model*.msgpack": ("weights for Flax", f"{PLAIN}, which transformers 4 writes with from_flax=True"),
     "consolidated*.safetensors": ("weights in Mistral's own layout", f"{PLAIN}, {SERVED} (vLLM)"),
     "consolidated*.pth": ("weights in LLaMA's own layout", f"{PLAIN}, or convert it with transformers' script"),
-    "weights*.npz": ("weights for MLX", f"{PLAIN}, {SERVED} (mlx_lm.server)"),
-    "params_shard_*.bin": ("weights for MLC", PLAIN),
-    "*.nemo": ("weights for NeMo", PLAIN),
-    "rank*.engine": ("an engine of TensorRT-LLM", f"{PLAIN}, {SERVED}"),
-    "*.mlmodel": ("weights for Core ML", PLAIN),
-    "*.tflite": ("weights for TensorFlow Lite", PLAIN),
-    "*.litertlm": ("weights for LiteRT", PLAIN),
-    "rust_model.ot": ("weights for rust-bert", PLAIN),
     "model-*.safetensors": ("weights without model.safetensors.index.json", "fetch or copy it again"),
     "pytorch_model-*.bin": ("weights without pytorch_model.bin.index.json", "fetch or copy it again"),
     "*.pt": ("a checkpoint of PyTorch under a name of its own", PLAIN),
     "*.pth": ("a checkpoint of PyTorch under a name of its own", PLAIN),
 }
 FOLDERS = (".", "onnx", "openvino")  # where published models have such files
+NO_WEIGHTS = ("", ".json", ".txt", ".md", ".model", ".py", ".jinja")  # what may lie beside weights
 UNREAD_SCALES = re.compile(r"(weight_scale(_inv|_2)?|weight_packed|qweight|qzeros|scales|SCB|absmax|quant_map)$")
 
 
@@ -106,9 +96,15 @@ def check_folder(folder: Path) -> None:
     check_quantised(config, names)
     weights, tokenizers = ([name for name in known if name in names] for known in (WEIGHTS, TOKENIZERS))
     if not weights:
-        inside = sorted(file.name for place in FOLDERS for file in folder.glob(f"{place}/*"))
-        others = filter(None, map(other_weights, inside))
-        raise LongtailError(next(others, f"a model without weights, in none of {', '.join(WEIGHTS)}"))
+        inside = sorted(
+            file for place in FOLDERS for file in folder.glob(f"{place}/*") if file.suffix not in NO_WEIGHTS
+        )
+        if known := next(filter(None, (other_weights(file.name) for file in inside)), None):
+            raise LongtailError(known)
+        if inside:
+            largest = max(inside, key=lambda file: file.stat().st_size).name
+            raise LongtailError(f"weights of a kind that is not read ({largest}); {PLAIN}")
+        raise LongtailError(f"a model without weights, in none of {', '.join(WEIGHTS)}")
     shards = read_object(folder / weights[0]).get("weight_map") if weights[0].endswith(".json") else {}
     listed = sorted({str(name) for name in shards.values()}) if isinstance(shards, dict) else []
     if missing := [name for name in listed if name not in names]:
