@@ -21,7 +21,6 @@ REASONING = re.compile(r"</?(?:think|thinking|reasoning|answer|search|informatio
 BRACKETS = re.compile(r"\{.*\}|\[.*\]", re.DOTALL)  # around all of a text
 FIRST = 100  # records that tell the layout, as the first of all may be an error
 SHOWN = 5  # rows in a message
-ENTITY = re.compile(r"&(?:#x?[\da-fA-F]+|[a-z]{2,8});")
 LONG = 1000  # characters from which on a text is no answer but says how it was found
 MARK = re.compile(r".\banswer:", re.IGNORECASE | re.DOTALL)  # with a text before it
 TEXT = "expected a text, a list of texts, or an object with `answer`, `text` or an assistant's `content`"
@@ -212,11 +211,6 @@ def _texts(
             f"{path}: row {bracketed[0] + 1}: the prediction is {texts[bracketed[0]][:80]}, a list or an object that "
             f"nobody can read for certain, {TEXT}; write JSON"
         )
-    if 2 * quoting > len(cells) and not is_cut:
-        raise LongtailError(
-            f"{path}: {quoting:,} of {len(cells):,} predictions hold their question, expected what was said alone, not "
-            "the prompt; --answer-pattern '(?i)answer:(.*)' judges what follows alone, '(.*)' all of the text"
-        )
     long = sum(len(text) > LONG or bool(REASONING.search(text)) for text in texts)
     marked = 0 if is_cut else sum(bool(MARK.search(text)) for text in texts)
     named = ", ".join(without[:SHOWN]) + (f" and {len(without) - SHOWN:,} more" if len(without) > SHOWN else "")
@@ -226,9 +220,6 @@ def _texts(
         "have nothing that --answer-pattern finds": parts.count(None) if is_cut else 0,
         "begin with reasoning; what follows it is judged": reasoned,
         "stand in brackets, which are part of what is judged": len(bracketed),
-        "hold what HTML writes for a character, as &amp;, which is judged as it stands": sum(
-            bool(ENTITY.search(text)) for text in texts
-        ),
         "are lists; the first text of each is judged": lists,
         "begin with their prompt; what follows it is judged": prompted,
         "hold their question, and perhaps more of the prompt, and all of the text is judged": 0 if is_cut else quoting,

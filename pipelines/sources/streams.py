@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape in JSON; two of them stand for a character
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 NO_TEXT = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")  # bytes that no text has
-KANA = re.compile("[\u3041-\u30fa]")
 A_LINE = "a line for each row"
 
 Item = TypeVar("Item")
@@ -95,12 +94,8 @@ def open_text(path: str | Path) -> Iterator[str]:
 
 
 def _not_utf8(path: str | Path, number: int, line: bytes, at: int, cut: bool = False) -> LongtailError:
-    """The error for bytes that are no UTF-8, with the likeliest encoding; `cut` says that the file ends within it."""
-    try:
-        japanese = KANA.search(line.decode("cp932"))
-    except UnicodeDecodeError:
-        japanese = None
-    encoding, name = "shift-jis" if japanese else "windows-1252", shlex.quote(Path(path).name)
+    """The error for bytes that are no UTF-8; `cut` says that the file ends within a character."""
+    encoding, name = "windows-1252", shlex.quote(Path(path).name)
     does = f"convert it from its encoding, which may be {encoding}: iconv -f {encoding} -t utf-8 {name} > utf8-{name}"
     does = f"{AGAIN}, or {does}" if cut else does
     return LongtailError(f"{path}: line {number}: not UTF-8 at byte {at} (0x{line[at]:02x}); {does}")

@@ -104,16 +104,9 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         list(open_lines(written(tmp_path, PACK[".xz"](LINES))))
 
 
-@pytest.mark.parametrize(
-    ("line", "at", "encoding"),
-    [
-        (b"bad\xff", 3, "windows-1252"),
-        ("é soir".encode("cp1252"), 0, "windows-1252"),
-        ("これは".encode("cp932"), 0, "shift-jis"),
-    ],
-)
-def test_bytes_that_are_no_utf8_name_the_line_and_how_to_convert_it(tmp_path, line, at, encoding) -> None:
-    said = rf"data\.jsonl: line 2: not UTF-8 at byte {{}} .* iconv -f {encoding} -t utf-8 data.jsonl > utf8-data.jsonl"
+@pytest.mark.parametrize(("line", "at"), [(b"bad\xff", 3), ("é soir".encode("cp1252"), 0)])
+def test_bytes_that_are_no_utf8_name_the_line_and_how_to_convert_it(tmp_path, line, at) -> None:
+    said = r"data\.jsonl: line 2: not UTF-8 at byte {} .* iconv -f windows-1252 -t utf-8 data.jsonl > utf8-data.jsonl"
     with pytest.raises(LongtailError, match=said.format(at)) as error:
         list(open_text(written(tmp_path, b"good\n" + line + b"\n")))
     assert "again" not in str(error.value)

@@ -443,10 +443,7 @@ def test_a_prompt_is_no_prediction(tmp_path):
     assert "3 of 3 predictions begin with their prompt; what follows it is judged" in read.described
     for record, asked in zip(records, ASKED, strict=True):
         record["generated_text"] = f"{WRONG} {asked} Answer: so"
-    path = write(tmp_path, "a.json", records)
-    with pytest.raises(LongtailError, match="3 of 3 predictions hold their question, expected what was said alone"):
-        read_predictions(path)
-    assert read_predictions(path, pattern="Answer: (.*)").texts == ["so"] * 3
+    assert read_predictions(write(tmp_path, "a.json", records), pattern="Answer: (.*)").texts == ["so"] * 3
     records[0]["generated_text"] = records[1]["generated_text"] = "so"
     read = read_predictions(write(tmp_path, "a.json", records))
     assert "1 of 3 predictions hold their question, and perhaps more of the prompt" in " ".join(read.described)
