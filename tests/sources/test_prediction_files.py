@@ -1,38 +1,21 @@
-"""Predictions of other people's systems: each layout is recognised and named, and what is no table is refused."""
+"""Predictions of other people's systems: every format of a table is read, and what is no table is refused."""
 
 from __future__ import annotations
 
 import json
+from itertools import product
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from fetching import saved
+from three_questions import GOLD, IDS, ROWS, SAID, lines, quoted, write
 
 from pipelines.errors import LongtailError
 from pipelines.sources.prediction_files import cut_answers, read_predictions
 
-IDS = ["4222362", "4725190", "4382392"]
-ASKED = ["What is George Rankin's occupation?", 'Who wrote "Heroes"?', "What is Ho the capital of?"]
-GOLD = [["politician", "pol"], ["David Bowie"], ["Ho Municipality"]]
-SAID = ["politician", '"Heroes" is by Bowie, I think; yes', ""]
-ROWS = list(zip(range(3), IDS, ASKED, GOLD, SAID, strict=True))
-
-
-def write(tmp_path, name, content):
-    return saved(tmp_path / name, content if isinstance(content, str | bytes) else json.dumps(content))
-
-
-def quoted(rows, delimiter=","):
-    return "".join(delimiter.join('"' + c.replace('"', '""') + '"' for c in cells) + "\r\n" for cells in rows)
-
 
 def as_quoted(delimiter, names=("id", "Prediction")):
     return quoted([names, *zip(IDS, SAID, strict=True)], delimiter)
-
-
-def lines(records):
-    return "".join(json.dumps(record) + "\n" for record in records)
 
 
 PLAIN = "id\tpred\n" + "".join(f"{id_}\t{said}\n" for _, id_, _, _, said in ROWS)
@@ -74,7 +57,6 @@ def test_parquet_is_read_with_lists_for_answers_and_texts_alone_have_no_keys(tmp
         assert (read.texts[:2], read.ids, read.questions) == (SAID[:2], {}, None)
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a", "a.out", "predictions.pred"])
 @pytest.mark.parametrize(
     ("texts", "ends"),
     [
@@ -92,8 +74,8 @@ def test_parquet_is_read_with_lists_for_answers_and_texts_alone_have_no_keys(tmp
         (["", "Oslo", "Ho", "x"], "\n"),
     ],
 )
-def test_lines_of_text_are_predictions_whatever_they_begin_with(tmp_path, name, texts, ends):
-    for newline in ("\n", "\r\n"):
+def test_lines_of_text_are_predictions_whatever_they_begin_with(tmp_path, texts, ends):
+    for name, newline in product(("a.txt", "a", "a.out", "predictions.pred"), ("\n", "\r\n")):
         path = write(tmp_path, name, ("\n".join(texts) + ends).replace("\n", newline))
         read = read_predictions(path, questions=len(texts))
         assert (read.layout, read.texts) == ("text, a prediction a line", texts)
@@ -134,332 +116,6 @@ def test_tables_and_records_may_be_utf16_as_excel_and_powershell_write_them(tmp_
         for called in (name, "a.txt"):  # Excel's "Unicode text"
             read = read_predictions(write(tmp_path, called, ("\ufeff" + text).encode(f"utf-16{order}")))
             assert (read.layout, read.ids["id"], read.texts) == (layout, IDS, SAID)
-
-
-# What published systems write, made again with three questions of PopQA.
-HARNESS = [
-    {"doc_id": n, "target": gold[0], "resps": [[f" {said}\n"]], "filtered_resps": [said], "filter": "none"}
-    | {"doc": {"id": int(id_), "question": question, "answer": gold[0], "possible_answers": json.dumps(gold)}}
-    | {"arguments": {"gen_args_0": {"arg_0": f"Q: {question} A:"}}, "doc_hash": "a"}
-    | {"metrics": ["exact_match"], "exact_match": float(n == 0)}
-    for n, id_, question, gold, said in ROWS
-]
-FLASHRAG_OUTPUT = {"retrieval_result": [{"id": "7", "contents": "x"}], "prompt": "Answer"}
-FLASHRAG = [
-    {"id": f"test_{n}", "question": question, "golden_answers": gold}
-    | {"output": FLASHRAG_OUTPUT | {"pred": said, "metric_score": {"em": float(n == 0), "f1": 0.4}}}
-    for n, _, question, gold, said in ROWS
-]
-SELF_RAG = {"preds": SAID, "prompts": [f"### Instruction:\n{question}\n\n### Response:\n" for question in ASKED]}
-SELF_RAG |= {"metric_results": [1, 0, 0], "all_results": [{"no_retrieval": said} for said in SAID]}
-SELF_RAG |= {"golds": [], "metric": "match", "metric_mean": 0.33, "scores": []}
-VERL_PROMPT = "user\nAnswer in <answer> Beijing </answer>. Question: {}\n<|im_end|>\n<|im_start|>assistant"
-VERL = [
-    {"input": VERL_PROMPT.format(question), "output": said, "gts": {"target": gold}, "score": float(n == 0), "step": 0}
-    for n, _, question, gold, said in ROWS
-]
-SEARCH_R1 = [
-    {"qid": id_, "query": question, "gt_answers": gold, "final_answer": said, "is_correct": n == 0}
-    for n, id_, question, gold, said in ROWS
-]
-KILT = [
-    {"id": id_, "input": question, "output": [{"answer": said, "provenance": [{"title": "x"}]}, {"answer": "no"}]}
-    for _, id_, question, _, said in ROWS
-]
-
-
-def chat(question, said):
-    return [{"role": "user", "content": f"{question} Is it {WRONG}?"}, {"role": "assistant", "content": said}]
-
-
-def chosen(question, said):
-    return {"choices": [{"index": 0, "message": chat(question, said)[1], "finish_reason": "stop"}]}
-
-
-WRONG = "Beijing"  # no prediction
-CHAT = [{"id": id_, "question": asked, "generated_text": chat(asked, said)} for _, id_, asked, _, said in ROWS]
-MESSAGES = [{"id": id_, "question": asked, "messages": chat(asked, said)} for _, id_, asked, _, said in ROWS]
-INSTRUCT_RAG = [
-    {"question": asked, "answers": gold, "qa_pairs": None, "rationale": said, "prompt": f"{WRONG} {asked}", "ctxs": []}
-    for _, _, asked, gold, said in ROWS
-]
-BATCH = [
-    {"id": f"batch_req_{n}", "custom_id": id_, "error": None}
-    | {"response": {"status_code": 200, "request_id": "r", "body": chosen(asked, said)}}
-    for n, id_, asked, _, said in ROWS
-]
-RUN_BATCH = [
-    {"id": f"vllm-{n}", "custom_id": id_, "error": None}
-    | {"response": {"status_code": 200, "request_id": "r", "body": {"choices": [{"index": 0, "text": said}]}}}
-    for n, id_, _, _, said in ROWS
-]
-ANTHROPIC = [
-    {"custom_id": id_, "result": {"type": "succeeded", "message": {"role": "assistant", "content": [part]}}}
-    for id_, part in zip(IDS, [{"type": "text", "text": said} for said in SAID], strict=True)
-]
-GEMINI = [
-    {"key": id_, "response": {"candidates": [{"content": {"role": "model", "parts": [{"text": said}]}}]}}
-    for _, id_, _, _, said in ROWS
-]
-BEDROCK = [
-    {"recordId": id_, "modelInput": {"messages": chat(WRONG, WRONG)[:1]}}
-    | {"modelOutput": {"role": "assistant", "content": [{"type": "text", "text": said}], "usage": {"input_tokens": 9}}}
-    for _, id_, _, _, said in ROWS
-]
-BEDROCK_TITAN = [  # and Converse, which has its own
-    {"recordId": id_, "modelInput": {"inputText": WRONG}}
-    | {"modelOutput": {"inputTextTokenCount": 8, "results": [{"outputText": said, "completionReason": "FINISH"}]}}
-    for _, id_, _, _, said in ROWS[:2]
-]
-BEDROCK_TITAN += [
-    {"recordId": id_, "modelInput": {"messages": []}}
-    | {"modelOutput": {"output": {"message": {"role": "assistant", "content": [{"text": said}]}}, "stopReason": "x"}}
-    for _, id_, _, _, said in ROWS[2:]
-]
-HAYSTACK = [
-    {"question": asked, "llm": {"replies": [said], "meta": [{"model": "x"}]}, "retriever": {"documents": [WRONG]}}
-    for _, _, asked, _, said in ROWS
-]
-HAYSTACK_BUILDER = [
-    {"question": asked, "llm": {"replies": [WRONG]}}
-    | {"answer_builder": {"answers": [{"data": said, "query": asked, "documents": [{"content": WRONG}], "meta": {}}]}}
-    for _, _, asked, _, said in ROWS
-]
-HAYSTACK_1 = [
-    {"query": asked, "no_ans_gap": 1.5, "node_id": "Reader"}
-    | {"answers": [{"answer": said, "type": "extractive", "score": 0.9, "context": WRONG, "document_ids": ["x"]}]}
-    for _, _, asked, _, said in ROWS
-]
-HELM = [
-    {"instance": {"id": f"id{n}", "input": {"text": asked}, "references": [{"output": {"text": gold[0]}}]}}
-    | {"result": {"success": True, "completions": [{"text": said, "tokens": []}]}, "train_trial_index": 0}
-    for n, _, asked, gold, said in ROWS
-]
-PROMPTFOO = [
-    {"testIdx": n, "vars": {"question": asked}, "prompt": {"raw": WRONG}, "response": {"output": said}, "success": True}
-    for n, _, asked, _, said in ROWS
-]
-LANGSMITH = [{"inputs": {"question": asked}, "outputs": {"answer": said}} for _, _, asked, _, said in ROWS]
-INSPECT = [
-    {"id": id_, "input": asked, "target": WRONG, "output": chosen(asked, said) | {"completion": said}}
-    for _, id_, asked, _, said in ROWS
-]
-DEEPEVAL = [
-    {"name": n, "input": asked, "actualOutput": said, "expectedOutput": WRONG, "success": True}
-    for n, _, asked, _, said in ROWS
-]
-LIGHTEVAL = [
-    {
-        "doc": {"query": asked, "choices": gold},
-        "model_response": {"input": WRONG, "text": [said], "reasonings": [WRONG]},
-    }
-    for _, _, asked, gold, said in ROWS
-]
-LANGCHAIN = [
-    {"query": asked, "result": said, "source_documents": [{"page_content": WRONG}]} for _, _, asked, _, said in ROWS
-]
-VLLM = [
-    {"id": id_, "question": asked, "prompt": f"{WRONG} {asked}", "outputs": [{"index": 0, "text": said}]}
-    for _, id_, asked, _, said in ROWS
-]
-FULL = [
-    {"id": id_, "question": asked, "prompt": f"{WRONG}? {asked} A:", "generated_text": f"{WRONG}? {asked} A: {said}"}
-    for _, id_, asked, _, said in ROWS
-]
-RAW = [{"question": asked} | chosen(asked, said) for _, _, asked, _, said in ROWS]
-RAW_MESSAGES = [{"question": asked, "message": chat(asked, said)[1]} for _, _, asked, _, said in ROWS]
-RAW_PARTS = [
-    {"question": asked, "content": [{"type": "thinking", "thinking": WRONG}, {"type": "text", "text": said}]}
-    for _, _, asked, _, said in ROWS
-]
-AUTHORS = [["", "id", "subj", "prop", "possible_answers", "question", "is_correct", "prompt", "pred", "generation"]]
-AUTHORS += [
-    [str(n), f"{id_}.0", "x", "genre", json.dumps(gold), question, str(n == 0), "Q: x\n\nQ: y", said, "All"]
-    for n, id_, question, gold, said in ROWS
-]
-
-
-def test_the_layouts_of_published_systems(tmp_path):
-    for name, content, layout, keys in [
-        ("samples_popqa_2025.jsonl", lines(HARNESS), "lm-evaluation-harness' samples", {"id": IDS}),
-        ("intermediate_data.json", FLASHRAG, "FlashRAG's intermediate data", {"id": ["test_0", "test_1", "test_2"]}),
-        ("popqa_7b.json", SELF_RAG, "Self-RAG's results", {}),
-        ("100.jsonl", lines(VERL), "Search-R1's results", {}),
-        ("inference.jsonl", lines(SEARCH_R1), "Search-R1's results", {"qid": IDS}),
-        ("model=a-input=b.csv", quoted(AUTHORS), "the PopQA authors' results", {"id": IDS}),
-    ]:
-        read = read_predictions(write(tmp_path, name, content))
-        assert (read.layout, read.texts, read.questions, read.ids) == (layout, SAID, ASKED, keys)
-        assert read.correct == [True, False, False]
-        expected = None if layout.startswith("Self-RAG") else [tuple(answers) for answers in GOLD]
-        assert read.answers == expected
-
-
-OPENAI = "output of a batch of OpenAI's API or vLLM's"
-OBJECTS = {  # layout -> records, and whether they have questions and ids
-    "KILT's output": (KILT, True, True),
-    "messages of a chat": (CHAT, True, True),
-    "InstructRAG's results": (INSTRUCT_RAG, True, False),
-    OPENAI: (BATCH, False, True),
-    f"{OPENAI} ": (RUN_BATCH, False, True),
-    "results of a batch of Anthropic's API": (ANTHROPIC, False, True),
-    "output of a batch of Gemini's API": (GEMINI, False, True),
-    "output of a batch of Amazon Bedrock": (BEDROCK, False, True),
-    "output of a batch of Amazon Bedrock ": (BEDROCK_TITAN, False, True),
-    "an API's answers": (RAW, True, False),
-    "an API's answers ": (RAW_MESSAGES, True, False),
-    "an API's answers  ": (RAW_PARTS, True, False),
-    "HELM's scenario states": (HELM, True, False),
-    "promptfoo's results": (PROMPTFOO, True, False),
-    "LangSmith's runs": (LANGSMITH, True, False),
-    "Inspect's samples": (INSPECT, True, True),
-    "DeepEval's test cases": (DEEPEVAL, True, False),
-    "lighteval's details": (LIGHTEVAL, True, False),
-    "Haystack's outputs": (HAYSTACK, True, False),
-    "Haystack's outputs ": (HAYSTACK_BUILDER, True, False),
-    "Haystack 1's answers": (HAYSTACK_1, True, False),
-    "LangChain's results": (LANGCHAIN, True, False),
-    "JSON lines": (MESSAGES, True, True),
-    "JSON lines ": (VLLM, True, True),
-    "JSON lines  ": (FULL, True, True),
-}
-
-
-@pytest.mark.parametrize("layout", OBJECTS)
-def test_of_objects_the_answer_alone_is_the_prediction(tmp_path, layout):
-    records, has_questions, has_ids = OBJECTS[layout]
-    read = read_predictions(write(tmp_path, "a.jsonl", lines(records)))
-    assert (read.layout, read.texts) == (layout.strip(), SAID)
-    assert read.questions == (ASKED if has_questions else None)
-    assert read.ids == ({"id": IDS} if has_ids else {})
-
-
-@pytest.mark.parametrize("form", ["csv of Python", "csv of JSON", "Parquet"])
-def test_objects_are_read_in_tables_too(tmp_path, form):
-    objects = {id_: chat(asked, said) for _, id_, asked, _, said in ROWS}
-    path = tmp_path / "a"
-    if form == "Parquet":
-        pq.write_table(pa.table({"id": IDS, "output": list(objects.values())}), path)
-    else:
-        spell = json.dumps if form == "csv of JSON" else str
-        path = write(tmp_path, "a", quoted([("id", "output"), *((id_, spell(said)) for id_, said in objects.items())]))
-    assert read_predictions(path).texts == SAID
-
-
-def test_opencompass_and_llama_factory_number_the_questions_and_carry_prompts_and_gold_answers(tmp_path):
-    prompts = [[{"role": "HUMAN", "prompt": f"Q: {asked}"}] for asked in ASKED]
-    records = [
-        {"origin_prompt": prompt, "prediction": said} | ({"gold": gold} if n else {})
-        for prompt, (n, _, _, gold, said) in zip(prompts, ROWS, strict=True)
-    ]
-    path = write(tmp_path, "popqa.json", json.dumps({str(n): one for n, one in enumerate(records)}, indent=4))
-    read = read_predictions(path)
-    assert (read.layout, read.texts, read.ids) == ("OpenCompass' predictions", SAID, {})
-    assert read.column("prompt") == [f"Q: {asked}" for asked in ASKED]
-    assert read.answers == [(), ("David Bowie",), ("Ho Municipality",)]
-    records = [{"prompt": f"user {asked}", "predict": said, "label": WRONG} for _, _, asked, _, said in ROWS]
-    read = read_predictions(write(tmp_path, "generated_predictions.jsonl", lines(records)))
-    assert (read.layout, read.texts, read.answers) == ("LLaMA-Factory's predictions", SAID, None)
-    assert read.column("prompt") == [f"user {asked}" for asked in ASKED]
-    records = [{"label": f"{gold[0]}\n", "predict": said} for *_, gold, said in ROWS]
-    read = read_predictions(write(tmp_path, "generated_predictions.jsonl", lines(records)))
-    assert (read.texts, read.answers) == (SAID, [(gold[0],) for gold in GOLD])
-
-
-FAILED = {"object": "error", "message": WRONG, "type": "BadRequestError", "param": None, "code": 400}
-ODD = {  # a first record without an answer, and the file's others
-    "KILT without an answer": ({"id": "0", "input": "x", "output": [{"provenance": [{"title": WRONG}]}]}, KILT),
-    "KILT without entries": ({"id": "0", "input": "x", "output": []}, KILT),
-    "a chat without content": (
-        {"id": "0", "question": "x", "generated_text": [{"role": "assistant", "content": None, "refusal": WRONG}]},
-        CHAT,
-    ),
-    "a chat without messages": ({"id": "0", "question": "x", "generated_text": None}, CHAT),
-    "OpenAI's error": (
-        {"id": "b", "custom_id": "0", "response": None, "error": {"code": "x", "message": WRONG}},
-        BATCH,
-    ),
-    "OpenAI's bad request": (
-        BATCH[0] | {"custom_id": "0", "response": {"status_code": 400, "body": {"error": {"message": WRONG}}}},
-        BATCH,
-    ),
-    "vLLM's error": (
-        BATCH[0]
-        | {"custom_id": "0", "response": {"status_code": 400, "request_id": "r", "body": None}, "error": FAILED},
-        RUN_BATCH,
-    ),
-    "Anthropic's error": (
-        {"custom_id": "0", "result": {"type": "errored", "error": {"type": "error", "error": {"message": WRONG}}}},
-        ANTHROPIC,
-    ),
-    "Gemini's error": ({"key": "0", "error": {"code": 3, "message": WRONG}}, GEMINI),
-    "Bedrock's error": (
-        {"recordId": "0", "modelInput": {}, "error": {"errorCode": 400, "errorMessage": WRONG}},
-        BEDROCK,
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ODD)
-def test_a_record_without_an_answer_is_an_empty_prediction_by_name_and_tells_no_layout(tmp_path, name):
-    odd, records = ODD[name]
-    layout = read_predictions(write(tmp_path, "a.jsonl", lines(records))).layout
-    read = read_predictions(write(tmp_path, "a.jsonl", lines([odd, *records])))
-    assert (read.layout, read.texts) == (layout, ["", *SAID])
-    none = (
-        "1 of 4 predictions have no answer (null, an error, reasoning, tools or sources), and so are wrong: row 1 (0)"
-    )
-    assert none in read.described
-    assert "1 of 4 predictions are empty, and so wrong" in read.described, "the last"
-    with pytest.raises(LongtailError, match=r"no row has an answer|its columns are key, error"):
-        read_predictions(write(tmp_path, "a.jsonl", lines([odd, odd])))
-
-
-def test_what_is_no_text_is_refused_by_its_row(tmp_path):
-    for record, said in [
-        ({"output": {"a": "x", "b": "y"}}, "an object with the fields a, b, expected a text"),
-        ({"output": chat("x", "y")[:1]}, "a list of messages, the last of which is of the role user"),
-        ({"output": "{'answer': y, 'provenance': [x]}"}, "an object that is cut, damaged or oddly spelled"),
-        ({"output": True}, "true, expected a text"),
-    ]:
-        with pytest.raises(LongtailError, match=f"row 2: the prediction is {said}"):
-            read_predictions(write(tmp_path, "a.jsonl", lines([{"output": "y"}, record])))
-    path = write(tmp_path, "a.json", [FLASHRAG[0], FLASHRAG[1] | {"output": {"metric_score": {"em": 0.0}}}])
-    with pytest.raises(LongtailError, match=r"row 2: other columns than the first \(prediction\)"):
-        read_predictions(path)
-
-
-def test_messages_are_a_prediction_only_where_nothing_else_is(tmp_path):
-    asked = [{"role": "user", "content": "x"}]
-    assert read_predictions(write(tmp_path, "a.json", [{"messages": asked, "response": "y"}])).texts == ["y"]
-    assert read_predictions(write(tmp_path, "a.json", [{"messages": asked, "correct": True}])).correct == [True]
-
-
-def test_a_prompt_is_no_prediction(tmp_path):
-    """transformers' pipeline returns the prompt with the text, unless it is told not to."""
-    records = [{"question": asked, "generated_text": f"{asked} It is {n}."} for n, asked in enumerate(ASKED)]
-    read = read_predictions(write(tmp_path, "a.json", records))
-    assert read.texts == ["It is 0.", "It is 1.", "It is 2."]
-    assert "3 of 3 predictions begin with their prompt; what follows it is judged" in read.described
-    for record, asked in zip(records, ASKED, strict=True):
-        record["generated_text"] = f"{WRONG} {asked} Answer: so"
-    assert read_predictions(write(tmp_path, "a.json", records), pattern="Answer: (.*)").texts == ["so"] * 3
-    records[0]["generated_text"] = records[1]["generated_text"] = "so"
-    read = read_predictions(write(tmp_path, "a.json", records))
-    assert "1 of 3 predictions hold their question, and perhaps more of the prompt" in " ".join(read.described)
-    read = read_predictions(write(tmp_path, "a.json", [{"id": 1, "prompt": "base", "pred": "base camp"}]))
-    assert read.texts == ["base camp"], "a prompt's name is no prompt"
-
-
-def test_of_the_harness_the_first_filters_responses_are_taken_and_log_likelihoods_refused(tmp_path):
-    other = [record | {"filter": "strict-match", "filtered_resps": ["[invalid]"]} for record in HARNESS]
-    both = [record for pair in zip(HARNESS, other, strict=True) for record in pair]
-    read = read_predictions(write(tmp_path, "samples.jsonl", lines(both)))
-    assert (read.rows, read.texts) == (3, SAID)
-    assert "none, strict-match, the responses of none are taken" in read.described[1]
-    scored = [record | {"resps": [[-2.1, False]], "filtered_resps": [[-2.1, False]]} for record in HARNESS]
-    with pytest.raises(LongtailError, match="row 1: the prediction is a list of numbers, expected a text"):
-        read_predictions(write(tmp_path, "samples.jsonl", lines(scored)))
 
 
 def test_the_column_of_predictions_has_many_names_and_a_judgement_many_forms(tmp_path):
@@ -559,7 +215,7 @@ def test_quotes_without_quoting_long_cells_and_another_unicode_normalisation_are
 def test_what_is_no_file_of_predictions_is_refused_with_what_is_true(tmp_path):
     for name, content, said in [
         ("a.csv", "id,pred\n", "nothing in it but a header"),
-        ("a.jsonl", lines([VERL[0], {"input": "a", "gts": [], "score": 1}]), "row 2: other columns than the first"),
+        ("a.jsonl", lines([RECORDS[0], {"id": "a", "gts": [], "score": 1}]), "row 2: other columns than the first"),
         ("a.csv", "id,Pred,pred\n1,a,b\n", "two columns 'pred'"),
         ("a.csv", "id,text\n1,a\n", "its columns are id, text, expected one with what a model said"),
         ("a.csv", "id,answer,em\n1,['a'],.5\n", "rename one; its answer has gold answers; its em is not true or false"),

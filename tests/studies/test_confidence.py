@@ -1,5 +1,7 @@
 """Calibration and coverage of closed-book answers are as they are defined."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from adaptive_pairs import CHOSEN, write_answers, write_questions
@@ -66,3 +68,18 @@ def test_answers_are_read_with_their_probability_and_those_without_are_left_out(
     assert answers.confidence.tolist() == pytest.approx([1.0, np.exp(-1), 0.0])
     assert answers.right.tolist() == [False, True, False]
     assert confidence.evaluate(answers, CHOSEN, 0, 10) == ({}, {})
+
+
+def test_the_report_has_no_accuracy_for_a_language_model_of_an_earlier_run():
+    """Its metrics may lie beside this run's, and its coverage is not in this run's tables."""
+    (entry,) = confidence.report_entries()
+    (table,) = (part for part in entry.parts if getattr(part, "name", None) == "confidence")
+    said = {"confidence": {"questions": 9, "ece": {"value": 0.1, "low": 0.0, "high": 0.2}}}
+    covered = [
+        {"dataset": "popqa", "lm": "now", "coverage": share, "accuracy": right}
+        for share, right in ((0.2, 0.9), (1, 0.4))
+    ]
+    inputs = SimpleNamespace(metrics={"adaptive": {"popqa": {"before": said, "now": said}}})
+    inputs.main, inputs.sizes, inputs.tables = "now", {}, {"coverage": covered}
+    rows = [[row[name] for name in ("lm", "accuracy_20%", "accuracy_50%")] for row in table.rows(inputs)]
+    np.testing.assert_equal(rows, [["now", 0.9, 0.4], ["before", np.nan, np.nan]])
