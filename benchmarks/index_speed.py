@@ -1,5 +1,7 @@
 """Searching a million embeddings: Longtail's index beside FAISS's flat one, one query at a time and many at once.
 
+A fifth of them is searched exactly too, as LSR's refresh does: 2,000 queries, each compared with all documents.
+
 The embeddings are made up, with the numbers of real ones: of 16,000 passages (Wikipedia, Pile, WikiText) embedded by
 all-MiniLM-L6-v2, the eigenvalues of their covariance are kept (EIGENVALUES), and of 250 questions with passages that
 answer them the mean similarity of the first, tenth and hundredth passage (0.64, 0.43, 0.26). A made-up passage is the
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import faiss
@@ -60,9 +63,9 @@ def embeddings(count: int, dim: int, n_queries: int, seed: int = 0) -> Iterator[
         yield unit(pages[chosen] + of_passage * normal(len(chosen))) @ turn
 
 
-def write(folder: Path, count: int, dim: int) -> None:
-    """embeddings/ as the stage `index` keeps them, and queries.npy: half to tune by, BATCH to measure with."""
-    made = embeddings(count, dim, faiss_build.HELD_OUT + BATCH)
+def write(folder: Path, count: int, dim: int, n_queries: int) -> None:
+    """embeddings/ as the stage `index` keeps them, and queries.npy."""
+    made = embeddings(count, dim, n_queries)
     np.save(folder / "queries.npy", next(made))
     (folder / "embeddings").mkdir()
     for number, vectors in enumerate(made):
@@ -105,6 +108,18 @@ def longtail(folder: Path) -> Speed:
         return recall, _runs(search, queries[-BATCH:])
 
 
+def exact(folder: Path, ours: bool) -> np.ndarray:
+    """The nearest of all documents to every query, by our flat search or by FAISS's flat index, which is filled."""
+    queries, index = np.load(folder / "queries.npy"), dense.Index(folder, flat=True)
+    if ours:
+        return index.search(queries, faiss_build.K)[0]
+    faiss.omp_set_num_threads(1)
+    flat = faiss.IndexFlatIP(index.dim)
+    for start in range(0, index.count, SHARD):
+        flat.add(index.embeddings.rows(start, start + SHARD))
+    return flat.search(queries, faiss_build.K)[1]
+
+
 def _runs(search: Callable[[np.ndarray], object], queries: np.ndarray) -> dict[str, Run]:
     """The best of three."""
     parts = {"at once": [queries], "one by one": [queries[i : i + 1] for i in range(SINGLE)]}
@@ -118,10 +133,20 @@ def _runs(search: Callable[[np.ndarray], object], queries: np.ndarray) -> dict[s
 def rows(quick: bool = False) -> list[Row]:
     (count, dim), made = (5000, 32) if quick else (1_000_000, 384), []
     with measure.in_folder() as folder:
-        measure.alone(write, folder, count, dim)
+        measure.alone(write, folder, count, dim, faiss_build.HELD_OUT + BATCH)  # to tune by, and to measure with
         plain, ours = (measure.alone(way, folder) for way in (flat, longtail))
     for way, theirs in plain.result[1].items():
         what = f"searching {count:,} x {dim} embeddings {way}, recall@10 {ours.result[0]:.3f}"
         one = measure.row(what, "FAISS's flat index, in memory", "queries", SIZES[way], theirs, ours.result[1][way])
         made.append(one._replace(memory=(plain.memory, ours.memory)))
+    count, n_queries = count // 5, 50 if quick else 2000
+    with measure.in_folder() as folder:
+        measure.alone(write, folder, count, dim, n_queries)
+        warm = partial(import_module, "torch")
+        ways = {ours: partial(measure.alone, exact, folder, ours, warm=warm) for ours in (False, True)}
+        run = measure.best(ways, 3)
+    same = (run[False].result[:, :, None] == run[True].result[:, None, :]).any(2).mean()
+    assert same > 0.999, "only documents whose scores differ by rounding may change places at the last rank"
+    what = f"searching {count:,} x {dim} embeddings exactly, at once"
+    made.append(measure.row(what, "FAISS's flat index and filling it", "queries", n_queries, run[False], run[True]))
     return made

@@ -1,19 +1,18 @@
 """A round of LSR (REPLUG §4): the refresh that begins it, and the training steps on its candidates.
 
-A refresh embeds and indexes the corpora anew (§4.4), validates the encoder and scores the next candidates. Beside its
-checkpoints (storage/checkpoint.py), the training's folder holds model-<step>/ for each encoder that is still needed,
-the best among them, index-<step>/<corpus>/ for the last encoder that embedded the corpora, and scores/<corpus>/.
+A refresh embeds the corpora anew (§4.4), validates the encoder and scores the next candidates. Queries are compared
+with all documents, which takes little beside embedding these; FAISS's lists would miss some. Beside its checkpoints
+(storage/checkpoint.py), the training's folder holds model-<step>/ for each encoder that is still needed, the best among
+them, index-<step>/<corpus>/ with the embeddings by the last encoder that embedded the corpora, and scores/<corpus>/.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -33,7 +32,6 @@ from pipelines.replug import ensemble
 from pipelines.retrieval import dense, documents
 from pipelines.retrieval.embeddings import embed_corpus, forget_embeddings
 from pipelines.retrieval.encoder import Encoder
-from pipelines.retrieval.faiss_build import HELD_OUT, build_and_tune
 from pipelines.scoring import logprobs
 from pipelines.storage import parquet, shards
 from pipelines.storage.checkpoint import Checkpoints
@@ -68,7 +66,7 @@ class Refresher(ExitStack):
         self._by_corpus = {queries.corpus: queries for queries in reversed(corpora)}
         folders = {name: methods.index("dense", params.retrieves, name) for name in self._by_corpus}
         self.indexes = {
-            name: dense.Dense(folders[name], corpus.docs, untuned, self.encoder, params.compute).index
+            name: dense.Dense(folders[name], corpus.docs, untuned, self.encoder, params.compute, flat=True).index
             for name, corpus in self._by_corpus.items()
         }
         count, lsr = min(index.count for index in self.indexes.values()), params.lsr
@@ -148,26 +146,19 @@ class Refresher(ExitStack):
         return self.indexes[queries.corpus].search(vectors, k)
 
     def _open(self, step: int) -> None:
-        """Take the encoder after so many steps; embed and index the corpora with it, unless that was done before."""
+        """Take the encoder after so many steps; embed the corpora with it, unless that was done before."""
         params, model, folder = self._params, *(self._files.of_step(kind, step) for kind in ("model", "index"))
         self.indexes = {}  # the disk space of a removed file is free only when no index maps it
         self._files.keep("index", [step])
         self.encoder = Encoder.open(model, params.retriever, params.compute, self.encoder.numerics)
         if not folder.exists():
             with shards.atomic(folder) as whole:
-                depths = {}
                 for name, corpus in self._by_corpus.items():
                     embed_corpus(corpus.docs, model, whole / name / "embeddings", params, f"{corpus.stage}-embeddings")
-                    queries = partial(self.encoder.embed_queries, list(corpus.queries.texts[-HELD_OUT:]))
-                    made, _ = build_and_tune(whole / name, queries, params, corpus.stage)
-                    depths[name] = made.probe, made.refine  # how far a search looks
-                (whole / "depths.json").write_text(json.dumps(depths), encoding="utf-8")
             for corpus in self.corpora:
                 forget_embeddings(f"{corpus.stage}-embeddings")
-        depths = json.loads((folder / "depths.json").read_text(encoding="utf-8"))
-        self.indexes = {
-            name: dense.Index(folder / name, *depth, params.compute.threads) for name, depth in depths.items()
-        }
+        opened = {"threads": params.compute.threads, "device": params.compute.device}
+        self.indexes = {name: dense.Index(folder / name, **opened) for name in self._by_corpus}
 
 
 class Scores:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pipelines.params.params import LSR
 
 METRICS = Path("data/metrics")
-SECTIONS = ("seed", "language", "compute", "lm", "parts", "retriever", "index", "lsr", "answer")
+SECTIONS = ("seed", "language", "compute", "lm", "parts", "retriever", "lsr", "answer")
 POINTS = 200  # the most points of the curve in the metrics
 ENOUGH = 1000  # queries after which a uniform distribution of the language model is an error
 
@@ -160,7 +160,7 @@ def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries]) ->
     teacher = folder, lm.source, lm.path, lm.dtype, lm.batch_tokens, served
     queries = [corpus.digest() for corpus in corpora]
     indexes = [methods.index("dense", params.retrieves, corpus.corpus) / "meta.json" for corpus in corpora]
-    settings = params.seed, params.compute.device, params.compute.threads, params.retriever, params.index, params.lsr
+    settings = params.seed, params.compute.device, params.compute.threads, params.retriever, params.lsr
     return code.fingerprint("pipelines.lsr.train_lsr"), *settings, *teacher, queries, *indexes
 
 

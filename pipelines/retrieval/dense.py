@@ -1,4 +1,4 @@
-"""Dense retrieval (REPLUG §3.1): FAISS proposes candidates, the stored embeddings give their scores."""
+"""Dense retrieval (REPLUG §3.1): FAISS's lists or torch propose candidates, the stored embeddings give their scores."""
 
 from __future__ import annotations
 
@@ -19,23 +19,27 @@ from pipelines.retrieval.protocol import Found, check_index
 if TYPE_CHECKING:
     from pipelines.retrieval.encoder import Encoder
 
-BLOCK = 65_536  # embeddings held in fp32 at once, when all are compared
+BLOCK = 16_384  # embeddings held in fp32 at once, when all are compared
+COMPARED = {"cpu": 256, "cuda": 4096}  # queries that a block is compared with at once, by device
 BATCH = 1024  # queries that FAISS searches at once, at most
-CANDIDATES = 1 << 24  # the most candidates that FAISS returns at once
+CANDIDATES = 1 << 24  # the most candidates held at once
 CELLS = 1 << 22  # numbers of candidates' embeddings held at once: 16 MiB, nearly what a core's cache holds
 DECIMALS = 5  # a score's decimals: finer than fp16 embeddings, but equal documents tie in any order of sums
 
 
 class Index:
-    """A corpus's embeddings, and a FAISS index that proposes candidates; without one, all documents are candidates.
+    """A corpus's embeddings, and a FAISS index that proposes candidates; without one, all documents are compared.
 
     A candidate's score comes from its embedding, so it is the same for every kind of index. `probe` is the number of
-    lists searched; `refine` candidates are scored for each document wanted.
+    lists searched; `refine` candidates are scored for each document wanted. All documents are compared on `device`,
+    lists are searched on the CPU.
     """
 
-    def __init__(self, folder: Path, probe: int = 1, refine: int = 1, threads: int = 1, flat: bool = False) -> None:
+    def __init__(
+        self, folder: Path, probe: int = 1, refine: int = 1, threads: int = 1, flat: bool = False, device: str = "cpu"
+    ) -> None:
         """Open the index in `folder`; with `flat` only its embeddings."""
-        self.folder, self.probe, self.refine, self.threads = folder, probe, refine, threads
+        self.folder, self.probe, self.refine, self.threads, self.device = folder, probe, refine, threads, device
         file = folder / "faiss.index"
         try:
             lists = file.exists() and not flat
@@ -56,43 +60,65 @@ class Index:
         queries = np.ascontiguousarray(queries, np.float32)
         hidden = np.zeros((n, 2), np.int64) if hidden is None else hidden
         positions, scores = np.full((n, k), -1, np.int64), np.full((n, k), -np.inf, np.float32)
-        batch = max(1, min(BATCH, CANDIDATES // (2 * k * self.refine)))
+        # a pass over all embeddings serves as many queries as can be
+        batch = max(1, min(n if self.lists is None else BATCH, CANDIDATES // (2 * k * self.refine)))
+        pending = []  # (queries, candidates for each, lists searched)
         for start in range(0, n, batch):
             rows = np.arange(start, min(start + batch, n))
-            n_hidden = int((hidden[rows, 1] - hidden[rows, 0]).max())
-            # more candidates than wanted, so that position and not FAISS's heap decides ties at the k-th place
-            reach, probe = 2 * k + 16 + n_hidden, self.probe
-            while len(rows):
-                reach = min(self.count, reach)
-                candidates = self.candidates(queries[rows], k, reach, probe)
-                first, last = np.split(hidden[rows], 2, axis=1)
-                candidates[(candidates >= first) & (candidates < last)] = -1
-                found = self.scores(queries[rows], candidates)
-                order = np.lexsort((candidates, -found), axis=1)
-                candidates, found = (np.take_along_axis(values, order, 1) for values in (candidates, found))
-                positions[rows], scores[rows] = candidates[:, :k], found[:, :k]
-                # complete: enough documents, and all ties considered
-                n_found, n_visible = (candidates >= 0).sum(1), self.count - (last - first)[:, 0]
-                complete = n_found >= np.minimum(k, n_visible)
-                if self.lists is None:  # a document that ties with the last candidate may not be a candidate itself
-                    complete &= found[np.arange(len(rows)), n_found - 1] < found[:, k - 1]
-                rows = rows[~(complete | (reach == self.count))]
-                reach, probe = 4 * reach, self.count
+            # more candidates than wanted, so that position and not FAISS's heap or torch decides ties at the k-th place
+            pending.append((rows, 2 * k + 16 + int((hidden[rows, 1] - hidden[rows, 0]).max()), self.probe))
+        while pending:
+            rows, reach, probe = pending.pop()
+            reach = min(self.count, reach)
+            most = max(1, CANDIDATES // reach)
+            if len(rows) > most:
+                pending.append((rows[most:], reach, probe))
+                rows = rows[:most]
+            candidates = self.candidates(queries[rows], k, reach, probe)
+            first, last = np.split(hidden[rows], 2, axis=1)
+            candidates[(candidates >= first) & (candidates < last)] = -1
+            found = self.scores(queries[rows], candidates)
+            order = np.lexsort((candidates, -found), axis=1)
+            candidates, found = (np.take_along_axis(values, order, 1) for values in (candidates, found))
+            positions[rows], scores[rows] = candidates[:, :k], found[:, :k]
+            # complete: enough documents, and all ties considered
+            n_found, n_visible = (candidates >= 0).sum(1), self.count - (last - first)[:, 0]
+            complete = n_found >= np.minimum(k, n_visible)
+            if self.lists is None:  # a document that ties with the last candidate may not be a candidate itself
+                complete &= found[np.arange(len(rows)), n_found - 1] < found[:, k - 1]
+            rows = rows[~(complete | (reach == self.count))]
+            if len(rows):
+                pending.append((rows, 4 * reach, self.count))
         return positions, scores
 
     def candidates(self, queries: np.ndarray, k: int, reach: int, probe: int) -> np.ndarray:
         """Positions (n, `reach` or more) int64 of documents that may be the best, the likeliest first; -1 for none."""
         if self.lists is None or reach == self.count:  # lists would save no time
-            heap = faiss.ResultHeap(len(queries), reach, keep_max=True)
-            for start in range(0, self.count, BLOCK):
-                block = self.embeddings.rows(start, start + BLOCK)
-                scores, rows = faiss.knn(queries, block, min(reach, len(block)), faiss.METRIC_INNER_PRODUCT)
-                heap.add_result(scores, np.where(rows < 0, rows, rows + start))
-            heap.finalize()
-            return heap.I
+            return self._nearest(queries, reach)
         wanted = min(self.count, max(self.refine * max(k, 10), reach))
         lists = faiss.SearchParametersIVF(nprobe=min(probe, self.lists.nlist))
         return self.lists.search(queries, wanted, params=lists)[1]
+
+    def _nearest(self, queries: np.ndarray, k: int) -> np.ndarray:
+        """Positions (queries, k) int64 of the k <= count best documents, best first, ties in any order.
+
+        All are compared, in fp32 on `device`: a block of documents is read once for all queries.
+        """
+        import torch
+
+        torch.set_num_threads(self.threads)
+        asked = torch.from_numpy(queries).to(self.device)
+        best = torch.full((len(asked), k), -torch.inf, device=self.device)
+        positions = torch.full((len(asked), k), -1, device=self.device)
+        for start in range(0, self.count, BLOCK):
+            halves = self.embeddings.rows(start, start + BLOCK, np.float16)
+            block = torch.from_numpy(halves).to(self.device).float().T
+            for first in range(0, len(asked), COMPARED[self.device]):
+                some = slice(first, first + COMPARED[self.device])
+                scores, rows = (asked[some] @ block).topk(min(k, block.shape[1]), sorted=False)
+                best[some], kept = torch.cat([best[some], scores], 1).topk(k)
+                positions[some] = torch.cat([positions[some], rows + start], 1).gather(1, kept)
+        return positions.cpu().numpy()
 
     def scores(self, queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """Similarities (n, candidates) float32 of the embeddings at the positions `candidates`, -inf at -1."""
@@ -113,10 +139,15 @@ class Index:
 class Dense:
     """An opened index with its encoder; implements Retriever."""
 
-    def __init__(self, folder: Path, docs: Path, model: Path, encoder: Encoder, compute: params.Compute) -> None:
-        """Raises LongtailError if the index is missing, or its files, documents and encoder don't go together."""
+    def __init__(
+        self, folder: Path, docs: Path, model: Path, encoder: Encoder, compute: params.Compute, flat: bool = False
+    ) -> None:
+        """With `flat` all documents are compared, whatever the kind of index.
+
+        Raises LongtailError if the index is missing, or its files, documents and encoder don't go together.
+        """
         meta = check_index(folder, docs=docs, encoder=model, **encoder.facts, dim=encoder.dim)
-        self.index = Index(folder, meta["probe"], meta["refine"], compute.threads)
+        self.index = Index(folder, meta["probe"], meta["refine"], compute.threads, flat, compute.device)
         self.count, self._encoder, self._docs = self.index.count, encoder, docs
 
     def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> Found:

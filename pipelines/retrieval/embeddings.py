@@ -50,12 +50,12 @@ class Embeddings:
         self._shard_size, self.dim = self._open(0).shape
         self.count = (len(self._files) - 1) * self._shard_size + len(self._open(len(self._files) - 1))
 
-    def rows(self, start: int, stop: int) -> np.ndarray:
-        """The embeddings of documents `start` to `stop`, (n, dim) float32."""
+    def rows(self, start: int, stop: int, dtype: type = np.float32) -> np.ndarray:
+        """The embeddings of documents `start` to `stop`, (n, dim) of the type, a copy."""
         stop, size = min(stop, self.count), self._shard_size
         firsts = range(start - start % size, stop, size)
         shards = [self._open(first // size)[max(start - first, 0) : stop - first] for first in firsts]
-        return np.concatenate([np.empty((0, self.dim), np.float32), *shards])
+        return np.concatenate([np.empty((0, self.dim), dtype), *shards])
 
     def take(self, positions: np.ndarray) -> np.ndarray:
         """The embeddings at `positions` (n,), in any order, (n, dim) float32; read shard by shard."""

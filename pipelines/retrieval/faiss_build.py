@@ -106,7 +106,7 @@ def build_and_tune(
             BASE // 2 + 4 * plan.nlist * plan.dim + 16 * BLOCK * plan.dim
         )  # bytes of a process that encodes documents
         build_lists(plan, folder, params.seed, compute, max(1, int(settings.memory_gb * GIB) // each), name)
-    index = dense.Index(folder, threads=compute.threads)
+    index = dense.Index(folder, threads=compute.threads, device=compute.device)
     recall = tune_search(index, queries(), plan, settings) if plan.kind != "flat" else 1.0
     if recall < settings.recall_target:
         print(f"warning: {name}: recall@{K} is {recall:.3f}, below index.recall_target {settings.recall_target:g}")
@@ -194,7 +194,7 @@ def tune_search(index: dense.Index, queries: np.ndarray, plan: Plan, settings: p
     Returns the recall: the share of a flat index's top 10 found for the half of the queries that did not choose.
     """
     queries = np.ascontiguousarray(queries, np.float32)
-    flat = dense.Index(index.folder, threads=index.threads, flat=True)
+    flat = dense.Index(index.folder, threads=index.threads, flat=True, device=index.device)
     tenth = flat.search(queries, K)[1][:, -1:]  # a document counts as found if its score reaches the tenth best
     # every second query chooses, as neighbours are of one page or split; a single query both chooses and measures
     choosing, reached, k = queries[::2], tenth[::2], min(K, index.count)

@@ -23,7 +23,7 @@ def test_interrupted_while_it_scores_embeds_and_trains_it_ends_with_the_same_byt
     train_lsr.train_retriever(project.params)
     whole = written()
     remove_training()
-    for owner, name, allowed in ((LocalModel, "score", 4), (rounds, "build_and_tune", 1), (Trainer, "step", 2)):
+    for owner, name, allowed in ((LocalModel, "score", 4), (rounds, "embed_corpus", 1), (Trainer, "step", 2)):
         calls = iter(range(allowed))
         with monkeypatch.context() as patch:
             watched(patch, owner, name, lambda *_, calls=calls: next(calls))

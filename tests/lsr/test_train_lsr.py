@@ -45,8 +45,8 @@ def test_each_kind_of_queries_trains_and_validates_and_embeds_no_other_corpus(
     queries, datastore, counts, indexed, project, monkeypatch
 ):
     project.params.parts = project.params.parts.model_copy(update={"datastore": datastore})
-    seen, build = [], rounds.build_and_tune
-    monkeypatch.setattr(rounds, "build_and_tune", lambda out, *rest: seen.append(out.name) or build(out, *rest))
+    seen = []
+    watched(monkeypatch, rounds, "embed_corpus", lambda docs, model, out, *_: seen.append(out.parent.name))
     change(project, queries=queries, steps=2, refresh_steps=1)
     metrics = train_lsr.train_retriever(project.params)
     assert {name: metrics[name] for name in metrics if name.startswith("queries_")} == counts

@@ -2,14 +2,17 @@
 
 from types import SimpleNamespace
 
+import faiss
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+import tiny_models
 import vectors
 
 from pipelines.errors import LongtailError
 from pipelines.retrieval import dense, faiss_build
+from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.faiss_build import FLAT_UP_TO, GIB, choose_index
 
 KINDS = ("flat", "ivf")
@@ -96,6 +99,43 @@ def test_scores_that_are_equal_but_for_noise_go_by_position_too(tmp_path):
     alike[:, 0], alike[:, 1] = 0.25, np.arange(60) * 2.0**-24  # the later the better, by less than a score tells
     index = dense.Index(vectors.write(tmp_path / "alike", alike))
     assert index.search(np.eye(1, vectors.DIM) + np.eye(1, vectors.DIM, 1), 3)[0].tolist() == [[0, 1, 2]]
+
+
+@pytest.fixture
+def agrees_with_faiss(tmp_path, monkeypatch):
+    """A function that compares a flat search, in small blocks and batches, with FAISS's: documents, queries, k."""
+    for name, size in {"BLOCK": 300, "COMPARED": {"cpu": 7}, "CANDIDATES": 4000}.items():
+        monkeypatch.setattr(dense, name, size)
+
+    def agrees(documents: np.ndarray, queries: np.ndarray, k: int) -> None:
+        stored = documents.astype(np.float16).astype(np.float32)
+        flat = faiss.IndexFlatIP(stored.shape[1])
+        flat.add(stored)
+        scores, ids = flat.search(queries.astype(np.float32), len(stored))
+        order = np.lexsort((ids, -np.round(scores, dense.DECIMALS)), axis=1)[:, :k]  # FAISS leaves ties in any order
+        positions, found = dense.Index(vectors.write(tmp_path / "flat", documents)).search(queries, k)
+        np.testing.assert_allclose(found, np.take_along_axis(scores, order, 1), atol=2e-5)
+        np.testing.assert_array_equal(positions, np.take_along_axis(ids, order, 1))
+
+    return agrees
+
+
+@pytest.mark.parametrize("copies", [1, 90])
+def test_a_flat_search_has_the_neighbours_of_faisss_flat_index_and_ties_go_by_position(copies, agrees_with_faiss):
+    """Of ties there are more than a first search holds candidates."""
+    draw = np.random.default_rng(0)
+    documents = np.repeat(np.sign(draw.normal(size=(1000 // copies, vectors.DIM))) / 8, copies, 0)  # sums are exact
+    documents += (copies == 1) * draw.normal(size=documents.shape)
+    agrees_with_faiss(draw.permutation(documents), np.sign(draw.normal(size=(40, vectors.DIM))), 20)
+
+
+@pytest.mark.realweights
+def test_a_flat_search_has_the_neighbours_of_faisss_flat_index_on_real_vectors(root, real_models, agrees_with_faiss):
+    settings = tiny_models.retriever(path=str(real_models / "minilm"), similarity="cosine", dtype="fp32")
+    encoder = Encoder.open(real_models / "minilm", settings, tiny_models.compute())
+    lines = [line for line in (root / "docs/adaptive.md").read_text().splitlines() if len(line) > 60]
+    embedded = encoder.embed(lines)
+    agrees_with_faiss(np.concatenate([embedded, embedded[::7]]), encoder.embed_queries(lines[::5]), 20)
 
 
 @pytest.mark.usefixtures("workplace")
