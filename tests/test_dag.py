@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
@@ -60,6 +61,11 @@ def test_stages_follow_the_params_that_their_module_reads_and_their_own_code_and
             assert STAGES[stage].get("desc"), stage
             assert stage == "code" or (f"stage.{name}" in followed(stage)[1] and name in code.of_stages()), stage
             assert (STAGES[stage].get("meta", {}).get("workers") in ("one", "all")) == computes, stage
+
+
+def test_the_stages_that_may_have_their_own_workers_are_those_that_read_compute():
+    computing = [stage for stage in STAGES if "compute" in sections_of(module_of(stage))]
+    assert sorted(get_args(params.Computing)) == sorted(computing)
 
 
 def test_params_that_stages_follow_are_there():

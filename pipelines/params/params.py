@@ -31,12 +31,30 @@ __all__ = ["LMServer", "LMTraining", "Phase", "RetrieverTraining"]  # sections w
 Method = Annotated[str, Field(pattern=r"^[A-Za-z0-9][\w.-]*$")]
 
 
+Computing = Literal[  # stages of dvc.yaml that read `compute`
+    "entities", "popularity", "term_frequency", "triples", "questions", "exposure", "chunk", "base_retriever", "index",
+    "index_bm25", "train_lsr", "index_lsr", "score_lm", "attribute", "answer", "evaluate_tasks", "evaluate_retrieval",
+]  # fmt: skip
+
+
+class ComputeOfStage(Section):
+    """What one stage has in place of the values of `compute`. Device and threads, on which digits depend, all share."""
+
+    workers: PositiveInt  # processes at once, as 16 of a machine with one GPU
+
+
 class Compute(Section):
     threads: PositiveInt  # threads of each process; trained weights depend on it, so it is not taken from the machine
     workers: PositiveInt  # processes at once: stages side by side, or one stage's shards; never changes a result
     executor: Literal["local", "dask"]  # what runs shards: processes on this machine, or a Dask cluster
     dask: Annotated[str, Field(pattern=r"^(\w+://)?[^\s/]+:\d+$")] | None  # dask: address of the scheduler
-    device: Literal["cpu", "cuda"]  # where torch computes; FAISS and DuckDB stay on the CPU
+    device: Literal["cpu", "cuda"]  # where torch computes; FAISS's lists and DuckDB stay on the CPU
+    stages: dict[Computing, ComputeOfStage] = Field(default_factory=dict)  # a stage -> what it has in place of these
+
+    def of_stage(self, name: str) -> Compute:
+        """What a stage has; `name` is DVC's, as chunk@wikipedia."""
+        own = self.stages.get(name.partition("@")[0])
+        return self.model_copy(update=own.model_dump() if own else {})
 
 
 class Ingest(Section):

@@ -65,7 +65,7 @@ def _rows(params: Params, counts: Mapping[str, int | None], sizes: Sizes) -> Ite
     """What each retriever embeds, what LSR reads, what a reranker reads, and what each language model is asked."""
     compute, length, lsr, parts = params.compute, params.chunk.tokens, params.lsr, params.parts
     # stages and shards side by side are as fast as one process with all their threads; LSR is one process
-    every = min(compute.workers * compute.threads, os.cpu_count() or 1)
+    every = min(compute.of_stage("index").workers * compute.threads, os.cpu_count() or 1)
     for name in params.retrievers:
         reading, refreshes, trained = tokens.count_tuning(params)
         searched = {*parts.scored[:1], *([parts.datastore] if parts.answered else [])}

@@ -41,7 +41,7 @@ def main() -> None:
     asked = stage.arguments(__doc__, corpus=catalogue.names("documents"), index=kinds)
     kind, retriever = methods.split(asked.index)
     docs, out = Path("data/corpus", asked.corpus, "docs.parquet"), methods.index(kind, retriever, asked.corpus)
-    name = f"index{'_lsr' if kind == 'lsr' else ''}@{asked.corpus}-{retriever or kind}"
+    name = f"index{'' if kind == 'dense' else f'_{kind}'}@{asked.corpus}{retriever and f'-{retriever}'}"
 
     def work(params: SimpleNamespace) -> stage.Metrics:
         if kind == "bm25":

@@ -1,6 +1,7 @@
 """Register the tuned retrievers (REPLUG LSR) in MLflow's model registry; the best version so far is the `champion`.
 
-`mlflow.artifacts.download_artifacts("models:/longtail-retriever@champion")` fetches its folder. Versions are compared
+`mlflow.pyfunc.load_model("models:/longtail-retriever@champion")` opens it, and `mlflow.artifacts.download_artifacts`
+fetches its folder, which sentence-transformers and transformers open as well. Versions are compared
 by bits per byte on the validation queries: choosing a model by the test queries would flatter it in the report. Where
 other language models, documents or queries gave the figures, the champion stays, and the new version says so.
 """
@@ -18,6 +19,7 @@ NAME = "longtail-retriever"
 ALIAS = "champion"
 FOLDER, METRICS = Path("data/models/lsr"), Path("data/metrics")
 TUNED, UNTUNED = "bpb_k10_after", "bpb_k10_before"  # keys of METRICS, on the same queries
+LOADER = "pipelines.retrieval.pyfunc"  # the module that opens a version for MLflow
 JUDGES = ("data/corpus", "data/models/lm/")  # inputs that decide the figures, besides the weights
 
 
@@ -46,11 +48,28 @@ def register(client, experiment: str, name: str, locked: dict) -> str | None:
     leads, tags["verdict"] = _verdict(tags, next((one for one in versions if str(one.version) == str(number)), None))
     run = runs[0].info
     client.log_artifacts(run.run_id, str(folder), FOLDER.name)
+    described = _describe(locked["params"]["params.yaml"][f"retriever.{name}"])
+    client.log_text(run.run_id, described, f"{FOLDER.name}/MLmodel")
     source = f"{run.artifact_uri}/{FOLDER.name}"
     version = client.create_model_version(NAME, source, run.run_id, tags=tags).version
     if leads:
         client.set_registered_model_alias(NAME, ALIAS, version)
     return f"{NAME} version {version}: {tags['verdict']}"
+
+
+def _describe(settings: dict) -> str:
+    """MLflow's file MLmodel for an encoder with these `settings` of the section retriever: texts in, vectors out."""
+    import numpy as np
+    from mlflow.models import Model, ModelSignature
+    from mlflow.types import ColSpec, ParamSchema, ParamSpec, Schema, TensorSpec
+
+    signature = ModelSignature(
+        Schema([ColSpec("string")]),
+        Schema([TensorSpec(np.dtype(np.float32), (-1, -1))]),
+        ParamSchema([ParamSpec("queries", "boolean", False)]),
+    )
+    flavor = {"loader_module": LOADER, "config": settings}
+    return Model(FOLDER.name, flavors={"python_function": flavor}, signature=signature).to_yaml()
 
 
 def _verdict(tags: dict[str, str], champion) -> tuple[bool, str]:

@@ -50,6 +50,8 @@ def run(
     gc.set_threshold(100_000)  # loading transformers makes a million objects, all to stay: looks at them took a tenth
     try:
         chosen = params_file.load_params(*sections)
+        if hasattr(chosen, "compute"):
+            chosen.compute = chosen.compute.of_stage(name)
         used = vars(chosen)
         threads = chosen.compute.threads if hasattr(chosen, "compute") else 1
         os.environ["OMP_NUM_THREADS"] = str(threads)  # before torch or FAISS are imported: threads decide bytes

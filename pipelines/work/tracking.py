@@ -142,6 +142,7 @@ class Run:
             child = client.create_run(self._experiment, started, tags, run_name=stage).info.run_id
             try:
                 _log_values(client, child, record["params"], record["metrics"], ended)
+                _log_inputs(client, child, locked)
             finally:  # the run has ended even if MLflow refuses one of them
                 client.set_terminated(child, "FAILED" if record["error"] else "FINISHED", ended)
 
@@ -307,6 +308,16 @@ def _log_values(client, run: str, params: Mapping[str, Any], metrics: Mapping[st
         client.log_batch(run, params=named[first : first + 100])
     for first in range(0, len(points), 1000):
         client.log_batch(run, metrics=points[first : first + 1000])
+
+
+def _log_inputs(client, run: str, locked: Mapping[str, Any]) -> None:
+    """Log the data sets that a stage read as the run's inputs: paths, and as digests the MD5s of dvc.lock."""
+    from mlflow.entities import Dataset, DatasetInput
+
+    read = [entry for entry in locked.get("deps", []) if "md5" in entry]
+    named = [(_name(entry["path"]), entry["md5"], json.dumps({"uri": entry["path"]})) for entry in read]
+    if named:
+        client.log_inputs(run, [DatasetInput(Dataset(name, md5, "local", source)) for name, md5, source in named])
 
 
 def _hash_tags(locked: Mapping[str, Any]) -> dict[str, str]:

@@ -35,6 +35,8 @@ def change(values: dict, changes: dict) -> None:
         ("popqa.per_relation", "many", ["popqa.per_relation", "'many'", "whole number"]),
         ("popqa.per_relation", True, ["popqa.per_relation", "True", "whole number"]),
         ("compute.threads", 0, ["compute.threads", "0", "greater than 0"]),
+        ("compute.stages", {"chunks": {"workers": 2}}, ["compute.stages.chunks", "'chunk'"]),
+        ("compute.stages", {"chunk": {"device": "cpu"}}, ["compute.stages.chunk.device", "allowed here: workers"]),
         ("compute.executor", "dask", ["compute.dask", "None", "tcp://host:8786", "compute.executor: dask"]),
         ("compute.dask", "scheduler", ["compute.dask", "'scheduler'", "pattern"]),
         ("popqa.train_share", 1.5, ["popqa.train_share", "1.5", "less than or equal to 1"]),

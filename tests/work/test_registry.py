@@ -10,6 +10,7 @@ import tiny_models
 from mlflow import MlflowClient
 from transformers import AutoModel, AutoTokenizer
 
+from pipelines.params import params
 from pipelines.retrieval.encoder import Encoder
 from pipelines.storage import outputs, shards
 from pipelines.work import registry, tracking
@@ -17,6 +18,7 @@ from pipelines.work import registry, tracking
 FOLDER, METRICS = registry.FOLDER / "dense", registry.METRICS / "lsr_dense.json"
 READ = {"seed": 0, "lm.tiny": {"dtype": "fp32", "batch_tokens": 8, "http": None}}
 READ |= {"lsr": {"lm": "tiny", "validation_queries": 6}}
+READ |= {"retriever.dense": tiny_models.retriever(pooling="cls", query_prefix="ask: ").model_dump()}
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +79,19 @@ def test_a_run_registers_what_it_trained_and_the_champion_is_a_hugging_face_fold
     found, expected = (Encoder.open(path, settings, compute).embed(["Velm"]) for path in (folder, tuned))
     assert (found == expected).all()
     assert not list(folder.rglob("*.pkl"))
+
+
+@pytest.mark.usefixtures("here")
+def test_mlflow_loads_the_champion_by_our_own_module_and_gives_the_encoders_vectors(tuned, monkeypatch):
+    monkeypatch.setenv("MLFLOW_ALLOW_PICKLE_DESERIALIZATION", "false")
+    loaded = mlflow.pyfunc.load_model(f"models:/{registry.NAME}@{registry.ALIAS}")
+    encoder = Encoder.open(tuned, params.Retriever(**READ["retriever.dense"]), tiny_models.compute())
+    texts = ["Velm", "Oslo Here."]
+    assert (loaded.predict(texts) == encoder.embed(texts)).all()
+    assert (loaded.predict(texts, {"queries": True}) == encoder.embed_queries(texts)).all()
+    with pytest.raises(mlflow.MlflowException, match="string"):
+        loaded.predict([1.5])
+    assert loaded.metadata.flavors["python_function"].keys() == {"loader_module", "config"}, "no code comes with it"
 
 
 def test_only_a_better_one_of_the_same_data_takes_the_place(here):

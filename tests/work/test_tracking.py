@@ -100,6 +100,10 @@ def test_a_run_of_a_flow_has_the_hashes_of_dvc_lock(project):
     (two,) = runs(project, "tags.`prefect.flow_run_id` = '1' AND tags.`dvc.stage` = 'two'")
     assert two.data.tags["dvc.output.two"] == locked["outs"][0]["md5"]
     assert len(two.data.tags["dvc.inputs.md5"]) == 32
+    inputs = {each.dataset.name: each.dataset for each in two.inputs.dataset_inputs}
+    assert {name: each.digest for name, each in inputs.items()} == {dep["path"]: dep["md5"] for dep in locked["deps"]}
+    assert inputs["one"].source == '{"uri": "one"}'
+    assert len(runs(project, f"dataset.digest = '{inputs['one'].digest}'")) == 1
 
 
 def test_a_run_is_called_by_what_is_known_of_profile_month_and_commit_and_by_a_part(project):
