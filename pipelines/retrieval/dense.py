@@ -61,7 +61,7 @@ class Index:
         hidden = np.zeros((n, 2), np.int64) if hidden is None else hidden
         positions, scores = np.full((n, k), -1, np.int64), np.full((n, k), -np.inf, np.float32)
         # a pass over all embeddings serves as many queries as can be
-        batch = max(1, min(n if self.lists is None else BATCH, CANDIDATES // (2 * k * self.refine)))
+        batch = max(1, n if self.lists is None else min(BATCH, CANDIDATES // (2 * k * self.refine)))
         pending = []  # (queries, candidates for each, lists searched)
         for start in range(0, n, batch):
             rows = np.arange(start, min(start + batch, n))
