@@ -2,7 +2,10 @@
 # make test      set up .venv, run the tests that guard every change
 # make test-all  set up .venv, run all tests, those that take long too
 # make schedule  set up .venv, run what prefect.yaml schedules on this machine, until Ctrl-C
-# Needs Python >= 3.11, git and make; nothing is installed outside .venv.
+# Needs Linux or macOS, Python 3.11 to 3.13, git and make; nothing is installed outside .venv.
+ifeq ($(OS),Windows_NT)
+$(error Longtail needs Linux or macOS; on Windows, run make in WSL)
+endif
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -34,7 +37,7 @@ format: install-tests
 
 # The stamp holds what was installed, and where: an interrupted install leaves none, a moved checkout another.
 install:
-	@{ pwd; cat requirements.lock pyproject.toml; } | cmp -s - $(STAMP) || $(MAKE) --no-print-directory $(VENV)
+	@{ pwd; cat requirements*.lock pyproject.toml; } | cmp -s - $(STAMP) || $(MAKE) --no-print-directory $(VENV)
 
 .PHONY: $(VENV)
 $(VENV):
@@ -46,29 +49,29 @@ $(VENV):
 	@test "$$(head -1 $(VENV)/place 2>/dev/null)" = "$$(pwd)" || $(PYTHON) -m venv --clear $(VENV)
 	@pwd > $(VENV)/place
 	@echo "installing into $(VENV) (once, a few minutes)"
-	@$(PIP) --no-compile "$$(grep '^torch==' requirements.lock)"
-	@sed '/^# only for/,$$d' requirements.lock > $(VENV)/runtime.lock
-	@$(PIP) --no-compile -r $(VENV)/runtime.lock
+	@$(PIP) --no-compile --no-deps "$$(sed -n 's/^\(torch==[0-9.]*\).*/\1+cpu/p' requirements-torch.lock)" 2>/dev/null || \
+	  $(PIP) --no-compile --no-deps --require-hashes -r requirements-torch.lock  # no CPU build is offered
+	@$(PIP) --no-compile --require-hashes -r requirements.lock
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true  # pip would use one core
 	@$(PIP) --no-deps --no-build-isolation -e .
-	@test -x $(BIN)/dvc || $(PIP) --force-reinstall --no-deps \
-	  "$$(grep '^dvc==' requirements.lock)"  # earlier versions of Longtail had a dvc command of their own
-	@{ pwd; cat requirements.lock pyproject.toml; } > $(STAMP)
+	@{ pwd; cat requirements*.lock pyproject.toml; } > $(STAMP)
 
 install-tests: install
 	@cmp -s $(STAMP) $(VENV)/tests || { \
-	  $(PIP) -r requirements.lock && cp $(STAMP) $(VENV)/tests; }
+	  $(PIP) --require-hashes -r requirements-tests.lock && cp $(STAMP) $(VENV)/tests; }
 
-# Resolve pyproject.toml's ranges anew, in a new .venv, and write what came out, what runs need first. torch stays: its
-# version is chosen by hand, so that it is one without CUDA.
+# Resolve pyproject.toml's ranges anew, for all systems and Pythons at once, with uv (pip install uv). This keeps the
+# versions that still fit: make lock KEEP='-c requirements.lock -c requirements-torch.lock -c requirements-tests.lock'
+RESOLVE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --upgrade
 lock:
-	@$(PYTHON) -m venv --clear $(VENV)
-	@$(PIP) "$$(grep '^torch==' requirements.lock)"
-	@$(PIP) -e .
-	@{ head -1 requirements.lock; $(BIN)/python -m pip freeze --all --exclude longtail --exclude pip; } > $(VENV)/lock
-	@$(PIP) -e '.[dev]'
-	@$(BIN)/python -m pip freeze --all --exclude longtail --exclude pip -r $(VENV)/lock | \
-	  sed 's/+cpu$$//; s/^## The following.*/# only for make test, lint and format, and for extras:/' > requirements.lock
+	@$(RESOLVE) $(KEEP) pyproject.toml --extra pipeline -o $(VENV)/run.lock > /dev/null
+	@$(RESOLVE) $(KEEP) pyproject.toml --extra dev -c $(VENV)/run.lock -o $(VENV)/tests.lock > /dev/null
+	@echo "# What a run needs, but for torch and CUDA, which are in requirements-torch.lock. Written by make lock." > requirements.lock
+	@echo "# torch as the package index has it: with CUDA on Linux, without on macOS. Written by make lock." > requirements-torch.lock
+	@echo "# What make test, lint and format need besides. Written by make lock." > requirements-tests.lock
+	@awk '/^[^ ]/ { run = FILENAME ~ /run/; skip = !run && $$0 in seen; seen[$$0]; \
+	  part = !run ? "-tests" : /^(torch|triton|nvidia-|cuda-)/ ? "-torch" : "" } \
+	  !skip { print >> "requirements" part ".lock" }' $(VENV)/run.lock $(VENV)/tests.lock
 
 clean:
 	rm -rf $(VENV) .longtail
