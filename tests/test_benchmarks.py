@@ -19,7 +19,7 @@ import yaml
 from local_models import save_family
 
 from benchmarks import __main__ as table
-from benchmarks import faults_brought, lm, measure, mutants, row_files
+from benchmarks import faults_brought, lm, measure, mutants, newest, row_files
 from benchmarks.measure import Row
 from pipelines.answering import latency
 from pipelines.answering.answers_elsewhere import judge_file
@@ -170,3 +170,10 @@ def test_damaged_files_end_in_rows_rejects_or_one_line(tmp_path, root, what, rea
     assert outcomes.total() == 60
     assert set(outcomes) == {"same", "rejected", "refused", "other"}, [row for row in rows if row["said"]]
     assert len({row["reader"] for row in rows}) >= readers
+
+
+def test_the_newest_versions_are_asked_of_a_package_with_its_extras_and_without_a_ceiling_where_it_is_lifted():
+    extras = {"pipeline": ["a-b>=2,<3"], "dev": ["longtail[dask]", "pytest>=9"], "dask": ["longtail[pipeline]", "d>=1"]}
+    project = {"name": "longtail", "dependencies": ["numpy>=2,<3"], "optional-dependencies": extras}
+    asked = newest.requirements(project, {"a-b"})
+    assert sorted(asked) == ["a-b>=2", "d>=1", "numpy<3,>=2", "pytest>=9"]
