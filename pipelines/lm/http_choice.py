@@ -58,6 +58,11 @@ class LogProbs(msgspec.Struct):
             raise ValueError(f"a log-probability of {largest:g}, which is above 0")
 
 
+def kept_scores(log_probs: np.ndarray) -> bytes:
+    """A Choice, as JSON, with these log-probabilities alone: of a long prompt those that were wanted."""
+    return msgspec.json.encode({"text": "", "scored": log_probs.astype("<f4").tobytes()})
+
+
 class Part(msgspec.Struct):
     type: str
     text: str | None = None
@@ -104,6 +109,7 @@ class Choice(msgspec.Struct):
     logprobs: LogProbs | None = None
     usage: Usage | None = None
     finish_reason: str | None = None
+    scored: bytes | None = None  # float32, all that `kept_scores` keeps of an answer
 
     def __post_init__(self) -> None:
         if self.text is None and self.message is None:
@@ -116,6 +122,8 @@ class Choice(msgspec.Struct):
 
         Raises Unable where the server does not show them.
         """
+        if self.scored is not None:
+            return np.frombuffer(self.scored, "<f4").astype(np.float32)
         values = np.array(self.logprobs.token_logprobs, np.float32)
         values[values <= FLOOR] = np.nan
         complete = len(self.logprobs.tokens or values) == len(values) in (count, count + 1)

@@ -14,7 +14,7 @@ from urllib3.exceptions import NewConnectionError
 
 from pipelines.errors import LongtailError
 from pipelines.lm import http_errors
-from pipelines.lm.http_choice import Choice, Silent, Unable, Usage
+from pipelines.lm.http_choice import Choice, Silent, Unable, Usage, kept_scores
 from pipelines.lm.http_ledger import Ledger, Tokens
 from pipelines.params import params
 from pipelines.work import web
@@ -62,6 +62,7 @@ class CompletionsClient(web.Client):
         prompts: Sequence[str | Sequence[int]],
         read: Callable[[int, Choice], Result],
         *,
+        lasts: Sequence[int] = (),
         probe: bool = False,
         **fields,
     ) -> list[Result]:
@@ -70,11 +71,13 @@ class CompletionsClient(web.Client):
         `fields` are the request's other fields. An answer is kept once `read` accepts it, and is never asked for again.
         `read` raises Unable for an answer to something else. Raises LongtailError before a request that may pass
         `max_cost`, and with the server's own words where it refuses; that is Unable where the server can't do this, or
-        where a `probe` fails each time.
+        where a `probe` fails each time. With `lasts`, the results are log-probabilities of so many last tokens of each
+        prompt, and these numbers are all that is kept.
         """
         rows_of_key: dict[str, list[int]] = {}
         for i, prompt in enumerate(prompts):
-            rows_of_key.setdefault(self._cache_key(prompt, fields), []).append(i)
+            key = self._cache_key(prompt, fields) + (f":{lasts[i]}" if len(lasts) else "")
+            rows_of_key.setdefault(key, []).append(i)
         results: dict[int, Result] = {}
 
         def accept(key: str, raw: bytes) -> None:
@@ -89,7 +92,7 @@ class CompletionsClient(web.Client):
             try:
                 for key, raw in zip(keys, raws, strict=True):
                     accept(key, raw)
-                    good[key] = raw
+                    good[key] = kept_scores(results[rows_of_key[key][0]]) if len(lasts) else raw
             finally:  # answers before a bad one are paid for
                 self._ledger.put(good)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,13 +42,16 @@ class Ledger(Kept):
         names = ("lm_requests", "lm_prompt_tokens", "lm_completion_tokens", "lm_cost", "lm_reasoned")
         self.usage = dict.fromkeys(names, 0.0)  # the last one: answers whose reasoning was cut off
 
-    def put(self, bodies: Mapping[str, bytes | None]) -> None:
-        """Keep all of these answers, or none, and whose they are."""
+    def get(self, key: str) -> tuple[bool, bytes | None]:
+        """The answer to a request; of scores perhaps the whole one, which earlier versions kept without a number."""
+        kept = super().get(key)
+        return kept if kept[0] or ":" not in key else super().get(key.partition(":")[0])
+
+    def _put_also(self, keys: Iterable[str]) -> None:
+        """Keep whose the answers are."""
         server, model = self._server.url.rstrip("/"), self._model.partition(" ")[2]
-        with self._writing():
-            rows = [(key, server, model) for key in bodies]
-            self._db.executemany("INSERT OR REPLACE INTO asked (key, server, model) VALUES (?, ?, ?)", rows)
-        super().put(bodies)
+        rows = [(key, server, model) for key in keys]
+        self._db.executemany("INSERT OR REPLACE INTO asked (key, server, model) VALUES (?, ?, ?)", rows)
 
     def enter(self, most: Tokens) -> tuple[int | None, float]:
         """Enter a request that takes at most `most` tokens; returns its number and 0.

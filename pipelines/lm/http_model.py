@@ -52,14 +52,13 @@ class HttpModel:
         tokens, counts = self._tokenizer.continuations(continuations)
         pairs = joined([self._tokenizer.prompts(prompts, tokens.lengths), tokens])
         nonempty = np.flatnonzero(tokens.lengths)
-        sent = pairs.take(nonempty).tolist()
+        sent, lasts = pairs.take(nonempty).tolist(), tokens.lengths[nonempty]
 
         def read(i: int, choice: Choice) -> np.ndarray:
-            positions = np.arange(len(sent[i]) - tokens.lengths[nonempty[i]], len(sent[i]))
-            return choice.prompt_log_probs(len(sent[i]), positions)
+            return choice.prompt_log_probs(len(sent[i]), np.arange(len(sent[i]) - lasts[i], len(sent[i])))
 
         log_probs = [np.empty(0, np.float32)] * len(prompts)
-        for row, scored in zip(nonempty, self._client.ask(sent, read, **ECHO), strict=True):
+        for row, scored in zip(nonempty, self._client.ask(sent, read, lasts=lasts, **ECHO), strict=True):
             log_probs[row] = scored
         return Scores(log_probs, counts.split(counts.values.astype(np.int32)))
 

@@ -257,7 +257,10 @@ def _retry_after(answer: requests.Response) -> float | None:
 
 
 class Kept:
-    """Answers on disk: a body, or None for "not there", by a key of the request; each whole or not there."""
+    """Answers on disk: a body, or None for "not there", by a key of the request; each whole or not there.
+
+    Machines may share the folder, so SQLite keeps a rollback journal: its WAL mode works on one machine alone.
+    """
 
     def __init__(self, folder: Path, days: float) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -265,7 +268,7 @@ class Kept:
         self._lock = threading.Lock()
         try:
             self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA journal_mode = TRUNCATE")
             self._db.execute("CREATE TABLE IF NOT EXISTS answers (key TEXT PRIMARY KEY, at REAL, body BLOB)")
             if math.isfinite(days):
                 self._db.execute("DELETE FROM answers WHERE at < ?", (time.time() - days * 86400,))
@@ -283,6 +286,10 @@ class Kept:
         rows = [(key, now, None if body is None else zlib.compress(body)) for key, body in bodies.items()]
         with self._writing():
             self._db.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?, ?)", rows)
+            self._put_also(bodies)
+
+    def _put_also(self, keys: Iterable[str]) -> None:
+        """Write what belongs to the answers to these requests, in the same transaction."""
 
     def oldest(self) -> float | None:
         """When the oldest answer came, in seconds since 1970; None if there is none."""

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from http_faults import Fault, busy, moved
 from waiting import until
 
 from pipelines.errors import LongtailError
-from pipelines.lm import http_client, http_ledger
+from pipelines.lm import http_client, http_ledger, http_model
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.work import web
@@ -154,6 +155,37 @@ def test_it_is_kept_whose_an_answer_is(opened, server, tmp_path):
     with sqlite3.connect(tmp_path / "cache/answers.sqlite") as db:
         rows = db.execute("SELECT server, model FROM answers LEFT JOIN asked USING (key)").fetchall()
     assert {*rows} == {(server.url, "served")}
+
+
+def test_of_a_score_the_continuations_numbers_are_kept_exactly_and_little_else(opened, server, tmp_path):
+    lm, long = opened(batch_size=1), Prompt(" ".join(p.context for p in SHORT[:8]))
+    scored = lm.score([long, long], [" a b", " a b c"])
+    asked = len(server.requests)
+    again = opened(batch_size=1).score([long, long], [" a b", " a b c"])
+    assert len(server.requests) == asked
+    for first, second in zip(scored.log_probs, again.log_probs, strict=True):
+        assert (first.dtype, *first) == (second.dtype, *second)
+    with sqlite3.connect(tmp_path / "cache/answers.sqlite") as db:
+        (mode,) = db.execute("PRAGMA journal_mode").fetchone()
+        bodies = [zlib.decompress(body) for (body,) in db.execute("SELECT body FROM answers WHERE key LIKE '%:%'")]
+    assert mode == "delete", "WAL, which stays with a file, does not work on network file systems"
+    assert len(bodies) == 2
+    assert max(map(len, bodies)) < 80
+
+
+def test_a_whole_answer_that_was_kept_of_a_score_is_not_paid_again(opened, server, tmp_path):
+    """Earlier versions kept them, by a key without the number of tokens."""
+    prompts, first = SHORT[:1], opened()
+    scored = first.score(prompts, CONTINUATIONS[:1])
+    raw = server.complete(server.requests[-1])["choices"][0]
+    key = first._client._cache_key(server.requests[-1]["prompt"], http_model.ECHO)
+    with sqlite3.connect(tmp_path / "cache/answers.sqlite") as db:
+        rows = db.execute("DELETE FROM answers WHERE key LIKE ?", (f"{key}:%",)).rowcount
+        db.execute("INSERT INTO answers VALUES (?, 0, ?)", (key, zlib.compress(json.dumps(raw).encode())))
+    assert rows == 1
+    asked = len(server.requests)
+    np.testing.assert_array_equal(opened().score(prompts, CONTINUATIONS[:1]).log_probs[0], scored.log_probs[0])
+    assert len(server.requests) == asked
 
 
 # The ledger: the cost is counted and capped, and no minute sees more than the limits
