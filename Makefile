@@ -54,6 +54,7 @@ $(VENV):
 	@$(PIP) --no-compile --require-hashes -r requirements.lock
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true  # pip would use one core
 	@$(PIP) --no-deps --no-build-isolation -e .
+	@mkdir -p .longtail && mkdir -p -m 700 .longtail/dvc  # DVC would make it open to all
 	@{ pwd; cat requirements*.lock pyproject.toml; } > $(STAMP)
 
 install-tests: install

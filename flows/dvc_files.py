@@ -1,4 +1,4 @@
-"""DVC's files: dvc.lock and .dvc/tmp/rwlock put right where a killed DVC left half of one, and outputs hashed anew.
+"""DVC opened, dvc.lock and .dvc/tmp/rwlock put right where a killed DVC left half of one, and outputs hashed anew.
 
 The flow keeps a copy of dvc.lock after each stage, and calls `mend` before DVC starts.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
@@ -20,7 +21,7 @@ from tqdm import tqdm
 
 from pipelines.errors import LongtailError
 from pipelines.params.params_file import value_at
-from pipelines.storage import outputs, shards
+from pipelines.storage import disks, outputs, shards
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -28,7 +29,47 @@ if TYPE_CHECKING:
 LOCK = Path("dvc.lock")
 COPY = shards.SCRATCH / "dvc.lock"
 CACHE = Path(".dvc/cache/files/md5")
+SITE_CACHE = shards.SCRATCH / "dvc"  # as in .dvc/config
 RWLOCK = Path(".dvc/tmp/rwlock")  # the processes that read or write outputs, as JSON
+
+
+@contextmanager
+def opened(root: Path) -> Iterator[Repo]:
+    """DVC's Repo of a project, which waits for DVC's lock, with DVC's caches where `site_cache` says."""
+    from dvc.repo import Repo
+
+    with Repo(str(root), config={"core": {"site_cache_dir": site_cache(root)}}, _wait_for_lock=True) as repo:
+        yield repo
+
+
+def site_cache(root: Path) -> str:
+    """A folder for DVC's caches of hashes, which DVC reads as pickles: only this user can write there.
+
+    It is $DVC_SITE_CACHE_DIR where that is set; else .longtail/dvc or, if that is another user's or on a network file
+    system, a folder of this machine.
+    """
+    if chosen := os.environ.get("DVC_SITE_CACHE_DIR"):
+        return chosen
+    folder = root.resolve() / SITE_CACHE
+    if disks.is_on_network(root) or (folder.exists() and folder.stat().st_uid != os.geteuid()):
+        return str(disks.local(folder))
+    disks.private(folder)
+    if (mode := folder.parent.stat().st_mode) & stat.S_IWOTH:  # DVC called by hand made it, open to all
+        folder.parent.chmod(stat.S_IMODE(mode) & ~stat.S_IWOTH)
+    return str(folder)
+
+
+def link_outputs(root: Path) -> bool:
+    """Have DVC link outputs to its cache and not copy them, in .dvc/config.local; False where cache.type is set.
+
+    A link and the cache's file are one file, so nothing may write into an output. Stages replace theirs.
+    """
+    with opened(root) as repo:
+        if "type" in repo.config["cache"]:
+            return False
+        with repo.config.edit("local") as config:
+            config["cache"]["type"] = "reflink,hardlink,copy"
+    return True
 
 
 def mend(root: Path, repo: Repo | None = None) -> None:
@@ -124,9 +165,7 @@ def drop_damaged(root: Path, paths: Collection[Path]) -> list[str]:
 @contextmanager
 def _no_dvc_writing(root: Path, repo: Repo | None = None) -> Iterator[None]:
     """Hold .dvc/tmp/lock, as a DVC process does while it writes either file, but not while a stage's command runs."""
-    from dvc.repo import Repo
-
-    with nullcontext(repo) if repo else Repo(str(root), _wait_for_lock=True) as opened, opened.lock:
+    with nullcontext(repo) if repo else opened(root) as project, project.lock:
         yield
 
 

@@ -130,6 +130,7 @@ def _dvc(*words: str, log: Path, work: Work) -> Done:
     log.parent.mkdir(parents=True, exist_ok=True)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     environment = os.environ | {tracking.FLOW: str(flow_run.id), "PYTHONUNBUFFERED": "1", "PATH": path}
+    environment["DVC_SITE_CACHE_DIR"] = dvc_files.site_cache(Path.cwd())
     child = subprocess.Popen(
         [sys.executable, "-m", "dvc", "--wait-for-lock", *words],
         stdin=subprocess.DEVNULL,

@@ -153,9 +153,7 @@ def _metrics_of_landed(profile: str, files: Collection[Path]) -> dict[Path, Any]
 
 
 def _cache() -> Path:
-    from dvc.repo import Repo
-
-    with Repo(".") as repo:
+    with dvc_files.opened(Path.cwd()) as repo:
         return Path(repo.cache.local.path)
 
 

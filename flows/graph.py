@@ -1,6 +1,6 @@
 """DVC's stages as a flow needs them: what each waits for, what changed since its last run, and what starts next.
 
-Repo.index and Stage.status are no documented interface: pyproject.toml allows only versions of DVC that have them.
+DVC documents little of its interface: pyproject.toml allows only versions with what `test_dvc_files.py` lists.
 """
 
 from __future__ import annotations
@@ -49,11 +49,10 @@ def read_graph(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dic
     """
     import networkx
     from dvc.exceptions import DvcException
-    from dvc.repo import Repo
 
     logging.getLogger("dvc").setLevel(logging.ERROR)
     try:
-        with Repo(str(root), _wait_for_lock=True) as repo:
+        with dvc_files.opened(root) as repo:
             dvc_files.mend(root, repo)
             graph = repo.index.graph  # edges point from a stage to the stages it needs
             places = {stage.addressing: place for place, stage in enumerate(repo.index.stages)}
@@ -72,8 +71,6 @@ def read_with_cache(root: Path, say: Callable[[str], None]) -> tuple[list[Stage]
 
     Otherwise DVC would make them again. `say` is told of both.
     """
-    from dvc.repo import Repo
-
     while others := dvc_files.at_work(root):
         numbers = ", ".join(str(process.pid) for process in others)
         say(f"DVC is at work here, as of a run that was killed (process {numbers}); waiting until it has ended")
@@ -83,7 +80,7 @@ def read_with_cache(root: Path, say: Callable[[str], None]) -> tuple[list[Stage]
         s for s in stages if changed.get(s.name) and all(why.startswith("not in cache ") for why in changed[s.name])
     ]
     if whole := [stage for stage in gone if not dvc_files.faults(root, 1, stage.outs)[1]]:
-        with Repo(str(root), _wait_for_lock=True) as repo:
+        with dvc_files.opened(root) as repo:
             for stage in whole:
                 repo.commit(stage.name)
         say(f"put the outputs of {len(whole)} stages, which are as in dvc.lock, back into .dvc/cache")

@@ -13,8 +13,8 @@ from typing import Any
 import jinja2
 import yaml
 
-from flows import data_files, model_folders, profiles
-from flows.init_choices import Contents, choose, this_machine
+from flows import data_files, dvc_files, model_folders, profiles
+from flows.init_choices import GIB, Contents, choose, this_machine
 from flows.model_folders import Encoder, LanguageModel
 from pipelines import catalogue, neutral
 from pipelines.errors import LongtailError
@@ -25,6 +25,7 @@ LOOKED_FOR = (
     "popQA.tsv, passages (DPR's psgs_w100.tsv or another corpus), a Wikipedia dump (*pages-articles*.xml.bz2), JSON "
     "lines with text, another data set of data/README.md, and folders of models with a config.json"
 )
+LARGE = 10 * GIB  # bytes of data, from which outputs are not stored twice
 TEMPLATE = Path(__file__).with_name("profile.yaml.j2")
 ABOUT = re.compile(r"(?i)(readme|licen[sc]e|notice|citation)\b")  # files that are no data
 NUMBER = re.compile(r"[0-9_]+(e-?[0-9_]+)?|nan|inf")  # names that Hydra, or YAML, reads as one
@@ -93,6 +94,9 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
         with_retrieval = f"{imported}   # closed_book, and one with retrieval"
         commands = [f"longtail run popqa --profile {name}", with_retrieval, "longtail run"]
     lines = [f"{what}: {line}" for what, lines in found.items() for line in lines]
+    size = sum(file.stat().st_size for key in chosen["data_sets"] for file in contents.files[key])
+    if size >= LARGE and dvc_files.link_outputs(Path.cwd()):
+        lines.append("outputs will be links to .dvc/cache, read-only and stored once (.dvc/config.local: cache.type)")
     lines.append(f"wrote {path}, which says what was chosen and why; look at it, then:")
     return [*lines, *(f"  {command}" for command in commands)]
 

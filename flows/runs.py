@@ -209,9 +209,7 @@ def _release(to: str | None) -> str:
 
 
 def _push(root: Path, stages: list[graph.Stage]) -> str:
-    from dvc.repo import Repo
-
-    with Repo(str(root)) as repo:
+    with dvc_files.opened(root) as repo:
         if not repo.config["core"].get("remote"):
             return "nothing pushed, DVC has no default remote"
     state = push_outputs([stage.name for stage in stages], return_state=True)

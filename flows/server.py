@@ -1,7 +1,8 @@
 """The Prefect server of a run: the one that PREFECT_API_URL names, one that is up in this checkout, or a new one.
 
-A new server listens on the loopback address and keeps its database under .longtail/prefect. It watches the pipe on its
-standard input, so it ends with the process that started it, however that process ends.
+A new server listens on the loopback address and keeps its database under .longtail/prefect, or below /var/tmp where
+that lies on a network file system. It watches the pipe on its standard input, so it ends with the process that started
+it, however that process ends.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import psutil
 
 from flows import workspace
 from pipelines.errors import LongtailError
+from pipelines.storage import disks
 from pipelines.work import tracking
 
 if TYPE_CHECKING:
@@ -71,6 +73,9 @@ def prepare(home: Path) -> None:
         ) from None
     home.mkdir(parents=True, exist_ok=True)
     os.environ.setdefault("PREFECT_HOME", str(home.resolve()))
+    if disks.is_on_network(home) and not any("DATABASE_CONNECTION_URL" in name for name in os.environ):
+        database = disks.local(home) / "prefect.db"  # Prefect opens it in SQLite's WAL mode
+        os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{database}"
     os.environ.setdefault("PREFECT_RESULTS_PERSIST_BY_DEFAULT", "false")
     os.environ.setdefault("PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS", "[60, 300]")
     os.environ.setdefault("PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW", "ignore")

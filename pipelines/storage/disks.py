@@ -1,4 +1,4 @@
-"""What a full, a read-only or a failing disk means, in one line; and a look at the disks before any work.
+"""What a full, a read-only or a failing disk means, in one line; a look at the disks before any work; private folders.
 
 The system's errors come as OSError, or inside libraries' errors, whose texts end in the system's words.
 """
@@ -8,17 +8,22 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import psutil
 
 from pipelines.errors import LongtailError
 
 if TYPE_CHECKING:
     import numpy as np
 
+LOCAL = Path("/var/tmp")  # of this machine; kept when it starts anew
 LEAST = 1 << 20  # free bytes without which no work begins
+NETWORK = re.compile(r"nfs|cifs|smb|afs|9p|lustre|gpfs|beegfs|ceph|gluster|panfs|pvfs|orangefs|weka|fuse(\.|$)")
 PLACES = ("data", ".longtail", ".dvc/tmp", ".dvc/cache")  # each may lie on a file system of its own
 FULL = "free some, then run again, which goes on"
 MEANING = {  # the system's words -> what to do
@@ -77,3 +82,28 @@ def check_disks(*places: str | os.PathLike) -> None:
             raise LongtailError(meaning(error) or f"{near}: {error}") from None
         if free < LEAST:
             raise LongtailError(f"{place}: {free >> 10} kB are left on its disk; {FULL}")
+
+
+def is_on_network(path: Path) -> bool:
+    """Whether a path lies on a network file system, where SQLite's WAL mode does not work."""
+    path = path.resolve()
+    mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
+    near = next((mounts[str(folder)] for folder in (path, *path.parents) if str(folder) in mounts), "")
+    return bool(NETWORK.match(near))
+
+
+def private(folder: Path) -> Path:
+    """Make a folder that only this user can open (0700); LongtailError if it is a link or another user's."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    seen = folder.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
+        raise LongtailError(f"{folder}: a link or another user's, expected a folder of this user; remove it")
+    if stat.S_IMODE(seen.st_mode) != 0o700:
+        folder.chmod(0o700)
+    return folder
+
+
+def local(folder: Path) -> Path:
+    """The private folder that stands for a shared one on this machine: below /var/tmp, with the same path there."""
+    home = private(LOCAL / f"longtail-{os.geteuid()}")
+    return private(home / folder.resolve().relative_to("/"))

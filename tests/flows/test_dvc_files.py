@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
+import inspect
 import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import dvc.repo
 import pytest
 import yaml
-from dvc.cli import main
+from dvc.cli import main, parse_args
 from dvc.lock import LockError
 from dvc.repo import Repo
 from quick_project import dvc_init, reproduce
 
 from flows import dvc_files, graph
-from pipelines.storage import shards
+from pipelines.errors import LongtailError
+from pipelines.storage import disks, outputs, shards
 
 COMMAND = "echo {0} >> began; echo {0} > {0}"
 DVC_YAML = {"stages": {name: {"cmd": COMMAND.format(name), "deps": ["in"], "outs": [name]} for name in "abc"}}
@@ -43,6 +49,44 @@ def project(built, tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(folder)
     Path("began").unlink()
     return folder
+
+
+OF_REPO = {"index", "status", "lock", "commit", "config", "cache"}  # what flows/ reads of a Repo, documented or not
+OF_STAGE = {"addressing", "desc", "meta", "outs", "status"}
+OF_OUT = {"fs_path", "metric"}
+IMPORTED = {("dvc.repo", "Repo"), ("dvc.exceptions", "DvcException"), ("dvc.lock", "LockError")}
+COMMANDS = ("repro --single-item --force a", "push --run-cache a")
+
+
+def test_dvc_has_all_that_is_read_of_it_and_no_more_is_read(built, root):
+    """A version of DVC that lacks any of it would fail in the middle of a run."""
+    trees = [ast.parse(file.read_text()) for top in ("flows", "pipelines") for file in (root / top).rglob("*.py")]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    froms = [node for node in nodes if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "dvc"]
+    assert {(node.module, alias.name) for node in froms for alias in node.names} == IMPORTED
+    assert not any(
+        alias.name.split(".")[0] == "dvc" for node in nodes if isinstance(node, ast.Import) for alias in node.names
+    )
+    read = {node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "repo"}
+    assert read == OF_REPO
+    for module, name in IMPORTED:
+        assert hasattr(importlib.import_module(module), name)
+    inspect.signature(Repo).bind("folder", config={}, _wait_for_lock=True)
+    with Repo(str(built), config={"core": {"site_cache_dir": str(built / ".longtail")}}) as repo:
+        assert all(hasattr(repo, name) for name in OF_REPO)
+        assert repo.site_cache_dir.startswith(f"{built}/.longtail/")
+        stage, out = repo.index.stages[0], repo.index.stages[0].outs[0]
+        assert all(hasattr(stage, name) for name in OF_STAGE)
+        assert all(hasattr(out, name) for name in OF_OUT)
+        assert [*repo.index.graph] == repo.index.stages
+        inspect.signature(stage.status).bind(check_updates=True)
+        inspect.signature(repo.commit).bind(stage.addressing)
+        assert (repo.status(), repo.config["core"].get("remote")) == ({}, None)
+        assert repo.cache.local.path == str(built / dvc_files.CACHE)
+        with repo.lock:
+            assert (built / ".dvc/tmp/lock").is_file()
+    for words in COMMANDS:
+        parse_args(["--wait-for-lock", *words.split()])
 
 
 def killed_half_way(*words: str, function: str) -> None:
@@ -152,6 +196,20 @@ def test_a_run_waits_for_a_dvc_that_outlived_its_killed_run(project):
     assert said == [waits]
 
 
+def test_outputs_that_are_links_to_the_cache_leave_its_files_as_they_are(project):
+    """A stage replaces its output, so that the cache's file, the same one, is not changed."""
+    assert dvc_files.link_outputs(project)
+    assert not dvc_files.link_outputs(project), "a chosen type stays"
+    for text in ("one", "two"):
+        Path("in").write_text(text)
+        reproduce(project)
+    (linked,) = {Path(name).stat().st_nlink for name in "abc"}
+    assert linked == 2
+    assert dvc_files.drop_damaged(project, [Path(name) for name in "abc"]) == []
+    for file in filter(Path.is_file, (project / dvc_files.CACHE).rglob("*")):
+        assert outputs.md5(file) == file.parent.name + file.name
+
+
 def test_what_dvc_wrote_is_on_disk_before_a_stage_counts_as_done(project, monkeypatch):
     """A power cut can leave empty files in data/ and in the cache, which DVC takes for whole."""
     copies, copy = [], project / dvc_files.COPY
@@ -166,9 +224,9 @@ def test_nothing_is_mended_while_dvc_holds_its_lock(project, monkeypatch):
     repo, waits = Repo("."), []
 
     class Impatient(Repo):
-        def __init__(self, root, _wait_for_lock):
+        def __init__(self, root, config, _wait_for_lock):
             waits.append(_wait_for_lock)
-            super().__init__(root)
+            super().__init__(root, config=config)
 
     monkeypatch.setattr("dvc.lock.DEFAULT_TIMEOUT", 0)
     monkeypatch.setattr(dvc.repo, "Repo", Impatient)
@@ -188,3 +246,57 @@ def test_a_reader_of_params_is_told_whether_their_values_are_those_of_its_last_r
     for fetch, other, same in (("1", "other", True), ("1", "raw", False), ("3", "other", False)):
         shards.write_json(tmp_path / code, {"stage": {"fetch": fetch, "chunk": "2"}})
         assert dvc_files.reads_same_params(tmp_path, "fetch", [code, Path("data", other)]) == same
+
+
+def modes(folder: Path) -> set[int]:
+    return {stat.S_IMODE(folder.stat().st_mode)}
+
+
+def test_dvc_keeps_its_caches_in_a_folder_of_this_user_whoever_starts_it(project, root, monkeypatch):
+    """DVC reads them as pickles (CVE-2025-69872), and makes folders that are open to all."""
+    monkeypatch.delenv("DVC_SITE_CACHE_DIR", raising=False)
+    private = project / ".longtail/dvc"
+    private.parent.mkdir()
+    private.parent.chmod(0o777)
+    graph.read_graph(project)
+    (token,) = (private / "repo").iterdir()
+    assert (token / "hashes").is_dir()
+    assert modes(private) == {0o700}
+    assert not private.parent.stat().st_mode & stat.S_IWOTH
+    line = f"    site_cache_dir = {private.relative_to(project)}\n"
+    assert line in (root / ".dvc/config").read_text()
+    Path(".dvc/config").write_text(Path(".dvc/config").read_text().replace("[core]\n", f"[core]\n{line}"))
+    assert main(["status", "-q"]) == 0
+    assert [*(private / "repo").iterdir()] == [token], "plain DVC has the same"
+    assert modes(private) == {0o700}
+    assert not Path("/var/tmp/dvc/repo", token.name).exists()
+
+
+def given_away(folder: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root can give a folder to another user")
+    os.chown(folder, 12345, -1)
+
+
+@pytest.mark.parametrize("why", ["of another user", "on a network file system"])
+def test_dvcs_caches_are_on_this_machine_where_the_projects_folder_can_not_hold_them(project, monkeypatch, why):
+    monkeypatch.delenv("DVC_SITE_CACHE_DIR", raising=False)
+    here, private = project / "tmp", project / ".longtail/dvc"
+    here.mkdir()
+    monkeypatch.setattr(disks, "LOCAL", here)
+    if why == "of another user":
+        private.mkdir(parents=True)
+        given_away(private)
+    else:
+        mounts = {"/": "ext4", str(project): "nfs4"}
+        mounts = [SimpleNamespace(mountpoint=place, fstype=kind) for place, kind in mounts.items()]
+        monkeypatch.setattr(disks.psutil, "disk_partitions", lambda all: mounts)
+    home = here / f"longtail-{os.geteuid()}"
+    made = Path(dvc_files.site_cache(project))
+    assert made == home / private.relative_to("/")
+    assert modes(home) | modes(made) == {0o700}
+    given_away(home)
+    with pytest.raises(LongtailError, match="another user's, expected a folder of this user"):
+        dvc_files.site_cache(project)
+    monkeypatch.setenv("DVC_SITE_CACHE_DIR", "/chosen")
+    assert dvc_files.site_cache(project) == "/chosen"

@@ -10,6 +10,7 @@ import hostile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import quick_project
 import yaml
 from user_folder import FILES, QUESTION, bert, composed, gpt, write
 
@@ -88,6 +89,15 @@ def test_a_folder_with_everything_runs_everything(checkout):
     assert (params.popularity.month, params.popqa.source) == ("2022-03", "published")
     assert params.popqa.train_share > 0
     assert (params.lsr.queries, params.lsr.learning_rate) == ("mixed", 0.00002)
+
+
+def test_many_gigabytes_are_not_stored_twice(checkout, monkeypatch):
+    write(checkout, FILES["popqa"])
+    quick_project.dvc_init(Path.cwd())
+    assert not any("cache.type" in line for line in init_profile.init(checkout, "small"))
+    monkeypatch.setattr(init_profile, "LARGE", 1)
+    assert any("cache.type" in line for line in init_profile.init(checkout, "large"))
+    assert "reflink,hardlink" in Path(".dvc/config.local").read_text()
 
 
 def test_questions_passages_and_models_are_enough_for_accuracy_by_popularity(checkout):

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import pytest
@@ -15,6 +18,7 @@ from waiting import until
 
 from flows import server
 from pipelines.errors import LongtailError
+from pipelines.storage import disks
 from pipelines.work import tracking
 
 SERVING = """
@@ -72,6 +76,28 @@ def test_a_server_inserts_scheduled_runs_is_used_by_others_and_ends_with_a_kille
     never.setblocking(False)
     with never, pytest.raises(BlockingIOError):
         never.accept()
+
+
+def test_prefects_database_is_on_this_machine_where_its_home_is_on_a_network_file_system(clean, tmp_path, monkeypatch):
+    """Prefect opens it in SQLite's WAL mode, for which a network file system won't do."""
+    from prefect.settings import Settings
+
+    def address() -> str:
+        server.prepare(clean)
+        return Settings().server.database.connection_url.get_secret_value()
+
+    kind, local = "ext4", tmp_path / "local"
+    mount = lambda all: [SimpleNamespace(mountpoint=str(tmp_path), fstype=kind)]  # noqa: E731
+    monkeypatch.setattr(disks.psutil, "disk_partitions", mount)
+    monkeypatch.setattr(disks, "LOCAL", local)
+    assert address() == f"sqlite+aiosqlite:///{clean}/prefect.db"
+    kind = "nfs4"
+    database = Path(address().removeprefix("sqlite+aiosqlite:///"))
+    assert database.is_relative_to(local / f"longtail-{os.geteuid()}")
+    assert stat.S_IMODE(database.parent.stat().st_mode) == 0o700
+    del os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"]
+    monkeypatch.setenv("PREFECT_API_DATABASE_CONNECTION_URL", "sqlite+aiosqlite:////chosen.db")
+    assert address() == "sqlite+aiosqlite:////chosen.db"
 
 
 def test_a_server_that_can_not_start_is_one_line(clean, monkeypatch):
