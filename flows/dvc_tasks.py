@@ -9,19 +9,24 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
+import httpx
 from prefect import get_run_logger, task
 from prefect.artifacts import create_table_artifact
-from prefect.runtime import flow_run
-from prefect.states import Failed, State
+from prefect.client.orchestration import get_client
+from prefect.exceptions import PrefectException
+from prefect.runtime import flow_run, task_run
+from prefect.states import Failed, Pending, Running, State
 
 from flows import dvc_files, graph, live, workspace
 from flows.live import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
@@ -31,6 +36,7 @@ from pipelines.work import tracking
 
 UNREACHABLE = "Unreachable"  # state of a task whose server gave no answer: the one failure that a retry can help
 RETRIES = 2  # after PREFECT_TASKS_DEFAULT_RETRY_DELAY_SECONDS, which server.prepare sets
+SILENT_SECONDS = 10  # after which DVC, which says what it does once it has its lock, counts as waiting for it
 PROGRESS_SECONDS = 15  # of a progress bar, at most one line in this time reaches the log
 HOPELESS = re.compile(  # what a remote says that it will say again
     "config file error|unknown remote|requires|not installed|does not exist|no such|nosuch|credential|denied|forbidden"
@@ -141,6 +147,8 @@ def _dvc(*words: str, log: Path, work: Work) -> Done:
     _children.add(child)
     logger, done = get_run_logger(), Done()
     try:
+        if words[0] == "repro":
+            _show_waiting(child.stdout)
         with child.stdout, log.open("w", encoding="utf-8") as file:
             for line in _lines(child.stdout, work.say):
                 if HINT.fullmatch(line):
@@ -159,6 +167,19 @@ def _dvc(*words: str, log: Path, work: Work) -> Done:
     finally:
         _children.discard(child)
     return done
+
+
+def _show_waiting(stream) -> None:
+    """Show this task as pending on Prefect's pages for as long as DVC has said nothing, as it waits for its lock."""
+
+    def show(state: State) -> None:
+        with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
+            client.set_task_run_state(UUID(task_run.id), state, force=True)
+
+    if not select.select([stream], [], [], SILENT_SECONDS)[0]:
+        show(Pending(name="AwaitingLock", message="DVC waits for its lock, or looks at what changed"))
+        select.select([stream], [], [])
+        show(Running())
 
 
 def _lines(stream, say: Callable[[str], None]) -> Iterator[str]:

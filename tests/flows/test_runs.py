@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import threading
 from collections import Counter
 from contextlib import closing
 
 import psutil
 from prefect import flow
 from prefect.runtime import flow_run
+from prefect.states import State
 from quick_project import LAST, git
-from waiting import PATIENCE
+from waiting import PATIENCE, until
 
-from flows import graph, runs, terminal
+from flows import dvc_files, dvc_tasks, graph, live, runs, terminal
 from pipelines.work import tracking
 
 
@@ -123,6 +125,36 @@ def test_an_output_that_was_edited_is_no_reason_to_spare_what_follows(ran):
     assert done.returncode == 0, done.stdout + done.stderr
     assert (ran.folder / "data/a").read_text() == "one"
     assert "up to date" in ran.dvc("status").stdout
+
+
+def test_a_stage_that_waits_for_dvcs_lock_is_pending_until_dvc_has_it(project, monkeypatch):
+    @flow
+    def one() -> State:
+        return dvc_tasks.reproduce_stage(stage, False, False, False, return_state=True)
+
+    def shown() -> list[tuple]:
+        return project.prefect.ask("SELECT state_type, state_name FROM task_run ORDER BY created DESC LIMIT 1")
+
+    def release() -> None:
+        try:
+            until(lambda: shown() == [("PENDING", "AwaitingLock")])
+            waited.append(not logs(project))
+        finally:
+            repo.lock.unlock()
+
+    waited: list[bool] = []
+    monkeypatch.setattr(dvc_tasks, "SILENT_SECONDS", 0.1)
+    with project.here():
+        stage = graph.read_graph(project.folder)[0][0]
+        live.begin([stage.name])
+        with dvc_files.opened(project.folder) as repo:
+            repo.lock.lock()
+            (thread := threading.Thread(target=release)).start()
+            state = one(return_state=True)
+            thread.join()
+    assert waited == [True]
+    assert state.is_completed(), state.message
+    until(lambda: shown() == [("COMPLETED", "Completed")])
 
 
 def test_a_failing_stage_is_one_line_and_stops_what_waits_for_it(ran):
