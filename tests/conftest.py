@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import chdir
 from pathlib import Path
 
+import numpy as np
 import pytest
 import small_results
 import waiting
@@ -81,11 +82,14 @@ def real_models() -> Path:
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory):
-    """The tables of a world with every effect: (data folder, what was right by method)."""
-    home = tmp_path_factory.mktemp("present")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(home)
-        return home / "data", small_results.write_data(home / "data")
+    """The tables of a world with every effect, to be read only: (data folder, what was right by method)."""
+
+    def make(home: Path) -> None:
+        with chdir(home):
+            np.savez("right.npz", **small_results.write_data(home / "data"))
+
+    home = once(tmp_path_factory, "present", make)
+    return home / "data", dict(np.load(home / "right.npz"))
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,9 @@
 """The small project's texts, scored by two language models of unlike tokenizers and sizes."""
 
 import copy
+import json
 import shutil
+from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,10 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import tiny_models
+from once import once
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from pipelines.params import params_file
 from pipelines.scoring import score_lm
+
+QUERIES = "data/corpus/pile/queries.parquet"
 
 
 def write_small(folder: Path, of: Path) -> None:
@@ -30,18 +35,25 @@ def scored_once(built, settings, tmp_path_factory):
 
     The last test query, `bare`, has no context.
     """
-    folder, values = shutil.copytree(built, tmp_path_factory.mktemp("scored") / "project"), copy.deepcopy(settings)
-    write_small(folder / "data/models/lm/small", folder / "data/models/lm/tiny")
+    values = copy.deepcopy(settings)
     values["lm"]["small"], values["lms"] = values["lm"]["tiny"], ["tiny", "small"]
     params = SimpleNamespace(**dict(params_file.parse(values)))
-    path = folder / "data/corpus/pile/queries.parquet"
-    queries, schema = pq.read_table(path).to_pylist(), pq.read_schema(path)
-    queries[-1]["context"] = ""
-    pq.write_table(pa.Table.from_pylist(queries, schema), path)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        metrics = {lm: score_lm.score_corpus(params, "pile", lm) for lm in params.lms}
-    return SimpleNamespace(folder=folder, params=params, metrics=metrics, bare=queries[-1]["id"])
+
+    def make(folder: Path) -> None:
+        shutil.copytree(built, folder, dirs_exist_ok=True)
+        write_small(folder / "data/models/lm/small", folder / "data/models/lm/tiny")
+        queries, schema = pq.read_table(folder / QUERIES).to_pylist(), pq.read_schema(folder / QUERIES)
+        queries[-1]["context"] = ""
+        pq.write_table(pa.Table.from_pylist(queries, schema), folder / QUERIES)
+        with chdir(folder):
+            metrics = {lm: score_lm.score_corpus(params, "pile", lm) for lm in params.lms}
+        (folder / "metrics.json").write_text(json.dumps(metrics))
+
+    made = once(tmp_path_factory, "scored_project", make)
+    folder = shutil.copytree(made, tmp_path_factory.mktemp("scored") / "project")
+    metrics = json.loads((folder / "metrics.json").read_text())
+    bare = pq.read_table(folder / QUERIES)["id"][-1].as_py()
+    return SimpleNamespace(folder=folder, params=params, metrics=metrics, bare=bare)
 
 
 @pytest.fixture

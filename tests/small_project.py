@@ -2,6 +2,7 @@
 
 import copy
 import shutil
+from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import tiny_models
 import yaml
+from once import once
 
 from flows import profiles
 from pipelines import methods
@@ -42,19 +44,21 @@ def settings(root):
 
 @pytest.fixture(scope="session")
 def built(tmp_path_factory, settings):
-    folder = tmp_path_factory.mktemp("project")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        _write(folder)
-        chosen = _params(settings)
-        for corpus in ("pile", "wikipedia"):
-            docs = folder / f"data/corpus/{corpus}/docs.parquet"
-            of_retriever = methods.with_retriever(chosen, "dense")
-            for kind in ("dense", "lsr"):
-                out = methods.index(kind, "dense", corpus)
-                index.index_dense(docs, methods.encoder(kind, "dense"), out, of_retriever, "index")
-            bm25_build.build(docs, folder / f"data/index/bm25/{corpus}", chosen.index, chosen.compute, "bm25")
-    return folder
+    """The project's folder, to be read only."""
+
+    def make(folder: Path) -> None:
+        with chdir(folder):
+            _write(folder)
+            chosen = _params(settings)
+            for corpus in ("pile", "wikipedia"):
+                docs = folder / f"data/corpus/{corpus}/docs.parquet"
+                of_retriever = methods.with_retriever(chosen, "dense")
+                for kind in ("dense", "lsr"):
+                    out = methods.index(kind, "dense", corpus)
+                    index.index_dense(docs, methods.encoder(kind, "dense"), out, of_retriever, "index")
+                bm25_build.build(docs, folder / f"data/index/bm25/{corpus}", chosen.index, chosen.compute, "bm25")
+
+    return once(tmp_path_factory, "small_project", make)
 
 
 @pytest.fixture

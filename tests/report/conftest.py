@@ -1,6 +1,8 @@
 """The report of a world with every effect, and all pages that a browser opens."""
 
 import shutil
+from contextlib import chdir
+from functools import partial
 from pathlib import Path
 
 import hostile
@@ -8,6 +10,7 @@ import pytest
 import scored_texts
 import small_results
 import systems
+from once import once
 
 from flows import anywhere, terminal
 from pipelines.evaluation import analyse
@@ -16,13 +19,15 @@ from pipelines.report import attribution_page, write_report
 
 
 @pytest.fixture(scope="session")
-def made(written):
+def made(written, tmp_path_factory):
     """The report on `written`: (folder, what was right by method)."""
     data, right = written
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(data.parent)
-        write_report.write_report(data, data.parent / "report", small_results.SETTINGS)
-    return data.parent / "report", right
+
+    def make(home: Path) -> None:
+        with chdir(data.parent):
+            write_report.write_report(data, home / "report", small_results.SETTINGS)
+
+    return once(tmp_path_factory, "reported", make) / "report", right
 
 
 @pytest.fixture
@@ -35,16 +40,16 @@ def data(written, tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def files(root, written, tmp_path_factory):
     """The pages by name."""
-    return _pages(root, written[0], tmp_path_factory.mktemp("pages"), spoilt=False)
+    return _pages(once(tmp_path_factory, "pages", partial(_write_pages, root, written[0], spoilt=False)))
 
 
 @pytest.fixture(scope="session")
 def spoilt_files(root, written, tmp_path_factory):
     """The pages by name, made of labels that attack whoever shows them."""
-    return _pages(root, written[0], tmp_path_factory.mktemp("spoilt"), spoilt=True)
+    return _pages(once(tmp_path_factory, "spoilt_pages", partial(_write_pages, root, written[0], spoilt=True)))
 
 
-def _pages(root: Path, written: Path, home: Path, spoilt: bool) -> dict[str, Path]:
+def _write_pages(root: Path, written: Path, home: Path, *, spoilt: bool) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
         shutil.copytree(written, home / "data")
@@ -68,6 +73,9 @@ def _pages(root: Path, written: Path, home: Path, spoilt: bool) -> dict[str, Pat
         texts = [attribution_page.one_text(Path("data"), "pile", "lsr", id_) for id_ in ids]
         html = attribution_page.render_attribution_page(texts, "All texts.")
         (home / "attribution.html").write_text(html, encoding="utf-8")
+
+
+def _pages(home: Path) -> dict[str, Path]:
     names = ("report", "thresholds", "comparison")
     return {name: home / name / "index.html" for name in names} | {"attribution": home / "attribution.html"}
 
