@@ -66,6 +66,7 @@ def test_the_page_has_exactly_the_benchmarks_that_there_are(root):
     assert sorted(f.stem for f in files if "\ndef rows(" in f.read_text(encoding="utf-8")) == sorted(table.BENCHMARKS)
 
 
+@pytest.mark.slow
 def test_a_models_rows_say_how_many_tokens_it_read_and_shared_and_that_llama_cpp_is_missing(tmp_path):
     names, text = [f"Page {i}" for i in range(9)], " ".join(map(str, range(100, 116)))
     with gzip.open(tmp_path / "psgs_w100.tsv.gz", "wt", encoding="utf-8") as file:

@@ -92,7 +92,9 @@ def test_warnings_appear_above_the_table_and_what_the_last_line_says_does_not():
     assert "\x1b" not in line
 
 
-@pytest.mark.parametrize(("stop", "code"), [(Terminal.interrupt, 130), (Terminal.terminate, 143)])
+@pytest.mark.parametrize(
+    ("stop", "code"), [(Terminal.interrupt, 130), pytest.param(Terminal.terminate, 143, marks=pytest.mark.slow)]
+)
 def test_a_run_that_is_stopped_leaves_the_terminal_in_good_order_and_no_process(project, stop, code):
     (project.folder / "input.txt").write_text("bar a")
     terminal = Terminal([sys.executable, "-m", "flows.cli", "run"], project.folder, project.environment)

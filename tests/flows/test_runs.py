@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import closing
 
 import psutil
+import pytest
 from prefect import flow
 from prefect.runtime import flow_run
 from prefect.states import State
@@ -199,6 +200,7 @@ def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(ran
     assert "accuracy" in data
 
 
+@pytest.mark.slow  # a run with a server of its own
 def test_a_run_whose_prefect_server_is_killed_says_so_and_leaves_no_process(unserved):
     child = unserved.start_asleep()
     family = psutil.Process(child.pid).children(recursive=True)

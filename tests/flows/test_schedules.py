@@ -36,6 +36,7 @@ def scheduled(unserved):
         made.process.communicate()
 
 
+@pytest.mark.slow  # Prefect's server, worker and runner in processes of their own
 def test_a_scheduled_run_fires_and_lands_and_ctrl_c_ends_all_of_it(scheduled):
     assert re.search(r"often +every 0:00:20 +Everything, time and again", scheduled.said)
     second = scheduled.project.longtail("schedule", "--port", str(scheduled.port))

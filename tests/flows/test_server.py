@@ -106,6 +106,7 @@ def test_a_server_that_can_not_start_is_one_line(clean, monkeypatch):
         pass
 
 
+@pytest.mark.slow  # what a new version of MLflow could break
 def test_mlflow_serves_the_runs_of_the_folder_and_ends(clean, databases, tmp_path, monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     shutil.copy(databases / "mlflow.db", tmp_path)
