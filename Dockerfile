@@ -6,7 +6,7 @@ WORKDIR /longtail
 COPY requirements*.lock ./
 ARG TORCH="--require-hashes -r requirements-torch.lock"
 ARG LOCKS="-r requirements.lock"
-RUN pip install --no-cache-dir --no-deps $TORCH && pip install --no-cache-dir --require-hashes $LOCKS
+RUN pip install --no-cache-dir --no-deps $TORCH && pip install --no-cache-dir --no-deps --require-hashes $LOCKS
 COPY . .
 RUN pip install --no-cache-dir --no-deps --no-build-isolation -e .
 CMD ["longtail", "--help"]

@@ -51,7 +51,7 @@ $(VENV):
 	@echo "installing into $(VENV) (once, a few minutes)"
 	@$(PIP) --no-compile --no-deps "$$(sed -n 's/^\(torch==[0-9.]*\).*/\1+cpu/p' requirements-torch.lock)" 2>/dev/null || \
 	  $(PIP) --no-compile --no-deps --require-hashes -r requirements-torch.lock  # no CPU build is offered
-	@$(PIP) --no-compile --require-hashes -r requirements.lock
+	@$(PIP) --no-compile --no-deps --require-hashes -r requirements.lock
 	@$(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true  # pip would use one core
 	@$(PIP) --no-deps --no-build-isolation -e .
 	@mkdir -p .longtail && mkdir -p -m 700 .longtail/dvc  # DVC would make it open to all
@@ -59,7 +59,7 @@ $(VENV):
 
 install-tests: install
 	@cmp -s $(STAMP) $(VENV)/tests || { \
-	  $(PIP) --require-hashes -r requirements-tests.lock && cp $(STAMP) $(VENV)/tests; }
+	  $(PIP) --no-deps --require-hashes -r requirements-tests.lock && cp $(STAMP) $(VENV)/tests; }
 
 # Resolve pyproject.toml's ranges anew, for all systems and Pythons at once, with uv (pip install uv). This keeps the
 # versions that still fit: make lock KEEP='-c requirements.lock -c requirements-torch.lock -c requirements-tests.lock'
@@ -67,7 +67,7 @@ RESOLVE = uv pip compile --quiet --universal --python-version 3.11 --generate-ha
 lock:
 	@$(RESOLVE) $(KEEP) pyproject.toml --extra pipeline -o $(VENV)/run.lock > /dev/null
 	@$(RESOLVE) $(KEEP) pyproject.toml --extra dev -c $(VENV)/run.lock -o $(VENV)/tests.lock > /dev/null
-	@echo "# What a run needs, but for torch and CUDA, which are in requirements-torch.lock. Written by make lock." > requirements.lock
+	@echo "# What a run needs, but for torch. Written by make lock. pip install --no-deps --require-hashes -r requirements.lock" > requirements.lock
 	@echo "# torch as the package index has it: with CUDA on Linux, without on macOS. Written by make lock." > requirements-torch.lock
 	@echo "# What make test, lint and format need besides. Written by make lock." > requirements-tests.lock
 	@awk '/^[^ ]/ { run = FILENAME ~ /run/; skip = !run && $$0 in seen; seen[$$0]; \
