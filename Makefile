@@ -63,7 +63,8 @@ install-tests: install
 
 # Resolve pyproject.toml's ranges anew, for all systems and Pythons at once, with uv (pip install uv). This keeps the
 # versions that still fit: make lock KEEP='-c requirements.lock -c requirements-torch.lock -c requirements-tests.lock'
-RESOLVE = uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-annotate --no-header --upgrade
+RESOLVE = uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-strip-extras \
+  --no-annotate --no-header
 lock:
 	@$(RESOLVE) $(KEEP) pyproject.toml --extra pipeline -o $(VENV)/run.lock > /dev/null
 	@$(RESOLVE) $(KEEP) pyproject.toml --extra dev -c $(VENV)/run.lock -o $(VENV)/tests.lock > /dev/null

@@ -281,7 +281,7 @@ def open_client(*, reading: bool = False):
         if not (found := ANOTHER_VERSION.search(str(error))):
             raise
         versions, revision = Path(mlflow.__file__).parent / "store/db_migrations/versions", found[1] or found[2]
-        mend = f"written by an older MLflow; copy it, then `.venv/bin/mlflow db upgrade {shlex.quote(address)}`"
+        mend = f"written by an older MLflow; copy it, then `mlflow db upgrade {shlex.quote(address)}`"
         if not any(versions.glob(f"{revision}_*.py")):
             mend = f"written by a newer MLflow than {mlflow.__version__}; install that one here"
         again = "or move it away, and the next run begins another"

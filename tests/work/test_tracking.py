@@ -165,7 +165,7 @@ OLDER = "UPDATE alembic_version SET version_num = 'bda7b8c39065'"
 OTHERS = {
     "newer": ([NEWER], "written by a newer MLflow than .*; install that one here, or move it away, and the next run"),
     "newer without a table": ([NEWER, "DROP TABLE input_tags"], "written by a newer MLflow"),
-    "older": ([OLDER], r"older MLflow; copy it, then `\.venv/bin/mlflow db upgrade sqlite:///.*`, or move it away"),
+    "older": ([OLDER], r"older MLflow; copy it, then `mlflow db upgrade sqlite:///.*`, or move it away"),
 }
 
 
