@@ -66,6 +66,7 @@ install-tests: install
 RESOLVE = uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-strip-extras \
   --no-annotate --no-header
 lock:
+	@mkdir -p $(VENV)
 	@$(RESOLVE) $(KEEP) pyproject.toml --extra pipeline -o $(VENV)/run.lock > /dev/null
 	@$(RESOLVE) $(KEEP) pyproject.toml --extra dev -c $(VENV)/run.lock -o $(VENV)/tests.lock > /dev/null
 	@echo "# What a run needs, but for torch. Written by make lock. pip install --no-deps --require-hashes -r requirements.lock" > requirements.lock
