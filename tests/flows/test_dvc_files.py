@@ -58,7 +58,7 @@ IMPORTED = {("dvc.repo", "Repo"), ("dvc.exceptions", "DvcException"), ("dvc.lock
 COMMANDS = ("repro --single-item --force a", "push --run-cache a")
 
 
-def test_dvc_has_all_that_is_read_of_it_and_no_more_is_read(built, root):
+def test_dvc_has_all_that_is_read_of_it_and_no_more_is_read(project, root):
     """A version of DVC that lacks any of it would fail in the middle of a run."""
     trees = [ast.parse(file.read_text()) for top in ("flows", "pipelines") for file in (root / top).rglob("*.py")]
     nodes = [node for tree in trees for node in ast.walk(tree)]
@@ -72,9 +72,9 @@ def test_dvc_has_all_that_is_read_of_it_and_no_more_is_read(built, root):
     for module, name in IMPORTED:
         assert hasattr(importlib.import_module(module), name)
     inspect.signature(Repo).bind("folder", config={}, _wait_for_lock=True)
-    with Repo(str(built), config={"core": {"site_cache_dir": str(built / ".longtail")}}) as repo:
+    with Repo(str(project), config={"core": {"site_cache_dir": str(project / ".longtail")}}) as repo:
         assert all(hasattr(repo, name) for name in OF_REPO)
-        assert repo.site_cache_dir.startswith(f"{built}/.longtail/")
+        assert repo.site_cache_dir.startswith(f"{project}/.longtail/")
         stage, out = repo.index.stages[0], repo.index.stages[0].outs[0]
         assert all(hasattr(stage, name) for name in OF_STAGE)
         assert all(hasattr(out, name) for name in OF_OUT)
@@ -82,9 +82,9 @@ def test_dvc_has_all_that_is_read_of_it_and_no_more_is_read(built, root):
         inspect.signature(stage.status).bind(check_updates=True)
         inspect.signature(repo.commit).bind(stage.addressing)
         assert (repo.status(), repo.config["core"].get("remote")) == ({}, None)
-        assert repo.cache.local.path == str(built / dvc_files.CACHE)
+        assert repo.cache.local.path == str(project / dvc_files.CACHE)
         with repo.lock:
-            assert (built / ".dvc/tmp/lock").is_file()
+            assert (project / ".dvc/tmp/lock").is_file()
     for words in COMMANDS:
         parse_args(["--wait-for-lock", *words.split()])
 
