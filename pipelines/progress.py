@@ -1,7 +1,8 @@
 """Progress bars of long work, in which code far below says how much of the current piece is done.
 
 A bar counts what its stage counts, as questions. A slow model takes a minute for a piece of some of them; after each
-batch it calls `advance`, which the innermost bar of this thread shows, if there is one.
+batch it calls `advance`, which the innermost bar of this thread shows, if there is one. Threads may have pieces of one
+bar.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from threading import Lock
 
 from tqdm import tqdm
 
@@ -17,11 +19,17 @@ from tqdm import tqdm
 @dataclass
 class _Piece:
     bar: tqdm
-    begin: int  # the bar's position before the piece
     size: int
     share: float = 0.0  # the share of the piece that is done
+    shown: int = 0  # how much of its size the bar shows
+
+    def show(self, done: int) -> None:
+        with _drawing:
+            self.bar.update(done - self.shown)
+        self.shown = done
 
 
+_drawing = Lock()
 _piece: ContextVar[_Piece | None] = ContextVar("piece", default=None)
 
 
@@ -33,12 +41,12 @@ def bar(desc: str, total: int | None, unit: str, initial: int = 0) -> tqdm:
 @contextmanager
 def piece(bar: tqdm, size: int) -> Iterator[None]:
     """The block does `size` units of the bar's, as many as `advance` says so far, and all of them at its end."""
-    before, begin = _piece.set(_Piece(bar, bar.n, size)), bar.n
+    before = _piece.set(current := _Piece(bar, size))
     try:
         yield
     finally:
         _piece.reset(before)
-    bar.update(begin + size - bar.n)
+    current.show(size)
 
 
 @contextmanager
@@ -52,4 +60,4 @@ def advance(done: int, total: int) -> None:
     """Of the `total` parts of some work, `done` more are done; of several works in a piece the first counts."""
     if (current := _piece.get()) and total:
         current.share = min(1.0, current.share + done / total)
-        current.bar.update(current.begin + int(current.share * current.size) - current.bar.n)
+        current.show(int(current.share * current.size))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pipelines.lm.language_model import Generation, LanguageModel, Prompt
     from pipelines.lm.open_lm import LMWorkers
 
-SHARD = 64  # prompts that a killed run loses at most, or one question's prompts; no answer depends on it
+SHARD = 64  # prompts of a shard, or one question's; a killed run loses them if the LM is local; no answer depends on it
 USED = ("seed", "language", "compute", "parts", "ways", "lm", "retriever", "retrievers", "reranker", "answer", "replug")
 CODE = Path("data/code.json")
 MADE = shards.SCRATCH / "answers"  # what each file of answers depended on when it was written
@@ -92,8 +92,8 @@ class Setup:
         """How many questions are answered at once."""
         prompts = self.replug.top_k if self.ensemble else 1
         long = self.source is not None and self.server is None
-        questions = min(SHARD, LOCAL // (1 + self.answer.n_shots)) if long else SHARD
-        return max(1, questions // prompts)
+        most = min(SHARD, LOCAL // (1 + self.answer.n_shots)) if long else SHARD
+        return workers.shard_size(most, prompts, self.server)
 
 
 def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
@@ -265,7 +265,7 @@ def _key(way: str, chosen: SimpleNamespace, settings: params.LM, questions: Path
     said = chosen.seed, chosen.language, chosen.answer, replug, chosen.compute.device, chosen.compute.threads
     code = json.loads(CODE.read_text(encoding="utf-8"))["stage"]["answer"] if CODE.is_file() else None
     inputs = questions, model, *passages.inputs(way, chosen, Path("data"))
-    return shards.key_of(SHARD, LOCAL, *said, searched, settings, code, *inputs)
+    return shards.key_of(SHARD, LOCAL, workers.ROUNDS, *said, searched, settings, code, *inputs)
 
 
 def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:

@@ -20,6 +20,7 @@ from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.language.language import ENGLISH, Language
 from pipelines.methods import ENSEMBLES, INDEXES
+from pipelines.params import params
 from pipelines.storage import parquet
 from pipelines.work import workers
 
@@ -60,11 +61,12 @@ def open_source(
 ) -> Source | None:
     """What finds the passages of a method; None for closed_book. `lm` is needed for genread only.
 
-    `chosen` are params with the sections language, compute, retriever, retrievers, answer and parts, replug for
-    ensembles, and reranker for reranked.
+    `chosen` are params with the sections language, compute, retriever, retrievers, answer and parts, lm for genread,
+    replug for ensembles, and reranker for reranked.
     """
     if method == "genread":
-        return written(lm, chosen.answer.passage_tokens, language.read_language(chosen.language))
+        server, spoken = chosen.lm[lm.name].http, language.read_language(chosen.language)
+        return written(lm, chosen.answer.passage_tokens, spoken, server)
     kind, name = methods.resolve(method, chosen.retrievers)
     if kind not in INDEXES:
         return None
@@ -162,10 +164,15 @@ def retrieved(retriever: Retriever, docs: Path, k: int, template: str, *, togeth
     return Source(find, at_once=4096, written=False)
 
 
-def written(lm: LanguageModel | LMWorkers, max_tokens: int, spoken: Language = ENGLISH) -> Source:
+def written(
+    lm: LanguageModel | LMWorkers,
+    max_tokens: int,
+    spoken: Language = ENGLISH,
+    server: params.LMServer | None = None,
+) -> Source:
     """A passage of at most `max_tokens`, which ends with its first line, as published."""
-    write = partial(write_passages, max_tokens, spoken)
-    return Source(partial(write, lm), at_once=256, written=True, lm=lm, write=write, max_tokens=max_tokens)
+    write, at_once = partial(write_passages, max_tokens, spoken), workers.shard_size(256, 1, server)
+    return Source(partial(write, lm), at_once, written=True, lm=lm, write=write, max_tokens=max_tokens)
 
 
 def write_passages(max_tokens: int, spoken: Language, lm: LanguageModel, texts: list[str]) -> pa.Table:
@@ -177,10 +184,14 @@ def write_passages(max_tokens: int, spoken: Language, lm: LanguageModel, texts: 
     return pa.table([passages, unknown, unknown, unknown, *tokens, [None] * len(texts)], schema=SCHEMA)
 
 
-def timed(work: Callable[..., Any], *task: Any) -> tuple[Any, float, str]:
-    """What `work` gives for a task, the seconds that it took, and the machine."""
+def timed(work: Callable[[Any, Any], Any], lm: Any, task: Any) -> tuple[Any, float, str]:
+    """What `work` gives for a task, the seconds that it took, and the machine.
+
+    Tasks of a server overlap; a second counts for one of them.
+    """
     started = time.monotonic()
-    return work(*task), time.monotonic() - started, latency.machine()
+    made, ended = work(lm, task), time.monotonic()
+    return made, lm.took(started, ended) if hasattr(lm, "took") else ended - started, latency.machine()
 
 
 def write_shard(table: pa.Table, path: Path, seconds: float, machine: str) -> None:
@@ -215,9 +226,6 @@ class Lookup:
         def read(questions: np.ndarray) -> list[str]:
             return [texts[question] for question in questions.tolist()]
 
-        def search(_: None, asked: list[str]) -> tuple[pa.Table, float, str]:
-            return timed(source.find, asked)
-
         def write(_: np.ndarray, answered: tuple[pa.Table, float, str], path: Path) -> None:
             table, *taken = answered
             write_shard(table, path, *taken)
@@ -228,7 +236,8 @@ class Lookup:
         n = len(self._questions)
         parts = [self._questions[start : start + source.at_once] for start in range(0, n, source.at_once)]
         sizes, unit = [len(part) for part in parts], "question or demonstration"
-        steps = workers.Steps(read, partial(timed, source.write) if source.lm else search, write, length)
+        work = partial(timed, source.write if source.lm else lambda _, asked: source.find(asked))
+        steps = workers.Steps(read, work, write, length)
         files = workers.map_texts(source.lm, name, key, parts, steps, sizes=sizes, unit=unit)
         self._table, self.batches = read_shards(files, SCHEMA)
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 METHODS = ("closed_book", "replug", "replug_lsr")
 PARAMS = ("seed", "compute", "ingest", "lm", "retriever", "retrievers", "replug", "answer", "tasks", "report", "parts")
-SHARD = 64  # prompts that a killed run loses at most, or those of one question; no answer depends on it
+SHARD = 64  # prompts of a shard, or those of one question, which a killed run loses; no answer depends on it
 SEARCHED = 4096  # questions searched for at once, because reading documents passes over all of them
 SCHEMA = pa.schema(
     [
@@ -57,6 +57,7 @@ def evaluate_task(
     new_tokens: int,
     replug: params.Replug,
     key: str,
+    server: params.LMServer | None = None,
 ) -> pa.Table:
     """Answers (SCHEMA) to the items of a task; where a prompt of an item doesn't fit, its prediction is null.
 
@@ -96,7 +97,7 @@ def evaluate_task(
         ]
         parquet.write_parquet(pa.Table.from_pylist(rows, SCHEMA), path)
 
-    size, n = max(1, SHARD // (replug.top_k if search else 1)), len(task.items)
+    size, n = workers.shard_size(SHARD, replug.top_k if search else 1, server), len(task.items)
     parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     work = partial(predict, task.options, new_tokens, replug)
     steps, sizes = workers.Steps(read, work, write, TaskPrompts.length), [part.stop - part.start for part in parts]
@@ -161,14 +162,16 @@ def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: P
             print(f"{lm_name} shows no log-probabilities of its answers to {name}, so it answers closed-book alone")
             methods = ["closed_book"]
         replug = chosen.replug.model_copy(update={"vote": by == "vote"})
-        settings = chosen.retriever[retriever], chosen.answer.passage, chosen.lm[lm_name], SHARD
+        server = chosen.lm[lm_name].http
+        settings = chosen.retriever[retriever], chosen.answer.passage, chosen.lm[lm_name], SHARD, workers.ROUNDS
         tables, keys = [SCHEMA.empty_table()], {}
         for method in methods if task.items else ():
             inputs = [MODELS / lm_name, data / "raw" / name, *passages.inputs(method, chosen, data)]
             keys[method] = shards.key_of(chosen.seed, chosen.tasks, replug, *settings, *inputs)
             source = passages.open_source(method, None, chosen, data)
             find = source and source.find
-            tables.append(evaluate_task(task, method, lm, find, chosen.tasks.new_tokens, replug, keys[method]))
+            of_method = chosen.tasks.new_tokens, replug, keys[method], server
+            tables.append(evaluate_task(task, method, lm, find, *of_method))
         table = pa.concat_tables(tables).sort_by([("method", "ascending"), ("question_id", "ascending")])
         table, too_long = drop_too_long(table, task, lm)
         with shards.atomic(data / "tasks" / name / lm_name) as folder:

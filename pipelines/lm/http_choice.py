@@ -181,7 +181,8 @@ class Choice(msgspec.Struct):
             )
         if not text:
             return text, float("-inf")
-        starts = np.asarray(shown.text_offset or np.cumsum([0, *map(len, shown.tokens)])[:-1])
+        told = shown.text_offset and shown.text_offset[-1] > shown.text_offset[0]  # SGLang shows -1 for each token
+        starts = np.asarray(shown.text_offset if told else np.cumsum([0, *map(len, shown.tokens)])[:-1])
         return text, float(log_probs[starts - starts[0] < len(text)].mean())
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,6 +13,7 @@ import msgspec
 import requests
 from urllib3.exceptions import NewConnectionError
 
+from pipelines import progress
 from pipelines.errors import LongtailError
 from pipelines.lm import http_errors
 from pipelines.lm.http_choice import Choice, Silent, Unable, Usage, kept_scores
@@ -56,6 +58,8 @@ class CompletionsClient(web.Client):
         self.session.auth = self._sign  # set even without a key: requests would look for one in ~/.netrc
         self._ledger = Ledger(cache, name, model, settings)
         self.usage = self._ledger.usage
+        self._asked: dict[str, threading.Event] = {}  # keys that some thread asks for, and what ends its asking
+        self._looking_up = threading.Lock()
 
     def ask(
         self,
@@ -68,11 +72,11 @@ class CompletionsClient(web.Client):
     ) -> list[Result]:
         """`read(i, choice)` of the server's answer to each prompt, in order. Prompts are texts or token ids.
 
-        `fields` are the request's other fields. An answer is kept once `read` accepts it, and is never asked for again.
-        `read` raises Unable for an answer to something else. Raises LongtailError before a request that may pass
-        `max_cost`, and with the server's own words where it refuses; that is Unable where the server can't do this, or
-        where a `probe` fails each time. With `lasts`, the results are log-probabilities of so many last tokens of each
-        prompt, and these numbers are all that is kept.
+        `fields` are the request's other fields. An answer is kept once `read` accepts it, and is never asked for again,
+        nor by two threads at the same time. `read` raises Unable for an answer to something else. Raises LongtailError
+        before a request that may pass `max_cost`, and with the server's own words where it refuses; that is Unable
+        where the server can't do this, or where a `probe` fails each time. With `lasts`, the results are
+        log-probabilities of so many last tokens of each prompt, and these numbers are all that is kept.
         """
         rows_of_key: dict[str, list[int]] = {}
         for i, prompt in enumerate(prompts):
@@ -96,20 +100,53 @@ class CompletionsClient(web.Client):
             finally:  # answers before a bad one are paid for
                 self._ledger.put(good)
 
-        try:
-            missing, size = [], 1 if self.chat else self._settings.batch_size
-            for key in rows_of_key:
-                is_kept, raw = self._ledger.get(key)
+        def batches(missing: list[str], elsewhere: dict, ended: threading.Event) -> Iterator[list[str]]:
+            """Of `todo` the keys to ask for, `size` at a time while others are looked up; `missing` gets them, too."""
+            for key in todo:
+                is_kept, raw, other = self._look_up(key, ended)
                 if is_kept:
                     accept(key, raw)
+                elif other:
+                    elsewhere[key] = other
                 else:
                     missing.append(key)
-            batches = [missing[start : start + size] for start in range(0, len(missing), size)]
-            list(self.map(request, batches, self._name if len(batches) > 1 else None))
+                    if len(missing) % size == 0:
+                        yield missing[-size:]
+            if rest := len(missing) % size:
+                yield missing[-rest:]
+
+        todo, size = list(rows_of_key), 1 if self.chat else self._settings.batch_size
+        try:
+            with self.block():
+                while todo:
+                    missing, elsewhere, ended = [], {}, threading.Event()
+                    try:
+                        for _ in self.map(request, batches(missing, elsewhere, ended), None):
+                            progress.advance(size, len(prompts))
+                    finally:
+                        with self._looking_up:
+                            for key in missing:
+                                del self._asked[key]
+                        ended.set()
+                    for other in elsewhere.values():  # only now: two threads may wait for each other's keys
+                        other.wait()
+                    todo = list(elsewhere)
         except LongtailError as error:  # a server may repeat the key in what it says
-            self.restart()
             raise type(error)(str(error).replace(self._key or "\0", "...")) from None
         return [results[i] for i in range(len(prompts))]
+
+    def _look_up(self, key: str, ended: threading.Event) -> tuple[bool, bytes | None, threading.Event | None]:
+        """Whether an answer is kept, the answer, and what ends the asking of another thread that asks for it.
+
+        Where neither is there, the answer is this thread's to ask for, until `ended`.
+        """
+        with self._looking_up:
+            if key in self._asked:
+                return False, None, self._asked[key]
+            is_kept, raw = self._ledger.get(key)
+            if not is_kept:
+                self._asked[key] = ended
+            return is_kept, raw, None
 
     def close(self) -> None:
         super().close()

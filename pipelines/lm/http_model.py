@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,9 +45,30 @@ class HttpModel:
         self.usage = self._client.usage
         self._shown = {"logprobs": 1}  # fields of a request that ask for an answer's log-probabilities
         self._lacks: dict[str, str] = {}  # ability -> why the server lacks it
+        self._lock, self._counted = threading.Lock(), 0.0  # the time until which seconds count for some task
         self._find_out()
         self.scores, self.mixes, self.votes = "score" not in self._lacks, False, "vote" not in self._lacks
         self.begins = "" if lm.chat else " "
+
+    @contextmanager
+    def side_by_side(self, tasks: int) -> Iterator[Executor]:
+        """Threads for so many tasks that ask the server at the same time; after an error in the block, none asks more.
+
+        All tasks together have `http.concurrency` requests under way. What a task asks first is sent first.
+        """
+        with self._client.block(), ThreadPoolExecutor(tasks) as pool:
+            try:
+                yield pool
+            except BaseException as error:
+                self._client.stop(error)
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+    def took(self, started: float, ended: float) -> float:
+        """The seconds of a task that ran between two times, without those that count for a task before it."""
+        with self._lock:
+            started, self._counted = max(started, self._counted), max(ended, self._counted)
+        return max(0.0, ended - started)
 
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
         """Raises LongtailError where the server shows no log-probabilities of prompts, or there is no tokenizer."""
@@ -100,7 +124,8 @@ class HttpModel:
         """Raises LongtailError where the server shows no next tokens."""
         self.require("choose")
         if not self._tokenizer:
-            return self._ids_of_texts.setdefault(text, [len(self._ids_of_texts)])[0]
+            with self._lock:
+                return self._ids_of_texts.setdefault(text, [len(self._ids_of_texts)])[0]
         return self._tokenizer.token_id(text)
 
     def seen(self, prompts: Sequence[Prompt], max_tokens: int) -> list[Prompt]:
@@ -137,7 +162,8 @@ class HttpModel:
         for i, second in zip(empty, again, strict=True):
             tokens = made[i].prompt_tokens + second.prompt_tokens, made[i].new_tokens + second.new_tokens
             made[i] = Generation(second.text, second.mean_log_prob, *tokens)
-        self.usage["lm_reasoned"] += len(reasoned)
+        with self._lock:
+            self.usage["lm_reasoned"] += len(reasoned)
         return made
 
     def _as_sent(self, prompts: Sequence[Prompt], max_tokens: int) -> tuple[list[str] | list[list[int]], np.ndarray]:

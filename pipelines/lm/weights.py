@@ -31,9 +31,12 @@ bridge. A year later the new pier was built of granite, 120 metres long, and the
 def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
     """Load the model in `folder` for inference, over all GPUs where there are several.
 
-    `dtype` is fp32, bf16 or int8 (matrix products by LLM.int8, the rest in fp16). If fp32 fits into memory, others are
-    compared with it, once, and refused with a LongtailError where they differ by more than TOLERANCE.
+    `dtype` is fp32, bf16 (fp16 on a GPU that has no bf16) or int8 (matrix products by LLM.int8, the rest in fp16). If
+    fp32 fits into memory, others are compared with it, once, and refused with a LongtailError where they differ by more
+    than TOLERANCE.
     """
+    if dtype == "bf16" and device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+        dtype = "fp16"
     if dtype == "fp32":
         return _open(folder, dtype, device)
     kept = KEPT / f"{shards.key_of(Path(folder), dtype, device, torch.__version__, transformers.__version__)}.json"
@@ -71,7 +74,7 @@ def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
         from transformers import BitsAndBytesConfig
 
         options["quantization_config"] = BitsAndBytesConfig(load_in_8bit=True)
-    options |= {"dtype": {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float16}[dtype]}
+    options |= {"dtype": {"fp32": torch.float32, "bf16": torch.bfloat16}.get(dtype, torch.float16)}
     model, loading_info = load_pretrained(AutoModelForCausalLM, folder, None, use_safetensors=True, **options)
     if dtype != "int8":  # int8 adds tensors that no checkpoint has
         check_complete(folder, model, loading_info)

@@ -47,7 +47,7 @@ class LM(Section):
     path: str | None  # pretrained: local folder or Hub name; http: model name
     revision: str | None  # commit on the Hub, of a pretrained model or of a server's tokenizer
     http: LMServer | None  # http: the server
-    dtype: Literal["fp32", "bf16", "int8"]  # number format of the weights; bf16 and int8 are first compared with fp32
+    dtype: Literal["fp32", "bf16", "int8"]  # of the weights; bf16: fp16 on GPUs without it; first compared with fp32
     batch_tokens: PositiveInt  # tokens in one forward pass, at most
     training: LMTraining | None  # train: how
     chat: bool  # answers: prompts are a user's message, by the model's own template or the server's chat interface

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import io
 import math
+import random
 import sqlite3
+import sys
 import threading
 import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -34,6 +36,7 @@ from pipelines.params import bounds
 
 ATTEMPTS = 5  # attempts of one request, before it is given up
 BACKOFF = 2.0  # seconds before the second attempt, doubled for each further one, where the server names no time
+JITTER = 0.5  # share of these seconds that is drawn, so that requests which failed together don't come together again
 LONGEST = 3600.0  # seconds that a server may ask to wait; beyond them it is an error
 DEADLINE = 1800.0  # seconds for a whole answer, besides the seconds that its bytes take at the rate SLOWEST
 SLOWEST = 50_000.0  # bytes a second; an answer that comes slower counts as cut
@@ -95,6 +98,8 @@ class Client:
         self._not_before: dict[str, float] = {}  # host -> the time of time.monotonic() until which it asked for peace
         self._stopped = threading.Event()
         self._cause: BaseException | None = None
+        self._pool = ThreadPoolExecutor(at_once)  # of all maps together; its threads start when they are needed
+        self._blocks, self._counting = 0, threading.Lock()
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item], desc: str | None) -> Iterator[Result]:
         """`work(item)`, which asks this client, `at_once` side by side; results in order, under a bar if it has a desc.
@@ -112,17 +117,16 @@ class Client:
                 raise
 
         waiting: deque[Future[Result]] = deque()
-        with (
-            ThreadPoolExecutor(self._at_once) as pool,
-            tqdm(total=length_hint(items) or None, desc=desc, unit="request", mininterval=2, disable=not desc) as bar,
-        ):
+        with tqdm(total=length_hint(items) or None, desc=desc, unit="request", mininterval=2, disable=not desc) as bar:
             todo = iter(items)
             try:
                 while True:
-                    waiting.extend(pool.submit(do, one) for one in islice(todo, most - len(waiting)))
+                    waiting.extend(self._pool.submit(do, one) for one in islice(todo, most - len(waiting)))
                     if not waiting:
                         return
-                    yield waiting.popleft().result()
+                    result = waiting[0].result()
+                    waiting.popleft()
+                    yield result
                     bar.update()
             except GeneratorExit:
                 raise
@@ -130,7 +134,7 @@ class Client:
                 self.stop(error)
                 raise self._cause from None  # what stopped the others, not that they were stopped
             finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+                wait([future for future in waiting if not future.cancel()])
 
     def send(
         self, method: str, url: str, *, check: Check | None = None, attempts: int | None = None, **request
@@ -164,7 +168,7 @@ class Client:
             except requests.RequestException as error:
                 raise LongtailError(f"{shown(url, params)}: {error}") from None
             if asked_wait is None and attempt < attempts - 1:
-                self.pause(BACKOFF * 2**attempt)
+                self.pause(BACKOFF * 2**attempt * random.uniform(1 - JITTER, 1))
             elif asked_wait and asked_wait > LONGEST:
                 raise LongtailError(f"{shown(url, params)}: {problem}, asks to wait {asked_wait:.0f} s; run again then")
             elif asked_wait:  # the whole host asked for peace, not only this request's part of it
@@ -215,13 +219,23 @@ class Client:
         self._cause = self._cause or cause
         self._stopped.set()
 
-    def restart(self) -> None:
-        """Ask again, after an error that was dealt with; no other thread may be at it."""
-        self._cause = None
-        self._stopped.clear()
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """A block that asks, in any thread. What stopped the client is dealt with once no thread is in such a block."""
+        with self._counting:
+            self._blocks += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._blocks -= 1
+                if not self._blocks:
+                    self._cause = None
+                    self._stopped.clear()
 
     def close(self) -> None:
         self._stopped.set()
+        self._pool.shutdown(wait=False, cancel_futures=True)
         self.session.close()
 
 
@@ -265,7 +279,7 @@ class Kept:
     def __init__(self, folder: Path, days: float) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / "answers.sqlite"
-        self._lock = threading.Lock()
+        self._lock, self._committing, self._transactions = threading.Lock(), threading.Lock(), 0
         try:
             self._db = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA journal_mode = TRUNCATE")
@@ -298,10 +312,28 @@ class Kept:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """One transaction, whatever other threads and processes do; an error takes it back."""
-        with self._lock, self._db:
-            self._db.execute("BEGIN IMMEDIATE")
-            yield
+        """Changes that are on disk at the end, all or none, whatever others do; an error takes them back.
+
+        The disk takes milliseconds for a transaction. The changes of threads that wait meanwhile share the next one.
+        """
+        with self._lock:
+            if not self._db.in_transaction:
+                self._db.execute("BEGIN IMMEDIATE")
+                self._transactions += 1
+            number = self._transactions
+            self._db.execute("SAVEPOINT changes")
+            try:
+                yield
+            except BaseException:
+                self._db.execute("ROLLBACK TO changes")
+                raise
+            finally:
+                self._db.execute("RELEASE changes")
+                if sys.exception():
+                    self._db.execute("COMMIT")
+        with self._committing, self._lock:
+            if self._transactions == number and self._db.in_transaction:
+                self._db.execute("COMMIT")
 
     def close(self) -> None:
         with self._lock:

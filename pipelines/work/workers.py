@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
+from pipelines import progress
 from pipelines.params import params
 from pipelines.storage import shards
 from pipelines.work.pool import processes, visible_gpus
@@ -23,6 +24,8 @@ WORTH = {"cpu": 4e12, "cuda": 1e15}  # floating-point operations, some 20 second
 BYTES_PER_TOKEN = 4  # bytes of a text's token, to estimate the work
 MEMORY = 0.8  # share of the free memory that models may take
 AHEAD = 2  # shards begun or waiting, for each worker
+SERVED = 4  # shards that ask a server at the same time: while the last answers of one come, it works for the others
+ROUNDS = 4  # a server's shard has as many prompts as so many times all the requests that it gets at the same time
 
 
 class Model(NamedTuple):
@@ -109,6 +112,8 @@ def map_texts(
 ) -> list[Path]:
     """`shards.map_shards` for work with a model; the tasks with most of `unit` begin first, few at a time."""
     sizes = sizes or [1] * len(tasks)
+    if hasattr(model, "side_by_side"):
+        return _map_served(model, stage, key, tasks, steps, sizes, unit)
     several = isinstance(model, Workers)
     pool = model.start(stage, tasks[0], steps, sum(sizes) / max(sizes[0], 1)) if several and tasks else None
     if pool is None:
@@ -134,6 +139,31 @@ def map_texts(
                 steps.write(tasks[i], result, temporary)
             bar.update(sizes[i])
     return paths
+
+
+def _map_served(
+    model: Any, stage: str, key: str, tasks: Sequence[Any], steps: Steps, sizes: Sequence[int], unit: str
+) -> list[Path]:
+    """`map_texts` for a model on a server, which gets the requests of SERVED shards together."""
+
+    def ask(task: Any, size: int) -> Any:
+        with progress.piece(bar, size):
+            return steps.work(model, task)
+
+    with shards.unfinished(stage, key, sizes, unit) as (paths, todo, bar), model.side_by_side(SERVED) as pool:
+        submitted = shards.in_parallel(todo, lambda i: pool.submit(ask, steps.read(tasks[i]), sizes[i]), AHEAD * SERVED)
+        for i, future in submitted:
+            result = future.result()
+            with shards.atomic(paths[i], keep=True) as temporary:
+                steps.write(tasks[i], result, temporary)
+    return paths
+
+
+def shard_size(prompts: int, of_question: int, server: params.LMServer | None) -> int:
+    """How many questions a shard has: those of so many prompts, on a server of no fewer than ROUNDS of its requests."""
+    if server is None:
+        return max(1, prompts // of_question)
+    return -(-max(prompts, ROUNDS * server.batch_size * server.concurrency) // of_question)
 
 
 def counted(work: Callable[[Any, Any], Any], model: Any, task: Any) -> tuple[Any, dict[str, float]]:

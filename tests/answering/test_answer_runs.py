@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from completions_server import settings
 from echoing import CHOSEN, REPLUG, EchoingLM, ask, source
 
 from pipelines import progress
@@ -38,15 +39,19 @@ def test_neither_shards_nor_order_change_a_prompt_or_an_answer(questions, method
     [
         ("closed_book", 10, 15, None, 64),
         ("dense", 10, 5, None, 21),
-        ("dense", 10, 5, object(), 64),
+        ("dense", 10, 5, {"batch_size": 2, "concurrency": 4}, 64),
+        ("dense", 10, 5, {"batch_size": 16, "concurrency": 8}, 4 * 16 * 8),
+        ("replug", 10, 5, {"batch_size": 16, "concurrency": 8}, 52),
         ("replug_lsr", 10, 5, None, 2),
         ("replug", 100, 15, None, 1),
     ],
 )
-def test_a_slow_method_has_fewer_questions_in_a_shard(method, top_k, n_shots, server, expected):
+def test_a_slow_method_has_fewer_questions_in_a_shard_and_a_server_at_least_four_rounds_of_prompts(
+    method, top_k, n_shots, server, expected
+):
     chosen, replug = CHOSEN.model_copy(update={"n_shots": n_shots}), REPLUG.model_copy(update={"top_k": top_k})
-    finds = source(method, EchoingLM())
-    assert answer.Setup("popqa", method, EchoingLM(), finds, chosen, replug, 0, "k", server).shard == expected
+    finds, served = source(method, EchoingLM()), server and settings("http://localhost", **server).http
+    assert answer.Setup("popqa", method, EchoingLM(), finds, chosen, replug, 0, "k", served).shard == expected
 
 
 def test_progress_is_in_questions_and_comes_before_all_are_answered(questions, monkeypatch):

@@ -84,7 +84,9 @@ def test_a_method_reads_so_many_documents_of_its_own_index(method, index, k, cho
 
 def test_a_passage_that_the_model_writes_may_be_longer_than_an_answer(chosen):
     """The model says how many tokens it was asked for."""
-    lm = SimpleNamespace(generate=lambda prompts, most: [Generation(f"{most} tokens", -1.0, 1, 1)] * len(prompts))
+    lm = SimpleNamespace(
+        name="tiny", generate=lambda prompts, most: [Generation(f"{most} tokens", -1.0, 1, 1)] * len(prompts)
+    )
     source = passages.open_source("genread", lm, chosen, Path("data"))
     assert source.find(["Who?"])["texts"].to_pylist() == [["8 tokens"]]
 

@@ -23,7 +23,8 @@ from pipelines.errors import LongtailError
 from pipelines.lm import http_client, http_ledger, http_model
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
-from pipelines.work import web
+from pipelines.storage import shards
+from pipelines.work import web, workers
 
 SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]
 CONTINUATIONS = [f" {text}" for text in tiny_models.words(30, 6, at_most=10)]
@@ -92,33 +93,73 @@ def test_a_wrong_answer_is_named_asked_for_once_and_not_kept(opened, server, cho
     assert made == opened().generate(SHORT[:2], 2), "nothing of the wrong answer is kept"
 
 
+def in_shards(lm: HttpModel, texts: list[str], size: int) -> list[str]:
+    """The answers to so many texts in a shard, as the stages ask for them."""
+
+    def ask(lm: HttpModel, prompts: list[Prompt]) -> list[str]:
+        return [made.text for made in lm.generate(prompts, 3)]
+
+    tasks = [texts[start : start + size] for start in range(0, len(texts), size)]
+    steps = workers.Steps(
+        lambda texts: list(map(Prompt, texts)), ask, lambda _, made, path: shards.write_json(path, made), len
+    )
+    files = workers.map_texts(lm, "stage", f"shards of {size}", tasks, steps, sizes=list(map(len, tasks)))
+    return [text for file in files for text in json.loads(file.read_text())]
+
+
 SCRIPT = """
-import sys
+import os, sys
 from pathlib import Path
+from test_http_client import in_shards
 from pipelines.params import params
 from pipelines.lm.http_model import HttpModel
-from pipelines.lm.language_model import Prompt
-lm = HttpModel(Path("served"), params.LM.model_validate_json(sys.argv[1]), None, Path(sys.argv[2]))
-lm.generate([Prompt(text) for text in sys.argv[3:]], 3)
+os.chdir(sys.argv[2])
+in_shards(HttpModel(Path("served"), params.LM.model_validate_json(sys.argv[1]), None, Path("cache")), sys.argv[3:], 4)
 """
 
 
-def test_killed_and_restarted_no_request_is_paid_twice(server, local, tmp_path, root):
+def test_killed_and_restarted_no_request_is_paid_twice(server, local, tmp_path, root, monkeypatch):
     served, texts = settings(server.url, batch_size=2, concurrency=3), [p.context for p in SHORT]
-    command = [sys.executable, "-c", SCRIPT, served.model_dump_json(), str(tmp_path / "cache"), *texts]
+    command = [sys.executable, "-c", SCRIPT, served.model_dump_json(), str(tmp_path), *texts]
+    paths = os.pathsep.join(map(str, (root, root / "tests", root / "tests/lm")))
+    started = {"env": os.environ | {"PYTHONPATH": paths}, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     probes = 1  # of prompts, two of them
-    server.stalls_after = probes + 7  # then so many batches
-    with subprocess.Popen(command, cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    server.stalls_after = probes + 7  # then so many batches, of more than three shards
+    with subprocess.Popen(command, **started) as process:
         # once all three wait, the answers before are kept
         until(lambda: len(server.requests) == probes + 7 + 3 or process.poll() is not None)
         os.kill(process.pid, signal.SIGKILL)
     server.stalls_after = None
     assert len(server.paid) == 2 + 14
 
-    here = HttpModel(Path("served"), served, None, tmp_path / "cache").generate(SHORT, 3)
-    assert [made.text for made in here] == [made.text for made in local.generate(SHORT, 3)]
+    monkeypatch.chdir(tmp_path)
+    here = in_shards(HttpModel(Path("served"), served, None, Path("cache")), texts, 4)
+    assert here == [made.text for made in local.generate(SHORT, 3)]
     assert len(server.paid) == 2 + len(set(texts))
     assert set(server.paid.values()) == {1}
+
+
+def test_shards_ask_together_and_for_the_same_prompt_once_and_answers_are_the_same(opened, server, local, workplace):
+    lm, texts = opened(batch_size=1, concurrency=6), [prompt.context for prompt in SHORT[:12]]
+    server.together = 6
+    # each text of the first shard is in the second one, too, which begins before the answers have come
+    texts = [*texts[:3], *texts[:6], *texts[3:]]
+    assert in_shards(lm, texts, 3) == [made.text for made in local.generate(list(map(Prompt, texts)), 3)]
+    assert server.most == 6, "requests of two shards, and no more than the params allow"
+    assert max(server.paid.values()) == 1
+    asked = len(server.requests)
+    assert in_shards(lm, texts, 5) == in_shards(lm, texts, len(texts)) == in_shards(lm, texts, 3)
+    assert len(server.requests) == asked
+
+
+def test_an_error_in_a_shard_ends_the_others_and_the_model_can_be_asked_again(opened, server, workplace):
+    lm, texts = opened(batch_size=1, concurrency=2), [prompt.context for prompt in SHORT]
+    asked, server.faults = len(server.requests), [None, Fault(403, b"enough")]
+    with pytest.raises(LongtailError, match=r"403 .*enough"):
+        in_shards(lm, texts, 3)
+    assert len(server.requests) <= asked + 4, "what had not begun never began"
+    assert in_shards(lm, texts, 3) == [made.text for made in lm.generate(SHORT, 3)]
+    assert sum(server.paid.values()) <= len(server.paid) + 1, "the answer that was on its way beside the error"
 
 
 def test_the_key_goes_to_the_server_and_nowhere_else(opened, server, tmp_path):

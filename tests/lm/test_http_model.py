@@ -11,6 +11,7 @@ from http_faults import Fault
 
 from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu
+from pipelines.lm.http_choice import Choice, LogProbs
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.params import params, params_file
@@ -137,6 +138,18 @@ def test_log_probs_in_the_form_of_the_chat_interface_are_the_same(opened, server
     other = opened(extra={"another": 1})  # else the answers kept
     assert lm.generate(asked, 4) == generations == other.generate(asked, 4)
     np.testing.assert_array_equal(log_probs, other.next_token(asked))
+
+
+@pytest.mark.parametrize("places", [[0, 2, 4, 5], [-1] * 4, None])
+def test_tokens_after_an_answer_do_not_count_even_where_a_server_does_not_say_their_places(places):
+    """SGLang says -1 for each."""
+    shown = LogProbs([" a", " b", "\n", " c"], [-1.0, -2.0, -5.0, -7.0], places)
+    assert Choice(" a b\n c", logprobs=shown).answer("\n") == (" a b", -1.5)
+
+
+def test_a_second_of_tasks_that_overlap_counts_for_one_of_them(opened):
+    took = opened().took
+    assert (took(10.0, 13.0), took(11.0, 14.0), took(12.0, 13.5), took(20.0, 21.0)) == (3.0, 1.0, 0.0, 1.0)
 
 
 def test_a_server_that_shows_few_tokens_or_none_can_not_choose_or_vote(opened, server):

@@ -45,6 +45,25 @@ def test_in_a_project_fp32_is_opened_once_for_the_comparison(tmp_path, monkeypat
     assert opened[3:] == ["fp32", "bf16"], "other weights"
 
 
+def test_a_gpu_without_bf16_computes_in_fp16(tmp_path, monkeypatch, capsys):
+    """No GPU is needed: the model opens on the CPU, as the format is chosen before."""
+    folder, opened = tiny_models.language_model(tmp_path / "model", scale=0.02), []
+    open_weights = weights._open
+
+    def on_cpu(folder, dtype, device):
+        opened.append((dtype, device))
+        return open_weights(folder, dtype, "cpu")
+
+    monkeypatch.setattr(weights, "_open", on_cpu)
+    tokenizer = open_model(folder).tokenizer
+    opened.clear()
+    for has_bf16, kind in ((False, torch.float16), (True, torch.bfloat16)):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation, has=has_bf16: has)
+        assert weights.load(folder, tokenizer, "bf16", "cuda").dtype == kind
+    assert [which for which in opened if which[1] == "cuda"] == [("fp16", "cuda"), ("bf16", "cuda")]
+    assert "log-probs in fp16 are 0.0" in capsys.readouterr().out
+
+
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="MKL and oneDNN are for x86 processors")
 @pytest.mark.parametrize(("maker", "layer"), [("AMD EPYC", "_OneDNNLinear"), ("Intel Xeon", "Linear")])
 def test_fp32_is_multiplied_by_what_is_fast_on_the_processor(tmp_path, monkeypatch, maker, layer):
