@@ -17,9 +17,11 @@ import yaml
 from forks import PRELOADED
 from hypothesis import HealthCheck, settings
 from once import once
+from xdist.scheduler import LoadFileScheduling
 
 from pipelines.work import pool, web
 
+gc.set_threshold(100_000, 50, 50)  # a million objects of torch, Prefect and MLflow are there to stay
 settings.register_profile("on any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("on any machine")
 pytest_plugins = ["small_project", "chromium", "systems", "finished_run"]
@@ -43,6 +45,7 @@ FIRST = (
     "lsr",
     "test_http_faults.py",
 )
+SERVED = tuple(f"flows/test_{name}.py" for name in ("full_disks", "hostile_runs", "live", "remote", "runs"))
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -54,6 +57,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The slowest begin first, so that no core idles at the end."""
     place = {name: number for number, name in enumerate(FIRST)}
     items.sort(key=lambda item: place.get(item.path.relative_to(ROOT / "tests").parts[0], len(FIRST)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
+    """Files go to processes whole, and those whose tests share a Prefect server to one, which starts it once."""
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+class Scheduling(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "a Prefect server" if file.endswith(SERVED) else file
 
 
 @pytest.fixture(scope="session")

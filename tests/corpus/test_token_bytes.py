@@ -118,6 +118,7 @@ def with_merges(folder: Path, merges: list[list[str]]) -> Tokenizer:
     return open_tokenizer(folder)
 
 
+@pytest.mark.slow  # what a new version of either library could break
 def test_every_character_is_taken_for_the_same_kind_by_both_ways(tmp_path):
     # Two libraries' tables of letters, digits and spaces. A vocabulary in which a character is one token with a letter,
     # a digit or a "!" before it, if it is of that kind, shows which kind each library takes it for.
