@@ -284,10 +284,9 @@ def _list_or_remove(remove: Path | None) -> None:
         kind = said.get("kind") or answer_files.kind_by_name(file.stem)
         source = f", from {said['file']} ({said['layout']})" if said else ""
         terminal.show(f"{file}: {rows:,} answers, {kind}{source}")
-    params = params_file.load_params("lms", "retrievers", "thresholds")
+    params = params_file.load_params("lms", "retrievers")
     for dataset in dict.fromkeys(file.parts[-3] for file in files):
-        of_run = params.lms, params.retrievers, DATA, params.thresholds.imported
-        for sentence in answer_files.left_out(dataset, *of_run):
+        for sentence in answer_files.left_out(dataset, params.lms, params.retrievers, DATA):
             terminal.show(terminal.as_called(sentence))
     if not files:
         terminal.show(terminal.as_called("no imports; `longtail imports FILE` brings answers in"))

@@ -11,9 +11,7 @@ from pipelines.adaptive.pairs import Pairs
 from pipelines.answering.answer import SCHEMA
 from pipelines.params import params
 
-CHOSEN = params.Thresholds(
-    imported="all", pairs=[], search="shrunk", splits=20, split_by="subject", train_share=0.75, min_questions=20
-)
+CHOSEN = params.Thresholds(pairs=[], search="shrunk", splits=20, split_by="subject", train_share=0.75, min_questions=20)
 
 
 def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0, **columns) -> Pairs:

@@ -19,9 +19,7 @@ from pipelines.storage import shards
 QUESTIONS = 800
 METHODS = ("closed_book", "bm25", "dense", "lsr", "genread", "replug", "replug_lsr")  # the sample's
 REJECTS = pa.schema([("file", pa.string()), ("row", pa.int64()), ("reason", pa.string()), ("detail", pa.string())])
-TUNING = params.Thresholds(
-    imported="all", pairs=[], search="shrunk", splits=10, split_by="subject", train_share=0.75, min_questions=20
-)
+TUNING = params.Thresholds(pairs=[], search="shrunk", splits=10, split_by="subject", train_share=0.75, min_questions=20)
 _QUESTIONS = {"question_sets": ["popqa", "entityquestions", "nq"], "answered": ["popqa", "entityquestions"]}
 _CORPORA = {"corpora": ["wikipedia", "pile", "wikitext"], "datastore": "wikipedia", "scored": ["pile", "wikitext"]}
 _LISTS = {"knowledge": ["wikidata"], "benchmarks": ["mmlu", "nq", "triviaqa"], "passages": ["retrieval"]}

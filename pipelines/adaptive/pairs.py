@@ -116,14 +116,14 @@ class Pairs:
         return replace(self.take(rows), excluded=int((~rows).sum()))
 
 
-def read_pairs(questions: Path, above: Path, below: Path, split: str = "all") -> Pairs:
+def read_pairs(questions: Path, above: Path, below: Path) -> Pairs:
     """The questions of both answer files. Those of unknown popularity, NaN, come last in their relation.
 
-    `split` is params.thresholds.imported. Raises LongtailError as `answer_files.join` does.
+    Raises LongtailError as `answer_files.join` does.
     """
     columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))"}
     columns |= {"score": "similarity", "margin": "margin"}
-    joined = answer_files.join(questions, {"above": above, "below": below}, columns, split)
+    joined = answer_files.join(questions, {"above": above, "below": below}, columns)
     of_above, of_below = joined.answers["above"], joined.answers["below"]
     right = {"right_above": of_above["correct"] == 1, "right_below": of_below["correct"] == 1}
     measures = {"confidence": of_above["confidence"], "score": of_below["score"], "margin": of_below["margin"]}

@@ -84,16 +84,16 @@ def tune_thresholds(chosen: SimpleNamespace) -> stage.Metrics:
     Raises LongtailError as `choices` and `read_pairs` do.
     """
     settings, relations, rules, logged, tuned = chosen.thresholds, [], {}, {}, {}
-    of_run, split = (chosen.lms, chosen.retrievers), settings.imported
-    files = {dataset: answer_files.sets(dataset, *of_run, split=split) for dataset in chosen.parts.answered}
+    of_run = chosen.lms, chosen.retrievers
+    files = {dataset: answer_files.sets(dataset, *of_run) for dataset in chosen.parts.answered}
     metrics: dict = {dataset: {} for dataset in files}
     for dataset, of_set in choices(files, chosen.lms, settings.pairs).items():
-        for sentence in answer_files.left_out(dataset, *of_run, split=split):
+        for sentence in answer_files.left_out(dataset, *of_run):
             print(sentence)
         questions = DATA / f"questions/{dataset}/{dataset}.parquet"
         for choice in of_set:
             (lm, popular, tail), method = choice, choice.name
-            pairs = read_pairs(questions, files[dataset][lm][popular], files[dataset][lm][tail], split)
+            pairs = read_pairs(questions, files[dataset][lm][popular], files[dataset][lm][tail])
             figures, known = metrics[dataset].setdefault(lm, {}), pairs.known()
             figures |= {"questions": len(known.signal), "excluded_without_popularity": known.excluded}
             if not known.usable(settings.min_questions):

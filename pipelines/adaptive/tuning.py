@@ -20,7 +20,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import params
 
 DEFAULTS = params.Thresholds(  # the values of conf/config.yaml
-    pairs=[], search="shrunk", splits=100, split_by="subject", train_share=0.75, min_questions=20, imported="all"
+    pairs=[], search="shrunk", splits=100, split_by="subject", train_share=0.75, min_questions=20
 )
 
 

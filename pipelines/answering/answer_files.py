@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow.compute as pc
 
 from pipelines.errors import LongtailError
 from pipelines.methods import METHODS, short, split
@@ -35,7 +34,7 @@ class Joined:
 
 
 def sets(
-    dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data"), split: str = "all"
+    dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")
 ) -> dict[str, dict[str, Path]]:
     """Language model -> method -> its file of answers (answer.SCHEMA) to the questions of `dataset`.
 
@@ -45,25 +44,20 @@ def sets(
     that is not called as `longtail imports` calls it.
     """
     found = {lm: _files(root / "predictions" / dataset / lm, retrievers) for lm in lms}
-    found |= _imports(dataset, lms, retrievers, root, split)[0]
+    found |= _imports(dataset, lms, retrievers, root)[0]
     return {lm: by_method for lm, by_method in found.items() if by_method}
 
 
-def left_out(
-    dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data"), split: str = "all"
-) -> list[str]:
-    """A sentence for each import that is used nowhere, because its rows are not those of its question set or model.
-
-    `split` is params.thresholds.imported: with `test`, only rows of the test split have to fit.
-    """
-    return _imports(dataset, lms, retrievers, root, split)[1]
+def left_out(dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")) -> list[str]:
+    """A sentence for each import that is used nowhere, because its rows are not those of its question set or model."""
+    return _imports(dataset, lms, retrievers, root)[1]
 
 
 def elsewhere(lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("data")) -> dict[str, list[str]]:
     """Imported model -> the methods that it has answers by, to whatever question set."""
     found: dict[str, dict[str, None]] = {}
     for dataset in dict.fromkeys(file.parts[-3] for file in imports(root)):
-        for lm, files in _imports(dataset, lms, retrievers, root, "all")[0].items():
+        for lm, files in _imports(dataset, lms, retrievers, root)[0].items():
             found.setdefault(lm, {}).update(dict.fromkeys(files))
     return {lm: list(methods) for lm, methods in found.items()}
 
@@ -93,7 +87,7 @@ def kind_by_name(method: str) -> str:
 
 
 def _imports(
-    dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path, only: str
+    dataset: str, lms: Sequence[str], retrievers: Sequence[str], root: Path
 ) -> tuple[dict[str, dict[str, Path]], list[str]]:
     """The imported models' files that fit, and a sentence for each other."""
     files, sentences, questions = {}, [], root / "questions" / dataset / f"{dataset}.parquet"
@@ -104,7 +98,7 @@ def _imports(
                     f"{file}: expected <model>/<method>.parquet, as opt-13b/bm25.parquet; use `longtail imports`"
                 )
         found = {} if folder.name in lms else _files(folder, retrievers, others=True)
-        faults = _faults(found, questions, only) if found and questions.is_file() else {}
+        faults = _faults(found, questions) if found and questions.is_file() else {}
         files[folder.name] = {method: file for method, file in found.items() if method not in faults}
         sentences += [
             f"{found[method]} is left out: {why}; import it again, or `longtail imports --remove {found[method]}`"
@@ -113,24 +107,22 @@ def _imports(
     return files, sentences
 
 
-def _faults(files: Mapping[str, Path], questions: Path, only: str) -> dict[str, str]:
+def _faults(files: Mapping[str, Path], questions: Path) -> dict[str, str]:
     """What is wrong with a model's files, by method: they answer the same questions, all of them the set's.
 
     Which questions these are the closed-book answers say, without them the first file.
     """
-    table = parquet.read_parquet(questions, ["question_id", *["split"] * (only == "test")])
-    known = {*table["question_id"].to_pylist()}
-    counts = {*table.filter(pc.equal(table["split"], "test"))["question_id"].to_pylist()} if only == "test" else known
+    known = {*parquet.read_parquet(questions, ["question_id"])["question_id"].to_pylist()}
     ids_of, faults = {}, {}
     for method, file in files.items():
         ids = parquet.read_parquet(file, ["question_id"])["question_id"].to_pylist()
-        ids_of[method] = counts.intersection(ids)
+        ids_of[method] = known.intersection(ids)
         if foreign := sum(id_ not in known for id_ in ids):
             faults[method] = f"{foreign:,} of its {len(ids):,} rows answer no question of the set"
         elif twice := len(ids) - len({*ids}):
             faults[method] = f"{twice:,} of its ids are there more than once"
-        elif not ids_of[method]:
-            faults[method] = "none of its rows is of the test split (thresholds.imported)"
+        elif not ids:
+            faults[method] = "it has no row"
     fitting = [method for method in ("closed_book", *files) if method in files.keys() - faults]
     for method in fitting:
         if ids_of[method] != ids_of[fitting[0]]:
@@ -162,24 +154,21 @@ def _files(folder: Path, retrievers: Sequence[str], others: bool = False) -> dic
     return files
 
 
-def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str], split: str = "all") -> Joined:
+def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str]) -> Joined:
     """Join a question set with the answers of each method by question id. Texts are no key: some occur twice.
 
-    With `split` (params.thresholds.imported) `test`, answers to other questions than the test split's are left out.
     `columns` are names and SQL expressions over the columns of answer.SCHEMA. Raises LongtailError naming a file and an
     id that the file has twice, that it lacks although another file has it, or whose answer it does not judge.
     """
     chosen = ", ".join(f"CAST({expression} AS DOUBLE) AS {name}" for name, expression in columns.items())
     query = f"SELECT question_id, correct IS NULL AS unjudged, {chosen} FROM ({ANSWERS})"
-    if split == "test":
-        query += " WHERE question_id IN (SELECT question_id FROM questions WHERE split = 'test')"
-    answers = {method: _read(query, file, questions) for method, file in files.items()}
+    answers = {method: _read(query, "answers", file) for method, file in files.items()}
     asked = _read(
         """SELECT question_id, relation, CAST(s_pop AS DOUBLE) AS popularity,
                   coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subject,
                   min(subject) OVER same_text != max(subject) OVER same_text AS ambiguous
            FROM questions WINDOW same_text AS (PARTITION BY question)""",
-        questions,
+        "questions",
         questions,
     )
     ids_of = {method: of_method.pop("question_id") for method, of_method in answers.items()}
@@ -195,12 +184,12 @@ def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str],
     return Joined(ids, *(asked[of][rows] for of in ("relation", "subject", "popularity", "ambiguous")), answers)
 
 
-def _read(query: str, file: Path, questions: Path) -> dict[str, np.ndarray]:
-    """The columns of a query on a file, ordered by question id; numbers as floats with NaN for null, text as objects.
+def _read(query: str, table: str, file: Path) -> dict[str, np.ndarray]:
+    """The columns of a query on a file, which it calls `table`, ordered by question id.
 
-    Raises LongtailError naming an id that the file has twice.
+    Numbers are floats with NaN for null, texts objects. Raises LongtailError naming an id that the file has twice.
     """
-    rows = database.ask(f"{query} ORDER BY question_id", answers=file, questions=questions).fetchnumpy()
+    rows = database.ask(f"{query} ORDER BY question_id", **{table: file}).fetchnumpy()
     columns = {
         name: np.ma.filled(values, np.nan) if values.dtype.kind == "f" else np.ma.getdata(values)
         for name, values in rows.items()

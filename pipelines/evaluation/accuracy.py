@@ -119,9 +119,9 @@ def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
     return [np.where(known, values, 0.0), known.astype(float)]
 
 
-def read_answered(questions: Path, files: dict[str, Path], split: str = "all") -> Answers:
+def read_answered(questions: Path, files: dict[str, Path]) -> Answers:
     """The question set with the answers of each method, a file each, as `answer_files.join` joins them."""
-    joined = answer_files.join(questions, files, {f.name: f.name for f in fields(Method)}, split)
+    joined = answer_files.join(questions, files, {f.name: f.name for f in fields(Method)})
     methods = {method: Method(**columns) for method, columns in joined.answers.items()}
     columns = joined.ids, joined.relations, joined.subjects, joined.popularity, joined.ambiguous
     return Answers(*columns, by_method=methods)

@@ -50,8 +50,7 @@ class AnswersOf(NamedTuple):
 
 def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> stage.Metrics:
     """Write every table, and the metrics. Raises LongtailError as `accuracy.read_answered` does."""
-    parts, split = params.parts, params.thresholds.imported
-    of_run = params.lms, params.retrievers, data, split
+    parts, of_run = params.parts, (params.lms, params.retrievers, data)
     files = {dataset: answer_files.sets(dataset, *of_run) for dataset in parts.answered}
     main = next(iter([*params.lms, *(lm for by_lm in files.values() for lm in by_lm)]), "")
     found: dict[str, list[dict]] = {name: [] for name in tables.TABLES}
@@ -75,7 +74,7 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
             rows = retrieval_effects.examples(*shown_files, params.seed, language.read_language(params.language))
             add({"examples": rows}, dataset=dataset, lm=main, method=shown)
     found["popularity"] = popularity(data, parts.question_sets)
-    found["models"] = models(params.lms, files, data / "models/lm", split)
+    found["models"] = models(params.lms, files, data / "models/lm")
     found |= of_metrics(stage_metrics.read_metrics(data), found, params, main)
     with shards.atomic(out) as folder:
         folder.mkdir()
@@ -93,7 +92,7 @@ def _add_answers(add: Callable, dataset: str, by_lm: dict[str, dict], data: Path
     draw, questions = (params.seed, params.report.bootstrap), data / "questions" / dataset / f"{dataset}.parquet"
     answered = {}
     for lm, by_method in by_lm.items():
-        answers = accuracy.read_answered(questions, by_method, params.thresholds.imported)
+        answers = accuracy.read_answered(questions, by_method)
         answered |= {lm: answers} if len(answers.ids) else {}
     add({"comparisons": accuracy.comparisons(answered, *draw)}, dataset=dataset)
     if len(answered) > 1:
@@ -141,15 +140,15 @@ def popularity(data: Path, question_sets: list[str]) -> list[dict]:
     return rows
 
 
-def models(lms: list[str], files: dict[str, dict], folder: Path, split: str = "all") -> list[dict]:
+def models(lms: list[str], files: dict[str, dict], folder: Path) -> list[dict]:
     """The language models that answered, the main one first; their parameters and families, where these are known.
 
-    `split` is params.thresholds.imported; a run's own models answer the test split.
+    A run's own models answer the test split, imported ones whatever they were asked.
     """
     answered = {lm: None for lm in lms} | {lm: None for of_lms in files.values() for lm in of_lms}
     return [
         {"lm": lm, "parameters": count_parameters(folder / lm), "family": family(folder / lm)}
-        | {"imported": lm not in lms, "judged": "test" if lm in lms else split}
+        | {"imported": lm not in lms, "judged": "test" if lm in lms else "all"}
         for lm in answered
     ]
 

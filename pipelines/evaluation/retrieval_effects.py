@@ -166,7 +166,7 @@ def savings(
     """
     rows = []
     for method in files if "closed_book" in files else ():
-        pairs = read_pairs(questions, files["closed_book"], files[method], chosen.imported).known()
+        pairs = read_pairs(questions, files["closed_book"], files[method]).known()
         if method != "closed_book" and pairs.usable(chosen.min_questions):
             train, drawn = held_out.sides(pairs, chosen, seed, resamples)
             fitted = held_out.fit_all(pairs, train, drawn, chosen.search, chosen)

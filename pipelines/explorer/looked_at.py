@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pipelines.answering.passages import Source
 
 SECTIONS = ("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "replug", "answer", "parts", "ways")
-SECTIONS += ("language", "thresholds")
+SECTIONS += ("language",)
 RUN = "`longtail run` makes it"
 PAGE = 50  # rows of a list
 OPENED = Opened()  # a run, what answers there are, and an index
@@ -62,8 +62,8 @@ class Run:
         Every imported file is read, once for each state of the files.
         """
         chosen, folders = self.params, [self.data / of / dataset for of in ("predictions", "imported", "questions")]
-        of_run, split = (chosen.lms, chosen.retrievers, self.data), chosen.thresholds.imported
-        return OPENED.get(dataset, lambda: answer_files.sets(dataset, *of_run, split=split), folders, of_run, split)
+        of_run = chosen.lms, chosen.retrievers, self.data
+        return OPENED.get(dataset, lambda: answer_files.sets(dataset, *of_run), folders, of_run)
 
     def rules(self, dataset: str, lm: str) -> dict[str, Rule]:
         """Method, or name of two answers -> its rule for when to retrieve."""

@@ -46,7 +46,7 @@ ANSWERED = """WITH answered AS (
         coalesce(has_answer AND NOT method.{judged}, false) AS misread,
         {band} AS band, {inside} AS inside
     FROM questions JOIN base USING (question_id) JOIN method USING (question_id)
-    WHERE {split} AND {found}
+    WHERE {found}
 ) """
 
 
@@ -173,7 +173,7 @@ def _counted(run: Run, chosen: Slice) -> tuple[list[dict], dict[str, tuple[Inter
         return _rows(run, chosen, _COUNTS), _accuracies(_ask(run, chosen, _JUDGED).to_arrow_table())
 
     files = [*_files(run, chosen).values()]
-    return OPENED.get("counts", count, files, chosen, run.params.thresholds.imported)
+    return OPENED.get("counts", count, files, chosen)
 
 
 def _accuracies(judged: pa.Table) -> dict[str, tuple[Interval, Interval]]:
@@ -263,7 +263,6 @@ def _ask(run: Run, chosen: Slice, query: str, **values: str | int) -> duckdb.Duc
         band=f"CASE WHEN s_pop IS NOT NULL THEN len(list_filter({BOUNDS}, lambda bound: bound <= s_pop)) END",
         passages=PASSAGES,
         inside=inside,
-        split="split = 'test'" if run.params.thresholds.imported == "test" else "true",
         found=" AND ".join(f"contains({SOUGHT}, ${name})" for name in words) or "true",
     )
     return database.ask(answered + query, values | words, **_files(run, chosen))

@@ -170,7 +170,6 @@ class Pair(Section):
 
 
 class Thresholds(Section):
-    imported: Literal["all", "test"]  # the questions that imported answers count on: all, or the test split's
     pairs: list[Pair]  # further than the closed-book answer above and each other method below
     search: Literal["exact", "bins", "shrunk"]  # the search in use; all three are reported
     splits: PositiveInt  # random splits into a training side and a held-out side

@@ -189,12 +189,12 @@ class Run:
         return cost if cost.value > 0 else NOTHING
 
     def _least_popular(self, find: dict[str, Any], lm: str) -> Interval:
-        dataset, method, split = find["dataset"], find["method"], self.params.thresholds.imported
-        files = answer_files.sets(dataset, self.params.lms, self.params.retrievers, self.data, split).get(lm, {})
+        dataset, method = find["dataset"], find["method"]
+        files = answer_files.sets(dataset, self.params.lms, self.params.retrievers, self.data).get(lm, {})
         if method not in files:
             return NOTHING
         questions = self.data / "questions" / dataset / f"{dataset}.parquet"
-        answers = accuracy.read_answered(questions, {method: files[method]}, split)
+        answers = accuracy.read_answered(questions, {method: files[method]})
         order = accuracy.least_popular(answers, find["least_popular"])
         rows = np.isin(np.arange(len(answers.ids)), order)
         whole = len(order) == find["least_popular"]

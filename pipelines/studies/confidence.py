@@ -44,27 +44,23 @@ class Answers(NamedTuple):
 def of_rules(tuned: Mapping, chosen: SimpleNamespace, data: Path) -> tuple[dict[str, list[dict]], dict]:
     """Rows of both tables, and figures "confidence", of each language model's closed-book answers."""
     rows, figures = {name: [] for name in RULE_TABLES}, {}
-    settings = chosen.thresholds
     for dataset in chosen.parts.answered:
         questions = data / f"questions/{dataset}/{dataset}.parquet"
-        by_lm = answer_files.sets(dataset, chosen.lms, retrievers=(), split=settings.imported)
+        by_lm = answer_files.sets(dataset, chosen.lms, retrievers=())
         for lm, files in by_lm.items():
             if "closed_book" in files:
-                answers = read_confidence(questions, files["closed_book"], settings.imported)
-                found, tables = evaluate(answers, settings, chosen.seed, chosen.report.bootstrap)
+                answers = read_confidence(questions, files["closed_book"])
+                found, tables = evaluate(answers, chosen.thresholds, chosen.seed, chosen.report.bootstrap)
                 for name, of_table in tables.items():
                     rows[name] += [{"dataset": dataset, "lm": lm} | row for row in of_table]
                 figures |= {(dataset, lm): {"confidence": found}} if found else {}
     return rows, figures
 
 
-def read_confidence(questions: Path, closed_book: Path, split: str = "all") -> Answers:
-    """The answers of a file that show a probability; `split` is params.thresholds.imported.
-
-    Raises LongtailError as `answer_files.join` does.
-    """
+def read_confidence(questions: Path, closed_book: Path) -> Answers:
+    """The answers of a file that show a probability. Raises LongtailError as `answer_files.join` does."""
     columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))"}
-    joined = answer_files.join(questions, {"closed_book": closed_book}, columns, split)
+    joined = answer_files.join(questions, {"closed_book": closed_book}, columns)
     said, right = joined.answers["closed_book"]["confidence"], joined.answers["closed_book"]["correct"] == 1
     return Answers(*(column[np.isfinite(said)] for column in (joined.ids, joined.subjects, said, right)))
 
