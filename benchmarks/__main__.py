@@ -29,7 +29,7 @@ PAGE = ROOT / "docs/measured/benchmarks.md"
 BEGIN, END = "<!-- python -m benchmarks writes this table -->", "<!-- end of the table -->"
 BENCHMARKS = (
     "dump", "sampler", "pageviews_speed", "corpus", "encoder_speed", "index_speed", "bm25_speed",
-    "lm", "served", "lsr_speed", "thresholds_speed",
+    "lm", "lsr_speed", "thresholds_speed",
 )  # fmt: skip
 
 

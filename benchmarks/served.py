@@ -1,5 +1,7 @@
 """Questions to a language model on a server: the stage `answer` beside shards of 64 prompts, one after the other.
 
+    .venv/bin/python -m benchmarks.served
+
 The server is on this machine, in a process of its own, and answers every request after 200 milliseconds, however many
 come at once. So the limit is known: (requests / concurrency) times 200 milliseconds.
 """
@@ -9,13 +11,13 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 
 from benchmarks import measure
-from benchmarks.measure import Row
 from pipelines.answering import answer, prompts
 from pipelines.lm.http_model import HttpModel
 from pipelines.params import params
@@ -75,34 +77,32 @@ def questions(count: int) -> pa.Table:
     return pa.table(columns | {"question": texts, "split": ["test"] * count})
 
 
-def rows(quick: bool = False) -> list[Row]:
-    count, seconds, rounds = (200, 0.01, 1) if quick else (1_000, 0.2, 2)
-    found, asked = [], questions(count)
+def compare(count: int, seconds: float, rounds: int, loads: Sequence[tuple[int, int]] = LOADS) -> Iterator[str]:
+    """The table's lines: `count` questions to a server that answers after so many seconds; the best of `rounds`."""
+    yield "| batch_size | concurrency | requests | limit, s | one shard after the other, s | the stage, s |"
+    yield "|---" * 6 + "|"
+    asked, server = questions(count), Server(Late)
+    server.hold = seconds
     with measure.in_folder():
-        server = Server(Late)
-        server.hold = seconds
         serving = measure.FORK.Process(target=server.serve_forever, daemon=True)
         serving.start()
         try:
-            for batch, concurrency in LOADS[-2:] if quick else LOADS:
+            for batch, concurrency in loads:
                 asking = Asking(f"{server.address}/v1", batch, concurrency, asked)
-                ways = {
-                    name: partial(measure.alone, getattr(asking, name), warm=asking.open) for name in ("plain", "stage")
-                }
-                run = measure.best(ways, rounds)
+                both = {"plain": asking.plain, "stage": asking.stage}
+                run = measure.best(
+                    {name: partial(measure.alone, way, warm=asking.open) for name, way in both.items()}, rounds
+                )
                 assert run["plain"].result == run["stage"].result, "the two ways differ"
-                ideal = -(-count // batch) / concurrency * seconds
-                took = {name: f"{run[name].wall:.2f} s ({run[name].wall / ideal:.2f} times the limit)" for name in ways}
-                work = f"{count:,} questions to a server, batch_size {batch}, concurrency {concurrency}"
-                found.append(
-                    measure.row(
-                        f"{work}: {took['stage']}", f"shards of {SHARD} prompts, one after the other: {took['plain']}",
-                        "questions", count, run["plain"], run["stage"],
-                        limit=f"{ideal:.2f} s", most=count / ideal, wall=True, memory=False,
-                    )
-                )  # fmt: skip
+                requests = -(-count // batch)
+                limit = requests / concurrency * seconds
+                took = [f"{run[name].wall:.2f} ({run[name].wall / limit:.2f} times the limit)" for name in both]
+                yield f"| {batch} | {concurrency} | {requests:,} | {limit:.2f} | {' | '.join(took)} |"
         finally:
             serving.kill()
             serving.join()
             server.server_close()
-    return found
+
+
+if __name__ == "__main__":
+    print(*compare(1_000, 0.2, rounds=3), sep="\n")

@@ -19,7 +19,7 @@ import yaml
 from local_models import save_family
 
 from benchmarks import __main__ as table
-from benchmarks import faults_brought, lm, measure, mutants, newest, row_files
+from benchmarks import faults_brought, lm, measure, mutants, newest, row_files, served
 from benchmarks.measure import Row
 from pipelines.answering import latency
 from pipelines.answering.answers_elsewhere import judge_file
@@ -85,6 +85,13 @@ def test_a_models_rows_say_how_many_tokens_it_read_and_shared_and_that_llama_cpp
     answers, ensemble, scored, _ = ([int(count.replace(",", "")) for count in counts] for counts in said)
     assert answers[1] == 0, "each question has demonstrations of its own"
     assert 0.2 < ensemble[1] / sum(ensemble) < scored[1] / sum(scored)
+
+
+@pytest.mark.slow
+def test_questions_to_a_server_have_the_same_answers_in_both_ways():
+    head, _, *lines = served.compare(100, 0.01, rounds=1, loads=[(4, 4)])
+    assert [line.count("|") for line in lines] == [head.count("|")]
+    assert lines[0].startswith("| 4 | 4 | 25 | 0.06 |")
 
 
 def of(work: str, rate: float = 3.0):

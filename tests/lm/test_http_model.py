@@ -194,7 +194,7 @@ def test_params_that_lack_something_are_refused(root):
 
 
 def test_the_documented_examples_are_valid(root):
-    text = (root / "docs/language-models.md").read_text("utf-8")
+    text = "".join((root / f"docs/{page}.md").read_text("utf-8") for page in ("language-models", "servers"))
     examples = re.findall(r"^```yaml\n(lms: .*?)```", text, re.DOTALL | re.MULTILINE)
     sections = [section for example in examples for section in yaml.safe_load(example)["lm"].values()]
-    assert [params.LM(**section).source for section in sections] == ["pretrained"] * 3 + ["http"] * 2
+    assert [params.LM(**section).source for section in sections] == ["pretrained"] * 3 + ["http"] * 3
