@@ -93,8 +93,7 @@ def test_white_space_alone_is_no_answer_and_no_confidence(local, monkeypatch):
     assert {(one.text, one.mean_log_prob) for one in made} == {("", -np.inf)}
 
 
-@pytest.mark.parametrize("keeps", [True, False])
-@pytest.mark.parametrize("stop", ["\n", "e"])
+@pytest.mark.parametrize(("stop", "keeps"), [("\n", True), ("e", False)])
 @pytest.mark.parametrize("mixture", ensemble.MIXTURES)
 def test_an_answer_under_a_mixture_has_the_ensembles_numbers(local, monkeypatch, mixture, stop, keeps):
     prompts, log_weights = asked(9, 4)
