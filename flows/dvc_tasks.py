@@ -172,13 +172,16 @@ def _dvc(*words: str, log: Path, work: Work) -> Done:
 def _show_waiting(stream) -> None:
     """Show this task as pending on Prefect's pages for as long as DVC has said nothing, as it waits for its lock."""
 
-    def show(state: State) -> None:
+    def show(state: State) -> bool:
         with suppress(PrefectException, httpx.HTTPError), get_client(sync_client=True) as client:
             client.set_task_run_state(UUID(task_run.id), state, force=True)
+            return True
+        return False  # the server has not heard of the task yet
 
-    if not select.select([stream], [], [], SILENT_SECONDS)[0]:
-        show(Pending(name="AwaitingLock", message="DVC waits for its lock, or looks at what changed"))
-        select.select([stream], [], [])
+    waits, message = False, "DVC waits for its lock, or looks at what changed"
+    while not select.select([stream], [], [], None if waits else SILENT_SECONDS)[0]:
+        waits = show(Pending(name="AwaitingLock", message=message))
+    if waits:
         show(Running())
 
 
