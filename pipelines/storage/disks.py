@@ -64,7 +64,7 @@ def new_array(file: Path, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
     import numpy as np
 
     array = np.lib.format.open_memmap(file, "w+", dtype, shape)
-    if array.nbytes:
+    if array.nbytes and hasattr(os, "posix_fallocate"):  # macOS has none
         with file.open("r+b") as stream:
             os.posix_fallocate(stream.fileno(), 0, file.stat().st_size)
     return array
