@@ -149,6 +149,7 @@ def make(folder: Path, root: Path) -> Path:
     (folder / ".gitignore").write_text(".longtail\nmlflow.db\nmlruns\n")
     git(folder, "init", "-q")
     dvc_init(folder, scm=True)
+    (folder / ".dvc/config").write_text("[core]\n    site_cache_dir = .longtail/dvc\n")
     (folder / "data").mkdir()
     (folder / "data/.gitignore").write_text("*\n")
     git(folder, "add", "-A")

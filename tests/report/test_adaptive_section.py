@@ -80,7 +80,7 @@ def rows_of(table, **wanted):
 def test_every_search_of_every_model_is_shown_with_its_policies_and_thresholds(found, tmp_path):
     made, tables, drawn = section(found, tmp_path)
     assert len(tables) + len(drawn) == sum(not isinstance(block, str) for block in made.blocks), "a name is there twice"
-    assert len(tables["adaptive"].rows) == 4 * 4
+    assert len(tables["adaptive"].rows) == 4 * 3
     (row,) = rows_of(tables["adaptive"], language_model="large", search="exact")
     figures = found["large", "dense"].figures["exact"]
     for name in ("adaptive", "always", "never", "oracle", "gain"):
