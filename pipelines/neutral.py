@@ -34,8 +34,8 @@ def line(value: str) -> str:
 
 
 def message(value: str) -> str:
-    """The same in one line of at most MOST characters; a longer one loses its middle."""
-    shown = line(value)
+    """The same in one line of at most MOST characters, without addresses' passwords; a longer one loses its middle."""
+    shown = re.sub(r"(?<=://)[^/\s]*@", "...@", line(value))
     return shown if len(shown) <= MOST else f"{shown[: MOST - END - 3]} … {shown[-END:]}"
 
 

@@ -44,6 +44,11 @@ def test_a_label_neither_steers_nor_deceives_and_an_error_with_it_is_one_line_th
             assert len(said.splitlines()) == 1, label
 
 
+def test_an_error_has_no_password_of_an_address():
+    said = str(LongtailError("http://ada:pass@example.org/a@b.csv and postgresql://ada:p@ss@host: no such file"))
+    assert said == "http://...@example.org/a@b.csv and postgresql://...@host: no such file"
+
+
 def test_texts_that_are_right_stay_as_they_are_and_half_of_a_surrogate_pair_can_be_printed():
     persian, family = "\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\U0001f469\u200d\U0001f467"
     for text in ("Čapek\n\tþ", persian, family, "a\u0323\u0301"):

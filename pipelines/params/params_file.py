@@ -73,8 +73,8 @@ def value_at(values: Any, key: str) -> Any:
 
 
 def _wrong(file: str, key: str, value: object, problem: str) -> LongtailError:
-    """The error for a value, without the password and the query of an address in it."""
-    shown = re.sub(r"(://)[^/\s]*@|\?[^\s']*", lambda match: f"{match[1]}...@" if match[1] else "?...", repr(value))
+    """The error for a value, without the query of an address in it."""
+    shown = re.sub(r"\?[^\s']*", "?...", repr(value))
     found = "" if isinstance(value, dict) else f" is {shown}"  # a section is too long for a line
     return LongtailError(f"{file}: {key}{found}: {problem}")
 
