@@ -1,7 +1,5 @@
 """`longtail status cache`: list the kept answers of language-model servers, and drop one server's answers."""
 
-from __future__ import annotations
-
 import shutil
 import sqlite3
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The longtail command: what people do by hand."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import pkgutil

@@ -4,8 +4,6 @@ What DVC prints goes to the task's log and to .longtail/logs. What became of a s
 ran leaves a record, and dvc.lock says whether its outputs have other hashes than before.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Earlier runs: what each left in DVC's cache, what is worse since, and in MLflow the figures of all that landed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The explorer's server, on the loopback address alone: every view is an address, and only a form asks for work."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import secrets

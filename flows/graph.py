@@ -3,8 +3,6 @@
 DVC documents little of its interface: pyproject.toml allows only versions with what `test_dvc_files.py` lists.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import time

@@ -3,8 +3,6 @@
 profile.yaml.j2 is the profile; this module has what depends on the folder and the machine.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """`longtail init FOLDER`: write a commented profile for the data sets and models that lie in a folder."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Iterator

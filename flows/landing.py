@@ -1,7 +1,5 @@
 """Commands that write and compare releases; one is made where the data are what commit, params and DVC say."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """`longtail languages`: the same facts in the runs of several languages, as a page and tables."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """Read from a model's folder (Hugging Face's layout) what a profile says of it: a language model, or an encoder."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -3,8 +3,6 @@
 The last month that landed is kept, so that months that were missed, or whose dumps were late, are rebuilt later.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

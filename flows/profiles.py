@@ -1,7 +1,5 @@
 """Compose params.yaml from a profile of conf/ by Hydra: the bytes that `dvc exp run -S profile=NAME` writes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import yaml

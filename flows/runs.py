@@ -4,8 +4,6 @@ DVC alone decides what is done again; a flow starts no DVC process for stages th
 the figures with those of the last landed run, and releases and pushes the result where it is asked to.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Run prefect.yaml's schedules here: Prefect's server and a worker for one run at a time; both end with `serve`."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import subprocess

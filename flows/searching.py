@@ -1,7 +1,5 @@
 """The commands search and ask, and what a text owes to the language model's memory and to each document."""
 
-from __future__ import annotations
-
 import gc
 import re
 import shutil

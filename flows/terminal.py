@@ -1,7 +1,5 @@
 """What all commands share: the folder that they were called from, and how a line reaches the terminal."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

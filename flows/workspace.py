@@ -1,7 +1,5 @@
 """One run at a time in a checkout, and no process left of a run that is stopped."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

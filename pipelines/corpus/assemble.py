@@ -4,8 +4,6 @@ DuckDB does the work over the batches' files: it drops duplicates, caps the corp
 What doesn't fit into its memory goes to disk.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from pathlib import Path

@@ -9,8 +9,6 @@ A capped corpus takes source documents in the order of their keys, smallest firs
 So a document's place does not depend on files or processes.
 """
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import count

@@ -1,7 +1,5 @@
 """Turn wikitext into plain text: prose, section titles and list items stay, one per line; markup and tables go."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache

@@ -4,8 +4,6 @@ A document has `chunk.tokens` tokens; only the last one of a text may have fewer
 cut falls inside a character. A passage that its source has cut already is a document as it is.
 """
 
-from __future__ import annotations
-
 import os
 from functools import lru_cache
 from itertools import pairwise

@@ -8,8 +8,6 @@ Templates that are part of a sentence stay; `template_text` gives the text that 
 templates (infoboxes, citations, notices, pronunciations) are dropped.
 """
 
-from __future__ import annotations
-
 import re
 
 from mwparserfromhell.definitions import PARSER_BLACKLIST

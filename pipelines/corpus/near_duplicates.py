@@ -1,7 +1,5 @@
 """Queries that nearly repeat a document of the corpus or of another split, found by MinHash (REPLUG, section 5)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

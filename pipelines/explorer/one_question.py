@@ -1,7 +1,5 @@
 """A question with every answer to it: passages, what each rule decides, and the prompts as they were sent."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

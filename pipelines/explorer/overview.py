@@ -1,7 +1,5 @@
 """A run in a few numbers: how many questions and texts there are, and how well the best method does on them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

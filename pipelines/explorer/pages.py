@@ -1,7 +1,5 @@
 """The explorer's pages as HTML. What stands on them is escaped and neutral, whatever it is made of."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -5,8 +5,6 @@ Wikipedia, their best-ranked claims, when these hold, and the items that are obj
 dumps in data/raw/wikidata.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path

@@ -8,8 +8,6 @@ article without a view is not in the table: its popularity is unknown, not 0. Wi
 also has the mean of the months, and the spread.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterable
 from functools import partial

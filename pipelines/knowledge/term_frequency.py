@@ -4,8 +4,6 @@ Writes data/knowledge/term_frequency/{term_frequency,rejects}.parquet. If not al
 sample is read in several passes, each for a share of the subjects. The passes are mapped over `compute.workers`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from functools import partial
 from math import ceil

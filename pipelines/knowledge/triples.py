@@ -6,8 +6,6 @@ counted by reason. Popularity is null, which is unknown, without an article or w
 null for entities that are not subjects.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace

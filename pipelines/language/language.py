@@ -4,8 +4,6 @@ A language is one file; docs/relations.md says what its keys mean. English is al
 English.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from string import Formatter

@@ -1,7 +1,5 @@
 """The relations that questions ask about, each with its template in a language (PopQA, appendix A, Table 2)."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import dataclass

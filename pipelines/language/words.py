@@ -4,8 +4,6 @@ Letters, digits and combining marks make up words. In scripts that are written w
 alone, so that 東京 is found in 東京都; a word of katakana stays whole, as Unicode has it.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence

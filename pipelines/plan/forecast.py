@@ -5,8 +5,6 @@ which are measured. Sizes are read from what is at hand: the params, a local fol
 not asked. What nothing at hand tells is unknown.
 """
 
-from __future__ import annotations
-
 import os
 import timeit
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 Tokens are upper bounds: what earlier runs kept is not read again.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

@@ -2,8 +2,6 @@
 croissant.json in MLCommons' format, version 1.0, and CITATION.cff, which GitHub, Zotero and Zenodo read.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections import defaultdict

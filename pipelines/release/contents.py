@@ -5,8 +5,6 @@ release has the ids of the questions, not their text. A table that the last run 
 left out. SHA256SUMS is in the format of `sha256sum -c`.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -4,8 +4,6 @@ docs/releases.md lists the files of release/<version>/. The same data, params, c
 bytes. A release that fails leaves nothing behind.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

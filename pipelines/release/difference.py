@@ -4,8 +4,6 @@ Popularity depends on time (PopQA, limitations), so a release for a new month is
 triple (subject, relation, object) is the same question.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import duckdb

@@ -3,8 +3,6 @@
 lm-eval/popqa.yaml is the task. lm-eval/functions.py has what it calls, and needs nothing of Longtail.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Mapping
 from pathlib import Path

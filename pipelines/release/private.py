@@ -1,7 +1,5 @@
 """Keep secrets and paths of the machine out of a release: leave them out of params, and look for them in every text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath

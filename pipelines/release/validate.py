@@ -1,7 +1,5 @@
 """Check a release's tables: duplicates, templates, answers, popularity (PopQA, 3.3, appendix A)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import duckdb

@@ -4,8 +4,6 @@ The change is major where columns or tables are gone or have another type. It is
 columns or tables are new. It is a patch where only values changed. Without a change there is no release.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

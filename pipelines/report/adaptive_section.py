@@ -1,7 +1,5 @@
 """What the report's section on adaptive retrieval says and shows: policies, thresholds, doubt (PopQA, section 6)."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """A page of texts token by token: what each owes to memory and to documents (REPLUG, B)."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Accuracies are compared question by question, on the questions that both runs as
 two intervals, which is valid, though too careful, for figures of the same questions (`intervals.difference`).
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

@@ -4,8 +4,6 @@ A plotting library is not used, so that each mark tells its number to a pointer,
 follow the page's theme, and a figure takes a few kilobytes for wide and narrow screens together.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Rows are dicts, as `evaluation/tables.py` reads them; `tables.COLUMNS` says how 
 too: it says `after` which section it stands.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The report's figures: lines, bars, ranges and dumbbells, each drawn for a wide and for a narrow screen."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ findings.yaml has the claims. A claim's figures are those of all methods, retrie
 each question set or corpus, the best one first.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What landed runs made, month by month, as one figure and one table (`longtail report --history`), and as CSV."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 

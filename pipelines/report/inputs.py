@@ -1,7 +1,5 @@
 """Everything that the report shows, read once: tables and metrics under data/."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

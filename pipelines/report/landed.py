@@ -12,8 +12,6 @@
 Thresholds are those of the run's main language model.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping

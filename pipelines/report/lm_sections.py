@@ -1,7 +1,5 @@
 """What the report's sections on retrievers, language modelling, LSR and benchmarks say and show (REPLUG, 4 to 7)."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from statistics import fmean

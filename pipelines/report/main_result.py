@@ -1,7 +1,5 @@
 """The run's main result, with which the report begins: a sentence, a few numbers and a figure, all of other tables."""
 
-from __future__ import annotations
-
 from pipelines.report.accuracy_sections import enough_known
 from pipelines.report.adaptive_section import best_policy
 from pipelines.report.entries import Row, known

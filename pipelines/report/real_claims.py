@@ -4,8 +4,6 @@ real_claims.yaml has the figures. benchmarks/real_verdicts.py writes it after a 
 explains.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Sections as one page that needs no other file, and figures as files of their own."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """A run's main results as lines for a terminal: those with which the report begins."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What the report's section on the run says and shows: settings, sources, corpora and rejected rows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import SimpleNamespace
 

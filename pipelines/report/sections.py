@@ -1,7 +1,5 @@
 """The report's own sections, as sections.yaml describes them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any

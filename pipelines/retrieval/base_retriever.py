@@ -3,8 +3,6 @@
 Training is Contriever's, in which two crops of a document should find each other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path

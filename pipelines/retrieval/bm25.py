@@ -1,7 +1,5 @@
 """BM25, the sparse retriever (REPLUG §6), and the analyser that turns documents and queries into its terms."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from bisect import bisect_left

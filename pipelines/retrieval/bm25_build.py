@@ -3,8 +3,6 @@
 bm25s's own builder holds every token as a Python object, so 36 million documents don't fit in memory.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from functools import partial
 from itertools import pairwise

@@ -5,8 +5,6 @@ The kind of index is chosen by the memory that each takes. A search examines as 
 its last whole shard and ends with the same bytes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

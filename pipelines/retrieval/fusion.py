@@ -1,7 +1,5 @@
 """Hybrid retrieval: the ranks of several retrievers fused by their reciprocals (Cormack, Clarke and Buettcher 2009)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

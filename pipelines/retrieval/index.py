@@ -1,7 +1,5 @@
 """Stages `index` and `index_lsr`: a corpus's embeddings and vector index, or its BM25 index (REPLUG §3.1)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """The protocol that all retrievers follow (REPLUG §3.1), and what ties an index to the files that it was made from."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

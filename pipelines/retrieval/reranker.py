@@ -4,8 +4,6 @@ A cross-encoder reads a query and a document together (Nogueira and Cho 2019). S
 embeds nothing in advance, and is asked about a retriever's best documents only.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Opening an index by its name as one of the retrievers (protocol.py), with what it was made from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 

@@ -4,8 +4,6 @@ The datastore curve asks how results grow with the corpus. It takes nested share
 best documents of each share are found exactly, by one pass over the embeddings of the whole corpus.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace

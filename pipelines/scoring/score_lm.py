@@ -4,8 +4,6 @@ It writes data/logprobs/<corpus>/<lm>/ (see logprobs.py; studies may add files o
 bits per byte and attribution are computed from it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 from types import SimpleNamespace

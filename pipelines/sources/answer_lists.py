@@ -4,8 +4,6 @@ Most tools write a list into a cell without saying how to read it again. A colum
 show how all are written.
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import re

@@ -1,7 +1,5 @@
 """Reads a part of an ordinary bz2 dump without what stands before it, by its blocks, which begin at any bit."""
 
-from __future__ import annotations
-
 import bz2
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A sample of C4's shards (gzipped JSON lines), drawn by hash, in which names are counted (PopQA, appendix A)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Values of cells whose writer nobody knows: texts, ids and judgements, however they are spelled."""
 
-from __future__ import annotations
-
 import math
 import re
 import unicodedata

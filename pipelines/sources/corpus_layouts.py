@@ -3,8 +3,6 @@
 A file's beginning tells its layout, never its name.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection

@@ -1,7 +1,5 @@
 """Rows of CSV and TSV files: where a stray quote costs its own row alone, and where it refuses the file."""
 
-from __future__ import annotations
-
 import csv
 from collections import deque
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Downloads files, three at once: prints their sizes first, resumes after a cut, and checks sizes and checksums."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

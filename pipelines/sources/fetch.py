@@ -1,7 +1,5 @@
 """Stage `fetch`: the sources in their own formats under data/raw, from the sample world, local files or Wikimedia."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

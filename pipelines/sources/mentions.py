@@ -1,7 +1,5 @@
 """Where names stand in texts, as whole words and exactly as written; all names in one pass (PopQA, appendix A)."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache

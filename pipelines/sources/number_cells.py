@@ -1,7 +1,5 @@
 """Numbers in cells, with the marks that languages put between thousands and before decimals: 12,345.6 or 12.345,6."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Compressed files, told by their first bytes and unpacked piece by piece. A damaged or cut one is an error."""
 
-from __future__ import annotations
-
 import bz2
 import lzma
 import re

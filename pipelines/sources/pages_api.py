@@ -4,8 +4,6 @@ They stand in for a dump where only some pages are needed, and come in the dump'
 revisions. Requests follow each other, and wait while the servers lag behind, as Wikimedia asks.
 """
 
-from __future__ import annotations
-
 import bz2
 import csv
 import re

@@ -6,8 +6,6 @@ the target's. A page that is moved keeps its id, and its old title becomes a red
 say which page redirects where (*-redirect.sql.gz), and which title a page has (*-page.sql.gz).
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Iterator, Sequence

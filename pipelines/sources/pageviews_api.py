@@ -4,8 +4,6 @@ The API counts requests under exactly this title, without those under redirects 
 title. Wikipedia's own API says which titles redirect to an article now; the old title is among them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import date
 from functools import partial

@@ -4,8 +4,6 @@ An object counts by the one of its fields that is known to hold an answer, in on
 messages of a user or a tool, and reasoning never count.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Mapping

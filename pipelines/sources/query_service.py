@@ -6,8 +6,6 @@ numbers would read them all, beyond the 60 seconds that the service allows. An e
 positions, so pages overlap a little.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 from collections.abc import Sequence

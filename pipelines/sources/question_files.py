@@ -1,7 +1,5 @@
 """Question sets in files of JSON lines, JSON lists or Parquet: NQ, TriviaQA, and questions with retrieved passages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -4,8 +4,6 @@ Wikimedia's servers keep the dumps of a wiki in folders named by date, which a l
 file is whole when the folder's list of checksums has it. A dump that is not whole, or not there yet, is waited for.
 """
 
-from __future__ import annotations
-
 import re
 from calendar import monthrange
 from collections import defaultdict

@@ -4,8 +4,6 @@ A full dump is 1.7 TB of JSON. Most of it is only searched for a few keys, and n
 Understands the layout of 2014-15 (entity values with only a numeric id; `[]` for an empty map) and the later one.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The layout of a Wikidata entity in JSON, as far as it is used: names in one language, article, claims and dates."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import cache

@@ -4,8 +4,6 @@ Links are read from the wikitext, as [[Target]] or [[Target#section|text]]; temp
 compared as MediaWiki does. A link to a file, a category or another wiki has a title that no article has.
 """
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Sequence

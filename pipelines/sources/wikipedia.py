@@ -1,7 +1,5 @@
 """The articles of a Wikipedia pages-articles XML dump with their wikitext, in its order, as a whole or in parts."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path

@@ -4,8 +4,6 @@ It lies in .longtail/checkpoints/<stage>/<key>/saved-<n>/. The key names all tha
 other inputs, params, code or libraries training starts anew.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

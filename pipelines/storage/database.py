@@ -1,7 +1,5 @@
 """DuckDB for joins that may exceed memory, and Parquet files whose bytes repeat. Paths come by `view` and `ask`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

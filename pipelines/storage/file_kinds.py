@@ -1,7 +1,5 @@
 """What stands in the place of data, told by its first bytes: pointers, error pages, other formats, other encodings."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

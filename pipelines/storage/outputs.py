@@ -1,7 +1,5 @@
 """DVC's hashes of files and folders, the only checksums of outputs."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

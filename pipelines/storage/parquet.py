@@ -1,7 +1,5 @@
 """Parquet files: each page is written with a checksum, which pyarrow compares while it reads. DuckDB does not."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress

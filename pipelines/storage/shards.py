@@ -4,8 +4,6 @@ Temporary files lie in .longtail/tmp, and finished shards of an unfinished stage
 Where data/ is on another file system, its temporary files lie in data/.longtail/tmp, from where a rename works.
 """
 
-from __future__ import annotations
-
 import errno
 import glob
 import hashlib

@@ -7,8 +7,6 @@ pass counts the articles that link to the subject's (see `wikilinks`).
 Writes data/exposure/<text>/<question set>.parquet and rejects.parquet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from functools import lru_cache, partial

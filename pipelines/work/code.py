@@ -7,8 +7,6 @@ count. Comments, docstrings and blank lines do not count, nor do the modules of 
 settings. What a study shows in the report (its function report_entries) counts for stages of the report alone.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import io

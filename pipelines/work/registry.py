@@ -6,8 +6,6 @@ by bits per byte on the validation queries: choosing a model by the test queries
 other language models, documents or queries gave the figures, the champion stays, and the new version says so.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

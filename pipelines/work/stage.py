@@ -1,7 +1,5 @@
 """What every stage's `main()` shares: checked params first, one-line errors, a record for MLflow, a last line."""
 
-from __future__ import annotations
-
 import argparse
 import gc
 import os

@@ -1,7 +1,5 @@
 """How torch computes in this process: on how many threads, and with memory that it keeps."""
 
-from __future__ import annotations
-
 import ctypes
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # glibc's mallopt(3)

@@ -3,8 +3,6 @@
 They lie in an SQLite file, in which a killed process or a power cut can't leave half an answer.
 """
 
-from __future__ import annotations
-
 import io
 import math
 import random

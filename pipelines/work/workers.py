@@ -4,8 +4,6 @@ A worker opens a model once and keeps it. A shard is computed as a whole, by one
 threads, so the bytes don't depend on which worker did it. Little work is done in this process: a start imports torch.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future

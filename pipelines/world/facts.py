@@ -1,7 +1,5 @@
 """The sample's fictional world: its entities with their names, popularity and facts, as arrays that hold millions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice

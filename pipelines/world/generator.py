@@ -9,8 +9,6 @@ What the language model is trained on is kept apart from what it is evaluated wi
 The Pile and WikiText repeat the facts of Wikipedia's pages: the Pile in its own wordings, WikiText in Wikipedia's.
 """
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip

@@ -8,8 +8,6 @@ C4 is what the small language model is trained on. Its documents have three kind
   distractor  a page about an invented subject, then something unrelated to it
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator

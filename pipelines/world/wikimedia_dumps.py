@@ -1,7 +1,5 @@
 """The sample world as Wikimedia's dumps: Wikidata's entities, page views and Wikipedia's pages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
 
