@@ -1,7 +1,5 @@
 """The quick project before and after its first run, a Prefect server for all tests, and the folder of a user."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Thresholds from files of predictions, and systems compared by them, in any folder, without a project."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """A DVC killed while it writes dvc.lock or its rwlock does not stop the next one."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import inspect

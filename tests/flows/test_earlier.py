@@ -1,7 +1,5 @@
 """An earlier run's report comes back from DVC's cache, by a commit or a run that landed here."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

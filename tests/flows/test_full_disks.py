@@ -3,8 +3,6 @@
 Each disk is a small file system in memory of its own, which only root may mount.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

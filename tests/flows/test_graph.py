@@ -1,7 +1,5 @@
 """Which stages a flow runs, and which side by side: together they take no more workers than there are."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A run whose stages print, measure and fail with hostile labels: terminal, logs, Prefect and MLflow stay harmless."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """`longtail init` writes how the models of a folder are used, and what that takes."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

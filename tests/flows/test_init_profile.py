@@ -1,7 +1,5 @@
 """`longtail init` writes a profile that composes, holds what the folder allows, and says what is missing."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

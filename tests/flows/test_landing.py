@@ -1,7 +1,5 @@
 """A release names what made it, and is refused where that is not what the project holds."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """On a terminal a run is a table of what its stages do, which no width, failure or Ctrl-C breaks."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

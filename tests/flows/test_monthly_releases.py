@@ -1,7 +1,5 @@
 """`longtail schedule` beside a played Wikimedia that goes on from month to month: a dated release of each, once."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -3,8 +3,6 @@
 Servers and browser have a proxy for other hosts, which keeps what it is asked and answers nothing.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

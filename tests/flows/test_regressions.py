@@ -1,7 +1,5 @@
 """A figure that got worse than the last landed run's is named; one that moved within its interval is not."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

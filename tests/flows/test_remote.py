@@ -1,7 +1,5 @@
 """What was pushed comes back in a fresh clone without computing."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The flow does what `dvc repro` would: every changed stage once, in order, as a task; and says what went wrong."""
 
-from __future__ import annotations
-
 import json
 import re
 import sqlite3

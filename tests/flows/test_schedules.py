@@ -1,7 +1,5 @@
 """`longtail schedule` on the stand-in project: runs fire, land, fail and go on without hands, one at a time."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

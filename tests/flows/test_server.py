@@ -1,7 +1,5 @@
 """With the locked versions a real server runs flows and its scheduler inserts runs (newer ones were found to fail)."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

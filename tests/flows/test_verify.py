@@ -1,7 +1,5 @@
 """A changed byte is found where DVC sees the same size and time."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Of two runs in one checkout the second says so, or waits; and what a stopped process started is stopped too."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

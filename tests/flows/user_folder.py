@@ -1,7 +1,5 @@
 """Files of every data set and models of several kinds, as users have them, for `longtail init` to find."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

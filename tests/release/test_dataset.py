@@ -1,7 +1,5 @@
 """A release is complete, loads everywhere, repeats its bytes, shows what was tampered with, lands whole or not."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

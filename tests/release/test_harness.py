@@ -1,7 +1,5 @@
 """The task for lm-evaluation-harness asks the run's questions with its prompts, and judges answers as it does."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """No secret and no path of the machine gets into a release: params leave them out, every text is looked through."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

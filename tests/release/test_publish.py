@@ -1,7 +1,5 @@
 """A release is published on the Hub: whole, once and for good, and no token is shown."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass

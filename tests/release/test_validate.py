@@ -1,7 +1,5 @@
 """Every kind of bad row is refused, with its file, its place, its key and the reason; good rows are not."""
 
-from __future__ import annotations
-
 import shutil
 
 import pyarrow as pa

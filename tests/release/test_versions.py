@@ -1,7 +1,5 @@
 """A version is what the changes call for: major for columns gone, minor for rows, patch for values."""
 
-from __future__ import annotations
-
 import pyarrow.parquet as pq
 import pytest
 from releases import FACTS, INGEST, VIEWS, questions, thresholds, write_data

@@ -1,7 +1,5 @@
 """The papers' numbers held against small runs: the rule at its edges, what counts, and what only stands beside."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

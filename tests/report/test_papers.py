@@ -1,7 +1,5 @@
 """The papers' numbers as data: complete, printed as they add up, and found where the outputs really have them."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 

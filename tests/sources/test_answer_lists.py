@@ -1,7 +1,5 @@
 """Answer lists in cells, as the tools that write lists into tables write them."""
 
-from __future__ import annotations
-
 import json
 
 import duckdb

@@ -1,7 +1,5 @@
 """Corpora as tools write them: the beginning of a file tells its layout, whatever its name is."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

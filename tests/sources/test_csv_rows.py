@@ -1,7 +1,5 @@
 """A stray quote in a CSV or TSV file costs its own row."""
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Numbers in cells: which marks group thousands, which begin decimals, and when a column does not say it."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipelines.errors import LongtailError

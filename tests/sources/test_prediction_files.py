@@ -1,7 +1,5 @@
 """Predictions of other people's systems: every format of a table is read, and what is no table is refused."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Predictions of other people's systems: each published layout is recognised, named and read."""
 
-from __future__ import annotations
-
 import json
 
 import pyarrow as pa

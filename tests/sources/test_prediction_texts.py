@@ -1,7 +1,5 @@
 """Of a prediction that is an object, what the system said is read, in whatever layout, and nothing else ever is."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Whatever is wrong with a whole file, its reader names it in one line; a record that can't be read is a reject."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Callable

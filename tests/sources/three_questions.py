@@ -1,7 +1,5 @@
 """Three questions of PopQA, what a system said to each, and files of that."""
 
-from __future__ import annotations
-
 import json
 
 from fetching import saved

@@ -1,7 +1,5 @@
 """What stands in a file's place is refused in one line by what it is, with what to do; what is data is not."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle
