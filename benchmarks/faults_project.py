@@ -8,6 +8,7 @@ import importlib
 import json
 import os
 import resource
+import runpy
 import shutil
 import signal
 import sys
@@ -70,8 +71,8 @@ class Stage(NamedTuple):
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(int(limit) + 1)
             sys.argv, terminal.CALLED_FROM = [self.module, *self.words], Path.cwd()
-            sys.modules["__main__"] = importlib.import_module(self.module)
-            sys.modules["__main__"].main()
+            sys.modules.pop(self.module)  # loaded before the fork, with all that it imports; runpy runs it anew
+            runpy.run_module(self.module, run_name="__main__", alter_sys=True)
         except SystemExit as end:
             code = end.code if isinstance(end.code, int) else int(end.code is not None)
         except BaseException:

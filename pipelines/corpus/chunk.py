@@ -41,18 +41,6 @@ BATCH = pa.schema(
 )  # fmt: skip
 
 
-def main() -> None:
-    name = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
-    raw, out = Path("data/raw", name), Path("data/corpus", name)
-    stage.run(
-        f"chunk@{name}",
-        ("seed", "language", "compute", "ingest", "corpus", "chunk", "queries", "windows"),
-        lambda chosen: build(raw, TOKENIZER, out, name, chosen),
-        out=str(out),
-        metrics=Path(f"data/metrics/corpus_{name}.json"),
-    )
-
-
 def build(raw: Path, tokenizer: Path, out: Path, name: str, chosen) -> dict[str, float]:
     """Write docs.parquet, queries.parquet and rejects.parquet of corpus `name` to `out`; return counts.
 
@@ -145,4 +133,12 @@ def read_part(
 
 
 if __name__ == "__main__":
-    main()
+    name = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
+    raw, out = Path("data/raw", name), Path("data/corpus", name)
+    stage.run(
+        f"chunk@{name}",
+        ("seed", "language", "compute", "ingest", "corpus", "chunk", "queries", "windows"),
+        lambda chosen: build(raw, TOKENIZER, out, name, chosen),
+        out=str(out),
+        metrics=Path(f"data/metrics/corpus_{name}.json"),
+    )

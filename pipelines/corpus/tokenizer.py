@@ -33,10 +33,6 @@ OUT = Path("data/models/tokenizer")
 SPECIAL_TOKENS = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": "<pad>"}
 
 
-def main() -> None:
-    stage.run("tokenizer", ("tokenizer",), work, out=str(OUT))
-
-
 def work(chosen) -> dict[str, float]:
     settings = chosen.tokenizer
     if settings.source == "pretrained":
@@ -160,4 +156,4 @@ def stretches(text: str) -> Iterator[tuple[int, str]]:
 
 
 if __name__ == "__main__":
-    main()
+    stage.run("tokenizer", ("tokenizer",), work, out=str(OUT))

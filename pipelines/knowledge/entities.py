@@ -121,9 +121,5 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
     return dict(zip(counts.columns, *counts.fetchall(), strict=True))
 
 
-def main() -> None:
-    stage.run("entities", ("compute", "ingest", "language"), build_entities, out=str(OUT), metrics=METRICS)
-
-
 if __name__ == "__main__":
-    main()
+    stage.run("entities", ("compute", "ingest", "language"), build_entities, out=str(OUT), metrics=METRICS)

@@ -173,10 +173,6 @@ def work(params: SimpleNamespace) -> stage.Metrics:
     return counts
 
 
-def main() -> None:
+if __name__ == "__main__":
     sections = ("compute", "contact", "ingest", "language", "popularity")
     stage.run("popularity", sections, work, out=str(OUT), metrics=METRICS)
-
-
-if __name__ == "__main__":
-    main()

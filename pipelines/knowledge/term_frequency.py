@@ -101,11 +101,7 @@ def _count(
         )
 
 
-def main() -> None:
+if __name__ == "__main__":
     stage.run(
         "term_frequency", ("seed", "compute", "ingest", "c4"), build_term_frequency, out=str(OUT), metrics=METRICS
     )
-
-
-if __name__ == "__main__":
-    main()

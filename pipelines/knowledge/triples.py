@@ -78,9 +78,5 @@ def build_triples(
         return counted
 
 
-def main() -> None:
-    stage.run("triples", ("compute", "ingest"), build_triples, out=str(KNOWLEDGE / "triples"), metrics=METRICS)
-
-
 if __name__ == "__main__":
-    main()
+    stage.run("triples", ("compute", "ingest"), build_triples, out=str(KNOWLEDGE / "triples"), metrics=METRICS)

@@ -179,7 +179,7 @@ def work(params: SimpleNamespace, name: str) -> stage.Metrics:
     return train_on_corpora(files, TOKENIZER, out, params.seed, retriever, params.compute.threads)
 
 
-def main() -> None:
+if __name__ == "__main__":
     name = stage.arguments(__doc__, retriever="one of params.yaml's retrievers").retriever
     stage.run(
         f"base_retriever@{name}",
@@ -188,7 +188,3 @@ def main() -> None:
         out=str(methods.encoder("dense", name)),
         metrics=METRICS / f"base_retriever_{name}.json",
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -34,7 +34,7 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
     return {"documents": documents.count_documents(docs), "dim": encoder.dim, "recall_at_10": facts["recall_at_10"]}
 
 
-def main() -> None:
+if __name__ == "__main__":
     kinds = "bm25, or dense_NAME or lsr_NAME of a retriever"
     asked = stage.arguments(__doc__, corpus=catalogue.names("documents"), index=kinds)
     kind, retriever = methods.split(asked.index)
@@ -51,7 +51,3 @@ def main() -> None:
         return index_dense(docs, model, out, methods.with_retriever(params, retriever), name)
 
     stage.run(name, ("seed", "language", "compute", "retriever", "index"), work, out=str(out))
-
-
-if __name__ == "__main__":
-    main()

@@ -123,10 +123,6 @@ def work(chosen: SimpleNamespace) -> stage.Metrics:
     return figures
 
 
-def main() -> None:
+if __name__ == "__main__":
     out = Path("data") / methods.RERANKER
     stage.run(f"base_reranker@{out.name}", ("reranker",), work, out=str(out))
-
-
-if __name__ == "__main__":
-    main()

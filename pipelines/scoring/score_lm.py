@@ -49,12 +49,8 @@ def score_corpus(params: SimpleNamespace, corpus: str, name: str) -> stage.Metri
         return {"queries": len(queries), "pairs": len(pairs)} | rows | lm.usage
 
 
-def main() -> None:
+if __name__ == "__main__":
     arguments = stage.arguments(__doc__, corpus=catalogue.names("documents"), lm="one of params.yaml's lms")
     item = arguments.corpus, arguments.lm
     out = str(OUT.joinpath(*item))
     stage.run(f"score_lm@{'-'.join(item)}", SECTIONS, lambda params: score_corpus(params, *item), out=out)
-
-
-if __name__ == "__main__":
-    main()

@@ -214,10 +214,6 @@ def _urls(files: Mapping[str, Sequence[str]]) -> list[str]:
     return [entry for entries in files.values() for entry in entries if "://" in entry]
 
 
-def main() -> None:
+if __name__ == "__main__":
     sections = ("seed", "contact", "fetch", "language", "popularity", "wikidata", "world")
     stage.run("fetch", sections, fetch, out=str(OUT))
-
-
-if __name__ == "__main__":
-    main()

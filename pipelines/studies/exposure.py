@@ -197,7 +197,7 @@ def _incoming(params: SimpleNamespace, parts: list[Path], files: Sequence[Path],
         return [database.read_rows(db, query.format(number))["links"] for number in range(len(files))]
 
 
-def main() -> None:
+if __name__ == "__main__":
     name = stage.arguments(__doc__, text=catalogue.names("documents")).text
     stage.run(
         f"exposure@{name}",
@@ -206,7 +206,3 @@ def main() -> None:
         out=str(OUT / name),
         metrics=Path(f"data/metrics/exposure_{name}.json"),
     )
-
-
-if __name__ == "__main__":
-    main()

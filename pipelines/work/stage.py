@@ -1,4 +1,4 @@
-"""What every stage's `main()` shares: checked params first, one-line errors, a record for MLflow, a last line."""
+"""What all stages share when they run: checked params first, one-line errors, a record for MLflow, a last line."""
 
 import argparse
 import gc
