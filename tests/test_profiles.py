@@ -34,6 +34,8 @@ def test_every_profile_is_valid_and_params_yaml_is_the_sample_to_the_byte(root, 
         learns = params.parts.tuned and params.lsr.queries != "lm"
         judged = not params.parts.answered or params.popqa.train_share == 0
         assert learns or judged, f"{name} keeps questions from being judged that nothing learns from"
+        counted = params.fetch.source == "world" or params.fetch.files.get("c4")
+        assert counted or "nq" not in params.parts.question_sets, f"{name} takes each everyday word of nq for a name"
 
 
 def test_the_popqa_papers_set_up(composed):

@@ -18,12 +18,14 @@ import numpy as np
 from pipelines import draws, intervals
 from pipelines.answering import answer_files
 from pipelines.intervals import NOTHING, Interval
+from pipelines.questions.guessable import Guesses
 
 TAIL, HEAD = 0.60, 0.15  # shares of the questions, least and most popular
 FEWEST = 10  # questions of a correlation
 LEAST_POPULAR, OF_PUBLISHED = 4_000, 14_267  # the paper shows its 4,000 least popular of 14,267 questions
 GAINS = {"gain": "correct", "gain_word": "correct_word"}  # column -> the rule that it is by
 DIFFERENCES = GAINS | {"recall_gain": "doc_has_answer"}
+GUESSED = ("named", "majority", "majority_word", "guessable")  # columns of Guesses
 Group = tuple[dict, np.ndarray]  # the key of a group's rows, and its questions, (n,) bool
 
 
@@ -164,11 +166,27 @@ def accuracy(answers: Answers, seed: int, resamples: int) -> list[dict]:
     return by_groups(answers, everyone, seed, resamples, ["correlation"])
 
 
-def by_group(answers: Answers, seed: int, resamples: int) -> list[dict]:
-    """Accuracy by method of ambiguous and other questions, and of the least popular. An empty group has no row."""
+def by_group(answers: Answers, guesses: Guesses, seed: int, resamples: int) -> list[dict]:
+    """Accuracy by method of ambiguous, least popular and guessable questions, and others. An empty group has no row."""
     least = np.isin(np.arange(len(answers.ids)), least_popular(answers))
     groups = {"ambiguous": answers.ambiguous, "unambiguous": ~answers.ambiguous, "least popular": least}
+    groups |= {"names an answer": guesses.named == 1, "usual answer": guesses.majority_word == 1}
+    groups |= {"guessable": guesses.guessable == 1, "not guessable": guesses.guessable == 0}
     return by_groups(answers, [({"group": name}, of) for name, of in groups.items() if of.any()], seed, resamples)
+
+
+def guessable(answers: Answers, guesses: Guesses) -> list[dict]:
+    """What of all questions and of each relation's can be guessed, and the accuracy of always giving the usual answer.
+
+    The relation of all questions together is "". The usual answer is that of most of the questions.
+    """
+    rows = []
+    for relation, of in {"": np.ones(len(answers.ids), bool), **of_relations(answers)}.items():
+        usual, counts = np.unique(guesses.usual[of].astype(str), return_counts=True)
+        shares = {name: answers.share(getattr(guesses, name), of) for name in GUESSED}
+        row = {"relation": relation, "usual": str(usual[counts.argmax()]) if relation else ""}
+        rows.append(row | {"questions": int(of.sum())} | shares)
+    return rows
 
 
 def least_popular(answers: Answers, count: int | None = None) -> np.ndarray:

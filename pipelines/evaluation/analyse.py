@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -17,6 +18,7 @@ from pipelines.answering import answer_files
 from pipelines.evaluation import accuracy, popularity_bins, retrieval_effects, stage_metrics, tables
 from pipelines.language import language
 from pipelines.lm.model_files import count_parameters, family
+from pipelines.questions.guessable import read_guesses
 from pipelines.storage import database, shards
 from pipelines.work import stage
 
@@ -29,11 +31,11 @@ OF_ANSWERS = {  # tables of one language model's answers
     "accuracy_by_relation": accuracy.by_relation,
     "accuracy_by_log_popularity": popularity_bins.by_log_popularity,
     "accuracy_by_relation_and_popularity": popularity_bins.by_relation,
-    "accuracy_by_group": accuracy.by_group,
     "accuracy_by_popularity": popularity_bins.by_decile,
     "accuracy_by_relative_popularity": popularity_bins.by_relative_popularity,
     "retrieval_effect": retrieval_effects.where_retrieval_helps,
 }
+MERGED = ("accuracy_by_relation_and_popularity", "accuracy_by_relative_popularity")  # or not: report.merge_bins
 
 
 class AnswersOf(NamedTuple):
@@ -89,6 +91,8 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
 
 def _add_answers(add: Callable, dataset: str, by_lm: dict[str, dict], data: Path, params: SimpleNamespace) -> None:
     """Add the rows of all answers to a question set; `by_lm` are language model -> method -> file."""
+    of_bins = {name: partial(OF_ANSWERS[name], merge=params.report.merge_bins) for name in MERGED}
+    of_answers = OF_ANSWERS | of_bins
     draw, questions = (params.seed, params.report.bootstrap), data / "questions" / dataset / f"{dataset}.parquet"
     answered = {}
     for lm, by_method in by_lm.items():
@@ -97,10 +101,13 @@ def _add_answers(add: Callable, dataset: str, by_lm: dict[str, dict], data: Path
     add({"comparisons": accuracy.comparisons(answered, *draw)}, dataset=dataset)
     if len(answered) > 1:
         for lm, answers in zip(answered, accuracy.in_common(list(answered.values())), strict=True):
-            common = {f"common_{name}": OF_ANSWERS[name](answers, *draw) for name in tables.COMPARED}
+            common = {f"common_{name}": of_answers[name](answers, *draw) for name in tables.COMPARED}
             add(common, dataset=dataset, lm=lm)
     for lm, answers in answered.items():
-        rows = {name: make(answers, *draw) for name, make in OF_ANSWERS.items()}
+        rows = {name: make(answers, *draw) for name, make in of_answers.items()}
+        guesses = read_guesses(questions, answers.ids, language.read_language(params.language))
+        rows |= {"guessable": accuracy.guessable(answers, guesses)}
+        rows |= {"accuracy_by_group": accuracy.by_group(answers, guesses, *draw)}
         rows |= {"recall": retrieval_effects.recall(answers), "costs": retrieval_effects.costs(answers)}
         exposure = {text: data / f"exposure/{text}/{dataset}.parquet" for text in params.parts.exposure}
         for study in all_studies.studies_offering("of_answers"):

@@ -1,7 +1,8 @@
 """Accuracy by popularity: deciles, bins of log popularity, and popularity relative to the relation (PopQA, section 4).
 
 The functions return rows as those of `accuracy` do. Each bin has `least` questions or more (`least_of` all of them, if
-it is None): neighbouring bins with fewer are put together. Where all questions together are fewer, there is no bin.
+it is None). Neighbouring bins with fewer are put together, and where all questions together are fewer, there is no bin.
+Two functions leave bins with fewer out, as the paper does, unless they are asked to `merge` them.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from pipelines.evaluation.accuracy import GAINS, Answers, Group, by_groups, of_relations
 
 LEAST = 40  # questions of a bin, where three such bins can be made
+LEAST_OF_RELATION = 5  # questions of a bin of one relation, unless bins are merged
 FEWEST = 10  # questions of a bin
 DECILES = 10
 HALF_DECADES = 10.0 ** (np.arange(1, 30) / 2)  # bounds between bins of popularity
@@ -46,17 +48,20 @@ def by_log_popularity(answers: Answers, seed: int, resamples: int, least: int | 
     return by_groups(answers, _half_decades(answers.popularity, least), seed, resamples, MEASURED)
 
 
-def by_relation(answers: Answers, seed: int, resamples: int, least: int = LEAST) -> list[dict]:
-    """`by_log_popularity` of each relation's questions, with bins of its own (Figures 6 and 20)."""
+def by_relation(answers: Answers, seed: int, resamples: int, merge: bool = False) -> list[dict]:
+    """`by_log_popularity` of each relation's questions, with bins of its own (Figures 6, 20 and 21)."""
+    least = LEAST if merge else LEAST_OF_RELATION
     bins = [
         one
         for relation, rows in of_relations(answers).items()
-        for one in _half_decades(np.where(rows, answers.popularity, np.nan), least, relation=relation)
+        for one in _half_decades(np.where(rows, answers.popularity, np.nan), least, merge, relation=relation)
     ]
     return by_groups(answers, bins, seed, resamples, MEASURED)
 
 
-def by_relative_popularity(answers: Answers, seed: int, resamples: int, least: int | None = None) -> list[dict]:
+def by_relative_popularity(
+    answers: Answers, seed: int, resamples: int, merge: bool = False, least: int | None = None
+) -> list[dict]:
     """Accuracy by method and relative popularity (Figure 8).
 
     A question's relative popularity is its log popularity in standard deviations from the mean of its relation. Bins
@@ -70,7 +75,7 @@ def by_relative_popularity(answers: Answers, seed: int, resamples: int, least: i
             relative[known] = (logs[known] - logs[known].mean()) / deviation
     bins = [
         ({"bin": first + 1, "relative_popularity": float(relative[rows].mean())}, rows)
-        for first, _, rows in bins_between(relative, RELATIVE, least)
+        for first, _, rows in bins_between(relative, RELATIVE, least, merge)
     ]
     return by_groups(answers, bins, seed, resamples)
 
@@ -88,19 +93,24 @@ def merged(sizes: Sequence[int], least: int) -> list[slice]:
     return [*slices[:-1], slice(slices[-1].start, len(sizes))] if slices else []
 
 
-def bins_between(values: np.ndarray, edges: np.ndarray, least: int | None = None) -> list[Bin]:
-    """The bins between `edges` of the known values (n,); a value at an edge is in the upper bin."""
+def bins_between(values: np.ndarray, edges: np.ndarray, least: int | None = None, merge: bool = True) -> list[Bin]:
+    """The bins between `edges` of the known values (n,); a value at an edge is in the upper bin.
+
+    Bins with fewer than `least` values are merged with neighbours, or else left out.
+    """
     places = np.where(np.isfinite(values), np.digitize(values, edges), -1)
     sizes = np.bincount(places[places >= 0], minlength=1)
     first = int(np.flatnonzero(sizes)[0]) if sizes.any() else 0
+    least = least or least_of(int(sizes.sum()))
+    enough = [slice(i, i + 1) for i, size in enumerate(sizes[first:].tolist()) if size >= least]
     return [
         (first + s.start, first + s.stop - 1, (places >= first + s.start) & (places < first + s.stop))
-        for s in merged(sizes[first:].tolist(), least or least_of(int(sizes.sum())))
+        for s in (merged(sizes[first:].tolist(), least) if merge else enough)
     ]
 
 
-def _half_decades(popularity: np.ndarray, least: int | None, **key: str) -> list[Group]:
+def _half_decades(popularity: np.ndarray, least: int | None, merge: bool = True, **key: str) -> list[Group]:
     return [
         (key | {"bin": first + 1, "least": 10 ** (first / 2), "below": 10 ** ((last + 1) / 2)}, rows)
-        for first, last, rows in bins_between(popularity, HALF_DECADES, least)
+        for first, last, rows in bins_between(popularity, HALF_DECADES, least, merge)
     ]

@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipelines import all_studies, catalogue
+from pipelines.evaluation.accuracy import GUESSED
 from pipelines.intervals import NOTHING, Interval
 from pipelines.storage import parquet
 
@@ -35,6 +36,8 @@ TABLES: dict[str, dict[str, type]] = {
     "popularity": {"dataset": str, "least": float, "below": float, "questions": int},
     **COMPARED,
     **{f"common_{name}": columns for name, columns in COMPARED.items()},
+    "guessable": {"dataset": str, "lm": str, "relation": str, "usual": str, "questions": int}
+    | {name: Interval for name in GUESSED},
     "accuracy_by_group": _ANSWERS | {"group": str} | _BOTH,
     "accuracy_by_popularity": _ANSWERS | {"decile": int, "popularity": float} | _BOTH | _GAINS,
     "accuracy_by_relative_popularity": _ANSWERS | {"bin": int, "relative_popularity": float} | _BOTH,
@@ -95,6 +98,10 @@ COLUMNS = {  # of these tables and others; a column that is not here is called b
     "closed_book_word": Column("closed-book, word", "share", "word"),
     "augmented": Column("augmented", "share", "substring"),
     "augmented_word": Column("augmented, word", "share", "word"),
+    "named": Column("names an answer", "share"),
+    "majority": Column("usual answer is right", "share", "substring"),
+    "majority_word": Column("usual answer is right, word", "share", "word"),
+    "guessable": Column("guessable", "share"),
     "popularity": Column("median page views"),
     "counted_in": Column("counted in", "name"),
     "linked_share": Column("linked", "share"),

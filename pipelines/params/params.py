@@ -192,6 +192,7 @@ class Exposure(Section):
 
 class Report(Section):
     bootstrap: PositiveInt  # resamples of every bootstrap interval
+    merge_bins: bool  # in PopQA's figures 8, 20 and 21, bins with few questions join neighbours; false: are left out
 
 
 class Parts(Section):

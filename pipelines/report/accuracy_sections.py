@@ -12,7 +12,7 @@ from pipelines.intervals import Interval
 from pipelines.report import adaptive_section
 from pipelines.report.entries import RULED, Row
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import RULES, Explorable, label
+from pipelines.report.page import RULES, Explorable, label, named
 
 WILSON = "Bands are 95 % intervals (Wilson's, clustered by subject)."
 ENOUGH = 3 * FEWEST  # questions with a known popularity; with fewer, nothing is shown by popularity
@@ -52,6 +52,19 @@ def merged_bins(inputs: Inputs, rows: Sequence[Row]) -> str:
 def first_methods(inputs: Inputs) -> list[Row]:
     """The row of accuracy of each question set's first method."""
     return [inputs.rows("accuracy", dataset=dataset)[0] for dataset in inputs.asked]
+
+
+def beside_guesses(inputs: Inputs) -> list[Row]:
+    """The accuracy of each question set's first method by relation, and that of the relation's usual answer."""
+    rows: list[Row] = []
+    for dataset in inputs.asked:
+        first = inputs.methods(dataset)[0]
+        of_method = {row["relation"]: row for row in inputs.rows("accuracy_by_relation", dataset=dataset, method=first)}
+        for guess in (row for row in inputs.rows("guessable", dataset=dataset) if row["relation"]):
+            own = of_method[guess["relation"]] | {"relation": named(guess["relation"])}
+            usual = {"series": "usual answer", "substring": guess["majority"], "word": guess["majority_word"]}
+            rows += [own | {"series": first}, own | usual]
+    return rows
 
 
 def how(method: str) -> str:

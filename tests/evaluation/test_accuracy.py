@@ -11,6 +11,7 @@ import pytest
 
 from pipelines import draws, intervals
 from pipelines.evaluation import accuracy, popularity_bins
+from pipelines.questions.guessable import Guesses
 
 N = 20
 NUMBER = np.arange(N)
@@ -57,6 +58,30 @@ def test_ranks_and_means_are_of_what_is_known_and_intervals_draw_subjects(answer
     assert (whole.high, found.high) == (pytest.approx(0.5 + 0.5 * 12.7062 * 2**0.5 / 1.95996, rel=1e-4), 1)
 
 
+def by_group(answers: accuracy.Answers, **guesses) -> list[dict]:
+    nothing = {"usual": np.full(N, "x", object)} | dict.fromkeys(("named", *accuracy.GUESSED[1:3]), np.zeros(N))
+    return accuracy.by_group(answers, Guesses(**nothing | guesses), 0, 10)
+
+
+def test_accuracy_with_and_without_the_questions_that_can_be_guessed_and_what_guessing_is_worth(answers):
+    """Questions 0 and 1 name an answer; the usual answer is right on 1 and 18, by the published rule on 19 as well."""
+    named, word, right = (np.isin(NUMBER, these).astype(float) for these in ([0, 1], [1, 18], [1, 18, 19]))
+    guessed = {"named": named, "majority": right, "majority_word": word}
+    rows = {row["group"]: row for row in by_group(answers, **guessed) if row["method"] == "closed_book"}
+    found = {group: (rows[group]["questions"], rows[group]["substring"].value) for group in rows}
+    assert (found.pop("names an answer"), found.pop("usual answer")) == ((2, 0), (2, 0.5))
+    assert found["guessable"] == (3, pytest.approx(1 / 3))
+    assert found["not guessable"] == (17, pytest.approx(9 / 17))
+    assert {"guessable", "names an answer"}.isdisjoint(row["group"] for row in by_group(answers))
+    usual = np.where(NUMBER < 17, "red", "blue").astype(object)
+    rows = accuracy.guessable(answers, Guesses(usual=usual, **guessed))
+    assert [(row["relation"], row["usual"], row["questions"]) for row in rows] == [
+        *(("", "", 20), ("P1", "red", 10), ("P2", "red", 10))
+    ]
+    assert [rows[0][name].value for name in accuracy.GUESSED] == pytest.approx([0.1, 0.15, 0.1, 0.15])
+    assert [rows[1][name].value for name in accuracy.GUESSED] == pytest.approx([0.1, 0.2, 0.1, 0.1])
+
+
 def test_ambiguous_questions_are_those_whose_text_asks_about_several_subjects(files):
     """Questions 0 and 1 ask the same about two subjects; 2 and 3 the same about one, by two ids."""
     path = files["dense"].with_name("questions.parquet")
@@ -66,14 +91,14 @@ def test_ambiguous_questions_are_those_whose_text_asks_about_several_subjects(fi
     pq.write_table(pa.table(table), path)
     answers = accuracy.read_answered(path, files)
     assert answers.ambiguous.tolist() == [True, True] + [False] * 18
-    rows = {row["group"]: row for row in accuracy.by_group(answers, 0, 10) if row["method"] == "dense"}
+    rows = {row["group"]: row for row in by_group(answers) if row["method"] == "dense"}
     assert (rows["ambiguous"]["questions"], rows["ambiguous"]["substring"].value) == (2, 1.0)
     assert (rows["unambiguous"]["questions"], rows["unambiguous"]["substring"].value) == (18, pytest.approx(13 / 18))
 
 
 def test_the_least_popular_are_the_papers_number_or_its_share(answers):
     assert accuracy.least_popular(answers).tolist() == list(range(6))
-    rows = {(row["method"], row["group"]): row for row in accuracy.by_group(answers, 0, 10)}
+    rows = {(row["method"], row["group"]): row for row in by_group(answers)}
     assert (rows["dense", "least popular"]["questions"], rows["dense", "least popular"]["word"].value) == (6, 1.0)
     downwards = replace(answers, popularity=np.where(NUMBER < 2, np.nan, 1000.0 - NUMBER))
     assert accuracy.least_popular(downwards).tolist() == [19, 18, 17, 16, 15]
@@ -85,7 +110,7 @@ def test_the_least_popular_are_the_papers_number_or_its_share(answers):
 
 by_decile = partial(popularity_bins.by_decile, least=1)
 by_log_popularity = partial(popularity_bins.by_log_popularity, least=1)
-by_relative_popularity = partial(popularity_bins.by_relative_popularity, least=1)
+by_relative_popularity = popularity_bins.by_relative_popularity
 
 
 def many(answers: accuracy.Answers, popularity: list[float], relations: list[str] | None = None) -> accuracy.Answers:
@@ -111,7 +136,8 @@ def test_deciles_hold_equal_numbers_and_ties_stay_together(answers):
 
 def test_questions_without_popularity_are_in_no_bin(answers):
     unknown = replace(answers, popularity=np.where(NUMBER < 4, np.nan, answers.popularity))
-    for rows in (by_decile(unknown, 0, 10), by_log_popularity(unknown, 0, 10), by_relative_popularity(unknown, 0, 10)):
+    relative = by_relative_popularity(unknown, 0, 10, least=1)
+    for rows in (by_decile(unknown, 0, 10), by_log_popularity(unknown, 0, 10), relative):
         assert sum(row["questions"] for row in rows if row["method"] == "dense") == 16
     nobody = replace(answers, popularity=np.full(N, np.nan))
     assert by_decile(nobody, 0, 10) == by_log_popularity(nobody, 0, 10) == by_relative_popularity(nobody, 0, 10) == []
@@ -153,13 +179,13 @@ def test_neighbours_are_put_together_until_each_has_enough():
 
 
 def test_no_bin_of_any_table_has_fewer_than_forty_questions_and_few_questions_have_fewer_and_smaller_bins(answers):
-    """Three bins of equal size stand in place of deciles."""
+    """Three bins of equal size stand in place of deciles. In Figures 8, 20 and 21, `merge` decides."""
     least = {questions: popularity_bins.least_of(questions) for questions in (9, 30, 60, 119, 120, 14_000)}
     assert least == {9: 10, 30: 10, 60: 20, 119: 39, 120: 40, 14_000: 40}
     for questions, sizes in ((130, [43, 44, 43]), (60, [20] * 3), (20, [10] * 2), (9, [])):
         some = many(answers, [10 ** (i / 20) for i in range(questions)], [f"P{i % 2}" for i in range(questions)])
         deciles, *others = (popularity_bins.by_decile(some, 0, 10), popularity_bins.by_log_popularity(some, 0, 10))
-        others += [popularity_bins.by_relation(some, 0, 10), popularity_bins.by_relative_popularity(some, 0, 10)]
+        others += [make(some, 0, 10, merge=True) for make in (popularity_bins.by_relation, by_relative_popularity)]
         assert [row["questions"] for row in deciles if row["method"] == "dense"] == sizes
         for rows in others:
             found = [row["questions"] for row in rows if row["method"] == "dense"]
@@ -168,23 +194,38 @@ def test_no_bin_of_any_table_has_fewer_than_forty_questions_and_few_questions_ha
 
 
 def test_a_relation_has_bins_of_its_own(answers):
-    """P1 has 40 unpopular and 40 popular questions, P2 30 and 30."""
+    """P1 has 40 unpopular and 40 popular questions, P2 30 and 30. Merged, they are 40 or more; else 5 or more."""
     views = [1] * 40 + [100] * 40 + [1] * 30 + [100] * 30
-    rows = popularity_bins.by_relation(many(answers, views, ["P1"] * 80 + ["P2"] * 60), 0, 10)
+    some = many(answers, views, ["P1"] * 80 + ["P2"] * 60)
+    rows = popularity_bins.by_relation(some, 0, 10, merge=True)
     closed = [row for row in rows if row["method"] == "closed_book"]
     bins = [(row["relation"], row["bin"], row["questions"], row["popularity"]) for row in closed]
     assert bins == [("P1", 1, 40, 1), ("P1", 2, 40, 100), ("P2", 1, 60, 50.5)]
     assert [row["substring"].value for row in closed] == [0.5, 0.5, 0.5]
     assert (closed[2]["least"], closed[2]["below"]) == (1, pytest.approx(10**2.5))
     assert [row["gain"].value for row in rows if row["method"] == "dense"] == [0.25] * 2 + [pytest.approx(0.25)]
+    rows = popularity_bins.by_relation(many(answers, [*views, 1e4, 1e4, 1e4, 1e4], ["P1"] * 140 + ["P2"] * 4), 0, 10)
+    assert [(row["bin"], row["questions"]) for row in rows[:2]] == [(1, 70), (5, 70)]
+    assert {row["relation"] for row in rows} == {"P1"}, "four questions are too few"
+    rows = popularity_bins.by_relation(many(answers, [*views, *[1e4] * 5]), 0, 10)
+    assert {row["bin"] for row in rows} == {1, 5}
 
 
 def test_relative_popularity_compares_within_a_relation(answers):
     """Two relations, one a hundred times as popular as the other: the bins are the same for both."""
     popularity, relations = [10.0 ** (i % 10 + 2 * (i // 10)) for i in range(N)], np.repeat(["P1", "P2"], 10)
     twice = replace(answers, relations=relations.astype(object), popularity=np.array(popularity))
-    rows = [row for row in by_relative_popularity(twice, 0, 10) if row["method"] == "closed_book"]
+    rows = [row for row in by_relative_popularity(twice, 0, 10, least=1) if row["method"] == "closed_book"]
     assert sum(row["questions"] for row in rows) == N
     assert all(row["substring"].value == 0.5 for row in rows)  # as many of one relation (wrong) as of the other (right)
     z = (np.arange(10) - 4.5) / np.arange(10).std()
     assert rows[0]["relative_popularity"] == pytest.approx(z[z < -1.5].mean())
+
+
+def test_bins_of_relative_popularity_with_fewer_than_forty_questions_are_left_out_as_in_figure_8(answers):
+    """Logs 0, 2 and 4 are -1.98, 0 and 1.98 deviations from their mean: bins of 40, 250 and 39 questions."""
+    some = many(answers, [1] * 40 + [100] * 250 + [10_000] * 39, ["P1"] * 329)
+    closed = [row for row in by_relative_popularity(some, 0, 10) if row["method"] == "closed_book"]
+    assert [(row["bin"], row["questions"]) for row in closed] == [(1, 40), (5, 250)]
+    merged = [row for row in by_relative_popularity(some, 0, 10, merge=True) if row["method"] == "closed_book"]
+    assert [(row["bin"], row["questions"]) for row in merged] == [(1, 40), (2, 289)]

@@ -18,7 +18,7 @@ from pipelines.storage import shards
 
 N, FIRST = 480, 390
 PARAMS = copy.copy(small_results.SETTINGS)
-PARAMS.report = SimpleNamespace(bootstrap=50)
+PARAMS.report = SimpleNamespace(bootstrap=50, merge_bins=False)
 PARAMS.parts = small_results.PARTS.model_copy(update={"exposure": []})
 
 
