@@ -176,16 +176,18 @@ def by_group(answers: Answers, guesses: Guesses, seed: int, resamples: int) -> l
 
 
 def guessable(answers: Answers, guesses: Guesses) -> list[dict]:
-    """What of all questions and of each relation's can be guessed, and the accuracy of always giving the usual answer.
+    """What can be guessed of all questions (relation "") and of each relation's, beside the accuracy without retrieval.
 
-    The relation of all questions together is "". The usual answer is that of most of the questions.
+    The usual answer is that of most of the questions.
     """
-    rows = []
+    rows, closed = [], answers.by_method.get("closed_book")
+    columns = {name: getattr(guesses, name) for name in GUESSED}
+    columns |= {"closed_book": closed.correct, "closed_book_word": closed.correct_word} if closed else {}
     for relation, of in {"": np.ones(len(answers.ids), bool), **of_relations(answers)}.items():
         usual, counts = np.unique(guesses.usual[of].astype(str), return_counts=True)
-        shares = {name: answers.share(getattr(guesses, name), of) for name in GUESSED}
         row = {"relation": relation, "usual": str(usual[counts.argmax()]) if relation else ""}
-        rows.append(row | {"questions": int(of.sum())} | shares)
+        row |= {"questions": int(of.sum()), "closed_book": NOTHING, "closed_book_word": NOTHING}
+        rows.append(row | {name: answers.share(values, of) for name, values in columns.items()})
     return rows
 
 

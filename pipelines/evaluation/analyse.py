@@ -91,8 +91,7 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
 
 def _add_answers(add: Callable, dataset: str, by_lm: dict[str, dict], data: Path, params: SimpleNamespace) -> None:
     """Add the rows of all answers to a question set; `by_lm` are language model -> method -> file."""
-    of_bins = {name: partial(OF_ANSWERS[name], merge=params.report.merge_bins) for name in MERGED}
-    of_answers = OF_ANSWERS | of_bins
+    of_answers = OF_ANSWERS | {name: partial(OF_ANSWERS[name], merge=params.report.merge_bins) for name in MERGED}
     draw, questions = (params.seed, params.report.bootstrap), data / "questions" / dataset / f"{dataset}.parquet"
     answered = {}
     for lm, by_method in by_lm.items():
@@ -106,8 +105,8 @@ def _add_answers(add: Callable, dataset: str, by_lm: dict[str, dict], data: Path
     for lm, answers in answered.items():
         rows = {name: make(answers, *draw) for name, make in of_answers.items()}
         guesses = read_guesses(questions, answers.ids, language.read_language(params.language))
-        rows |= {"guessable": accuracy.guessable(answers, guesses)}
-        rows |= {"accuracy_by_group": accuracy.by_group(answers, guesses, *draw)}
+        rows["accuracy_by_group"] = accuracy.by_group(answers, guesses, *draw)
+        rows["guessable"] = accuracy.guessable(answers, guesses)
         rows |= {"recall": retrieval_effects.recall(answers), "costs": retrieval_effects.costs(answers)}
         exposure = {text: data / f"exposure/{text}/{dataset}.parquet" for text in params.parts.exposure}
         for study in all_studies.studies_offering("of_answers"):

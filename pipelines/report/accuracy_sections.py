@@ -55,16 +55,13 @@ def first_methods(inputs: Inputs) -> list[Row]:
 
 
 def beside_guesses(inputs: Inputs) -> list[Row]:
-    """The accuracy of each question set's first method by relation, and that of the relation's usual answer."""
-    rows: list[Row] = []
-    for dataset in inputs.asked:
-        first = inputs.methods(dataset)[0]
-        of_method = {row["relation"]: row for row in inputs.rows("accuracy_by_relation", dataset=dataset, method=first)}
-        for guess in (row for row in inputs.rows("guessable", dataset=dataset) if row["relation"]):
-            own = of_method[guess["relation"]] | {"relation": named(guess["relation"])}
-            usual = {"series": "usual answer", "substring": guess["majority"], "word": guess["majority_word"]}
-            rows += [own | {"series": first}, own | usual]
-    return rows
+    """The main language model's accuracy by relation from memory, and that of the relation's usual answer."""
+    rows = [row for row in inputs.tables["guessable"] if row["lm"] == inputs.main and row["relation"]]
+    return [
+        row | {"of": named(row["relation"]), "series": one, "substring": row[one], "word": row[f"{one}_word"]}
+        for row in rows
+        for one in ("closed_book", "majority")
+    ]
 
 
 def how(method: str) -> str:

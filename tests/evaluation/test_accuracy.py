@@ -80,6 +80,7 @@ def test_accuracy_with_and_without_the_questions_that_can_be_guessed_and_what_gu
     ]
     assert [rows[0][name].value for name in accuracy.GUESSED] == pytest.approx([0.1, 0.15, 0.1, 0.15])
     assert [rows[1][name].value for name in accuracy.GUESSED] == pytest.approx([0.1, 0.2, 0.1, 0.1])
+    assert [rows[0][f"closed_book{rule}"].value for rule in ("", "_word")] == [0.5, 0.45]
 
 
 def test_ambiguous_questions_are_those_whose_text_asks_about_several_subjects(files):
