@@ -31,17 +31,19 @@ from pipelines.answering import latency
 from pipelines.storage import shards
 
 PARAMS = Path(__file__).with_name("real_models.yaml")
-RUNS = ("sizes", "teachers", "likely", "uncertain")  # the keys of PARAMS beside `base`
+RUNS = ("sizes", "teachers", "rewards", "likely", "uncertain")  # the keys of PARAMS beside `base`
 CALLS = "real_models.json"  # file in WORK: seconds and the largest process's memory of each copy that `run` worked in
 SPLIT = {  # benchmark -> its one file of questions; every fifth question is for demonstrations and never asked
     "nq": "qa/flashrag_nq_test_1000.jsonl",
     "triviaqa": "qa/flashrag_triviaqa_test_1000.jsonl",
 }
 TEACHERS, SHOTS = ("smollm2-135m", "qwen2_5-coder-0_5b"), (0, 2)
+REWARDS = ("mean_logprob", "answer_right")
 FLOW, JUDGE = ("-m", "flows.cli", "run"), ("-m", "benchmarks.real_judged")
 STEPS = {  # run -> the commands of each copy
     "sizes": [(*FLOW, "retriever"), (*JUDGE, "temperature"), FLOW],
     "teachers": [FLOW, (*JUDGE, "recall")],
+    "rewards": [FLOW, (*JUDGE, "recall")],
     "likely": [FLOW, (*JUDGE, "recall"), (*JUDGE, "bits")],
     "uncertain": [FLOW],
 }
@@ -52,7 +54,7 @@ def prepare(
 ) -> list[Path]:
     """Make the copies of the project that a run works in, with their params; no stage runs. Copies that are there stay.
 
-    `changes` are params as "section.name=value". Only `teachers` takes more than the first of `seeds`.
+    `changes` are params as "section.name=value". Only `teachers` and `rewards` take more than the first of `seeds`.
     """
     if not (work / "files").is_dir():
         _sources(files, work / "files")
@@ -74,6 +76,9 @@ def _variants(what: str, seeds: Sequence[int]) -> Iterator[tuple[str, dict]]:
     if what == "teachers":
         for lm, shots, seed in itertools.product(TEACHERS, SHOTS, seeds):
             yield f"{lm}_{shots}_{seed}", {"seed": seed, "lms": [lm], "lsr": {"lm": lm, "n_shots": shots}}
+    elif what == "rewards":
+        for likelihood, seed in itertools.product(REWARDS, seeds):
+            yield f"{likelihood}_{seed}", {"seed": seed, "lsr": {"likelihood": likelihood}}
     else:
         yield "whole", {"seed": seeds[0]}
 
@@ -134,7 +139,7 @@ def main() -> None:
     of_run.add_argument("--files", type=Path, required=True)
     of_run.add_argument("--models", type=Path, required=True)
     of_run.add_argument(
-        "--seeds", type=int, nargs="+", default=[0, 1, 2], help="of teachers; other runs take the first"
+        "--seeds", type=int, nargs="+", default=[0, 1, 2], help="of teachers and rewards; others take the first"
     )
     of_run.add_argument("--questions", type=int, help="answer.max_questions")
     of_run.add_argument("--set", action="append", default=[], metavar="SECTION.NAME=VALUE", help="another param")

@@ -89,9 +89,9 @@ def _how(work: Path, what: str, copy: Path) -> str:
 
 def _teachers(copies: list[Path]) -> Iterator[str]:
     """What each teacher knows before training, and what the tuned encoder is worth, for each seed and all of them."""
-    runs = sorted(map(_read_lsr, copies), key=lambda run: (run["lm"], run["shots"], run["seed"]))
-    named = {id(run): [run["lm"], str(run["shots"])] for run in runs}
-    head = ["teacher", "demonstrations", "seed"]
+    runs = sorted(map(_read_lsr, copies), key=lambda run: (run["lm"], run["shots"], run["likelihood"], run["seed"]))
+    named = {id(run): [run["lm"], str(run["shots"]), run["likelihood"]] for run in runs}
+    head = ["teacher", "demonstrations", "likelihood", "seed"]
     yield "\n### Before training\n"
     yield table([*head, *LOOK, *JUDGED], ([*named[id(run)], str(run["seed"]), *_look(run, JUDGED)] for run in runs))
     yield "\n### After training\n"
@@ -144,7 +144,13 @@ def _read_lsr(copy: Path) -> dict:
     params = yaml.safe_load((copy / "params.yaml").read_text(encoding="utf-8"))
     lsr = params["lsr"]
     shots = params["answer"]["n_shots"] if lsr["n_shots"] is None else lsr["n_shots"]
-    named = {"lm": lsr["lm"], "shots": shots, "rate": lsr["learning_rate"], "seed": params["seed"]}
+    named = {
+        "lm": lsr["lm"],
+        "shots": shots,
+        "rate": lsr["learning_rate"],
+        "likelihood": lsr["likelihood"],
+        "seed": params["seed"],
+    }
     return named | {"copy": copy, "lsr": _read_json(copy / "data/metrics/lsr_dense.json")}
 
 
@@ -292,10 +298,11 @@ def _read_json(file: Path):
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-RUNS = {"sizes": _sizes, "teachers": _teachers, "likely": _likely, "uncertain": _uncertain}
+RUNS = {"sizes": _sizes, "teachers": _teachers, "rewards": _teachers, "likely": _likely, "uncertain": _uncertain}
 DONE = {  # run -> the file that a copy has when it has figures
     "sizes": "data/analyses",
     "teachers": "judged/recall.parquet",
+    "rewards": "judged/recall.parquet",
     "likely": "judged/bits.parquet",
     "uncertain": "data/analyses",
 }

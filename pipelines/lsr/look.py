@@ -22,16 +22,18 @@ from pipelines.lsr.rounds import Refresher
 
 SAMPLE = 64  # training queries of each corpus
 RESAMPLES = 1000
+BETTER = "raise lsr.n_shots, or name a larger model as lsr.lm"
 UNIFORM, SPIKE = 0.97, 0.03  # entropies of Q beyond which there is little to learn
 
 
 def look(refresher: Refresher, params: SimpleNamespace) -> list[dict[str, Any]]:
     """A row for each corpus of queries, with the temperature `beta` of its Q; figures are as Interval.as_json.
 
-    corpus, queries in the sample, documents of each, beta, entropy (of Q, 1 is uniform); of questions auc_lm,
-    auc_retriever, auc_gain (how often a document with an answer is ranked above one without), best_lm, best_retriever,
-    best_gain (the share of questions whose best document holds an answer); of texts gain_first, gain_mean, gain_best
-    (nats a token that the retriever's first document saves against none, the mean document, the best one).
+    corpus, queries in the sample, documents of each, beta, uniform (the share of queries whose documents are all equal
+    for the language model), entropy (of the others' Q, 1 is uniform); of questions auc_lm, auc_retriever, auc_gain (how
+    often a document with an answer is ranked above one without), best_lm, best_retriever, best_gain (the share of
+    questions whose best document holds an answer); of texts gain_first, gain_mean, gain_best (nats a token that the
+    retriever's first document saves against none, the mean document, the best one).
     """
     lsr, rows = params.lsr, []
     for i, corpus in enumerate(refresher.corpora):
@@ -42,9 +44,11 @@ def look(refresher: Refresher, params: SimpleNamespace) -> list[dict[str, Any]]:
             continue
         positions, similarities = refresher.candidates(i, drawn)
         scored = refresher.score(i, drawn, positions)
+        teach = objective.informative(scored.targets)
+        row["uniform"] = 1 - float(teach.mean())
         if lsr.q_entropy:
-            row["beta"] = objective.beta_of_entropy(scored.targets, lsr.q_entropy)
-        row["entropy"] = objective.entropy(scored.targets, row["beta"])
+            row["beta"] = objective.beta_of_entropy(scored.targets[teach], lsr.q_entropy)
+        row["entropy"] = objective.entropy(scored.targets[teach], row["beta"])
         if corpus.answers is None:
             gains = scored.gains
             figures = {"gain_first": gains[:, 0], "gain_mean": gains.mean(1), "gain_best": gains.max(1)}
@@ -59,9 +63,12 @@ def look(refresher: Refresher, params: SimpleNamespace) -> list[dict[str, Any]]:
 def judged(lm: np.ndarray, retriever: np.ndarray, holds: np.ndarray) -> dict[str, np.ndarray]:
     """Each query's figures of `look` on questions (n,) from two scores and which documents hold an answer, (n, k) each.
 
-    A query of which all documents or none hold one has no AUC, which is NaN.
+    Both AUCs are over the pairs that the language model tells apart: from documents after which its answer is right
+    or wrong alike, the retriever learns nothing. Of equal ones the best is the retriever's. A query without such a pair
+    has no AUC, which is NaN.
     """
-    by_lm, by_retriever = aucs(lm, holds), aucs(retriever, holds)
+    apart = lm[:, :, None] != lm[:, None, :]
+    by_lm, by_retriever = aucs(lm, holds, apart), aucs(retriever, holds, apart)
     best_lm, best_retriever = (
         np.take_along_axis(holds, scores.argmax(1)[:, None], 1)[:, 0].astype(float) for scores in (lm, retriever)
     )
@@ -75,11 +82,14 @@ def judged(lm: np.ndarray, retriever: np.ndarray, holds: np.ndarray) -> dict[str
     }
 
 
-def aucs(scores: np.ndarray, holds: np.ndarray) -> np.ndarray:
-    """The share of pairs whose document with an answer has the larger score, ties half: (n, k) each -> (n,)."""
+def aucs(scores: np.ndarray, holds: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """The share of pairs whose document with an answer has the larger score, ties half: (n, k) each -> (n,).
+
+    Only those of the documents' `pairs` (n, k, k) count.
+    """
     with_answer, without = scores[:, :, None], scores[:, None, :]
     wins = (with_answer > without) + 0.5 * (with_answer == without)
-    pairs = holds[:, :, None] & ~holds[:, None, :]
+    pairs = pairs & holds[:, :, None] & ~holds[:, None, :]
     with np.errstate(invalid="ignore"):
         return (wins * pairs).sum((1, 2)) / pairs.sum((1, 2))
 
@@ -98,11 +108,14 @@ def check(name: str, rows: list[dict[str, Any]], required: bool) -> None:
 
 def advice(row: dict[str, Any]) -> Iterator[str]:
     """What is wrong with a row of `look`, and what to change."""
+    if row.get("uniform") == 1:
+        yield f"to the language model all documents of a query are equal, so it has nothing to teach; {BETTER}"
+        return
     if _no_better(row):
         yield (
             "the language model tells documents with an answer from others no better than the retriever does (AUC "
             f"{row['auc_lm']['value']:.2f} against {row['auc_retriever']['value']:.2f}), so it has nothing to teach; "
-            "raise lsr.n_shots, or name a larger model as lsr.lm"
+            f"{BETTER}"
         )
     entropy = row.get("entropy", 0.5)
     if entropy > UNIFORM or entropy < SPIKE:
@@ -111,7 +124,7 @@ def advice(row: dict[str, Any]) -> Iterator[str]:
 
 
 def _no_better(row: dict[str, Any]) -> bool:
-    return interval(row.get("auc_gain")).value <= 0
+    return row.get("uniform") == 1 or interval(row.get("auc_gain")).value <= 0
 
 
 def _mean(seed: int, corpus: str, clusters: np.ndarray, name: str, values: np.ndarray) -> intervals.Interval:

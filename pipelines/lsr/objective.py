@@ -22,7 +22,8 @@ if TYPE_CHECKING:  # PyTorch takes seconds to import, and the formulas need only
 def likelihood(sums: np.ndarray, tokens: np.ndarray, kind: str) -> np.ndarray:
     """L(y | d, x) from the continuation's sum of log p and its number of tokens, in any shape.
 
-    `prob` is the continuation's probability as in the papers, which is about 0 over many tokens.
+    `prob` is the continuation's probability as in the papers, which is about 0 over many tokens. For `answer_right`,
+    `sums` are the rewards already: 1 where the language model's own answer is right, else 0.
     """
     if kind == "mean_logprob":
         return sums / np.maximum(tokens, 1)
@@ -45,9 +46,20 @@ def lsr_loss(
     return (log_p.exp() * (log_p - log_q)).sum(1).mean()
 
 
+def informative(targets: np.ndarray) -> np.ndarray:
+    """Which of n queries teach anything: those whose documents do not all have the same target, (n, k) -> (n,) bool."""
+    return targets.max(1, initial=-np.inf) > targets.min(1, initial=np.inf)
+
+
 def entropy(logits: np.ndarray | torch.Tensor, temperature: float | torch.Tensor) -> float:
-    """Mean entropy of softmax(logits / temperature) over the rows of (n, k), as a share of the uniform one's."""
+    """Mean entropy of softmax(logits / temperature) over the rows of (n, k), as a share of the uniform one's.
+
+    Without a row it is 1: nothing is preferred.
+    """
     import torch
+
+    if not len(logits):
+        return 1.0
 
     log_p = torch.log_softmax(torch.as_tensor(logits, dtype=torch.float64) / temperature, dim=1)
     nats = -(log_p.exp() * log_p).sum(1).mean()

@@ -13,8 +13,10 @@ import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +24,7 @@ import torch
 
 from pipelines import methods
 from pipelines.language import language
-from pipelines.lm.language_model import LanguageModel
+from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr import objective
 from pipelines.lsr.training_queries import CorpusQueries, Schedule
@@ -35,8 +37,10 @@ from pipelines.retrieval.encoder import Encoder
 from pipelines.scoring import logprobs
 from pipelines.storage import parquet, shards
 from pipelines.storage.checkpoint import Checkpoints
+from pipelines.work import workers
 
 SHOWN = 10  # documents of a validation query
+ANSWERED = 256  # answers that the language model generates at once; a killed run loses no more of a local model's
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,8 @@ class ScoredCandidates:
     rows: np.ndarray  # (n,) of the corpus's queries, ascending
     positions: np.ndarray  # (n, k) of the documents
     targets: np.ndarray  # (n, k) L(y | d, x)
-    gains: np.ndarray  # (n, k) nats per token that the document helps the language model, against none
+    gains: np.ndarray  # (n, k) nats per token that the document helps the language model, against none; with
+    # lsr.likelihood answer_right: 1 where its answer is right only with the document, -1 where only without
 
 
 class Refresher(ExitStack):
@@ -59,17 +64,20 @@ class Refresher(ExitStack):
         super().__init__()
         make_deterministic()
         self._params, self.corpora, self.schedule, self._files = params, corpora, schedule, files
-        self.lm = self.enter_context(lm_at_work(*supervising_lm(params), params.compute, scoring=True))
+        lsr, (folder, lm) = params.lsr, supervising_lm(params)
+        answers = lsr.likelihood == "answer_right"
+        self.lm = self.enter_context(lm_at_work(folder, lm, params.compute, scoring=not answers))
         untuned = methods.encoder("dense", params.retrieves)
         self.encoder = Encoder.open(untuned, params.retriever, params.compute)
-        self.scores = [Scores(files.scores(corpus.name), self.lm, corpus) for corpus in corpora]
+        ask = partial(RightAnswers, params) if answers else Scores
+        self.scores = [ask(files.scores(corpus.name), self.lm, corpus) for corpus in corpora]
         self._by_corpus = {queries.corpus: queries for queries in reversed(corpora)}
         folders = {name: methods.index("dense", params.retrieves, name) for name in self._by_corpus}
         self.indexes = {
             name: dense.Dense(folders[name], corpus.docs, untuned, self.encoder, params.compute, flat=True).index
             for name, corpus in self._by_corpus.items()
         }
-        count, lsr = min(index.count for index in self.indexes.values()), params.lsr
+        count = min(index.count for index in self.indexes.values())
         near = min(lsr.top_k - lsr.further_k, count)
         further = np.linspace(near, min(10 * lsr.top_k, count), min(lsr.further_k, count - near) + 1)[1:]
         self.ranks = np.concatenate([np.arange(near), np.rint(further).astype(np.int64) - 1])  # of the candidates
@@ -164,15 +172,17 @@ class Refresher(ExitStack):
 class Scores:
     """The language model's scores of a corpus's queries: sums of log p, for validation the log p of each token.
 
-    `folder` has a Parquet file of logprobs.SCORED_PAIRS for each time that pairs were scored, so that no pair is scored
-    twice. A score's last digits depend on the batch that it is computed in, so scores stay within their training.
+    `folder` has a Parquet file of `schema` for each time that pairs were scored, so that no pair is scored twice. A
+    score's last digits depend on the batch that it is computed in, so scores stay within their training.
     """
+
+    schema = logprobs.SCORED_PAIRS
 
     def __init__(self, folder: Path, lm: LanguageModel, corpus: CorpusQueries) -> None:
         self._folder, self._lm, self._corpus = folder, lm, corpus
         self._keys = np.empty(0, np.int64)  # the scored pairs' keys, ascending
         self._sums, self._tokens = np.empty(0), np.empty(0, np.int64)  # in the keys' order
-        self.whole = logprobs.SCORED_PAIRS.empty_table()  # the pairs of validation queries
+        self.whole = self.schema.empty_table()  # the pairs of validation queries
         for file in sorted(folder.glob("*.parquet")):
             self._load(file)
 
@@ -184,15 +194,22 @@ class Scores:
         pairs = pairs[~np.isin(logprobs.pair_keys(*pairs.T), self._keys)]
         if not len(pairs):
             return
-        corpus, key = self._corpus, shards.key_of(str(self._folder), pairs.tobytes())
-        parts = np.split(pairs, range(logprobs.SHARD, len(pairs), logprobs.SHARD))
-        files = logprobs.score_parts(corpus.stage, key, self._lm, corpus.queries, corpus.docs, parts)
+        stage, key = self._corpus.stage, shards.key_of(str(self._folder), pairs.tobytes())
+        files = self._ask(stage, key, pairs)
         kept = self._folder / f"{key}.parquet"
-        with shards.atomic(kept) as path, parquet.writer(path, logprobs.SCORED_PAIRS) as writer:
+        with shards.atomic(kept) as path, parquet.writer(path, self.schema) as writer:
             for file in files:
-                writer.write_table(parquet.read_parquet(file, schema=logprobs.SCORED_PAIRS))
-        shards.forget_shards(corpus.stage, key)
+                writer.write_table(parquet.read_parquet(file, schema=self.schema))
+        shards.forget_shards(stage, key)
         self._load(kept)
+
+    def _ask(self, stage: str, key: str, pairs: np.ndarray) -> list[Path]:
+        """Files of `schema` for the pairs, in their order, which stay under (stage, key)."""
+        parts = np.split(pairs, range(logprobs.SHARD, len(pairs), logprobs.SHARD))
+        return logprobs.score_parts(stage, key, self._lm, self._corpus.queries, self._corpus.docs, parts)
+
+    def _rewards(self, scored: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        return logprobs.sums(scored)
 
     def look_up(self, rows: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Sums of log p and numbers of tokens of scored pairs: rows (n,), positions (n, k) -> (n, k) each."""
@@ -202,12 +219,54 @@ class Scores:
     def _load(self, file: Path) -> None:
         for batch in parquet.batches(file):
             scored = pa.Table.from_batches([batch])
-            keys, (sums, tokens) = np.append(self._keys, logprobs.keys_of(scored)), logprobs.sums(scored)
+            keys, (sums, tokens) = np.append(self._keys, logprobs.keys_of(scored)), self._rewards(scored)
             order = np.argsort(keys, kind="stable")
             self._keys = keys[order]
             self._sums, self._tokens = np.append(self._sums, sums)[order], np.append(self._tokens, tokens)[order]
             whole = pa.array(scored["query"].to_numpy() >= self._corpus.train)
             self.whole = pa.concat_tables([self.whole, scored.filter(whole)])
+
+
+class RightAnswers(Scores):
+    """Whether the language model's own answer is right, which asks for no log-probabilities: 1 or 0, as of one token.
+
+    The language model is asked as the stage `answer` asks it, and judged by whole words, as documents are: short
+    aliases ("pol" in "Poland") get no credit.
+    """
+
+    schema = pa.schema({"query": pa.int64(), "document": pa.int64(), "right": pa.bool_()})
+
+    def __init__(self, params: SimpleNamespace, folder: Path, lm: LanguageModel, corpus: CorpusQueries) -> None:
+        self._new_tokens, self._spoken = params.answer.new_tokens, language.read_language(params.language)
+        self._size = workers.shard_size(ANSWERED, 1, supervising_lm(params)[1].http)
+        super().__init__(folder, lm, corpus)
+
+    def _ask(self, stage: str, key: str, pairs: np.ndarray) -> list[Path]:
+        corpus = self._corpus
+
+        def read(part: np.ndarray) -> list[Prompt]:
+            return logprobs.prompts(corpus.queries, corpus.docs, part)[0]
+
+        def write(part: np.ndarray, answers: list[str], path: Path) -> None:
+            asked = zip(answers, corpus.answers[part[:, 0]], strict=True)
+            right = [matching.word(answer, known, self._spoken) for answer, known in asked]
+            parquet.write_parquet(pa.table([*part.T, right], schema=self.schema), path)
+
+        parts = np.split(pairs, range(self._size, len(pairs), self._size))
+        steps = workers.Steps(read, partial(_answers, self._new_tokens), write, _length)
+        return workers.map_texts(self._lm, stage, key, parts, steps, sizes=list(map(len, parts)), unit="answer")
+
+    def _rewards(self, scored: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        right = scored["right"].to_numpy(zero_copy_only=False)
+        return right.astype(np.float64), np.ones(len(right), np.int64)
+
+
+def _answers(new_tokens: int, lm: LanguageModel, prompts: list[Prompt]) -> list[str]:
+    return [generation.text for generation in lm.generate(prompts, new_tokens)]
+
+
+def _length(prompts: list[Prompt]) -> int:
+    return sum(len(prompt.document) + len(prompt.context) for prompt in prompts)
 
 
 class TrainingFiles(Checkpoints):
@@ -259,7 +318,10 @@ class Trainer:
         lsr = self.lsr
         warm = max(1, round(lsr.warmup * lsr.steps))
         self.optimizer.param_groups[0]["lr"] = lsr.learning_rate * min(1.0, (number + 1) / warm)
-        texts, queries, places, targets, gains, betas = self._batch(number)
+        texts, queries, places, targets, gains, betas, asked = self._batch(number)
+        equal = {"uniform": 1 - len(queries) / asked}
+        if not queries:
+            return dict.fromkeys(("kl", "entropy_retriever"), 0.0) | {"entropy_lm": 1.0, "lm_gain": 0.0} | equal
         seen = {}
 
         def loss(of_documents: torch.Tensor, of_queries: torch.Tensor) -> torch.Tensor:
@@ -280,26 +342,29 @@ class Trainer:
             "entropy_retriever": objective.entropy(seen["similarities"], lsr.gamma),
             "entropy_lm": objective.entropy(targets, betas),
             "lm_gain": float((retriever * gains).sum(1).mean()),
+            **equal,
         }
 
-    def _batch(self, step: int) -> tuple[list[str], list[str], torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    def _batch(self, step: int) -> tuple[Any, ...]:
         """A step's distinct documents (m,), its queries (b,), and each query's documents as numbers of the former, with
-        their targets and gains, (b, k) each, and betas (b, 1)."""
+        their targets and gains, (b, k) each, betas (b, 1); and how many queries there were before those were left out
+        that teach nothing, as Q would only flatten P_R there."""
         texts, places, targets, gains, betas, queries = [], [], [], [], [], []
         chosen = self.schedule.queries[self.schedule.batch(step)]
         for i, (corpus, candidates) in enumerate(zip(self.corpora, self.candidates, strict=True)):
             rows = chosen[chosen[:, 0] == i, 1]
-            if not len(rows):
-                continue
             at = np.searchsorted(candidates.rows, rows)
+            teach = objective.informative(candidates.targets[at])
+            rows, at = rows[teach], at[teach]
             distinct, inverse = np.unique(candidates.positions[at], return_inverse=True)
-            places.append(inverse.reshape(len(rows), -1) + len(texts))
+            places.append(inverse.reshape(candidates.positions[at].shape) + len(texts))
             texts.extend(self.texts(i, distinct))
             targets.append(candidates.targets[at])
             gains.append(candidates.gains[at])
             betas.append(np.full((len(rows), 1), self.betas[i]))
             queries.extend(corpus.queries.texts[rows])
-        return texts, queries, *(torch.from_numpy(np.concatenate(rows)) for rows in (places, targets, gains, betas))
+        arrays = (torch.from_numpy(np.concatenate(rows)) for rows in (places, targets, gains, betas))
+        return texts, queries, *arrays, len(chosen)
 
 
 def make_deterministic() -> None:

@@ -4,7 +4,8 @@ Training goes round by round. A round searches the top k documents of its querie
 that it has not scored yet, trains `lsr.refresh_steps` steps towards the language model's distribution, and then embeds
 the corpora anew.
 
-data/models/lsr/<name> is the encoder that `lsr.keep` names, a Hugging Face folder like the untuned retriever's.
+data/models/lsr/<name> is the encoder that `lsr.keep` names, a Hugging Face folder like the untuned retriever's. Its
+model card, README.md, says which language model it was tuned to, and by which likelihood.
 data/metrics/lsr_<name>.json has the look before training (look.py), the training curve, and the validation of each
 round's encoder.
 """
@@ -15,6 +16,8 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from pipelines import methods
 from pipelines.errors import LongtailError
@@ -64,6 +67,7 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
         print(f"{name}: no tuned encoder validates better than the untuned one, which is kept", flush=True)
     with shards.atomic(methods.encoder("lsr", params.retrieves)) as out:
         shutil.copytree(files.of_step("model", kept) if kept else untuned, out)
+        (out / "README.md").write_text(_card(params, kept), encoding="utf-8")
     size = -(-len(curve) // POINTS)
     stretches = (curve[start : start + size] for start in range(0, len(curve), size))  # the last may be shorter
     thinned = [{column: sum(row[column] for row in rows) / len(rows) for column in rows[0]} for rows in stretches]
@@ -125,6 +129,17 @@ def _train_rounds(
                     files.keep("model", needed | ({_kept(validation, lsr)} if len(validation) > 1 else set()))
 
 
+def _card(params: SimpleNamespace, kept: int) -> str:
+    """The model card of a tuned encoder; what its front matter says of the teacher can be read by programs."""
+    lsr = params.lsr
+    facts = {"lm": lsr.lm, "likelihood": lsr.likelihood, "queries": lsr.queries, "kept_step": kept}
+    judged = {"answer_right": "by whether the answer that it generates with a document is right"}
+    by = judged.get(lsr.likelihood, f"by {lsr.likelihood}, its log-probabilities of a continuation after a document")
+    front = yaml.safe_dump({"tags": ["replug-lsr"], "lsr": facts}, sort_keys=False)
+    untuned = "" if kept else " No tuned encoder validated better than the untuned one, so this is the untuned one."
+    return f"---\n{front}---\n# {params.retrieves}\n\nTuned by REPLUG LSR to {lsr.lm}, {by}.{untuned}\n"
+
+
 def _kept(validation: list[dict], lsr: LSR) -> int:
     """The step of the encoder that is kept, 0 being the untuned one: the last, or the best.
 
@@ -141,12 +156,17 @@ def _check_informative(curve: list[dict], epoch: int, lsr: LSR) -> None:
     """Raise LongtailError if Q was uniform, to three digits, for a whole epoch or ENOUGH queries."""
     if len(curve) % epoch:
         return
+    from pipelines.lsr import look
+
     entropy = sum(row["entropy_lm"] for row in curve[-epoch:]) / epoch
     if round(entropy, 3) == 1.0:
+        way = "use mean_logprob, or lower lsr.beta"
+        if lsr.likelihood == "answer_right":
+            way = f"its answers are right with all documents or with none; {look.BETTER}"
         raise LongtailError(
             f"the language model's distribution over the {lsr.top_k} documents is uniform (entropy {entropy:.5f} of 1 "
             f"over {epoch} steps) with lsr.likelihood {lsr.likelihood} and lsr.beta {lsr.beta}, so the retriever can "
-            "learn nothing; use mean_logprob, or lower lsr.beta"
+            f"learn nothing; {way}"
         )
 
 
@@ -156,8 +176,8 @@ def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries]) ->
     from pipelines.work import code
 
     folder, lm = supervising_lm(params)
-    served = lm.http and (lm.http.url, lm.http.tokenizer, lm.http.max_tokens)
-    teacher = folder, lm.source, lm.path, lm.dtype, lm.batch_tokens, served
+    served = lm.http and (lm.http.url, lm.http.tokenizer, lm.http.max_tokens, lm.http.extra)
+    teacher = folder, lm.source, lm.path, lm.dtype, lm.batch_tokens, lm.chat, params.answer.new_tokens, served
     queries = [corpus.digest() for corpus in corpora]
     indexes = [methods.index("dense", params.retrieves, corpus.corpus) / "meta.json" for corpus in corpora]
     settings = params.seed, params.compute.device, params.compute.threads, params.retriever, params.lsr

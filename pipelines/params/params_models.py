@@ -120,7 +120,9 @@ class LSR(Section):
     require_better_teacher: bool  # stop before training where the language model tells documents with an answer from
     # others no better than the retriever does
     kl: Literal["q_p", "p_q"]  # KL(Q || P_R) or KL(P_R || Q)
-    likelihood: Literal["mean_logprob", "sum_logprob", "prob"]  # of a continuation; Q is its softmax over the documents
+    likelihood: Literal["mean_logprob", "sum_logprob", "prob", "answer_right"]  # of a continuation; answer_right: 1
+    # where the answer that the language model generates is right, else 0, for models that give no log-probabilities
+    # and questions alone; Q is its softmax over the documents
     learning_rate: PositiveFloat  # Adam's learning rate after warm-up
     warmup: Share  # share of the steps in which the learning rate rises, to stay there
     batch_size: PositiveInt  # queries in a step

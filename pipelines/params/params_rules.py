@@ -67,6 +67,8 @@ def _models(params: Params) -> Iterator[Rule]:
     for kind, number in (("lm", lsr.lm_queries), ("qa", lsr.qa_queries)):
         some = f"should be at least 1 with lsr.queries: {lsr.queries}"
         yield f"lsr.{kind}_queries", bool(number) or lsr.queries not in (kind, "mixed"), some
+    no_answer = "should be qa with lsr.likelihood: answer_right, as a text's continuation has no right answer"
+    yield "lsr.queries", lsr.queries == "qa" or lsr.likelihood != "answer_right", no_answer
     yield "lsr.further_k", lsr.further_k < lsr.top_k, f"should be less than lsr.top_k, {lsr.top_k}"
     last = "should be last with lsr.validation_queries: 0, which choose no encoder"
     yield "lsr.keep", lsr.keep != "best" or bool(lsr.validation_queries), last
