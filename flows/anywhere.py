@@ -35,6 +35,8 @@ PATTERN = typer.Option(help="Pattern that cuts the answer out of a longer text: 
 SEPARATOR = typer.Option(help="Separator of several answers in a cell of the questions, such as '|'.")
 POSITION = typer.Option("--by-position", help="Rows without ids and questions are in the order of the questions.")
 ByPositionOption = Annotated[bool, POSITION]
+SUBSET = typer.Option(help="A sample of PopQA that papers use, such as longtail: only its questions count.")
+SubsetOption = Annotated[str, SUBSET]
 PatternOption, SeparatorOption = Annotated[str | None, PATTERN], Annotated[str, SEPARATOR]
 
 QuestionSet = StrEnum("QuestionSet", catalogue.names("answered"))
@@ -51,6 +53,7 @@ def thresholds(
     answer_pattern: PatternOption = None,
     answers_separator: SeparatorOption = "",
     by_position: ByPositionOption = False,
+    subset: SubsetOption = "",
     search: Annotated[Search, typer.Option(help="The search that finds the thresholds.")] = Search.shrunk,
     out: Annotated[Path, typer.Option(help="Folder for the rule, the table and the page.")] = Path("thresholds"),
 ) -> None:
@@ -62,7 +65,8 @@ def thresholds(
     out = terminal.CALLED_FROM / out
     terminal.check_folder(out)
     files = [closed, *augmented]
-    asked, answered = _given(questions, columns, answer_pattern, answers_separator, files, by_position, texts=False)
+    given = questions, columns, answer_pattern, answers_separator, files, by_position, subset
+    asked, answered = _given(*given, texts=False)
     results = from_files.tune_from_files(asked, answered[0], answered[1:], search.value, SEED, RESAMPLES)
     notes = [*asked.described(), *(line for file in answered for line in file.lines)]
     rows = results[0].file.questions
@@ -141,6 +145,7 @@ def compare(
     answer_pattern: PatternOption = None,
     answers_separator: SeparatorOption = "",
     by_position: ByPositionOption = False,
+    subset: SubsetOption = "",
     out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path("comparison"),
 ) -> None:
     """Compare systems on the questions that all answered. Writes a page and tables; needs no project."""
@@ -152,7 +157,8 @@ def compare(
     terminal.check_folder(out)
     if len(files) == 1:
         raise LongtailError(f"{files[0]}: one file, expected two or more to compare")
-    asked, answered = _given(questions, columns, answer_pattern, answers_separator, files, by_position, texts=True)
+    given = questions, columns, answer_pattern, answers_separator, files, by_position, subset
+    asked, answered = _given(*given, texts=True)
     notes = [*asked.described(), *(line for system in answered for line in system.lines)]
     for line in notes:
         terminal.show(line)
@@ -176,15 +182,21 @@ def _given(
     separator: str,
     files: list[str],
     by_position: bool,
+    subset: str,
     *,
     texts: bool,
 ) -> tuple[Questions, list[Answered]]:
-    """The question set and the answers of files."""
-    from pipelines.answering.answers_elsewhere import named_files, read_answers
+    """The question set and the answers of files; with a subset, those to its questions alone."""
+    from pipelines.answering.answers_elsewhere import keep_subset, named_files, read_answers
+    from pipelines.subsets import read_subset
 
+    chosen = read_subset(subset) if subset else None
     paths = named_files(files, terminal.CALLED_FROM)
     asked = _questions(questions, columns, separator)
-    return asked, read_answers(paths, asked, pattern, texts=texts, by_position=by_position)
+    answered = read_answers(paths, asked, pattern, texts=texts, by_position=by_position)
+    if chosen:
+        keep_subset(answered, asked, subset, chosen)
+    return asked, answered
 
 
 def _questions(

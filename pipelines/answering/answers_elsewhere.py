@@ -19,6 +19,7 @@ from pipelines.questions.join_predictions import Match, join_predictions, judge_
 from pipelines.questions.question_tables import ROLES, Questions
 from pipelines.sources.prediction_files import Predictions
 from pipelines.storage.file_kinds import check_link
+from pipelines.subsets import Subset
 
 NO_ANSWER = -1
 ENDING = re.compile(r"(\.(csv|tsv|txt|json|jsonl|ndjson|parquet))?(\.(gz|gzip|bz2|zst|xz|zip))?$", re.IGNORECASE)
@@ -111,6 +112,20 @@ def read_answers(
             "damaged or in another language, or the predictions of another question set"
         )
     return answered
+
+
+def keep_subset(answered: Sequence[Answered], questions: Questions, name: str, subset: Subset) -> None:
+    """Take away all answers to other questions than a sample's. Raises LongtailError if the set has none of these."""
+    inside = np.array([id_ in subset.ids for id_ in questions.ids], bool)
+    if not inside.any():
+        raise LongtailError(
+            f"--subset {name}: no id of {questions.name}, such as {questions.ids[0]}, is in it, expected PopQA's ids; "
+            "give popQA.tsv as --questions, to which files without ids are joined by their questions"
+        )
+    for one in answered:
+        one.correct[~inside] = NO_ANSWER
+    kept = f"{int(inside.sum()):,} of its {len(subset.ids):,} questions are in {questions.name}"
+    answered[-1].lines.append(f"subset {name}: {subset.about}; {kept}, and no others count")
 
 
 def _example(judged: Judged, questions: Questions) -> str:

@@ -111,6 +111,7 @@ class PopQA(Section):
     per_relation: PositiveInt  # term_frequency: questions of a relation, at most
     mix: Literal["drawn", "published"]  # shares of relations among triples' questions: as drawn, or the published set's
     total: PositiveInt | None  # questions from triples, at most; null: no bound, with mix published 14,267
+    subset: str | None = None  # of the published questions, a sample that papers use, such as longtail; null: all
     refresh: bool  # published questions get the views and answers of popularity.month, by their Wikidata ids
     train_share: Share  # share of subjects whose questions LSR may learn from; they are never evaluated
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pipelines import catalogue, methods
+from pipelines import catalogue, methods, subsets
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params.params import Params
@@ -32,6 +32,8 @@ def _names(params: Params) -> Iterator[Rule]:
         yield _listed(f"parts.{part}", getattr(params.parts, part), catalogue.names(USES.get(part, part)))
     yield _listed("lms", params.lms, list(params.lm))
     yield _listed("retrievers", params.retrievers, list(params.retriever))
+    chosen = [params.popqa.subset] if params.popqa.subset else []
+    yield _listed("popqa.subset", chosen, subsets.names() if chosen else [])
 
 
 def _sections(params: Params) -> Iterator[Rule]:
@@ -83,6 +85,8 @@ def _parts(params: Params) -> Iterator[Rule]:
         yield "parts.question_sets", not english, spoken
         wikidata = f"should be wikidata with language: {params.language}"
         yield "popqa.source", "popqa" not in parts.question_sets or popqa.source == "wikidata", wikidata
+    of_published = "should be null with popqa.source: wikidata, as only published questions have its ids"
+    yield "popqa.subset", popqa.subset is None or popqa.source != "wikidata", of_published
     no_settings = "has no settings in the section corpus for one of them"
     yield "parts.corpora", set(parts.corpora) <= set(params.corpus), no_settings
     of = {name: params.corpus[name] for name in parts.corpora}

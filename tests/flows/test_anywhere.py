@@ -15,6 +15,7 @@ import pytest
 import requests
 import systems
 
+from pipelines import subsets
 from pipelines.errors import LongtailError
 from pipelines.work import web
 
@@ -50,6 +51,27 @@ def test_only_rows_that_all_files_have_count_in_whatever_order(folder, made, tun
     tuned("closed.csv", "rag.csv", out="again")
     for name in ("rule.json", "thresholds.csv"):
         assert (folder / "thresholds" / name).read_bytes() == (folder / "again" / name).read_bytes()
+
+
+def test_with_a_subset_no_other_question_counts_and_a_set_without_its_ids_is_refused(folder, longtail, monkeypatch):
+    entries = {
+        "tail": {"about": "a sample", "source": "here", "ids": "1007 1011 5 1100"},
+        "else": {"about": "", "source": "", "ids": "7"},
+    }
+    (folder / "subsets.yaml").write_text(json.dumps(entries))
+    monkeypatch.setattr(subsets, "FILE", folder / "subsets.yaml")
+    files = "closed.csv", "rag.csv", "-q", "popQA.tsv"
+    code, said, _ = longtail("compare", *files, "--subset", "tail")
+    assert code == 0
+    assert "subset tail: a sample; 3 of its 4 questions are in popQA.tsv, and no others count" in said
+    assert "\n3 questions that all 2 systems answered" in said
+    error = longtail("thresholds", *files, "--subset", "tail")[2]
+    assert "3 questions of known monthly page views that all files answer, expected 20 at least" in error
+    assert (
+        "no id of popQA.tsv, such as 1000, is in it, expected PopQA's ids"
+        in longtail("compare", *files, "--subset", "else")[2]
+    )
+    assert "expected one of tail, else" in longtail("compare", *files, "--subset", "tial")[2]
 
 
 def test_a_file_that_is_given_twice_and_answers_that_are_the_same_are_refused(folder, longtail):

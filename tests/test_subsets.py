@@ -1,0 +1,36 @@
+"""Named samples of PopQA: whose questions they are, and that nothing else counts where one is asked for."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+from knowledge_tables import chosen, popqa
+
+from pipelines import subsets
+from pipelines.questions.popqa import build_popqa
+
+pytestmark = pytest.mark.usefixtures("workplace")
+SIZES = {"longtail": 1399, "activerag": 500, "hipporag": 1000, "t2rag": 1000, "retrievalqa-gpt4": 50}
+
+
+def test_samples_have_the_sizes_that_their_papers_say_and_lie_in_the_long_tail():
+    found = {name: subsets.read_subset(name).ids for name in subsets.names()}
+    assert {name: len(ids) for name, ids in found.items()} == SIZES
+    assert [name for name in SIZES if found[name] <= found["longtail"]] == [
+        name for name in SIZES if name != "hipporag"
+    ]
+
+
+def test_the_long_tail_is_the_published_rows_below_100_views_and_a_run_can_ask_it_alone(real):
+    file = real / "popqa/popQA.tsv"
+    sections = {"popularity": SimpleNamespace(month="2021-10")}
+    of = {}
+    for name in (None, *SIZES):
+        settings = chosen(popqa=popqa(source="published", subset=name), **sections)
+        build_popqa(settings, Path("out"), Path("none.parquet"), file)
+        of[name] = pq.read_table("out/popqa.parquet", columns=["question_id", "s_pop"]).to_pydict()
+    ids, views = of[None].values()
+    assert of["longtail"]["question_id"] == [id_ for id_, pop in zip(ids, views, strict=True) if pop < 100]
+    assert {name: len(of[name]["question_id"]) for name in SIZES} == SIZES
+    assert set(of["hipporag"]["question_id"]) < set(ids[:1110])
