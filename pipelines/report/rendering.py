@@ -14,19 +14,7 @@ from markupsafe import Markup, escape
 from pipelines import neutral
 from pipelines.report.drawing import GREYS, STYLES, Style
 from pipelines.report.figures import FIXED, fixed
-from pipelines.report.page import (
-    CELL,
-    RULES,
-    VERDICTS,
-    Explorable,
-    Figure,
-    Finding,
-    Link,
-    Section,
-    Table,
-    show,
-    to_csv,
-)
+from pipelines.report.page import CELL, RULES, VERDICTS, Explorable, Figure, Finding, Link, Section, Table, show, to_csv
 from pipelines.report.real_claims import RealModels
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -56,14 +44,9 @@ def inline(name: str) -> str:
 
 
 def render(
-    title: str,
-    intro: str,
-    findings: Sequence[Finding],
-    sections: Sequence[Section],
-    footer: str,
-    real: RealModels | None = None,
-    main: str = "",
-) -> str:
+    title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section], footer: str,
+    real: RealModels | None = None, main: str = "",
+) -> str:  # fmt: skip
     """The whole page, self-contained; without findings it has no section of them.
 
     A section `result` is what the page begins with. `real` is what real models say, beside the findings, and `main` the
@@ -76,20 +59,12 @@ def render(
     of_page = styles_of_page(sections)
     return template.render(
         drawn=lambda figure: figure.drawn(of_page),
-        rules=RULES if any(not isinstance(block, str | Link) and block.rules for block in blocks) else {},
-        title=title,
-        intro=intro,
-        findings=findings,
-        claims=claims,
-        real=real,
-        main=main,
-        verdicts=VERDICTS,
+        rules=RULES if any(not isinstance(block, str | Link) and block.rules for block in blocks) else {}, title=title,
+        intro=intro, findings=findings, claims=claims, real=real, main=main, verdicts=VERDICTS,
         result=next((section for section in sections if section.id == RESULT), None),
-        sections=[section for section in sections if section.id != RESULT],
-        footer=footer,
-        css=inline("report.css"),
+        sections=[section for section in sections if section.id != RESULT], footer=footer, css=inline("report.css"),
         script=inline("page.js"),
-    )
+    )  # fmt: skip
 
 
 def page_files(title: str, intro: str, sections: Sequence[Section], footer: str) -> dict[str, str]:

@@ -160,15 +160,9 @@ def fingerprint(path: Path) -> str:
 
 
 def map_shards(
-    stage: str,
-    key: str,
-    work: Callable[[Any, Path], None],
-    shards: Sequence[Any],
-    executor: Executor | None = None,
-    *,
-    sizes: Sequence[int] = (),
-    unit: str = "shard",
-) -> list[Path]:
+    stage: str, key: str, work: Callable[[Any, Path], None], shards: Sequence[Any], executor: Executor | None = None, *,
+    sizes: Sequence[int] = (), unit: str = "shard",
+) -> list[Path]:  # fmt: skip
     """Do `work(shard, path)` for every shard not done before; return the shards' files, in the shards' order.
 
     The first error ends it. The caller writes the stage's output, and then calls `forget_shards`. Progress is shown
@@ -223,13 +217,9 @@ def _one(work: Callable[[Any, Path], None], shard: Any, path: Path) -> None:
 
 
 def map_stream(
-    stage: str,
-    key: str,
-    work: Callable[[Any, Iterable[bytes], Path], None],
-    stream: Iterable[tuple[Any, Iterable[bytes]]],
-    executor: Executor | None = None,
-    at_once: int = 1,
-) -> Iterator[Path]:
+    stage: str, key: str, work: Callable[[Any, Iterable[bytes], Path], None],
+    stream: Iterable[tuple[Any, Iterable[bytes]]], executor: Executor | None = None, at_once: int = 1,
+) -> Iterator[Path]:  # fmt: skip
     """`map_shards` for the shards of a long stream, which only this process can read: yield their files, in order.
 
     A shard comes as (what it is, its bytes in pieces); `work(what, pieces, path)` reads all pieces. At most `at_once`
