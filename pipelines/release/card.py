@@ -123,20 +123,12 @@ def write_texts(
         f"string are copies of them:\n{contents.CANARY}\n",
         encoding="utf-8",
     )
-    shards.write_json(folder / "croissant.json", _croissant(folder, facts))
-    citation = {
-        "cff-version": "1.2.0",
-        "message": "If you use this data set, please cite it, and the paper that PopQA is from.",
-        "title": TITLE,
-        "abstract": facts["description"],
-        "type": "dataset",
-        "version": folder.name,
-        "date-released": facts["date"],
-        "license": sorted(licence["id"].upper() for licence in facts["licences"]),
-        "authors": made_by["citation"]["authors"],
-        "keywords": KEYWORDS,
-        "references": made_by["citation"]["references"],
-    }
+    files = [name for table in tables for name in (table.parquet, table.tsv)] + list(facts["rules"].values())
+    facts |= {"keywords": KEYWORDS, "formats": FORMATS}
+    facts["files"] = [(name, (folder / name).stat().st_size, contents.sha256(folder / name)) for name in files]
+    facts["context"] = json.loads(CONTEXT.read_text(encoding="utf-8"))
+    shards.write_json(folder / "croissant.json", json.loads(render("croissant.json.j2", facts)))
+    citation = yaml.safe_load(render("citation.yaml.j2", facts)) | made_by["citation"]
     citation = {name: value for name, value in citation.items() if value}
     (folder / PROJECT.name).write_text(yaml.safe_dump(citation, sort_keys=False, allow_unicode=True), encoding="utf-8")
 
@@ -201,55 +193,3 @@ def _thresholds(db: duckdb.DuckDBPyConnection, search: str) -> list[dict[str, An
         FROM thresholds WHERE search = ? GROUP BY ALL ORDER BY place""",
         [search],
     ).to_pylist()
-
-
-def _croissant(folder: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
-    files = [name for table in facts["tables"] for name in (table.parquet, table.tsv)]
-    return {
-        "@context": json.loads(CONTEXT.read_text(encoding="utf-8")),
-        "@type": "sc:Dataset",
-        "conformsTo": "http://mlcommons.org/croissant/1.0",
-        "name": TITLE,
-        "description": facts["description"],
-        "citeAs": PAPER,
-        "license": [licence["url"] for licence in facts["licences"]],
-        "version": folder.name,
-        "datePublished": facts["date"],
-        "inLanguage": facts["code"],
-        "isLiveDataset": False,
-        "distribution": [
-            {
-                "@type": "cr:FileObject",
-                "@id": name,
-                "name": name,
-                "contentUrl": name,
-                "contentSize": f"{(folder / name).stat().st_size} B",
-                "encodingFormat": FORMATS[Path(name).suffix],
-                "sha256": contents.sha256(folder / name),
-            }
-            for name in [*files, *facts["rules"].values()]
-        ],
-        "recordSet": [_croissant_records(table) for table in facts["tables"]],
-    }
-
-
-def _croissant_records(table: contents.Table) -> dict[str, Any]:
-    return {
-        "@type": "cr:RecordSet",
-        "@id": table.name,
-        "name": table.name,
-        "description": table.title,
-        "key": [{"@id": f"{table.name}/{name}"} for name in table.key],
-        "field": [
-            {
-                "@type": "cr:Field",
-                "@id": f"{table.name}/{name}",
-                "name": name,
-                "description": meaning,
-                "dataType": TYPES[kind][1],
-                **({"repeated": True} if kind.endswith("[]") else {}),
-                "source": {"fileObject": {"@id": table.parquet}, "extract": {"column": name}},
-            }
-            for name, (kind, meaning) in table.columns.items()
-        ],
-    }

@@ -5,9 +5,7 @@ bytes. A release that fails leaves nothing behind.
 """
 
 import json
-import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from typing import Any
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
-from pipelines.release import card, contents, harness, private, validate, versions
+from pipelines.release import card, contents, harness, private, versions
 from pipelines.release.difference import write_difference
 from pipelines.storage import database, shards
 
@@ -39,9 +37,7 @@ def write_release(
     manifest = json.loads((data / MANIFEST).read_text(encoding="utf-8"))  # the raw files that the data were made from
     spoken = language.read_language(made_by["params"].get("language", "en"))
     shards.sweep()
-    scratch = shards.SCRATCH / "tmp"
-    scratch.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f"{os.uname().nodename}.{os.getpid()}-", dir=scratch) as holder:
+    with shards.scratch_folder() as holder:
         folder, previous = Path(holder) / "release", versions.latest(out)
         folder.mkdir()
         if previous:
@@ -49,7 +45,7 @@ def write_release(
         with database.connect(ingest.memory_gb, threads) as db:
             contents.write_tables(db, data, folder)
             contents.write_rules(data, folder)
-            validate.check_tables(db, folder, spoken)
+            contents.check_tables(db, folder, spoken)
             changes = versions.changes(db, previous, folder)
             if previous and not changes["level"]:
                 return None
@@ -67,16 +63,8 @@ def write_release(
             harness.write_harness_task(folder, made_by["params"])
         private.check_no_secrets(folder, machine)
         contents.write_sums(folder)
-        return _land(folder, out)
-
-
-def _land(folder: Path, out: Path) -> Path:
-    """Move a finished release below `out`, whole or not at all; `out` may lie on another file system."""
-    out.mkdir(parents=True, exist_ok=True)
-    near, target = out / f".{folder.name}", out / folder.name
-    shutil.rmtree(near, ignore_errors=True)  # a killed process may have left it
-    if target.exists():
-        raise LongtailError(f"{target}: is there already, expected no such folder; releases are never written over")
-    shutil.copytree(folder, near)
-    near.rename(target)
-    return target
+        if (target := out / folder.name).exists():
+            raise LongtailError(f"{target}: is there already, expected no such folder; releases are never written over")
+        with shards.atomic(target) as whole:
+            shutil.copytree(folder, whole)
+        return target

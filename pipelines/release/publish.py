@@ -19,6 +19,7 @@ from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 from pipelines import neutral
 from pipelines.errors import LongtailError
 from pipelines.release import contents, private, versions
+from pipelines.storage import shards
 
 HUB = "hub:"
 REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
@@ -64,18 +65,17 @@ class Hub:
         last = max(self.versions(), key=versions.numbers, default=None)
         if last is None:
             return
-        folder, near = out / last, out / f".{last}"
+        folder = out / last
         if (folder / contents.SUMS).is_file():
             if (folder / contents.SUMS).read_text(encoding="utf-8") != self._sums(last):
                 raise LongtailError(f"{folder}: {self.where} has another {last}; use another folder with --out")
             return
-        shutil.rmtree(near, ignore_errors=True)
-        near.mkdir(parents=True)
-        self.api.snapshot_download(**self.of, revision=last, local_dir=near)
-        shutil.rmtree(near / ".cache", ignore_errors=True)  # the library's own, and the Hub's file of settings
-        (near / ".gitattributes").unlink(missing_ok=True)
-        contents.check_sums(near)
-        near.rename(folder)
+        with shards.atomic(folder) as whole:
+            whole.mkdir()
+            self.api.snapshot_download(**self.of, revision=last, local_dir=whole)
+            shutil.rmtree(whole / ".cache", ignore_errors=True)  # the library's own, and the Hub's file of settings
+            (whole / ".gitattributes").unlink(missing_ok=True)
+            contents.check_sums(whole)
 
     def plan(self, folder: Path) -> list[str] | None:
         """What sending the release in `folder` does, as lines; None where that version is there with the same bytes.

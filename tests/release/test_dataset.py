@@ -161,9 +161,6 @@ def test_the_card_says_dates_that_are_far_apart_unknown_views_mix_and_licence(tm
 
 
 def test_the_same_data_gives_the_same_bytes_whatever_the_threads_and_no_second_release(first, tmp_path):
-    """A copy that a killed process has cut short is no release, and is not taken for one."""
-    (tmp_path / "out/.1.0.0").mkdir(parents=True)
-    (tmp_path / "out/.1.0.0/half").touch()
     data = write_data(tmp_path / "data")
     assert files_of(release(data, tmp_path / "out", threads=3)) == files_of(first)
     assert release(data, tmp_path / "out", made_by=releases.MADE_BY | {"commit": "f" * 40}) is None

@@ -8,7 +8,7 @@ import pytest
 from releases import INGEST, WIKIDATA, links, questions, thresholds, write_data
 
 from pipelines.errors import LongtailError
-from pipelines.release import contents, validate
+from pipelines.release import contents
 from pipelines.storage import database
 
 FACTS = [(s, o) for s in (1, 2, 3, 4) for o in (20, 21, 22)]
@@ -38,7 +38,7 @@ def faults_of(tmp_path):
         with database.connect(INGEST.memory_gb, 1) as db:
             contents.write_tables(db, write_data(tmp_path / "data", *tables), tmp_path / "release")
             try:
-                validate.check_tables(db, tmp_path / "release")
+                contents.check_tables(db, tmp_path / "release")
             except LongtailError as error:
                 return db.sql("FROM faults ORDER BY ALL").fetchall(), str(error)
         return [], ""
@@ -61,7 +61,7 @@ def test_bad_questions_are_named(faults_of):
         assert any(reason.startswith(why) for reason in found) if why else not found
     first = "popqa.parquet row 1 (Q1-P106-Q20): its prop is job"
     assert error.startswith(f"not fit for a release, {len(faults)} faults: {first}")
-    assert error.endswith(f"; and {len(faults) - validate.NAMED} more")
+    assert error.endswith(f"; and {len(faults) - contents.NAMED} more")
 
 
 def test_a_triple_asked_about_twice_is_named_and_an_answer_twice_passes_in_published_rows_only(faults_of):
