@@ -143,8 +143,7 @@ def costs(answers: Answers) -> list[dict]:
     rows = []
     for method, answer in answers.by_method.items():
         values = {"calls": answer.lm_calls, "prompt_tokens": answer.prompt_tokens, "new_tokens": answer.new_tokens}
-        values |= {"cost": answer.cost}
-        known = {name: of[np.isfinite(of)] for name, of in values.items()}
+        known = {name: of[np.isfinite(of)] for name, of in (values | {"cost": answer.cost}).items()}
         means = {name: float(of.mean()) if len(of) else math.nan for name, of in known.items()}
         rows.append(
             {"method": method, "questions": len(answers.ids), "cost_per_1000": 1000 * means.pop("cost")} | means

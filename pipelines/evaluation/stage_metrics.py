@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines import catalogue, methods
-from pipelines.intervals import NOTHING, Interval, interval
+from pipelines.intervals import NOTHING, interval
 
 FAMILIES = ("language_modelling", "attribution", "tasks", "lsr")  # metrics with several files
 RETRIEVERS = ("random", "bm25", "dense", "lsr", "hybrid", "reranked")  # kinds
@@ -40,23 +40,20 @@ def retrievers_of(names: Iterable[str]) -> list[str]:
     return [name for name in methods.ordered(names) if methods.split(name)[0] in RETRIEVERS]
 
 
-def by_setting(figures: dict) -> dict[tuple[str, int], Interval]:
-    """(retriever, k) -> bits per byte of a language model on a corpus, sorted; without documents ("none", 0)."""
-    names = re.compile(r"bpb_([\w-]+?)_k(\d+)")
-    settings = sorted((match[1], int(match[2])) for key in figures if (match := names.fullmatch(key)))
-    none = {("none", 0): interval(figures["bpb_none"])} if "bpb_none" in figures else {}
-    return none | {(name, k): interval(figures[f"bpb_{name}_k{k}"]) for name, k in settings}
-
-
 def bits_per_byte(language_modelling: dict[str, dict], corpora: list[str], lms: list[str]) -> list[dict]:
-    """Bits per byte and perplexity by corpus, language model, retriever and k (Table 1, Figures 4 and 5)."""
-    rows = []
+    """Bits per byte and perplexity by corpus, language model, retriever and k (Table 1, Figures 4 and 5).
+
+    The retriever "none" and k = 0 are without documents; figures by other temperatures have no row.
+    """
+    rows, names = [], re.compile(r"bpb_([\w-]+?)_k(\d+)")
     for corpus, lm in ((corpus, lm) for corpus in corpora for lm in lms):
         figures = language_modelling.get(corpus, {}).get(lm, {})
-        for (retriever, k), bits in by_setting(figures).items():
+        settings = sorted((match[1], int(match[2])) for key in figures if (match := names.fullmatch(key)))
+        for retriever, k in [("none", 0)] * ("bpb_none" in figures) + settings:
             label = f"{retriever}_k{k}" if k else retriever
             rows.append(
-                {"corpus": corpus, "lm": lm, "retriever": retriever, "k": k, "bits_per_byte": bits}
+                {"corpus": corpus, "lm": lm, "retriever": retriever, "k": k}
+                | {"bits_per_byte": interval(figures[f"bpb_{label}"])}
                 | {"saved": interval(figures.get(f"gain_{label}"))}
                 | {"saved_over_random": interval(figures.get(f"gain_over_random_{label}"))}
                 | {"saved_over_dense": interval(figures.get(f"{retriever}_gain_k{k}"))}

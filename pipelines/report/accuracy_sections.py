@@ -58,9 +58,9 @@ def beside_guesses(inputs: Inputs) -> list[Row]:
     """The main language model's accuracy by relation from memory, and that of the relation's usual answer."""
     rows = [row for row in inputs.tables["guessable"] if row["lm"] == inputs.main and row["relation"]]
     return [
-        row | {"of": named(row["relation"]), "series": one, "substring": row[one], "word": row[f"{one}_word"]}
+        row | {"of": named(row["relation"]), "series": series, "substring": row[one], "word": row[f"{one}_word"]}
         for row in rows
-        for one in ("closed_book", "majority")
+        for one, series in (("closed_book", "closed_book"), ("majority", "usual answer"))
     ]
 
 

@@ -145,10 +145,10 @@ def test_what_is_saved_is_over_no_documents_and_retrievers_are_compared_at_one_k
     for k, gain in ((10, 20.0), (2, 10.0), (16, 30.0)):
         figures |= {f"bpb_dense_k{k}": figure(1 - gain / 100), f"gain_dense_k{k}": figure(gain)}
         figures |= {f"gain_over_random_dense_k{k}": figure(gain - 5)}
-    found = stage_metrics.by_setting(figures)
+    bits = stage_metrics.bits_per_byte({"pile": {"tiny": figures}}, ["pile"], ["tiny"])
+    found = {(row["retriever"], row["k"]): row["bits_per_byte"] for row in bits}
     assert list(found) == [("none", 0), ("dense", 2), ("dense", 10), ("dense", 16)], "none by another temperature"
     assert found["dense", 10] == Interval(0.8, 0.8 - 0.1, 0.8 + 0.1)
-    bits = stage_metrics.bits_per_byte({"pile": {"tiny": figures}}, ["pile"], ["tiny"])
     saved = {row["k"]: (row["saved"].value, row["saved_over_random"].value) for row in bits if row["k"]}
     assert saved == {2: (10, 5), 10: (20, 15), 16: (30, 25)}
     for k in saved:

@@ -223,6 +223,14 @@ def test_each_measure_stands_beside_page_views_and_a_run_without_counts_has_no_s
         assert any("Views of redirects are not counted" in block for block in blocks) == (not redirects)
 
 
+def test_without_c4_every_word_of_natural_questions_that_is_also_a_name_is_said_to_count(data):
+    inputs = read_inputs(data, ["tiny", "big"], small_results.PARTS, small_results.SETTINGS)
+    for c4 in (True, False):
+        inputs.manifest[:] = [{"dataset": name} for name in ("pile", *["c4"] * c4)]
+        blocks = [block for block in report_sections()["popularity"].section(inputs).blocks if isinstance(block, str)]
+        assert any("So every word that is also a name counts as one" in block for block in blocks) == (not c4)
+
+
 def test_the_dates_of_the_sources_are_named_and_warned_about_when_they_are_far_apart(tmp_path):
     (tmp_path / "data/questions/popqa").mkdir(parents=True)
     pq.write_table(pa.table({"month": ["2026-09", "2026-09"]}), tmp_path / "data/questions/popqa/popqa.parquet")
