@@ -4,14 +4,12 @@ The functions return rows of a table of `tables`, without the columns dataset an
 intervals are clustered by subject, because answers about one subject are right or wrong together.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, reduce
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -66,7 +64,7 @@ class Answers:
             ranks[known] = middle[np.searchsorted(values, self.popularity[known])]
         return ranks
 
-    def take(self, rows: np.ndarray) -> Answers:
+    def take(self, rows: np.ndarray) -> Self:
         """The questions at these positions, or under this mask."""
         arrays = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "by_method"}
         methods = {m: Method(*(getattr(of, f.name)[rows] for f in fields(of))) for m, of in self.by_method.items()}

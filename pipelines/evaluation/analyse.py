@@ -4,8 +4,6 @@ data/analyses/<name>.parquet: a file for each of `tables.TABLES`, empty where a 
 data/analyses.json: by question set, language model and method: accuracy by both rules, gain over closed-book answers
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import partial

@@ -16,8 +16,6 @@ replug.top_k:
 and rows of studies (their of_bits).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path

@@ -5,8 +5,6 @@ it is None). Neighbouring bins with fewer are put together, and where all questi
 Two functions leave bins with fewer out, as the paper does, unless they are asked to `merge` them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -6,8 +6,6 @@ question without any is left out. data/metrics/<set>.json has counts and, under 
 them recall_at_1, _5 and _10 by retriever, with Wilson's intervals.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from types import SimpleNamespace

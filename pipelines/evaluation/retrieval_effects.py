@@ -3,8 +3,6 @@
 Thresholds are fitted on one side of every split of `adaptive.held_out` and judged here on the other.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The figures that stages left in data/metrics: how they are read, and rows of tables made of them (REPLUG, §6)."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -4,8 +4,6 @@ A column of `Interval`s takes three in the Parquet file: <name>, <name>_low and 
 to measure. Studies bring tables of their own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Stage `questions`: one question set, by the builder that its entry in the catalogue names (PopQA, section 3.3)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pipelines import catalogue

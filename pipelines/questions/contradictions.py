@@ -1,7 +1,5 @@
 """What speaks against predictions that have been joined with their questions: a wrong column, or wrong ids."""
 
-from __future__ import annotations
-
 from pipelines.errors import LongtailError
 from pipelines.questions.join_predictions import ENOUGH, Asked, Match, shown_rows, told_by
 from pipelines.sources.cell_values import folded

@@ -5,8 +5,6 @@ Its mention is the text that fills the place in the question's template. A menti
 entity that has the question's relation in Wikidata.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

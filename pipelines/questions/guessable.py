@@ -4,8 +4,6 @@ An answer may stand in the question: canton of Marseille-Belsunce has the capita
 most questions of the relation have: red, of colours.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Whether an answer is right: PopQA's substring match, its variant by whole words, and exact match (PopQA, 3.2)."""
 
-from __future__ import annotations
-
 import re
 import string
 import unicodedata

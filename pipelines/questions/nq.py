@@ -9,8 +9,6 @@ Questions are in lower case, and most words are also a name ("was" is a novel, "
 decides which names count, see `drop_common_words`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace

@@ -6,8 +6,6 @@ order. Questions from triples follow, sorted by relation, subject and object; th
 numbers in the Wikidata ids, so they are the same in every release.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 Reading the published file and writing it again gives the same bytes.
 """
 
-from __future__ import annotations
-
 import csv
 import re
 from collections.abc import Iterable

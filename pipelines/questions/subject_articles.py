@@ -1,7 +1,5 @@
 """What questions are about: the Wikidata item and the Wikipedia article of each question's subject."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import duckdb
