@@ -36,10 +36,9 @@ def read_guesses(questions: Path, ids: np.ndarray, language: Language = ENGLISH)
     query = """SELECT question_id, question, relation, coalesce(CAST(s_uri AS VARCHAR), subj, question_id),
             coalesce(obj, possible_answers[1], ''), coalesce(possible_answers, [])
         FROM (SELECT * FROM questions UNION ALL BY NAME SELECT NULL::VARCHAR AS obj WHERE false) ORDER BY question_id"""
-    rows = database.ask(query, questions=questions).fetchall()
-    usual = usual_answers(*([row[column] for row in rows] for column in (2, 3, 4, 5)))
-    places = np.searchsorted([row[0] for row in rows], ids.astype(str)).tolist()
-    asked = [(usual[place], rows[place][1], rows[place][5]) for place in places]
+    known, texts, *facts = zip(*database.ask(query, questions=questions).fetchall(), strict=True)
+    usual, answers = usual_answers(*facts), facts[-1]
+    asked = [(usual[place], texts[place], answers[place]) for place in np.searchsorted(known, ids.astype(str)).tolist()]
     return Guesses(
         np.array([answer for answer, _, _ in asked], object),
         np.array([matching.word(question, names, language) for _, question, names in asked], float),

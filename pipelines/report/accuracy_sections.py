@@ -43,8 +43,7 @@ def popularity_curves(inputs: Inputs) -> list[Row]:
 def merged_bins(inputs: Inputs, rows: Sequence[Row]) -> str:
     """What the bins of a figure by popularity are, and which methods it leaves out, for its caption."""
     least = popularity_bins.least_of(sum(row["questions"] for row in rows if row["series"] == rows[0]["series"]))
-    methods = inputs.methods(rows[0]["dataset"], rows[0]["lm"])
-    names = [label(method) for method in methods if method.startswith("replug")]
+    names = [label(of) for of in inputs.methods(rows[0]["dataset"], rows[0]["lm"]) if of.startswith("replug")]
     others = f" Not drawn, as they read several documents: {', '.join(names)}; the table has them." if names else ""
     return f"Deciles with fewer than {least} questions are merged with their neighbours.{others}"
 
