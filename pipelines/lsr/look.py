@@ -27,14 +27,7 @@ UNIFORM, SPIKE = 0.97, 0.03  # entropies of Q beyond which there is little to le
 
 
 def look(refresher: Refresher, params: SimpleNamespace) -> list[dict[str, Any]]:
-    """A row for each corpus of queries, with the temperature `beta` of its Q; figures are as Interval.as_json.
-
-    corpus, queries in the sample, documents of each, beta, uniform (the share of queries whose documents are all equal
-    for the language model), entropy (of the others' Q, 1 is uniform); of questions auc_lm, auc_retriever, auc_gain (how
-    often a document with an answer is ranked above one without), best_lm, best_retriever, best_gain (the share of
-    questions whose best document holds an answer); of texts gain_first, gain_mean, gain_best (nats a token that the
-    retriever's first document saves against none, the mean document, the best one).
-    """
+    """A row for each corpus of queries, whose keys data/README.md explains; figures are as Interval.as_json."""
     lsr, rows = params.lsr, []
     for i, corpus in enumerate(refresher.corpora):
         drawn = draws.sample(params.seed, "lsr look", list(corpus.queries.ids[: corpus.train]), SAMPLE)
@@ -67,8 +60,8 @@ def judged(lm: np.ndarray, retriever: np.ndarray, holds: np.ndarray) -> dict[str
     or wrong alike, the retriever learns nothing. Of equal ones the best is the retriever's. A query without such a pair
     has no AUC, which is NaN.
     """
-    apart = lm[:, :, None] != lm[:, None, :]
-    by_lm, by_retriever = aucs(lm, holds, apart), aucs(retriever, holds, apart)
+    pairs = holds[:, :, None] & ~holds[:, None, :] & (lm[:, :, None] != lm[:, None, :])
+    by_lm, by_retriever = aucs(lm, pairs), aucs(retriever, pairs)
     best_lm, best_retriever = (
         np.take_along_axis(holds, scores.argmax(1)[:, None], 1)[:, 0].astype(float) for scores in (lm, retriever)
     )
@@ -82,14 +75,10 @@ def judged(lm: np.ndarray, retriever: np.ndarray, holds: np.ndarray) -> dict[str
     }
 
 
-def aucs(scores: np.ndarray, holds: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """The share of pairs whose document with an answer has the larger score, ties half: (n, k) each -> (n,).
-
-    Only those of the documents' `pairs` (n, k, k) count.
-    """
-    with_answer, without = scores[:, :, None], scores[:, None, :]
-    wins = (with_answer > without) + 0.5 * (with_answer == without)
-    pairs = pairs & holds[:, :, None] & ~holds[:, None, :]
+def aucs(scores: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """The share of the pairs (n, k, k) whose first document has the larger score, ties half: scores (n, k) -> (n,)."""
+    first, second = scores[:, :, None], scores[:, None, :]
+    wins = (first > second) + 0.5 * (first == second)
     with np.errstate(invalid="ignore"):
         return (wins * pairs).sum((1, 2)) / pairs.sum((1, 2))
 

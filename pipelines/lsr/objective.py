@@ -48,7 +48,7 @@ def lsr_loss(
 
 def informative(targets: np.ndarray) -> np.ndarray:
     """Which of n queries teach anything: those whose documents do not all have the same target, (n, k) -> (n,) bool."""
-    return targets.max(1, initial=-np.inf) > targets.min(1, initial=np.inf)
+    return targets.max(1) > targets.min(1)
 
 
 def entropy(logits: np.ndarray | torch.Tensor, temperature: float | torch.Tensor) -> float:

@@ -24,7 +24,7 @@ import torch
 
 from pipelines import methods
 from pipelines.language import language
-from pipelines.lm.language_model import LanguageModel, Prompt
+from pipelines.lm.language_model import LanguageModel
 from pipelines.lm.open_lm import lm_at_work, supervising_lm
 from pipelines.lsr import objective
 from pipelines.lsr.training_queries import CorpusQueries, Schedule
@@ -244,8 +244,8 @@ class RightAnswers(Scores):
     def _ask(self, stage: str, key: str, pairs: np.ndarray) -> list[Path]:
         corpus = self._corpus
 
-        def read(part: np.ndarray) -> list[Prompt]:
-            return logprobs.prompts(corpus.queries, corpus.docs, part)[0]
+        def read(part: np.ndarray) -> logprobs.Asked:
+            return logprobs.Asked(*logprobs.prompts(corpus.queries, corpus.docs, part), [])
 
         def write(part: np.ndarray, answers: list[str], path: Path) -> None:
             asked = zip(answers, corpus.answers[part[:, 0]], strict=True)
@@ -253,7 +253,7 @@ class RightAnswers(Scores):
             parquet.write_parquet(pa.table([*part.T, right], schema=self.schema), path)
 
         parts = np.split(pairs, range(self._size, len(pairs), self._size))
-        steps = workers.Steps(read, partial(_answers, self._new_tokens), write, _length)
+        steps = workers.Steps(read, partial(_answers, self._new_tokens), write, logprobs.Asked.length)
         return workers.map_texts(self._lm, stage, key, parts, steps, sizes=list(map(len, parts)), unit="answer")
 
     def _rewards(self, scored: pa.Table) -> tuple[np.ndarray, np.ndarray]:
@@ -261,12 +261,8 @@ class RightAnswers(Scores):
         return right.astype(np.float64), np.ones(len(right), np.int64)
 
 
-def _answers(new_tokens: int, lm: LanguageModel, prompts: list[Prompt]) -> list[str]:
-    return [generation.text for generation in lm.generate(prompts, new_tokens)]
-
-
-def _length(prompts: list[Prompt]) -> int:
-    return sum(len(prompt.document) + len(prompt.context) for prompt in prompts)
+def _answers(new_tokens: int, lm: LanguageModel, asked: logprobs.Asked) -> list[str]:
+    return [generation.text for generation in lm.generate(asked.prompts, new_tokens)]
 
 
 class TrainingFiles(Checkpoints):
@@ -290,12 +286,7 @@ class Trainer:
     """The encoder in training, with Adam. `start_round` says what the next steps learn from."""
 
     def __init__(
-        self,
-        encoder: Encoder,
-        corpora: Sequence[CorpusQueries],
-        schedule: Schedule,
-        lsr: LSR,
-        betas: Sequence[float],
+        self, encoder: Encoder, corpora: Sequence[CorpusQueries], schedule: Schedule, lsr: LSR, betas: Sequence[float]
     ) -> None:
         """`betas` are each corpus's temperatures of Q."""
         self.encoder, self.corpora, self.schedule, self.lsr, self.betas = encoder, corpora, schedule, lsr, betas

@@ -67,7 +67,7 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
         print(f"{name}: no tuned encoder validates better than the untuned one, which is kept", flush=True)
     with shards.atomic(methods.encoder("lsr", params.retrieves)) as out:
         shutil.copytree(files.of_step("model", kept) if kept else untuned, out)
-        (out / "README.md").write_text(_card(params, kept), encoding="utf-8")
+        (out / "README.md").write_text(_card(params.retrieves, params.lsr, kept), encoding="utf-8")
     size = -(-len(curve) // POINTS)
     stretches = (curve[start : start + size] for start in range(0, len(curve), size))  # the last may be shorter
     thinned = [{column: sum(row[column] for row in rows) / len(rows) for column in rows[0]} for rows in stretches]
@@ -129,15 +129,12 @@ def _train_rounds(
                     files.keep("model", needed | ({_kept(validation, lsr)} if len(validation) > 1 else set()))
 
 
-def _card(params: SimpleNamespace, kept: int) -> str:
-    """The model card of a tuned encoder; what its front matter says of the teacher can be read by programs."""
-    lsr = params.lsr
-    facts = {"lm": lsr.lm, "likelihood": lsr.likelihood, "queries": lsr.queries, "kept_step": kept}
-    judged = {"answer_right": "by whether the answer that it generates with a document is right"}
-    by = judged.get(lsr.likelihood, f"by {lsr.likelihood}, its log-probabilities of a continuation after a document")
-    front = yaml.safe_dump({"tags": ["replug-lsr"], "lsr": facts}, sort_keys=False)
-    untuned = "" if kept else " No tuned encoder validated better than the untuned one, so this is the untuned one."
-    return f"---\n{front}---\n# {params.retrieves}\n\nTuned by REPLUG LSR to {lsr.lm}, {by}.{untuned}\n"
+def _card(name: str, lsr: LSR, kept: int) -> str:
+    """The model card of a tuned encoder; its front matter has all params of LSR and the step that is kept."""
+    right, scores = "whether its own answer after a document is right", f"{lsr.likelihood} of a text after a document"
+    front = yaml.safe_dump({"tags": ["replug-lsr"], "lsr": lsr.model_dump() | {"kept_step": kept}}, sort_keys=False)
+    said = f"Tuned by REPLUG LSR to {lsr.lm}, by {right if lsr.likelihood == 'answer_right' else scores}."
+    return f"---\n{front}---\n# {name}\n\n{said}\n"
 
 
 def _kept(validation: list[dict], lsr: LSR) -> int:

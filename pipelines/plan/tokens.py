@@ -97,6 +97,7 @@ def count_tuning(params: Params) -> tuple[Reading, int, int]:
     read = round(drawn * (length + query) + alone * query) + validation * (length + context + continuation)
     of_query = round(lsr.top_k * length + lm_share * context + (1 - lm_share) * QUESTION)
     shots = round((1 - lm_share) * lsr.shots(params.answer, params.lm[lsr.lm]) * (length + QUESTION))
+    read += (drawn + alone) * params.answer.new_tokens * (lsr.likelihood == "answer_right")
     billed, read = read + (drawn + alone) * shots, read + (drawn // lsr.top_k + alone) * shots
     reading = Reading("LSR", drawn + alone + validation, billed, read)
     return reading, len(rounds), lsr.steps * lsr.batch_size * of_query
