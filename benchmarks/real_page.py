@@ -56,7 +56,7 @@ POINTS = {"substring", "word", "gain", "gain_word", "recall", "recall_gain", "sh
 POINTS |= {"closed_book", "augmented", "own", "carried", "difference", "retrieved_own", "retrieved_carried"}
 LABELLED = {"corpus", "method", "against", "retriever", "task"}
 OF_QUESTIONS = ("accuracy", "comparisons", "retrieval_effect", "recall")  # tables of several question sets
-LOOK = ("queries", "documents", "beta", "entropy of Q")
+LOOK = ("queries", "documents", "all equal", "beta", "entropy of Q")
 JUDGED = ("auc_lm", "auc_retriever", "auc_gain", "best_lm", "best_retriever", "best_gain")
 GAINS = ("gain_first", "gain_mean", "gain_best")  # in nats a token
 CHANGES = ("questions", "recall@1", "change", "recall@5", "change", "answered", "accuracy", "change")
@@ -157,7 +157,8 @@ def _read_lsr(copy: Path) -> dict:
 def _look(run: dict, columns: Iterable[str]) -> list[str]:
     """The cells of the look before training."""
     row = run["lsr"]["look"][0]
-    counts = [str(row["queries"]), str(row["documents"]), f"{row['beta']:.3g}", f"{row['entropy']:.2f}"]
+    counts = [str(row["queries"]), str(row["documents"]), f"{row.get('uniform', 0):.2f}"]
+    counts += [f"{row['beta']:.3g}", f"{row['entropy']:.2f}"]
     return [*counts, *(show(interval(row[name]), digits=3) if name in row else "" for name in columns)]
 
 

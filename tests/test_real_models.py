@@ -66,6 +66,12 @@ def test_each_teacher_is_asked_both_ways_on_every_seed(copied):
     assert all(p.lms == [p.lsr.lm] for p in params.values())
 
 
+def test_both_rewards_differ_in_nothing_else(copied):
+    _, params = copied("rewards", seeds=(3, 5))
+    assert {(p.lsr.likelihood, p.seed) for p in params.values()} == {*itertools.product(real_models.REWARDS, (3, 5))}
+    assert len({p.lsr.model_copy(update={"likelihood": "prob"}).model_dump_json() for p in params.values()}) == 1
+
+
 def test_every_fifth_question_is_a_demonstration_and_never_asked(copied, tmp_path):
     copied("uncertain")
     of_split = [(tmp_path / f"work/files/split/nq_{part}.jsonl").read_text().split() for part in ("train", "test")]
@@ -182,11 +188,13 @@ def trained(tmp_path):
         copy, subjects = tmp_path / name, ["a", "a", "b", "c"]
         params = {"seed": seed, "lms": ["tiny"], "retrievers": ["dense"], "parts": {"answered": ["popqa"]}}
         params |= {"answer": {"n_shots": 2}, "lsr": {"lm": "tiny", "n_shots": None, "keep": "last"} | lsr}
+        params["lsr"].setdefault("likelihood", "mean_logprob")
         (copy / "data/metrics").mkdir(parents=True)
         (copy / "params.yaml").write_text(yaml.safe_dump(params))
         look = {
             "queries": 9,
             "documents": 6,
+            "uniform": 0.0,
             "beta": 0.1,
             "entropy": 0.25,
             "auc_lm": {"value": 0.9, "low": 0.8, "high": 1},
@@ -215,9 +223,9 @@ def test_the_page_has_what_each_teacher_changes_on_each_seed_and_on_all_of_them(
     lines = list(real_page.page(tmp_path))
     text = "\n".join(lines)
     assert lines[0] == "\n## Teachers\n"
-    assert "| tiny | 2 | 3 | 9 | 6 | 0.1 | 0.25 | 0.900 [0.800, 1.000] |" in text
+    assert "| tiny | 2 | mean_logprob | 3 | 9 | 6 | 0.00 | 0.1 | 0.25 | 0.900 [0.800, 1.000] |" in text
     after = text.split("### After training")[1].splitlines()
-    rows = {row.split(" | ")[2]: row.split(" | ") for row in after if row.startswith("| tiny")}
+    rows = {row.split(" | ")[3]: row.split(" | ")[1:] for row in after if row.startswith("| tiny")}
     assert list(rows) == ["3", "5", "all"]
     assert [row[3] for row in rows.values()] == ["4", "4", "8"]
     assert [row[5].split()[0] for row in rows.values()] == ["+50.0", "\u221225.0", "+12.5"], "recall@1"
