@@ -47,7 +47,10 @@ Search = StrEnum("Search", get_args(params.Thresholds.model_fields["search"].ann
 
 def thresholds(
     closed: Annotated[str, typer.Argument(help="Predictions without retrieval, as FILE or NAME=FILE, in any layout.")],
-    augmented: Annotated[list[str], typer.Argument(help="Predictions with retrieval, one file or more.")],
+    augmented: Annotated[
+        list[str],
+        typer.Argument(help="Predictions with retrieval, then other systems' that say when they retrieved."),
+    ],
     questions: QuestionsOption = None,
     columns: ColumnsOption = None,
     answer_pattern: PatternOption = None,
@@ -58,7 +61,7 @@ def thresholds(
     out: Annotated[Path, typer.Option(help="Folder for the rule, the table and the page.")] = Path("thresholds"),
 ) -> None:
     """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no project."""
-    from pipelines.adaptive import from_files, rule
+    from pipelines.adaptive import decisions, from_files, rule
     from pipelines.evaluation import systems
     from pipelines.report import page, prediction_pages
 
@@ -66,19 +69,22 @@ def thresholds(
     terminal.check_folder(out)
     files = [closed, *augmented]
     given = questions, columns, answer_pattern, answers_separator, files, by_position, subset
-    asked, answered = _given(*given, texts=False)
+    asked, answered = _given(*given, decisions=True)
+    answered = decisions.with_answers(answered)
     results = from_files.tune_from_files(asked, answered[0], answered[1:], search.value, SEED, RESAMPLES)
     notes = [*asked.described(), *(line for file in answered for line in file.lines)]
     rows = results[0].file.questions
     notes.append(f"{rows:,} questions of known {asked.signal_name} that all {len(answered)} files answer are used")
     for line in (*notes, *prediction_pages.rule_lines(results, asked.names)):
         terminal.show(line)
-    by_popularity = systems.by_popularity(asked, answered)
+    by_popularity = systems.by_popularity(asked, [one for one in answered if one.says or one.decides])
     texts = {
         "rule.json": json.dumps(rule.as_json(results[0].file), ensure_ascii=False, indent=1) + "\n",
         "thresholds.csv": page.to_csv(prediction_pages.rule_table(results, asked.names)),
         "index.html": prediction_pages.rule_html(results, asked.names, asked.name, notes, by_popularity),
     }
+    for table in prediction_pages.decisions_tables(results):
+        texts[f"{table.name}.csv"] = page.to_csv(table)
     write_page(out, texts)
     terminal.show("")
     of = f", of {results[0].tail}, which is best" if len(results) > 1 else ""
@@ -183,17 +189,19 @@ def _given(
     files: list[str],
     by_position: bool,
     subset: str,
-    *,
-    texts: bool,
+    **kept: bool,
 ) -> tuple[Questions, list[Answered]]:
-    """The question set and the answers of files; with a subset, those to its questions alone."""
+    """The question set and the answers of files, with what is `kept` of them beside (`read_answers`).
+
+    With a subset, the answers to its questions alone.
+    """
     from pipelines.answering.answers_elsewhere import keep_subset, named_files, read_answers
     from pipelines.subsets import read_subset
 
     chosen = read_subset(subset) if subset else None
     paths = named_files(files, terminal.CALLED_FROM)
     asked = _questions(questions, columns, separator)
-    answered = read_answers(paths, asked, pattern, texts=texts, by_position=by_position)
+    answered = read_answers(paths, asked, pattern, by_position=by_position, **kept)
     if chosen:
         keep_subset(answered, asked, subset, chosen)
     return asked, answered

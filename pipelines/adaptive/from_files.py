@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pipelines.adaptive import rule, tuning
+from pipelines.adaptive import decisions, rule, tuning
 from pipelines.adaptive.rule import Rule
 from pipelines.answering.answers_elsewhere import Answered, in_all
 from pipelines.errors import LongtailError
@@ -22,6 +22,7 @@ class Result(NamedTuple):
     file: Rule
     figures: dict  # the figures that metrics/adaptive.json has
     relations: list[dict]  # rows of thresholds.parquet
+    decided: decisions.Decided | None = None  # what files that decide when to retrieve are worth, beside this
 
 
 def tune_from_files(
@@ -29,10 +30,13 @@ def tune_from_files(
 ) -> list[Result]:
     """Thresholds between `without`, for popular subjects, and each of `others`; the best held out comes first.
 
-    They are fitted on the questions that all files answer. Raises LongtailError where these are too few, and for two
+    They are fitted on the questions that all files answer. Those that decide when to retrieve (`decisions`) are judged
+    beside the thresholds of the first of `others`. Raises LongtailError where these are too few, and for two
     files that are right on the same questions.
     """
     everywhere = in_all([without, *others])
+    deciders = [other for other in others[1:] if other.decides or not other.says]
+    others = [*others[:1], *(other for other in others[1:] if other.says and not other.decides)]
     right = without.correct[everywhere]
     for other in others:
         if (right == other.correct[everywhere]).all():
@@ -68,5 +72,10 @@ def tune_from_files(
         names = {group: questions.names[group] for group in tuned.rule.thresholds}
         about = {"signal": questions.signal_name, "names": names}
         file = rule.of_tuned(tuned, without.name, other.name, search, questions.month, **about)
-        results.append(Result(without.name, other.name, file, tuned.figures[search], tuned.relations))
+        decided = None
+        if deciders and other is others[0]:
+            place = {id_: place for place, id_ in enumerate(questions.ids)}
+            places = np.array([place[id_] for id_ in tuned.pairs.ids])
+            decided = decisions.judge(tuned, search, places, without, deciders, seed, resamples)
+        results.append(Result(without.name, other.name, file, tuned.figures[search], tuned.relations, decided))
     return sorted(results, key=lambda result: -result.figures["adaptive"]["value"])

@@ -35,6 +35,7 @@ class Tuned:
     rule: Rule  # what to put to use: the thresholds of the search in use, or always, or never
     judged: HeldOut  # the splits' thresholds of the search in use
     fitted: held_out.Fitted  # thresholds of the search in use, fitted to splits and resamples
+    pairs: Pairs  # the questions, in the order of `train` and `drawn`
     train: np.ndarray  # which questions each split trains on, (n, splits) bool
     drawn: refits.Resamples
 
@@ -118,7 +119,7 @@ def tune_pairs(
                 row |= mean.columns(name)
             relations.append(row)
         in_use = (rule, judged, fitted) if search == chosen.search else in_use
-    return Tuned(len(pairs.signal), pairs.excluded, figures, relations, *in_use, train, drawn)
+    return Tuned(len(pairs.signal), pairs.excluded, figures, relations, *in_use, pairs, train, drawn)
 
 
 def as_good(signal: np.ndarray, gains: np.ndarray, drawn: refits.Resamples) -> tuple[float, float]:

@@ -18,10 +18,12 @@ from pipelines.questions.contradictions import check_joined
 from pipelines.questions.join_predictions import Match, join_predictions, judge_predictions
 from pipelines.questions.question_tables import ROLES, Questions
 from pipelines.sources.prediction_files import Predictions
+from pipelines.sources.prediction_layouts import DOUBT, RETRIEVED
 from pipelines.storage.file_kinds import check_link
 from pipelines.subsets import Subset
 
 NO_ANSWER = -1
+DECISIONS = (*RETRIEVED, *DOUBT)
 ENDING = re.compile(r"(\.(csv|tsv|txt|json|jsonl|ndjson|parquet))?(\.(gz|gzip|bz2|zst|xz|zip))?$", re.IGNORECASE)
 
 
@@ -33,11 +35,19 @@ class Answered:
     correct: np.ndarray  # (questions,) int8: 1 right, 0 wrong, NO_ANSWER where the file has none
     texts: list[str] | None  # (questions,) what was said; None if the file only judges
     lines: list[str]  # what was read, and how it was joined and judged
+    calls: np.ndarray | None = None  # (questions,) how often it retrieved; NaN where that is not known
+    doubt: np.ndarray | None = None  # (questions,) how unsure it is, in whatever unit; NaN where it has no row
+    says: bool = True  # whether the file has answers or judgements; without them all are wrong
 
     @property
     def has(self) -> np.ndarray:
         """Which questions the file answers, (questions,) bool."""
         return self.correct != NO_ANSWER
+
+    @property
+    def decides(self) -> bool:
+        """Whether the file says when it retrieved."""
+        return self.calls is not None
 
 
 class Judged(NamedTuple):
@@ -90,11 +100,15 @@ def read_answers(
     *,
     texts: bool = False,
     by_position: bool = False,
+    decisions: bool = False,
 ) -> list[Answered]:
-    """The answers of each file. With `texts` what was said is kept. Raises LongtailError as `judge_file` does."""
+    """The answers of each file. With `texts` what was said is kept, with `decisions` when it retrieved, and its doubt.
+
+    Raises LongtailError as `judge_file` does.
+    """
     answered, is_cut, example = [], False, ""
     for name, path in files.items():
-        judged = judge_file(path, questions, pattern, by_position=by_position)
+        judged = judge_file(path, questions, pattern, DECISIONS if decisions else (), by_position=by_position)
         is_cut |= judged.predictions.is_cut
         example = example or _example(judged, questions)
         correct, said = np.full(len(questions.ids), NO_ANSWER, np.int8), None
@@ -103,7 +117,12 @@ def read_answers(
             said = [""] * len(questions.ids)
             for row, place in zip(judged.match.rows, judged.match.questions, strict=True):
                 said[place] = judged.predictions.texts[row]
-        answered.append(Answered(name, correct, said, judged.lines))
+        numbers = {"calls": judged.predictions.calls, "doubt": judged.predictions.doubt}
+        for what, values in numbers.items():
+            if values is not None:
+                numbers[what] = np.full(len(correct), np.nan)
+                numbers[what][judged.match.questions] = [values[row] for row in judged.match.rows]
+        answered.append(Answered(name, correct, said, judged.lines, **numbers, says=judged.predictions.says))
         del judged  # one file at a time is in memory
     check_pattern(pattern, is_cut)
     if not any((one.correct == 1).any() for one in answered):
@@ -167,6 +186,9 @@ def judge_file(
             f"{path}: no row answers a question of {questions.name} ({'; '.join(lines)}), expected its "
             f"{theirs or 'questions'}, such as {such}"
         )
+    if not predictions.says:
+        lines.append(f"it has no answers: those of the first two files are taken, for {len(match.rows):,} questions")
+        return Judged(predictions, match, [False] * len(match.rows), lines)
     if predictions.correct is None and "answers" not in questions.columns:
         raise LongtailError(
             f"{path}: nothing says which predictions are right, as {questions.name} has no column of answers and "

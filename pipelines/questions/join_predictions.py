@@ -292,7 +292,7 @@ def _match(by: str, places: Sequence[int | str], predictions: Predictions, asked
     for row, place in enumerate(places):
         rows_of.setdefault(place, []).append(row)
     rejected = {why: rows_of.pop(why, []) for why in WITHOUT}
-    said = predictions.correct if predictions.texts is None else predictions.texts
+    said = next(of for of in (predictions.texts, predictions.correct, predictions.calls, predictions.doubt) if of)
     doubled = {place for place, rows in rows_of.items() if len({said[row] for row in rows}) > 1}
     rejected[DOUBLED] = sorted(row for place in doubled for row in rows_of[place])
     once = sorted(rows_of.keys() - doubled)

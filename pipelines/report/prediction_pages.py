@@ -11,7 +11,7 @@ from pipelines.intervals import Interval, interval
 from pipelines.report import rendering
 from pipelines.report.accuracy_sections import WILSON
 from pipelines.report.adaptive_section import CUTS, ORACLE, POLICIES, cut, draw_thresholds
-from pipelines.report.entries import Drawn, Row, spread, table_of
+from pipelines.report.entries import Drawn, Row, cell, spread, table_of
 from pipelines.report.figures import dumbbell, lines
 from pipelines.report.page import Percent, Section, Table, label, show, to_lines
 
@@ -21,6 +21,7 @@ RULE_FOOTER = (
 )
 HEADS = {"tail": "below", "popular": "from it on", "name": "relation", "cut": "threshold", "closed_book": "without"}
 HEADS |= {"augmented": "with", "gain": "gain"}
+AS = {"same": "accuracy", "area": "accuracy", "area_less": "difference"}  # columns that are shown as others are
 PLAIN = ("closed_book", "augmented", "adaptive", "retrieved")
 COMPARE_FOOTER = (
     "Made by `longtail compare`. An answer is right if it contains a gold answer (the published rule). Accuracies have "
@@ -52,6 +53,53 @@ def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str
         yield from (f"  {line}" for line in to_lines(table_of("", "", rows, columns, HEADS)))
         if any(row["pooled"] for row in rows):
             yield "  * too few questions: the threshold of all relations together"
+    for table in decisions_tables(results, plain=("retrieved", "calls", "same")):
+        yield ""
+        yield f"{table.caption.partition('.')[0]}:"
+        yield from (f"  {line}" for line in to_lines(table))
+
+
+def decisions_tables(results: Sequence[Result], plain: Sequence[str] = ()) -> list[Table]:
+    """A row for each policy, and for each file that decides when to retrieve; nothing without such files.
+
+    The columns `plain` are without intervals.
+    """
+    columns = ["system", "said", "accuracy", "difference", "retrieved", "calls", "same", "area", "area_less"]
+    heads = {"difference": "less adaptive", "calls": "retrievals", "same": "adaptive there"}
+    heads |= {"area_less": "area, less adaptive", "said": "what it is"}
+    tables = []
+    for result in (result for result in results if result.decided):
+        rows = [dict(row) for row in result.decided.rows]
+        for row in rows:
+            row |= {of: row[of].value for of in plain if of in row}
+            row |= {of: cell(row.get(of), like) for of, like in AS.items()}
+        caption = (
+            f"Who decides when to retrieve, held out; where it has no answers, those of {result.popular} and "
+            f"{result.tail} count. Accuracy, share that retrieves and area in per cent, differences in points, and "
+            "retrievals a question, with 95 % intervals over subjects. The area is the mean accuracy over all shares "
+            "that may retrieve, if a signal retrieves where it is strongest, or thresholds are shifted together; what "
+            "such thresholds reach at a system's share is beside it."
+        )
+        tables.append(table_of("decisions", caption, rows, columns, heads))
+    return tables
+
+
+def decisions_section(results: Sequence[Result]) -> list[Section]:
+    """Who decides when to retrieve: the table, and accuracy by the share that retrieves."""
+    decided = [row for result in results if result.decided for row in result.decided.curves]
+    drawn = Drawn(
+        lines,
+        "budgets",
+        decided,
+        lambda row: 100 * row["budget"],
+        "accuracy",
+        "Accuracy by the share of the questions that retrieve. Lines are signals that retrieve where they are "
+        "strongest, and thresholds that are shifted together. Marks are systems as they decided.",
+        {"x": "share of the questions that retrieve, %", "y": "held-out accuracy, %"},
+        "system",
+    )
+    tables = decisions_tables(results)
+    return [Section("decisions", "Who decides when to retrieve?", [*tables, *drawn.blocks()])] if tables else []
 
 
 def rule_table(results: Sequence[Result], names: dict[str, str]) -> Table:
@@ -115,6 +163,7 @@ def rule_html(
     sections = [
         Section("verdict", "Is a threshold worth it?", verdict),
         Section("thresholds", "Thresholds", [*drawn, thresholds]),
+        *decisions_section(results),
         *popularity_section("", file.signal, by_popularity),
         what_was_read("", notes),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ FIRST = 100  # records that tell the layout, as the first of all may be an error
 SHOWN = 5  # rows in a message
 LONG = 1000  # characters from which on a text is no answer but says how it was found
 MARK = re.compile(r".\banswer:", re.IGNORECASE | re.DOTALL)  # with a text before it
+ROUTES = {"a": 0, "b": 1, "c": 2, "[no retrieval]": 0, "[retrieval]": 1}  # of Adaptive-RAG, and Self-RAG's tokens
+NUMBERS = {"retrieved": "decision or number of retrievals", "doubt": "number"}
 TEXT = "expected a text, a list of texts, or an object with `answer`, `text` or an assistant's `content`"
 EXPECTED = (
     f"one with what a model said ({', '.join(layouts.PREDICTION)}), or with whether that was right "
@@ -43,9 +46,16 @@ class Predictions:
     ids: dict[str, list[str]]  # column -> ids
     questions: list[str] | None
     answers: list[tuple[str, ...]] | None  # the gold answers that the file carries; empty where it has none
+    calls: list[float] | None  # how often the system retrieved, NaN where it is not known
+    doubt: list[float] | None  # how unsure the system is, in whatever unit; infinite where it is not known
     cells: dict[str, list[Any]]  # column -> its cells, as they are in the file
     is_cut: bool  # whether a pattern cut the predictions out
     described: list[str]  # what the file is and what may surprise about it, in lines for the one who brought it
+
+    @property
+    def says(self) -> bool:
+        """Whether there are predictions or judgements; else there are decisions alone."""
+        return self.texts is not None or self.correct is not None
 
     def column(self, name: str) -> list[str] | None:
         """A column as texts."""
@@ -57,8 +67,9 @@ def read_predictions(
 ) -> Predictions:
     """The predictions of a file: a table, JSON, JSON lines, lines of text or Parquet, compressed or not.
 
-    `more` are names of further columns to keep. An empty line at a text's end is a prediction if there is one for each
-    of the `questions` then. `pattern` cuts the answers out of longer texts, if any text has it; a
+    `more` are names of further columns to keep; with RETRIEVED and DOUBT among them, a file that has one of these may
+    lack predictions. An empty line at a text's end is a prediction if there is one for each of the `questions` then.
+    `pattern` cuts the answers out of longer texts, if any text has it; a
     text without it then is an empty prediction. Raises LongtailError, in one line, for a file that has neither
     predictions nor judgements, has a column twice or none below its header, or is damaged.
     """
@@ -80,7 +91,9 @@ def read_predictions(
     names = _columns_by_role(cells)
     ids = {name: list(map(clean_id, cells[name])) for name in layouts.IDS if name in cells}
     correct = _judgements(path, names["correct"], cells, ids) if "correct" in names else None
-    if "prediction" not in names and correct is None:
+    numbers = _numbers(cells, notes) if "retrieved" in more else {}
+    names |= {role: name for role, (name, _) in numbers.items()}
+    if "prediction" not in names and correct is None and not numbers:
         no_use = "; its answer has gold answers" if "answer" in cells else ""
         no_use += "".join(f"; its {name} is not true or false in every row" for name in layouts.SCORES if name in cells)
         raise LongtailError(f"{path}: its columns are {listed(header)}, expected {EXPECTED}; rename one{no_use}")
@@ -109,6 +122,7 @@ def read_predictions(
         ids=ids,
         questions=list(map(as_text, cells[names["question"]])) if "question" in names else None,
         answers=answers,
+        **{role: numbers.get(name, ("", None))[1] for role, name in (("calls", "retrieved"), ("doubt", "doubt"))},
         cells=cells,
         is_cut=is_cut,
         described=[f"{path.name}: {kind}, {count:,} rows; {', '.join(columns)}", *notes],
@@ -141,6 +155,41 @@ def _columns_by_role(cells: dict[str, list[Any]]) -> dict[str, str]:
     if gold or (judged and found["prediction"] in ("answer", *layouts.CONVERSATION)):
         found["prediction"] = ""
     return {role: name for role, name in found.items() if name}
+
+
+def _numbers(cells: dict[str, list[Any]], notes: list[str]) -> dict[str, tuple[str, list[float]]]:
+    """Of "retrieved" and "doubt": the likeliest of its columns, and its numbers. A note names one that has none."""
+    found: dict[str, tuple[str, list[float]]] = {}
+    for role, name in (*(("retrieved", name) for name in layouts.RETRIEVED), *(("doubt", of) for of in layouts.DOUBT)):
+        values = list(map(calls_of if role == "retrieved" else _number, cells.get(name, ())))
+        if None in values:
+            said = as_text(cells[name][values.index(None)])[:60]
+            notes.append(f"`{name}` is left aside: {said!r} in row {values.index(None) + 1} is no {NUMBERS[role]}")
+        elif role not in found and not all(map(math.isnan, values)):
+            values = values if role == "retrieved" else [layouts.DOUBT[name] * value for value in values]
+            found[role] = name, [math.inf if role == "doubt" and math.isnan(value) else value for value in values]
+    return found
+
+
+def calls_of(value: Any) -> float | None:
+    """How many retrievals a cell speaks of: 1 for yes, NaN if it is empty, None if it speaks of something else.
+
+    Adaptive-RAG's route C stands for several retrievals and counts as two.
+    """
+    if isinstance(value, dict):  # Self-RAG's `all_results`: what it wrote without, and with each passage that it read
+        known = all(name == "no_retrieval" or name.startswith("retrieval_") for name in value)
+        return float(len(value) > ("no_retrieval" in value)) if known else None
+    said = ROUTES.get(as_text(value).lower(), judgement(value))
+    number = _number(value) if said is None else float(said)
+    return None if number is None or number < 0 or number % 1 > 0 or math.isinf(number) else number
+
+
+def _number(value: Any) -> float | None:
+    """A number, NaN for an empty cell, None for anything else."""
+    try:
+        return float(as_text(value) or math.nan)
+    except ValueError:
+        return None
 
 
 def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:

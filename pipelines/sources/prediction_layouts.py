@@ -22,6 +22,11 @@ IDS = ("question_id", "id", "qid", "popqa_id", "_id")
 QUESTION = ("question", "query", "question_text")
 ANSWERS = ("possible_answers", "golden_answers", "gold_answers", "gt_answers", "answers", "golds", "gts")
 ANSWERS += ("ground_truth",)
+# Whether a system retrieved, or how often: plain names, two of FlashRAG's, DRAGIN's, another of FlashRAG's, SeaKR's
+RETRIEVED = ("retrieved", "retrieve", "do_retrieve", "retrieval_flag", "judge_result", "retrieve_count")
+RETRIEVED += ("retrieved_times", "retrieval_times")
+# How unsure an answer is -> 1 if large values are unsure, -1 if small ones are; the second to fourth are SeaKR's
+DOUBT = {"uncertainty": 1, "eigen_score": 1, "ln_entropy": 1, "perplexity": 1, "confidence": -1, "mean_log_prob": -1}
 TELLING = ("s_uri", "o_uri", "relation", "prop", "subj", "obj")  # tell questions of the same text apart
 ROLES = {
     "prediction": (*PREDICTION, *CONVERSATION),
@@ -34,7 +39,8 @@ FILTER = "harness_filter"  # rows with other filters repeat the question: only t
 
 
 class Layout(NamedTuple):
-    """A known system's layout. A place is a field, or a path as `output.pred` or `output.0` (the first of a list).
+    """A known system's layout. A place is a field, or a path as `output.pred`, `output.0` (the first of a list), or
+    `output.#` (how long a list is).
 
     Of `a|b` the first counts that has something. Without `within`, all fields of the record are taken.
     """
@@ -60,11 +66,15 @@ LAYOUTS = (
         "FlashRAG's intermediate data",
         needs=("golden_answers", "output.pred"),
         within={"metadata": TELLING, "": ("id", "question", "golden_answers"), "output.metric_score": SCORES},
-        columns={"prediction": "output.pred"},
+        columns={
+            "prediction": "output.pred",
+            "retrieved": "output.retrieval_flag|output.judge_result|output.retrieved_times",
+        },
     ),
     Layout(
         "Self-RAG's results",
         needs=("preds", "metric_results|prompts"),
+        columns={"retrieved": "all_results"},
         prompt=("prompts", r"(?s).*?### Instruction:\n(?:.*?## Input:\n+)?(.*?)\n\n### (?:Input|Response):"),
     ),
     Layout(
@@ -73,6 +83,8 @@ LAYOUTS = (
         within={"": (*IDS, "output", "gts", "score")},
         prompt=("input", r"(?s).*Question: *(.+?) *(?:\n|<\||$)"),
     ),
+    Layout("Adaptive-RAG's options", ("option", "stepNum"), columns={"retrieved": "stepNum|option"}),
+    Layout("FLARE's output", ("output", "retrieval", "trace"), columns={"retrieved": "retrieval.#"}),
     Layout("messages of a chat", ("generated_text.-1.content",)),
     Layout("KILT's output", ("input", "output.0.answer|output.0.provenance"), columns={"question": "input"}),
     Layout(
@@ -159,7 +171,8 @@ def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
     for name, place in layout.columns.items():
         values = _values(record, place)
         if values or name != "prediction":  # a record without its place is of another layout
-            row[name] = next((value for value in values if value not in (None, [])), None)
+            instead = row.get(name) if name == "retrieved" else None
+            row[name] = next((value for value in values if value not in (None, [])), instead)
     if "answers" in layout.columns and isinstance(one := row["answers"], str) and written_list(one) is None:
         row["answers"] = [one]
     place, pattern = layout.prompt
@@ -186,7 +199,8 @@ def _values(record: Mapping[str, Any], place: str) -> list[Any]:
         value: Any = record
         try:
             for field in path.split("."):
-                value = value[int(field)] if isinstance(value, list) else value[field]
+                is_list = isinstance(value, list)
+                value = len(value) if is_list and field == "#" else value[int(field) if is_list else field]
         except (KeyError, IndexError, TypeError, ValueError):
             continue
         values.append(value)

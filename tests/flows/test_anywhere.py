@@ -386,3 +386,41 @@ def test_hostile_texts_stay_texts(folder, made, longtail):
             cells = [cell for row in csv.reader(file) for cell in row]
         formulas = [cell for cell in cells if cell and cell[0] in "=+-@\t\r"]
         assert [cell for cell in formulas if not re.fullmatch(r"-\d+(\.\d+)?(e-?\d+)?", cell)] == []
+
+
+def test_other_systems_decisions_are_judged_beside_thresholds(folder, made, longtail, tuned):
+    """One always retrieves and has answers; one has routes alone, and answers as the pair; one has doubt alone."""
+    said = zip(made.rows, made.said(made.augmented), strict=True)
+    always = [{"id": row["id"], "prediction": text, "retrieve_count": 2} for row, text in said]
+    (folder / "always.jsonl").write_text(systems.lines(always), encoding="utf-8")
+    routes = [{"id": row["id"], "do_retrieve": "ABC"[i % 3]} for i, row in enumerate(made.rows)]
+    (folder / "routes.jsonl").write_text(systems.lines(routes), encoding="utf-8")
+    doubt = [[row["id"], 1 / float(row["s_pop"])] for row in made.rows]
+    (folder / "rare.csv").write_text(systems.table(["id", "uncertainty"], doubt), encoding="utf-8")
+    alone = tuned("closed.csv", "rag.csv", out="alone")[0]
+    rule, said = tuned("closed.csv", "rag.csv", "always.jsonl", "routes.jsonl", "rare.csv")
+    assert rule == alone, "what decides is no answer to tune a threshold for"
+    assert "it has no answers: those of the first two files are taken, for 300 questions" in said
+    with (folder / "thresholds/decisions.csv").open(encoding="utf-8") as file:
+        rows = {row["system"]: row for row in csv.DictReader(file)}
+    assert list(rows) == [
+        "adaptive",
+        "always",
+        "never",
+        "oracle",
+        "file always",
+        "routes",
+        "doubt of rare",
+        "at random",
+    ]
+    assert rows["file always"]["what it is"] == "its own answers; always retrieves"
+    assert rows["file always"]["accuracy"] == rows["always"]["accuracy"]
+    assert [float(rows["file always"][name]) for name in ("retrieves", "retrievals")] == [1, 2]
+    picked = np.where(np.arange(300) % 3 > 0, made.augmented, made.closed)
+    assert float(rows["routes"]["accuracy"]) == pytest.approx(picked.mean())
+    assert [float(rows["routes"][name]) for name in ("retrieves", "retrievals")] == pytest.approx([2 / 3, 1])
+    assert float(rows["at random"]["area"]) == pytest.approx((made.closed.mean() + made.augmented.mean()) / 2)
+    assert float(rows["doubt of rare"]["area"]) > 0.6 > float(rows["at random"]["area"])
+    assert "Who decides when to retrieve?" in (folder / "thresholds/index.html").read_text(encoding="utf-8")
+    error = longtail("thresholds", "closed.csv", "routes.jsonl", "-q", "popQA.tsv")[2]
+    assert "routes: retrieved for 200 of 300 questions, expected a second file that always does; give files" in error

@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -9,6 +10,7 @@ from three_questions import ASKED, GOLD, IDS, ROWS, SAID, lines, quoted, write
 
 from pipelines.errors import LongtailError
 from pipelines.sources.prediction_files import read_predictions
+from pipelines.sources.prediction_layouts import DOUBT, RETRIEVED
 
 # What published systems write, made again with three questions of PopQA.
 HARNESS = [
@@ -334,3 +336,51 @@ def test_of_the_harness_the_first_filters_responses_are_taken_and_log_likelihood
     scored = [record | {"resps": [[-2.1, False]], "filtered_resps": [[-2.1, False]]} for record in HARNESS]
     with pytest.raises(LongtailError, match="row 1: the prediction is a list of numbers, expected a text"):
         read_predictions(write(tmp_path, "samples.jsonl", lines(scored)))
+
+
+FLARE = [
+    {"qid": id_, "question": asked, "output": said, "output_prob": [], "trace": []}
+    | {"retrieval": [[asked, ["7", "9"]]] * n}
+    for n, id_, asked, _, said in ROWS
+]
+ROUTES = {id_: {"prediction": said, "option": "ABC"[n], "stepNum": (0, 1, 4)[n]} for n, id_, *_, said in ROWS}
+PASSAGES = [{"no_retrieval": "x"}, {"no_retrieval": "x", "retrieval_0": {"pred": "y"}}, {"retrieval_0": {"pred": "y"}}]
+JUDGED = [record | {"output": record["output"] | {"judge_result": "ABC"[n]}} for n, record in enumerate(FLASHRAG)]
+AGENT = [record | {"output": record["output"] | {"retrieved_times": n}} for n, record in enumerate(FLASHRAG)]
+COUNTED = [{"qid": id_, "prediction": said, "retrieve_count": n} for n, id_, *_, said in ROWS]
+TIMES = [{"qid": id_, "Final Answer": said, "Retrieval Times": n} for n, id_, *_, said in ROWS]
+TOKENS = [["id", "retrieve"], *zip(IDS, ("[No Retrieval]", "[Retrieval]", "yes"), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("content", "calls"),
+    [
+        (SELF_RAG | {"all_results": PASSAGES}, [0, 1, 1]),
+        (FLASHRAG, None),
+        (JUDGED, [0, 1, 2]),
+        (AGENT, [0, 1, 2]),
+        (ROUTES, [0, 1, 4]),
+        (lines(FLARE), [0, 1, 2]),
+        (lines(COUNTED), [0, 1, 2]),
+        (lines(TIMES), [0, 1, 2]),
+        (quoted(TOKENS), [0, 1, 1]),
+        ([{"id": id_, "prediction": said, "retrieved": ["a passage"]} for _, id_, *_, said in ROWS], None),
+    ],
+)
+def test_how_often_systems_retrieved(tmp_path, content, calls):
+    """C alone stands for several retrievals, two at least. A list of passages says nothing of it."""
+    read = read_predictions(write(tmp_path, "a", content), more=(*RETRIEVED, *DOUBT))
+    assert read.calls == calls
+    assert read.says is (not isinstance(content, str) or "[Retrieval]" not in content)
+    assert any("`retrieved` is left aside: " in line for line in read.described) is ("a passage" in str(content))
+
+
+def test_the_doubt_of_systems_is_largest_where_they_are_least_sure(tmp_path):
+    for name, cells, doubt in [
+        ("mean_log_prob", "-0.5,,-inf", [0.5, np.inf, np.inf]),
+        ("perplexity", "2,3,1", [2, 3, 1]),
+    ]:
+        path = write(tmp_path, "a.csv", quoted([["id", name], *zip(IDS, cells.split(","), strict=True)]))
+        assert read_predictions(path, more=(*RETRIEVED, *DOUBT)).doubt == doubt
+        with pytest.raises(LongtailError, match="expected one with what a model said"):
+            read_predictions(path)
