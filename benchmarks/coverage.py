@@ -121,7 +121,8 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     for name in ("uncertainty", "difference", "retrieved_uncertainty"):
         yield f"{name}, the model's doubt", intervals.interval(figures[name])
     judged = held_out.judge(pairs, train, dict(fitted.splits))
-    figures = gate.evaluate(pairs, judged, CHOSEN, seed, RESAMPLES)
+    tuned = tuning.tune_pairs(pairs, CHOSEN, seed, RESAMPLES, [CHOSEN.search])
+    figures = gate.of_pairs(pairs, tuned, CHOSEN, seed, RESAMPLES)["gate"]
     for name in ("gate", "difference", "retrieved_gate"):
         yield f"{name}, learned gate", intervals.interval(figures[name])
     brought = fit(world.draw(n, seed, shift=1.0))

@@ -26,9 +26,13 @@ LEAST, MOST = 1e-30, 1e99  # thresholds and signals are taken for these at the l
 
 
 class Decided(NamedTuple):
-    """What deciders are worth, the policies of thresholds first; figures are Intervals, None for what there is not."""
+    """What deciders are worth, policies first, with Intervals; a row has no figure that there is not.
 
-    rows: list[dict]  # system, accuracy, difference, retrieved, calls, same, area, area_less, said; less adaptive's
+    `difference` and `less` are the accuracy and the area less those of the thresholds, and `accuracy_there` is what
+    the thresholds reach if they are shifted until they retrieve as often.
+    """
+
+    rows: list[dict]  # system, said, accuracy, difference, retrieved, calls, accuracy_there, accuracy_area, less
     curves: list[dict]  # system, budget, accuracy: several of a curve, one of decisions
 
 
@@ -95,17 +99,17 @@ def judge(
         if (name := row["system"]) in found:
             *curves[name], area = (refits.around(of[0], of[None, 1:], many).within(0, 1) for of in found[name])
             of_area = found[name][-1] - found["adaptive"][-1]
-            row["area"] = area
-            row |= {"area_less": refits.around(of_area[0], of_area[None, 1:], many)} if of_area.any() else {}
+            row["accuracy_area"] = area
+            row |= {"less": refits.around(of_area[0], of_area[None, 1:], many)} if of_area.any() else {}
     points = [(name, budget, of) for name in curves for budget, of in zip(BUDGETS.tolist(), curves[name], strict=True)]
     for row in rows:
         if (name := row["system"]) in files:
             share, ends = row["retrieved"].value, ("value", "low", "high")
             of_adaptive = ([getattr(of, end) for of in curves["adaptive"]] for end in ends)
-            row["same"] = intervals.Interval(*(float(np.interp(share, BUDGETS, of)) for of in of_adaptive))
+            row["accuracy_there"] = intervals.Interval(*(float(np.interp(share, BUDGETS, of)) for of in of_adaptive))
             points.append((name, share, row["accuracy"]))
     chance = float(above[held].mean() + below[held].mean()) / 2
-    rows.append({"system": "at random", "area": intervals.Interval(chance, chance, chance)})
+    rows.append({"system": "at random", "accuracy_area": intervals.Interval(chance, chance, chance)})
     return Decided(rows, [dict(zip(("system", "budget", "accuracy"), point, strict=True)) for point in points])
 
 

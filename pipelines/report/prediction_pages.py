@@ -21,7 +21,6 @@ RULE_FOOTER = (
 )
 HEADS = {"tail": "below", "popular": "from it on", "name": "relation", "cut": "threshold", "closed_book": "without"}
 HEADS |= {"augmented": "with", "gain": "gain"}
-AS = {"same": "accuracy", "area": "accuracy", "area_less": "difference"}  # columns that are shown as others are
 PLAIN = ("closed_book", "augmented", "adaptive", "retrieved")
 COMPARE_FOOTER = (
     "Made by `longtail compare`. An answer is right if it contains a gold answer (the published rule). Accuracies have "
@@ -53,7 +52,7 @@ def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str
         yield from (f"  {line}" for line in to_lines(table_of("", "", rows, columns, HEADS)))
         if any(row["pooled"] for row in rows):
             yield "  * too few questions: the threshold of all relations together"
-    for table in decisions_tables(results, plain=("retrieved", "calls", "same")):
+    for table in decisions_tables(results, plain=("retrieved", "calls", "accuracy_there")):
         yield ""
         yield f"{table.caption.partition('.')[0]}:"
         yield from (f"  {line}" for line in to_lines(table))
@@ -64,21 +63,28 @@ def decisions_tables(results: Sequence[Result], plain: Sequence[str] = ()) -> li
 
     The columns `plain` are without intervals.
     """
-    columns = ["system", "said", "accuracy", "difference", "retrieved", "calls", "same", "area", "area_less"]
-    heads = {"difference": "less adaptive", "calls": "retrievals", "same": "adaptive there"}
-    heads |= {"area_less": "area, less adaptive", "said": "what it is"}
+    columns = [
+        "system",
+        "said",
+        "accuracy",
+        "difference",
+        "retrieved",
+        "calls",
+        "accuracy_there",
+        "accuracy_area",
+        "less",
+    ]
+    heads = {"said": "what it is", "difference": "less adaptive", "calls": "retrievals"}
+    heads |= {"accuracy_there": "adaptive there", "accuracy_area": "area", "less": "area, less adaptive"}
     tables = []
     for result in (result for result in results if result.decided):
-        rows = [dict(row) for row in result.decided.rows]
-        for row in rows:
-            row |= {of: row[of].value for of in plain if of in row}
-            row |= {of: cell(row.get(of), like) for of, like in AS.items()}
+        rows = [row | {"less": cell(row.get("less"), "difference")} for row in result.decided.rows]
+        rows = [row | {of: row[of].value for of in plain if of in row} for row in rows]
         caption = (
             f"Who decides when to retrieve, held out; where it has no answers, those of {result.popular} and "
-            f"{result.tail} count. Accuracy, share that retrieves and area in per cent, differences in points, and "
-            "retrievals a question, with 95 % intervals over subjects. The area is the mean accuracy over all shares "
-            "that may retrieve, if a signal retrieves where it is strongest, or thresholds are shifted together; what "
-            "such thresholds reach at a system's share is beside it."
+            f"{result.tail} count. Shares in per cent, differences in points, retrievals a question; 95 % intervals "
+            "over subjects. The area is the mean accuracy over all shares that may retrieve, if a signal retrieves "
+            "where it is strongest, or thresholds are shifted together; there is such thresholds' at a system's share."
         )
         tables.append(table_of("decisions", caption, rows, columns, heads))
     return tables

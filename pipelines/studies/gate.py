@@ -6,14 +6,12 @@ It predicts whether the augmented answer gains, and learns from questions on whi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipelines import draws
 from pipelines.adaptive import held_out, refits
-from pipelines.adaptive.held_out import HeldOut
 from pipelines.adaptive.pairs import Pairs
 from pipelines.adaptive.refits import Column
 from pipelines.params import params
@@ -28,55 +26,30 @@ PRECISION = 1e-9  # change of the weights that ends the steps
 
 
 def of_pairs(pairs: Pairs, tuned: Tuned, chosen: params.Thresholds, seed: int, resamples: int) -> dict[str, dict]:
-    """The figures "gate" of metrics/adaptive.json."""
-    figures = evaluate(pairs, tuned.judged, chosen, seed, resamples)
-    if figures["questions"] == tuned.questions:  # all are known, so the rule's figures are those of its own table
-        of_rule = tuned.figures[chosen.search]
-        for name, policy in (("popularity", "adaptive"), ("retrieved_popularity", "retrieved")):
-            figures[name] = {key: of_rule[policy][key] for key in ("value", "low", "high")}
-    return {"gate": figures}
+    """Figures "gate" of metrics/adaptive.json: the gate's on held-out questions, the popularity rule's, the difference.
 
-
-def evaluate(pairs: Pairs, rule: HeldOut, chosen: params.Thresholds, seed: int, resamples: int) -> dict:
-    """Figures of the gate and of the popularity rule on the same held-out questions, and gate - popularity.
-
-    `pairs` have the questions of unknown popularity too, for which the popularity rule retrieves, as `ask` does. `rule`
-    has the splits' thresholds.
+    Like the rule's, they are of questions of known popularity, at most MOST of them.
     """
-    if len(pairs.ids) > MOST:
-        rows = draws.generator(seed, "gate questions").choice(len(pairs.ids), MOST, replace=False)
-        pairs = pairs.take(np.sort(rows))
-    train, drawn = held_out.sides(pairs, chosen, seed, resamples)
-    drawn = drawn.first(refits.FEWEST)  # a gate takes longer to fit than thresholds
-
-    known = np.isfinite(pairs.popularity)
-    of_known, views = pairs.take(known), np.where(known, pairs.popularity, -np.inf)
-
-    def below(cuts: Mapping[str, np.ndarray], n: int) -> np.ndarray:
-        always = np.full(n, np.inf)
-        return views[:, None] < np.stack([cuts.get(relation, always) for relation in pairs.relations])
-
-    def by_refitted_thresholds(counts: np.ndarray) -> np.ndarray:
-        return below(held_out.fit(of_known, counts[known], chosen.search, chosen), counts.shape[1])
-
-    on_splits = {"gate": gate_retrieves(pairs, train), "popularity": below(rule.cuts, chosen.splits)}
-    again = {"gate": lambda counts: gate_retrieves(pairs, counts), "popularity": by_refitted_thresholds}
-    test, gains = ~train, pairs.gains
-    policies, over_splits, columns = {}, {}, {}
+    rows = np.arange(tuned.questions)
+    if tuned.questions > MOST:
+        rows = np.sort(draws.generator(seed, "gate questions").choice(tuned.questions, MOST, replace=False))
+    drawn, fitted = tuned.drawn.first(refits.FEWEST), tuned.fitted.first(refits.FEWEST)  # a gate takes longer to fit
+    policies = {"popularity": held_out.policy(tuned.pairs, tuned.judged.retrieved, drawn, fitted).take(rows)}
+    pairs, train, drawn = tuned.pairs.take(rows), tuned.train[rows], drawn.take(rows)
+    test, gains, retrieves = ~train, pairs.gains, gate_retrieves(pairs, train)
+    less = (retrieves.astype(int) - held_out.below(pairs, tuned.judged.cuts)) * gains[:, None] * test
     with np.errstate(invalid="ignore"):
-        for name, retrieves in on_splits.items():
-            retrieved = (retrieves & test).sum(axis=1) / test.sum(axis=1)
-            without = (again[name](drawn.without(part)) for part in range(drawn.n_parts))
-            policies[name] = refits.make_policy(retrieved, drawn, again[name](drawn.times), without)
-            columns[name] = Column(pairs.right_above, {name: gains})
-            columns[f"retrieved_{name}"] = Column(0.0, {name: 1.0}, apart=True)
-            right = pairs.right_above[:, None] + retrieves * gains[:, None]
-            over_splits[name] = (right * test).sum(axis=0) / test.sum(axis=0)
-    columns["difference"] = Column(0.0, {"gate": gains, "popularity": -gains})
-    low, high = np.nanquantile(over_splits["gate"] - over_splits["popularity"], [0.025, 0.975])
+        retrieved = (retrieves & test).sum(axis=1) / test.sum(axis=1)
+        low, high = np.nanquantile(less.sum(axis=0) / test.sum(axis=0), [0.025, 0.975])
+    without = (gate_retrieves(pairs, drawn.without(part)) for part in range(drawn.n_parts))
+    policies["gate"] = refits.make_policy(retrieved, drawn, gate_retrieves(pairs, drawn.times), without)
+    difference = Column(0.0, {"gate": gains, "popularity": -gains})
+    columns = held_out.policy_columns(pairs, "gate") | {"difference": difference}
     figures = {name: mean.as_json() for name, mean in refits.refitted_means(columns, policies, drawn).items()}
     figures["difference"] |= {"splits_low": float(low), "splits_high": float(high)}
-    return {"questions": len(pairs.ids)} | figures
+    for name, policy in (("popularity", "adaptive"), ("retrieved_popularity", "retrieved")):
+        figures[name] = {key: tuned.figures[chosen.search][policy][key] for key in ("value", "low", "high")}
+    return {"gate": {"questions": len(rows)} | figures}
 
 
 def gate_retrieves(pairs: Pairs, train: np.ndarray) -> np.ndarray:
@@ -198,7 +171,7 @@ def report_entries() -> list:
             ["dataset", "lm", "method", "questions", "accuracy_gate", "accuracy_popularity", "difference",
              "difference_splits", "retrieved_gate", "retrieved_popularity"],
             "Held-out accuracy in per cent on the same splits, the difference in points, with the middle 95 % over "
-            "splits, and the share that retrieves in per cent. The rule retrieves where popularity is unknown.",
+            "splits, and the share that retrieves in per cent.",
             {"method": "retriever", "accuracy_gate": "gate", "accuracy_popularity": "popularity rule",
              "difference": "gate less rule", "retrieved_popularity": "retrieves, rule"},
         ),

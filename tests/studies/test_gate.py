@@ -4,15 +4,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from adaptive_pairs import CHOSEN, judged, made_pairs, resampled, splits, summary
+from adaptive_pairs import CHOSEN, made_pairs, resampled, splits, summary
 from scipy.optimize import minimize
 
-from pipelines.adaptive import refits, tune_thresholds
+from pipelines.adaptive import refits, tune_thresholds, tuning
 from pipelines.studies import gate
 
 
 def evaluate(pairs, resamples):
-    return gate.evaluate(pairs, judged(pairs.known()), CHOSEN, 0, resamples)
+    tuned = tuning.tune_pairs(pairs, CHOSEN, 0, resamples, (CHOSEN.search,))
+    return gate.of_pairs(pairs, tuned, CHOSEN, 0, resamples)["gate"]
 
 
 def test_the_weights_are_the_minimum():
@@ -42,7 +43,7 @@ def test_the_gate_reads_the_margin_where_popularity_says_nothing_of_some_of_very
 
 def test_the_rule_is_judged_as_it_is_alone_and_the_difference_is_of_the_same_questions():
     pairs = made_pairs()
-    figures, alone = evaluate(pairs, 100), summary(pairs, resamples=refits.FEWEST)
+    figures, alone = evaluate(pairs, refits.FEWEST), summary(pairs, resamples=refits.FEWEST)
     assert figures["popularity"] == pytest.approx({end: alone["adaptive"][end] for end in ("value", "low", "high")})
     assert figures["retrieved_popularity"]["value"] == pytest.approx(alone["retrieved"]["value"])
     train = splits(pairs)
@@ -67,18 +68,6 @@ def test_the_gate_of_a_split_does_not_see_what_it_is_judged_on():
     assert (gate.gate_retrieves(swapped, train) != decisions).any()
     unseen = replace(pairs, right_above=np.zeros(300, bool), right_below=~train[:, 0])
     assert not gate.gate_retrieves(unseen, train)[:, 0].any(), "only questions that are held out gain"
-
-
-def test_questions_of_unknown_popularity_retrieve_by_the_rule_and_are_learnt_from():
-    unknown = np.arange(600) % 4 == 0
-    popularity = np.where(unknown, np.nan, 500.0)
-    signals = {"signal": popularity, "popularity": popularity, "confidence": np.full(600, 0.5)}
-    pairs = made_pairs(right_above=unknown, right_below=~unknown, **signals)
-    assert pairs.known().excluded == 150
-    figures = evaluate(pairs, 50)
-    assert figures["questions"] == 600
-    assert figures["gate"]["value"] == figures["retrieved_popularity"]["value"] == 1.0
-    assert figures["popularity"]["value"] == pytest.approx(0.75, abs=0.02)
 
 
 def test_numbers_are_standardised_over_the_known_ones_of_the_training_side():
