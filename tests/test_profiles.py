@@ -67,10 +67,10 @@ def test_the_replug_papers_set_up(composed):
     assert (params.parts.tuned, params.lsr.queries, params.lsr.qa_queries) == (["contriever"], "lm", 0)
     retrievers = {name: params.retriever[name] for name in params.retrievers}
     assert list(retrievers) == ["contriever", "bert", "dpr"]
-    assert (retrievers["contriever"].path, retrievers["contriever"].similarity) == ("facebook/contriever", "cosine")
-    assert (retrievers["bert"].path, retrievers["bert"].pooling) == ("bert-base-uncased", "cls")
+    assert (retrievers["contriever"].path, retrievers["contriever"].pooling) == ("facebook/contriever", "mean")
+    assert (retrievers["bert"].path, retrievers["bert"].pooling) == ("bert-base-uncased", "mean")
     assert retrievers["dpr"].query_path == "facebook/dpr-question_encoder-single-nq-base"
-    assert retrievers["dpr"].similarity == "dot"
+    assert {found.similarity for found in retrievers.values()} == {"dot"}
     assert (params.chunk.tokens, params.corpus["pile"].documents, params.replug.top_k) == (128, 36_000_000, 10)
     families = {"gpt2": 4, "facebook/opt": 8, "bigscience/bloom": 5}
     paths = [params.lm[name].path for name in params.lms]

@@ -111,12 +111,13 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     n_shots = setup.answer.n_shots
     shots = prompts.demonstrations(setup.seed, setup.dataset, pool, asked, n_shots, common=setup.written)
     of_file = f"{setup.dataset}-{setup.lm.name}-{setup.method}"
-    looked_up = {question: texts[question] for question in chain(asked, *shots)}
+    looked_up = {question: texts[question] for question in chain(asked, *(shots if setup.answer.shot_passages else ()))}
     lookup = Lookup(setup.source, looked_up, f"passages@{of_file}", setup.key)
 
     def read(shard: slice) -> Sent:
         found, shown = lookup.rows(asked[shard]), sorted({*chain(*shots[shard])})
-        of_shots = zip(shown, lookup.rows(shown), strict=True)
+        read_before = lookup.rows(shown) if setup.answer.shot_passages else [passages.CLOSED_BOOK] * len(shown)
+        of_shots = zip(shown, read_before, strict=True)
         examples = {shot: (texts[shot], pool.shown[shot], row["texts"][0]) for shot, row in of_shots}
         sent = [
             prompts.question_prompt(texts[question], text, [examples[shot] for shot in of_question], setup.language)

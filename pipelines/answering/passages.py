@@ -74,9 +74,8 @@ def open_source(
 
     index = INDEXES[kind] + (f"_{name}" if name else "")
     retriever, (*_, docs) = open_index(index, chosen.parts.datastore, chosen, data), inputs(method, chosen, data)
-    if kind in ENSEMBLES:
-        return retrieved(retriever, docs, chosen.replug.top_k, chosen.answer.passage, together=False)
-    return retrieved(retriever, docs, chosen.answer.passages, chosen.answer.passage, together=True)
+    k, clipped = chosen.replug.top_k if kind in ENSEMBLES else chosen.answer.passages, kind in chosen.answer.clipped
+    return retrieved(retriever, docs, k, chosen.answer.passage, together=kind not in ENSEMBLES, clipped=clipped)
 
 
 class Opened:
@@ -112,13 +111,15 @@ def prompts_of_question(
 ) -> tuple[list[Prompt], Prompt, pa.Table | None]:
     """What the stage `answer` sends for one question of `pool`, and the same as one prompt without any passage.
 
-    Also returns the passages (SCHEMA) of the question, in the first row, and of its demonstrations; None without a
-    source. `chosen` are params with the sections seed, language, lm and answer.
+    Also returns the passages (SCHEMA) of the question, in the first row, and of its demonstrations if these have any;
+    None without a source. `chosen` are params with the sections seed, language, lm and answer.
     """
     n_shots, written = chosen.answer.of(chosen.lm[lm]).n_shots, source is not None and source.written
     (shots,) = prompts.demonstrations(chosen.seed, dataset, pool, [place], n_shots, common=written)
-    found = source.find([pool.texts[i] for i in (place, *shots)]) if source else None
-    read = found["texts"].to_pylist() if source else [[None]] * (1 + len(shots))
+    searched = (place, *shots) if chosen.answer.shot_passages else (place,)
+    found = source.find([pool.texts[i] for i in searched]) if source else None
+    read = found["texts"].to_pylist() if source else [[None]]
+    read += [[None]] * (1 + len(shots) - len(read))
     examples = [(pool.texts[i], pool.shown[i], texts[0]) for i, texts in zip(shots, read[1:], strict=True)]
     spoken = language.read_language(chosen.language)
     sent = [prompts.question_prompt(pool.texts[place], passage, examples, spoken) for passage in read[0]]
@@ -137,11 +138,14 @@ def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
     return [*files, data / f"corpus/{corpus}/docs.parquet"]
 
 
-def retrieved(retriever: Retriever, docs: Path, k: int, template: str, *, together: bool) -> Source:
+def retrieved(
+    retriever: Retriever, docs: Path, k: int, template: str, *, together: bool, clipped: bool = False
+) -> Source:
     """The k best documents of each question, each a passage of its own, or all `together` as one passage.
 
-    The LM reads a document's title and text as `template` puts them. One passage has its documents best first, a blank
-    line between, and the id, title and similarity of the best.
+    The LM reads a document's title and text as `template` puts them; `clipped`, the text ends at its last ". ", as
+    PopQA's authors cut it: a text without any is a full stop. One passage has its documents best first, a blank line
+    between, and the id, title and similarity of the best.
     Questions are many at once, because reading documents passes over the whole of `docs`.
     """
     from pipelines.retrieval import documents
@@ -152,6 +156,9 @@ def retrieved(retriever: Retriever, docs: Path, k: int, template: str, *, togeth
         margins[two] = np.diff(-similarities[two, :2])[:, 0]
         positions, similarities = positions[:, :k], similarities[:, :k]
         found = documents.read_documents(docs, positions)
+        if clipped:
+            clip = np.vectorize(lambda text: text and f"{text.rpartition('. ')[0]}.", otypes=[object])
+            found = found._replace(texts=clip(found.texts))
         texts_read = found.filled(template)
         columns = [texts_read, found.ids, found.titles, similarities]
         if together:  # fewer than k documents leave empty places

@@ -105,8 +105,8 @@ def shown(shots: Sequence[tuple[str, str, str | None]], language: Language = ENG
 
 
 def passage_prompt(question: str, language: Language = ENGLISH) -> Prompt:
-    """The prompt for a passage that the LM writes (GenRead). After the blank line the text begins at once."""
-    return Prompt(context=f"{language.prompt.passage.format(question=question)}\n\n")
+    """The prompt for a passage that the LM writes (GenRead)."""
+    return Prompt(context=language.prompt.passage.format(question=question))
 
 
 def passage_left(passage: str, question: str, prompt: Prompt, seen: Prompt, language: Language = ENGLISH) -> str:

@@ -117,7 +117,7 @@ def _documents(settings: Settings, row: dict, tokens: Tokens) -> list[tuple]:
     name, documents = row["source_document"], []
     for begin, end in cut_tokens(tokens.bounds, *lengths):
         offset, text = int(tokens.bounds[begin]), tokens.text(begin, end)
-        shown = (row["source"], row["title"], text, end - begin)
+        shown = (row["source"], row["title"] if settings.corpus.titles else "", text, end - begin)
         documents.append((f"{name}:{offset}", *shown, name, offset, row["key"]))
     return documents
 
@@ -179,19 +179,22 @@ def separate_windows(bounds: np.ndarray, context: int, continuation: int, shift:
     return windows
 
 
-def rolling_windows(bounds: np.ndarray, context: int, stride: int, first: bool) -> list[tuple[int, int, int]]:
+def rolling_windows(bounds: np.ndarray, context: int, stride: int, first: bool | str) -> list[tuple[int, int, int]]:
     """Windows over all of a text: begin of the context, begin and end of what is predicted, in tokens.
 
     Every token behind the first `context` is predicted in exactly one window. With `first`, the tokens before it are
-    predicted by one more window, whose context is empty. The last window may be shorter.
+    predicted by one more window, whose context is empty. The last window may be shorter. With `first` "window", all
+    windows have the same length: the first predicts all its context + stride - 1 tokens (the token that begins a text
+    takes the place of one), and the last has the more context, the less it predicts.
     """
-    windows, total = [], len(bounds) - 1
-    middle = _allowed(bounds, 0, context) if total > context else total
+    windows, total, whole = [], len(bounds) - 1, first == "window"
+    alone = context + stride - 1 if whole else context
+    middle = _allowed(bounds, 0, alone) if total > alone else total
     if first and middle:
         windows.append((0, 0, middle))
     while middle < total:
-        begin = _beginning(bounds, max(middle - context, 0))
         end = _allowed(bounds, middle, min(middle + stride, total))
+        begin = _beginning(bounds, max(end - context - stride if whole else middle - context, 0))
         windows.append((begin, middle, end))
         middle = end
     return windows

@@ -1,4 +1,6 @@
-"""Stage evaluate_tasks: a benchmark's questions, closed-book and with REPLUG (REPLUG, sections 6.2-6.3).
+"""Stage evaluate_tasks: a benchmark's questions, closed-book, with REPLUG, and with all documents in one prompt.
+
+See REPLUG, sections 6.2 and 6.3, and the rows of table 3 that are of others.
 
 For a benchmark and a language model, the stage writes predictions.parquet (SCHEMA; ordered by method and question_id)
 and rejects.parquet in data/tasks/<benchmark>/<lm>, and figures by method in data/metrics/tasks_<benchmark>_<lm>.json.
@@ -18,7 +20,6 @@ import pyarrow.compute as pc
 
 from pipelines import catalogue, draws, intervals
 from pipelines.answering import passages
-from pipelines.errors import LongtailError
 from pipelines.evaluation import mmlu, task_items
 from pipelines.evaluation.task_items import Task, TaskPrompts, answered_by, predict
 from pipelines.params import params
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel
     from pipelines.lm.open_lm import LMWorkers
 
-METHODS = ("closed_book", "replug", "replug_lsr")
+CONCATENATED = "dense"  # the way with all documents in one prompt, with tasks.concatenated
+METHODS = ("closed_book", CONCATENATED, "replug", "replug_lsr")
 PARAMS = ("seed", "compute", "ingest", "lm", "retriever", "retrievers", "replug", "answer", "tasks", "report", "parts")
 SHARD = 64  # prompts of a shard, or those of one question, which a killed run loses; no answer depends on it
 SEARCHED = 4096  # questions searched for at once, because reading documents passes over all of them
@@ -61,8 +63,9 @@ def evaluate_task(
 ) -> pa.Table:
     """Answers (SCHEMA) to the items of a task; where a prompt of an item doesn't fit, its prediction is null.
 
-    `search` finds the documents (passages.SCHEMA); without it, answers are closed-book. A demonstration has its own top
-    document. Finished shards stay under `key` until they are forgotten.
+    `search` finds the documents (passages.SCHEMA); without it, answers are closed-book. Each document has a prompt of
+    its own, except that CONCATENATED has all in one. A demonstration has its own top document. Finished shards stay
+    under `key` until they are forgotten.
     """
     shown = {}
     for subject, items in task.shots.items():
@@ -71,17 +74,21 @@ def evaluate_task(
         )
         shown[subject] = [task_items.demonstration(item, text) for item, (text, *_) in zip(items, found, strict=True)]
     name, passages_name = _names(task, lm.name, method)
-    source = search and passages.Source(search, SEARCHED, written=False)
+    source, ensemble = search and passages.Source(search, SEARCHED, written=False), search and method != CONCATENATED
     lookup = passages.Lookup(source, {i: item.query for i, item in enumerate(task.items)}, passages_name, key)
 
     def read(shard: slice) -> TaskPrompts:
         items, found = task.items[shard], lookup.rows(range(shard.start, shard.stop))
-        similarities = np.array([row["similarities"] for row in found], np.float32) if source else None
-        shots = [shown[item.subject] for item in items]
-        return TaskPrompts(task_items.prompts(items, shots, [row["texts"] for row in found]), similarities)
+        similarities = np.array([row["similarities"] for row in found], np.float32) if ensemble else None
+        texts = [row["texts"] for row in found]
+        if method == CONCATENATED:
+            texts = [["\n".join(filter(None, of_item))] for of_item in texts]
+        return TaskPrompts(task_items.prompts(items, [shown[item.subject] for item in items], texts), similarities)
 
     def write(shard: slice, predictions: list[str | None], path: Path) -> None:
-        right = (lambda text, answers: text in answers) if task.options else matching.exact
+        def right(text: str, answers: list[str]) -> bool:
+            return text in answers if task.options else matching.exact(text.rpartition("answer is ")[2], answers)
+
         rows = [
             {
                 "task": task.name,
@@ -97,7 +104,7 @@ def evaluate_task(
         ]
         parquet.write_parquet(pa.Table.from_pylist(rows, SCHEMA), path)
 
-    size, n = workers.shard_size(SHARD, replug.top_k if search else 1, server), len(task.items)
+    size, n = workers.shard_size(SHARD, replug.top_k if ensemble else 1, server), len(task.items)
     parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     work = partial(predict, task.options, new_tokens, replug)
     steps, sizes = workers.Steps(read, work, write, TaskPrompts.length), [part.stop - part.start for part in parts]
@@ -109,28 +116,37 @@ def drop_too_long(table: pa.Table, task: Task, lm: LanguageModel | LMWorkers) ->
     """The answers without what doesn't fit the language model, and how many questions of each subject that leaves out.
 
     A subject with one prompt that is too long, by whichever method, is left out whole; a task without subjects loses
-    that question alone. Raises LongtailError if nothing is left.
+    that question alone. CONCATENATED, whose prompts are longer, loses what is too long for it alone. Prints a line if
+    nothing is left.
     """
     units = table["question_id" if len(task.shots) == 1 else "subject"]
-    kept = pc.invert(pc.is_in(units, pc.unique(units.filter(pc.is_null(table["prediction"])))))
-    dropped = table.filter(pc.invert(kept)).group_by("subject").aggregate([("question_id", "count_distinct")])
+    one_prompt = pc.equal(table["method"], CONCATENATED)
+
+    def lacking(rows: pa.ChunkedArray) -> pa.ChunkedArray:
+        return pc.is_in(units, pc.unique(units.filter(pc.and_(rows, pc.is_null(table["prediction"])))))
+
+    lost = lacking(pc.invert(one_prompt))
+    dropped = table.filter(lost).group_by("subject").aggregate([("question_id", "count_distinct")])
     counts = {row["subject"] or "": row["question_id_count_distinct"] for row in dropped.to_pylist()}
-    if counts and not pc.any(kept).as_py():
-        raise LongtailError(
-            f"params.yaml: {task.param} is {max(map(len, task.shots.values()))}, but no prompt fits the "
-            f"{lm.max_tokens} tokens that {lm.name} reads at once; lower it or take a model with a longer context"
+    if counts and pc.all(lost).as_py():
+        print(
+            f"{lm.name} is left out of {task.name}: with {task.param} {max(map(len, task.shots.values()))}, no prompt "
+            f"fits the {lm.max_tokens} tokens that it reads at once; lower it or take a model with a longer context"
         )
+    kept = pc.invert(pc.or_(lost, pc.and_(one_prompt, lacking(one_prompt))))
     return table.filter(kept), dict(sorted(counts.items()))
 
 
 def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
     """By method: accuracy (Wilson), gain over closed-book (bootstrap over questions), and both by MMLU's categories."""
-    method, category = (np.array(table[name].to_pylist(), dtype=object) for name in ("method", "category"))
+    columns = (np.array(table[name].to_pylist(), dtype=object) for name in ("method", "category", "question_id"))
+    method, category, question = columns
     correct = np.array(table["correct"].to_pylist(), bool)
 
     def figure(rows: np.ndarray, name: str) -> dict:
         """A method's {"value", "low", "high", "questions", "gain"} over the questions of some rows, (rows,) bool."""
-        of_method, closed_book = rows & (method == name), rows & (method == "closed_book")
+        of_method = rows & (method == name)
+        closed_book = rows & (method == "closed_book") & np.isin(question, question[of_method])
         accuracy = intervals.share(correct[of_method]).as_json() | {"questions": int(of_method.sum())}
         if name != "closed_book":
             gain = correct[of_method].astype(float) - correct[closed_book]  # both ordered by question id
@@ -142,7 +158,7 @@ def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
     for name in (name for name in METHODS if name in method):
         whole = figure(np.ones(len(method), bool), name)
         figures[name] = {"accuracy": {key: whole.pop(key) for key in ("value", "low", "high")}} | whole
-        if categories := sorted({*category} - {None}):
+        if categories := sorted({*category[method == name]} - {None}):
             figures[name]["categories"] = {of: figure(category == of, name) for of in categories}
     return figures
 
@@ -158,17 +174,19 @@ def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: P
         by = answered_by(task, lm, chosen.replug)
         retriever = chosen.retrievers[0]  # of the retrievers, benchmarks take this one alone
         methods = [method for method in METHODS if method != "replug_lsr" or retriever in chosen.parts.tuned]
+        methods = [method for method in methods if method != CONCATENATED or chosen.tasks.concatenated]
         if by is None:
-            print(f"{lm_name} shows no log-probabilities of its answers to {name}, so it answers closed-book alone")
-            methods = ["closed_book"]
+            print(f"{lm_name} shows no log-probabilities of its answers to {name}, so no ensemble answers")
+            methods = [method for method in methods if method in ("closed_book", CONCATENATED)]
         replug = chosen.replug.model_copy(update={"vote": by == "vote"})
         server = chosen.lm[lm_name].http
-        settings = chosen.retriever[retriever], chosen.answer.passage, chosen.lm[lm_name], SHARD, workers.ROUNDS
+        read = chosen.answer.passage, chosen.answer.clipped
+        settings = chosen.retriever[retriever], *read, chosen.lm[lm_name], SHARD, workers.ROUNDS
         tables, keys = [SCHEMA.empty_table()], {}
         for method in methods if task.items else ():
             inputs = [MODELS / lm_name, data / "raw" / name, *passages.inputs(method, chosen, data)]
             keys[method] = shards.key_of(chosen.seed, chosen.tasks, replug, *settings, *inputs)
-            source = passages.open_source(method, None, chosen, data)
+            source = passages.open_source("replug" if method == CONCATENATED else method, None, chosen, data)
             find = source and source.find
             of_method = chosen.tasks.new_tokens, replug, keys[method], server
             tables.append(evaluate_task(task, method, lm, find, *of_method))
@@ -180,13 +198,13 @@ def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: P
             rejects.write(folder / "rejects.parquet")
         figures = summarise(table, chosen.seed, chosen.report.bootstrap)
         for method in figures:
-            figures[method]["answered_by"] = None if method == "closed_book" else by
+            figures[method]["answered_by"] = None if method in ("closed_book", CONCATENATED) else by
         others = {"rejects": rejects.reasons(), "too_long": too_long}
         shards.write_json(data / f"metrics/tasks_{name}_{lm_name}.json", figures | others)
         for method, key in keys.items():
             for shards_name in _names(task, lm.name, method):
                 shards.forget_shards(shards_name, key)
-        return {f"{method}.accuracy": figures[method]["accuracy"]["value"] for method in keys} | lm.usage
+        return {f"{method}.accuracy": found["accuracy"]["value"] for method, found in figures.items()} | lm.usage
 
 
 def _names(task: Task, lm: str, method: str) -> tuple[str, str]:

@@ -126,7 +126,7 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
     kind = methods.split(method)[0]
     if kind != "genread":
         source = run.source(method)
-    elif chosen.answer.of(chosen.lm[lm]).n_shots:
+    elif chosen.answer.of(chosen.lm[lm]).n_shots and chosen.answer.shot_passages:
         raise LongtailError("prompt: the language model wrote the demonstrations' passages, which are not kept")
     else:
         source = Source(lambda _: pa.table({"texts": [[answer["passage"]]]}), 1, written=True)

@@ -121,15 +121,17 @@ def question_queries(dataset: str, pool: prompts.Questions, rows: np.ndarray, pa
     """The questions `rows` of a pool, to be read as the stage `answer` asks them, and continued by their first answer.
 
     Before each stand `lsr.n_shots` demonstrations from the pool. Before a document these have the untuned retriever's
-    best passages, and before none they have none, as in answers with passages and in closed-book ones.
+    best passages (with `answer.shot_passages`), and before none they have none, as in answers with passages and in
+    closed-book ones.
     """
     lsr, spoken = params.lsr, language.read_language(params.language)
     n_shots = lsr.shots(params.answer, params.lm[lsr.lm])
     of_each = prompts.demonstrations(params.seed, dataset, pool, rows.tolist(), n_shots)
-    found = _best_passages([pool.texts[row] for row in sorted({*chain(*of_each)})], params)
+    shown = sorted({*chain(*of_each)}) if params.answer.shot_passages else ()
+    found = _best_passages([pool.texts[row] for row in shown], params)
     shots = without_shots(len(rows))
     for number, of_one in enumerate(of_each):
-        examples = [(pool.texts[row], pool.shown[row], found[pool.texts[row]]) for row in of_one]
+        examples = [(pool.texts[row], pool.shown[row], found.get(pool.texts[row])) for row in of_one]
         shots[number] = [prompts.shown(examples, spoken), prompts.shown([(*one[:2], None) for one in examples], spoken)]
     texts = [pool.texts[row] for row in rows]
     asked = [spoken.asked(text) for text in texts]

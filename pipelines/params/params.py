@@ -130,6 +130,7 @@ class Tokenizer(Section):
 
 class CorpusOf(Section):
     documents: PositiveInt | None  # documents of the corpus, at most, drawn by hash; null: all
+    titles: bool = True  # documents keep the titles of their source documents, which encoders and language models read
     query_share: Share  # share of source documents that become language-modelling queries in place of documents
     test_files: str | None  # glob of the file names of a published test split; null: queries.test_share
     validation_files: str | None  # glob of the file names of a published validation split
@@ -160,7 +161,8 @@ class Windows(Section):
 
     context_tokens: PositiveInt  # tokens before a window that are searched with, and shown to the language model
     stride_tokens: PositiveInt  # tokens that a window predicts; documents are retrieved anew for each window
-    first: bool  # predict a document's first context_tokens as well, which nothing can be retrieved for
+    first: bool | Literal["window"]  # predict a document's first context_tokens as well, without retrieval; window: a
+    # whole window without retrieval, and a longer context for a last window that predicts less, as REPLUG's authors do
 
 
 class Pair(Section):
@@ -185,6 +187,7 @@ class Tasks(Section):
     mmlu_shots: Count  # demonstrations of the same subject
     qa_shots: Count  # demonstrations for Natural Questions and TriviaQA, from their training files
     new_tokens: PositiveInt  # at most, of an answer to them
+    concatenated: bool = False  # also ask with the replug.top_k documents in one prompt (the way dense of benchmarks)
 
 
 class Exposure(Section):

@@ -169,6 +169,9 @@ class Answer(Section):
     new_tokens: PositiveInt  # at most, of an answer
     passages: PositiveInt  # bm25, dense, lsr: passages in a prompt, the best first
     passage: Template  # how the language model reads a retrieved passage's {title} and {text}; as in retriever.document
+    clipped: list[str] = Field(default_factory=list)  # kinds of ways, as dense, whose passages' texts end at their last
+    # ". ", so that they have whole sentences alone, as PopQA's authors clip Contriever's
+    shot_passages: bool = True  # in ways with a passage, each demonstration has one of its own
     passage_tokens: PositiveInt  # genread: of the passage that the language model writes itself, at most
 
     def of(self, lm: LM) -> Answer:

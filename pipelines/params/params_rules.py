@@ -34,6 +34,7 @@ def _names(params: Params) -> Iterator[Rule]:
     yield _listed("retrievers", params.retrievers, list(params.retriever))
     chosen = [params.popqa.subset] if params.popqa.subset else []
     yield _listed("popqa.subset", chosen, subsets.names() if chosen else [])
+    yield _listed("answer.clipped", params.answer.clipped, list(methods.INDEXES))
 
 
 def _sections(params: Params) -> Iterator[Rule]:

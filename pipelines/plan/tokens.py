@@ -32,15 +32,17 @@ def count_answers(params: Params, lm: LM) -> Reading:
     GenRead asks twice, for the passage and for the answer. It shows all questions the same demonstrations, and REPLUG
     shows them before each document of a question: a local model reads such a beginning once.
     """
-    answer, k = params.answer.of(lm), params.replug.top_k
-    n_shots, new = answer.n_shots, answer.new_tokens
-    of_document, written = QUESTION + params.chunk.tokens, QUESTION + answer.passage_tokens
-    closed_book = (n_shots + 1) * QUESTION + new
-    with_passages = (n_shots + 1) * (QUESTION + answer.passages * params.chunk.tokens) + new
-    ensemble = k, k * ((n_shots + 1) * of_document + new), n_shots * of_document + k * (of_document + new)
+    answer, k, document = params.answer.of(lm), params.replug.top_k, params.chunk.tokens
+    n_shots, new, shown = answer.n_shots, answer.new_tokens, answer.n_shots * answer.shot_passages
+    of_document, shots = QUESTION + document, n_shots * QUESTION
+    closed_book = shots + QUESTION + new
+    with_passages = closed_book + (shown + 1) * answer.passages * document
+    before = shots + shown * document
+    ensemble = k, k * (before + of_document + new), before + k * (of_document + new)
+    written = QUESTION + answer.passage_tokens
     kinds = {  # kind of way -> prompts of a question, their tokens, and those that a local model reads
         "closed_book": (1, closed_book, closed_book),
-        "genread": (2, (n_shots + 2) * written + 2 * new, 2 * written + new),
+        "genread": (2, shots + shown * answer.passage_tokens + 2 * (written + new), 2 * written + new),
         **dict.fromkeys(methods.ENSEMBLES, ensemble),
     }
     retrieving = 1, with_passages, with_passages
@@ -67,14 +69,16 @@ def count_scores(params: Params) -> Reading:
 
 
 def count_benchmarks(params: Params) -> Reading:
-    """Each question closed-book, and in ensembles: with the main retriever's documents, BM25's and random ones."""
+    """Each question closed-book, in ensembles of the main retriever's documents, tuned or not, and with all in one."""
     tasks, main, prompts, tokens = params.tasks, params.retrievers[:1], 0, 0
-    each = 1 + params.replug.top_k * (2 + len(main) + len({*main} & {*params.parts.tuned}))
+    k, document, in_one = params.replug.top_k, params.chunk.tokens, int(params.tasks.concatenated)
+    each = 1 + in_one + k * (len(main) + len({*main} & {*params.parts.tuned}))
     for task in params.parts.benchmarks:
         most, shots, length = (MMLU, tasks.mmlu_shots, OPTIONS) if task == "mmlu" else (None, tasks.qa_shots, QUESTION)
-        of_task = each * min(tasks.max_questions, most or tasks.max_questions)
-        prompts += of_task
-        tokens += of_task * ((shots + 1) * (length + params.chunk.tokens) + tasks.new_tokens)
+        questions = min(tasks.max_questions, most or tasks.max_questions)
+        prompts += questions * each
+        whole = (shots + 1) * (length + document) + tasks.new_tokens
+        tokens += questions * (each * whole + in_one * (k - 1) * document)
     return Reading("benchmarks", prompts, tokens, tokens)
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from itertools import product
 from statistics import fmean
 
 from pipelines import catalogue
@@ -22,7 +23,7 @@ MEASURES = {  # column of the table `retrievers` -> head
     "real_recall_at_10": "real questions, recall@10",
 }
 MARKS = 60  # of a curve at most
-METHODS = ("closed_book", "replug", "replug_lsr")  # of benchmarks
+METHODS = ("closed_book", "dense", "replug", "replug_lsr")  # of benchmarks
 LOOK = {"documents": "documents of each", "entropy": "entropy of Q", "beta": "beta"}  # columns of `look`
 LOOKS = {  # of questions and of text: the caption, and columns of data/metrics/lsr_<name>.json's `look`
     "questions": (
@@ -231,14 +232,15 @@ def solved_tasks(inputs: Inputs) -> list[Row]:
 
 def too_long_prompts(inputs: Inputs) -> Iterator[str]:
     found = inputs.metrics.get("tasks", {})
-    for name, lm in dict.fromkeys((row["task"], row["lm"]) for row in solved_tasks(inputs)):
-        if too_long := found[name][lm].get("too_long"):
+    for name, lm in product(inputs.parts.benchmarks, inputs.models):
+        if too_long := found.get(name, {}).get(lm, {}).get("too_long"):
             subjects = ", ".join(f"{subject or 'questions'} ({n:,})" for subject, n in too_long.items())
             yield f"{label(name)}, {lm}: prompts too long for the language model are left out: {subjects}."
 
 
 def largest_effect(inputs: Inputs) -> list[Row]:
     """The benchmark and the ensemble that change accuracy most, in a row, of the main language model if it has any."""
-    rows = [row for row in solved_tasks(inputs) if row["category"] == "all" and known(row["gain"])]
+    rows = [row for row in solved_tasks(inputs) if row["category"] == "all" and row["method"].startswith("replug")]
+    rows = [row for row in rows if known(row["gain"])]
     of = inputs.main if any(row["lm"] == inputs.main for row in rows) else rows and rows[0]["lm"]
     return sorted((row for row in rows if row["lm"] == of), key=lambda row: -abs(row["gain"].value))[:1]

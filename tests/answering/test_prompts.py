@@ -27,7 +27,7 @@ def test_a_prompt_is_the_published_one_and_the_passage_stands_before_its_questio
     assert prompts.question_prompt("Who?", "Text.", []) == Prompt(context="Q: Who? A:", document="Text.\n\n")
     shown = prompts.question_prompt("Who?", "Text.", [("What?", "that", "Other.")])
     assert shown == Prompt(context="Other.\n\nQ: What? A: that\n\nText.\n\nQ: Who? A:")
-    said = "Generate a background document from Wikipedia to answer the given question. Who?\n\n"
+    said = "Generate a background document from Wikipedia to answer the given question. Who?"
     assert prompts.passage_prompt("Who?") == Prompt(context=said)
 
 

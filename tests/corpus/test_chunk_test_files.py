@@ -41,9 +41,9 @@ def windows_of(queries: list[dict]) -> dict[str, list[dict]]:
 @pytest.mark.parametrize("first", [True, False])
 def test_the_files_say_what_is_corpus_and_each_byte_of_the_test_split_is_predicted_once(tokenizer, first):
     write_wikitext(TRAIN, TEST)
-    metrics, docs, queries, rejects = make(tokenizer, settings(first=first), "wikitext")
+    metrics, docs, queries, rejects = make(tokenizer, settings(first=first, titles=first), "wikitext")
     assert sorted(joined(docs).values()) == sorted(TRAIN)
-    assert {doc["title"] for doc in docs} == {f"Article {i}" for i in range(40)}
+    assert {doc["title"] for doc in docs} == ({f"Article {i}" for i in range(40)} if first else {""})
     assert {query["split"] for query in queries} == {"test"}
     assert (metrics["rows"], metrics["source_documents"], rejects) == (60, 40, [])
     windows = windows_of(queries)

@@ -78,6 +78,13 @@ def test_rolling_windows_predict_every_token_once(encoder, text, context, stride
     assert whole[1:] == found
     if total:
         assert whole[0] == (0, 0, found[0][1] if found else total)
+    alike = rolling_windows(tokens.bounds, context, stride, first="window")
+    assert [end for *_, end in alike] == sorted({end for *_, end in alike}), "each token once"
+    assert "".join(tokens.text(middle, end) for _, middle, end in alike) == text
+    if text.isascii() and total:
+        assert alike[0] == (0, 0, min(context + stride - 1, total))
+        assert {end - begin for begin, _, end in alike[1:]} <= {context + stride}
+        assert {end - middle for _, middle, end in alike[1:-1]} <= {stride}
     if not found:  # the first context, to the end of its last character, is all there is
         assert (tokens.bounds[context:-1] < 0).all()
         return

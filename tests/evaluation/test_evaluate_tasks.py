@@ -182,7 +182,8 @@ def long_documents(queries):
     return pa.table({"texts": texts, "similarities": [[1.0]] * len(queries)})
 
 
-def test_a_subject_whose_prompts_are_too_long_is_left_out_by_every_method_and_the_param_is_named_where_none_fits(raw):
+def test_what_is_too_long_is_left_out_and_the_param_is_named_where_nothing_fits(raw, capsys):
+    """A subject of MMLU, by every method; what is too long for the documents in one prompt, by that method alone."""
     task, lm = read(raw, "mmlu"), FakeLM()
     answered = [evaluate(task, "closed_book", lm, None), evaluate(task, "replug", lm, long_documents)]
     table, too_long = evaluate_tasks.drop_too_long(pa.concat_tables(answered), task, lm)
@@ -195,12 +196,33 @@ def test_a_subject_whose_prompts_are_too_long_is_left_out_by_every_method_and_th
     task = open_task("0", "virology 1", "2", shown=["shown"])
     table, too_long = evaluate_tasks.drop_too_long(evaluate(task, "replug", lm, long_documents), task, lm)
     assert (table["question_id"].to_pylist(), too_long) == (["0", "2"], {"": 1})
+    answered = [evaluate(task, "closed_book", lm, None, "o"), evaluate(task, "dense", lm, long_documents, "o")]
+    table, too_long = evaluate_tasks.drop_too_long(pa.concat_tables(answered), task, lm)
+    assert (table["question_id"].to_pylist(), too_long) == (["0", "virology 1", "2", "0", "2"], {})
+    figures = evaluate_tasks.summarise(table, 0, 10)
+    assert [figures[name]["questions"] for name in ("closed_book", "dense")] == [3, 2]
     # no prompt fits
     small = FakeLM()
     small.max_tokens, task = 10, read(raw, "mmlu")
-    said = r"tasks\.mmlu_shots is 2, but no prompt fits the 10 tokens that fake reads"
-    with pytest.raises(LongtailError, match=said):
-        evaluate_tasks.drop_too_long(evaluate(task, "closed_book", small, None, "small"), task, small)
+    table, too_long = evaluate_tasks.drop_too_long(evaluate(task, "closed_book", small, None, "small"), task, small)
+    assert (len(table), too_long) == (0, {"formal_logic": 20, "virology": 20})
+    said = "fake is left out of mmlu: with tasks.mmlu_shots 2, no prompt fits the 10 tokens that it reads at once;"
+    assert said in capsys.readouterr().out
+    assert evaluate_tasks.summarise(table, 0, 10) == {}
+
+
+def test_all_documents_stand_in_one_prompt_and_a_demonstration_has_its_best_alone():
+    asked = []
+
+    class Reading(FakeLM):
+        def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+            asked.extend(prompts)
+            return [Generation(" So the answer is Number", -0.1, 1)] * len(prompts)
+
+    (row,) = evaluate(open_task("who is 1", shown=["who was 0"]), "dense", Reading(), search).to_pylist()
+    before = "Knowledge: one A\nwho was 0: the one\n\n"
+    assert [prompt.context for prompt in asked] == [f"{before}Knowledge: one B\ntwo B\nthree A\nwho is 1:"]
+    assert row["correct"], "what follows `answer is` counts, as published"
 
 
 def test_metrics_by_hand():
@@ -247,6 +269,7 @@ def run_stage(raw, datastore, monkeypatch):
     raw.rename("data/raw")
     tiny_models.tokenizer().save_pretrained("data/models/tokenizer")
     values = yaml.safe_load(Path("params.yaml").read_text())
+    values["tasks"]["concatenated"] = True
     values["lm"]["fake"], values["lms"] = values["lm"]["tiny"], ["tiny", "fake"]
     Path("params.yaml").write_text(yaml.safe_dump(values, sort_keys=False))  # tiny stays the first
 
@@ -275,13 +298,13 @@ def run_stage(raw, datastore, monkeypatch):
 
 def test_the_stage_leaves_a_benchmarks_answers_and_figures(run_stage, capsys):
     for task, n_methods, lm, by in (
-        ("mmlu", 3, FakeLM, "mixture"),
-        ("nq", 3, FakeLM, "mixture"),
+        ("mmlu", 4, FakeLM, "mixture"),
+        ("nq", 4, FakeLM, "mixture"),
         ("triviaqa", 0, FakeLM, ""),
-        ("mmlu", 3, Voting, "mixture"),  # it shows the letters
-        ("mmlu", 3, Closed, "vote"),
-        ("nq", 3, Voting, "vote"),
-        ("nq", 1, Closed, None),
+        ("mmlu", 4, Voting, "mixture"),  # it shows the letters
+        ("mmlu", 4, Closed, "vote"),
+        ("nq", 4, Voting, "vote"),
+        ("nq", 2, Closed, None),
     ):
         capsys.readouterr()
         rows, figures = run_stage(task, lm())
@@ -293,10 +316,10 @@ def test_the_stage_leaves_a_benchmarks_answers_and_figures(run_stage, capsys):
             said[method] = {row["prediction"] for row in rows if row["method"] == method}
             assert figure["questions"] == sum(row["method"] == method for row in rows) > 0
             assert ("categories" in figure) == (task == "mmlu")
-            assert figure["answered_by"] == (None if method == "closed_book" else by)
-        if n_methods == 3:  # each has its own documents
+            assert figure["answered_by"] == (None if method in ("closed_book", "dense") else by)
+        if n_methods == 4:  # each has its own documents
             assert (said["replug"], said["replug_lsr"]) == ({"B"}, {"D"})
     vote = REPLUG.model_copy(update={"vote": True})
     assert evaluate_tasks.answered_by(open_task("who"), FakeLM(), vote) == "vote"
-    refused = "fake shows no log-probabilities of its answers to nq, so it answers closed-book alone"
+    refused = "fake shows no log-probabilities of its answers to nq, so no ensemble answers"
     assert capsys.readouterr().out.startswith(refused)

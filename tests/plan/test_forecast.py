@@ -146,7 +146,7 @@ def test_stages_side_by_side_use_all_threads_that_the_machine_has(composed, monk
 PARAMETERS = {"HuggingFaceTB/SmolLM2-135M": 0.14e9, "sentence-transformers/all-MiniLM-L6-v2": 0.03e9}
 HOURS = {  # that each profile's plan may have, on two cores or one GPU; the README says an hour of `laptop`
     "sample": (0.02, 0.2), "smoke": (0, 0.02), "wikipedia": (0.02, 2), "pile": (0.02, 2), "excerpt": (0.02, 2),
-    "laptop": (0.3, 1.5), "paper-popqa": (50, 1000), "paper-replug": (100, 10_000), "predictions": (0, 0),
+    "laptop": (0.3, 1.5), "paper-popqa": (15, 1000), "paper-replug": (100, 10_000), "predictions": (0, 0),
 }  # fmt: skip
 
 
@@ -196,14 +196,15 @@ def test_an_index_that_does_not_fit_into_memory_is_refused(at_hand):
 
 
 def test_popqas_prompts_are_questions_times_methods_with_all_demonstrations(params):
-    popqa = params("paper-popqa")
+    popqa, asked = params("paper-popqa"), 2 * 25_000
     lm = popqa.lm["opt-13b"]
-    answers = tokens.count_answers(popqa, lm)
-    asked = 2 * 25_000
-    closed_book, genread = 16 * 24, (24 + 150) + 15 + 16 * (24 + 150)
-    with_a_passage = 16 * (24 + 128)  # BM25, Contriever
-    assert answers.prompts == asked * 5, "GenRead asks twice"
-    assert answers.tokens == asked * (closed_book + genread + 2 * with_a_passage + 4 * 15)
+    for read in (1, 16):  # passages in a prompt: the question's own, and with `shot_passages` its demonstrations'
+        answer = popqa.answer.model_copy(update={"shot_passages": read > 1})
+        answers = tokens.count_answers(popqa.model_copy(update={"answer": answer}), lm)
+        closed_book, genread = 16 * 24, (24 + 150) + 15 + 16 * 24 + read * 150
+        with_a_passage = 16 * 24 + read * 128  # BM25, Contriever
+        assert answers.prompts == asked * 5, "GenRead asks twice"
+        assert answers.tokens == asked * (closed_book + genread + 2 * with_a_passage + 4 * 15)
     alone = lm.model_copy(update={"n_shots": 0})
     assert tokens.count_answers(popqa, alone).tokens < answers.tokens / 5, (
         "a model may have its own number of demonstrations"
@@ -213,7 +214,7 @@ def test_popqas_prompts_are_questions_times_methods_with_all_demonstrations(para
 def test_a_local_model_reads_demonstrations_before_several_documents_once(params):
     popqa = params("paper-popqa")
     parts = popqa.parts.model_copy(update={"answered": ["popqa"]})
-    answer = popqa.answer.model_copy(update={"max_questions": 1})
+    answer = popqa.answer.model_copy(update={"max_questions": 1, "shot_passages": True})
     popqa = popqa.model_copy(update={"parts": parts, "answer": answer})
     read = {  # by a question
         "closed_book": 16 * 24 + 15,
@@ -237,7 +238,7 @@ def test_replugs_scores_are_of_each_document_of_each_retriever(params):
     controls = 10_000 * 3  # a longer context, and ten documents of Contriever's and of LSR's in one prompt
     assert scores.prompts == 2 * (with_one + controls)
     assert scores.tokens == 2 * (with_one * 3 + 10_000 * (3 + 2 * 12)) * 128
-    assert benchmarks.prompts == (14_042 + 2 * 20_000) * (1 + 4 * 10)
+    assert benchmarks.prompts == (14_042 + 2 * 20_000) * (1 + 1 + 2 * 10)
 
 
 def test_a_corpus_is_counted_where_these_params_made_it(project):
