@@ -205,7 +205,7 @@ def test_what_is_too_long_is_left_out_and_the_param_is_named_where_nothing_fits(
     small = FakeLM()
     small.max_tokens, task = 10, read(raw, "mmlu")
     table, too_long = evaluate_tasks.drop_too_long(evaluate(task, "closed_book", small, None, "small"), task, small)
-    assert (len(table), too_long) == (0, {"formal_logic": 20, "virology": 20})
+    assert (len(table), sum(too_long.values())) == (0, len(task.items))
     said = "fake is left out of mmlu: with tasks.mmlu_shots 2, no prompt fits the 10 tokens that it reads at once;"
     assert said in capsys.readouterr().out
     assert evaluate_tasks.summarise(table, 0, 10) == {}
@@ -215,7 +215,7 @@ def test_all_documents_stand_in_one_prompt_and_a_demonstration_has_its_best_alon
     asked = []
 
     class Reading(FakeLM):
-        def generate_mixture(self, prompts, log_weights, max_tokens, stop="\n", *, sequence_mixture=False):
+        def generate(self, prompts, max_tokens, stop="\n"):
             asked.extend(prompts)
             return [Generation(" So the answer is Number", -0.1, 1)] * len(prompts)
 
