@@ -72,10 +72,10 @@ def test_the_replug_papers_set_up(composed):
     assert retrievers["dpr"].query_path == "facebook/dpr-question_encoder-single-nq-base"
     assert {found.similarity for found in retrievers.values()} == {"dot"}
     assert (params.chunk.tokens, params.corpus["pile"].documents, params.replug.top_k) == (128, 36_000_000, 10)
-    families = {"gpt2": 4, "facebook/opt": 8, "bigscience/bloom": 5}
+    families = {"gpt2": 4, "facebook/opt": 8, "bigscience/bloom": 5, "meta-llama/Llama-2-13b-hf": 1}
     paths = [params.lm[name].path for name in params.lms]
     assert {family: sum(path.startswith(family) for path in paths) for family in families} == families
-    assert len(paths) == 17
+    assert len(paths) == 18
     assert params.lms[0] == "gpt2-xl", "the largest open model of table 1 tunes the retriever"
 
 

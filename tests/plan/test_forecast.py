@@ -147,6 +147,7 @@ PARAMETERS = {"HuggingFaceTB/SmolLM2-135M": 0.14e9, "sentence-transformers/all-M
 HOURS = {  # that each profile's plan may have, on two cores or one GPU; the README says an hour of `laptop`
     "sample": (0.02, 0.2), "smoke": (0, 0.02), "wikipedia": (0.02, 2), "pile": (0.02, 2), "excerpt": (0.02, 2),
     "laptop": (0.3, 1.5), "paper-popqa": (15, 1000), "paper-replug": (100, 10_000), "predictions": (0, 0),
+    "paper-popqa-rebuilt": (0, 0),
 }  # fmt: skip
 
 
