@@ -155,7 +155,9 @@ def reproduce(
     docs: Annotated[bool, typer.Option("--docs", help="Write docs/measured/reproduction.md.")] = False,
 ) -> None:
     """Compare with the papers' numbers, if the set-up is theirs, and with real models' verdicts. Writes a page."""
-    from flows import graph
+    import yaml
+
+    from flows import graph, profiles
     from pipelines.params.params import Params
     from pipelines.report import comparison, comparison_page, papers, real_claims
     from pipelines.storage import shards
@@ -163,6 +165,9 @@ def reproduce(
     chosen = params_file.load_params(*Params.model_fields)
     behind = graph.behind(*graph.read_graph(Path.cwd(), beside_a_run=True)) if chosen.fetch.source != "world" else ()
     published = papers.read_papers()
+    paper_profiles = {group.profile for group in published.groups}
+    of_papers = {name: params_file.parse(yaml.safe_load(profiles.compose(name))) for name in sorted(paper_profiles)}
+    reach = comparison.reach(published, of_papers)
     held = comparison.Run(Path("data"), chosen, published.setups, finished="analyse" not in behind)
     groups = [(group, [held.compare(number) for number in group.numbers]) for group in published.groups]
     real, found = real_claims.read_real(chosen.profile), []
@@ -174,6 +179,8 @@ def reproduce(
         terminal.show(line)
     path, prefix = (PUBLISHED_REPRODUCTION, "../") if docs else (REPRODUCTION, "../../docs/")
     with shards.atomic(path) as file:
-        file.write_text(comparison_page.page(groups, published, chosen.profile, prefix, real, found), encoding="utf-8")
+        file.write_text(
+            comparison_page.page(groups, published, chosen.profile, reach, prefix, real, found), encoding="utf-8"
+        )
     print()
     terminal.show(f"all numbers, and what each of them needs: {path}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache, cached_property
@@ -17,19 +18,23 @@ from typing import Any
 
 import numpy as np
 
-from pipelines.answering import answer_files
+from pipelines.answering import answer_files, latency
 from pipelines.evaluation import accuracy, stage_metrics, tables
 from pipelines.intervals import NOTHING, Interval, interval
 from pipelines.params import params
-from pipelines.report.papers import Number
+from pipelines.report.papers import Number, Papers
 
 RULE = (
     "A number is `ok` if our 95 % interval meets the published number, give or take half a unit of its last printed "
-    "digit, or what a *roughly* in the text allows. Where the paper states a bound, our interval must reach below it."
+    "digit, or what a *roughly* in the text allows. Where the paper states a bound, our interval must reach below it. "
+    "Where an exact repetition would get another figure than the printed one, ours may lie anywhere between the two."
 )
 FINISHED = "a finished run; `longtail run` brings every stage up to date"
+PART = "this part of the pipeline (`parts` in params.yaml)"
+SECONDS = "seconds with and without passages, of one machine that runs the model (data/latency)"
 ANSWERING = ("answer.", "retriever.", "parts.datastore", "files.wikipedia", "metrics.corpus_wikipedia.")
-_WORDS = ("table", "value", "times")  # of `find`, beside the columns that pick rows
+MEASURED = ("questions.", "files.", "metrics.")  # beginnings of settings that only a run's outputs tell
+WORDS = ("table", "value", "times", "way")  # of `find`, beside the columns that pick rows
 
 
 @dataclass(frozen=True)
@@ -40,14 +45,16 @@ class Compared:
     ours: Interval = NOTHING  # in the paper's set-up
     beside: Interval = NOTHING  # the same measure in another set-up or of another model, never in the place of ours
     lm: str = ""  # whose figure `ours` or `beside` is
+    way: str = ""  # which of two accepted ways gave that figure, as "vote"; "" where there is one
     verdict: str = "not run here"
     needs: tuple[str, ...] = ()
 
 
 def verdict(number: Number, ours: Interval) -> str:
     """RULE, as "ok" or "differs"."""
+    ends = number.value, number.value if number.also is None else number.also
     slack = number.tolerance + 1e-9 * abs(number.value)
-    below, above = ours.low <= number.value + slack, ours.high >= number.value - slack
+    below, above = ours.low <= max(ends) + slack, ours.high >= min(ends) - slack
     return "ok" if below and (above or number.bound == "at most") else "differs"
 
 
@@ -85,20 +92,25 @@ class Run:
             return Compared(number, needs=(lacks,))
         models = list(self.names)
         right = [lm for lm in models if any(alike(self.names[lm], name) for name in number.lm)]
-        lm = next(iter(right or models), "")
-        needs = [] if right or not number.lm else [f"the language model {number.lm[0]}"]
-        for setup in number.setups:
-            needs += self.differences(self.setups[setup], lm)
-        measured = self.measure(number.find, lm)
-        if needs:
-            return Compared(number, beside=measured, lm=lm, needs=tuple(needs))
+        of = {lm: self.measure(number.find, lm) for lm in (right if number.bound else right[:1]) or [*models, ""][:1]}
+        lm = max(of, key=lambda lm: (math.isfinite(of[lm].value), of[lm].value))
+        measured, way = of[lm], self.way(number.find, lm)
+        if needs := self.needs(number, right, lm):
+            return Compared(number, beside=measured, lm=lm, way=way, needs=tuple(needs))
         if not math.isfinite(measured.value):
-            return Compared(number, lm=lm, needs=("this part of the pipeline (`parts` in params.yaml)",))
-        return Compared(number, measured, lm=lm, verdict=verdict(number, measured))
+            return Compared(number, lm=lm, needs=(SECONDS if "seconds" in number.find else PART,))
+        return Compared(number, measured, lm=lm, way=way, verdict=verdict(number, measured))
+
+    def needs(self, number: Number, right: list[str], lm: str, outputs: bool = True) -> list[str]:
+        """What a number needs and the run lacks, whose right models are `right`; without `outputs`, by params alone."""
+        wanted = {key: value for setup in number.setups for key, value in self.setups[setup].items()}
+        wanted = {key: value for key, value in wanted.items() if outputs or not key.startswith(MEASURED)}
+        lacks = [f"the language model {number.lm[0]}"] if number.lm and not right else []
+        return lacks + self.differences(wanted, lm)
 
     def differences(self, needs: dict[str, Any], lm: str) -> list[str]:
         """What of `needs` the run does not have. How imported answers were made is not known, and not asked."""
-        imported = lm in self.names and lm not in self.params.lms
+        imported = lm not in ("", *self.params.lms) and lm in self.names
         lacking = []
         for key in (key for key in needs if not (imported and key.startswith(ANSWERING))):
             if not _meets(key, found := self.setting(key, lm), needs[key]):
@@ -138,22 +150,33 @@ class Run:
 
         `table` and `value`, a table of data/analyses and a column or a function of DERIVED, with what picks rows;
         several rows, of different questions, count as their mean; `metrics` and `key`, a file of data/metrics and the
-        dotted name of a figure; `least_popular`, so many questions of `dataset` as `method` answered them.
+        dotted name of a figure; `least_popular`, so many questions of `dataset` as `method` answered them; `seconds`,
+        how many times as many a question has if `method` answers ("taken"), or what thresholds save of them ("saved").
         """
         if "metrics" in find:
             figure = self.metrics.get(find["metrics"], {})
-            for part in (part.format(lm=lm) for part in find["key"].split(".")):  # imported names may have dots
+            search = self.params.thresholds.search
+            for part in (part.format(lm=lm, search=search) for part in find["key"].split(".")):  # names may have dots
                 figure = figure.get(part, {}) if isinstance(figure, dict) else {}
             measured = interval(figure) if isinstance(figure, dict) else _exactly(figure)
         elif "least_popular" in find:
             measured = self._least_popular(find, lm)
+        elif "seconds" in find:
+            measured = self._seconds(find, lm)
         else:
             measured = DERIVED.get(find["value"], Run.mean)(self, find, lm)
         return measured.times(find.get("times", 1)) if math.isfinite(measured.value) else NOTHING
 
+    def way(self, find: dict[str, Any], lm: str) -> str:
+        """Which of two accepted ways gave a figure: what the param or column that `find` names says; "" without one."""
+        way = find.get("way", "")
+        if "." in way:
+            return self.setting(way, lm)
+        return next((row[way] or "" for row in (self.rows(find, lm) if way else ())), "")
+
     def rows(self, find: dict[str, Any], lm: str) -> list[dict]:
         """The rows that `find` picks; none if one of them is missing."""
-        wanted = {key: entry for key, entry in find.items() if key not in _WORDS}
+        wanted = {key: entry for key, entry in find.items() if key not in WORDS}
         wanted |= {"lm": lm} if "lm" in tables.TABLES[find["table"]] else {}
         wanted = {key: entry if isinstance(entry, list) else [entry] for key, entry in wanted.items()}
         rows = self._table(find["table"])
@@ -188,9 +211,28 @@ class Run:
         cost = self.mean(find, lm)
         return cost if cost.value > 0 else NOTHING
 
+    def _seconds(self, find: dict[str, Any], lm: str) -> Interval:
+        """NOTHING unless one machine, which runs the model, took the seconds with passages and those without."""
+        files = [file for method, file in self._answers(find, lm).items() if method in ("closed_book", find["method"])]
+        files = [self.data / latency.FOLDER / find["dataset"] / lm / f"{file.stem}.json" for file in files]
+        both = [json.loads(file.read_text(encoding="utf-8")) for file in files if file.is_file()]
+        if len(both) < 2 or both[0]["machine"] != both[1]["machine"] or any(one["server"] for one in both):
+            return NOTHING
+        without, augmented = (interval(one["median"]) for one in both)  # methods stand in the order of METHODS
+        times = augmented.value / without.value, augmented.low / without.high, augmented.high / without.low
+        if find["seconds"] == "taken":
+            return Interval(*times)
+        rows = {"table": "savings", "value": "retrieved", "dataset": find["dataset"], "method": find["method"]}
+        retrieved = self.mean(rows, lm)
+        saved = [(1 - share) * (1 - 1 / many) for share in (retrieved.low, retrieved.high) for many in times[1:]]
+        return Interval((1 - retrieved.value) * (1 - 1 / times[0]), min(saved), max(saved)).times(100)
+
+    def _answers(self, find: dict[str, Any], lm: str) -> dict[str, Path]:
+        """Method -> the file of a language model's answers to a question set."""
+        return answer_files.sets(find["dataset"], self.params.lms, self.params.retrievers, self.data).get(lm, {})
+
     def _least_popular(self, find: dict[str, Any], lm: str) -> Interval:
-        dataset, method = find["dataset"], find["method"]
-        files = answer_files.sets(dataset, self.params.lms, self.params.retrievers, self.data).get(lm, {})
+        dataset, method, files = find["dataset"], find["method"], self._answers(find, lm)
         if method not in files:
             return NOTHING
         questions = self.data / "questions" / dataset / f"{dataset}.parquet"
@@ -208,6 +250,30 @@ DERIVED = {  # `value` of a `find` -> how it is measured; all else is a column
 }
 
 
+def reach(published: Papers, profiles: Mapping[str, params.Params]) -> dict[str, list[Number]]:
+    """The published numbers by what becomes of them here.
+
+    "gone": they need a language model that can't be had, "teacher": such a one for LSR, "unmeasured": Longtail has no
+    such measure. All others can be had: "reached" by their profile, as far as its params tell, or "unreached".
+    """
+    kinds: dict[str, list[Number]] = {kind: [] for kind in ("gone", "teacher", "unmeasured", "reached", "unreached")}
+    had = {*published.models["open"]}
+    for group in published.groups:
+        run = Run(Path(), chosen := profiles[group.profile], published.setups)
+        for number in group.numbers:
+            right = [lm for lm in chosen.lms if any(alike(chosen.lm[lm].path, name) for name in number.lm)]
+            teachers = {name for setup in number.setups for name in run.setups[setup].get("lsr.lm", ())}
+            if number.lm and not had & {*number.lm}:
+                kind = "gone"
+            elif teachers and not had & teachers:
+                kind = "teacher"
+            else:
+                lacks = run.needs(number, right, next(iter(right), ""), outputs=False)
+                kind = "unmeasured" if number.missing else "unreached" if lacks else "reached"
+            kinds[kind].append(number)
+    return kinds
+
+
 def _meets(key: str, value: Any, wanted: Any) -> bool:
     if wanted == "set":
         return value is not None
@@ -215,8 +281,8 @@ def _meets(key: str, value: Any, wanted: Any) -> bool:
         return value is wanted
     if key.startswith("files."):
         return any(fnmatch(name, pattern) for name in value for pattern in wanted)
-    if key == "lsr.lm":
-        return any(alike(value, name) for name in wanted)
+    if isinstance(wanted, list):
+        return any(alike(value, name) for name in wanted) if key == "lsr.lm" else value in wanted
     if key.endswith("path"):
         return alike(value, wanted)
     return value >= float(wanted[3:]) if str(wanted).startswith(">= ") else value == wanted
@@ -233,4 +299,4 @@ def _last(path: str | None) -> str | None:
 def _shown(value: Any) -> str:
     if isinstance(value, list):
         return " or ".join(value) if len(value) <= 3 else f"{len(value)} files"
-    return "none" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+    return "none" if value is None else f"{value:,}" if type(value) is int else str(value)

@@ -45,7 +45,7 @@ def comparison_lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator
         for compared in judged:
             yield f"  {textwrap.shorten(_label(compared.number), WIDTH - 4, placeholder=' …')}"
             ours, _ = _figures(compared)
-            text = f"published {_published(compared.number)}; ours {ours}; {compared.verdict}"
+            text = f"published {_published(compared.number)}; ours {ours}; {_verdict(compared)}"
             yield from textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="      ")
     others = [compared for _, of_group in groups for compared in of_group if compared.verdict == NOT_RUN]
     lacking = [{need.partition(" (here ")[0] for need in one.needs} for one in others if not one.number.missing]
@@ -74,12 +74,14 @@ def page(
     groups: Sequence[tuple[Group, list[Compared]]],
     published: Papers,
     profile: str,
+    reach: Mapping[str, Sequence[Number]],
     docs: str = "../",
     real: RealModels | None = None,
     findings: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The page, as Markdown; `docs` is the way to the folder docs, which is put before its links.
 
+    `reach` is what comparison.reach says of the published numbers.
     `real` is what real models say of the papers' claims, `findings` what this run says, as rows of findings.json.
     """
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
@@ -88,6 +90,7 @@ def page(
         rule="\n".join(textwrap.wrap(f"- {RULE}", 120, subsequent_indent="  ")),
         counts=count_agreeing(groups),
         profile=profile,
+        reach=reach,
         papers={group.paper: [one for one in groups if one[0].paper == group.paper] for group, _ in groups},
         published=published,
         real=real,
@@ -100,9 +103,14 @@ def _cells(compared: Compared) -> list[str]:
     """A number's name, as published, ours, what stands beside it, its set-up and the verdict."""
     number = compared.number
     setup = ", ".join([*number.lm[:1], *number.setups])
-    verdict = compared.verdict + f": needs {'; '.join(compared.needs)}" * bool(compared.needs)
+    verdict = _verdict(compared) + f": needs {'; '.join(compared.needs)}" * bool(compared.needs)
     cells = [_label(number), _published(number), *_figures(compared), setup, verdict]
     return [(cell or NONE).replace("|", "/") for cell in cells]
+
+
+def _verdict(compared: Compared) -> str:
+    """With the way that gave our figure, where the paper and its authors' script have two."""
+    return f"{compared.verdict} ({compared.way})" if compared.way else compared.verdict
 
 
 def _figures(compared: Compared) -> tuple[str, str]:
@@ -124,4 +132,5 @@ def _label(number: Number) -> str:
 
 
 def _published(number: Number) -> str:
-    return " ".join(filter(None, (number.bound, f"{number.value:,.{number.digits}f}", number.unit)))
+    also = "" if number.also is None else f"(an exact repetition: {number.also:,.{number.digits}f})"
+    return " ".join(filter(None, (number.bound, f"{number.value:,.{number.digits}f}", number.unit, also)))

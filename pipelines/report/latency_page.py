@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 from pipelines.answering import answer_files, latency
 from pipelines.report import rendering
@@ -22,7 +21,20 @@ def write_latency_page(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[
 
     `workers` is how many stages may have run side by side.
     """
-    if not (rows := _read(inputs, lms, retrievers)):
+    files = {  # of seconds, called as those of the answers are
+        (dataset, lm, method): inputs.data / latency.FOLDER / dataset / lm / f"{answers.stem}.json"
+        for dataset in inputs.asked
+        for lm, by_method in answer_files.sets(dataset, lms, retrievers, inputs.data).items()
+        for method, answers in by_method.items()
+    }
+    read = {key: json.loads(file.read_text(encoding="utf-8")) for key, file in files.items() if file.is_file()}
+    rows = [
+        dict(zip(("dataset", "lm", "method"), key, strict=True))
+        | measured(found)
+        | {"batches": len(found["batches"]), "server": "on a server" if found["server"] else "here"}
+        for key, found in read.items()
+    ]
+    if not rows:
         return
     columns = ["dataset", "lm", "method", "questions", "batches", *QUANTILES, "search", "machine", "threads", "server"]
     caption = (
@@ -52,20 +64,3 @@ def write_latency_page(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[
     for name, text in rendering.page_files("How long answers take", intro, parts, footer).items():
         with shards.atomic(inputs.data / latency.FOLDER / name) as temporary:
             temporary.write_text(text, encoding="utf-8")
-
-
-def _read(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str]) -> list[dict[str, Any]]:
-    """A row for each file of seconds, which is called as the file of the answers is."""
-    files = {
-        (dataset, lm, method): inputs.data / latency.FOLDER / dataset / lm / f"{answers.stem}.json"
-        for dataset in inputs.asked
-        for lm, by_method in answer_files.sets(dataset, lms, retrievers, inputs.data).items()
-        for method, answers in by_method.items()
-    }
-    read = {key: json.loads(file.read_text(encoding="utf-8")) for key, file in files.items() if file.is_file()}
-    return [
-        dict(zip(("dataset", "lm", "method"), key, strict=True))
-        | measured(found)
-        | {"batches": len(found["batches"]), "server": "on a server" if found["server"] else "here"}
-        for key, found in read.items()
-    ]

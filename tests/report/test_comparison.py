@@ -1,15 +1,17 @@
 """The papers' numbers held against small runs: the rule at its edges, what counts, and what only stands beside."""
 
 import json
+import math
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 import pytest
 import yaml
 from dvc.repo import Repo
 
 from flows import profiles
+from pipelines.answering import latency
 from pipelines.intervals import NOTHING, Interval
 from pipelines.params import params_file
 from pipelines.report import comparison, comparison_page, papers, real_claims
@@ -17,6 +19,7 @@ from pipelines.report.comparison import Run, alike, verdict
 from pipelines.report.papers import Group, Number
 
 PRINTED = Number("GPT-2", "original", 35.0, "%", tolerance=0.5)
+REACH = {kind: [PRINTED] for kind in ("gone", "teacher", "unmeasured", "reached", "unreached")}
 FIND = {"table": "accuracy", "dataset": "popqa", "method": "closed_book", "value": "substring", "times": 100}
 
 
@@ -170,6 +173,60 @@ def test_derived_figures(run):
     assert opened.measure(least | {"least_popular": 4000}, "tiny") == NOTHING
 
 
+def test_the_verdict_says_which_of_two_accepted_ways_gave_our_figure(run):
+    """The paper's mixture or the authors' vote; the paper's search or the authors' bins."""
+    find = {"table": "tasks", "task": "nq", "method": "replug", "category": "all", "value": "accuracy"}
+    number = replace(PRINTED, lm=["gpt2"], find=find | {"way": "answered_by"}, value=0.0, also=1.0)
+    opened = run()
+    (row,) = opened.rows(find, "tiny")
+    for way, said in (("mixture", "ok (mixture)"), ("vote", "ok (vote)")):
+        row["answered_by"] = way
+        assert comparison_page._verdict(opened.compare(number)) == said
+    row["answered_by"] = None
+    assert comparison_page._verdict(opened.compare(number)) == "ok"
+    setups = {name: papers.read_papers().setups[name] for name in ("search", "ensemble")}
+    key = "popqa.{lm}.bm25.{search}.retrieved"
+    number = replace(number, setups=["search"], find={"metrics": "adaptive", "key": key, "way": "thresholds.search"})
+    for search, said in (("exact", "ok (exact)"), ("bins", "ok (bins)")):
+        opened = run(setups, thresholds__search=search, replug__vote=True)
+        shares = {
+            name: {"retrieved": {"value": at, "low": at, "high": at}} for name, at in (("exact", 0.4), ("bins", 0.5))
+        }
+        opened.metrics["adaptive"] = {"popqa": {"tiny": {"bm25": shares}}}
+        compared = opened.compare(number)
+        assert (comparison_page._verdict(compared), compared.ours.value) == (said, shares[search]["retrieved"]["value"])
+        assert opened.differences(setups["ensemble"], "tiny") == [], "whether answers vote is no difference"
+    assert run(setups).compare(number).needs == ("thresholds.search exact or bins (here shrunk)",)
+
+
+def test_what_thresholds_save_of_the_seconds(run, monkeypatch, tmp_path):
+    """A median of 2 s without passages and 4 s with them: twice as long, and half of what is not retrieved is saved."""
+    taken = {
+        "closed_book": {"median": {"value": 2.0, "low": 1.8, "high": 2.2}, "machine": "one", "server": False},
+        "dense": {"median": {"value": 4.0, "low": 3.6, "high": 4.4}, "machine": "one", "server": False},
+    }
+    opened = run()
+    shutil.copytree(opened.data / "predictions", tmp_path / "predictions")
+    opened.data = tmp_path
+    monkeypatch.setattr(opened, "mean", lambda find, lm: {"tiny": Interval(0.8, 0.75, 0.85), "big": NOTHING}[lm])
+    for method, figures in taken.items():
+        (file,) = (opened.data / "predictions/popqa/tiny").glob(f"{method}*.parquet")
+        path = opened.data / latency.FOLDER / "popqa/tiny" / f"{file.stem}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(figures))
+    of = {"dataset": "popqa", "method": "dense"}
+    longer, saved = (opened.measure({"seconds": what} | of, "tiny") for what in ("taken", "saved"))
+    assert astuple(longer) == pytest.approx((2, 3.6 / 2.2, 4.4 / 1.8))
+    assert astuple(saved) == pytest.approx((10, 15 * (1 - 2.2 / 3.6), 25 * (1 - 1.8 / 4.4)))
+    number = replace(PRINTED, lm=["opt-1.3b", "gpt2"], find={"seconds": "saved"} | of, value=9.0, bound="at most")
+    compared = opened.compare(number)
+    assert (compared.lm, compared.verdict) == ("tiny", "ok"), "the model that saves most"
+    for changed in ({"machine": "another"}, {"server": True}):
+        path.write_text(json.dumps(taken["dense"] | changed))
+        assert opened.compare(number).needs == (comparison.SECONDS,)
+    assert math.isnan(opened.measure({"seconds": "taken"} | of, "big").value), "it has no seconds"
+
+
 def test_the_mean_of_categories_has_the_error_of_independent_parts(run):
     find = {"table": "accuracy", "dataset": "popqa", "method": ["closed_book", "dense"], "value": "substring"}
     opened = run()
@@ -184,7 +241,10 @@ def test_the_page_has_every_number_and_a_terminal_those_with_a_verdict(run):
     published = papers.read_papers()
     opened = run(published.setups)
     groups = [(group, [opened.compare(number) for number in group.numbers]) for group in published.groups]
-    page = comparison_page.page(groups, published, "mine")
+    page = comparison_page.page(groups, published, "mine", REACH)
+    assert (
+        "state 5 results as numbers. 2 of them can still be reached.\nThe shipped profiles ask for 1 of these" in page
+    )
     rows = [line for line in page.splitlines() if line.startswith("| ") and "not run here" in line]
     assert len(rows) == sum(len(group.numbers) for group in published.groups)
     count, *needed = comparison_page.comparison_lines(groups)
@@ -202,8 +262,7 @@ def test_the_page_has_every_number_and_a_terminal_those_with_a_verdict(run):
 def longtail(outputs, tmp_path, monkeypatch, call, root):
     """The command in a DVC project that has these outputs, and whose stage `analyse` follows answer.n_shots."""
     shutil.copytree(outputs, tmp_path / "data")
-    (tmp_path / "conf").mkdir()
-    (tmp_path / "conf/config.yaml").touch()
+    shutil.copytree(root / "conf", tmp_path / "conf")
     (tmp_path / "dvc.yaml").write_text("stages:\n  analyse:\n    cmd: 'true'\n    params: [answer.n_shots]\n")
     (tmp_path / "params.yaml").write_text(yaml.safe_dump(composed(root)))
     monkeypatch.chdir(tmp_path)
@@ -245,7 +304,10 @@ def test_the_page_in_the_repository_has_the_numbers_of_the_data_file(root):
     published = papers.read_papers()
     numbers = [(group, [comparison.Compared(number) for number in group.numbers]) for group in published.groups]
     page = (root / "docs/measured/reproduction.md").read_text(encoding="utf-8")
-    made = comparison_page.page(numbers, published, "sample", "../", real_claims.read_real("sample"))
+    names = {group.profile for group in published.groups}
+    chosen = {name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in names}
+    reach, real = comparison.reach(published, chosen), real_claims.read_real("sample")
+    made = comparison_page.page(numbers, published, "sample", reach, real=real)
     written, expected = ([*of_any_run(text)] for text in (page, made))
     lines = [line for line in expected if "Held against a run" not in line]
     assert [line for line in lines if line not in written] == [], "`longtail reproduce --docs` writes the page again"

@@ -2,7 +2,9 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import yaml
 
@@ -10,14 +12,18 @@ from flows import profiles
 from pipelines.answering.answer_files import METHODS
 from pipelines.evaluation import tables
 from pipelines.evaluation.mmlu import CATEGORIES
+from pipelines.intervals import Interval
 from pipelines.params import params_file
 from pipelines.params.params import Params
 from pipelines.report import comparison, papers
 
 PAPERS = papers.read_papers()
 NUMBERS = [(group, number) for group in PAPERS.groups for number in group.numbers]
+ASKED = {"humanities": 4705, "social sciences": 3077, "STEM": 3018, "other": 3242}  # of MMLU's test split
 TABLES = {"Table 1": 40, "Table 2": 29, "Table 3": 28}  # REPLUG's, and how many numbers both versions print
 LARGEST = {"%": 100, "points": 100, "bits per byte": 8, "": 1}
+PROFILES = {"paper-replug", "paper-popqa", "paper-popqa-rebuilt"}
+REACH = {"gone": 85, "teacher": 11, "unmeasured": 26, "reached": 31, "unreached": 0}
 KNOWN = {
     "method": set(METHODS),
     "against": {"closed_book"},
@@ -40,9 +46,10 @@ def test_each_number_is_whole_and_our_tables_have_the_columns_and_rows_that_it_n
         assert number.tolerance > 0, number
         assert number.bound in ("", "at most"), number
         assert bool(number.find) != bool(number.missing), "either ours is found somewhere, or it is said why not"
+        assert sum({*number.lm} <= {*names} for names in PAPERS.models.values()) == 1 or not number.lm, number.lm
         assert 0 < number.value <= LARGEST.get(number.unit, math.inf), number
         assert float(f"{number.value:.{number.digits}f}") == number.value, "printed with as many digits"
-        find = {name: value for name, value in number.find.items() if name != "times"}
+        find = {name: value for name, value in number.find.items() if name not in ("times", "way")}
         if "table" in find:
             columns, value = tables.TABLES[find.pop("table")], find.pop("value")
             assert value in columns or value in comparison.DERIVED, number
@@ -82,15 +89,61 @@ def test_the_printed_gains_and_shares_follow_from_what_else_is_printed():
     assert sum(methods) == total
 
 
+def test_the_last_column_of_table_2_is_compared_with_the_mean_over_questions():
+    """Which the printed categories give; a run that repeats them exactly is not said to differ."""
+    rows = {number.row: number for group, number in NUMBERS if group.place == "Table 2" and number.column == "all"}
+    gains = {number.row: number for group, number in NUMBERS if group.place.startswith("section 6.2 and Table 2")}
+    means = {}
+    for name, row in values("REPLUG", "Table 2").items():
+        if len(row) == 5:
+            means[name] = np.average(row[:4], weights=[*ASKED.values()])
+            assert rows[name].find.get("category", "all") == "all"
+            if rows[name].also:
+                assert rows[name].also == round(means[name], 1) != rows[name].value
+                exact = Interval(*[means[name]] * 3)
+                assert comparison.verdict(rows[name], exact) == "ok", name
+                assert comparison.verdict(replace(rows[name], also=None), exact) == "differs", name
+    assert means["Atlas (11B)"] == pytest.approx(47.9, abs=0.05), "the one that is printed as this mean"
+    for name in ("REPLUG", "REPLUG LSR"):
+        gain, found = gains[f"{name}, all"], 100 * (means[f"Codex + {name}"] / means["Codex"] - 1)
+        assert gain.also == round(found, 1) < gain.value
+        for ours, expected in ((found, "ok"), (gain.value, "ok"), (gain.also - 0.3, "differs"), (0, "differs")):
+            assert comparison.verdict(gain, Interval(*[ours] * 3)) == expected, (name, ours)
+
+
+def test_the_later_versions_llama_is_llama_2(root):
+    named = {name for _, number in NUMBERS if "Llama 2" in number.row for name in number.lm}
+    lm = params_file.parse(yaml.safe_load(profiles.compose("paper-replug", root))).lm["llama-2-13b"]
+    for path, counts in ((lm.path, True), ("meta-llama/Llama-2-13b", True), ("huggyllama/llama-13b", False)):
+        assert any(comparison.alike(path, name) for name in named) is counts, path
+
+
+def test_each_number_that_can_still_be_reached_is_asked_for_by_its_profile(root):
+    """In its language model, its set-ups and what it is found in, as far as params tell."""
+    chosen = {name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in PROFILES}
+    reach = comparison.reach(PAPERS, chosen)
+    assert [(number.row, number.column) for number in reach["unreached"]] == []
+    assert {kind: len(numbers) for kind, numbers in reach.items()} == REACH
+    for group, number in ((group, number) for group, number in NUMBERS if number in reach["reached"]):
+        params, find = chosen[group.profile], number.find
+        parts, method = params.parts, find.get("method") or find.get("key", "").split(".")[-3:][0]
+        asked = {"task": parts.benchmarks, "corpus": parts.scored, "dataset": parts.answered}
+        assert all(find[key] in names for key, names in asked.items() if key in find), number
+        assert "task" in find or method not in METHODS or method in params.ways, number
+    short = params_file.parse(yaml.safe_load(profiles.compose("sample", root)))
+    unreached = comparison.reach(PAPERS, dict.fromkeys(chosen, short))["unreached"]
+    assert unreached == [number for number in reach["reached"] if number.lm], "the sample has none of their models"
+
+
 def test_set_ups_and_profiles_are_used_and_name_params_that_there_are(root, tmp_path):
     """A param that is renamed or gone raises; one with another value only counts as a difference."""
     assert {name for _, number in NUMBERS for name in number.setups} == set(PAPERS.setups)
     assert {entry["table"] for entry in PAPERS.drawn} <= set(tables.TABLES)
-    assert {group.profile for group in PAPERS.groups} == {"paper-replug", "paper-popqa"} <= set(profiles.names(root))
+    assert {group.profile for group in PAPERS.groups} == PROFILES <= set(profiles.names(root))
     chosen = params_file.parse(yaml.safe_load(profiles.compose("sample", root)))
     run = comparison.Run(tmp_path, chosen, PAPERS.setups)
     keys = {key for setup in PAPERS.setups.values() for key in setup}
-    keys = {key for key in keys if key.partition(".")[0] not in ("questions", "files", "metrics")}
+    keys = {key for key in keys if not key.startswith(comparison.MEASURED)}
     assert len(keys) > 20
     for key in keys:
         assert key.partition(".")[0] in Params.model_fields
