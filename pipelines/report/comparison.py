@@ -90,9 +90,9 @@ class Run:
         """The verdict on a number."""
         if lacks := number.missing or self.lacks:
             return Compared(number, needs=(lacks,))
-        models = list(self.names)
-        right = [lm for lm in models if any(alike(self.names[lm], name) for name in number.lm)]
-        of = {lm: self.measure(number.find, lm) for lm in (right if number.bound else right[:1]) or [*models, ""][:1]}
+        right = [lm for lm, path in self.names.items() if any(alike(path, name) for name in number.lm)]
+        asked = (right if number.bound else right[:1]) or [*self.names, ""][:1]  # of a bound, the largest figure counts
+        of = {lm: self.measure(number.find, lm) for lm in asked}
         lm = max(of, key=lambda lm: (math.isfinite(of[lm].value), of[lm].value))
         measured, way = of[lm], self.way(number.find, lm)
         if needs := self.needs(number, right, lm):
@@ -170,9 +170,8 @@ class Run:
     def way(self, find: dict[str, Any], lm: str) -> str:
         """Which of two accepted ways gave a figure: what the param or column that `find` names says; "" without one."""
         way = find.get("way", "")
-        if "." in way:
-            return self.setting(way, lm)
-        return next((row[way] or "" for row in (self.rows(find, lm) if way else ())), "")
+        rows = self.rows(find, lm) if way and "." not in way else []
+        return self.setting(way, lm) if "." in way else next((row[way] or "" for row in rows), "")
 
     def rows(self, find: dict[str, Any], lm: str) -> list[dict]:
         """The rows that `find` picks; none if one of them is missing."""
@@ -239,8 +238,9 @@ class Run:
         answers = accuracy.read_answered(questions, {method: files[method]})
         order = accuracy.least_popular(answers, find["least_popular"])
         rows = np.isin(np.arange(len(answers.ids)), order)
-        whole = len(order) == find["least_popular"]
-        return answers.share(answers.by_method[method].correct, rows) if whole else NOTHING
+        return (
+            answers.share(answers.by_method[method].correct, rows) if len(order) == find["least_popular"] else NOTHING
+        )
 
 
 DERIVED = {  # `value` of a `find` -> how it is measured; all else is a column
@@ -251,10 +251,9 @@ DERIVED = {  # `value` of a `find` -> how it is measured; all else is a column
 
 
 def reach(published: Papers, profiles: Mapping[str, params.Params]) -> dict[str, list[Number]]:
-    """The published numbers by what becomes of them here.
+    """The published numbers by kind: their language model is "gone", or LSR's "teacher"; they are "unmeasured" here.
 
-    "gone": they need a language model that can't be had, "teacher": such a one for LSR, "unmeasured": Longtail has no
-    such measure. All others can be had: "reached" by their profile, as far as its params tell, or "unreached".
+    All others can be had: "reached" by their profile, as far as its params tell, or "unreached".
     """
     kinds: dict[str, list[Number]] = {kind: [] for kind in ("gone", "teacher", "unmeasured", "reached", "unreached")}
     had = {*published.models["open"]}

@@ -21,18 +21,15 @@ def write_latency_page(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[
 
     `workers` is how many stages may have run side by side.
     """
-    files = {  # of seconds, called as those of the answers are
-        (dataset, lm, method): inputs.data / latency.FOLDER / dataset / lm / f"{answers.stem}.json"
-        for dataset in inputs.asked
-        for lm, by_method in answer_files.sets(dataset, lms, retrievers, inputs.data).items()
-        for method, answers in by_method.items()
-    }
-    read = {key: json.loads(file.read_text(encoding="utf-8")) for key, file in files.items() if file.is_file()}
     rows = [
-        dict(zip(("dataset", "lm", "method"), key, strict=True))
+        {"dataset": dataset, "lm": lm, "method": method}
         | measured(found)
         | {"batches": len(found["batches"]), "server": "on a server" if found["server"] else "here"}
-        for key, found in read.items()
+        for dataset in inputs.asked
+        for lm, by_method in answer_files.sets(dataset, lms, retrievers, inputs.data).items()
+        for method, answers in by_method.items()  # a file of seconds is called as that of the answers is
+        if (file := inputs.data / latency.FOLDER / dataset / lm / f"{answers.stem}.json").is_file()
+        for found in [json.loads(file.read_text(encoding="utf-8"))]
     ]
     if not rows:
         return
