@@ -78,12 +78,17 @@ def judge(
     policy = held_out.policy(pairs, tuned.judged.retrieved, tuned.drawn, tuned.fitted)
     less = refits.refitted_means(less, {"": policy}, tuned.drawn)
 
+    asked = [
+        ((name, column), intervals.ratio, [values[held], held[held]])
+        for name, (_, calls) in made.items()
+        for column, values in (("retrieved", calls > 0), ("calls", calls))
+    ]
+    means = intervals.of_clusters(asked, subjects, draws.generator(seed, "calls"), n)
     adaptive, retrieved = (intervals.interval(tuned.figures[search][name]) for name in ("adaptive", "retrieved"))
     rows = [{"system": "adaptive", "accuracy": adaptive, "retrieved": retrieved, "calls": retrieved}]
-    for name, (right, calls) in made.items():
+    for name, (right, _) in made.items():
         row = {"system": name, "accuracy": intervals.share(right[held], subjects), "difference": less[name]}
-        for column, values in (("retrieved", calls > 0), ("calls", calls)):
-            row[column] = intervals.mean(values[held], draws.generator(seed, f"calls {name}"), n, subjects)
+        row |= {column: means[name, column] for column in ("retrieved", "calls")}
         if name in files:
             share, said = row["retrieved"].value, "its own answers" if files[name].says else "answers of the pair"
             row["said"] = said + {1.0: "; always retrieves", 0.0: "; never retrieves"}.get(share, "")

@@ -69,9 +69,9 @@ def read_predictions(
 
     `more` are names of further columns to keep; with RETRIEVED and DOUBT among them, a file that has one of these may
     lack predictions. An empty line at a text's end is a prediction if there is one for each of the `questions` then.
-    `pattern` cuts the answers out of longer texts, if any text has it; a
-    text without it then is an empty prediction. Raises LongtailError, in one line, for a file that has neither
-    predictions nor judgements, has a column twice or none below its header, or is damaged.
+    `pattern` cuts the answers out of longer texts, if any text has it; a text without it then is an empty prediction.
+    Raises LongtailError, in one line, for a file that has neither predictions nor judgements, has a column twice or
+    none below its header, or is damaged.
     """
     kind, header, records = read_any_records(path, {*layouts.KNOWN, *layouts.FIELDS, *more}, EXPECTED)
     first = list(islice(records, FIRST))
@@ -122,7 +122,8 @@ def read_predictions(
         ids=ids,
         questions=list(map(as_text, cells[names["question"]])) if "question" in names else None,
         answers=answers,
-        **{role: numbers.get(name, ("", None))[1] for role, name in (("calls", "retrieved"), ("doubt", "doubt"))},
+        calls=numbers.get("retrieved", ("", None))[1],
+        doubt=numbers.get("doubt", ("", None))[1],
         cells=cells,
         is_cut=is_cut,
         described=[f"{path.name}: {kind}, {count:,} rows; {', '.join(columns)}", *notes],
