@@ -1,5 +1,7 @@
 """Accuracy by the share of the questions that retrieve, and the area under it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from adaptive_pairs import CHOSEN, made_pairs
@@ -27,6 +29,7 @@ def test_the_curve_and_its_area_by_hand_on_five_questions():
 
 def test_shifted_thresholds_go_through_never_always_and_what_thresholds_do():
     pairs = made_pairs(400)
+    pairs = replace(pairs, signal=pairs.signal * np.where(pairs.relations == "P1", 1000, 1))  # a relation of its own
     tuned = tuning.tune_pairs(pairs, CHOSEN, 0, 40, ("shrunk",))
     found = decisions._of_thresholds(tuned)[:, 0]
     held = np.isfinite(tuned.judged.retrieved)
@@ -35,4 +38,4 @@ def test_shifted_thresholds_go_through_never_always_and_what_thresholds_do():
     at_its_share = np.interp(figures["retrieved"]["value"], BUDGETS, found[:-1])
     assert at_its_share == pytest.approx(figures["adaptive"]["value"], abs=0.005)
     by_popularity = curve(-pairs.signal, pairs.right_above, pairs.gains, held)[-1]
-    assert found[-1] == pytest.approx(by_popularity, abs=0.02)  # one crossing for all: relations say little
+    assert found[-1] > by_popularity + 0.02
