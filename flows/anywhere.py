@@ -196,14 +196,15 @@ def _given(
     With a subset, the answers to its questions alone.
     """
     from pipelines.answering.answers_elsewhere import keep_subset, named_files, read_answers
-    from pipelines.subsets import read_subset
+    from pipelines.subsets import read_subsets
 
-    chosen = read_subset(subset) if subset else None
+    if subset and subset not in (known := read_subsets()):
+        raise LongtailError(f"--subset {subset}: no sample of PopQA is called so, expected one of {', '.join(known)}")
     paths = named_files(files, terminal.CALLED_FROM)
     asked = _questions(questions, columns, separator)
     answered = read_answers(paths, asked, pattern, by_position=by_position, **kept)
-    if chosen:
-        keep_subset(answered, asked, subset, chosen)
+    if subset:
+        keep_subset(answered, asked, subset, known[subset])
     return asked, answered
 
 

@@ -15,6 +15,8 @@ from pipelines.evaluation.mmlu import CATEGORIES
 from pipelines.questions import published
 from pipelines.sources import corpus_layouts, pageviews, source_documents, wikipedia
 from pipelines.sources.corpus_layouts import ARTICLES, DUMP, first_record
+from pipelines.sources.prediction_layouts import values_at
+from pipelines.sources.question_files import PASSAGES
 from pipelines.sources.streams import DECOMPRESSORS
 
 # A model's folder has one of these files, and weights, a tokenizer, or folders of sentence-transformers' modules.
@@ -23,6 +25,7 @@ BESIDE = re.compile(
     r".*\.(safetensors|bin|pt|pth|ckpt|h5|msgpack|onnx|gguf|model)|.*\.index\.json|tokenizer.*|vocab\..*|\d_[A-Z]\w+"
 )
 QUERIES = "queries or judgements of a test collection, which nothing here reads"
+GIVEN = {place.rpartition(".")[2] for place in PASSAGES.split("|")}  # fields with the passages of a question
 TEMPLATES = "relation_query_templates.json"
 SPLIT = re.compile(r"(?<![a-z])(dev|test|train|validation|valid|val)(?![a-z])")
 
@@ -109,7 +112,8 @@ def _by_head(file: Path) -> Seen:
         return Seen("", "passages are read from columns between tabs (.tsv)" if passages else "a table of no data set")
     if corpus_layouts.is_json(head):
         record = first_record(head.decode("utf-8", "ignore"))
-        return _by_names(file, [*record], isinstance(record.get("answer"), dict))
+        output = next((of for of in (record.get("output"), *values_at(record, "output.0")) if isinstance(of, dict)), {})
+        return _by_names(file, [*record, *output], isinstance(record.get("answer"), dict))
     if layout := corpus_layouts.by_head(head):
         return Seen("", QUERIES) if corpus_layouts.is_query_file(file, layout) else Seen("wikipedia")
     if header := corpus_layouts.header_of(head):
@@ -144,7 +148,7 @@ def _by_names(file: Path, names: list[str], aliases: bool) -> Seen:
         return Seen("wikidata")
     if {"question", "subject", "choices", "answer"} <= keys:
         return _mmlu(split)
-    if "question" in keys and keys & {"ctxs", "context"}:
+    if keys & {"question", "input"} and keys & GIVEN:
         return Seen("retrieval")
     if {"question", "answers"} <= keys and re.match(r"P\d+\.", file.name):
         test = file.name.endswith(".test.json")

@@ -50,11 +50,16 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> dict[s
     encoder = next(iter(contents.encoders), None)
     retriever = encoder.name if encoder else TRAINED
     parts, set_aside = _parts(files, retriever, bool(lms and encoder), lsr=lsr)
-    uses_lms = bool(parts["corpora"]) and bool(parts["answered"] or parts["scored"] or parts["benchmarks"])
+    given = "retrieval" in files and "popqa" in parts["answered"] and bool(lms) and not parts["corpora"]
+    if given:  # passages of each question, in place of a search
+        parts |= {"tokenizers": ["documents"], "datastore": None}
+        del set_aside["retrieval"]
+    uses_lms = given or bool(parts["corpora"] and (parts["answered"] or parts["scored"] or parts["benchmarks"]))
     if not uses_lms:
         parts["tuned"] = []
     names = {*parts["question_sets"], *parts["corpora"], *parts["benchmarks"], *parts["passages"]}
     names |= {*TRIPLES, "redirects"} if parts["knowledge"] else set()
+    names |= {"retrieval"} if given else set()
     data_sets = [key for key in files if key.partition("/")[0] in names]
     set_aside |= {key: "nothing in this run needs it" for key in files if key not in {*data_sets, *set_aside}}
     # as many processes as language models fit into memory; the other cores become their threads
@@ -77,6 +82,7 @@ def choose(contents: Contents, machine: Machine, *, lsr: bool = False) -> dict[s
         "answering": uses_lms and bool(parts["answered"]),
         "published": "popqa" in files,
         "months": sorted({f"{seen['month'][:4]}-{seen['month'][4:]}" for seen in views if seen}),
+        "given": given,
         "retrievers": [retriever] if parts["corpora"] and (encoder or uses_lms) else [],  # else BM25 alone
         "encoder": encoder,
         "batch_tokens": 65536 if machine.gpu else 4096,

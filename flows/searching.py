@@ -75,6 +75,7 @@ def ask(
     if subject and not re.fullmatch(r"Q\d+", subject):
         raise LongtailError(f"--subject {subject}: expected a Wikidata id, a Q and a number, such as Q42")
     sections = ("seed", "language", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
+    sections += ("replug", "ways")
     params = params_file.load_params(*sections)
     if not params.lms and not lm:
         raise LongtailError("params.yaml: lms is empty, expected a language model that answers")

@@ -127,7 +127,7 @@ DATASETS = {
         "questions with passages",
         "Questions with retrieved passages",
         "MIT (questions), CC-BY-SA-3.0 (Wikipedia's text)",
-        "JSON or Parquet in the layout of DPR's and Contriever's output",
+        "JSON or Parquet in [one of these layouts](../docs/real-data.md#passages-that-another-system-retrieved)",
         passages=True,
     ),
 }

@@ -16,21 +16,24 @@ from pipelines.errors import LongtailError
 
 # the methods, in the order of tables
 METHODS = ("closed_book", "bm25", "dense", "lsr", "hybrid", "reranked", "genread", "replug", "replug_lsr")
+GIVEN = ("given", "replug_given")  # their passages come from a file; a name after them is the file's folder's
+METHODS += GIVEN
 KINDS = ("closed_book", "retrieval", "other")  # what a method is whose name does not tell: imported ones have any name
 INDEXES = {  # kind of method -> of index; hybrid and reranked have none of their own (`indexes_of`)
     **{name: name for name in ("bm25", "dense", "lsr", "hybrid", "reranked")},
     **{"replug": "dense", "replug_lsr": "lsr"},
 }
 ENCODED = INDEXES.keys() - {"bm25"}  # kinds of methods that have a retriever's name
-ENSEMBLES = ("replug", "replug_lsr")
+ENSEMBLES = ("replug", "replug_lsr", "replug_given")
 MODELS = {
     "dense": Path("models/retriever"),
     "lsr": Path("models/lsr"),
 }  # kind of index -> encoders by name, below data/
 RERANKER = Path("models/reranker/cross-encoder")  # below data/
-RESERVED = ("lsr", "below", "random", "bm25")  # else replug_lsr, dense_below_bm25 and replug_random had two meanings
-RETRIEVER = rf"(?!(?:{'|'.join(RESERVED)})$)[a-z0-9]+(?:-[a-z0-9]+)*"
-_NAMES = re.compile(rf"(dense|lsr|hybrid|reranked|replug_lsr|replug)_({RETRIEVER})")
+RESERVED = ("lsr", "below", "random", "bm25", "given")  # else replug_lsr and dense_below_bm25 had two meanings
+NAME = "[a-z0-9]+(?:-[a-z0-9]+)*"
+RETRIEVER = rf"(?!(?:{'|'.join(RESERVED)})$){NAME}"
+_NAMES = re.compile(rf"(dense|lsr|hybrid|reranked|replug_lsr|replug)_({RETRIEVER})|((?:replug_)?given)_({NAME})")
 
 
 def check_name(name: str) -> str:
@@ -45,11 +48,11 @@ def split(method: str) -> tuple[str, str]:
     match = _NAMES.fullmatch(method)
     if match is None or method in METHODS:
         return method, ""
-    return match[1], match[2]
+    return match[1] or match[3], match[2] or match[4]
 
 
 def resolve(method: str, retrievers: Sequence[str]) -> tuple[str, str]:
-    """(kind, retriever's name) of a method or an index; "" only where it has no encoder.
+    """(kind, retriever's name) of a method or an index; "" only where it has no encoder and no file of its own.
 
     Raises LongtailError for an unknown method, or one of another retriever.
     """
@@ -57,7 +60,7 @@ def resolve(method: str, retrievers: Sequence[str]) -> tuple[str, str]:
     if kind not in METHODS:
         raise LongtailError(f"{method}: no such method, expected one of {', '.join(METHODS)}, or as dense_NAME")
     if kind not in ENCODED:
-        return kind, ""
+        return kind, name
     if not retrievers or (name and name not in retrievers):
         listed = ", ".join(retrievers) or "none"
         raise LongtailError(f"{method}: expected a retriever of params.yaml's `retrievers`, which are: {listed}")
@@ -71,7 +74,7 @@ def named(kind: str, retriever: str) -> str:
 
 def short(kind: str, name: str, retrievers: Sequence[str]) -> str:
     """What a kind of method with this retriever is called in tables: the kind alone for the main retriever and none."""
-    return named(kind, "" if [name] == list(retrievers[:1]) else name)
+    return named(kind, "" if [name] == list(retrievers[:1]) and kind not in GIVEN else name)
 
 
 def indexes(chosen: SimpleNamespace) -> list[str]:
@@ -119,6 +122,7 @@ def measure(method: str, params: SimpleNamespace) -> str:
         settings = params.retriever.get(name or params.retrievers[0])
         return {"cosine": "cosine", "dot": "dot product"}[settings.similarity] if settings else "similarity"
     fixed = {"bm25": "BM25's score", "hybrid": "fusion of ranks", "reranked": "cross-encoder's score"}
+    fixed |= dict.fromkeys(GIVEN, "the file's score")
     return fixed.get(kind, "similarity")
 
 

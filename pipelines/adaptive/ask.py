@@ -17,11 +17,10 @@ from pipelines import methods
 from pipelines.adaptive import rule, subjects
 from pipelines.adaptive.pairs import Choice
 from pipelines.adaptive.subjects import Reading
-from pipelines.answering import answer_files, passages, prompts
+from pipelines.answering import answer_files, given, passages, prompts
 from pipelines.answering.passages import Opened
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.storage import parquet
 
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
@@ -106,9 +105,10 @@ def ask(
 
     `retriever` may be the name of two answers, as thresholds.json has it (`pairs.Choice.name`). Of a language model
     whose answers were imported the decision is all there is. `chosen` are params with the sections seed, language, lm,
-    lms, compute, retriever, retrievers, answer and parts; `subject` is a Wikidata id, to choose among namesakes. `tell`
-    hears what is known after the decision and after the search. With `opened`, what is opened stays there for the next
-    question. Without relation, subject, popularity or threshold the answer is the tail's, so the passage is retrieved.
+    lms, ways, compute, retriever, retrievers, answer, replug and parts; `subject` is a Wikidata id, to choose among
+    namesakes. `tell` hears what is known after the decision and after the search. With `opened`, what is opened stays
+    there for the next question. Without relation, subject, popularity or threshold the answer is the tail's, so the
+    passage is retrieved.
     Raises LongtailError for an empty question, an unknown language model, method or subject, and for a missing file.
     """
     from pipelines.lm.open_lm import open_lm
@@ -150,7 +150,7 @@ def ask(
     source, passage, attribution = opened.source(method, chosen, data), None, None
     if method == "genread":
         source = passages.open_source(method, open_model(), chosen, data)
-    (prompt,), alone, rows = passages.prompts_of_question(chosen, *_place(asked, reading, data), lm, source)
+    (prompt,), alone, rows = passages.prompts_of_question(chosen, *_place(asked, reading, chosen, data), lm, source)
     if rows is not None:
         first = rows.slice(0, 1).to_pylist()[0]
         best = (first[name][0] for name in ("doc_ids", "titles", "texts", "similarities"))
@@ -263,10 +263,12 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
     yield f"answer: {asked.answer}"
 
 
-def _place(asked: str, reading: Reading | None, data: Path) -> tuple[str, prompts.Questions, int]:
+def _place(
+    asked: str, reading: Reading | None, chosen: SimpleNamespace, data: Path
+) -> tuple[str, prompts.Questions, int]:
     """A question set, and the place of `asked` in it: its subject's question's, or after all others."""
     dataset = reading.template.dataset if reading else PLAIN
-    table = parquet.read_parquet(data / f"questions/{dataset}/{dataset}.parquet").sort_by("question_id")
+    table = given.read_asked(dataset, chosen, data)[0].sort_by("question_id")
     pool, uris = prompts.read_questions(table), table["s_uri"].to_pylist()
     qid = reading.subject.qid if reading and reading.subject else None
     for place, text in enumerate(pool.texts):

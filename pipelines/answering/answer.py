@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import catalogue, draws, methods
-from pipelines.answering import latency, passages, prompts
+from pipelines.answering import given, latency, passages, prompts
 from pipelines.answering.passages import Lookup, Source
 from pipelines.language import language
 from pipelines.params import params
@@ -111,7 +111,8 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     n_shots = setup.answer.n_shots
     shots = prompts.demonstrations(setup.seed, setup.dataset, pool, asked, n_shots, common=setup.written)
     of_file = f"{setup.dataset}-{setup.lm.name}-{setup.method}"
-    looked_up = {question: texts[question] for question in chain(asked, *(shots if setup.answer.shot_passages else ()))}
+    keys = pool.ids if setup.source and setup.source.by_id else texts
+    looked_up = {question: keys[question] for question in chain(asked, *(shots if setup.answer.shot_passages else ()))}
     lookup = Lookup(setup.source, looked_up, f"passages@{of_file}", setup.key)
 
     def read(shard: slice) -> Sent:
@@ -227,7 +228,7 @@ def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> s
 
     data = Path("data")
     questions, out = data / f"questions/{dataset}/{dataset}.parquet", data / f"predictions/{dataset}/{lm_name}"
-    settings, figures, asked = chosen.lm[lm_name], {}, parquet.read_parquet(questions)
+    settings, figures = chosen.lm[lm_name], {}
     keys = {way: _key(way, chosen, settings, questions, MODELS / lm_name) for way in chosen.ways}
     files = {way: out / f"{methods.named(*methods.resolve(way, chosen.retrievers))}.parquet" for way in chosen.ways}
     out.mkdir(parents=True, exist_ok=True)
@@ -240,6 +241,8 @@ def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> s
     ]
     if not missing:
         return {}
+    asked, lines = given.read_asked(dataset, chosen, data)
+    print(*(f"{dataset}: {line}" for line in lines), sep="\n", end="\n" * bool(lines), flush=True)
     with lm_at_work(MODELS / lm_name, settings, chosen.compute) as lm:
         if methods.of_kinds(missing, *methods.ENSEMBLES):
             ensemble_answers.check_ability(lm, chosen.replug)
@@ -261,11 +264,13 @@ def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> s
 def _key(way: str, chosen: SimpleNamespace, settings: params.LM, questions: Path, model: Path) -> str:
     """A name for all that answers in a way depend on: inputs, settings, and the code as the stage `code` found it."""
     kind, retriever = methods.resolve(way, chosen.retrievers)
-    searched = [chosen.retriever[retriever] if retriever else None, chosen.reranker if kind == "reranked" else None]
+    searched = [chosen.retriever.get(retriever), chosen.reranker if kind == "reranked" else None]
     replug = chosen.replug if kind in methods.ENSEMBLES else None
     said = chosen.seed, chosen.language, chosen.answer, replug, chosen.compute.device, chosen.compute.threads
     code = json.loads(CODE.read_text(encoding="utf-8"))["stage"]["answer"] if CODE.is_file() else None
-    inputs = questions, model, *passages.inputs(way, chosen, Path("data"))
+    ways = [way, *methods.of_kinds(chosen.ways, *methods.GIVEN)]  # given passages say which questions all ways answer
+    files = dict.fromkeys(file for of in ways for file in passages.inputs(of, chosen, Path("data")))
+    inputs = questions, model, *files
     return shards.key_of(SHARD, LOCAL, workers.ROUNDS, *said, searched, settings, code, *inputs)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.methods import METHODS, short, split
+from pipelines.methods import GIVEN, METHODS, short, split
 from pipelines.storage import database, parquet
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # the name of an imported model or method: it names a folder and a file
@@ -142,7 +142,7 @@ def _files(folder: Path, retrievers: Sequence[str], others: bool = False) -> dic
     paths = sorted(folder.glob("*.parquet"))
     for file in paths:
         kind, name = split(file.stem)
-        if kind in METHODS and (others or name in order):
+        if kind in METHODS and (others or name in order or kind in GIVEN):
             place = order.index(name) if name in order else len(order)
             known.append((METHODS.index(kind), place, short(kind, name, retrievers), file))
     for *_, method, file in sorted(known):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +27,7 @@ from pipelines.work import workers
 if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
     from pipelines.lm.open_lm import LMWorkers
+    from pipelines.retrieval.documents import Documents
     from pipelines.retrieval.protocol import Retriever
 
 # A row for each question; lists of k, the best passage first, each in a prompt of its own.
@@ -51,6 +52,7 @@ class Source:
     find: Callable[[list[str]], pa.Table]
     at_once: int
     written: bool  # whether the LM writes them, by one more prompt a question
+    by_id: bool = False  # whether `find` takes questions' ids in place of their texts
     lm: LanguageModel | LMWorkers | None = None  # the language model that writes them
     write: Callable[[LanguageModel, list[str]], pa.Table] | None = None  # what it does, in whichever process
     max_tokens: int = 0  # the most tokens of a passage that it writes
@@ -68,14 +70,21 @@ def open_source(
         server, spoken = chosen.lm[lm.name].http, language.read_language(chosen.language)
         return written(lm, chosen.answer.passage_tokens, spoken, server)
     kind, name = methods.resolve(method, chosen.retrievers)
-    if kind not in INDEXES:
-        return None
-    from pipelines.retrieval.retriever import open_index
+    if kind in methods.GIVEN:
+        from pipelines.answering.given import read_given
 
-    index = INDEXES[kind] + (f"_{name}" if name else "")
-    retriever, (*_, docs) = open_index(index, chosen.parts.datastore, chosen, data), inputs(method, chosen, data)
+        retriever = read_given(method, chosen, data)
+        docs = retriever.read
+    elif kind in INDEXES:
+        from pipelines.retrieval.retriever import open_index
+
+        index = INDEXES[kind] + (f"_{name}" if name else "")
+        retriever, (*_, docs) = open_index(index, chosen.parts.datastore, chosen, data), inputs(method, chosen, data)
+    else:
+        return None
     k, clipped = chosen.replug.top_k if kind in ENSEMBLES else chosen.answer.passages, kind in chosen.answer.clipped
-    return retrieved(retriever, docs, k, chosen.answer.passage, together=kind not in ENSEMBLES, clipped=clipped)
+    found = retrieved(retriever, docs, k, chosen.answer.passage, together=kind not in ENSEMBLES, clipped=clipped)
+    return replace(found, by_id=kind in methods.GIVEN)
 
 
 class Opened:
@@ -116,8 +125,9 @@ def prompts_of_question(
     """
     n_shots, written = chosen.answer.of(chosen.lm[lm]).n_shots, source is not None and source.written
     (shots,) = prompts.demonstrations(chosen.seed, dataset, pool, [place], n_shots, common=written)
+    asked = source and (pool.ids if source.by_id else pool.texts)
     searched = (place, *shots) if chosen.answer.shot_passages else (place,)
-    found = source.find([pool.texts[i] for i in searched]) if source else None
+    found = source.find([asked[i] for i in searched]) if source else None
     read = found["texts"].to_pylist() if source else [[None]]
     read += [[None]] * (1 + len(shots) - len(read))
     examples = [(pool.texts[i], pool.shown[i], texts[0]) for i, texts in zip(shots, read[1:], strict=True)]
@@ -128,8 +138,13 @@ def prompts_of_question(
 
 
 def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
-    """What a method retrieves with: descriptions of indexes, a cross-encoder, and last the documents; else none."""
+    """What a method retrieves with: descriptions of indexes, a cross-encoder, and last the documents; else none.
+
+    Of a method whose passages are given it is the folder of their files.
+    """
     kind, name = methods.resolve(method, chosen.retrievers)
+    if kind in methods.GIVEN:
+        return [data / "raw/retrieval" / name]
     if kind not in INDEXES:
         return []
     corpus = chosen.parts.datastore
@@ -139,14 +154,20 @@ def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
 
 
 def retrieved(
-    retriever: Retriever, docs: Path, k: int, template: str, *, together: bool, clipped: bool = False
+    retriever: Retriever,
+    docs: Path | Callable[[np.ndarray], Documents],
+    k: int,
+    template: str,
+    *,
+    together: bool,
+    clipped: bool = False,
 ) -> Source:
     """The k best documents of each question, each a passage of its own, or all `together` as one passage.
 
     The LM reads a document's title and text as `template` puts them; `clipped`, the text ends at its last ". ", as
     PopQA's authors cut it: a text without any is a full stop. One passage has its documents best first, a blank line
     between, and the id, title and similarity of the best.
-    Questions are many at once, because reading documents passes over the whole of `docs`.
+    Questions are many at once, because reading documents passes over the whole of `docs`; it may be a function too.
     """
     from pipelines.retrieval import documents
 
@@ -155,7 +176,7 @@ def retrieved(
         two, margins = (positions >= 0).sum(axis=1) > 1, np.full(len(texts), np.nan)
         margins[two] = np.diff(-similarities[two, :2])[:, 0]
         positions, similarities = positions[:, :k], similarities[:, :k]
-        found = documents.read_documents(docs, positions)
+        found = docs(positions) if callable(docs) else documents.read_documents(docs, positions)
         if clipped:
             clip = np.vectorize(lambda text: text and f"{text.rpartition('. ')[0]}.", otypes=[object])
             found = found._replace(texts=clip(found.texts))

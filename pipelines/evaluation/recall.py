@@ -37,7 +37,7 @@ def evaluate_recall(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     rejects = Rejects(params.ingest.max_reject_share)
     asked = list(read_questions_with_passages(RAW / name_of_set, rejects))
     rejects.check()
-    passages = sorted({passage for question in asked for passage in question.passages})
+    passages = sorted({passage[:2] for question in asked for passage in question.passages})
     spoken = language.read_language(params.language)
     golds = gold_passages(asked, {passage: position for position, passage in enumerate(passages)}, spoken)
     rows = [(f"context:{position}", *passage) for position, passage in enumerate(passages)]
@@ -77,7 +77,7 @@ def gold_passages(
 ) -> list[set[int]]:
     """For each question, the positions of its own passages that hold an answer as whole words."""
     return [
-        {positions[passage] for passage in question.passages if word(passage[1], question.answers, spoken)}
+        {positions[passage[:2]] for passage in question.passages if word(passage.text, question.answers, spoken)}
         for question in asked
     ]
 

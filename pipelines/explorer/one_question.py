@@ -13,7 +13,7 @@ import pyarrow as pa
 from pipelines import methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.rule import Rule
-from pipelines.answering import passages, prompts
+from pipelines.answering import given, passages, prompts
 from pipelines.answering.passages import Source
 from pipelines.errors import LongtailError
 from pipelines.explorer.looked_at import WHOSE, Run, lookup
@@ -130,7 +130,7 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
         raise LongtailError("prompt: the language model wrote the demonstrations' passages, which are not kept")
     else:
         source = Source(lambda _: pa.table({"texts": [[answer["passage"]]]}), 1, written=True)
-    pool = prompts.read_questions(parquet.read_parquet(run.questions(dataset)))
+    pool = prompts.read_questions(given.read_asked(dataset, chosen, run.data)[0])
     place = pool.ids.index(answer["question_id"])
     made, _, found = passages.prompts_of_question(chosen, dataset, pool, place, lm, source)
     documents = [] if source is None or source.written else _documents(run, kind, found.slice(0, 1).to_pylist()[0])

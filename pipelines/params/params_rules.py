@@ -33,7 +33,7 @@ def _names(params: Params) -> Iterator[Rule]:
     yield _listed("lms", params.lms, list(params.lm))
     yield _listed("retrievers", params.retrievers, list(params.retriever))
     chosen = [params.popqa.subset] if params.popqa.subset else []
-    yield _listed("popqa.subset", chosen, subsets.names() if chosen else [])
+    yield _listed("popqa.subset", chosen, [*subsets.read_subsets()] if chosen else [])
     yield _listed("answer.clipped", params.answer.clipped, list(methods.INDEXES))
 
 
@@ -99,7 +99,8 @@ def _parts(params: Params) -> Iterator[Rule]:
     published = {"popqa"} if popqa.source == "published" and not popqa.refresh else set()
     built = [name for name in parts.question_sets if catalogue.DATASETS[name].triples and name not in published]
     yield "parts.knowledge", bool(parts.knowledge or not built), f"should be [wikidata], which {built} need"
-    yield "parts.tokenizers", bool(parts.tokenizers or not parts.corpora), "should be [documents], for the corpora"
+    needing = bool(parts.corpora or (parts.answered and lms))
+    yield "parts.tokenizers", bool(parts.tokenizers or not needing), "should be [documents], for corpora and lms"
     used = parts.tuned or parts.scored or parts.benchmarks
     searching = parts.corpora and (used or (parts.answered and lms))
     yield "retrievers", bool(retrievers or not searching), "with parts.corpora, language models need at least one"
@@ -110,7 +111,8 @@ def _parts(params: Params) -> Iterator[Rule]:
     yield "lms", bool(lms or not used), "parts tuned, scored and benchmarks need one of lms"
     yield "parts.answered", bool(parts.answered or not parts.rules), "should have a set, which thresholds need"
     yield "parts.answered", bool(parts.answered or not parts.exposure), "should have a set, which exposure is of"
-    answering = parts.benchmarks or parts.passages or (parts.answered and lms)
+    searched = any(methods.split(way)[0] in methods.INDEXES for way in params.ways)
+    answering = parts.benchmarks or parts.passages or (parts.answered and lms and searched)
     corpus = "should be the one of corpora that answers questions"
     yield "parts.datastore", not answering or parts.datastore in parts.corpora, corpus
     yield "lsr.lm", not parts.tuned or params.lsr.lm in lms, f"should be one of lms, {', '.join(lms)}"
@@ -129,6 +131,9 @@ def _ways(params: Params) -> Iterator[Rule]:
         yield "ways", way == called, f"{way}: should be {called}, as the main retriever's ways have no name"
         tuned = methods.INDEXES.get(kind) != "lsr" or name in parts.tuned
         yield "ways", tuned, f"{way}: needs {name} among parts.tuned; leave it out, or tune it"
+        key = f"retrieval{name and '/'}{name}"
+        brought = kind not in methods.GIVEN or params.fetch.source == "world" or key in params.fetch.files
+        yield f"fetch.files.{key}", brought, f"should name the file that has the passages of {way}"
         reranked = kind != "reranked" or (bool(parts.rerankers) and called == kind)
         yield "ways", reranked, f"{way}: needs parts.rerankers, which rerank what the main retriever finds"
     yield "ways", len(set(params.ways)) == len(params.ways), "should have each way once"

@@ -26,7 +26,7 @@ from pipelines.questions.published import ENTITY, MONTH
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import source_files
 from pipelines.storage import database, parquet, shards
-from pipelines.subsets import read_subset
+from pipelines.subsets import read_subsets
 
 TRIPLES = Path("data/knowledge/triples/triples.parquet")
 PUBLISHED = Path("data/raw/popqa")  # holds one file, called popQA.tsv by the authors and test.tsv on the Hub
@@ -56,7 +56,7 @@ def build_popqa(
             raise LongtailError(f"{published_file}: {names}, expected one file; name one under fetch.files.popqa")
         rows = published.read_published(file, rejects)
         if popqa.subset:
-            ids = pa.array(map(int, read_subset(popqa.subset).ids), pa.int64())
+            ids = pa.array(map(int, read_subsets()[popqa.subset].ids), pa.int64())
             rows = rows.filter(pc.is_in(rows["id"], ids))
         counts["published.empty_subject"] = pc.sum(pc.equal(rows["subj"], "")).as_py()
     with shards.atomic(out) as folder, database.connect(params.ingest.memory_gb, params.compute.threads) as db:

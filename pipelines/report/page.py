@@ -29,7 +29,8 @@ VERDICTS = ("shown", "the opposite", "no clear effect", "not testable")  # of fi
 LABELS = {
     "closed_book": "closed-book", "bm25": "BM25", "dense": "dense", "lsr": "LSR", "hybrid": "BM25 + dense",
     "reranked": "dense, reranked", "none": "no document", "random": "random documents", "genread": "GenRead",
-    "replug": "REPLUG", "replug_lsr": "REPLUG LSR", 
+    "replug": "REPLUG", "replug_lsr": "REPLUG LSR",
+    "given": "given passages", "replug_given": "REPLUG, given passages",
 }  # fmt: skip
 
 

@@ -157,7 +157,7 @@ FIELDS = {plain(path.partition(".")[0]) for place in PLACES for path in place.sp
 def layout_of(records: Sequence[Mapping[str, Any]]) -> Layout:
     """The layout of the file that begins with these records, some of which may lack an answer."""
     return next(
-        layout for layout in LAYOUTS if any(all(_values(record, place) for place in layout.needs) for record in records)
+        layout for layout in LAYOUTS if any(all(values_at(one, place) for place in layout.needs) for one in records)
     )
 
 
@@ -165,11 +165,11 @@ def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
     """The columns of a record."""
     row = {name: value for name, value in record.items() if not layout.within or plain(name) not in KNOWN}
     for place, names in layout.within.items():
-        for fields in _values(record, place) if place else [record]:
+        for fields in values_at(record, place) if place else [record]:
             if isinstance(fields, dict):
                 row |= {name: value for name, value in fields.items() if plain(name) in names}
     for name, place in layout.columns.items():
-        values = _values(record, place)
+        values = values_at(record, place)
         if values or name != "prediction":  # a record without its place is of another layout
             instead = row.get(name) if name == "retrieved" else None
             row[name] = next((value for value in values if value not in (None, [])), instead)
@@ -192,7 +192,7 @@ def _strings(value: Any) -> list[str]:
     return [text for one in inside for text in _strings(one)] if isinstance(inside, list) else []
 
 
-def _values(record: Mapping[str, Any], place: str) -> list[Any]:
+def values_at(record: Mapping[str, Any], place: str) -> list[Any]:
     """What stands at a place, for each of its paths that the record has."""
     values = []
     for path in place.split("|"):

@@ -69,7 +69,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 def chosen(project, monkeypatch):
     monkeypatch.chdir(project)
     sections = ("seed", "language", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "answer", "parts")
-    return params_file.load_params(*sections)
+    return params_file.load_params(*sections, "replug", "ways")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pipelines.evaluation import recall
 from pipelines.params import params_file
 from pipelines.report.sections import report_sections
 from pipelines.retrieval.encoder import Encoder
-from pipelines.sources.question_files import QuestionWithPassages
+from pipelines.sources.question_files import Passage, QuestionWithPassages
 
 QUESTIONS, CORPUS = recall.RAW / "retrieval", recall.CORPORA / "wikipedia/docs.parquet"
 OUT, METRICS = recall.OUT / "retrieval", recall.METRICS / "retrieval.json"
@@ -82,7 +82,8 @@ def test_ranks_of_gold_passages_and_recall(made, folder):
 
 def test_an_answer_inside_another_word_makes_no_gold_passage():
     texts = [("a", "Ulm is old."), ("b", "Ulmenau is old."), ("c", "the town of ULM")]
-    asked = [QuestionWithPassages(id="q", text="Where?", answers=["Ulm"], passages=texts, dataset="popqa")]
+    passages = [Passage(*text, "", None) for text in texts]
+    asked = [QuestionWithPassages("q", "popqa", "Where?", ["Ulm"], passages, {})]
     assert recall.gold_passages(asked, {passage: i for i, passage in enumerate(texts)}) == [{0, 2}]
 
 

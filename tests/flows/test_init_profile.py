@@ -45,6 +45,9 @@ MMLU = {"question": "", "subject": "", "choices": [""], "answer": 0}
         ("dump-pages-articles.xml.gz", "<mediawiki><page>", "wikipedia"),
         ("wiki.jsonl", {"id": "1", "title": "Velm", "text": "A harbour."}, "wikipedia"),
         ("flashrag_nq_test.jsonl", {"question": "where", "golden_answers": ["here"]}, "nq"),
+        ("intermediate_data.json", [{"question": "?", "output": {"retrieval_result": [{}]}}], "retrieval"),
+        ("kilt.jsonl", {"input": "?", "output": [{"answer": "x", "provenance": [{"text": "A."}]}]}, "retrieval"),
+        ("hipporag.json", [{"question": "?", "docs": ["A."], "doc_scores": [1.0]}], "retrieval"),
         ("c4.jsonl", {"text": "A text.", "url": "https://a.example"}, "pile"),
         ("photo.json", {"width": 3}, ""),
         ("questions.jsonl", QUESTION, ""),
@@ -227,6 +230,16 @@ def test_what_makes_no_run_alone_is_refused_with_what_it_lacks(checkout, files, 
         gpt(checkout / "gpt2")
     with pytest.raises(LongtailError, match=rf"nothing in it that a run can be made of; not used: {said}.*looked for"):
         init_profile.init(checkout, None)
+
+
+def test_popqa_and_a_file_of_passages_are_answered_without_an_index_or_an_encoder(checkout):
+    write(checkout, FILES["popqa"] | FILES["retrieval"])
+    gpt(checkout / "gpt2")
+    said, params = "\n".join(init_profile.init(checkout, None)), composed()
+    assert "used: questions with passages: with_passages.jsonl" in said
+    assert params.ways == ["closed_book", "given", "replug_given"]
+    assert (params.parts.corpora, params.parts.datastore, params.retrievers) == ([], None, [])
+    assert params.lms == ["gpt2"]
 
 
 def test_files_of_one_name_in_several_folders_are_used_and_copies_are_not(checkout):

@@ -84,11 +84,47 @@ def test_passages_are_read_from_both_layouts_and_bad_lines_are_kept_with_their_r
     other = {"question": "What?", "data_source": "popqa", "ground_truth": ["x"], "context": ["plain", {"text": "c"}]}
     bad = ["{", "[]", *(good | {"question": question} for question in (3, "Who? " * 2001)), good | {"answers": [""]}]
     (first, second), rejects = read_passages(tmp_path, [*bad, good | {"ctxs": [{"title": "x"}]}, good, other])
-    assert first == ("a/7", "", "Who?", ["Mira"], [("T", "a b")])
-    assert second == ("a/8", "popqa", "What?", ["x"], [("", "plain"), ("", "c")])
+    assert first[:5] == ("a/7", "", "Who?", ["Mira"], [("T", "a b", "", None)])
+    assert second[:5] == ("a/8", "popqa", "What?", ["x"], [("", "plain", "", None), ("", "c", "", None)])
     reasons = ["not JSON", "not an object", "no question", "too long", "no answers", "no passages"]
     assert [row[:3] for row in rejects.rows] == [("a.jsonl", n, reason) for n, reason in enumerate(reasons, 1)]
     assert rejects.read == 8
+
+
+ONE, TWO = ("Velm", "A harbour.", "", None), ("Mira", "A town: small.", "", None)
+GIVEN = {"title": "Velm", "text": "A harbour."}, {"title": "Mira", "text": "A town: small."}
+SCORED = [{"id": i, "score": score} | given for i, score, given in zip((3, "4"), ("1.5", 0.5), GIVEN, strict=True)]
+WITH_SCORES = [(*ONE[:2], "3", 1.5), (*TWO[:2], "4", 0.5)]
+LINES = ["Velm\nA harbour.", "Mira\nA town: small."]
+
+
+@pytest.mark.parametrize("name", ["given.jsonl", "given.parquet"])
+@pytest.mark.parametrize(
+    ("record", "passages"),
+    [
+        ({"question": "Who?", "ctxs": [SCORED[0], {"id": "4", "score": "0.5"} | GIVEN[1]]}, WITH_SCORES),
+        ({"query": "Who?", "contexts": GIVEN}, [ONE, TWO]),
+        ({"question": "Who?", "output": {"pred": "x", "retrieval_result": GIVEN}}, [ONE, TWO]),
+        (
+            {"question": "Who?", "retrieval_result": [{"contents": f'"{line[:4]}"{line[4:]}'} for line in LINES]},
+            [ONE, TWO],
+        ),
+        ({"input": "Who?", "output": [{"answer": "x", "provenance": GIVEN}]}, [ONE, TWO]),
+        ({"question": "Who?", "docs": LINES, "doc_scores": [1.5, 0.5]}, [(*ONE[:3], 1.5), (*TWO[:3], 0.5)]),
+        ({"question": "Who?", "docs": LINES, "doc_scores": [1.5]}, [ONE, TWO]),
+        (
+            {"question": "Who?", "passages": [f"Document 1 (Title: {t['title']}):  {t['text']}" for t in GIVEN]},
+            [TWO, ONE],
+        ),
+        ({"user_input": "Who?", "retrieved_contexts": ["A town: small.", ""]}, [("", *TWO[1:])]),
+    ],
+)
+def test_the_passages_of_every_system_are_read_with_their_titles_and_scores(tmp_path, name, record, passages):
+    record = json.loads(json.dumps(record))
+    for passage in record.get("ctxs", ()) if name.endswith(".parquet") else ():
+        passage |= {"id": str(passage["id"]), "score": str(passage["score"])}  # a column has one type
+    (read,) = read_questions_with_passages(write(tmp_path / name, [record]), Rejects(0.0), answered=False)
+    assert (read.text, read.passages) == ("Who?", passages)
 
 
 def test_a_file_is_read_by_its_content_whatever_its_ending(tmp_path):
