@@ -130,6 +130,8 @@ def _as_predictions(folder: Path, records: list) -> Predictions:
         names={"question": "question", "answers": "answers"},
         texts=[text_id("\n".join(passage.text for passage in record.passages)) for record in records],
         correct=None,
+        calls=None,
+        doubt=None,
         ids=ids,
         questions=[as_text(record.text) for record in records],
         answers=[tuple(map(as_text, record.answers)) for record in records],
