@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from pipelines.errors import LongtailError
 from pipelines.params.params_file import value_at
-from pipelines.storage import disks, outputs, shards
+from pipelines.storage import disks, shards
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -136,7 +136,7 @@ def faults(root: Path, threads: int, paths: Collection[Path] | None = None) -> t
     outs = _outputs(root, paths)
     every = [file for out in outs for file in _files(root / out["path"])]
     with ThreadPoolExecutor(threads) as pool:
-        hashed = tqdm(pool.map(outputs.md5, every), total=len(every), unit=" files", desc="verify")
+        hashed = tqdm(pool.map(shards.md5, every), total=len(every), unit=" files", desc="verify")
         digests = dict(zip(every, hashed, strict=True))
     return len(every), [line for out in outs for line in _of_output(root, out, digests)]
 
@@ -152,7 +152,7 @@ def drop_damaged(root: Path, paths: Collection[Path]) -> list[str]:
         with suppress(OSError, ValueError):  # a damaged list of files is found below
             names |= {f"{out['path']}/{entry['relpath']}": entry["md5"] for entry in _listing(root, out["md5"])}
         files = {name: _cached(root, md5) for name, md5 in names.items()}
-        bad = [name for name, file in files.items() if file.is_file() and outputs.md5(file) != names[name][:32]]
+        bad = [name for name, file in files.items() if file.is_file() and shards.md5(file) != names[name][:32]]
         for name in bad:
             files[name].unlink()
         if bad:
@@ -244,7 +244,7 @@ def _of_output(root: Path, out: dict[str, Any], digests: dict[Path, str]) -> Ite
         yield from [f"{out['path']}: changed"] * (digests.get(path) != expected)
     else:
         here = {file.relative_to(path).as_posix(): digests[file] for file in _files(path)}
-        if outputs.of_listing(here) == expected:
+        if shards.of_listing(here) == expected:
             return
         try:
             listing = _listing(root, expected)

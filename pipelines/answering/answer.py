@@ -25,7 +25,7 @@ from pipelines.params import params
 from pipelines.questions import matching
 from pipelines.replug import ensemble_answers
 from pipelines.storage import parquet, shards
-from pipelines.storage.outputs import md5
+from pipelines.storage.shards import md5
 from pipelines.work import stage, workers
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from pipelines.language.language import ENGLISH, Language
 from pipelines.questions import matching
 from pipelines.questions.join_predictions import shown_rows
 from pipelines.questions.question_tables import read_question_table
-from pipelines.sources.cell_values import judgement
-from pipelines.sources.number_cells import read_numbers
+from pipelines.sources.cell_values import judgement, read_numbers
 from pipelines.sources.prediction_files import Predictions
 from pipelines.storage import parquet, shards
 

@@ -9,7 +9,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.sources.cell_values import as_text, clean_id, composed
@@ -38,13 +38,6 @@ WRAPPED = re.compile(  # what stands around a list -> the list, or what stands i
 )
 SPECIAL = re.compile(r"""[][(){},:="'\\]""")  # what DuckDB puts quotes around, from 1.3 on
 STRAY = {"[": re.compile(r"""^\[*["']|["']\]*$"""), "{": re.compile(r'["\s]')}  # no part without quotes has it
-
-
-class Part(NamedTuple):
-    """A part of a list that has no quotes around some of its texts."""
-
-    text: str
-    quoted: bool
 
 
 def gold_answers(
@@ -133,20 +126,20 @@ def read_lists(
     kind = max(CLOSES, key=lambda bracket: kinds[bracket])
     starts = ["['", '["']  # whatever the others are
     starts += [] if 2 * kinds[kind] <= filled else ["('", '("'] if kind == "(" else [kind]
-    parts: dict[int, list[Part]] = {}
+    parts: dict[int, list[tuple[str, bool]]] = {}
     for row, text in loose.items():
         if text.startswith(tuple(starts)):
             try:
                 parts[row] = _parts(text, separator)
             except ValueError as error:
                 raise _refused(where, row, cells[row], str(error)) from None
-            found[row] = [part.text for part in parts[row] if part.quoted or part.text not in ("NULL", "null")]
-    several = [row for row, of_row in parts.items() if len(of_row) > 1 and not all(part.quoted for part in of_row)]
+            found[row] = [part for part, in_quotes in parts[row] if in_quotes or part not in ("NULL", "null")]
+    several = [row for row, of_row in parts.items() if len(of_row) > 1 and not all(quotes for _, quotes in of_row)]
     if kind == "[" and several and not separator:
-        bare = [part.text for of_row in parts.values() for part in of_row if not part.quoted]
-        quoted = [part.text for of_row in parts.values() for part in of_row if part.quoted]
+        bare = [part for of_row in parts.values() for part, in_quotes in of_row if not in_quotes]
+        quoted = [part for of_row in parts.values() for part, in_quotes in of_row if in_quotes]
         quoted += [text for row, texts in enumerate(found) if row not in parts for text in texts or ()]
-        confirmed = firsts and all(of_row[0].text == firsts[row] for row, of_row in parts.items() if of_row)
+        confirmed = firsts and all(of_row[0][0] == firsts[row] for row, of_row in parts.items() if of_row)
         if not (all(map(_needs_quotes, quoted)) if quoted else confirmed and not any(map(_needs_quotes, bare))):
             row, say = several[0], "; say --answers-separator ', ' if none does" * (not quoted)
             raise _refused(where, row, cells[row], "a list without quotes, in which an answer may hold a comma", say)
@@ -236,21 +229,21 @@ def _texts(value: Any) -> list[str]:
     return texts
 
 
-def _parts(text: str, separator: str) -> list[Part]:
-    """The parts of a list of which some may not be quoted. Raises ValueError for one that no writer means."""
+def _parts(text: str, separator: str) -> list[tuple[str, bool]]:
+    """Each part of a list, and whether it stands in quotes. Raises ValueError for a list that no writer means."""
     kind, inner = text[0], text[1:-1]
     if text[-1] != CLOSES[kind] or len(text) < 2:
         raise ValueError("a list that does not end")
     if re.search(r"(?:^|[\s,])\.\.\.(?:[\s,]|$)", inner):
         raise ValueError("a list that was shortened with ...")
     if separator:
-        return [Part(composed(part), quoted=False) for part in map(str.strip, inner.split(separator)) if part]
+        return [(composed(part), False) for part in map(str.strip, inner.split(separator)) if part]
     parts = []
     for token, bare in PART.findall(inner + "," if inner.strip() else ""):
         bare = bare.strip(" ") if kind == "[" else bare
         if not token and (not bare or kind == "(" or STRAY[kind].search(bare)):
             raise ValueError("a list whose quotes and commas can't be told from its answers")
-        parts.append(Part(composed(_literal(token) if token else bare), quoted=bool(token)))
+        parts.append((composed(_literal(token) if token else bare), bool(token)))
     return parts
 
 

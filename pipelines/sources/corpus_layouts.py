@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipelines.errors import LongtailError
-from pipelines.sources.streams import is_parquet, open_blocks
+from pipelines.sources.streams import is_parquet, read_head
 from pipelines.storage import parquet
 
-HEAD = 1 << 16  # bytes, decompressed, that are read of a file
 DOC = re.compile(rb'\s*<doc id="[^"\n]*"(?: \w+="[^"\n]*"){,2} title="(.*?)"(?: \w+="[^"\n]*"){,9}>\s*')
 PASSAGE_WORDS = 12  # that some passage of a table without a header has, and no query
 QUERIES = re.compile(r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])")  # of test collections, by their names
@@ -65,16 +64,6 @@ LAYOUTS = (
 )
 NAMES = frozenset().union(*(layout.fields for layout in LAYOUTS))
 COLUMNS = {2: ["pid", "passage"], 3: ["pid", "passage", "title"], 4: ["docid", "url", "title", "body"]}  # no header
-
-
-def read_head(file: Path) -> bytes:
-    """The first HEAD bytes of a file, decompressed. Raises the errors of `open_blocks`."""
-    head = b""
-    for block in open_blocks(file):
-        head += block[: HEAD - len(head)]
-        if len(head) >= HEAD:
-            break
-    return head
 
 
 def layout_of(file: Path) -> Layout | None:

@@ -30,7 +30,7 @@ def _zstd() -> Any:
 class Decompressor(NamedTuple):
     """How files that begin with `start` are decompressed; zip has its own reader."""
 
-    start: re.Pattern[bytes]
+    start: bytes  # a pattern
     new: Callable[[], Any] | None
     read: int = BLOCK  # bytes read at once
     bound: tuple[int, ...] = (PIECE,)  # the most bytes that it makes at once, if it can be told
@@ -40,26 +40,18 @@ class Decompressor(NamedTuple):
 # The libraries' own file objects stop silently at a cut zstd frame and at a damaged second bz2 stream. These
 # decompressors read one stream at a time, and say whether it ended. zstd makes at most 32 MB of a kilobyte.
 DECOMPRESSORS = {
-    ".bz2": Decompressor(re.compile(rb"BZh[1-9]"), bz2.BZ2Decompressor),
-    ".gz": Decompressor(
-        re.compile(rb"\x1f\x8b"), lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP), padding=b"\0"
-    ),
-    ".xz": Decompressor(
-        re.compile(rb"\xfd7z|\x5d\0\0"), lambda: lzma.LZMADecompressor(lzma.FORMAT_AUTO, MEMORY), padding=b"\0"
-    ),
-    ".zip": Decompressor(re.compile(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)"), None),
-    ".zst": Decompressor(
-        re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"),  # a frame, or one to be skipped
-        _zstd,
-        read=1 << 10,
-        bound=(),
-    ),
+    ".bz2": Decompressor(rb"BZh[1-9]", bz2.BZ2Decompressor),
+    ".gz": Decompressor(rb"\x1f\x8b", lambda: igzip_lib.IgzipDecompressor(igzip_lib.DECOMP_GZIP), padding=b"\0"),
+    ".xz": Decompressor(rb"\xfd7z|\x5d\0\0", lambda: lzma.LZMADecompressor(lzma.FORMAT_AUTO, MEMORY), padding=b"\0"),
+    ".zip": Decompressor(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)", None),
+    # a frame, or one to be skipped
+    ".zst": Decompressor(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18", _zstd, read=1 << 10, bound=()),
 }
 
 
 def packing(start: bytes) -> str:
     """The suffix that files have which begin so, of DECOMPRESSORS; "" for what is not compressed."""
-    return next((suffix for suffix, kind in DECOMPRESSORS.items() if kind.start.match(start)), "")
+    return next((suffix for suffix, kind in DECOMPRESSORS.items() if re.match(kind.start, start)), "")
 
 
 def decompressed(path: Path, suffix: str) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.errors import LongtailError
 from pipelines.sources import csv_rows
 from pipelines.sources.answer_lists import written_list
-from pipelines.sources.streams import is_parquet, open_blocks, open_lines, open_text, parse_json, parse_whole
+from pipelines.sources.streams import is_parquet, open_blocks, open_lines, open_text, parse_json, parse_whole, read_head
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 PARQUET_BATCH = 1 << 10  # rows
 TABLES = {",": "CSV", ";": "CSV with semicolons", "\t": "TSV", "|": "CSV with bars"}
 JSON_LIST = re.compile(r"\[[\[\s]*(?:[{\"\]]|$)")  # begins one, or a list of lists
-HEAD = 1 << 16  # bytes, decompressed, that tell how a file is written
 LISTED = 30  # columns in a message
 TEXTS, LINES = "JSON list of predictions", "text, a prediction a line"  # layouts without columns
 
@@ -132,7 +131,7 @@ def _opened(path: Path, known: Known) -> Opened:
             return [name for name in schema.names if plain(name) in known]
 
         return "Parquet", names, enumerate(parquet.foreign_rows(path, chosen, PARQUET_BATCH), start=1)
-    head = _head(path)
+    head = read_head(path).lstrip().decode("utf-8", "replace")
     if not head:
         raise LongtailError(f"{path}: nothing but blank lines, expected data; check how it was written")
     if "\r" in head and "\n" not in head:
@@ -146,16 +145,6 @@ def _opened(path: Path, known: Known) -> Opened:
             return "JSON list", [], _objects(path, "element", enumerate(elements, start=1))
         return TEXTS, [], _predictions(elements)
     return _json_objects(path, known) if head[0] == "{" else _table(path, known)
-
-
-def _head(path: Path) -> str:
-    """The beginning of a file behind its blank lines."""
-    head = b""
-    for block in open_blocks(path):
-        head = (head + block).lstrip()
-        if len(head) >= HEAD:
-            break
-    return head.decode("utf-8", "replace")
 
 
 def _is_lines(head: str) -> bool:

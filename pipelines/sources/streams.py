@@ -24,6 +24,7 @@ SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape in JSON; two of them s
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 NO_TEXT = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")  # bytes that no text has
 A_LINE = "a line for each row"
+BEGINNING = 1 << 16  # bytes, decompressed, that tell how a file is written
 
 Item = TypeVar("Item")
 
@@ -158,6 +159,16 @@ def open_blocks(path: str | Path) -> Iterator[bytes]:
         raise LongtailError(f"{path}: corrupt, expected {path.suffix} data or text; {AGAIN}")
     yield start.removeprefix(UTF8_MARK) or b"\n"
     yield from blocks
+
+
+def read_head(path: Path) -> bytes:
+    """The first BEGINNING bytes of a file, decompressed. Raises the errors of `open_blocks`."""
+    head = b""
+    for block in open_blocks(path):
+        head += block[: BEGINNING - len(head)]
+        if len(head) >= BEGINNING:
+            break
+    return head
 
 
 def open_runs(path: str | Path, size: int, blocks: Iterable[bytes] | None = None) -> Iterator[list[bytes]]:

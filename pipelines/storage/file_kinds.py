@@ -63,19 +63,13 @@ FORMATS = (
     Kind("a model's weights (GGUF)", rb"GGUF[\x01-\x09]\0", "give the texts that the model said"),
     Kind("a PDF", rb"%PDF-", "give its table as CSV"),
     Kind("an image", rb"\x89PNG|\xff\xd8\xff|GIF8[79]a|RIFF(?s:.{4})WEBP", "give its table as CSV"),
-    Kind("a rich text", rb"\{\\rtf", "save it as plain text (UTF-8)"),
     Kind("a spreadsheet in XML", DECLARED + rb"(?:<\?mso[^>]*>\s*)?<Workbook", TABLE),
     Kind("an XML file, and no dump of MediaWiki", rb"\s*<\?xml[^>]*>\s*(?!<mediawiki)\S", "write JSON lines"),
     Kind("a file packed with LZ4", rb"\x04\x22\x4d\x18|\x02\x21\x4c\x18", "unpack it: lz4 -d FILE"),
-    Kind("a file packed with Snappy", rb"\xff\x06\0\0sNaPpY", "unpack it: snzip -d FILE"),
     Kind("a 7z archive", rb"7z\xbc\xaf\x27\x1c", UNPACK),
     Kind("a RAR archive", rb"Rar!\x1a\x07", UNPACK),
-    Kind("a file packed with lzip", rb"LZIP[\x01-\x04]", "unpack it: lzip -d FILE"),
-    Kind("a file packed with compress (.Z)", rb"\x1f\x9d", "unpack it: gzip -d FILE"),
     Kind("a tar archive", rb"(?s).{257}ustar", UNPACK),
     Kind("text in UTF-32", rb"\xff\xfe\0\0|\0\0\xfe\xff", CONVERT.format("utf-32")),
-    Kind("text in UTF-32 without its mark", rb"(?:[\t-~]\0\0\0){3}", CONVERT.format("utf-32le")),
-    Kind("text in UTF-32 without its mark", rb"(?:\0\0\0[\t-~]){3}", CONVERT.format("utf-32be")),
     Kind("text in UTF-16 without its mark", rb"(?:[\t-~]\0){3}", CONVERT.format("utf-16le")),
     Kind("text in UTF-16 without its mark", rb"(?:\0[\t-~]){3}", CONVERT.format("utf-16be")),
 )  # fmt: skip
@@ -83,9 +77,7 @@ FORMATS = (
 ZIPPED = (
     Kind("an Excel workbook", rb"xl/", TABLE),
     Kind("an OpenDocument file, as of LibreOffice", rb"content\.xml$", TABLE),
-    Kind("a Numbers spreadsheet", rb"Index/.*\.iwa$", TABLE),
     Kind("a Word document", rb"word/", TABLE),
-    Kind("a NumPy archive", rb".*\.npy$", PARQUET.format("numpy.load")),
     Kind("a PyTorch file", rb"(?:.*/)?data\.pkl$", PARQUET.format("PyTorch")),
 )
 

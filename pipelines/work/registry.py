@@ -10,7 +10,7 @@ import hashlib
 import json
 from pathlib import Path
 
-from pipelines.storage import outputs
+from pipelines.storage import shards
 
 STAGE = "train_lsr@"  # DVC's name of the stage begins with it; the retriever's name follows
 NAME = "longtail-retriever"
@@ -29,7 +29,7 @@ def register(client, experiment: str, name: str, locked: dict) -> str | None:
     """
     folder, metrics = FOLDER / name, METRICS / f"lsr_{name}.json"
     outs = {entry["path"]: entry["md5"] for entry in locked.get("outs", [])}
-    if any(not path.exists() or outputs.md5(path) != outs.get(str(path)) for path in (folder, metrics)):
+    if any(not path.exists() or shards.md5(path) != outs.get(str(path)) for path in (folder, metrics)):
         return None
     md5, figures = outs[str(folder)], json.loads(metrics.read_text(encoding="utf-8"))
     runs = client.search_runs([experiment], f"tags.`dvc.output.{folder}` = '{md5}'", max_results=1)

@@ -23,7 +23,7 @@ from quick_project import dvc_init, reproduce
 
 from flows import dvc_files, graph
 from pipelines.errors import LongtailError
-from pipelines.storage import disks, outputs, shards
+from pipelines.storage import disks, shards
 
 COMMAND = "echo {0} >> began; echo {0} > {0}"
 DVC_YAML = {"stages": {name: {"cmd": COMMAND.format(name), "deps": ["in"], "outs": [name]} for name in "abc"}}
@@ -205,7 +205,7 @@ def test_outputs_that_are_links_to_the_cache_leave_its_files_as_they_are(project
     assert linked == 2
     assert dvc_files.drop_damaged(project, [Path(name) for name in "abc"]) == []
     for file in filter(Path.is_file, (project / dvc_files.CACHE).rglob("*")):
-        assert outputs.md5(file) == file.parent.name + file.name
+        assert shards.md5(file) == file.parent.name + file.name
 
 
 def test_what_dvc_wrote_is_on_disk_before_a_stage_counts_as_done(project, monkeypatch):

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from pipelines.params import params
 from pipelines.retrieval.encoder import Encoder
-from pipelines.storage import outputs, shards
+from pipelines.storage import shards
 from pipelines.work import registry, tracking
 
 FOLDER, METRICS = registry.FOLDER / "dense", registry.METRICS / "lsr_dense.json"
@@ -39,7 +39,7 @@ def here(databases, tuned, tmp_path, monkeypatch):
     figures = {registry.TUNED: 0.9, registry.UNTUNED: 1.0}
     shards.write_json(METRICS, figures)
     deps = [{"path": path, "md5": path} for path in ("data/corpus", "data/models/lm/tiny")]
-    outs = [{"path": str(path), "md5": outputs.md5(path)} for path in (FOLDER, METRICS)]
+    outs = [{"path": str(path), "md5": shards.md5(path)} for path in (FOLDER, METRICS)]
     locked = {"deps": deps, "params": {"params.yaml": READ}, "outs": outs}
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     record = {"params": {}, "metrics": figures, "started": 0.0, "ended": 1.0, "error": None}
@@ -57,8 +57,8 @@ def retrained(client, experiment: str, locked: dict, tuned: float, untuned: floa
     weights.write_bytes(weights.read_bytes() + b"\0")
     shards.write_json(METRICS, {registry.TUNED: tuned, registry.UNTUNED: untuned})
     for out in changed["outs"]:
-        out["md5"] = outputs.md5(Path(out["path"]))
-    client.create_run(experiment, tags={f"dvc.output.{FOLDER}": outputs.md5(FOLDER)})
+        out["md5"] = shards.md5(Path(out["path"]))
+    client.create_run(experiment, tags={f"dvc.output.{FOLDER}": shards.md5(FOLDER)})
     return changed
 
 
