@@ -9,26 +9,14 @@ templates (infoboxes, citations, notices, pronunciations) are dropped.
 """
 
 import re
+from pathlib import Path
 
+import yaml
 from mwparserfromhell.definitions import PARSER_BLACKLIST
 
-# Tags whose content is dropped, because it is not prose.
-DROPPED_TAGS = frozenset(
-    {"ref", "references", "table", "gallery", "imagemap", "timeline", "score", "math", "chem", "ce", "graph", "hiero"}
-    | {"syntaxhighlight", "source", "mapframe", "templatestyles", "style", "script", "section", "indicator"}
-    | {"noinclude", "includeonly", "inputbox", "categorytree", "templatedata"}
-)
+_READ = yaml.safe_load(Path(__file__).with_name("wikitext.yaml").read_text(encoding="utf-8"))
+DROPPED_TAGS, LINE_BREAKS, INLINE_TAGS = (frozenset(_READ["tags"][of]) for of in ("dropped", "line_breaks", "inline"))
 RAW_TAGS = frozenset(PARSER_BLACKLIST)  # their content is not parsed as markup
-# Of these tags the content stays. Anything with another name that looks like a tag is text.
-LINE_BREAKS = frozenset(
-    {"br", "hr", "p", "div", "center", "blockquote", "poem", "ol", "ul", "dl", "li", "dt", "dd", "tr", "td", "th"}
-    | {"caption", "h1", "h2", "h3", "h4", "h5", "h6"}
-)
-INLINE_TAGS = frozenset(
-    {"b", "i", "u", "s", "em", "strong", "small", "big", "sub", "sup", "span", "font", "code", "tt", "kbd", "samp"}
-    | {"del", "ins", "strike", "cite", "dfn", "abbr", "q", "mark", "time", "data", "bdi", "bdo", "wbr", "onlyinclude"}
-    | {"var", "ruby", "rb", "rp", "rt", "rtc"}
-)
 # Placeholders for a cut that ends a line, for any other cut, and for a "<" that is text. Without them the text around a
 # cut could join to new markup.
 LINE, GAP, LESS = "\x01", "\x02", "\x03"
@@ -52,35 +40,13 @@ MARK_OR_LINE = re.compile(WHOLE + SINGLE.pattern + r" | \n", re.VERBOSE)
 # This begins with the line break before a line, because a pattern with "^" would be tried at every character.
 LIST_MARKS = re.compile(r"\n[*#:;]+")
 TABLE = re.compile(r"\n[^\S\n]*\{\|")  # a table that is never closed
-# Template -> number of the parameter whose text is shown, counted from 1; -1 is the last one.
-SHOWN_PARAMETER = {
-    **dict.fromkeys(("lang", "langx"), 2),
-    **dict.fromkeys(("transl", "transliteration"), -1),
-    **dict.fromkeys(("nowrap", "nobr", "nobold", "small", "smaller", "big", "larger", "em", "strong"), 1),
-    **dict.fromkeys(("abbr", "tooltip", "sic", "vanchor", "visible anchor", "mvar", "var", "sc", "smallcaps"), 1),
-    **dict.fromkeys(("nihongo", "quote", "blockquote", "cquote", "quotation", "val", "num", "keypress"), 1),
-}
-FIXED = {
-    **dict.fromkeys(("nbsp", "space"), " "),
-    **dict.fromkeys(("snd", "spaced ndash", "spnd"), " \u2013 "),
-    **dict.fromkeys(("ndash", "en dash"), "\u2013"),
-    **dict.fromkeys(("mdash", "em dash"), "\u2014"),
-    "'s": "'s",
-    "'": "'",
-}
-CIRCA = ("circa", "c.", "ca.")
-CONVERT = ("convert", "cvt")
-KEPT = frozenset({*SHOWN_PARAMETER, *FIXED, *CIRCA, *CONVERT})
+# Each template -> the number of its shown parameter, each -> its text, each word of a range -> what is shown for it.
+SHOWN_PARAMETER, FIXED, BETWEEN = (
+    {name: shown for shown, names in _READ[of].items() for name in names}
+    for of in ("shown_parameter", "fixed", "between")
+)
+KEPT = frozenset({*SHOWN_PARAMETER, *FIXED, *_READ["circa"], *_READ["convert"]})
 LANGUAGE = re.compile(r"lang-[a-z]{2,3}(-[a-z]+)*")  # such as lang-de, which shows its first parameter
-BETWEEN = {  # what convert shows between the two numbers of a range
-    **{word: f" {word} " for word in ("to", "and", "or", "by")},
-    **dict.fromkeys(("-", "\u2013", "to(-)"), "\u2013"),
-    **dict.fromkeys(("x", "\u00d7", "*"), " \u00d7 "),
-    **dict.fromkeys(("+/-", "\u00b1"), " \u00b1 "),
-}
-UNITS = {"sqmi": "sq mi", "sqft": "sq ft", "cuft": "cu ft", "C": "\u00b0C", "F": "\u00b0F", "K": "K"}
-UNITS |= {"km2": "km\u00b2", "m2": "m\u00b2", "m3": "m\u00b3", "km3": "km\u00b3"}
-UNITS |= {"long ton": "long tons", "impgal": "imp gal"}
 NUMBER = re.compile(r"[-+\u2212]?[\d.,/]+(e[-+]?\d+)?")
 
 
@@ -265,9 +231,9 @@ def template_text(name: str, parameters: list[tuple[str | None, str]]) -> str:
         return (places[-1] if place < 0 else places[place - 1]) if len(places) >= abs(place) else "".join(named[:1])
     if name in FIXED:
         return FIXED[name]
-    if name in CIRCA:
+    if name in _READ["circa"]:
         return " \u2013 ".join(f"c. {year}" for year in places[:2])
-    return _measure(places) if name in CONVERT else ""
+    return _measure(places) if name in _READ["convert"] else ""
 
 
 def _measure(places: list[str]) -> str:
@@ -275,7 +241,7 @@ def _measure(places: list[str]) -> str:
     text, at = "", 0
     while at + 1 < len(places) and NUMBER.fullmatch(places[at]):
         unit = places[at + 1]
-        text += places[at] + (BETWEEN.get(unit) or f" {UNITS.get(unit, unit)} ")
+        text += places[at] + (BETWEEN.get(unit) or f" {_READ['units'].get(unit, unit)} ")
         at += 2
     return text.strip()
 

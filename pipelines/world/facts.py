@@ -3,50 +3,22 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
+import yaml
 
 from pipelines import draws
 from pipelines.params import params
 
-# Each type's share of the entities, and the relations that its entities can have. An entity gets at most FACTS of
-# them, so that its page never says everything that could be asked.
-TYPES: dict[str, tuple[float, tuple[str, ...]]] = {
-    "person": (0.36, ("P106", "P19", "P22", "P25", "P140", "P641")),
-    "film": (0.27, ("P57", "P58", "P162", "P86", "P136")),
-    "book": (0.13, ("P50", "P136")),
-    "club": (0.13, ("P641", "P17", "P462")),
-    "city": (0.07, ("P17", "P1376")),
-    "country": (0.04, ("P36", "P140")),
-}
-TYPE_NAMES = tuple(TYPES)
-FACTS = 4
+_KINDS = yaml.safe_load(Path(__file__).with_name("kinds.yaml").read_text(encoding="utf-8"))
+TYPES: dict[str, tuple[float, list[str]]] = _KINDS["types"]
+VALUES: dict[str, list[str] | int] = _KINDS["values"]
+OBJECTS, ALIASES = _KINDS["objects"], _KINDS["aliases"]
+TYPE_NAMES, RELATION_IDS = tuple(TYPES), tuple(OBJECTS)
+FACTS = 4  # of one entity, at most
 POPULARITY_MEAN, POPULARITY_SD = 3.3, 1.0  # of log10 of the monthly page views
 NAMESAKE_SHARE = 0.55  # share of entities that have the name of a more popular entity
-
-# Each relation's objects: a type of entity, or a class of values.
-OBJECTS = {
-    "P106": "occupation", "P19": "city", "P22": "person", "P25": "person", "P140": "religion", "P641": "sport",
-    "P57": "person", "P58": "person", "P162": "person", "P86": "person", "P136": "genre", "P50": "person",
-    "P17": "country", "P462": "color", "P36": "city", "P1376": "country",
-}  # fmt: skip
-RELATION_IDS = tuple(OBJECTS)
-
-VALUES: dict[str, str | int] = {
-    "occupation": "painter singer lawyer dancer farmer baker pilot judge teacher sculptor banker surgeon chemist "
-    "soldier sailor tailor miner poet writer weaver butcher carpenter diplomat priest",
-    "sport": "football tennis rugby cricket hockey golf polo boxing rowing fencing judo handball volleyball baseball "
-    "basketball badminton curling squash",
-    "genre": "drama comedy thriller western romance horror mystery fantasy satire fable tragedy adventure history "
-    "documentary noir parody",
-    "color": "red blue green yellow black white purple brown pink grey scarlet golden",
-    "religion": 10,  # this many made-up names
-}
-ALIASES = {  # other accepted names of values
-    "painter": ["fine painter"], "singer": ["vocalist"], "lawyer": ["barrister"], "football": ["soccer"],
-    "grey": ["gray"], "comedy": ["comic work"], "thriller": ["suspense"], "golden": ["gold"],
-}  # fmt: skip
-
 BLOCK = 10_000  # entities in one call of a random generator
 
 _ONSETS = [*"bdfghklmnprstvz", "br", "dr", "gr", "kr", "tr", "st", "pl"]
@@ -149,7 +121,7 @@ def make_world(seed: int, sizes: params.World) -> World:
     first_names, last_names, religions, place_names = (list(islice(words, count)) for count in word_counts)
     value_labels, value_classes = [], []
     for name, labels in VALUES.items():
-        labels = labels.split() if isinstance(labels, str) else religions
+        labels = labels if isinstance(labels, list) else religions
         value_labels += labels
         value_classes += [name] * len(labels)
 
