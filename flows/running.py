@@ -71,10 +71,10 @@ def run(
 def _say_results(part: Part, stages: Sequence[Stage]) -> None:
     """Print the main results of what these stages made, and where the report is if they make it."""
     from pipelines.params.params import Params
-    from pipelines.report import result_lines
+    from pipelines.report.main_result import result_lines
 
     params = params_file.load_params(*Params.model_fields)
-    for line in result_lines.result_lines({out for stage in stages for out in stage.outs}, params):
+    for line in result_lines({out for stage in stages for out in stage.outs}, params):
         terminal.show(line)
     if part is Part.refresh and terminal.REPORT.is_file():
         terminal.show(f"the report: {terminal.REPORT.resolve()}")

@@ -18,7 +18,7 @@ import pytest
 import small_results
 
 from pipelines import methods
-from pipelines.explorer import one_question, overview, pages, slices
+from pipelines.explorer import one_question, pages, slices
 from pipelines.explorer.looked_at import Run
 from pipelines.explorer.slices import Slice
 
@@ -79,7 +79,7 @@ def test_namesakes_are_told_apart_and_an_ensemble_says_that_another_of_its_docum
 
 
 def test_the_first_page_has_the_runs_main_numbers_as_the_tables_have_them(answered):
-    (row,) = [one for one in overview.accuracies(answered) if one["lm"] == "tiny" and one["set"] == "popqa"]
+    (row,) = [one for one in pages.accuracies(answered) if one["lm"] == "tiny" and one["set"] == "popqa"]
     table = pq.read_table(answered.data / "analyses/accuracy.parquet").to_pylist()
     known = [one for one in table if (one["dataset"], one["lm"]) == ("popqa", "tiny")]
     best = max((one for one in known if one["method"] != "closed_book"), key=lambda one: one["substring"])
@@ -97,14 +97,14 @@ def test_the_first_page_has_the_runs_main_numbers_as_the_tables_have_them(answer
 
 
 def test_scored_texts_are_counted_and_lead_to_those_that_the_best_documents_save_most(scored):
-    (row,) = overview.texts(scored)
+    (row,) = pages.savings(scored)
     assert (row["corpus"], row["lm"], row["texts"], row["best"]) == ("pile", "tiny", 3, None), "no analyses yet"
     saved = {"corpus": "pile", "lm": "tiny", "saved_low": 1.0, "saved_high": 9.0}
     rows = [saved | {"retriever": name, "k": k, "saved": of} for name, k, of in (("dense", 2, 3.0), ("lsr", 1, 8.0))]
     rows += [saved | {"retriever": "lsr", "k": 2, "saved": 5.0}]
     file = scored.data / "analyses/bits_per_byte.parquet"
     small_results.write(file, pa.Table.from_pylist(rows))
-    (row,) = overview.texts(scored)
+    (row,) = pages.savings(scored)
     file.unlink()
     assert (row["best"]["share"].value, row["best"]["at"]) == (0.05, "/texts?corpus=pile&lm=tiny&retriever=lsr&k=2")
 
