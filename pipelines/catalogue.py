@@ -1,15 +1,16 @@
 """Every data set that Longtail knows: what it is, its licence, who reads it, and what it is for.
 
-To add one, write its reader or builder and one entry here, and name it in a profile and in data/README.md
+To add one, write its reader or builder and one entry in catalogue.yaml, and name it in a profile and in data/README.md
 (docs/real-data.md has the steps). Functions are named as "module:function", so that a stage loads the code of its own
 data set alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
+
+import yaml
 
 
 @dataclass(frozen=True)
@@ -35,102 +36,8 @@ class Dataset:
         return [name.partition(":")[0] for name in (self.documents, self.questions, self.benchmark) if name]
 
 
-_WIKIPEDIA = "`*pages-articles*.xml*.bz2`; or passages or articles in [one of these "
-_WIKIPEDIA += "layouts](../docs/real-data.md#layouts-of-passages-and-articles), also `.zst`, `.gz`, `.bz2`"
-_RECORDS = "`.jsonl`, `.json` or `.parquet` with a question and its answers; demonstrations come from files in `train/`"
-
-DATASETS = {
-    "wikidata": Dataset(
-        "Wikidata",
-        "Wikidata, JSON dump or query results",
-        "CC0-1.0",
-        "`*.json`, also `.gz` or `.bz2`, an entity a line",
-    ),
-    "pageviews": Dataset(
-        "page views", "Wikimedia page views, monthly dump", "CC0-1.0", "`pageviews-YYYYMM-*.bz2`, also `.gz` or plain"
-    ),
-    "redirects": Dataset(
-        "redirects",
-        "{language} Wikipedia, tables of redirects and pages",
-        "CC-BY-SA-4.0 and GFDL",
-        "`*-redirect.sql.gz` and `*-page.sql.gz`, as new as Wikidata's dump",
-    ),
-    "wikipedia": Dataset(
-        "Wikipedia",
-        "{language} Wikipedia, pages-articles XML dump",
-        "CC-BY-SA-4.0 and GFDL",
-        _WIKIPEDIA,
-        documents="pipelines.sources.source_documents:read_wikipedia",
-        links=True,
-        learn=True,
-    ),
-    "pile": Dataset(
-        "Pile",
-        "The Pile, JSON lines",
-        "per subset",
-        "`.jsonl` or `.parquet`, also `.zst`, `.gz`, `.bz2`, with `text` and a subset's name where there is one",
-        documents="pipelines.sources.source_documents:read_documents",
-        learn=True,
-    ),
-    "c4": Dataset(
-        "C4",
-        "C4, {language}",
-        "ODC-BY-1.0",
-        "`.json.gz`, a document a line",
-        documents="pipelines.sources.source_documents:read_documents",
-    ),
-    "entityquestions": Dataset(
-        "EntityQuestions",
-        "EntityQuestions",
-        "MIT",
-        "`P*.test.json`, a list a relation, and `relation_query_templates.json`",
-        questions="pipelines.questions.entityquestions:build_entityquestions",
-        triples=True,
-        answered=True,
-    ),
-    "popqa": Dataset(
-        "PopQA",
-        "PopQA as published",
-        "MIT",
-        "`popQA.tsv` or another `.tsv` with the published 17 columns, one file",
-        questions="pipelines.questions.popqa:build_popqa",
-        triples=True,
-        answered=True,
-    ),
-    "mmlu": Dataset(
-        "MMLU",
-        "MMLU",
-        "MIT",
-        "`dev/*.csv` and `test/*.csv`, a file a subject",
-        benchmark="pipelines.evaluation.mmlu:read_mmlu",
-    ),
-    "nq": Dataset(
-        "Natural Questions",
-        "Natural Questions, open",
-        "CC-BY-SA-3.0",
-        _RECORDS,
-        questions="pipelines.questions.nq:build_nq",
-        triples=True,
-        benchmark="pipelines.evaluation.task_items:read_open_qa",
-    ),
-    "triviaqa": Dataset(
-        "TriviaQA", "TriviaQA", "Apache-2.0", _RECORDS, benchmark="pipelines.evaluation.task_items:read_open_qa"
-    ),
-    "wikitext": Dataset(
-        "WikiText",
-        "WikiText",
-        "CC-BY-SA-3.0",
-        "`.tokens` or `.txt`, or `.parquet` with a line in each row's `text`",
-        documents="pipelines.sources.source_documents:read_wikitext",
-    ),
-    "retrieval": Dataset(
-        "questions with passages",
-        "Questions with retrieved passages",
-        "MIT (questions), CC-BY-SA-3.0 (Wikipedia's text)",
-        "JSON or Parquet in [one of these layouts](../docs/real-data.md#passages-that-another-system-retrieved)",
-        passages=True,
-    ),
-}
+_ENTRIES = yaml.safe_load(Path(__file__).with_name("catalogue.yaml").read_text(encoding="utf-8"))
+DATASETS = {name: Dataset(**entry) for name, entry in _ENTRIES.items()}
 
 
 def names(use: str) -> list[str]:

@@ -138,9 +138,10 @@ def make(params, out):
     return {"questions": pq.read_metadata(out / "riddles.parquet").num_rows}
 """
 ENTRIES = """
-    "poems": Dataset("Collected poems", "", "CC0-1.0", "", documents="pipelines.sources.poems:read", learn=True),
-    "riddles": Dataset("Riddles of old", "", "", "", questions="pipelines.questions.riddles:make", answered=True),
-}
+poems:
+  {label: Poems, title: "", licence: CC0-1.0, files: "", documents: "pipelines.sources.poems:read", learn: true}
+riddles:
+  {label: Riddles, title: "", licence: "", files: "", questions: "pipelines.questions.riddles:make", answered: true}
 """
 
 PROFILE = """# @package _global_
@@ -168,9 +169,8 @@ lm_text: corpus
 def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(run, sources):
     (run.folder / "pipelines/sources/poems.py").write_text(READER)
     (run.folder / "pipelines/questions/riddles.py").write_text(BUILDER)
-    catalogue = run.folder / "pipelines/catalogue.py"
-    before, after = catalogue.read_text().split("\n}\n", 1)
-    catalogue.write_text(before + ENTRIES + after)
+    with (run.folder / "pipelines/catalogue.yaml").open("a") as entries:
+        entries.write(ENTRIES)
     (run.folder / "conf/profile/added.yaml").write_text(PROFILE)
     lines = [f"{row['subj']} {i}\t{row['question']} {row['obj']}. " for i, row in enumerate(MADE.rows)]
     (sources / "poems").mkdir()
@@ -184,5 +184,5 @@ def test_a_corpus_and_a_question_set_are_a_reader_and_an_entry_each(run, sources
     expected = {"chunk@poems", "questions@riddles", "answer@riddles-tiny", "attribute@poems"}
     assert expected <= stages
     assert pq.read_metadata(run.folder / "data/corpus/poems/docs.parquet").num_rows
-    assert [part for part in ("Collected poems", "Riddles of old", 'id="replug"') if part not in run.report] == []
+    assert [part for part in ("Poems", "Riddles", 'id="replug"') if part not in run.report] == []
     assert "CC0-1.0" in (run.folder / "data/raw/manifest.json").read_text()

@@ -200,7 +200,7 @@ class Report(Section):
 
 
 class Parts(Section):
-    """What a run is made of, by names of pipelines/catalogue.py. An empty list leaves its stages out."""
+    """What a run is made of, by names of pipelines/catalogue.yaml. An empty list leaves its stages out."""
 
     knowledge: list[Literal["wikidata"]]  # where triples come from
     question_sets: list[str]  # are built, with the popularity of what they ask about
