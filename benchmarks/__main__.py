@@ -8,8 +8,6 @@ same machine; then the new row has the old one's ratio beside its own. One that 
 the run with exit code 1.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -6,8 +6,6 @@ that is installed. All must find the same. Words have the frequencies of text: Z
 words.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ Both make the same documents of the same generated file with the same tokenizer.
 mwparserfromhell's `strip_code`.
 """
 
-from __future__ import annotations
-
 import bz2
 import json
 import logging

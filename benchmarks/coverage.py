@@ -15,8 +15,6 @@ subject's popularity, on the relation and on the subject, so that questions of a
 little.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -1,7 +1,5 @@
 """What a file is: its compression by its name, and its kind and number of records by its content."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -4,8 +4,6 @@ Each way reads the same file and pulls out the same: label, aliases, article and
 English label or article. Real entities come from $LONGTAIL_REAL/wikidata, repeated until the file is large enough.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import shutil

@@ -5,8 +5,6 @@ weights are random, in Contriever-base's shape. sentence-transformers works as i
 with MiniLM of $LONGTAIL_REAL_MODELS on real passages. That all ways give the same vectors is checked.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 from collections.abc import Callable

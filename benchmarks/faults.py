@@ -18,8 +18,6 @@ An input ends well as one of:
 and badly as a traceback, an unclear refusal, a silent loss, a hang, or more memory than the bound.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

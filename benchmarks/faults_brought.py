@@ -3,8 +3,6 @@
 The set has 60 made-up questions. A command has one file that is damaged: predictions, or the table of questions.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import json

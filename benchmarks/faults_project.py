@@ -1,7 +1,5 @@
 """The project of the profile smoke with a file of every source, and its stages. Each stage runs in a fork."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import importlib

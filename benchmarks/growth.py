@@ -7,8 +7,6 @@ beyond those of its smallest input, which are mostly imports, and memory the sta
 input's size that the cost grew with from the second size to the third: 1 is linear, 0 flat.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

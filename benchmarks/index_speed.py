@@ -9,8 +9,6 @@ sum of its topic, its page and its own part, a quarter, 35 % and 40 % of the var
 1 / sqrt(rank), a page has ten passages. A query is a passage turned away until its similarity to it is 0.65.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import chdir
 from functools import partial

@@ -11,8 +11,6 @@ of the project is seen. FOLDER/kills.jsonl has a line for each kill and comparis
 on from there.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

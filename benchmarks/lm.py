@@ -14,8 +14,6 @@ The limit is the product of two large squares in the same number format, by torc
 faster; its share is of the products that no way can do without.
 """
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -7,8 +7,6 @@ documents, embeds them and the query with gradient, padded to the longest, and s
 from the same weights in turns, and must have the same losses. bf16 is measured if the CPU has it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

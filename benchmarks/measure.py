@@ -4,8 +4,6 @@ CPU seconds are what a quiet machine takes, and a busy one can't distort much, s
 Seconds by the clock ("wall") compare what several cores do side by side. Linux alone is measured.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import re

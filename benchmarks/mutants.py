@@ -8,8 +8,6 @@ folder, but for slow ones: they must pass without the mutation, and one of them 
 a mutant survives or can't be tried. The copy has the files as they are now. Nothing is written outside of the copy.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import multiprocessing

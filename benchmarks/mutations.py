@@ -11,8 +11,6 @@ and gives the damaged bytes, or None where it does not apply. It says what a rea
     REFUSED it can't be told what the rows mean: there is no result
 """
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Seeded damage to records: to a record or a field of JSON, and to the rows of any file that people bring."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -8,8 +8,6 @@ It lists what was taken and what a ceiling held back, asks `pip check` and `pip-
 code is 1 if anything is wrong.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

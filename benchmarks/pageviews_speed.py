@@ -4,8 +4,6 @@ Each way reads the compressed file and its lines, and the stage also with two pr
 compressed file side by side.
 """
 
-from __future__ import annotations
-
 import bz2
 from functools import partial
 from pathlib import Path

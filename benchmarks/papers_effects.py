@@ -9,8 +9,6 @@ A seed changes the world, the language model, the retriever and every draw. Each
 project into a temporary folder; nothing of this checkout is touched.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import subprocess

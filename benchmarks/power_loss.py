@@ -8,8 +8,6 @@ included. It is mounted again and looked at. ext4 is mounted without the help th
 (noauto_da_alloc), which other file systems lack, and with a journal that is written each second or each minute.
 """
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import hashlib

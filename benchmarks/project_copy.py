@@ -1,7 +1,5 @@
 """Copies of the committed project, with another profile, seed or settings."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterable

@@ -7,8 +7,6 @@ held-out question whether one of the first documents of the untuned and of the t
 scores the gold answers with the first document of each. A file below judged/ that is there stays as it is.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from types import SimpleNamespace

@@ -10,8 +10,6 @@ committed project in WORK/<run>. All copies share DVC's cache in WORK, so that n
 and params. After a kill `run` goes on. `claims` writes what `sizes` says of the papers' claims for the report.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import json

@@ -4,8 +4,6 @@ Accuracies, recall and their changes are in points of 100; intervals are cluster
 several seeds, a row for all of them pools their questions, and a subject's questions of all seeds are one cluster.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

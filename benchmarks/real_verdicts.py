@@ -3,8 +3,6 @@
 `write` is called by benchmarks/real_models.py. The file is pipelines/report/real_claims.yaml.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Rows as files: JSON in five forms, tables with four delimiters, and Parquet; each can be read back."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

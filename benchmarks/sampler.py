@@ -4,8 +4,6 @@ Both ways join names, views and term frequencies to the claims, sample by the pa
 the questions; their popqa.tsv must be the same bytes.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import math

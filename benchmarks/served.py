@@ -6,8 +6,6 @@ The server is on this machine, in a process of its own, and answers every reques
 come at once. So the limit is known: (requests / concurrency) times 200 milliseconds.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

@@ -5,8 +5,6 @@ Answers are simulated (benchmarks/coverage.py) for the popularities of the publi
 the same numbers.
 """
 
-from __future__ import annotations
-
 import sys
 from functools import partial
 from pathlib import Path

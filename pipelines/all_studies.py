@@ -1,7 +1,5 @@
 """Finds the studies: the files of pipelines/studies/, each by what it offers. No other module knows one by name."""
 
-from __future__ import annotations
-
 import re
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The one place for random draws: hashes of (seed, what for, id), so that a draw depends on nothing but itself."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable
 

@@ -5,8 +5,6 @@ replug_lsr; those of another retriever have its name after them, as dense_bert. 
 main one's too (dense_contriever.parquet), so that another order of `retrievers` makes no file anew.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Data files keep every character. Elsewhere U+FFFD stands for each that steers a screen, hides, or reorders others.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

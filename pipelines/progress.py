@@ -5,8 +5,6 @@ batch it calls `advance`, which the innermost bar of this thread shows, if there
 bar.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

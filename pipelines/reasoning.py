@@ -1,7 +1,5 @@
 """Reasoning that a language model writes before its answer: where it ends in a text."""
 
-from __future__ import annotations
-
 import re
 
 MARKS = (  # how reasoning begins and ends

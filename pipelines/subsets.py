@@ -1,7 +1,5 @@
 """Named samples of PopQA that papers use: lists of its ids in subsets.yaml, each with its source."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NamedTuple
 

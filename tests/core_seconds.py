@@ -4,8 +4,6 @@ Prints the sum of each folder (of each file that lies in tests/ itself), and the
 outlives its test counts where it ends, or not at all.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from collections.abc import Iterator

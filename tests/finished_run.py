@@ -1,7 +1,5 @@
 """A finished run of the smallest world, as a user's first command leaves it, and copies of it to work in."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Landed runs as MLflow gives them back, and the figures of one."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

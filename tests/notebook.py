@@ -6,8 +6,6 @@ accuracy. Two things are not the notebook's: the splits are given, where it shuf
 come in one row, where it sorts two files by the question's text.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

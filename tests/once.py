@@ -1,7 +1,5 @@
 """What takes long to make is made once, by the first of pytest's processes that asks for it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 from collections.abc import Callable

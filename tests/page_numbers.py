@@ -5,8 +5,6 @@ says where the run has it. A block behind `<!--output-->` is part of what the co
 the block's first line to the line that begins as its last one does. docs/accuracy-by-popularity.svg is the report's.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shlex

@@ -3,8 +3,6 @@
 A key's text is the comment behind it in the class, its type what pydantic checks, its value that of the sample profile.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import io

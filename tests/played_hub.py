@@ -1,7 +1,5 @@
 """A server on loopback that plays the Hugging Face Hub, as far as data sets are published and read there."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A DVC project whose stages are quick, a -> (b1, b2) -> c, and commands in it: in this process, or in their own."""
 
-from __future__ import annotations
-
 import io
 import logging
 import os

@@ -1,7 +1,5 @@
 """A small world's datasets as the stages leave them, and releases of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

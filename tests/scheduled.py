@@ -1,7 +1,5 @@
 """`longtail schedule` in a project's folder, and what Prefect's database says of its runs."""
 
-from __future__ import annotations
-
 import socket
 import sqlite3
 import subprocess

@@ -1,7 +1,5 @@
 """A terminal for tests: a command in a pseudo-terminal, and the text that its screen shows."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -3,8 +3,6 @@
 The fixtures are of tests that work on such files in a folder without a project.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

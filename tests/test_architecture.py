@@ -1,7 +1,5 @@
 """docs/architecture.md and pyproject.toml are true: names on the map exist, and rooms import only rooms above them."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,7 +1,5 @@
 """dvc.yaml says of every stage what its code uses, and has no stage for what a run does not bring."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path

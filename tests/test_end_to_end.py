@@ -1,7 +1,5 @@
 """The whole pipeline on the smallest world, as a user runs it, and what it leaves behind."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

@@ -1,7 +1,5 @@
 """Runs that bring only some of the data: each goes from raw files to a report of what there is something for."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

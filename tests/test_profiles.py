@@ -1,7 +1,5 @@
 """Profiles compose to what is committed, and to what params.py allows."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """README.md, CONTRIBUTING.md, docs/ and data/README.md name what is there, and their examples work."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

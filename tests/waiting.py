@@ -1,7 +1,5 @@
 """Tests wait for events, and for minutes before they give up: the machine may be busy."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Files of answers, made here or brought in: list them, and join them with the questions that they answer."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence

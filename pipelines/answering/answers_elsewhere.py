@@ -1,7 +1,5 @@
 """Judge files of predictions by a question set, both from anywhere, without a project."""
 
-from __future__ import annotations
-
 import operator
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """Answers that were made elsewhere, by models that can't run here, imported from whatever file holds them."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -5,8 +5,6 @@ times, because the same inputs must give the same bytes. So these files lie apar
 for them.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """Question prompts and their demonstrations, drawn by a hash of (seed, question id) (PopQA, section 4, appendix B)."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Stage `base_lm`: make a language model's folder: train it from scratch, save a pretrained one, or name a server."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Send prompts to a server: in batches, several requests at once, each answer paid for once and kept."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import threading

@@ -1,7 +1,5 @@
 """Errors that a server puts into an answer of status 200, read as the status that they stand for."""
 
-from __future__ import annotations
-
 import math
 import re
 import time

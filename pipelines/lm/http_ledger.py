@@ -4,8 +4,6 @@ All stages share one SQLite file. A request is entered before it is sent, at its
 server says what it used. A request that was lost, or whose stage was killed, stays entered at its highest cost.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Iterable

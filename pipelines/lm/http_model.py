@@ -1,7 +1,5 @@
 """HttpModel: a model behind OpenAI's completions or chat interface, served by vLLM, llama.cpp or a paid service."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor

@@ -4,8 +4,6 @@ Other rooms use a language model through this protocol alone. `local.LocalModel`
 it; `open_lm` opens the one that the params name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol

@@ -1,7 +1,5 @@
 """LocalModel: a causal language model in a local folder, run by transformers; it decodes greedily (REPLUG §3.2)."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterator, Sequence
 from functools import cache
 from pathlib import Path

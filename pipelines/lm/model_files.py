@@ -1,7 +1,5 @@
 """Folders with a model's files: save a pretrained model to one, and tell a saved model's size, family and limits."""
 
-from __future__ import annotations
-
 import json
 import math
 import os

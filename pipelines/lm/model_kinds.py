@@ -1,7 +1,5 @@
 """Models whose files Longtail can't read, or only after they are expanded: what a folder holds, and what to do."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Collection

@@ -9,8 +9,6 @@ Two things keep its knowledge steady whatever text stands in front, as in a larg
 and attention has dropout. Without them, the mean over random documents predicted better than no document.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Sequence

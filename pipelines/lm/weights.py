@@ -1,7 +1,5 @@
 """Load a causal language model into memory in fp32, bf16 or int8, with faster layers of the same formulas."""
 
-from __future__ import annotations
-
 import json
 from importlib.util import find_spec
 from pathlib import Path

@@ -5,8 +5,6 @@ are judged by the documents that hold one. On texts, the documents' gains for th
 to learn, and the entropy of Q how much of it Q shows.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """The queries that LSR learns from and is validated on (REPLUG §4), and the training steps that each is used in."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

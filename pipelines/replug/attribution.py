@@ -7,8 +7,6 @@ saved, memory, and the row's share of all bits saved (null unless documents clea
 bootstrap intervals over source documents.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise

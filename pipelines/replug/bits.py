@@ -1,7 +1,5 @@
 """Nats per query from the log-probability table: ensembles of every k, temperature and share of the corpus."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path

@@ -6,8 +6,6 @@ the empty places have similarity -inf, which is weight 0, and hold log-probabili
 was found, the k empty places have equal weights, so the ensemble is the model without documents.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@
 log-probabilities, so it is the way for models on servers, which show only the likeliest next tokens.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

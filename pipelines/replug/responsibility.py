@@ -4,8 +4,6 @@ REPLUG names it as a limitation that a prediction can't be traced to the model's
 Two numbers per token trace it: p(y_t) = sum_d lambda_d p_d(y_t) of the ensemble, and p_0(y_t) without documents.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
