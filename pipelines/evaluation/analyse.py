@@ -169,10 +169,6 @@ def summary(found: dict[str, list[dict]]) -> dict[tuple[str, str, str, str], flo
     return figures
 
 
-def main() -> None:
+if __name__ == "__main__":
     made = f"{OUT} and {METRICS}"
     stage.run("analyse", SECTIONS, lambda params: analyse(Path("data"), OUT, METRICS, params), out=made)
-
-
-if __name__ == "__main__":
-    main()

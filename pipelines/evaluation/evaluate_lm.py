@@ -169,10 +169,6 @@ def _gain(sums: np.ndarray) -> np.ndarray:
     return 100 * (1 - sums[:, 0] / sums[:, 1])
 
 
-def main() -> None:
+if __name__ == "__main__":
     corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
     stage.run(f"evaluate_lm@{corpus}", SECTIONS, lambda params: evaluate_corpus(params, corpus), out=str(OUT / corpus))
-
-
-if __name__ == "__main__":
-    main()

@@ -151,10 +151,6 @@ def summarise(datasets: np.ndarray, golds: list[set[int]], ranks: dict[str, np.n
     return summary
 
 
-def main() -> None:
+if __name__ == "__main__":
     name = stage.arguments(__doc__, name=catalogue.names("passages")).name
     stage.run(f"evaluate_retrieval@{name}", SECTIONS, lambda params: evaluate_recall(params, name), out=str(OUT / name))
-
-
-if __name__ == "__main__":
-    main()

@@ -96,12 +96,8 @@ def make_lm(chosen: SimpleNamespace, name: str) -> stage.Metrics:
     return save_pretrained(AutoModelForCausalLM, f"lm.{name}", lm.path, lm.revision, out)
 
 
-def main() -> None:
+if __name__ == "__main__":
     name = stage.arguments(__doc__, name="a name from lms in params.yaml").name
     out, metrics = OUT / name, Path(f"data/metrics/base_lm_{name}.json")
     sections = ("seed", "lm", "lm_text", "parts")
     stage.run(f"base_lm@{name}", sections, lambda chosen: make_lm(chosen, name), out=str(out), metrics=metrics)
-
-
-if __name__ == "__main__":
-    main()

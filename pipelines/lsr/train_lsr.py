@@ -181,7 +181,7 @@ def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries]) ->
     return code.fingerprint("pipelines.lsr.train_lsr"), *settings, *teacher, queries, *indexes
 
 
-def main() -> None:
+if __name__ == "__main__":
     name = stage.arguments(__doc__, retriever="one of params.yaml's parts.tuned").retriever
     stage.run(
         f"train_lsr@{name}",
@@ -189,7 +189,3 @@ def main() -> None:
         lambda params: train_retriever(methods.with_retriever(params, name)),
         out=f"{methods.encoder('lsr', name)} and {METRICS}/lsr_{name}.json",
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -216,10 +216,6 @@ class _Sums:
         return found
 
 
-def main() -> None:
+if __name__ == "__main__":
     corpus = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
     stage.run(f"attribute@{corpus}", SECTIONS, lambda params: attribute_corpus(params, corpus), out=str(OUT / corpus))
-
-
-if __name__ == "__main__":
-    main()
