@@ -6,8 +6,6 @@ a curve, and the area under it is the mean accuracy over all budgets. Signals ch
 files that thresholds choose between.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Thresholds from files of predictions and a question set from anywhere: no project, no params, no model."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

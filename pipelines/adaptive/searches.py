@@ -10,8 +10,6 @@ In all functions `signal` is (n,) ascending and not negative; `gains` (n,) is wh
 `train` (n, splits) says how often each split trains on it: bool for splits, counts for resamples.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

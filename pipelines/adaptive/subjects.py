@@ -1,7 +1,5 @@
 """What a question asks: its relation, found by a template, and the subjects it may be about (PopQA, section 3.3)."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -4,8 +4,6 @@ It writes thresholds.parquet, the tables of studies (their RULE_TABLES), and the
 dataset -> language model -> method -> the rule as `rule.as_json` has it. data/README.md has the columns.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

@@ -3,8 +3,6 @@
 `tune_arrays` takes plain arrays. `tune_pairs` takes the same as `Pairs`, which the stage reads from files of answers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

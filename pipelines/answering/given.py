@@ -4,8 +4,6 @@ Their records are joined with the question sets as predictions are: by id, or by
 the questions that have passages, so that their answers compare.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace

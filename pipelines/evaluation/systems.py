@@ -1,7 +1,5 @@
 """Systems that answered the same questions, whoever made them: accuracy, paired differences, disagreements."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations

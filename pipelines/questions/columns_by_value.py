@@ -3,8 +3,6 @@
 Evaluations call the question `user_input`, `inputs.question`, `Frage`, or put it at the end of a prompt.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

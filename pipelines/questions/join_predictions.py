@@ -1,7 +1,5 @@
 """Which question each row of a file of predictions answers: by id, by the question's text, or by position."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

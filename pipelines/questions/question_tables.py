@@ -4,8 +4,6 @@ A table needs a question in each row. Its answers judge predictions. Its signal 
 popularity, and its group is what has a threshold of its own, such as a relation.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

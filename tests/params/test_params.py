@@ -1,7 +1,5 @@
 """A bad params.yaml is named by key, value and what is allowed, before any work."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

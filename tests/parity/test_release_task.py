@@ -1,7 +1,5 @@
 """lm-evaluation-harness runs a release's task with real weights, and finds the answers and the accuracy of Longtail."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A column of predictions is the question, the id or the gold answers by its values, whatever its name."""
 
-from __future__ import annotations
-
 import csv
 import html
 import json

@@ -1,7 +1,5 @@
 """Each row of a file of predictions answers the right question, or none and says why."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata

@@ -1,7 +1,5 @@
 """Question sets from anywhere: what a table's columns are for, and what is refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
