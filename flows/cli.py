@@ -39,10 +39,13 @@ class Grouped(typer.core.TyperGroup):
 
 
 app = typer.Typer(
-    cls=Grouped, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None,
+    cls=Grouped,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="From raw Wikidata, Wikipedia and Pile dumps to PopQA, a tuned retriever, and a rule for when to retrieve.",
-)  # fmt: skip
+)
 for command in itertools.chain(*GROUPS.values()):
     if command in BELOW:
         group = typer.Typer(callback=command, invoke_without_command=True, rich_markup_mode=None)

@@ -136,9 +136,12 @@ def _dvc(*words: str, log: Path, work: Work) -> Done:
     environment = os.environ | {tracking.FLOW: str(flow_run.id), "PYTHONUNBUFFERED": "1", "PATH": path}
     environment["DVC_SITE_CACHE_DIR"] = dvc_files.site_cache(Path.cwd())
     child = subprocess.Popen(
-        [sys.executable, "-m", "dvc", "--wait-for-lock", *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, env=environment,
-    )  # fmt: skip
+        [sys.executable, "-m", "dvc", "--wait-for-lock", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+    )
     _children.add(child)
     logger, done = get_run_logger(), Done()
     try:

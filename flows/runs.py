@@ -37,9 +37,15 @@ def _name() -> str:
 
 @flow(name="refresh", description="Bring every dataset, model, index and the report up to date.", flow_run_name=_name)
 def refresh(
-    part: str = "refresh", month: str | None = None, anew: bool = False, release: bool = False, push: bool = False,
-    tolerance: float = TOLERANCE, make_up: int = MAKE_UP, to: str | None = None,
-) -> State:  # fmt: skip
+    part: str = "refresh",
+    month: str | None = None,
+    anew: bool = False,
+    release: bool = False,
+    push: bool = False,
+    tolerance: float = TOLERANCE,
+    make_up: int = MAKE_UP,
+    to: str | None = None,
+) -> State:
     """Reproduce what changed. The state's message counts the stages that ran, or says which failed, why, and its log.
 
     `part` is one of graph.PARTS. `month` becomes the month of the dumps and page views: YYYY-MM, `last` for the last
@@ -107,8 +113,12 @@ def release(version: str | None = None, to: str | None = None) -> State:
 
 
 def _reproduce_all(
-    part: str, stages: list[graph.Stage], changed: dict[str, list[str]], compute: params.Compute, anew: bool,
-) -> tuple[list[str], list[str]]:  # fmt: skip
+    part: str,
+    stages: list[graph.Stage],
+    changed: dict[str, list[str]],
+    compute: params.Compute,
+    anew: bool,
+) -> tuple[list[str], list[str]]:
     """Reproduce each stage when the stages it needs are done; returns (what became of each stage, what failed)."""
     futures: dict[str, PrefectFuture] = {}
     running: dict[PrefectFuture, graph.Stage] = {}

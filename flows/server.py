@@ -198,9 +198,14 @@ def main() -> None:
 
     workspace.end_with_standard_input()
     uvicorn.run(
-        "flows.server:app", factory=True, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning",
-        headers=[ONLY_FROM_HERE], timeout_graceful_shutdown=5,
-    )  # fmt: skip
+        "flows.server:app",
+        factory=True,
+        host="127.0.0.1",
+        port=int(sys.argv[1]),
+        log_level="warning",
+        headers=[ONLY_FROM_HERE],
+        timeout_graceful_shutdown=5,
+    )
 
 
 if __name__ == "__main__":

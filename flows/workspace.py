@@ -85,9 +85,13 @@ def start_module(words: Sequence[str], log: Path, environment: Mapping[str, str]
     """Run `python -m WORDS` beside this process; what it says goes to `log`. Ctrl-C is for this process alone."""
     with log.open("wb") as stream:
         return subprocess.Popen(
-            [sys.executable, "-m", *words], stdin=subprocess.PIPE, stdout=stream, stderr=stream, env=environment,
+            [sys.executable, "-m", *words],
+            stdin=subprocess.PIPE,
+            stdout=stream,
+            stderr=stream,
+            env=environment,
             start_new_session=True,
-        )  # fmt: skip
+        )
 
 
 def close(process: subprocess.Popen, patience: float) -> None:

@@ -91,9 +91,16 @@ class AskedQuestion:
 
 
 def ask(
-    question: str, lm: str, retriever: str, chosen: SimpleNamespace, *, subject: str | None = None, data: Path,
-    tell: Callable[[Reading | None, Decision, Passage | None], None] = lambda *_: None, opened: Opened | None = None,
-) -> AskedQuestion:  # fmt: skip
+    question: str,
+    lm: str,
+    retriever: str,
+    chosen: SimpleNamespace,
+    *,
+    subject: str | None = None,
+    data: Path,
+    tell: Callable[[Reading | None, Decision, Passage | None], None] = lambda *_: None,
+    opened: Opened | None = None,
+) -> AskedQuestion:
     """Answer a question by the threshold of its relation, tuned for this language model and retriever.
 
     `retriever` may be the name of two answers, as thresholds.json has it (`pairs.Choice.name`). Of a language model

@@ -39,10 +39,18 @@ class Tuned:
 
 
 def tune_arrays(
-    popularity: np.ndarray, relations: Sequence[str] | np.ndarray, subjects: Sequence[str] | np.ndarray,
-    without: np.ndarray, augmented: np.ndarray, *, chosen: params.Thresholds = DEFAULTS, seed: int = 0,
-    resamples: int = 1000, searches: Sequence[str] = SEARCHES, ids: Sequence[str] | np.ndarray | None = None,
-) -> Tuned:  # fmt: skip
+    popularity: np.ndarray,
+    relations: Sequence[str] | np.ndarray,
+    subjects: Sequence[str] | np.ndarray,
+    without: np.ndarray,
+    augmented: np.ndarray,
+    *,
+    chosen: params.Thresholds = DEFAULTS,
+    seed: int = 0,
+    resamples: int = 1000,
+    searches: Sequence[str] = SEARCHES,
+    ids: Sequence[str] | np.ndarray | None = None,
+) -> Tuned:
     """Tune a popularity threshold for each relation; all arrays (n,), a question each, in any order.
 
     `popularity` may be any signal that is not negative, NaN where it is not known, and `relations` any grouping.

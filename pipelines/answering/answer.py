@@ -173,9 +173,13 @@ def ask_lm(
 
 
 def _row(
-    setup: Setup, pool: prompts.Questions, question: int, found: dict, sent: list[tuple[Prompt, Prompt]],
+    setup: Setup,
+    pool: prompts.Questions,
+    question: int,
+    found: dict,
+    sent: list[tuple[Prompt, Prompt]],
     generation: Generation,
-) -> dict:  # fmt: skip
+) -> dict:
     """A row of SCHEMA; `found` is a row of passages.SCHEMA or CLOSED_BOOK, `sent` are prompts and what the LM saw."""
     answers, server = pool.answers[question], setup.server
     # The tokens of an answer and of its passages are not known if the server does not show them.

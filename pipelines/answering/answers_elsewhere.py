@@ -92,9 +92,14 @@ def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
 
 
 def read_answers(
-    files: dict[str, Path], questions: Questions, pattern: str | None = None, *, texts: bool = False,
-    by_position: bool = False, decisions: bool = False,
-) -> list[Answered]:  # fmt: skip
+    files: dict[str, Path],
+    questions: Questions,
+    pattern: str | None = None,
+    *,
+    texts: bool = False,
+    by_position: bool = False,
+    decisions: bool = False,
+) -> list[Answered]:
     """The answers of each file. With `texts` what was said is kept, with `decisions` when it retrieved, and its doubt.
 
     Raises LongtailError as `judge_file` does.
@@ -149,9 +154,13 @@ def _example(judged: Judged, questions: Questions) -> str:
 
 
 def judge_file(
-    path: Path, questions: Questions, pattern: str | None = None, more: Collection[str] = (), *,
+    path: Path,
+    questions: Questions,
+    pattern: str | None = None,
+    more: Collection[str] = (),
+    *,
     by_position: bool = False,
-) -> Judged:  # fmt: skip
+) -> Judged:
     """The rows of a file, joined with their questions and judged as in the paper (`judge_predictions`).
 
     A file's own judgement counts only where it has no predictions, or the set no answers. `pattern` cuts the answers

@@ -41,9 +41,16 @@ class Import(NamedTuple):
 
 
 def import_answers(
-    file: Path, called: Import, own_lms: Sequence[str], data: Path, *, partial: bool = False, by_position: bool = False,
-    pattern: str = "", language: Language = ENGLISH,
-) -> list[str]:  # fmt: skip
+    file: Path,
+    called: Import,
+    own_lms: Sequence[str],
+    data: Path,
+    *,
+    partial: bool = False,
+    by_position: bool = False,
+    pattern: str = "",
+    language: Language = ENGLISH,
+) -> list[str]:
     """Write data/imported/<dataset>/<lm>/<method>.parquet (answer.SCHEMA) from a file of predictions.
 
     Returns a report in lines. Predictions are judged here like all others; without predictions the file's own judgement

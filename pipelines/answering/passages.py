@@ -154,9 +154,14 @@ def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
 
 
 def retrieved(
-    retriever: Retriever, docs: Path | Callable[[np.ndarray], Documents], k: int, template: str, *, together: bool,
+    retriever: Retriever,
+    docs: Path | Callable[[np.ndarray], Documents],
+    k: int,
+    template: str,
+    *,
+    together: bool,
     clipped: bool = False,
-) -> Source:  # fmt: skip
+) -> Source:
     """The k best documents of each question, each a passage of its own, or all `together` as one passage.
 
     The LM reads a document's title and text as `template` puts them; `clipped`, the text ends at its last ". ", as
@@ -188,8 +193,11 @@ def retrieved(
 
 
 def written(
-    lm: LanguageModel | LMWorkers, max_tokens: int, spoken: Language = ENGLISH, server: params.LMServer | None = None,
-) -> Source:  # fmt: skip
+    lm: LanguageModel | LMWorkers,
+    max_tokens: int,
+    spoken: Language = ENGLISH,
+    server: params.LMServer | None = None,
+) -> Source:
     """A passage of at most `max_tokens`, which ends with its first line, as published."""
     write, at_once = partial(write_passages, max_tokens, spoken), workers.shard_size(256, 1, server)
     return Source(partial(write, lm), at_once, written=True, lm=lm, write=write, max_tokens=max_tokens)

@@ -85,8 +85,11 @@ def _any(seed: int, questions: Questions, times: Mapping[str, int], position: in
 
 
 def question_prompt(
-    question: str, passage: str | None, shots: Sequence[tuple[str, str, str | None]], language: Language = ENGLISH,
-) -> Prompt:  # fmt: skip
+    question: str,
+    passage: str | None,
+    shots: Sequence[tuple[str, str, str | None]],
+    language: Language = ENGLISH,
+) -> Prompt:
     """Demonstrations, then the passage and a blank line if there is one, then, in English, `Q: <question> A:`.
 
     `shots` are (question, answer, passage or None), each shown the same way and followed by a blank line.

@@ -136,7 +136,9 @@ if __name__ == "__main__":
     name = stage.arguments(__doc__, corpus=catalogue.names("documents")).corpus
     raw, out = Path("data/raw", name), Path("data/corpus", name)
     stage.run(
-        f"chunk@{name}", ("seed", "language", "compute", "ingest", "corpus", "chunk", "queries", "windows"),
-        lambda chosen: build(raw, TOKENIZER, out, name, chosen), out=str(out),
+        f"chunk@{name}",
+        ("seed", "language", "compute", "ingest", "corpus", "chunk", "queries", "windows"),
+        lambda chosen: build(raw, TOKENIZER, out, name, chosen),
+        out=str(out),
         metrics=Path(f"data/metrics/corpus_{name}.json"),
-    )  # fmt: skip
+    )

@@ -52,9 +52,15 @@ SCHEMA = pa.schema(
 
 
 def evaluate_task(
-    task: Task, method: str, lm: LanguageModel | LMWorkers, search: Callable[[list[str]], pa.Table] | None,
-    new_tokens: int, replug: params.Replug, key: str, server: params.LMServer | None = None,
-) -> pa.Table:  # fmt: skip
+    task: Task,
+    method: str,
+    lm: LanguageModel | LMWorkers,
+    search: Callable[[list[str]], pa.Table] | None,
+    new_tokens: int,
+    replug: params.Replug,
+    key: str,
+    server: params.LMServer | None = None,
+) -> pa.Table:
     """Answers (SCHEMA) to the items of a task; where a prompt of an item doesn't fit, its prediction is null.
 
     `search` finds the documents (passages.SCHEMA); without it, answers are closed-book. Each document has a prompt of

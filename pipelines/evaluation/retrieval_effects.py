@@ -150,8 +150,13 @@ def costs(answers: Answers) -> list[dict]:
 
 
 def savings(
-    answers: Answers, questions: Path, files: Mapping[str, Path], chosen: params.Thresholds, seed: int, resamples: int,
-) -> list[dict]:  # fmt: skip
+    answers: Answers,
+    questions: Path,
+    files: Mapping[str, Path],
+    chosen: params.Thresholds,
+    seed: int,
+    resamples: int,
+) -> list[dict]:
     """What retrieving only below thresholds saves against always retrieving, in per cent (Figures 11 and 12).
 
     `answers` were read from `questions` and `files`. A method with too few questions for a threshold has no row.

@@ -154,10 +154,16 @@ def list_questions(run: Run, chosen: Slice) -> Listed:
                 bands.setdefault(band(row["band"]), Counter())[cell] += row["n"]
                 cells[cell] += n
     return Listed(
-        rows=rows, cells={cell: cells[cell] for cell in CELLS}, unjudged=cells[None], wrong=wrong, misread=misread,
-        bands=bands, relations=dict(sorted((+relations).items())), accuracies=accuracies,
+        rows=rows,
+        cells={cell: cells[cell] for cell in CELLS},
+        unjudged=cells[None],
+        wrong=wrong,
+        misread=misread,
+        bands=bands,
+        relations=dict(sorted((+relations).items())),
+        accuracies=accuracies,
         total=cells[chosen.cell] if chosen.cell else cells.total(),
-    )  # fmt: skip
+    )
 
 
 def _counted(run: Run, chosen: Slice) -> tuple[list[dict], dict[str, tuple[Interval, Interval]]]:

@@ -28,9 +28,12 @@ NAMES_PER_GB = 1_000_000  # a name needs about 0.5 kB, and names get half of the
 
 
 def build_term_frequency(
-    params: SimpleNamespace, wikidata: Path = WIKIDATA, texts: Path = TEXTS, out: Path = OUT,
+    params: SimpleNamespace,
+    wikidata: Path = WIKIDATA,
+    texts: Path = TEXTS,
+    out: Path = OUT,
     relations: Collection[str] = RELATIONS,
-) -> dict[str, int]:  # fmt: skip
+) -> dict[str, int]:
     """Write the stage's folder `out` for the subjects of `relations` in the tables of `wikidata`; return counts.
 
     Without subjects the texts are not read. Raises LongtailError on damaged texts.

@@ -149,9 +149,13 @@ class ForwardPasses:
         return found
 
     def _continued(
-        self, rows: Ragged, members: np.ndarray, read: DynamicCache | None, owners: np.ndarray,
+        self,
+        rows: Ragged,
+        members: np.ndarray,
+        read: DynamicCache | None,
+        owners: np.ndarray,
         kept: KeysAndValues | None = None,
-    ) -> Iterator[tuple[np.ndarray, object, int]]:  # fmt: skip
+    ) -> Iterator[tuple[np.ndarray, object, int]]:
         """`over` the rows `members` (members,), of which row i continues prefix owners[i] of `read`, if any are."""
         length = read.get_seq_length() if read else 0
         remaining = rows.lengths[members] - length

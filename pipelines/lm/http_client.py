@@ -60,9 +60,14 @@ class CompletionsClient(web.Client):
         self._looking_up = threading.Lock()
 
     def ask(
-        self, prompts: Sequence[str | Sequence[int]], read: Callable[[int, Choice], Result], *,
-        lasts: Sequence[int] = (), probe: bool = False, **fields,
-    ) -> list[Result]:  # fmt: skip
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        read: Callable[[int, Choice], Result],
+        *,
+        lasts: Sequence[int] = (),
+        probe: bool = False,
+        **fields,
+    ) -> list[Result]:
         """`read(i, choice)` of the server's answer to each prompt, in order. Prompts are texts or token ids.
 
         `fields` are the request's other fields. An answer is kept once `read` accepts it, and is never asked for again,

@@ -79,9 +79,14 @@ class LanguageModel(Protocol):
         """The greedy continuation of each prompt, `up_to` the stop string, the end token, or `max_tokens` tokens."""
 
     def generate_mixture(
-        self, prompts: Sequence[Prompt], log_weights: np.ndarray, max_tokens: int, stop: str = "\n", *,
+        self,
+        prompts: Sequence[Prompt],
+        log_weights: np.ndarray,
+        max_tokens: int,
+        stop: str = "\n",
+        *,
         sequence_mixture: bool = False,
-    ) -> list[Generation]:  # fmt: skip
+    ) -> list[Generation]:
         """The greedy text of each question under a mixture of its prompts: sum_d w_d p(token | prompt d, text so far).
 
         `prompts` are k in a row for each question, `log_weights` (questions, k) the logarithms of the prompts' weights.

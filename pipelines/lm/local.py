@@ -104,9 +104,14 @@ class LocalModel:
         return self.generate_mixture(prompts, np.zeros((len(prompts), 1)), max_tokens, stop)
 
     def generate_mixture(
-        self, prompts: Sequence[Prompt], log_weights: np.ndarray, max_tokens: int, stop: str = "\n", *,
+        self,
+        prompts: Sequence[Prompt],
+        log_weights: np.ndarray,
+        max_tokens: int,
+        stop: str = "\n",
+        *,
         sequence_mixture: bool = False,
-    ) -> list[Generation]:  # fmt: skip
+    ) -> list[Generation]:
         """Raises LongtailError if `max_tokens` leaves no room for a prompt."""
         if max_tokens >= self.max_tokens:
             raise LongtailError(f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} at once")
@@ -138,9 +143,14 @@ class LocalModel:
 
     @torch.inference_mode()
     def _greedy(
-        self, passes: Generator[torch.Tensor, torch.Tensor, None], questions: np.ndarray, log_weights: np.ndarray,
-        max_tokens: int, stop: str, sequence_mixture: bool,
-    ) -> list[tuple[str, float, int]]:  # fmt: skip
+        self,
+        passes: Generator[torch.Tensor, torch.Tensor, None],
+        questions: np.ndarray,
+        log_weights: np.ndarray,
+        max_tokens: int,
+        stop: str,
+        sequence_mixture: bool,
+    ) -> list[tuple[str, float, int]]:
         """Each question's text `up_to` the stop string, its tokens' mean log-prob, and how many were generated in all.
 
         `passes` decode the questions' prompts. `questions` (prompts,) are the numbers 0, 1, ... of the questions that

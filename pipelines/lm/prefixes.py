@@ -84,9 +84,13 @@ class Continuing(Cache):
     """
 
     def __init__(
-        self, read: DynamicCache | None, owners: np.ndarray, kept: KeysAndValues | None, texts: np.ndarray,
+        self,
+        read: DynamicCache | None,
+        owners: np.ndarray,
+        kept: KeysAndValues | None,
+        texts: np.ndarray,
         lengths: np.ndarray,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(layers=[_Shared(layer, torch.from_numpy(owners)) for layer in read.layers] if read else [])
         self._kept, self._texts, self._lengths = kept, texts, lengths
 

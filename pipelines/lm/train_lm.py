@@ -257,9 +257,16 @@ def dropout(seed: int, step: int, settings: params.LMTraining) -> torch.Tensor:
 
 
 def attend(
-    module: LlamaAttention, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor,
-    *, scaling: float, kept: torch.Tensor, **_,
-) -> tuple[torch.Tensor, None]:  # fmt: skip
+    module: LlamaAttention,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor,
+    *,
+    scaling: float,
+    kept: torch.Tensor,
+    **_,
+) -> tuple[torch.Tensor, None]:
     """transformers' eager attention with given dropout factors `kept`, as `dropout` makes them."""
     scores = query @ key.transpose(2, 3) * scaling + attention_mask
     attention = torch.softmax(scores, dim=-1, dtype=torch.float32).to(kept.dtype) * kept[module.layer_idx]

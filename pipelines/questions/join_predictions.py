@@ -295,8 +295,11 @@ def _match(by: str, places: Sequence[int | str], predictions: Predictions, asked
     rejected[DOUBLED] = sorted(row for place in doubled for row in rows_of[place])
     once = sorted(rows_of.keys() - doubled)
     return Match(
-        by, rows=[rows_of[place][0] for place in once], questions=once,
+        by,
+        rows=[rows_of[place][0] for place in once],
+        questions=once,
         rejected={why: rows for why, rows in rejected.items() if rows},
         missing=[place for place in range(len(asked.questions)) if place not in rows_of],
-        repeated=sorted(row for place in once for row in rows_of[place][1:]), doubt=doubt,
-    )  # fmt: skip
+        repeated=sorted(row for place in once for row in rows_of[place][1:]),
+        doubt=doubt,
+    )

@@ -35,9 +35,12 @@ QUESTION_ID = "s_qid || '-' || p_pid || '-' || o_qid"  # "Q1-P2-Q3": what a trip
 
 
 def build_popqa(
-    params: SimpleNamespace, out: Path, triples: Path = TRIPLES, published_file: Path = PUBLISHED,
+    params: SimpleNamespace,
+    out: Path,
+    triples: Path = TRIPLES,
+    published_file: Path = PUBLISHED,
     relations: Mapping[str, Relation] | None = None,
-) -> dict[str, int]:  # fmt: skip
+) -> dict[str, int]:
     """Write the stage's folder `out`; return counts. By default, all relations with a template in the language ask.
 
     Raises LongtailError if the source that `popqa.source` names is missing, or if no question comes out of it.

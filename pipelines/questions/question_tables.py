@@ -142,14 +142,18 @@ def read_question_table(
     months = sorted({*texts.get("month", [PUBLISHED_MONTH * by_authors])} - {""})
     telling = {name: list(map(as_text, cells[name])) for name in TELLING if name in cells}
     return Questions(
-        name=path.name, layout=layout, asked=Asked(texts.get("question", []), answers, joined_by, telling), ids=ids,
+        name=path.name,
+        layout=layout,
+        asked=Asked(texts.get("question", []), answers, joined_by, telling),
+        ids=ids,
         groups=np.array([groups[text] for text in texts.get("group", [EVERYTHING] * n)], dtype=object),
         names={key: RELATIONS[key].name if key in RELATIONS else key for key in sorted(set(groups.values()))},
-        subjects=np.array(subjects, dtype=object), signal=np.array(signal),
+        subjects=np.array(subjects, dtype=object),
+        signal=np.array(signal),
         columns={role: name for role, name in columns.items() if role != "month"},
         month=f"{months[0]} to {months[-1]}" if len(months) > 1 else next(iter(months), None),
         answers_note=answers_note,
-    )  # fmt: skip
+    )
 
 
 def _column(path: Path, role: str, names: Sequence[str], needed: bool, chosen: Mapping[str, str]) -> str | None:

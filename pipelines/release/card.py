@@ -69,9 +69,13 @@ def read_citation(file: Path = PROJECT) -> dict[str, Any]:
 
 
 def write_texts(
-    db: duckdb.DuckDBPyConnection, folder: Path, changes: Mapping[str, Any], made_by: Mapping[str, Any],
-    manifest: list[dict[str, Any]], newest: str,
-) -> None:  # fmt: skip
+    db: duckdb.DuckDBPyConnection,
+    folder: Path,
+    changes: Mapping[str, Any],
+    made_by: Mapping[str, Any],
+    manifest: list[dict[str, Any]],
+    newest: str,
+) -> None:
     """Write all that describes a release into its folder; `db` has its checked tables.
 
     `changes` are those of `versions.changes` and `newest` their part of the changelog, `made_by` is that of
@@ -136,9 +140,13 @@ def write_texts(
 def render(template: str, facts: Mapping[str, Any]) -> str:
     """A text of a release, which is Markdown or a program and no HTML."""
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined, trim_blocks=True,
-        lstrip_blocks=True, keep_trailing_newline=True, autoescape=False,
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
     made.filters["plain"] = neutral.markdown
     return made.get_template(template).render(facts)
 

@@ -122,9 +122,13 @@ def attribute_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
 
 
 def _tokens(
-    lm: str, retriever: str, texts: ScoredTexts, shares: Attribution, continuations: np.ndarray,
+    lm: str,
+    retriever: str,
+    texts: ScoredTexts,
+    shares: Attribution,
+    continuations: np.ndarray,
     numbers: Mapping[str, np.ndarray | None],
-) -> pa.Table:  # fmt: skip
+) -> pa.Table:
     """The rows of tokens.parquet for a block; `numbers` are those of studies, (tokens,), None where not known."""
     real = texts.real
     rows = zip(continuations, texts.bytes, texts.lengths.tolist(), strict=True)

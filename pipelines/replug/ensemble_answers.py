@@ -31,9 +31,13 @@ def check_ability(lm: LanguageModel, replug: params.Replug) -> None:
 
 
 def generate(
-    lm: LanguageModel, prompts: Sequence[Prompt], similarities: np.ndarray | None, new_tokens: int,
-    replug: params.Replug, language: Language = ENGLISH,
-) -> list[Generation]:  # fmt: skip
+    lm: LanguageModel,
+    prompts: Sequence[Prompt],
+    similarities: np.ndarray | None,
+    new_tokens: int,
+    replug: params.Replug,
+    language: Language = ENGLISH,
+) -> list[Generation]:
     """The answer to each question; `prompts` are k in a row for each question, one per document.
 
     `similarities` (questions, k) weigh the documents. None stands for one prompt per question and no ensemble.

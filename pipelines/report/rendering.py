@@ -44,9 +44,14 @@ def inline(name: str) -> str:
 
 
 def render(
-    title: str, intro: str, findings: Sequence[Finding], sections: Sequence[Section], footer: str,
-    real: RealModels | None = None, main: str = "",
-) -> str:  # fmt: skip
+    title: str,
+    intro: str,
+    findings: Sequence[Finding],
+    sections: Sequence[Section],
+    footer: str,
+    real: RealModels | None = None,
+    main: str = "",
+) -> str:
     """The whole page, self-contained; without findings it has no section of them.
 
     A section `result` is what the page begins with. `real` is what real models say, beside the findings, and `main` the

@@ -91,10 +91,16 @@ def make_model(tokenizer, seed: int, settings: params.RetrieverTraining, max_tok
     """An untrained encoder. Its word embeddings are large, so texts that share words are similar from the start."""
     torch.manual_seed(int(draws.generator(seed, "retriever/weights").integers(1 << 62)))
     config = BertConfig(
-        vocab_size=len(tokenizer), hidden_size=settings.hidden_size, num_hidden_layers=settings.layers,
-        num_attention_heads=HEADS, intermediate_size=2 * settings.hidden_size, max_position_embeddings=max_tokens,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=tokenizer.pad_token_id,
-    )  # fmt: skip
+        vocab_size=len(tokenizer),
+        hidden_size=settings.hidden_size,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=HEADS,
+        intermediate_size=2 * settings.hidden_size,
+        max_position_embeddings=max_tokens,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        pad_token_id=tokenizer.pad_token_id,
+    )
     model = BertModel(config, add_pooling_layer=False)
     torch.nn.init.normal_(model.embeddings.word_embeddings.weight, std=0.5)
     return model
@@ -176,6 +182,9 @@ def work(params: SimpleNamespace, name: str) -> stage.Metrics:
 if __name__ == "__main__":
     name = stage.arguments(__doc__, retriever="one of params.yaml's retrievers").retriever
     stage.run(
-        f"base_retriever@{name}", ("seed", "compute", "retriever", "parts"), lambda params: work(params, name),
-        out=str(methods.encoder("dense", name)), metrics=METRICS / f"base_retriever_{name}.json",
-    )  # fmt: skip
+        f"base_retriever@{name}",
+        ("seed", "compute", "retriever", "parts"),
+        lambda params: work(params, name),
+        out=str(methods.encoder("dense", name)),
+        metrics=METRICS / f"base_retriever_{name}.json",
+    )

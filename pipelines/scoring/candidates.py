@@ -95,9 +95,14 @@ def random_documents(seed: int, ids: Sequence[str], excluded: np.ndarray, count:
 
 
 def best_of_shares(
-    docs: Path, embeddings: Embeddings, vectors: np.ndarray, excluded: np.ndarray, shares: Sequence[float], k: int,
+    docs: Path,
+    embeddings: Embeddings,
+    vectors: np.ndarray,
+    excluded: np.ndarray,
+    shares: Sequence[float],
+    k: int,
     seed: int,
-) -> dict[float, tuple[np.ndarray, np.ndarray]]:  # fmt: skip
+) -> dict[float, tuple[np.ndarray, np.ndarray]]:
     """The exact k best documents of each share of the corpus: positions (n, k) and scores; `vectors` are (n, dim).
 
     A document is in a share if its id's hash is below it. One block of embeddings is in memory at a time.

@@ -150,9 +150,14 @@ def padded(lists: pa.ChunkedArray, dtype: type) -> np.ndarray:
 
 
 def write_logprobs(
-    out: Path, lm: str, ids: np.ndarray, candidates: Sequence[Candidates], files: Sequence[Path], size: int,
+    out: Path,
+    lm: str,
+    ids: np.ndarray,
+    candidates: Sequence[Candidates],
+    files: Sequence[Path],
+    size: int,
     others: Mapping[str, Sequence[Path]],
-) -> None:  # fmt: skip
+) -> None:
     """Write both files of `out`, sorted by (query_id, doc_id) and by (query_id, retriever, rank), atomically.
 
     `files` hold SCORED_PAIRS of `size` queries each, in order; `ids` (queries,) are sorted. Only one file is in memory.
@@ -237,9 +242,11 @@ def read_scored_texts(
 
 
 def _block(
-    db: duckdb.DuckDBPyConnection, groups: Sequence[tuple[pa.Table, pa.Table]], retriever: str | None,
+    db: duckdb.DuckDBPyConnection,
+    groups: Sequence[tuple[pa.Table, pa.Table]],
+    retriever: str | None,
     at_most: int | None,
-) -> dict[str, ScoredTexts]:  # fmt: skip
+) -> dict[str, ScoredTexts]:
     for name, tables in zip(("scored", "candidates"), zip(*groups, strict=True), strict=True):
         db.register(name, pa.concat_tables(tables))
     names, found = [(retriever,)], {}

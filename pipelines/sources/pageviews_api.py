@@ -42,9 +42,12 @@ class _Answer(msgspec.Struct):
 
 
 def ask_views(
-    client: Client, titles: pa.ChunkedArray, settings: Popularity, what: str = "articles",
+    client: Client,
+    titles: pa.ChunkedArray,
+    settings: Popularity,
+    what: str = "articles",
     project: str = ENGLISH.project,
-) -> Iterator[pa.Table]:  # fmt: skip
+) -> Iterator[pa.Table]:
     """Yield tables with the columns of MONTHLY, in the titles' order; `what` the titles are is said first.
 
     A title has a row for each of `settings.months` months up to `settings.month` that the API has views of, or a row

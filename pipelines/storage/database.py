@@ -42,9 +42,13 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
 
 
 def view(
-    db: duckdb.DuckDBPyConnection, name: str, *paths: Path, columns: Sequence[str] = (), numbered: bool = False,
+    db: duckdb.DuckDBPyConnection,
+    name: str,
+    *paths: Path,
+    columns: Sequence[str] = (),
+    numbered: bool = False,
     named: bool = False,
-) -> None:  # fmt: skip
+) -> None:
     """Let `name` be some or all columns of Parquet files in SQL; LongtailError if a file is missing or damaged."""
     for path in paths:
         parquet.metadata(path)

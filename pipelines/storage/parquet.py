@@ -47,9 +47,12 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None, schema: pa.Sc
 
 
 def batches(
-    path: Path, size: int = BATCH, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None,
+    path: Path,
+    size: int = BATCH,
+    columns: Sequence[str] | None = None,
+    groups: Sequence[int] | None = None,
     mapped: bool = False,
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
+) -> Iterator[pa.RecordBatch]:
     """The rows of a file, or of some row groups, `size` at a time; `mapped` into memory, by this thread alone."""
     with naming(path), pq.ParquetFile(path, memory_map=mapped, page_checksum_verification=True) as file:
         yield from file.iter_batches(size, groups, columns and list(columns), use_threads=not mapped)

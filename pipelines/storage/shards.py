@@ -175,9 +175,15 @@ def of_listing(files: dict[str, str]) -> str:
 
 
 def map_shards(
-    stage: str, key: str, work: Callable[[Any, Path], None], shards: Sequence[Any], executor: Executor | None = None, *,
-    sizes: Sequence[int] = (), unit: str = "shard",
-) -> list[Path]:  # fmt: skip
+    stage: str,
+    key: str,
+    work: Callable[[Any, Path], None],
+    shards: Sequence[Any],
+    executor: Executor | None = None,
+    *,
+    sizes: Sequence[int] = (),
+    unit: str = "shard",
+) -> list[Path]:
     """Do `work(shard, path)` for every shard not done before; return the shards' files, in the shards' order.
 
     The first error ends it. The caller writes the stage's output, and then calls `forget_shards`. Progress is shown
@@ -232,9 +238,13 @@ def _one(work: Callable[[Any, Path], None], shard: Any, path: Path) -> None:
 
 
 def map_stream(
-    stage: str, key: str, work: Callable[[Any, Iterable[bytes], Path], None],
-    stream: Iterable[tuple[Any, Iterable[bytes]]], executor: Executor | None = None, at_once: int = 1,
-) -> Iterator[Path]:  # fmt: skip
+    stage: str,
+    key: str,
+    work: Callable[[Any, Iterable[bytes], Path], None],
+    stream: Iterable[tuple[Any, Iterable[bytes]]],
+    executor: Executor | None = None,
+    at_once: int = 1,
+) -> Iterator[Path]:
     """`map_shards` for the shards of a long stream, which only this process can read: yield their files, in order.
 
     A shard comes as (what it is, its bytes in pieces); `work(what, pieces, path)` reads all pieces. At most `at_once`

@@ -53,9 +53,15 @@ def compared(retrieved: Sequence[Candidates]) -> list[Candidates]:
 
 
 def score_more(
-    stage: str, key: str, lm: LanguageModel | LMWorkers, queries: Queries, corpus: Path,
-    retrieved: Sequence[Candidates], params: SimpleNamespace, size: int,
-) -> dict[str, tuple[list[Path], str, str]]:  # fmt: skip
+    stage: str,
+    key: str,
+    lm: LanguageModel | LMWorkers,
+    queries: Queries,
+    corpus: Path,
+    retrieved: Sequence[Candidates],
+    params: SimpleNamespace,
+    size: int,
+) -> dict[str, tuple[list[Path], str, str]]:
     """Score the controls of `size` queries at a time: a Parquet file of SCHEMA for each part, in the queries' order.
 
     The first replug.top_k documents of each compared retriever, which has candidates for all queries, are put into one

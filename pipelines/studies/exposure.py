@@ -92,10 +92,15 @@ def load_names(files: Sequence[Path]) -> NamesAsked:
     place, member = np.array(members, np.int64).reshape(-1, 2).T
     subject, answer = (np.array([sets[row[side]] for row in rows], np.int64) for side in (2, 3))
     return NamesAsked(
-        np.array([row[0] for row in rows], object), np.array([row[1] for row in rows], np.int64), subject, answer,
-        Names(names), Ragged(member, _bounds(place, len(names))),
-        Ragged(np.argsort(subject, kind="stable"), _bounds(subject, len(sets))), len(sets),
-    )  # fmt: skip
+        np.array([row[0] for row in rows], object),
+        np.array([row[1] for row in rows], np.int64),
+        subject,
+        answer,
+        Names(names),
+        Ragged(member, _bounds(place, len(names))),
+        Ragged(np.argsort(subject, kind="stable"), _bounds(subject, len(sets))),
+        len(sets),
+    )
 
 
 def _bounds(keys: np.ndarray, n: int) -> np.ndarray:
@@ -195,6 +200,9 @@ def _incoming(params: SimpleNamespace, parts: list[Path], files: Sequence[Path],
 if __name__ == "__main__":
     name = stage.arguments(__doc__, text=catalogue.names("documents")).text
     stage.run(
-        f"exposure@{name}", ("language", "compute", "ingest", "parts"), lambda params: count_exposure(params, name),
-        out=str(OUT / name), metrics=Path(f"data/metrics/exposure_{name}.json"),
-    )  # fmt: skip
+        f"exposure@{name}",
+        ("language", "compute", "ingest", "parts"),
+        lambda params: count_exposure(params, name),
+        out=str(OUT / name),
+        metrics=Path(f"data/metrics/exposure_{name}.json"),
+    )

@@ -31,9 +31,13 @@ def arguments(doc: str, **expected: Sequence[str] | str) -> argparse.Namespace:
 
 
 def run(
-    name: str, sections: tuple[str, ...], work: Callable[[SimpleNamespace], Metrics], *, out: str,
+    name: str,
+    sections: tuple[str, ...],
+    work: Callable[[SimpleNamespace], Metrics],
+    *,
+    out: str,
     metrics: Path | None = None,
-) -> None:  # fmt: skip
+) -> None:
     """Check params.yaml, do `work(params)`, log its metrics as a stage's run, and print where the result (`out`) is.
 
     `sections` are the params the stage uses, the same that dvc.yaml names. A metric that is a list is a training curve;

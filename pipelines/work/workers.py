@@ -99,9 +99,15 @@ class Workers(ExitStack):
 
 
 def map_texts(
-    model: Workers | Any, stage: str, key: str, tasks: Sequence[Any], steps: Steps, *, sizes: Sequence[int] = (),
+    model: Workers | Any,
+    stage: str,
+    key: str,
+    tasks: Sequence[Any],
+    steps: Steps,
+    *,
+    sizes: Sequence[int] = (),
     unit: str = "shard",
-) -> list[Path]:  # fmt: skip
+) -> list[Path]:
     """`shards.map_shards` for work with a model; the tasks with most of `unit` begin first, few at a time."""
     sizes = sizes or [1] * len(tasks)
     if hasattr(model, "side_by_side"):
