@@ -47,6 +47,7 @@ class Completions(Server):
         self.penalty = 0.0  # nats, of a token that the text has already, when one is chosen
         self.quiet = False  # pieces of characters are shown as no text
         self.echo_fails = False
+        self.ids = False  # tokens are shown by their ids if a request asks for that, as vLLM shows them
         self.chat = False  # log-probabilities come in the form of the chat interface
         self.refused: set[str] = set()  # fields of a chat's request
         self.said: str | None = None  # in a chat, in place of what the model says
@@ -121,7 +122,10 @@ class Completions(Server):
             made.append(token)
             values.append(float(row[token]))
             best = row.topk(min(body["logprobs"], self.shown))
-            likeliest.append(dict(zip(self._texts(best.indices.tolist()), best.values.tolist(), strict=True)))
+            by_id = self.ids and body.get("return_tokens_as_token_ids")
+            tops = best.indices.tolist()
+            names = [f"token_id:{top}" for top in tops] if by_id else self._texts(tops)
+            likeliest.append(dict(zip(names, best.values.tolist(), strict=True)))
             text = self.tokenizer.decode(made, skip_special_tokens=True)
             if any(stop in text for stop in stops):
                 break

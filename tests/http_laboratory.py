@@ -138,7 +138,9 @@ def scores(lab: Laboratory, folder: Path) -> object:
 
 
 def choices(lab: Laboratory, folder: Path) -> object:
-    return np.round(model(lab, folder).next_token(PROMPTS), 4).tolist()
+    lm, weights = model(lab, folder), np.log([[0.4, 0.6]] * (len(PROMPTS) // 2))
+    shown = np.round(lm.next_token(PROMPTS), 4).tolist()
+    return shown, [made.text for made in lm.generate_mixture(PROMPTS, weights, 2)]
 
 
 def answers(lab: Laboratory, folder: Path, made_by: Callable = model) -> object:

@@ -137,7 +137,7 @@ class Choice(msgspec.Struct):
     def likeliest(self) -> dict[str, float]:
         """Text and log-probability of the tokens shown for the first position."""
         shown = (self.logprobs.top_logprobs or [None])[0] or {}
-        return {text: value for text, value in shown.items() if value is not None}
+        return {text: value for text, value in shown.items() if _known(value)}
 
     def spoken(self) -> tuple[bool, str]:
         """Whether the model reasoned before it answered, and the text without the reasoning.
@@ -188,17 +188,12 @@ class Choice(msgspec.Struct):
 
 def fault(values: Sequence[float | None]) -> str:
     """What is wrong with the log-probabilities of tokens that a model chose itself; nothing for those that can be."""
-    if not values or not any(map(_known, values)):
+    unknown = [value for value in values if not _known(value)]
+    if len(unknown) == len(values):
         return "no log-probabilities"
     if not any(values):
         return "log-probabilities that are all 0"
-    if values[0] is None:
-        return "no log-probability for the first token"
-    return (
-        ""
-        if all(value is not None and value > FLOOR for value in values)
-        else f"log-probabilities of {FLOOR:g} or null"
-    )
+    return f"log-probabilities of {FLOOR:g} or null" if unknown else ""
 
 
 def _known(value: float | None) -> bool:

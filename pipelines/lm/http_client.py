@@ -66,6 +66,7 @@ class CompletionsClient(web.Client):
         *,
         lasts: Sequence[int] = (),
         probe: bool = False,
+        times: int = 1,
         **fields,
     ) -> list[Result]:
         """`read(i, choice)` of the server's answer to each prompt, in order. Prompts are texts or token ids.
@@ -74,7 +75,8 @@ class CompletionsClient(web.Client):
         nor by two threads at the same time. `read` raises Unable for an answer to something else. Raises LongtailError
         before a request that may pass `max_cost`, and with the server's own words where it refuses; that is Unable
         where the server can't do this, or where a `probe` fails each time. With `lasts`, the results are
-        log-probabilities of so many last tokens of each prompt, and these numbers are all that is kept.
+        log-probabilities of so many last tokens of each prompt, and these numbers are all that is kept. Work that asks
+        so many `times` shows a part of its progress each time.
         """
         rows_of_key: dict[str, list[int]] = {}
         for i, prompt in enumerate(prompts):
@@ -120,7 +122,7 @@ class CompletionsClient(web.Client):
                     missing, elsewhere, ended = [], {}, threading.Event()
                     try:
                         for _ in self.map(request, batches(missing, elsewhere, ended), None):
-                            progress.advance(size, len(prompts))
+                            progress.advance(size, len(prompts) * times)
                     finally:
                         with self._looking_up:
                             for key in missing:

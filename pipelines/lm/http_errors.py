@@ -14,18 +14,11 @@ from pipelines.work import web
 
 STATUSES = (  # what an error says of itself -> the HTTP status of such an error; the first that fits counts
     (r"rate.?limit|too.?many|throttl|exhausted|quota|capacity|concurren|qps|slow.?down", 429),
-    (r"overload|unavailable|loading|busy|warming", 503),
-    (r"time.?out|timed.out|deadline", 504),
-    (r"bad.?gateway|upstream|provider", 502),
-    (r"credit|billing|payment|balance", 402),
+    (r"overload|unavailable|loading|busy|warming|time.?out|timed.out|deadline|bad.?gateway|upstream|provider", 503),
     (r"api.?key|authenti|unauthori|credential", 401),
-    (r"permission|forbidden|denied|moderat", 403),
-    (r"not.?found|not.?exist|no such", 404),
-    (
-        r"invalid|bad.?request|context.?length|too.?l(ong|arge)|not.?supported|unsupported|value.?error|content.?filter",
-        400,
-    ),
-    (r"server.?error|internal|api.?error|exception|failed", 500),
+    (r"credit|billing|payment|balance|permission|forbidden|denied|moderat|not.?found|not.?exist|no such", 404),
+    (r"invalid|bad.?request|context.?length|too.?l(ong|arge)|supported|value.?error|content.?filter", 400),
+    (r"server.?error|internal|api.?error|exception|failed", 503),
 )
 CODES = ("code", "status", "status_code", "statuscode", "error_code", "type", "error_type", "__type", "title")
 WORDS = ("message", "msg", "detail", "error", "errors", "error_msg", "status_msg", "error_message", "raw")
@@ -69,7 +62,7 @@ def unwrap(answer: requests.Response) -> None:
 
 
 def _problem(body: bytes) -> Any:
-    """The part of a body that may be an error: of JSON, of a stream of events, or of a page; None if it has answers."""
+    """The part of a body that may be an error: of JSON, or of other text; None if it has answers."""
     with suppress(*web.BROKEN):
         head = msgspec.json.decode(body, type=_Head)
         if ended := next((one for one in head.choices if one.error or one.finish_reason == "error"), None):
@@ -79,15 +72,11 @@ def _problem(body: bytes) -> Any:
     try:
         parsed = msgspec.json.decode(body)
     except web.BROKEN:
-        text = body[: 1 << 16].decode("utf-8", "replace").strip()
-        events = [line.partition(":")[2] for line in text.splitlines() if line.startswith("data:")]
-        if events or text[:1] in ("{", "["):
-            problems = [_problem(event.encode()) for event in events if event.strip()[:1] == "{"]
-            return next((one for one in reversed(problems) if one is not None and _status(list(_pairs(one)))), None)
-        title = re.search(r"<(title|h1)[^>]*>(.*?)</", text, re.IGNORECASE | re.DOTALL)
-        said = title[2] if title else "" if text[:1] == "<" else text[: web.SHOWN]
-        code = re.search(r"\b[45]\d\d\b", said)
-        return {"code": code[0] if code else "", "message": said}
+        text = body[:1000].decode("utf-8", "replace").strip()
+        if text[:1] in ("{", "["):  # JSON that was cut
+            return None
+        code = re.search(r"\b[45]\d\d\b", text)
+        return {"code": code[0] if code else "", "message": text}
     if isinstance(parsed, list):  # Gemini's
         parsed = next((one for one in parsed if isinstance(one, dict)), None)
     return parsed if isinstance(parsed, dict) else None
@@ -126,12 +115,9 @@ def _wait(pairs: list[tuple[str, Any]]) -> float | None:
     for words, unit in WAITS:
         for key, value in pairs:
             if re.fullmatch(words, key) and (seconds := _seconds(str(value))) is not None:
-                # a time of the clock, in milliseconds or seconds since 1970, stands in place of a span
-                return (
-                    max(0.0, seconds / (1000 if seconds > 1e11 else 1) - time.time())
-                    if seconds > 1e8
-                    else seconds * unit
-                )
+                if seconds < 1e8:
+                    return seconds * unit
+                return max(0.0, seconds / (1000 if seconds > 1e11 else 1) - time.time())  # since 1970, in ms or s
     spans = (IN_WORDS.search(str(value)) for key, value in pairs if key in WORDS)
     return next((_seconds(span[1]) for span in spans if span), None)
 

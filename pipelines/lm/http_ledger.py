@@ -37,13 +37,9 @@ class Ledger(Kept):
         for table in TABLES:
             self._db.execute(table)
         self._db.execute("INSERT OR IGNORE INTO spent VALUES (?, 0, 0, 0.0)", (self._model,))
-        names = ("lm_requests", "lm_prompt_tokens", "lm_completion_tokens", "lm_cost", "lm_reasoned")
-        self.usage = dict.fromkeys(names, 0.0)  # the last one: answers whose reasoning was cut off
-
-    def get(self, key: str) -> tuple[bool, bytes | None]:
-        """The answer to a request; of scores perhaps the whole one, which earlier versions kept without a number."""
-        kept = super().get(key)
-        return kept if kept[0] or ":" not in key else super().get(key.partition(":")[0])
+        # the last two: answers whose reasoning was cut off, and those that the mixture left undecided
+        names = ("lm_requests", "lm_prompt_tokens", "lm_completion_tokens", "lm_cost", "lm_reasoned", "lm_undecided")
+        self.usage = dict.fromkeys(names, 0.0)
 
     def _put_also(self, keys: Iterable[str]) -> None:
         """Keep whose the answers are."""
@@ -91,7 +87,7 @@ class Ledger(Kept):
             "cost = cost + ? WHERE model = ?",
             (*added, self._model),
         )
-        for name, value in zip(self.usage, (requests, *added, 0), strict=True):
+        for name, value in zip(self.usage, (requests, *added), strict=False):
             self.usage[name] += value
 
     def _cost(self, tokens: Tokens) -> float:

@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from pipelines.errors import LongtailError
+from pipelines.lm import http_mixture
 from pipelines.lm.http_choice import FLOOR, TOLERANCE, Choice, Unable, fault
 from pipelines.lm.http_client import CompletionsClient
+from pipelines.lm.http_mixture import TOKEN_ID, Mixture, Shown
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import joined
 from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
@@ -21,7 +23,14 @@ from pipelines.params import params
 PROBE, SHORTER_PROBE = "one two three", "one two"
 TRIED = {True: 256, False: 8}  # tokens of the answer to PROBE, in a chat, and after a text; reasoning shows in them
 THEIR_OWN = "have it show the model's own (vLLM: --logprobs-mode raw_logprobs)"
-ABILITIES = {"score": "score texts", "choose": "choose between options", "generate": "generate answers", "vote": "vote"}
+ABILITIES = {
+    "score": "score texts",
+    "choose": "choose between options",
+    "generate": "generate answers",
+    "vote": "vote",
+    "mix": "generate under the mixture",
+}
+BY_IDS = {"return_tokens_as_token_ids": True}
 ECHO = {"max_tokens": 1, "echo": True, "logprobs": 1}  # scores a prompt; some servers refuse 0, or take it as no limit
 
 
@@ -45,7 +54,7 @@ class HttpModel:
         self._lacks: dict[str, str] = {}  # ability -> why the server lacks it
         self._lock, self._counted = threading.Lock(), 0.0  # the time until which seconds count for some task
         self._find_out()
-        self.scores, self.mixes, self.votes = "score" not in self._lacks, False, "vote" not in self._lacks
+        self.scores, self.mixes, self.votes = (what not in self._lacks for what in ("score", "mix", "vote"))
         self.begins = "" if lm.chat else " "
 
     @contextmanager
@@ -137,10 +146,7 @@ class HttpModel:
         tokens of both requests count. A chat is never sent one, because some services refuse white space there. Raises
         LongtailError where `max_tokens` leaves no room for a prompt.
         """
-        if max_tokens >= self.max_tokens:
-            raise LongtailError(f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} at once")
         sent, lengths = self._as_sent(prompts, max_tokens)
-
         reasoned: set[int] = set()
 
         def read(i: int, choice: Choice) -> Generation:
@@ -166,27 +172,68 @@ class HttpModel:
 
     def _as_sent(self, prompts: Sequence[Prompt], max_tokens: int) -> tuple[list[str] | list[list[int]], np.ndarray]:
         """The prompts as token ids that leave room for `max_tokens`, or as texts; and their tokens, 0 if unknown."""
+        if max_tokens >= self.max_tokens:
+            raise LongtailError(f"{max_tokens} new tokens asked of {self.name}, which reads {self.max_tokens} at once")
         if not self._tokenizer:
             return [prompt.document + prompt.context for prompt in prompts], np.zeros(len(prompts), np.int64)
         tokens = self._tokenizer.prompts(prompts, np.full(len(prompts), max_tokens))
         return tokens.tolist(), tokens.lengths
 
-    def generate_mixture(self, *_, **__) -> list[Generation]:
-        """Always raises LongtailError: the interface shows only a few of the most likely tokens."""
-        raise LongtailError(
-            f"{self._client.url}: shows only the likeliest next tokens of {self.name}, so it can't generate under the "
-            f"mixture; it can still {self._can()}"
-        )
+    def generate_mixture(
+        self,
+        prompts: Sequence[Prompt],
+        log_weights: np.ndarray,
+        max_tokens: int,
+        stop: str = "\n",
+        *,
+        sequence_mixture: bool = False,
+    ) -> list[Generation]:
+        """Each prompt is sent once for each token of the answer, followed by the tokens before; all of that counts.
+
+        Raises LongtailError where the server can't do that, or `max_tokens` leaves no room for a prompt.
+        """
+        self.require("mix")
+        sent, k = self._as_sent(prompts, max_tokens)[0], log_weights.shape[1]
+        count = self._settings.logprobs
+        fields = {"max_tokens": 1, "logprobs": count} | self._by_ids
+
+        def read(_: int, choice: Choice) -> Shown:
+            return {self._token(text): log_prob for text, log_prob in choice.likeliest().items()}
+
+        def ask(prompts: list[list[int]]) -> list[Shown]:
+            return self._client.ask(prompts, read, times=max_tokens, **fields)
+
+        of_questions = [sent[start : start + k] for start in range(0, len(sent), k)]
+        pairs = zip(of_questions, log_weights, strict=True)
+        mixtures = [Mixture(*pair, count, moving=sequence_mixture) for pair in pairs]
+        made = http_mixture.generate(mixtures, ask, self._tokenizer.tokenizer, max_tokens, stop)
+        with self._lock:
+            self.usage["lm_undecided"] += sum(not generation.decided for generation in made)
+        return made
+
+    def _token(self, text: str) -> int | str:
+        """The id of the token that a server shows so; the text where it is not one token's alone."""
+        if by_id := TOKEN_ID.fullmatch(text):
+            return int(by_id[1])
+        ids = self._ids_of_texts.get(text, ())
+        return ids[0] if len(ids) == 1 else text
+
+    @cached_property
+    def _by_ids(self) -> dict[str, bool]:
+        """The field of a request that has vLLM show tokens by their ids; no field for a server that refuses it."""
+        try:
+            self._probe([self._as_probe(PROBE)], lambda *_: None, max_tokens=1, logprobs=1, **BY_IDS)
+        except Unable:
+            return {}
+        return BY_IDS
 
     # ------------------------------------------------------------------ what the server can do
 
     def require(self, ability: str) -> None:
         """Raise LongtailError where the server lacks one of ABILITIES."""
         if reason := self._lacks.get(ability):
-            raise LongtailError(f"{reason}, so {self.name} can't {ABILITIES[ability]}; it can still {self._can()}")
-
-    def _can(self) -> str:
-        return " and ".join(what for ability, what in ABILITIES.items() if ability not in self._lacks)
+            can = " and ".join(what for other, what in ABILITIES.items() if other not in self._lacks)
+            raise LongtailError(f"{reason}, so {self.name} can't {ABILITIES[ability]}; it can still {can}")
 
     def _find_out(self) -> None:
         """Find out by small requests what the server can do, before any work.
@@ -209,6 +256,9 @@ class HttpModel:
                 probe(first)
             except Unable as error:
                 self._lacks[ability] = str(error)
+        chat = f"{self._client.url}: a chat interface continues no text" * self._client.chat
+        if reason := chat or self._lacks.get("choose") or self._lacks.get("vote"):
+            self._lacks["mix"] = reason
 
     def _first_answer(self) -> Choice:
         """The answer to PROBE. Raises LongtailError where the server can't take prompts in this form."""

@@ -4,7 +4,7 @@ Other rooms use a language model through this protocol alone. `local.LocalModel`
 it; `open_lm` opens the one that the params name.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,12 +29,25 @@ class Generation:
     mean_log_prob: float  # nats per token of `text`; -inf if it is empty, nan if unknown
     prompt_tokens: int  # tokens read: after cutting, first token included; 0 if unknown
     new_tokens: int = 0  # generated for all prompts that were read, stop string included; 0 if unknown
+    decided: bool = True  # False where a server shows too little of a mixture to decide a token: no answer, or a vote's
 
 
 def up_to(text: str, stop: str) -> str:
     """The part of a text before `stop`: of "\\n\\nParis\\n" it is "\\n\\nParis". White space alone is no text."""
     answer = text.lstrip()
     return text[: len(text) - len(answer)] + answer.partition(stop)[0] if answer else ""
+
+
+def answer_of(
+    tokens: Sequence[int], log_probs: Sequence[float], stop: str, decode: Callable[[Sequence[int]], str]
+) -> tuple[str, float]:
+    """The text of generated tokens `up_to` the stop string, and the mean of its tokens' log-probabilities."""
+    whole, count = decode(tokens), len(tokens)
+    text = up_to(whole, stop)
+    # Tokens that belong to the stop string only do not count.
+    while text != whole and count and len(decode(tokens[: count - 1])) >= len(text):
+        count -= 1
+    return text, float(np.mean(log_probs[:count])) if text else float("-inf")
 
 
 @dataclass(frozen=True)
@@ -55,7 +68,7 @@ class LanguageModel(Protocol):
     name: str
     max_tokens: int  # the most tokens of prompt and continuation together
     scores: bool  # whether `score` works: some servers show no log-probabilities of prompts
-    mixes: bool  # whether `generate_mixture` works: servers show the likeliest tokens only
+    mixes: bool  # whether `generate_mixture` works: a server must show the likeliest tokens by their ids or texts
     votes: bool  # whether generations have a mean log-prob: some servers show none
     begins: str  # what stands before an answer's first word: a space after a text, nothing in a chat
     usage: Mapping[str, float]  # since it was opened: requests, tokens, cost; of a local model tokens read and shared
@@ -91,6 +104,7 @@ class LanguageModel(Protocol):
 
         `prompts` are k in a row for each question, `log_weights` (questions, k) the logarithms of the prompts' weights.
         A prompt of weight 0 (-inf) is not read. With `sequence_mixture` a prompt's weight at each token is its first
-        weight times the probability that it gave to the text so far, divided by the sum over the k prompts. Raises
-        LongtailError if the backend does not show the probabilities of all tokens.
+        weight times the probability that it gave to the text so far, divided by the sum over the k prompts. On a server
+        the mean log-probability is the least that it can be, and a text is not `decided` where the shown tokens leave
+        open which one comes next. Raises LongtailError if the model can't mix.
         """

@@ -13,7 +13,7 @@ from pipelines import progress
 from pipelines.errors import LongtailError
 from pipelines.lm import prefixes
 from pipelines.lm.forward_passes import ForwardPasses, choose_shortcut
-from pipelines.lm.language_model import Generation, Prompt, Scores, no_tokens, up_to
+from pipelines.lm.language_model import Generation, Prompt, Scores, answer_of, no_tokens
 from pipelines.lm.model_files import CACHE_BYTES, UNREADABLE, max_tokens
 from pipelines.lm.ragged import joined, spans
 from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
@@ -178,16 +178,8 @@ class LocalModel:
                 break
             weights.follow(logits, token[of_prompts])
             logits = passes.send(token[of_prompts])
-        return [(*self._answer(tokens[i, :m], log_probs[i, :m], stop), int(m)) for i, m in enumerate(lengths)]
-
-    def _answer(self, tokens: np.ndarray, log_probs: np.ndarray, stop: str) -> tuple[str, float]:
-        """The text before `stop`, and the mean log-prob of its tokens."""
-        whole, count = self._decode(tokens), len(tokens)
-        text = up_to(whole, stop)
-        # Tokens that belong to the stop string only do not count.
-        while text != whole and count and len(self._decode(tokens[: count - 1])) >= len(text):
-            count -= 1
-        return text, float(log_probs[:count].mean()) if text else float("-inf")
+        made = ((tokens[i, :m], log_probs[i, :m]) for i, m in enumerate(lengths))
+        return [(*answer_of(*each, stop, self._decode), len(each[0])) for each in made]
 
     def _decode(self, tokens: np.ndarray) -> str:
         return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -33,7 +33,7 @@ class LMServer(Section):
     tokenizer: str | None  # local folder or Hub name (at lm.<name>.revision); null: prompts are sent as text, uncut
     batch_size: PositiveInt  # prompts in a request; a chat's request has one
     concurrency: PositiveInt  # requests at the same time, by each stage
-    logprobs: PositiveInt  # likeliest next tokens to ask for when one is chosen
+    logprobs: PositiveInt  # likeliest next tokens to ask for, to choose an option or to answer under replug.mixture
     extra: dict[str, bool | int | float | str]  # further fields of each request, which the server understands
     requests_per_minute: PositiveInt | None  # for all stages together; null: no limit
     tokens_per_minute: PositiveInt | None  # for all stages together; null: no limit
@@ -160,7 +160,7 @@ class Replug(Section):
     top_k: PositiveInt  # documents in an ensemble; at most logprobs.top_k
     temperature: PositiveFloat  # of lambda, the softmax of the documents' similarities
     mixture: Literal["token_mixture", "sequence_mixture"]  # mixes probabilities of each next token, or of whole texts
-    vote: bool  # answers: true generates one with each document and elects one of them, the way for models on servers
+    vote: bool  # answers: true generates one with each document and elects one of them, as a chat on a server must
 
 
 class Answer(Section):

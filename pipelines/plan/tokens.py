@@ -38,7 +38,9 @@ def count_answers(params: Params, lm: LM) -> Reading:
     closed_book = shots + QUESTION + new
     with_passages = closed_book + (shown + 1) * answer.passages * document
     before = shots + shown * document
-    ensemble = k, k * (before + of_document + new), before + k * (of_document + new)
+    by_token = lm.http and lm.http.tokenizer and not params.replug.vote  # how a server mixes
+    sent = k * (new if by_token else 1)
+    ensemble = sent, sent * (before + of_document) + k * new, before + k * (of_document + new)
     written = QUESTION + answer.passage_tokens
     kinds = {  # kind of way -> prompts of a question, their tokens, and those that a local model reads
         "closed_book": (1, closed_book, closed_book),

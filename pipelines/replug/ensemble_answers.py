@@ -1,7 +1,8 @@
 """REPLUG's answers: one from a question's k prompts, generated under the mixture or elected by a vote (§3.2, §6.3).
 
 `replug.mixture` and `replug.vote` decide which. The vote needs no more of a language model than its answers and their
-log-probabilities, so it is the way for models on servers, which show only the likeliest next tokens.
+log-probabilities. It also elects the answers that the mixture leaves undecided, as a server shows the likeliest next
+tokens alone.
 """
 
 import math
@@ -21,8 +22,8 @@ def check_ability(lm: LanguageModel, replug: params.Replug) -> None:
     """Raise LongtailError if the language model can't answer as the params say: under a mixture, or by a vote."""
     if not (replug.vote or lm.mixes):
         raise LongtailError(
-            f"{lm.name} shows only its likeliest next tokens, so it can't answer by replug.mixture: {replug.mixture}; "
-            "set replug.vote: true in params.yaml"
+            f"{lm.name} can't answer by replug.mixture: {replug.mixture}: that takes the likeliest next tokens of a "
+            f"completions server, and lm.{lm.name}.http.tokenizer; set replug.vote: true in params.yaml"
         )
     if replug.vote and not lm.votes:
         raise LongtailError(
@@ -40,7 +41,8 @@ def generate(
 ) -> list[Generation]:
     """The answer to each question; `prompts` are k in a row for each question, one per document.
 
-    `similarities` (questions, k) weigh the documents. None stands for one prompt per question and no ensemble.
+    `similarities` (questions, k) weigh the documents. None stands for one prompt per question and no ensemble. An
+    answer that the mixture leaves undecided is elected by the vote; its tokens are those of both.
     Raises LongtailError as `check_ability` does.
     """
     if similarities is None:
@@ -50,7 +52,17 @@ def generate(
     if replug.vote:
         return vote(lm.generate(prompts, new_tokens), log_weights, language)
     sequence = replug.mixture == "sequence_mixture"
-    return lm.generate_mixture(prompts, log_weights, new_tokens, sequence_mixture=sequence)
+    made = lm.generate_mixture(prompts, log_weights, new_tokens, sequence_mixture=sequence)
+    undecided = [i for i, generation in enumerate(made) if not generation.decided]
+    if undecided:
+        print(f"{lm.name}: {len(undecided)} of {len(made)} answers by vote, as the mixture was undecided", flush=True)
+        k = log_weights.shape[1]
+        voting = [prompt for i in undecided for prompt in prompts[i * k : (i + 1) * k]]
+        elected = vote(lm.generate(voting, new_tokens), log_weights[undecided], language)
+        for i, one in zip(undecided, elected, strict=True):
+            tokens = made[i].prompt_tokens + one.prompt_tokens, made[i].new_tokens + one.new_tokens
+            made[i] = Generation(one.text, one.mean_log_prob, *tokens, decided=False)
+    return made
 
 
 def vote(generations: Sequence[Generation], log_weights: np.ndarray, language: Language = ENGLISH) -> list[Generation]:

@@ -131,7 +131,7 @@ def stage(questions, monkeypatch, root):
 
 def test_an_ensemble_of_a_model_that_can_not_mix_is_refused_before_any_work(stage, capsys):
     assert not stage("tiny", ["closed_book", "replug"], {"tiny": None}, mixes=False).asked
-    said = r"answer@popqa-tiny: tiny shows only its likeliest next tokens.* set replug\.vote: true in .*"
+    said = r"answer@popqa-tiny: tiny can't answer by replug\.mixture: .* set replug\.vote: true in .*"
     assert re.fullmatch(rf"error: {said}\n", capsys.readouterr().err)
     assert not list(Path("data/predictions").rglob("*.parquet"))
 

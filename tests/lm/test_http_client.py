@@ -20,7 +20,7 @@ from http_faults import Fault, busy, moved
 from waiting import until
 
 from pipelines.errors import LongtailError
-from pipelines.lm import http_client, http_ledger, http_model
+from pipelines.lm import http_client, http_ledger
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.storage import shards
@@ -212,21 +212,6 @@ def test_of_a_score_the_continuations_numbers_are_kept_exactly_and_little_else(o
     assert mode == "delete", "WAL, which stays with a file, does not work on network file systems"
     assert len(bodies) == 2
     assert max(map(len, bodies)) < 80
-
-
-def test_a_whole_answer_that_was_kept_of_a_score_is_not_paid_again(opened, server, tmp_path):
-    """Earlier versions kept them, by a key without the number of tokens."""
-    prompts, first = SHORT[:1], opened()
-    scored = first.score(prompts, CONTINUATIONS[:1])
-    raw = server.complete(server.requests[-1])["choices"][0]
-    key = first._client._cache_key(server.requests[-1]["prompt"], http_model.ECHO)
-    with sqlite3.connect(tmp_path / "cache/answers.sqlite") as db:
-        rows = db.execute("DELETE FROM answers WHERE key LIKE ?", (f"{key}:%",)).rowcount
-        db.execute("INSERT INTO answers VALUES (?, 0, ?)", (key, zlib.compress(json.dumps(raw).encode())))
-    assert rows == 1
-    asked = len(server.requests)
-    np.testing.assert_array_equal(opened().score(prompts, CONTINUATIONS[:1]).log_probs[0], scored.log_probs[0])
-    assert len(server.requests) == asked
 
 
 # The ledger: the cost is counted and capped, and no minute sees more than the limits

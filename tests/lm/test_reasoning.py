@@ -129,7 +129,7 @@ def test_a_text_that_begins_with_a_thought_is_refused_behind_the_completions_int
         ([-9999.0, -9999.0], "no log-probabilities"),
         ([0.0, 0.0], "log-probabilities that are all 0"),
         ([0, -0.0], "log-probabilities that are all 0"),
-        ([None, -0.5], "no log-probability for the first token"),
+        ([None, -0.5], "log-probabilities of -9999 or null"),
         ([-0.5, -9999.0], "log-probabilities of -9999 or null"),
     ],
 )

@@ -73,9 +73,22 @@ def test_a_model_that_can_not_do_as_the_params_say_is_refused_before_it_answers(
     lm, voting = Recording(), REPLUG.model_copy(update={"vote": True})
     lm.mixes = False
     for mixture in ensemble.MIXTURES:
-        with pytest.raises(LongtailError, match=f"recording .* replug.mixture: {mixture}; set replug.vote: true"):
+        with pytest.raises(LongtailError, match=f"recording .* replug.mixture: {mixture}: .* set replug.vote: true"):
             generate(lm, ["first", "second"], SIMILARITIES, 5, REPLUG.model_copy(update={"mixture": mixture}))
     assert [own.text for own in generate(lm, ["alone", "too"], None, 5, REPLUG)] == ["alone", "too"]
     lm.votes = False
     with pytest.raises(LongtailError, match=r"recording shows no log-probabilities .* the vote \(replug.vote\) needs"):
         check_ability(lm, voting)
+
+
+def test_an_answer_that_the_mixture_leaves_undecided_is_elected_and_counts_the_tokens_of_both(capsys):
+    class Undecided(Recording):
+        def generate_mixture(self, prompts, log_weights, *rest, **options):
+            mixed = super().generate_mixture(prompts, log_weights, *rest, **options)
+            return [mixed[0], Generation("", -1.0, 10, 20, decided=False)]
+
+    prompts, similarities = ["a", "b", "c", "d"], np.concatenate([SIMILARITIES, SIMILARITIES[:, ::-1]])
+    decided, elected = generate(Undecided(), prompts, similarities, 5, REPLUG)
+    assert (decided.text, decided.decided) == ("tokens [0.25, 0.75]", True)
+    assert elected == Generation("c", pytest.approx(math.log(0.75) - 1), 12, 22, decided=False)
+    assert "recording: 1 of 2 answers by vote" in capsys.readouterr().out
