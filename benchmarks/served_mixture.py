@@ -8,8 +8,6 @@ prefixes: of a prompt that it knows but for the last token, it reads that token.
 of their BM25 scores, divided by the question's largest, so they are about as even as those of cosines.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
