@@ -157,9 +157,8 @@ def _check_informative(curve: list[dict], epoch: int, lsr: LSR) -> None:
 
     entropy = sum(row["entropy_lm"] for row in curve[-epoch:]) / epoch
     if round(entropy, 3) == 1.0:
-        way = "use mean_logprob, or lower lsr.beta"
-        if lsr.likelihood == "answer_right":
-            way = f"its answers are right with all documents or with none; {look.BETTER}"
+        same = f"its answers are right with all documents or with none; {look.BETTER}"
+        way = same if lsr.likelihood == "answer_right" else "use mean_logprob, or lower lsr.beta"
         raise LongtailError(
             f"the language model's distribution over the {lsr.top_k} documents is uniform (entropy {entropy:.5f} of 1 "
             f"over {epoch} steps) with lsr.likelihood {lsr.likelihood} and lsr.beta {lsr.beta}, so the retriever can "
