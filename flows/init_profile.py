@@ -198,7 +198,8 @@ def _missing(chosen: dict[str, Any]) -> Iterator[str]:
     if not chosen["lms"]:
         small = " A small one is trained on your texts, to try the stages; its answers are worth little."
         yield f"a language model (Hugging Face's layout).{small * chosen['uses_lms']}"
-    yield from (why for key, why in WITHOUT.items() if key not in chosen["data_sets"])
+    there = [*chosen["data_sets"], *["wikipedia"] * chosen["given"]]  # passages of each question are enough
+    yield from (why for key, why in WITHOUT.items() if key not in there)
     if chosen["parts"]["knowledge"] and "redirects" not in chosen["data_sets"]:
         yield WITHOUT_REDIRECTS
 
