@@ -54,7 +54,6 @@ STYLED = dict(  # a method's colour, the same on every page; a policy has none o
         strict=True,
     )
 )
-STYLED |= {"given": STYLED["dense"], "replug_given": STYLED["replug"]}
 STYLED |= {"none": STYLED["closed_book"], "never": Style(SOFT, "", HOLLOW), "always": Style(SOFT, "", MARKERS[0])}
 STYLED |= {"adaptive": Style(INK, "", MARKERS[3]), "oracle": Style(SOFT, "", TICK)}
 
