@@ -146,10 +146,14 @@ def _doubts(file: Rule, asked: Questions) -> Iterator[str]:
 
 def compare(
     files: Annotated[list[str], typer.Argument(help="Predictions in any layout, as FILE or NAME=FILE.")],
-    questions: QuestionsOption = None, columns: ColumnsOption = None, answer_pattern: PatternOption = None,
-    answers_separator: SeparatorOption = "", by_position: ByPositionOption = False, subset: SubsetOption = "",
+    questions: QuestionsOption = None,
+    columns: ColumnsOption = None,
+    answer_pattern: PatternOption = None,
+    answers_separator: SeparatorOption = "",
+    by_position: ByPositionOption = False,
+    subset: SubsetOption = "",
     out: Annotated[Path, typer.Option(help="Folder for the page and its tables.")] = Path("comparison"),
-) -> None:  # fmt: skip
+) -> None:
     """Compare systems on the questions that all answered. Writes a page and tables; needs no project."""
     from pipelines.answering.answers_elsewhere import short_name
     from pipelines.evaluation import systems
@@ -178,9 +182,15 @@ def compare(
 
 
 def _given(
-    questions: str | None, columns: str | None, pattern: str | None, separator: str, files: list[str],
-    by_position: bool, subset: str, **kept: bool,
-) -> tuple[Questions, list[Answered]]:  # fmt: skip
+    questions: str | None,
+    columns: str | None,
+    pattern: str | None,
+    separator: str,
+    files: list[str],
+    by_position: bool,
+    subset: str,
+    **kept: bool,
+) -> tuple[Questions, list[Answered]]:
     """The question set and the answers of files, with what is `kept` of them beside (`read_answers`).
 
     With a subset, the answers to its questions alone.

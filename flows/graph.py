@@ -165,11 +165,14 @@ def _status_beside_a_run(repo) -> dict[str, list]:
 def _stage(root: Path, graph, stage) -> Stage:
     meta, paths = stage.meta or {}, {out: Path(out.fs_path).relative_to(root.resolve()) for out in stage.outs}
     return Stage(
-        name=stage.addressing, description=stage.desc or "",
-        needs=tuple(sorted(needed.addressing for needed in graph.successors(stage))), workers=meta.get("workers"),
-        metrics=tuple(path for out, path in paths.items() if out.metric), outs=tuple(paths.values()),
+        name=stage.addressing,
+        description=stage.desc or "",
+        needs=tuple(sorted(needed.addressing for needed in graph.successors(stage))),
+        workers=meta.get("workers"),
+        metrics=tuple(path for out, path in paths.items() if out.metric),
+        outs=tuple(paths.values()),
         long=meta.get("long", False),
-    )  # fmt: skip
+    )
 
 
 def _reasons(entries: list) -> list[str]:

@@ -226,9 +226,11 @@ def bootstraps(
 
 
 def of_clusters(
-    asked: Iterable[tuple[Any, Statistic, Sequence[np.ndarray]]], clusters: np.ndarray, generator: np.random.Generator,
+    asked: Iterable[tuple[Any, Statistic, Sequence[np.ndarray]]],
+    clusters: np.ndarray,
+    generator: np.random.Generator,
     resamples: int,
-) -> dict[Any, Interval]:  # fmt: skip
+) -> dict[Any, Interval]:
     """For each (key, statistic, columns) the statistic of the columns' sums, all over the same resamples of clusters.
 
     Columns and `clusters`, which are labels, are (n,). Columns are summed as they come, so those of one key are in

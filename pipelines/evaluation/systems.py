@@ -39,13 +39,15 @@ def compare_systems(questions: Questions, answered: Sequence[Answered], seed: in
     best_first = sorted(answered, key=lambda system: (-int(system.correct[rows].sum()), system.name))
     answers = _answers(questions, best_first, rows)
     return Compared(
-        questions=int(rows.sum()), month=questions.month,
+        questions=int(rows.sum()),
+        month=questions.month,
         counts={system.name: int(system.has.sum()) for system in best_first},
         accuracy=accuracy.accuracy(answers, seed, resamples),
-        by_relation=accuracy.by_relation(answers, seed, resamples), by_popularity=_deciles(answers),
+        by_relation=accuracy.by_relation(answers, seed, resamples),
+        by_popularity=_deciles(answers),
         pairs=accuracy.comparisons({"": answers}, seed, resamples),
         examples=_examples(questions, best_first, rows, seed),
-    )  # fmt: skip
+    )
 
 
 def by_popularity(questions: Questions, answered: Sequence[Answered]) -> list[dict]:

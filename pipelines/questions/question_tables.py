@@ -90,9 +90,11 @@ class Questions:
 
 
 def read_question_table(
-    path: Path, chosen: Mapping[str, str] | None = None, separator: str = "",
+    path: Path,
+    chosen: Mapping[str, str] | None = None,
+    separator: str = "",
     needed: Sequence[str] = ("question", "signal"),
-) -> Questions:  # fmt: skip
+) -> Questions:
     """The questions of a table (CSV, TSV, JSON, JSON lines or Parquet); `chosen` are the columns of some of ROLES.
 
     A cell of answers that is no list is one answer, or several if it holds the `separator`. Raises LongtailError for a

@@ -83,11 +83,16 @@ def draw_thresholds(rows: Sequence[Mapping], signal: str, relations: Mapping[str
     known = [row for row in rows if None not in [row[key] for key in CUTS]]
     cuts = [row | {"cut": Interval(*(row[key] for key in CUTS)), "name": relations[row["relation"]]} for row in known]
     return Drawn(
-        ranges, "thresholds", sorted(cuts, key=lambda row: row["relation"]), "name", "cut",
+        ranges,
+        "thresholds",
+        sorted(cuts, key=lambda row: row["relation"]),
+        "name",
+        "cut",
         "thresholds fitted on all questions. Bars span the thresholds that are not clearly worse.",
-        {"x": f"threshold, {signal} (left edge: never retrieve, right edge: always)", "log_x": True}, series="method",
+        {"x": f"threshold, {signal} (left edge: never retrieve, right edge: always)", "log_x": True},
+        series="method",
         each=each,
-    ).blocks()  # fmt: skip
+    ).blocks()
 
 
 def cut(value: float) -> float | str:

@@ -71,10 +71,14 @@ def claim_lines(real: RealModels, findings: Sequence[Mapping[str, Any]]) -> Iter
 
 
 def page(
-    groups: Sequence[tuple[Group, list[Compared]]], published: Papers, profile: str,
-    reach: Mapping[str, Sequence[Number]], docs: str = "../", real: RealModels | None = None,
+    groups: Sequence[tuple[Group, list[Compared]]],
+    published: Papers,
+    profile: str,
+    reach: Mapping[str, Sequence[Number]],
+    docs: str = "../",
+    real: RealModels | None = None,
     findings: Sequence[Mapping[str, Any]] = (),
-) -> str:  # fmt: skip
+) -> str:
     """The page, as Markdown; `docs` is the way to the folder docs, which is put before its links.
 
     `reach` is what comparison.reach says of the published numbers.
@@ -83,11 +87,15 @@ def page(
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     environment.filters["cells"] = _cells
     text = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
-        rule="\n".join(textwrap.wrap(f"- {RULE}", 120, subsequent_indent="  ")), counts=count_agreeing(groups),
-        profile=profile, reach=reach,
+        rule="\n".join(textwrap.wrap(f"- {RULE}", 120, subsequent_indent="  ")),
+        counts=count_agreeing(groups),
+        profile=profile,
+        reach=reach,
         papers={group.paper: [one for one in groups if one[0].paper == group.paper] for group, _ in groups},
-        published=published, real=real, here={(row["claim"], row["on"], row["method"]): row for row in findings},
-    )  # fmt: skip
+        published=published,
+        real=real,
+        here={(row["claim"], row["on"], row["method"]): row for row in findings},
+    )
     return re.sub(r"(?<=\]\()(?=[\w/-]+\.md\b)", docs, text)
 
 
