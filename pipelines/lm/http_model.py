@@ -39,7 +39,7 @@ class HttpModel:
 
     With `http.tokenizer`, saved in `folder`, prompts are sent as token ids: they are cut as Prompt says, and scores are
     those of a local model. Without it, prompts are sent as texts: the server tokenises them, refuses long ones, and
-    can't score or choose. With `lm.chat`, they are sent as texts to the chat interface.
+    can't score, choose or mix. With `lm.chat`, they are sent as texts to the chat interface.
     """
 
     def __init__(self, folder: Path, lm: params.LM, key: str | None, cache: Path) -> None:
