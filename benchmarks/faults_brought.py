@@ -44,6 +44,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # a record of each layout; of @id, @que
     },
     "Self-RAG": {"prompts": PROMPT, "preds": "@said", "golds": "@answers", "metric_results": 0},
     "Search-R1, input": {"input": "Answer it. Question: @question\n", "output": "@said", "gts": "@answers", "score": 0},
+    "Adaptive-RAG": {"question_id": "@id", "prediction": "@said", "option": "A", "stepNum": 0},
+    "FLARE": {"qid": "@id", "question": "@question", "output": "@said", "retrieval": [], "trace": [PROMPT]},
     "KILT": {"id": "@id", "input": "@question", "output": [{"answer": "@said", "provenance": [USER]}]},
     "chat": {
         "id": "@id",

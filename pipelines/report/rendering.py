@@ -100,7 +100,7 @@ def styles(charts: Iterable[Sequence[str]]) -> dict[str, Style]:
     names = dict.fromkeys(name for chart in charts for name in chart)
     chosen: dict[str, Style] = {}
     for name, own in ((name, fixed(name)) for name in names):
-        if own and name not in FIXED:
+        if own in STYLES and name not in FIXED:
             turn = 1 + sum(style.colour == own.colour for name, style in chosen.items() if name not in FIXED)
             shape = STYLES[(STYLES.index(own) + turn) % len(STYLES)]
             own = shape._replace(colour=own.colour)

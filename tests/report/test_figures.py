@@ -170,6 +170,7 @@ def test_a_method_has_its_colour_on_every_page_and_nothing_else_has_it():
     greys = {style.colour for style in drawing.GREYS}
     assert {styles[name].colour for name in ("tiny", "small", "large", "PopQA", *POLICIES)} <= greys
     assert len({styles[name].marker for name in POLICIES}) == len(POLICIES)
+    assert rendering.styles([["always (file)"]])["always (file)"].colour in greys
     few = rendering.styles([["tiny", "small"], METHODS[1:]])
     assert {few["tiny"].colour, few["small"].colour} <= greys, "closed-book has its colour on other pages"
     systems = ["self_rag", "search-r1", "closed", "dense"]
