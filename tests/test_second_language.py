@@ -102,7 +102,7 @@ def test_german_questions_and_passages_are_asked_for_and_answers_judged_in_germa
     lm.asked.clear()
     passages.written(lm, 20, language.read_language("de")).find(["Welche Hauptstadt hat Norland?"])
     wanted = "Schreibe einen Hintergrundtext aus Wikipedia, der die folgende Frage beantwortet."
-    assert [prompt.context for prompt in lm.asked] == [f"{wanted} Welche Hauptstadt hat Norland?\n\n"]
+    assert [prompt.context for prompt in lm.asked] == [f"{wanted} Welche Hauptstadt hat Norland?"]
 
 
 def test_a_question_is_recognised_by_its_languages_templates():

@@ -11,7 +11,7 @@ from markupsafe import escape
 from quick_project import git
 from report_files import findings_of, page_of
 from small_results import SETTINGS
-from test_comparison import composed
+from test_comparison import REACH, composed
 
 from benchmarks import real_verdicts as benchmark
 from pipelines.report import comparison_page, findings, papers, real_claims, rendering, write_report
@@ -179,11 +179,11 @@ def test_reproduce_has_a_line_of_real_models_and_one_of_this_run_for_each_claim(
 
 def test_the_page_has_real_models_and_the_run_side_by_side(real, made):
     rows = [*findings_of(made[0]).values()]
-    page = comparison_page.page([], papers.read_papers(), "mine", "../", real, rows)
+    page = comparison_page.page([], papers.read_papers(), "mine", REACH, "../", real, rows)
     table = page[page.index(f"### {TAIL}") :]
     assert "| set, method | big | tiny | mine |" in table
     (own,) = [row for row in rows if row["id"] == "tail-popqa-bm25"]
     tiny = next(row for row in real.claims[TAIL] if row.method == "BM25").told["tiny"]
     assert f"| PopQA, BM25 | {NONE} | {tiny.said} {tiny.verdict} | {own['said']} {own['verdict']} |" in table
     assert "(../measured/real.md)" in page
-    assert "by real models" not in comparison_page.page([], papers.read_papers(), "mine")
+    assert "by real models" not in comparison_page.page([], papers.read_papers(), "mine", REACH)
