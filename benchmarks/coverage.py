@@ -30,8 +30,9 @@ import numpy as np
 import pandas as pd
 
 from pipelines import intervals
-from pipelines.adaptive import held_out, tune_thresholds, tuning
+from pipelines.adaptive import decisions, held_out, tune_thresholds, tuning
 from pipelines.adaptive.pairs import Pairs
+from pipelines.answering.answers_elsewhere import Answered
 from pipelines.evaluation import accuracy, popularity_bins, retrieval_effects
 from pipelines.intervals import Interval
 from pipelines.studies import carried, confidence, gate
@@ -130,6 +131,21 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
     figures = retrieval_effects.saved(retrieval_effects.spent(answers(pairs), "dense"), policy, drawn)
     yield "tokens saved", figures["tokens_saved"]
+
+
+def others(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
+    """What `thresholds` says of a system that decides by the model's doubt, with some chance."""
+    pairs = world.draw(n, seed)
+    tuned = tuning.tune_pairs(pairs, CHOSEN, seed, RESAMPLES, [CHOSEN.search])
+    calls = 1.0 * (pairs.confidence < np.random.default_rng([seed, 8]).random(n))
+    closed = Answered("closed_book", pairs.right_above.astype(np.int8), None, [], doubt=1 - pairs.confidence)
+    right = np.where(calls > 0, pairs.right_below, pairs.right_above)
+    system = Answered("system", right.astype(np.int8), None, [], calls=calls)
+    places = np.arange(len(pairs.ids))
+    for row in decisions.judge(tuned, CHOSEN.search, places, closed, [system], seed, RESAMPLES).rows:
+        for name, figure in row.items():
+            if isinstance(figure, Interval) and figure.low < figure.high:
+                yield f"{name}, {row['system']}", figure
 
 
 def answers(pairs: Pairs) -> accuracy.Answers:
@@ -241,7 +257,7 @@ def best_cuts(world: World, search: str) -> Figures:
 
 
 def main() -> None:
-    kinds = {"deciding": deciding, "tables": tables, "trust": trust}
+    kinds = {"deciding": deciding, "others": others, "tables": tables, "trust": trust}
     parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="simulated data sets of each kind")
     parser.add_argument("--questions", type=int, nargs="+", default=[260, 1400], help="of a data set")
