@@ -85,42 +85,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # a record of each layout; of @id, @que
         "custom_id": "@id",
         "result": {"type": "succeeded", "message": {"role": "assistant", "content": PARTS}},
     },
-    "Gemini's batches": {
-        "key": "@id",
-        "response": {"candidates": [{"content": {"role": "model", "parts": [{"text": "@said"}]}}]},
-    },
-    "Bedrock's batches": {
-        "recordId": "@id",
-        "modelInput": {"messages": [USER]},
-        "modelOutput": {"role": "assistant", "content": PARTS},
-    },
-    "an API": {
-        "id": "@id",
-        "question": "@question",
-        "choices": [{"index": 0, "message": SAID, "finish_reason": "stop"}],
-    },
-    "HELM": {
-        "instance": {"input": {"text": "@question"}, "id": "id1"},
-        "request": {"prompt": "@question"},
-        "result": {"success": True, "completions": [{"text": "@said"}]},
-    },
-    "promptfoo": {
-        "vars": {"id": "@id", "question": "@question"},
-        "prompt": {"raw": "@question"},
-        "response": {"output": "@said"},
-    },
-    "LangSmith": {"id": "r", "inputs": {"question": "@question"}, "outputs": {"output": "@said"}},
     "Inspect": {"id": "@id", "input": "@question", "target": "@answers", "output": {"choices": [{"message": SAID}]}},
     "lighteval": {"doc": {"query": "@question", "choices": "@answers"}, "model_response": {"text": ["@said"]}},
-    "DeepEval": {
-        "input": "@question",
-        "actualOutput": "@said",
-        "expectedOutput": "@answer",
-        "retrievalContext": [EVIDENCE],
-    },
-    "Haystack": {"question": "@question", "llm": {"replies": ["@said"], "meta": [{"model": "m"}]}},
-    "Haystack 1": {"query": "@question", "answers": [{"answer": "@said", "score": 0.9, "context": EVIDENCE}]},
-    "LangChain": {"query": "@question", "result": "@said", "source_documents": [{"page_content": EVIDENCE}]},
 }
 
 

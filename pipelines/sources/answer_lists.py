@@ -1,4 +1,4 @@
-"""Answer lists in cells, as JSON, Python, NumPy, pandas, DuckDB, Spark and PostgreSQL write them.
+"""Answer lists in cells, as JSON, Python, NumPy, DuckDB and PostgreSQL write them.
 
 Most tools write a list into a cell without saying how to read it again. A column is read as a whole: most of its cells
 show how all are written.
@@ -9,35 +9,24 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.sources.cell_values import as_text, clean_id, composed
 from pipelines.sources.streams import parse_json
 
-# What may separate several answers in one text; Hive's is \x02 or \x01. A few single answers hold commas.
-SEPARATORS = ("|", ";", "\n", "\t", " / ", "<br>", "###", "\x01", "\x02", ",")
-COMMON = 20  # a separator in one of so many cells is no part of a single answer
-ESCAPES = {r"\n": "\n", r"\t": "\t", r"\x01": "\x01", r"\x02": "\x02"}  # as a person types separators
-ESCAPED = "\n\\'\"abfnrtvxuUN01234567"  # what a backslash stands before in Python
+SEPARATORS = ("|", ";", "\n", "\t", ",")  # what may separate several answers in one text
+COMMON = 20  # a separator in one of so many cells is no part of a single answer; a comma may be
+ESCAPES = {r"\n": "\n", r"\t": "\t"}  # as a person types separators
 JSON_LISTS = "expected JSON lists, as json.dumps or to_json write them"
 FIELDS = ("value", "aliases", "target", "answer", "text")  # of an object that holds answers
 CLOSES = {"[": "]", "{": "}", "(": ")"}
-NOTHING = ("nan", "NaN", "<NA>", "None", "null", "NULL")  # the first three are not even a single answer
-QUOTED = r"""(?:np\.str_\()?[bu]?(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")\)?"""
-VALUE = rf"(?:{QUOTED}|[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?(?!\w)|{'|'.join((*NOTHING, 'True', 'False'))})"
-VALUES = re.compile(VALUE, re.DOTALL)
-LITERALS = re.compile(rf"\s*(?:{VALUE}(?:\s*,\s*{VALUE})*,?|{VALUE}(?:\s+{VALUE})*)\s*", re.DOTALL)
-JOINED = re.compile(rf"{QUOTED}\s+{QUOTED}", re.DOTALL)  # Python reads these as one text
+QUOTED = r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")"""
+ELEMENT = re.compile(rf"({QUOTED})(\s+(?=['\"]))?", re.DOTALL)
 PART = re.compile(rf"\s*({QUOTED})\s*,|([^,]*),", re.DOTALL)
-CALLS = "array|list|tuple|set|frozenset|deque|dict_keys|dict_values|c|List|WrappedArray|ArraySeq|ArrayBuffer|Vector"
-WRAPPED = re.compile(  # what stands around a list -> the list, or what stands in it
-    rf"(?:np\.|numpy\.)?(?:{CALLS})\((.*?)(?:,\s*dtype=[^(),]*)?\)|(?:Any|String|ARRAY|Array)(\[.*\])"
-    r"|<\w+>\s*(\[.*\])\s*Length: .*",
-    re.DOTALL,
-)
 SPECIAL = re.compile(r"""[][(){},:="'\\]""")  # what DuckDB puts quotes around, from 1.3 on
-STRAY = {"[": re.compile(r"""^\[*["']|["']\]*$"""), "{": re.compile(r'["\s]')}  # no part without quotes has it
+STRAY = {"[": re.compile(r"""^\[*["']|["']\)?\]*$"""), "{": re.compile(r'["\s]')}  # no part without quotes has it
 
 
 def gold_answers(
@@ -54,9 +43,8 @@ def gold_answers(
     for texts, cell in zip(read_lists(cells, where, separator, firsts), cells, strict=True):
         if texts is None:
             text = as_text(cell) if isinstance(cell, str) else clean_id(cell)
-            text = "" if text in NOTHING[:3] else text
+            text = "" if text in ("nan", "NaN", "<NA>") else text  # no answer, as pandas writes it
             marked.update(mark for mark in ((separator,) if separator else SEPARATORS) if mark in text)
-            marked["in brackets"] += CLOSES.get(text[:1]) == text[-1:]
             texts = [part for part in map(str.strip, text.split(separator) if separator else [text]) if part]
         elif separator and isinstance(cell, str) and separator in cell and written_list(cell) is None:
             marked[separator] += 1
@@ -65,7 +53,7 @@ def gold_answers(
         raise LongtailError(f"{where}: no cell has --answers-separator {separator!r}, expected some; leave it out")
     if separator:
         return answers, f"{marked[separator]:,} of {n:,} cells of answers hold several, separated by {separator!r}"
-    bracketed, notes = marked.pop("in brackets", 0), []
+    notes = []
     for mark, count in marked.most_common():
         holds = f"{count:,} of {n:,} cells of answers hold {mark!r}"
         say = f"if they hold several, say --answers-separator {mark!r}"
@@ -73,8 +61,6 @@ def gold_answers(
             raise LongtailError(f"{where}: {holds}; {say}; if each is one answer, write it as a JSON list of one")
         if mark != "," or count * COMMON >= n:
             notes.append(f"{holds}, and each is read as one answer; {say}")
-    if bracketed:
-        notes.append(f"{bracketed:,} of {n:,} cells of answers stand in brackets, and each is read as one answer")
     return answers, "; ".join(notes)
 
 
@@ -101,44 +87,28 @@ def read_lists(
     hold commas, unless a `separator` or the answers that come `firsts` say where answers end.
     """
     found: list[list[str] | None] = []
-    loose: dict[int, str] = {}  # row -> a text that begins as a list and is none beyond doubt
-    kinds, filled = Counter[str](), 0
-    for row, cell in enumerate(cells):
-        text = _unwrapped(cell) if isinstance(cell, str) else ""
+    parts: dict[int, list[tuple[str, bool]]] = {}  # of a list that is none beyond doubt: texts, and if in quotes
+    texts = [cell.strip() if isinstance(cell, str) else "" for cell in cells]
+    kinds = Counter(text[0] for text in texts if text and CLOSES.get(text[0]) == text[-1])
+    kind = next((bracket for bracket in "[{" if 2 * kinds[bracket] > sum(map(bool, texts))), "")
+    begins = ("['", '["', *kind)  # no answer begins as the first two
+    for row, (text, cell) in enumerate(zip(texts, cells, strict=True)):
         value = written_list(text) if text else cell
         try:
-            found.append(_texts(value) if isinstance(value, list | tuple | dict) else None)
+            if isinstance(value, list | tuple | dict):
+                found.append(_texts(value))
+            elif text.startswith(begins):
+                parts[row] = _parts(text, separator)
+                found.append([part for part, in_quotes in parts[row] if in_quotes or part.lower() != "null"])
+            else:
+                found.append([] if as_text(cell) == "" else None)
         except ValueError as error:
             raise _refused(where, row, cell, str(error)) from None
-        if text:
-            filled += 1
-            closed = text[0] != "(" and CLOSES.get(text[0]) == text[-1]
-            kinds[text[0]] += closed or found[row] is not None
-            if found[row] is None:
-                loose[row] = text
-        elif found[row] is None and as_text(value) == "":
-            found[row] = []
-    if 2 * sum(texts is not None for texts in found) > len(found):  # a text in quotes is one of a list, then
-        found = [
-            [_literal(loose.pop(row))] if re.fullmatch(QUOTED, loose.get(row, ""), re.DOTALL) else texts
-            for row, texts in enumerate(found)
-        ]
-    kind = max(CLOSES, key=lambda bracket: kinds[bracket])
-    starts = ["['", '["']  # whatever the others are
-    starts += [] if 2 * kinds[kind] <= filled else ["('", '("'] if kind == "(" else [kind]
-    parts: dict[int, list[tuple[str, bool]]] = {}
-    for row, text in loose.items():
-        if text.startswith(tuple(starts)):
-            try:
-                parts[row] = _parts(text, separator)
-            except ValueError as error:
-                raise _refused(where, row, cells[row], str(error)) from None
-            found[row] = [part for part, in_quotes in parts[row] if in_quotes or part not in ("NULL", "null")]
     several = [row for row, of_row in parts.items() if len(of_row) > 1 and not all(quotes for _, quotes in of_row)]
     if kind == "[" and several and not separator:
         bare = [part for of_row in parts.values() for part, in_quotes in of_row if not in_quotes]
         quoted = [part for of_row in parts.values() for part, in_quotes in of_row if in_quotes]
-        quoted += [text for row, texts in enumerate(found) if row not in parts for text in texts or ()]
+        quoted += [text for row, of_row in enumerate(found) if row not in parts for text in of_row or ()]
         confirmed = firsts and all(of_row[0][0] == firsts[row] for row, of_row in parts.items() if of_row)
         if not (all(map(_needs_quotes, quoted)) if quoted else confirmed and not any(map(_needs_quotes, bare))):
             row, say = several[0], "; say --answers-separator ', ' if none does" * (not quoted)
@@ -148,84 +118,54 @@ def read_lists(
 
 def written_list(text: str) -> list | dict | None:
     """The list (or object) that a text is beyond doubt, whatever the rest of its column is; None for another text."""
-    text = _unwrapped(text)
+    text = text.strip()
     if text[:1] in ("[", "{", '"'):
-        try:
+        with suppress(ValueError):
             value = parse_json(text)
-        except ValueError:
-            value = None
-        if isinstance(value, str):  # JSON within JSON
-            return written_list(value) if value[:1] == "[" else None
-        if isinstance(value, list) or (isinstance(value, dict) and value):
-            return value
-    if CLOSES.get(text[:1]) != text[-1:]:
+            if isinstance(value, str) and value[:1] == "[":  # JSON within JSON
+                return written_list(value)
+            if isinstance(value, list) or (isinstance(value, dict) and value):
+                return value
+    if CLOSES.get(text[:1]) != text[-1:] or ("'" not in text and '"' not in text):
         return None
-    inner = text[1:-1]
-    if LITERALS.fullmatch(inner):
-        values = list(map(_literal, VALUES.findall(inner)))
-        certain = any(isinstance(value, str) for value in values) and (len(values) > 1 or inner.rstrip()[-1] == ",")
-        return values if certain or text[0] == "[" else None
-    if "{" in text and not JOINED.search(text):  # objects, as Python writes them
-        try:
-            value = ast.literal_eval(text)
-        except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-            return None
-        return value if isinstance(value, list | dict) and value else None
+    inner = ELEMENT.sub(_as_python, text[1:-1])
+    for python in (f"[{inner}]", f"{{{inner}}}") if text[0] == "{" else (f"[{inner}]",):
+        with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+            value = ast.literal_eval(python)
+            certain = any(isinstance(one, str) for one in value) and (len(value) > 1 or inner.rstrip()[-1:] == ",")
+            return value if certain or text[0] == "[" or isinstance(value, dict) else None
     return None
 
 
-def _unwrapped(text: str) -> str:
-    text = text.strip()
-    if (text[-1:] not in CLOSES.values() and text[:1] != "<") or not (match := WRAPPED.fullmatch(text)):
-        return text
-    inner = next(group for group in match.groups() if group is not None).strip()
-    return inner if inner and CLOSES.get(inner[0]) == inner[-1] else f"[{inner}]"
-
-
-def _literal(token: str) -> Any:
-    """The value of a quoted text, a number or a null."""
-    token = token.removeprefix("np.str_(").removesuffix(")") if token[:3] == "np." else token
-    if token in NOTHING:
-        return None
-    if token[0] in "'\"" and "\\" not in token:  # most are
-        return token[1:-1]
-    python = re.sub(r"\\(.)", lambda pair: pair[0] if pair[1] in ESCAPED else "\\" + pair[0], token)
-    try:
-        value = ast.literal_eval(python.replace("\n", "\\n").replace("\r", "\\r"))
-        return value.decode() if isinstance(value, bytes) else value
-    except (ValueError, SyntaxError):
-        return token
+def _as_python(element: re.Match) -> str:
+    """A text in quotes as Python writes it, with a comma where another one follows, as NumPy has none."""
+    return element[1].replace("\n", "\\n").replace("\r", "\\r") + ", " * bool(element[2])
 
 
 def _texts(value: Any) -> list[str]:
     """The texts of a list or an object. Raises ValueError where it has none though something is in it."""
-    if isinstance(value, float):
-        return [] if math.isnan(value) else [clean_id(value)]
     if isinstance(value, dict):
         held = [value[field] for field in FIELDS if value.get(field) is not None]
         texts = [text for inner in held for text in ([inner] if isinstance(inner, str) else _texts(inner))]
         if value and not texts:
             raise ValueError(f"an object without {', '.join(FIELDS)}")
         return list(dict.fromkeys(texts))
-    elements = list(value)
-    if len(elements) == 1 and isinstance(elements[0], str | list):  # a list within a list
-        inner = written_list(elements[0]) if isinstance(elements[0], str) else elements[0]
-        if isinstance(inner, list):
-            return _texts(inner)
-    texts, odd = [], ""
-    for element in elements:
+    if not isinstance(value, list | tuple):
+        return [clean_id(value)]
+    if len(value) == 1 and isinstance(value[0], list):
+        return _texts(value[0])
+    if any(isinstance(element, list) for element in value):
+        raise ValueError("a list of lists")
+    texts = []
+    for element in value:
         if isinstance(element, str):
             texts.append(composed(element))
         elif isinstance(element, dict):
-            with_answer = any(element.get(field) for field in FIELDS)
-            texts += _texts(element) if with_answer else []
-            odd = odd or ("" if with_answer else f"a list of objects without {', '.join(FIELDS)}")
-        elif isinstance(element, list):
-            raise ValueError("a list of lists")
-        elif element is not None and element == element:
+            texts += _texts(element) if any(element.get(field) for field in FIELDS) else []
+        elif element is not None and not (isinstance(element, float) and math.isnan(element)):
             texts.append(clean_id(element))
-    if odd and not texts:
-        raise ValueError(odd)
+    if not texts and any(isinstance(element, dict) for element in value):
+        raise ValueError(f"a list of objects without {', '.join(FIELDS)}")
     return texts
 
 
@@ -239,11 +179,11 @@ def _parts(text: str, separator: str) -> list[tuple[str, bool]]:
     if separator:
         return [(composed(part), False) for part in map(str.strip, inner.split(separator)) if part]
     parts = []
-    for token, bare in PART.findall(inner + "," if inner.strip() else ""):
+    for quoted, bare in PART.findall(inner + "," if inner.strip() else ""):
         bare = bare.strip(" ") if kind == "[" else bare
-        if not token and (not bare or kind == "(" or STRAY[kind].search(bare)):
+        if not quoted and (not bare or STRAY[kind].search(bare)):
             raise ValueError("a list whose quotes and commas can't be told from its answers")
-        parts.append((composed(_literal(token) if token else bare), bool(token)))
+        parts.append((composed(re.sub(r"\\(.)", r"\1", quoted[1:-1], flags=re.DOTALL) or bare), bool(quoted)))
     return parts
 
 

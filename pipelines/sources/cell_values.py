@@ -14,15 +14,12 @@ TRUTH = {"true": True, "1": True, "1.0": True, "1,0": True, "yes": True}
 TRUTH |= {"false": False, "0": False, "0.0": False, "0,0": False, "no": False}
 MARKS = "\"' ?.!"  # which may stand at the ends of a question, or not
 QUOTES = str.maketrans("\u2018\u2019\u201b\u2032`\u00b4\u201c\u201d\u201e\u201f\u2033\u00ab\u00bb", "'" * 6 + '"' * 7)
-# A blank, an apostrophe or an underscore between groups of three digits can only group thousands.
-GROUPING = re.compile(r"(?<=\d)[ \u00a0\u2009\u202f'\u2019_](?=\d{3}(?:\D|$))")
-MARKED = re.compile(r"[-+]?(\d*(?:[.,]\d+)+|\d+[.,])([eE][-+]?\d+)?")
-GROUPED = {
-    ".": r"[1-9]\d{0,2}(?:\.\d{3})+",
-    ",": r"[1-9]\d{0,2}(?:,\d{3})+|[1-9]\d?(?:,\d\d)+,\d{3}",
-}  # the last in India
 OTHER = {".": ",", ",": "."}
-UNKNOWN = ("NA", "N/A", "#N/A", "<NA>", r"\N", "null", "NULL", "None", "-")  # as R, Excel, pandas, MySQL write it
+UNKNOWN = ("", "na", "n/a", "#n/a", "<na>", r"\n", "null", "none", "nan", "inf", "-inf", "-")  # of R, Excel, MySQL …
+READINGS = {  # what begins decimals -> how numbers are written then; the other mark may group thousands
+    ".": re.compile(r"[-+]?(?:\d*|[1-9]\d{0,2}(?:,\d{3})+)(?:\.\d*)?(?:[eE][-+]?\d+)?"),
+    ",": re.compile(r"[-+]?(?:\d*|[1-9]\d{0,2}(?:\.\d{3})+)(?:,\d*)?"),
+}
 
 
 def clean_id(value: Any) -> str:
@@ -81,60 +78,37 @@ def read_numbers(cells: Sequence[Any], where: str, more: str = "") -> list[float
     LongtailError where none says it, where two contradict each other, and for a cell that is no number; `where` names
     the column in a message, and `more` ends it.
     """
-    numbers: list[float] = []
-    marked: dict[int, str] = {}  # row -> a text with a full stop or a comma in it
-    shown: dict[str, int] = {}  # mark -> the first row that shows what it is: "." or "," begins decimals, "" is unclear
-    for row, cell in enumerate(cells):
-        number: float | None = math.nan
-        if isinstance(cell, str) and (text := GROUPING.sub("", cell.strip())) and text not in UNKNOWN:
-            if match := MARKED.fullmatch(text):
-                marked[row] = text
-                mark = _decimal_mark(match[1], exponent=bool(match[2]))
-                number = None if mark is None else math.nan
-                shown.setdefault(mark or "", row)
-            else:
-                number = _number(text)
-        elif cell is not None and not isinstance(cell, bool | str):
-            number = _number(cell)
-        if number is None:
+    points, commas = ([_number(cell, mark) for cell in cells] for mark in READINGS)
+    for row, (cell, point, comma) in enumerate(zip(cells, points, commas, strict=True), start=1):
+        if point is None and comma is None:
             said = f"{str(cell).strip()[:80]!r}, expected a number, or nothing where it is not known"
-            raise LongtailError(f"{where} of row {row + 1} is {said}{more}")
-        numbers.append(number if math.isfinite(number) else math.nan)
-    unclear = shown.pop("", None)
-    if len(shown) == 2:
-        (row, one), (other_row, other) = ((row, marked[row]) for row in sorted(shown.values()))
+            raise LongtailError(f"{where} of row {row} is {said}{more}")
+    if None in points and None in commas:
+        one, other = sorted((commas.index(None), points.index(None)))
         raise LongtailError(
-            f"{where} is {one} in row {row + 1} and {other} in row {other_row + 1}, expected one way to write numbers; "
-            "write all as 12345.6"
+            f"{where} is {cells[one]} in row {one + 1} and {cells[other]} in row {other + 1}, expected one way to "
+            "write numbers; write all as 12345.6"
         )
-    if unclear is not None and not shown:
-        text = marked[unclear]
-        thousands, decimals = re.sub("[.,]", "", text), text.replace(",", ".")
-        raise LongtailError(
-            f"{where} of row {unclear + 1} is {text}, which is {thousands} in one language and {decimals} in another, "
-            f"and no row says which; write {thousands} or {decimals}0"
-        )
-    for row, text in marked.items():
-        mark = next(iter(shown))
-        numbers[row] = float(text.replace(OTHER[mark], "").replace(mark, "."))
-    return numbers
+    if None in points or None in commas:
+        return commas if None in points else points
+    for row, (cell, point, comma) in enumerate(zip(cells, points, commas, strict=True), start=1):
+        if point != comma and not math.isnan(point):
+            thousands, decimals = re.sub("[.,]", "", cell.strip()), cell.strip().replace(",", ".")
+            raise LongtailError(
+                f"{where} of row {row} is {cell}, which is {thousands} in one language and {decimals} in another, "
+                f"and no row says which; write {thousands} or {decimals}0"
+            )
+    return points
 
 
-def _number(cell: Any) -> float | None:
+def _number(cell: Any, mark: str) -> float | None:
+    """A cell's number where `mark` begins decimals, NaN for none, None for what is no number so."""
+    if cell is None or isinstance(cell, bool) or (isinstance(cell, str) and cell.strip().lower() in UNKNOWN):
+        return math.nan
+    if isinstance(cell, str) and not READINGS[mark].fullmatch(cell.strip()):
+        return None
     try:
-        return float(cell)
+        number = float(cell.replace(OTHER[mark], "").replace(mark, ".") if isinstance(cell, str) else cell)
     except (TypeError, ValueError):
         return None
-
-
-def _decimal_mark(number: str, *, exponent: bool) -> str | None:
-    """The mark that begins decimals, as far as this number shows it; "" where it does not, None if it is no number."""
-    marks = re.findall("[.,]", number)
-    last = marks[-1]
-    if len(set(marks)) == 2:
-        whole = number.rpartition(last)[0]
-        return last if re.fullmatch(GROUPED[OTHER[last]], whole) else None
-    grouped = re.fullmatch(GROUPED[last], number)
-    if len(marks) > 1:
-        return OTHER[last] if grouped and not exponent else None
-    return "" if grouped and not exponent else last
+    return number if math.isfinite(number) else math.nan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, islice
@@ -18,12 +19,16 @@ from pipelines.sources.cell_values import as_text, clean_id, judgement
 from pipelines.sources.prediction_texts import UnreadableError, texts_of
 from pipelines.sources.record_files import LINES, columns_of, listed, read_any_records
 
-REASONING = re.compile(r"</?(?:think|thinking|reasoning|answer|search|information)>|\\boxed\{", re.IGNORECASE)
+REASONING = re.compile(  # or an answer with something before it
+    r"</?(?:think|thinking|reasoning|answer|search|information)>|\\boxed\{|.\banswer:", re.IGNORECASE | re.DOTALL
+)
 BRACKETS = re.compile(r"\{.*\}|\[.*\]", re.DOTALL)  # around all of a text
 FIRST = 100  # records that tell the layout, as the first of all may be an error
 SHOWN = 5  # rows in a message
 LONG = 1000  # characters from which on a text is no answer but says how it was found
-MARK = re.compile(r".\banswer:", re.IGNORECASE | re.DOTALL)  # with a text before it
+QUOTING = "hold their question, and perhaps more of the prompt, and all of the text is judged"
+WHOLE = "are whole texts of reasoning, or say 'Answer:', where a name that is only mentioned counts; --answer-pattern "
+WHOLE += "'<answer>(.*?)</answer>' or '(?i)answer:(.*)' judges that part alone"
 ROUTES = {"a": 0, "b": 1, "c": 2, "[no retrieval]": 0, "[retrieval]": 1}  # of Adaptive-RAG, and Self-RAG's tokens
 NUMBERS = {"retrieved": "decision or number of retrievals", "doubt": "number"}
 TEXT = "expected a text, a list of texts, or an object with `answer`, `text` or an assistant's `content`"
@@ -78,8 +83,9 @@ def read_predictions(
     layout = layouts.layout_of([record for _, record in first])
     rows = ((number, layouts.flattened(row, layout)) for number, row in chain(first, records))
     cells, notes = columns_of(path, rows, {*layouts.KNOWN, *more}), []
-    if kind == LINES:
-        _cut_to_fit(path, cells["prediction"], questions)
+    if kind == LINES:  # empty lines at the end are predictions only where there are questions for them
+        while len(cells["prediction"]) != questions and cells["prediction"][-1] in ("", "\r"):
+            cells["prediction"].pop()
     filters = list(map(as_text, cells.pop(layouts.FILTER, [])))
     if len(several := list(dict.fromkeys(filters))) > 1:  # the harness writes a sample once for each of its filters
         chosen = [name == several[0] for name in filters]
@@ -94,9 +100,7 @@ def read_predictions(
     numbers = _numbers(cells, notes) if "retrieved" in more else {}
     names |= {role: name for role, (name, _) in numbers.items()}
     if "prediction" not in names and correct is None and not numbers:
-        no_use = "; its answer has gold answers" if "answer" in cells else ""
-        no_use += "".join(f"; its {name} is not true or false in every row" for name in layouts.SCORES if name in cells)
-        raise LongtailError(f"{path}: its columns are {listed(header)}, expected {EXPECTED}; rename one{no_use}")
+        raise LongtailError(f"{path}: its columns are {listed(header)}, expected {EXPECTED}; rename one")
     if not correct:
         names.pop("correct", None)
     texts, is_cut = None, False
@@ -128,17 +132,6 @@ def read_predictions(
         is_cut=is_cut,
         described=[f"{path.name}: {kind}, {count:,} rows; {', '.join(columns)}", *notes],
     )
-
-
-def _cut_to_fit(path: Path, lines: list[Any], questions: int | None) -> None:
-    """Take empty lines off the end until there are as many as questions, or all are taken."""
-    while len(lines) != questions and lines[-1] in ("", "\r"):
-        lines.pop()
-    if len(lines) - 1 == questions:
-        raise LongtailError(
-            f"{path}: {len(lines):,} lines of text for {questions:,} questions, expected as many; if the first, "
-            f"{as_text(lines[0])[:40]!r}, is the column's name, call it prediction"
-        )
 
 
 def _columns_by_role(cells: dict[str, list[Any]]) -> dict[str, str]:
@@ -225,7 +218,8 @@ def _texts(
 
     `asked` are columns of prompts or questions. A text that begins with its prompt says what follows it.
     """
-    whole, lists, without, prompted, quoting = [], 0, [], 0, 0
+    texts, without, is_cut = [], [], False
+    counts = Counter[str]()
     for row, value in enumerate(cells):
         try:
             said = texts_of(value)
@@ -233,51 +227,36 @@ def _texts(
             raise LongtailError(f"{path}: row {row + 1}: the prediction is {error}, {TEXT}; write that alone") from None
         if not said:
             without.append(f"row {row + 1}" + (f" ({ids[row][:80]})" if ids else ""))
-        text = said[0] if said else ""
+        text = said[0].strip() if said else ""
         prompts = [column[row] for column in asked if " " in column[row]]  # not the prompts' names
-        if prompt := next((prompt for prompt in prompts if text.lstrip().startswith(prompt)), ""):
-            text = text.lstrip().removeprefix(prompt)
-        whole.append(text)
-        lists += len(said) > 1
-        prompted += bool(prompt)
-        quoting += any(prompt in text for prompt in prompts)
+        prompt = next((prompt for prompt in prompts if text.startswith(prompt)), "")
+        texts.append(text.removeprefix(prompt).strip())
+        counts["are lists; the first text of each is judged"] += len(said) > 1
+        counts["begin with their prompt; what follows it is judged"] += bool(prompt)
+        counts[QUOTING] += any(prompt in texts[-1] for prompt in prompts)
     if len(without) == len(cells):
         raise LongtailError(
             f"{path}: no row has an answer, only errors or nothing, expected some; is it the right file?"
         )
-    texts, is_cut, reasoned = [text.strip() for text in whole], False, 0
-    if pattern:
-        parts = cut_answers(whole, pattern)
-        if None in parts:  # for a pattern that ends with $, say, a line end after the answer makes no difference
-            parts = [a if a is not None else b for a, b in zip(parts, cut_answers(texts, pattern), strict=True)]
-        if is_cut := any(part is not None for part in parts):
-            texts = [(part or "").strip() for part in parts]
-    if not is_cut:
+    parts = cut_answers(texts, pattern) if pattern else []
+    if is_cut := any(part is not None for part in parts):
+        texts = [(part or "").strip() for part in parts]
+        counts["have nothing that --answer-pattern finds"] = parts.count(None)
+        del counts[QUOTING]
+    else:
         apart = [reasoning.split(text) for text in texts]
-        reasoned, texts = sum(bool(before) for before, _ in apart), [answer.strip() for _, answer in apart]
+        texts = [answer.strip() for _, answer in apart]
+        counts["begin with reasoning; what follows it is judged"] = sum(bool(before) for before, _ in apart)
+        counts[WHOLE] = sum(len(text) > LONG or bool(REASONING.search(text)) for text in texts)
     bracketed = [row for row, text in enumerate(texts) if BRACKETS.fullmatch(text)]
     if 2 * len(bracketed) > len(cells) and not is_cut:
         raise LongtailError(
             f"{path}: row {bracketed[0] + 1}: the prediction is {texts[bracketed[0]][:80]}, a list or an object that "
             f"nobody can read for certain, {TEXT}; write JSON"
         )
-    long = sum(len(text) > LONG or bool(REASONING.search(text)) for text in texts)
-    marked = 0 if is_cut else sum(bool(MARK.search(text)) for text in texts)
     named = ", ".join(without[:SHOWN]) + (f" and {len(without) - SHOWN:,} more" if len(without) > SHOWN else "")
-    counts = {
-        "are empty, and so wrong": texts.count("") - len(without),
-        f"have no answer (null, an error, reasoning, tools or sources), and so are wrong: {named}": len(without),
-        "have nothing that --answer-pattern finds": parts.count(None) if is_cut else 0,
-        "begin with reasoning; what follows it is judged": reasoned,
-        "stand in brackets, which are part of what is judged": len(bracketed),
-        "are lists; the first text of each is judged": lists,
-        "begin with their prompt; what follows it is judged": prompted,
-        "hold their question, and perhaps more of the prompt, and all of the text is judged": 0 if is_cut else quoting,
-        "are whole texts of reasoning, where a name that is only mentioned counts; --answer-pattern "
-        "'<answer>(.*?)</answer>' judges that part alone": long,
-        "say 'Answer:' before the answer, and all of the text is judged; --answer-pattern '(?i)answer:(.*)' judges "
-        "what follows alone": marked,
-    }
+    counts["are empty, and so wrong"] = texts.count("") - len(without)
+    counts[f"have no answer (null, an error, reasoning, tools or sources), and so are wrong: {named}"] = len(without)
     return texts, is_cut, [f"{n:,} of {len(texts):,} predictions {what}" for what, n in counts.items() if n]
 
 

@@ -52,8 +52,6 @@ class Layout(NamedTuple):
     prompt: tuple[str, str] = ("", "")  # place of a prompt, and the pattern whose group is the question
 
 
-INPUTS = "inputs.question|inputs.query|inputs.input"
-OUTPUTS = "answer_builder.answers|llm.replies"
 ASKED = (*IDS, *QUESTION, *ANSWERS, *TELLING, *ROLES["prompt"])
 LAYOUTS = (
     Layout(
@@ -107,44 +105,8 @@ LAYOUTS = (
         needs=("custom_id", "result.type"),
         columns={"id": "custom_id", "prediction": "result"},
     ),
-    Layout(
-        "output of a batch of Gemini's API",
-        needs=("key", "response.candidates"),
-        within={"": QUESTION},  # its `response` is no column
-        columns={"id": "key", "prediction": "response|error"},
-    ),
-    Layout(
-        "output of a batch of Amazon Bedrock",
-        needs=("recordId", "modelInput"),
-        columns={"id": "recordId", "prediction": "modelOutput|error"},
-    ),
-    Layout(
-        "an API's answers",
-        needs=("choices.0.message|choices.0.finish_reason|candidates.0.content|content.0.type|message.content",),
-        columns={"prediction": "choices|candidates|content|message"},
-    ),
-    Layout(
-        "HELM's scenario states",
-        needs=("instance.input.text", "result.completions"),
-        columns={"prediction": "result", "question": "instance.input.text"},
-    ),
-    Layout("promptfoo's results", ("vars", "response"), within={"vars": ASKED}, columns={"prediction": "response"}),
-    Layout("LangSmith's runs", (INPUTS, "outputs"), columns={"question": INPUTS}),
     Layout("Inspect's samples", ("input", "output.choices|output.completion"), columns={"question": "input"}),
     Layout("lighteval's details", ("doc.query", "model_response"), columns={"question": "doc.query"}),
-    Layout(
-        "DeepEval's test cases",
-        needs=("input", "actualOutput|actual_output"),
-        columns={"prediction": "actualOutput|actual_output", "question": "input"},
-    ),
-    Layout("Haystack's outputs", (OUTPUTS,), columns={"prediction": OUTPUTS}),
-    Layout(
-        "Haystack 1's answers",
-        needs=("query", "answers.0.answer", "answers.0.score", "answers.0.context"),
-        within={"": (*IDS, *QUESTION)},
-        columns={"prediction": "answers"},
-    ),
-    Layout("LangChain's results", ("query", "result", "source_documents"), columns={"prediction": "result"}),
     Layout("Search-R1's results", needs=("gt_answers", "final_answer|pred_answer", "qid|query")),
     Layout("the PopQA authors' results", needs=("subj", "prop", "pred", "is_correct")),
     Layout("", needs=()),  # any other: its columns are called as they are here

@@ -18,24 +18,19 @@ from pipelines.sources.prediction_layouts import PREDICTION
 from pipelines.sources.record_files import listed, plain
 from pipelines.sources.streams import parse_json
 
-PARTS = ("content", "_content", "parts", "blocks")  # fields whose list is one text in parts, not several answers
+PARTS = ("content", "parts")  # fields whose list is one text in parts, not several answers
 # Fields that hold an answer, or an object with one, the likeliest first. OpenAI's Responses API has a setting `text`.
-FIELDS = ("answer", *PREDICTION[:-1], "choices", "candidates", "message", "body", "sampled", "results", *PARTS)
-FIELDS += ("text", "output_text", "outputtext", "result", "answers", "value", "data", "kwargs", "init_parameters")
+FIELDS = ("answer", *PREDICTION[:-1], "choices", "candidates", "message", "body", *PARTS, "text", "result", "answers")
+FIELDS += ("value", "data")
 # Fields of an object that holds no answer, because a request failed or a system gave nothing but sources.
 NO_ANSWER = {"id", "index", "type", "object", "code", "status", "status_code", "param", "request_id", "stop_reason"}
-NO_ANSWER |= {"provenance", "meta", "metadata", "usage", "usagemetadata", "finish_reason", "finishreason", "logprobs"}
-NO_ANSWER |= {"safetyratings", "promptfeedback", "modelversion", "responseid", "citationmetadata"}
-NO_ANSWER |= {"errorcode", "errormessage"}
-NOT_SAID = re.compile("think|thought|reason|tool|function|_call|execut|refus|image|audio", re.IGNORECASE)  # of parts
-SPOKEN = ("text", "output_text")  # types of parts
-ASSISTANT = ("assistant", "model", "ai", "gpt", "bot", "chatbot", "aimessage", "aimessagechunk")
-OTHERS = ("human", "user", "system", "developer", "tool", "function", "humanmessage", "systemmessage", "toolmessage")
-SPEAKS = ("role", "_role", "from", "type")  # fields that say whose a message is
-OBJECT = re.compile(r"\"?[\[(\s]*\{\s*(?:\\*([\"'])[^\"'{}]*\1\s*(?::|=>)|:?\w+=)")  # as programs begin to write one
-FENCED = re.compile(r"\s*```(?:json)?\s*([\[{\"].*[\]}\"])\s*```\s*", re.DOTALL)  # as language models write JSON
-SPELLED = re.compile(  # as Python and JavaScript write objects in texts
-    r"[\[(\s]*(?:[A-Z]\w+\(\s*\w+=|content=(['\"]).*?\1 \w+=|<[\w.]+ object at 0x|\[object Object\])", re.DOTALL
+NO_ANSWER |= {"provenance", "meta", "metadata", "usage", "finish_reason", "logprobs"}
+NOT_SAID = re.compile("think|thought|reason|tool|function|_call|refus|image|audio|input_text", re.IGNORECASE)
+ASSISTANT = ("assistant", "model", "ai", "gpt", "bot")
+OTHERS = ("human", "user", "system", "developer", "tool", "function")
+OBJECT = re.compile(  # as programs begin to write one, and as Python and JavaScript write one in a text
+    r"\"?[\[(\s]*(?:\{\s*(?:\\*([\"'])[^\"'{}]*\1\s*(?::|=>)|:?\w+=)"
+    r"|[A-Z]\w+\(\s*\w+=|content=['\"]|<[\w.]+ object at 0x|\[object Object\])"
 )
 
 
@@ -60,7 +55,7 @@ def texts_of(value: Any) -> list[str]:
 
 def _texts_of(value: Any, *, in_parts: bool = False) -> list[str]:
     if isinstance(value, str):
-        written = _written(value)
+        written = _written(value.strip())
         return [composed(value)] if written is None else _texts_of(written)
     if isinstance(value, dict):
         return _of_object(value)
@@ -75,9 +70,6 @@ def _texts_of(value: Any, *, in_parts: bool = False) -> list[str]:
 
 def _written(text: str) -> Any:
     """What a text spells: a text in JSON, a list or an object, as JSON or as Python does; None for another text."""
-    text = match[1] if (match := FENCED.fullmatch(text)) else text.strip()
-    if SPELLED.match(text):
-        raise UnreadableError(f"the spelling of an object ({text[:40]})")
     if text[:1] == '"' == text[-1:] and "\\" in text:  # without an escape, the quotes may be a title's
         with suppress(ValueError):
             return parse_json(text)
@@ -92,43 +84,25 @@ def _written(text: str) -> Any:
 def _of_list(values: list[Any], *, in_parts: bool) -> list[str]:
     objects = [value for value in values if isinstance(value, dict)]
     if any(map(_speaker, objects)):
-        last = next((one for one in reversed(objects) if not re.search("think|reason", str(one.get("type")))), {})
-        if (speaker := _speaker(last) or last.get("type")) not in ASSISTANT:
+        if (speaker := _speaker(objects[-1]) or objects[-1].get("type")) not in ASSISTANT:
             raise UnreadableError(f"a list of messages, the last of which is of the role {speaker}")
-        return _of_object(last)
-    if sum(isinstance(value.get("content"), str) for value in objects) > 1:
-        raise UnreadableError("a list of messages, of which none says its role")
-    types = {str(value.get("type", value.get("block_type"))) for value in objects}
-    if in_parts or any("text" in type_ or NOT_SAID.search(type_) for type_ in types):
-        said = [text for part in values for text in _of_part(part)]
-        return _texts_of("".join(said)) if said else []
-    if len(values) > 1 and any(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
+        return _of_object(objects[-1])
+    types = [str(value.get("type")) for value in objects]
+    if not in_parts and len(values) > 1 and any(type(value) in (int, float) for value in values):
         raise UnreadableError("a list of numbers")
-    return [text for value in values for text in _texts_of(value)]
-
-
-def _of_part(part: Any) -> list[str]:
-    """The text of a part of a message; nothing for reasoning, a tool's call and the like."""
-    if not isinstance(part, dict):
-        return [part] if isinstance(part, str) else _texts_of(part)
-    kind = part.get("type", part.get("block_type"))
-    if kind in (None, *SPOKEN) and "text" in part:
-        text = None if part.get("thought") else part["text"]
-        return [text] if isinstance(text, str) else _texts_of(text)
-    there = [name for name, inside in part.items() if inside is not None]
-    if any(NOT_SAID.search(str(name)) for name in (kind, *there)):
-        return []
-    raise UnreadableError(f"a part of a message with the fields {listed(map(str, part))}")
+    said = [text for value in values for text in _texts_of(value)]
+    if said and (in_parts or any("text" in type_ or NOT_SAID.search(type_) for type_ in types)):
+        return _texts_of("".join(said))
+    return said
 
 
 def _of_object(value: dict[str, Any]) -> list[str]:
     speaker = _speaker(value)
     if speaker and speaker not in ASSISTANT:
         raise UnreadableError(f"a message of the role {speaker}")
+    if NOT_SAID.search(str(value.get("type"))) or value.get("thought"):
+        return []
     fields = {plain(str(name)): inside for name, inside in value.items()}
-    type_ = str(fields.get("type"))
-    if NOT_SAID.search(type_) or ("text" in type_ and "text" in fields):
-        return _of_part(value)
     if isinstance(fields.get("message"), str):  # as errors have it
         del fields["message"]
     known = [name for name in FIELDS if name in fields]
@@ -141,11 +115,6 @@ def _of_object(value: dict[str, Any]) -> list[str]:
 
 
 def _speaker(message: Mapping[str, Any]) -> str:
-    """Whose message an object is, in small letters; "" for no message."""
-    inside = next((message[name] for name in ("kwargs", "data") if isinstance(message.get(name), dict)), message)
-    for name in SPEAKS:
-        if inside.get(name) is not None and (name != "from" or "value" in inside):
-            role = str(inside[name]).lower().rpartition(".")[2]
-            if name != "type" or role in (*ASSISTANT, *OTHERS):
-                return role or "nobody"
-    return ""
+    """Whose message an object is, in small letters; "" for no message. LangChain's have a type in place of a role."""
+    role, kind = message.get("role", message.get("from") if "value" in message else None), str(message.get("type"))
+    return str(role).lower() if role is not None else kind * (kind in (*ASSISTANT, *OTHERS))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections import Counter, deque
@@ -137,9 +136,7 @@ def _opened(path: Path, known: Known) -> Opened:
     if "\r" in head and "\n" not in head:
         does = f"tr '\\r' '\\n' < {shlex.quote(path.name)} > {shlex.quote('new-' + path.name)} converts it"
         raise LongtailError(f"{path}: its lines end in \\r alone, expected \\n; {does}")
-    if head[0] == "[":
-        if _is_lines(head):
-            return _lines(path)
+    if JSON_LIST.match(head):
         elements = parse_whole(path)
         if not elements or isinstance(elements[0], dict):
             return "JSON list", [], _objects(path, "element", enumerate(elements, start=1))
@@ -147,44 +144,20 @@ def _opened(path: Path, known: Known) -> Opened:
     return _json_objects(path, known) if head[0] == "{" else _table(path, known)
 
 
-def _is_lines(head: str) -> bool:
-    """Whether what begins with a bracket is lines of text, or a list in each line, and no list in JSON."""
-    line, _, more = head.partition("\n")
-    try:
-        _, end = json.JSONDecoder().raw_decode(line)
-    except (ValueError, RecursionError):
-        return not JSON_LIST.match(line)
-    after = line[end:].strip() or more.strip()
-    return bool(after) and after[0] not in ",]"
-
-
 def _lines(path: Path) -> Opened:
-    """A prediction in each line: as it is, or a text or list in JSON, if every line is one.
-
-    If the file ends with the end of a line, an empty prediction follows.
-    """
-    parse = str if any(map(_no_value, open_text(path))) else lambda line: parse_json(line) if line.strip() else ""
+    """A prediction in each line. If the file ends with the end of a line, an empty prediction follows."""
     ends = deque(open_blocks(path), maxlen=1).pop().endswith(b"\n")
-    return LINES, [], _predictions(map(parse, chain(open_text(path), [""] * ends)))
-
-
-def _no_value(line: str) -> bool:
-    """Whether a line is neither blank nor a text or list in JSON."""
-    try:
-        return bool(line.strip()) and not isinstance(parse_json(line), str | list)
-    except ValueError:
-        return True
+    return LINES, [], _predictions(chain(open_text(path), [""] * ends))
 
 
 def _table(path: Path, known: Known) -> Opened:
     header = next((line for line in open_text(path) if line.strip()), "")
     columns = {delimiter: csv_rows.one_row([header], delimiter) or [] for delimiter in TABLES}
     best = max(TABLES, key=lambda mark: (sum(plain(name) in known for name in columns[mark]), len(columns[mark])))
-    if not any(plain(name) in known for name in columns[best]):
-        best = next((mark for mark in TABLES if _has_columns(path, mark, len(columns[mark]))), "")
-        if not best:
-            return _lines(path)
-    quoted = best != "\t" or _quotes_close(path)
+    called = best == "\t" or {".csv", ".tsv"} & {*path.suffixes}  # a table; in other texts, a comma is just a comma
+    if not any(plain(name) in known for name in columns[best]) and (len(columns[best]) < 2 or not called):
+        return _lines(path)
+    quoted = best != "\t" or _quotes_close(path, header.count("\t"))
     rows = csv_rows.strict_rows(path, best, quoted=quoted)
     names = next(rows, (0, []))[1]
 
@@ -197,35 +170,14 @@ def _table(path: Path, known: Known) -> Opened:
     return TABLES[best] + " without quotes" * (not quoted), names, records()
 
 
-def _has_columns(path: Path, delimiter: str, width: int) -> bool:
-    """Whether a file whose header nobody knows is a table: it is called one, or all rows are as wide as the header.
-
-    In a file that is called .txt, a comma, semicolon or bar is part of a text.
-    """
-    if width < 2 or (".txt" in path.suffixes and delimiter != "\t"):
-        return False
-    if {".csv", ".tsv"} & {*path.suffixes}:
-        return True
-    try:
-        return all(len(cells) == width for _, cells in csv_rows.strict_rows(path, delimiter))
-    except LongtailError:
-        return False
-
-
-def _quotes_close(path: Path) -> bool:
+def _quotes_close(path: Path, tabs: int) -> bool:
     """Whether quotes of a file with tabs quote cells, rather than being part of them.
 
     They are part of them where some line is no row by itself if they quote, and every line is one if they don't.
     """
-    width, as_quoted = None, True
-    for line in open_text(path):
-        cells = line.count("\t") + 1
-        width = width or cells
-        if cells != width:
-            return True
-        if as_quoted and '"' in line:
-            as_quoted = len(csv_rows.one_row([line], "\t") or ()) == width
-    return as_quoted
+    if any(line.count("\t") != tabs for line in open_text(path)):
+        return True
+    return all(len(csv_rows.one_row([line], "\t") or ()) == tabs + 1 for line in open_text(path) if '"' in line)
 
 
 def _json_objects(path: Path, known: Known) -> Opened:
@@ -233,9 +185,8 @@ def _json_objects(path: Path, known: Known) -> Opened:
     first, second, record = next(lines), next(lines, b""), None
     with suppress(ValueError):  # an object on several lines, or a broken line, which its reader says
         record = parse_json(first)
-    broken = record is None and first.strip() != b"{" and second.lstrip()[:1] == b"{"
     cells = [plain(name) for name, value in (record or {}).items() if not isinstance(value, list | dict)]
-    if broken or (record is not None and (second or any(name in known for name in cells))):
+    if second.lstrip()[:1] == b"{" or (record and (second or any(name in known for name in cells))):
         numbered = ((number, line) for number, line in enumerate(open_text(path), start=1) if line.strip())
         return "JSON lines", [], _objects(path, "line", numbered, parse_json)
     return _whole_object(path, parse_whole(path) if record is None else record, known)
@@ -246,22 +197,20 @@ def _whole_object(path: Path, record: dict[str, Any], known: Known) -> Opened:
     lists = {name: value for name, value in record.items() if isinstance(value, list) and value}
     if len(lists) == 1 and isinstance((inside := next(iter(lists.values())))[0], dict):
         return "JSON object with a list", [], _objects(path, "element", enumerate(inside, start=1))
-    longest = max(map(len, lists.values()), default=0)
-    if fault := next((name for name in lists if plain(name) in known and len(lists[name]) != longest), None):
-        raise LongtailError(f"{path}: {len(lists[fault])} values in {fault!r} and {longest} in others")
-    tables = [value for value in record.values() if isinstance(value, dict)]
-    columns: dict[str, Collection[Any]] = {name: value for name, value in lists.items() if len(value) == longest}
-    if tables and len(tables) == len(record):
-        keys, are_columns = tables[0].keys(), any(plain(name) in known for name in record)
-        numbered = all(key.isdecimal() for key in keys)  # as pandas numbers rows
-        if not (numbered or are_columns) or any(table.keys() != keys for table in tables):
+    if record and all(isinstance(value, dict) for value in record.values()):
+        if not any(plain(name) in known for name in record):
             by_id = ({"id": key} | value for key, value in record.items())
             return "JSON object by id", [], enumerate(by_id, start=1)
-        columns = ({} if numbered else {"id": keys}) | {name: table.values() for name, table in record.items()}
-    kind = "JSON object of columns" if columns else "JSON object by id"
-    columns = columns or {"id": record.keys(), "prediction": record.values()}
+        lists = {name: list(value.values()) for name, value in record.items()}  # as pandas writes a table
+    if not lists:
+        by_id = ({"id": key, "prediction": value} for key, value in record.items())
+        return "JSON object by id", [], enumerate(by_id, start=1)
+    longest = max(map(len, lists.values()))
+    if fault := next((name for name in lists if plain(name) in known and len(lists[name]) != longest), None):
+        raise LongtailError(f"{path}: {len(lists[fault])} values in {fault!r} and {longest} in others")
+    columns = {name: value for name, value in lists.items() if len(value) == longest}
     rows = (dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True))
-    return kind, [], enumerate(rows, start=1)
+    return "JSON object of columns", [], enumerate(rows, start=1)
 
 
 def _objects(

@@ -36,26 +36,15 @@ def as_postgresql(texts):
     return "{" + ",".join(text if ok else inside for text, ok, inside in zip(texts, plain, quoted, strict=True)) + "}"
 
 
-def as_clickhouse(texts):
-    return "[" + ",".join("'" + text.replace("\\", r"\\").replace("'", r"\'") + "'" for text in texts) + "]"
-
-
 WRITERS = {
     "JSON": json.dumps,
     "JSON, not escaped": lambda texts: json.dumps(texts, ensure_ascii=False),
     "JSON in JSON": lambda texts: json.dumps(json.dumps(texts)),
-    "a list of one JSON list": lambda texts: json.dumps([json.dumps(texts)]),
     "Python's list": str,
     "Python's tuple": lambda texts: str(tuple(texts)),
-    "Python's set": lambda texts: "{" + str(texts)[1:-1] + "}",
-    "Python's bytes": lambda texts: str([text.encode() for text in texts]),
     "NumPy's array, by pandas": lambda texts: str(np.array(texts, dtype=object)),
-    "NumPy's array, its repr": lambda texts: repr(np.array(texts, dtype=object)),
-    "NumPy's texts in a list": lambda texts: str([np.str_(text) for text in texts]),
-    "R": lambda texts: f"c{tuple(texts)}".replace(",)", ")"),
     "DuckDB": as_duckdb,
     "PostgreSQL": as_postgresql,
-    "ClickHouse": as_clickhouse,
 }
 
 
@@ -77,9 +66,6 @@ def test_a_parquet_list_column_comes_back_from_a_csv_of_pandas_and_duckdb(tmp_pa
     for name in ("pandas.csv", "duckdb.csv"):
         cells = pd.read_csv(tmp_path / name, dtype=str)["answers"].tolist()
         assert answer_lists.gold_answers(cells, name)[0] == [READ, ["one"], [], ["novelist", "author"]]
-    frame = pd.DataFrame({"question": ["a", "a", "b"], "answer": ["x", "y z", "w"]})
-    cells = list(map(str, frame.groupby("question")["answer"].unique()))  # an array of pandas' own in each cell
-    assert answer_lists.gold_answers(cells, "a.csv")[0] == [["x", "y z"], ["w"]]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +76,6 @@ def test_a_parquet_list_column_comes_back_from_a_csv_of_pandas_and_duckdb(tmp_pa
             "['0' '1' '2' ... '1997' '1998' '1999']: a list that was shor",
         ),
         ('["a", "b', '["a", "b: a list that does not end, expected JSON lists, as json.dumps or to_json write them'),
-        ("['a', 'b' 'c']", "a list whose quotes and commas can't be told from its answers"),
         ("['it's', 'x']", "a list whose quotes and commas can't be told from its answers"),
         ("[['a' 'b']\n ['c' 'd']]", "is [['a' 'b'] ['c' 'd']]: a list whose quotes and commas"),
         ("[politician 'political leader']", "a list whose quotes and commas can't be told"),
@@ -102,7 +87,6 @@ def test_a_parquet_list_column_comes_back_from_a_csv_of_pandas_and_duckdb(tmp_pa
             "[Washington, D.C., the capital]",
             "a list without quotes, in which an answer may hold a comma, expected JSON ",
         ),
-        ("WrappedArray(Washington, D.C.)", "WrappedArray(Washington, D.C.): a list without quotes"),
     ],
 )
 def test_a_list_that_is_damaged_or_could_be_several_lists_is_refused_by_its_row(cell, said):
@@ -147,12 +131,11 @@ def test_an_answer_that_stands_in_brackets_is_one_answer_where_most_do_not():
     ]
     answers, note = answer_lists.gold_answers(cells, "")
     assert answers == [[cell] for cell in cells]
-    assert note.endswith("4 of 12 cells of answers stand in brackets, and each is read as one answer")
     assert note.startswith("1 of 12 cells of answers hold ','")
     assert answer_lists.gold_answers(["['a' 'b']", *"abc"], "")[0][0] == ["a", "b"]  # no answer is spelled so
 
 
-@pytest.mark.parametrize(("mark", "typed"), [("|", "|"), (";", ";"), ("\n", r"\n"), ("\x02", r"\x02"), (", ", ", ")])
+@pytest.mark.parametrize(("mark", "typed"), [("|", "|"), (";", ";"), ("\n", r"\n"), (", ", ", ")])
 def test_texts_that_seem_to_be_several_answers_are_refused_until_a_separator_is_given(mark, typed):
     cells = [f"a{mark}b", f"c{mark}d", "e"]
     with pytest.raises(
@@ -171,7 +154,6 @@ def test_numbers_and_known_objects_are_answers():
         1789,
         1789.0,
         [1789.0, None],
-        "[1789 1790]",
         "[7]",
         None,
         "",
@@ -179,7 +161,7 @@ def test_numbers_and_known_objects_are_answers():
         {"value": "v", "aliases": ["v", "w"]},
     ]
     cells += ["{'text': ['a'], 'answer_start': [3]}", [{"answer": "x"}, {"provenance": 1}], ["A", 3, None]]
-    expected = [["1789"]] * 3 + [["1789", "1790"], ["7"], [], [], [], ["v", "w"], ["a"], ["x"], ["A", "3"]]
+    expected = [["1789"]] * 3 + [["7"], [], [], [], ["v", "w"], ["a"], ["x"], ["A", "3"]]
     assert answer_lists.gold_answers(cells, "")[0] == expected
 
 
@@ -188,15 +170,3 @@ def test_what_a_model_said_is_no_list_of_gold_answers():
         assert not answer_lists.are_answer_lists(cells)
     for cells in ([["a"]], ["['a' 'b']"], ["[a, b]"], ["{a,b}"], [{"aliases": ["a"]}], ['["a", "b']):
         assert answer_lists.are_answer_lists(cells)
-
-
-def test_a_text_in_quotes_is_an_answer_as_json_has_it_beside_lists():
-    answers, _ = answer_lists.gold_answers(['["a", "b"]', '"politician"', "['c']", '["d"]'], "")
-    assert answers == [["a", "b"], ["politician"], ["c"], ["d"]]
-
-
-@pytest.mark.parametrize("mark", [" / ", "<br>", "\t", "\x01"])
-def test_texts_that_seem_to_be_several_answers_are_refused_with_the_choice(mark):
-    with pytest.raises(LongtailError, match="--answers-separator"):
-        answer_lists.gold_answers([f"a{mark}b", "c", "d"], "q.csv: answers")
-    assert answer_lists.gold_answers([f"a{mark}b", "c"], "", mark)[0] == [["a", "b"], ["c"]]

@@ -79,26 +79,11 @@ def test_lines_of_text_are_predictions_whatever_they_begin_with(tmp_path, texts,
         assert (read.layout, read.texts) == ("text, a prediction a line", texts)
 
 
-def test_lines_may_be_texts_or_lists_in_json(tmp_path):
-    for value in (lambda text: text, lambda text: [text], lambda text: [text, "no"]):
-        path = write(tmp_path, "a.jsonl", "".join(json.dumps(value(said)) + "\n" for said in ("Rome", "Bogot\xe1", "")))
-        assert read_predictions(path, questions=3).texts == ["Rome", "Bogot\xe1", ""]
-    objects = "".join(json.dumps([{"provenance": said}]) + "\n" for said in ("Rome", "Oslo"))
-    with pytest.raises(LongtailError, match="no row has an answer"):
-        read_predictions(write(tmp_path, "a.jsonl", objects))
-
-
 def test_a_table_whose_columns_nobody_knows_is_no_lines(tmp_path):
     for name, content, said in [
         ("a", "7\tRome\n8\tOslo\n", "its columns are 7, Rome, expected .* rename one, or add a header"),
         ("a.txt", "7\tRome\n8\tOslo\n", "its columns are 7, Rome"),
-        ("a", "nr,text\n7,Rome\n8,Oslo\n", "its columns are nr, text"),
         ("a.csv", "nr,text\n7,Rome\n8,Oslo, or not\n", "its columns are nr, text"),
-        (
-            "a.csv",
-            "said so\nRome\nOslo\n",
-            "3 lines of text for 2 questions, .* if the first, 'said so', is the column's",
-        ),
         ("a.csv", "prediction\rRome\rOslo\r", r"its lines end in \\r alone, .*tr '\\r' '\\n' < a.csv > new-a.csv"),
         ("a", " \n\n", "nothing but blank lines"),
     ]:
@@ -142,7 +127,7 @@ def test_lists_empties_reasoning_and_marked_answers_are_counted(tmp_path):
     said += ["Rome? <answer>Paris</answer>", "x" * 1001, "[sic] Bern", "[sic]"]
     read = read_predictions(write(tmp_path, "a.json", [{"id": n, "pred": text} for n, text in enumerate(said)]))
     assert read.texts[:5] == ["Paris", "Paris", "Oslo", "", ""]
-    assert counted(read) == {"are empty, and": "1", "have no answer": "1", "stand in brackets,": "1"} | dict.fromkeys(
+    assert counted(read) == {"are empty, and": "1", "have no answer": "1"} | dict.fromkeys(
         ("are lists; the", "are whole texts"), "2"
     )
     read = read_predictions(write(tmp_path, "a.json", [{"id": 1, "output": "Rome or Bern", "parsed_answer": "Bern"}]))
@@ -153,12 +138,11 @@ def test_lists_empties_reasoning_and_marked_answers_are_counted(tmp_path):
     for said in ('{"Bern","Rome"}', "[Bern, Rome]", "['Bern' ... 'Rome']", "{}"):
         with pytest.raises(LongtailError, match=r"row 1: the prediction is .*write JSON|cut, damaged|shortened"):
             read_predictions(write(tmp_path, "a.csv", f'id,prediction\n1,"{said.replace(chr(34), chr(34) * 2)}"\n'))
-    for said in ('"Bern \\u00e9"', '```json\n{"answer": "Bern \\u00e9"}\n```'):
-        assert read_predictions(write(tmp_path, "a.json", [said])).texts == ["Bern é"]
+    assert read_predictions(write(tmp_path, "a.json", ['"Bern \\u00e9"'])).texts == ["Bern é"]
     assert read_predictions(write(tmp_path, "a.json", ['"Heroes"'])).texts == ['"Heroes"']
     said = ["He was born in Oslo, not in Bern. Answer: Oslo", "so\nANSWER: Rome", "Answer: Rome", "Paris"]
     path = write(tmp_path, "a.json", said)
-    assert counted(read_predictions(path)) == {"say 'Answer:' before": "2"}
+    assert counted(read_predictions(path)) == {"are whole texts": "2"}
     read = read_predictions(path, pattern="(?i)answer:(.*)")
     assert read.texts == ["Oslo", "Rome", "Rome", ""]
     assert counted(read) == {"are empty, and": "1", "have nothing that": "1"}
@@ -174,8 +158,7 @@ def test_a_pattern_cuts_the_last_answer_out_of_a_text(tmp_path):
     whole = read_predictions(path, pattern="(nowhere)")
     assert (whole.is_cut, whole.texts[1]) == (False, "no tag"), "a file without it stays whole"
     path = write(tmp_path, "a.json", ["so it is Rome \n", " Oslo: yes"])
-    assert read_predictions(path, pattern=r"\b(\w+) \n").texts == ["Rome", ""], "it sees blanks and line ends"
-    assert read_predictions(path, pattern=r"\b(\w+)$").texts == ["Rome", "yes"], "as they make no difference to $"
+    assert read_predictions(path, pattern=r"\b(\w+)$").texts == ["Rome", "yes"], "blanks make no difference to $"
 
 
 def test_no_pattern_takes_more_than_time_in_proportion_to_the_text():
@@ -216,7 +199,7 @@ def test_what_is_no_file_of_predictions_is_refused_with_what_is_true(tmp_path):
         ("a.jsonl", lines([RECORDS[0], {"id": "a", "gts": [], "score": 1}]), "row 2: other columns than the first"),
         ("a.csv", "id,Pred,pred\n1,a,b\n", "two columns 'pred'"),
         ("a.csv", "id,text\n1,a\n", "its columns are id, text, expected one with what a model said"),
-        ("a.csv", "id,answer,em\n1,['a'],.5\n", "rename one; its answer has gold answers; its em is not true or false"),
+        ("a.csv", "id,answer,em\n1,['a'],.5\n", "its columns are id, answer, em, expected .*; rename one"),
         ("a.csv", "id,pred\n1,a,b\n", "line 2: 3 columns, expected 2"),
         ("a.csv", 'id,pred\n1,"a\n', "line 2: .*expected a quoted table"),
         ("a.csv", b"id,pred\n1,\xff\n", "line 2: not UTF-8"),
