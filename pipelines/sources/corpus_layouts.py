@@ -13,8 +13,7 @@ from pipelines.errors import LongtailError
 from pipelines.sources.streams import is_parquet, read_head
 from pipelines.storage import parquet
 
-DOC = re.compile(rb'\s*<doc id="[^"\n]*"(?: \w+="[^"\n]*"){,2} title="(.*?)"(?: \w+="[^"\n]*"){,9}>\s*')
-PASSAGE_WORDS = 12  # that some passage of a table without a header has, and no query
+DOC = re.compile(rb'\s*<doc id="[^"\n]*"[^>\n]* title="([^\n]*)">\s*')
 QUERIES = re.compile(r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])")  # of test collections, by their names
 CORPUS = re.compile(r"(?i)(?<![a-z])(corpus|passages|collection|docs|documents)(?![a-z])")
 
@@ -26,9 +25,9 @@ class Layout(NamedTuple):
     text: str
     title: str = ""
     id: str = ""
-    beside: tuple[str, ...] = ()  # further fields that tell the layout
     passages: bool = True  # or articles, which are cut into documents and identified by their text
     prefix: str = ""  # of a document's id
+    beside: tuple[str, ...] = ()  # further fields that tell the layout
 
     @property
     def fields(self) -> set[str]:
@@ -42,28 +41,13 @@ DOCS = Layout("WikiExtractor's text", "text", "title", passages=False)
 LAYOUTS = (
     Layout("Pyserini", "contents", "title", "id"),
     Layout("FlashRAG and Pyserini", "contents", id="id"),  # the title is the first line
-    Layout("Pyserini of TREC CAsT", "contents", id="docid"),
     Layout("KILT", "text", "wikipedia_title", passages=False),
-    Layout("sentence-transformers' simplewiki", "paragraphs", "title", passages=False),
-    Layout("2WikiMultihopQA", "sentences", "title", "id"),
-    Layout("LangChain", "page_content"),
-    Layout("MS MARCO's documents", "body", "title", "docid", passages=False),
-    Layout("ColBERT", "passage", "title", "pid"),
-    Layout("MS MARCO", "passage", id="pid"),
-    Layout("passages as content", "content", "title", "id"),
-    Layout("passages as body", "body", "title", "id"),
-    Layout("articles as content", "content", "title", passages=False),
     Layout("BEIR, and Cohere since 2023", "text", "title", "_id"),
-    Layout("Tevatron", "text", "title", "docid"),
-    Layout("Cohere", "text", "title", "id", ("paragraph_id",)),
-    Layout("Atlas", "text", "title", "id", ("section",)),
     Layout("WikiExtractor, and the Hub's wikipedia", "text", "title", beside=("id", "url"), passages=False),
     Layout("DPR and Contriever", "text", "title", "id", prefix="psgs-"),
     UNTITLED,
     ARTICLES,
 )
-NAMES = frozenset().union(*(layout.fields for layout in LAYOUTS))
-COLUMNS = {2: ["pid", "passage"], 3: ["pid", "passage", "title"], 4: ["docid", "url", "title", "body"]}  # no header
 
 
 def layout_of(file: Path) -> Layout | None:
@@ -93,19 +77,9 @@ def is_json(head: bytes) -> bool:
 
 
 def columns_of(head: bytes) -> list[str]:
-    """The columns of a table: those that its first line names, or of passages without such a line; none for others."""
-    first, *rows = (line.split("\t") for line in head.decode("utf-8", "replace").replace("\r\n", "\n").split("\n", 40))
-    if len(first) > 1 and by_fields(first):
-        return first
-    columns, rows = COLUMNS.get(len(first), []), [first, *rows[:-1]]
-    ids, longest = {cells[0] for cells in rows}, max(len(cell.split()) for cells in rows for cell in cells)
-    are_rows = all(len(cells) == len(columns) and re.fullmatch(r"\S{1,100}", cells[0]) for cells in rows)
-    if not are_rows or header_of(head) or len(ids) < len(rows) or longest < PASSAGE_WORDS:
-        return []  # labels repeat, and ids do not
-    if len(columns) == 4 and not all("://" in cells[1] for cells in rows):
-        return []
-    swapped = len(columns) == 3 and sum(len(cells[2]) - len(cells[1]) for cells in rows) > 0
-    return ["pid", "title", "passage"] if swapped else columns
+    """The columns of a table of passages, which its first line names; none for other files."""
+    header = header_of(head)
+    return header if by_fields(header) else []
 
 
 def header_of(head: bytes) -> list[str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
 from html import unescape
-from itertools import chain, islice, pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,9 +30,7 @@ A_PASSAGE = 2000  # characters, some 300 words; a longer one is cut like an arti
 WHOLE = re.compile(rb"\s*(\[|\{\s*\n)")  # how a JSON list begins, or a single object over many lines
 # The title in FlashRAG's and Pyserini's `contents`: a first line in quotes, or a short one that ends no sentence.
 FIRST_LINE = re.compile(r'[ \t]*(?:"([^\n]+)"|([^\n]{,100}?(?<![.!?:;,\s])))[ \t]*\n+(?=\s*\S)')
-MARKS = re.compile(r"^(?:(?:Section|BULLET)::::|ENDOFARTICLE\.$)", re.MULTILINE)  # WikiExtractor's, and Wikicorpus'
-NAN = re.compile(rb"[\[:,]\s*(?:NaN|-?Infinity)\s*[\],}]")  # as Python's json.dumps writes a missing number
-NULL = "NaN and Infinity are no JSON, write null: "
+MARKS = re.compile(r"^(?:Section|BULLET)::::", re.MULTILINE)  # WikiExtractor's
 TITLE = re.compile(rb"\s*= (?!= )(.*\S) =\s*")  # WikiText's " = Title = "; a section is " = = Section = = "
 
 
@@ -69,20 +67,11 @@ class _Meta(msgspec.Struct):
     pile_set_name: str | None = None
 
 
-class _Paragraphs(msgspec.Struct):
-    """KILT's text as the Hub has it."""
-
-    paragraph: list[str]
-
-
 @cache
 def _row(layout: Layout) -> type:
     """A record's type, whose `text`, `title` and `id` are the fields that the layout names."""
     fields = [
-        (
-            "text",
-            str | list[str | list[str]] | _Paragraphs | None,
-        ),  # or paragraphs, or their sentences; null: an empty cell
+        ("text", str | list[str] | None),  # or paragraphs; null: an empty cell
         ("meta", _Meta | str | None, None),  # a text or null, in some data sets on the Hub, names no subset
         ("subset", str | None, None),
         ("title", Any, ""),  # anything but a text is no title
@@ -134,21 +123,14 @@ def read_texts(path: Path, rejects: Rejects, layout: Layout = ARTICLES) -> Itera
         except UnicodeDecodeError as error:
             rejects.add(path, number, "not_utf8", str(error))
         except (msgspec.DecodeError, RecursionError) as error:
-            advice = NULL * (isinstance(data, bytes) and bool(NAN.search(data)))
-            rejects.add(path, number, "bad_json", f"{advice}{error}")
+            rejects.add(path, number, "bad_json", str(error))
         else:
-            text = row.text.paragraph if isinstance(row.text, _Paragraphs) else row.text or ""
-            text = _joined(text, layout) if isinstance(text, list) else text
+            text = row.text or ""
+            text = "\n".join(filter(None, map(str.strip, text))) if isinstance(text, list) else text
             if len(text) <= bounds.RECORD:
                 yield number, text, row
             else:
                 rejects.add(path, number, "too_long", bounds.too_long("a document"))
-
-
-def _joined(parts: list[str | list[str]], layout: Layout) -> str:
-    """A text that comes as a list of paragraphs, of sentences (a passage), or of paragraphs that are such lists."""
-    lines = (part.strip() if isinstance(part, str) else " ".join(map(str.strip, part)) for part in parts)
-    return (" " if layout.passages else "\n").join(filter(None, lines))
 
 
 def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, Any]]:
@@ -171,24 +153,21 @@ def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, A
 
 
 def _table(path: Path, rejects: Rejects, columns: list[str], layout: Layout) -> Iterator[tuple[int, Any]]:
-    """Yield (line, row) of a table whose columns are separated by tabs, with quotes as DPR has them or with none."""
-    rows, expected = open_rows(path, rejects), f"expected {', '.join(columns[:-1])} and {columns[-1]}"
+    """Yield (line, row) of a table under a header, whose columns are separated by tabs, with quotes as DPR has them."""
     places = {name: columns.index(field) for name in ("text", "title", "id") if (field := getattr(layout, name))}
-    row_type, first = _row(layout), list(islice(rows, 1))
-    has_header = [line.decode("utf-8", "replace").rstrip("\r").split("\t") for _, line in first] == [columns]
-    rejects.read -= has_header
-    for number, line in chain(first[has_header:], rows):
+    row_type, rows = _row(layout), open_rows(path, rejects)
+    next(rows)
+    rejects.read -= 1
+    for number, line in rows:
         try:
-            text = line.decode("utf-8").rstrip("\r")
+            cells = csv_rows.one_row([line.decode("utf-8").rstrip("\r")], "\t")
         except UnicodeDecodeError as error:
             rejects.add(path, number, "not_utf8", str(error))
             continue
-        cells = csv_rows.one_row([text], "\t") or (None if has_header else text.split("\t"))
         if cells is None or len(cells) != len(columns):
             had = "a quote out of place" if cells is None else f"{len(cells)} columns"
-            rejects.add(path, number, "unexpected_layout", f"{had}, {expected}")
-        elif corpus_layouts.NAMES.issuperset(cells):  # as in files put together, or shuffled
-            rejects.add(path, number, "unexpected_layout", "a header below the first line, expected a passage")
+            expected = f"{had}, expected {', '.join(columns[:-1])} and {columns[-1]}"
+            rejects.add(path, number, "unexpected_layout", expected)
         else:
             yield number, row_type(**{name: cells[place] for name, place in places.items()})
 
@@ -216,7 +195,6 @@ def _docs(path: Path, rejects: Rejects) -> Iterator[tuple[int, dict[str, str]]]:
 
 def _parquet_rows(path: Path, layout: Layout = ARTICLES) -> Iterator[dict[str, Any]]:
     """Yield a Parquet file's rows, as far as they are used. Raises LongtailError without a column of texts."""
-
     yield from parquet.foreign_rows(path, partial(used_columns, path, layout), PARQUET_BATCH)
 
 
@@ -236,9 +214,7 @@ def used_columns(path: Path, layout: Layout, schema: pa.Schema) -> list[str]:
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    """Whether a column has strings, or lists of them: also pandas' categories, and the Hub's dicts of paragraphs."""
-    if pa.types.is_struct(kind) and kind.get_field_index("paragraph") >= 0:
-        return _is_text(kind.field("paragraph").type)
+    """Whether a column has strings, or lists of them; pandas' categories too."""
     inner = getattr(kind, "value_type", None)
     return _is_text(inner) if inner else str(kind).removeprefix("large_") in ("string", "string_view")
 
