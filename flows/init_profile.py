@@ -182,9 +182,8 @@ def _used(folder: Path, contents: Contents, chosen: dict[str, Any]) -> Iterator[
         yield f"{catalogue.label(data_set)}{f' {split}' * bool(split)}: {names}"
     for lm in contents.lms if chosen["uses_lms"] else []:
         chat = "; its chat template is not used (the profile says why)" * lm.chat
-        expanded = f"; its weights, quantised by {lm.quantised}, are expanded" if lm.quantised else ""
         size = f"{lm.parameters / 1e6:,.0f} M parameters, reads {lm.positions:,} tokens at once"
-        yield f"language model {_shown(lm.folder, folder)}: {size}{expanded}{chat}"
+        yield f"language model {_shown(lm.folder, folder)}: {size}{chat}"
     if chosen["encoder"] and chosen["parts"]["corpora"]:
         yield f"encoder {_shown(chosen['encoder'].folder, folder)}"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import count_parameters
-from pipelines.lm.model_kinds import check_folder, check_quantised, read_object
+from pipelines.lm.model_kinds import check_folder, read_object
 from pipelines.retrieval.modules import Modules, read_modules, reader
 
 POSITIONS = ("max_position_embeddings", "n_positions", "seq_length", "n_ctx")
@@ -45,7 +45,6 @@ class LanguageModel:
     parameters: int
     positions: int  # tokens that it reads at once
     chat: bool  # whether it comes with a chat template
-    quantised: str | None = None  # by what; the stage `base_lm` expands its weights
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,6 @@ def read_model_folder(folder: Path) -> LanguageModel | Encoder:
         raise LongtailError(
             "a SPLADE, with a weight for each word, which is not computed; take an encoder with vectors"
         )
-    if method := check_quantised(config):
-        raise LongtailError(f"an encoder quantised by {method}; take the checkpoint that it was made from")
     return _encoder(folder, inside, config, kinds[0], modules)
 
 
@@ -113,8 +110,7 @@ def _language_model(folder: Path, config: dict) -> LanguageModel:
     half = str(config.get("dtype") or config.get("torch_dtype")).removeprefix("torch.") in ("float16", "bfloat16")
     size = sum(file.stat().st_size for file in folder.glob("pytorch_model*.bin"))
     parameters = count_parameters(folder) or size // (2 if half else 4)
-    name, quantised = param_name(_published_name(folder)), check_quantised(config)
-    return LanguageModel(folder, name, parameters, positions, chat, quantised)
+    return LanguageModel(folder, param_name(_published_name(folder)), parameters, positions, chat)
 
 
 def _encoder(folder: Path, inside: Path, config: dict, kind: str, modules: Modules) -> Encoder:

@@ -30,21 +30,18 @@ def save_pretrained(kind, section: str, path: str | None, revision: str | None, 
     Raises LongtailError where one of them is not set, nothing can be loaded, or the weights are another model's.
     """
     check_pinned(f"{section}.path", path, revision)
-    method = check_readable(path, revision)
+    check_readable(path, revision)
     tokenizer = load_tokenizer(path, revision=revision)
-    model, loading_info = load_pretrained(kind, path, revision, **_expanding(method))
+    model, loading_info = load_pretrained(kind, path, revision)
     check_complete(path, model, loading_info)
-    if method and getattr(model, "hf_quantizer", None):
-        model = model.dequantize()
     with shards.atomic(out) as folder:
-        # Expanded weights are saved as the model has them: in the checkpoint's own format they would lack their scales.
-        model.save_pretrained(folder, save_original_format=not method)
+        model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
     return {"parameters": float(model.num_parameters())}
 
 
-def check_readable(path: str | Path, revision: str | None, subfolder: str = "") -> str | None:
-    """How the weights at `path` are quantised, None if they are plain; LongtailError where they can't be read."""
+def check_readable(path: str | Path, revision: str | None, subfolder: str = "") -> None:
+    """Raise LongtailError where `path` has no model, or one whose weights can't be read."""
     from transformers.utils import cached_file
 
     folder = Path(path, subfolder)
@@ -52,8 +49,8 @@ def check_readable(path: str | Path, revision: str | None, subfolder: str = "") 
         if folder.is_dir():
             model_kinds.check_folder(folder)
         else:
-            folder = Path(cached_file(path, "config.json", revision=revision, subfolder=subfolder)).parent
-        return model_kinds.check_quantised(model_kinds.read_object(folder / "config.json"))
+            config = cached_file(path, "config.json", revision=revision, subfolder=subfolder)
+            model_kinds.check_quantised(model_kinds.read_object(Path(config)))
     except OSError as error:
         raise LongtailError(f"{path}: no model could be loaded: {_one_line(error)}") from None
     except LongtailError as error:
@@ -71,15 +68,6 @@ def load_tokenizer(path: str | Path, **place: str | None):
     if not tokenizer.get_vocab().keys() - set(tokenizer.all_special_tokens):
         raise LongtailError(f"{path}: a tokenizer without a vocabulary; expected tokenizer.json beside config.json")
     return tokenizer
-
-
-def _expanding(method: str | None) -> dict:
-    """Options with which transformers expands quantised weights, on a GPU too, where it would compute with them."""
-    if method not in ("fp8", "mxfp8", "mxfp4"):
-        return {}
-    from transformers import FineGrainedFP8Config, Mxfp4Config
-
-    return {"quantization_config": (Mxfp4Config if method == "mxfp4" else FineGrainedFP8Config)(dequantize=True)}
 
 
 def _one_line(error: Exception) -> str:
@@ -139,11 +127,6 @@ def check_complete(path: str | Path, model, loading_info: Mapping[str, Collectio
             f"{path}: weights of more layers than config.json says: {further[0]} for one, which the model lacks; fetch "
             "both again"
         )
-    if unread := sorted(filter(model_kinds.UNREAD_SCALES.search, loading_info["unexpected_keys"])):
-        raise LongtailError(
-            f"{path}: weights that are quantised in a way that is not read: {unread[0]}; {model_kinds.ORIGINAL}, "
-            f"{model_kinds.SERVED}"
-        )
 
 
 def count_parameters(folder: Path) -> int | None:
@@ -154,18 +137,11 @@ def count_parameters(folder: Path) -> int | None:
     """
     tensors: dict[str, dict] = {}
     for file in folder.glob("*.safetensors"):
-        try:
-            with file.open("rb") as stream:
-                header = json.loads(stream.read(min(int.from_bytes(stream.read(8), "little"), file.stat().st_size)))
-        except ValueError:
-            raise LongtailError(f"{file}: damaged, expected weights in safetensors; fetch or make them again") from None
-        tensors |= {name: tensor for name, tensor in header.items() if name != "__metadata__"}
-    counted = [
-        math.prod(tensor["shape"]) * (2 if tensor["dtype"] == "U8" else 1)  # a byte holds two weights of 4 bits
-        for name, tensor in tensors.items()
-        if not (name.endswith(".bias") and len(tensor["shape"]) > 1)
+        tensors |= model_kinds.read_header(file)
+    shapes = [
+        tensor["shape"] for name, tensor in tensors.items() if not name.endswith(".bias") or len(tensor["shape"]) < 2
     ]
-    return sum(counted) if counted else None
+    return sum(map(math.prod, shapes)) if shapes else None
 
 
 def family(folder: Path) -> str | None:

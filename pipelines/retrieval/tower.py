@@ -19,7 +19,6 @@ from transformers.utils import logging
 
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import UNREADABLE, check_complete, check_readable, load_pretrained, load_tokenizer
-from pipelines.lm.model_kinds import ORIGINAL
 from pipelines.lm.ragged import Ragged
 from pipelines.retrieval.modules import Dense, find_file, read_modules, reader
 from pipelines.storage.file_kinds import check_stand_in
@@ -126,8 +125,7 @@ def _load_model(path: str | Path, revision: str | None, subfolder: str) -> PreTr
     """The model, ready for inference, without a pooling head, which is never used and often initialised at random."""
     if isinstance(path, Path) and not (path / subfolder / "config.json").is_file():
         raise LongtailError(f"{path}: no config.json, expected an encoder in Hugging Face's layout")
-    if method := check_readable(path, revision, subfolder):
-        raise LongtailError(f"{path}: weights quantised by {method}, which encoders are not read from; {ORIGINAL}")
+    check_readable(path, revision, subfolder)
     try:
         config = AutoConfig.from_pretrained(path, revision=revision, subfolder=subfolder, trust_remote_code=False)
         model_class = _model_class(path, config)
