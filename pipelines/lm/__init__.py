@@ -12,7 +12,6 @@ http_model        HttpModel: a server with OpenAI's completions or chat interfac
   http_client     sends requests; every answer is paid for once and kept
   http_choice     a server's answer to one prompt
   http_mixture    REPLUG's mixture, as far as the tokens that a server shows decide it
-  http_errors     errors within answers of status 200, read as the status they stand for
   http_ledger     kept answers, costs and rate limits
 
 token_prompts     prompts and continuations as token ids, for both

@@ -2,10 +2,10 @@
 
 import hashlib
 import json
-import threading
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import requests
@@ -13,7 +13,6 @@ from urllib3.exceptions import NewConnectionError
 
 from pipelines import progress
 from pipelines.errors import LongtailError
-from pipelines.lm import http_errors
 from pipelines.lm.http_choice import Choice, Silent, Unable, Usage, kept_scores
 from pipelines.lm.http_ledger import Ledger, Tokens
 from pipelines.params import params
@@ -24,6 +23,15 @@ ATTEMPTS = 8  # attempts of one request; the pauses between them double, to four
 PROBE_ATTEMPTS = 3  # attempts of a request that tries out the server
 TEMPLATE = 64  # tokens that a chat's template may add to a message
 UNABLE = (400, 422, 501)  # status codes for what a server can't do
+STATUSES = (  # what an error within an answer of status 200 says -> its HTTP status; the first that fits counts
+    (r"rate.?limit|too.?many|throttl|exhausted|quota|capacity|concurren|qps|slow.?down", 429),
+    (r"overload|unavailable|loading|busy|warming|time.?out|timed.out|deadline|bad.?gateway|upstream|provider", 503),
+    (r"api.?key|authenti|unauthori|credential", 401),
+    (r"credit|billing|payment|balance|permission|forbidden|denied|moderat|not.?found|not.?exist|no such", 404),
+    (r"invalid|bad.?request|context.?length|too.?l(ong|arge)|supported|value.?error|content.?filter", 400),
+    (r"server.?error|internal|api.?error|exception|failed|\"finish_reason\":\s*\"error", 503),
+)
+CODE = re.compile(r"(?i)(?:code|status)\w*\"?:\s*\"?([45]\d\d)\b|^[^{\[]*?\b([45]\d\d)\b")  # in JSON, and in other text
 
 Result = TypeVar("Result")
 
@@ -38,6 +46,18 @@ class _Choices(msgspec.Struct):
 
 class _Used(msgspec.Struct):
     usage: Usage
+
+
+class _End(msgspec.Struct):
+    error: Any = None
+    finish_reason: Any = None
+
+
+class _Head(msgspec.Struct):
+    """What says whether an answer holds an error; the rest, which may be long, is not read."""
+
+    choices: list[_End]
+    error: Any = None
 
 
 class CompletionsClient(web.Client):
@@ -56,8 +76,6 @@ class CompletionsClient(web.Client):
         self.session.auth = self._sign  # set even without a key: requests would look for one in ~/.netrc
         self._ledger = Ledger(cache, name, model, settings)
         self.usage = self._ledger.usage
-        self._asked: dict[str, threading.Event] = {}  # keys that some thread asks for, and what ends its asking
-        self._looking_up = threading.Lock()
 
     def ask(
         self,
@@ -71,8 +89,8 @@ class CompletionsClient(web.Client):
     ) -> list[Result]:
         """`read(i, choice)` of the server's answer to each prompt, in order. Prompts are texts or token ids.
 
-        `fields` are the request's other fields. An answer is kept once `read` accepts it, and is never asked for again,
-        nor by two threads at the same time. `read` raises Unable for an answer to something else. Raises LongtailError
+        `fields` are the request's other fields. An answer is kept once `read` accepts it, and is never asked for again.
+        `read` raises Unable for an answer to something else. Raises LongtailError
         before a request that may pass `max_cost`, and with the server's own words where it refuses; that is Unable
         where the server can't do this, or where a `probe` fails each time. With `lasts`, the results are
         log-probabilities of so many last tokens of each prompt, and these numbers are all that is kept. Work that asks
@@ -100,53 +118,21 @@ class CompletionsClient(web.Client):
             finally:  # answers before a bad one are paid for
                 self._ledger.put(good)
 
-        def batches(missing: list[str], elsewhere: dict, ended: threading.Event) -> Iterator[list[str]]:
-            """Of `todo` the keys to ask for, `size` at a time while others are looked up; `missing` gets them, too."""
-            for key in todo:
-                is_kept, raw, other = self._look_up(key, ended)
+        missing, size = [], 1 if self.chat else self._settings.batch_size
+        try:
+            for key in rows_of_key:
+                is_kept, raw = self._ledger.get(key)
                 if is_kept:
                     accept(key, raw)
-                elif other:
-                    elsewhere[key] = other
                 else:
                     missing.append(key)
-                    if len(missing) % size == 0:
-                        yield missing[-size:]
-            if rest := len(missing) % size:
-                yield missing[-rest:]
-
-        todo, size = list(rows_of_key), 1 if self.chat else self._settings.batch_size
-        try:
             with self.block():
-                while todo:
-                    missing, elsewhere, ended = [], {}, threading.Event()
-                    try:
-                        for _ in self.map(request, batches(missing, elsewhere, ended), None):
-                            progress.advance(size, len(prompts) * times)
-                    finally:
-                        with self._looking_up:
-                            for key in missing:
-                                del self._asked[key]
-                        ended.set()
-                    for other in elsewhere.values():  # only now: two threads may wait for each other's keys
-                        other.wait()
-                    todo = list(elsewhere)
+                batches = [missing[start : start + size] for start in range(0, len(missing), size)]
+                for _ in self.map(request, batches, None):
+                    progress.advance(size, len(prompts) * times)
         except LongtailError as error:  # a server may repeat the key in what it says
             raise type(error)(str(error).replace(self._key or "\0", "...")) from None
         return [results[i] for i in range(len(prompts))]
-
-    def _look_up(self, key: str, ended: threading.Event) -> tuple[bool, bytes | None, threading.Event | None]:
-        """Whether an answer is kept, the answer, and what ends the asking of another thread that asks for it.
-
-        Where neither is there, the answer is this thread's to ask for, until `ended`.
-        """
-        with self._looking_up:
-            if key in self._asked:
-                return False, None, self._asked[key]
-            is_kept, raw = self._ledger.get(key)
-            if not is_kept:
-                self._asked[key] = ended
-            return is_kept, raw, None
 
     def close(self) -> None:
         super().close()
@@ -224,7 +210,7 @@ class CompletionsClient(web.Client):
             if refused or isinstance(error, requests.ConnectTimeout):
                 self._ledger.correct(number, most, Tokens(0, 0))  # it never reached the server
             raise
-        http_errors.unwrap(answer)
+        unwrap(answer)
         statuses.append(answer.status_code)
         self._ledger.correct(number, most, _used(answer, most))
         return answer
@@ -233,6 +219,30 @@ class CompletionsClient(web.Client):
         if self._key:
             request.headers["Authorization"] = f"Bearer {self._key}"
         return request
+
+
+def unwrap(answer: requests.Response) -> None:
+    """Give an answer of status 200 that holds an error the status of that error."""
+    if answer.status_code != 200:
+        return
+    said = answer.content[:2000].decode("utf-8", "replace")
+    try:
+        head = msgspec.json.decode(answer.content, type=_Head)
+        ended = next((one for one in head.choices if one.error or one.finish_reason == "error"), None)
+        if head.choices and not (ended or head.error):
+            return
+        said = msgspec.json.encode(ended or head).decode()
+    except msgspec.ValidationError:  # JSON of another kind
+        pass
+    except web.BROKEN:
+        if said.lstrip()[:1] in ("{", "["):  # JSON that was cut
+            return
+    code = CODE.search(said)
+    found = (
+        (int(code[1] or code[2]),) if code else (status for words, status in STATUSES if re.search(words, said, re.I))
+    )
+    if status := next(iter(found), None):
+        answer.status_code, answer.reason = status, "within an answer of status 200"
 
 
 def check_json(body: bytes) -> None:
