@@ -12,8 +12,7 @@ import numpy as np
 
 from pipelines.errors import LongtailError
 from pipelines.questions.columns_by_value import read_known_by_value
-from pipelines.questions.contradictions import check_joined
-from pipelines.questions.join_predictions import Match, join_predictions, judge_predictions
+from pipelines.questions.join_predictions import Match, check_joined, join_predictions, judge_predictions
 from pipelines.questions.question_tables import ROLES, Questions
 from pipelines.sources.prediction_files import Predictions
 from pipelines.sources.prediction_layouts import DOUBT, RETRIEVED

@@ -1,11 +1,11 @@
-"""Columns of predictions that are known by their values: a set's questions, ids or gold answers, whatever their names.
+"""The column of predictions that holds a set's questions, known by its values.
 
 Evaluations call the question `user_input`, `inputs.question`, `Frage`, or put it at the end of a prompt.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 from pipelines.errors import LongtailError
 from pipelines.questions.join_predictions import ENOUGH, Asked, may_be_numbers
 from pipelines.sources.answer_lists import written_list
-from pipelines.sources.cell_values import MARKS, as_set, as_text, clean_id, plain_text, text_key
+from pipelines.sources.cell_values import MARKS, as_text, clean_id, plain_text, text_key
 from pipelines.sources.prediction_files import EXPECTED, FIRST, Predictions, read_predictions
 from pipelines.sources.prediction_layouts import FIELDS, KNOWN, flattened, layout_of
 from pipelines.sources.record_files import LINES, TEXTS, plain, read_any_records
@@ -28,10 +28,10 @@ SAMPLE = 1000  # rows by which columns are chosen; the others are not in memory
 def read_known_by_value(
     path: Path, asked: Asked, more: Collection[str] = (), pattern: str | None = None
 ) -> Predictions:
-    """The predictions of a file (`read_predictions`), with the questions, ids and answers that other columns hold.
+    """The predictions of a file (`read_predictions`), with the questions that a column of another name holds.
 
-    Columns that nobody knows by name are looked at only where those that are known by name do not say which questions
-    the rows answer. Raises LongtailError also for two columns that hold different questions of the set.
+    Such a column is looked for only where those that are known by name do not say which questions the rows answer.
+    Raises LongtailError also for two columns that hold different questions of the set.
     """
     predictions = read_predictions(path, more, pattern, len(asked.questions))
     if predictions.layout in (TEXTS, LINES) or _identified(predictions, asked):
@@ -39,28 +39,15 @@ def read_known_by_value(
     sample, said = _sample(path), predictions.names.get("prediction")
     if said in sample and len(_leaves(sample[said][0])) < 2:  # no messages, of which some may be the question
         del sample[said]
-    question, find = _question_column(path, sample, asked)
-    others = {name: cells for name, cells in sample.items() if name not in (question, said)}
-    ids = sorted(name for name, cells in others.items() if name not in KNOWN and _has_ids(cells, asked))
-    right = frozenset().union(*asked.answer_sets)
-    golds = [name for name, cells in others.items() if name not in ids and _are_golds(cells, right)]
-    if chosen := {question, *ids, *golds} - {"", *predictions.cells}:
-        predictions = read_predictions(path, {*more, *chosen}, pattern, len(asked.questions))
-    names, notes, cells = dict(predictions.names), [], predictions.cells
-    if question:
-        names["question"] = question
-        rows = list(map(_leaves, cells[question]))
-        texts = [text or "\n".join(row) for text, row in zip(find(rows, asked, question), rows, strict=True)]
-        notes.append(f"`{question}` {'is' if find is _exact else 'has'} the question, by its values")
-        predictions = replace(predictions, questions=texts)
-    if ids:
-        notes.append(f"`{', '.join(ids)}` is the id, by its values")
-        predictions = replace(predictions, ids={name: list(map(clean_id, cells[name])) for name in ids})
-    if not any(predictions.answers or ()) and (gold := _gold_column(predictions, golds, asked)):
-        names["answers"] = gold
-        notes.append(f"`{gold}` has gold answers, by its values")
-        predictions = replace(predictions, answers=list(map(_leaves, cells[gold])))
-    return replace(predictions, names=names, described=[*predictions.described, *notes])
+    name, find = _question_column(path, sample, asked)
+    if not name:
+        return predictions
+    if name not in predictions.cells:
+        predictions = read_predictions(path, {*more, name}, pattern, len(asked.questions))
+    rows = list(map(_leaves, predictions.cells[name]))
+    texts = [text or "\n".join(row) for text, row in zip(find(rows, asked, name), rows, strict=True)]
+    described = [*predictions.described, f"`{name}` {'is' if find is _exact else 'has'} the question, by its values"]
+    return replace(predictions, questions=texts, names=predictions.names | {"question": name}, described=described)
 
 
 def _identified(predictions: Predictions, asked: Asked) -> bool:
@@ -68,7 +55,8 @@ def _identified(predictions: Predictions, asked: Asked) -> bool:
     texts = [text for text in (predictions.questions or [])[:SAMPLE] if text]
     if _enough(sum(text_key(text) in asked.places for text in texts), len(texts)):
         return True
-    return any(_has_ids(ids, asked) for ids in predictions.ids.values())
+    sets = [{*map(clean_id, ids)} for ids in asked.ids.values() if not may_be_numbers(ids)]
+    return any(2 * len(known.intersection(ids)) >= len(ids) for known in sets for ids in predictions.ids.values())
 
 
 def _enough(hits: int, filled: int) -> bool:
@@ -138,39 +126,6 @@ def _within(rows: Sequence[list[str]], asked: Asked, name: str) -> list[str]:
     sides = [Counter(side).most_common(1)[0][1] for side in zip(*around, strict=True)]
     alike = max(sides if PROMPT.search(name) else sides[1:], default=0)
     return found if ALIKE * len(around) <= alike else [""] * len(rows)
-
-
-def _has_ids(cells: Iterable[Any], asked: Asked) -> bool:
-    """Whether half the cells are ids of the set, each another one; no other number may be such an id by chance."""
-    cells = list(map(clean_id, cells))
-    sets = [{*map(clean_id, ids)} for ids in asked.ids.values() if not may_be_numbers(ids)]
-    return any(2 * len(ids.intersection(cells)) >= len(cells) for ids in sets)
-
-
-def _are_golds(cells: Sequence[Any], right: frozenset[str]) -> bool:
-    """Whether all that stands in a column is some question's right answer."""
-    filled = [gold for gold in map(as_set, map(_leaves, cells)) if gold]
-    return len(filled) >= ENOUGH and not any(map(right.isdisjoint, filled))
-
-
-def _gold_column(predictions: Predictions, names: Sequence[str], asked: Asked) -> str:
-    """The column whose answers all fit the question of their row, or of their position.
-
-    Without questions, a column that has the set's answers in another order counts too: it says that the order is not
-    the set's. Any other column of right answers may be another model's.
-    """
-    texts, rights = predictions.questions, asked.answer_sets
-    places = [asked.places.get(text_key(text), []) for text in texts or ()] or [[row] for row in range(len(rights))]
-    if len(places) != predictions.rows:
-        return ""
-    owners = {answer: number for number, answers in enumerate(rights) for answer in answers}
-    for name in names:
-        golds = list(map(as_set, map(_leaves, predictions.cells[name])))
-        ours, theirs = (Counter(owners.get(min(one)) for one in all_ if one) for all_ in (golds, rights))
-        pairs = [(gold, of_row) for gold, of_row in zip(golds, places, strict=True) if gold and of_row]
-        if (not texts and ours == theirs) or all(any(gold & rights[n] for n in of_row) for gold, of_row in pairs):
-            return name
-    return ""
 
 
 def _leaves(value: Any) -> list[str]:

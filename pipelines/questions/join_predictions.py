@@ -1,4 +1,7 @@
-"""Which question each row of a file of predictions answers: by id, by the question's text, or by position."""
+"""Which question each row of a file of predictions answers: by id, by the question's text, or by position.
+
+`check_joined` says what speaks against the result: a wrong column, or wrong ids.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,11 +11,10 @@ from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.questions import matching
-from pipelines.sources.cell_values import as_set, as_text, clean_id, text_key
+from pipelines.sources.cell_values import as_set, as_text, clean_id, folded, text_key
 from pipelines.sources.mentions import Names
 from pipelines.sources.prediction_files import Predictions
 from pipelines.sources.prediction_layouts import QUESTION, TELLING
-from pipelines.sources.record_files import LINES, TEXTS
 
 SHOWN = 5  # rows in a message
 ENOUGH = 20  # right answers in a row are no model's, if they are all there is; nor does an order fit 20 rows by chance
@@ -24,6 +26,7 @@ OTHER_ANSWERS = "have a question's text, but another subject or other answers"
 AMBIGUOUS = "could answer several questions of the same text"
 WITHOUT = (FOREIGN, OTHER_QUESTION, OTHER_ANSWERS, AMBIGUOUS)  # why a row has no question
 DOUBLED = "answer a question that another row answers otherwise"
+AGAIN = "say again what an earlier row says, and count once"
 
 
 @dataclass(frozen=True)
@@ -74,10 +77,8 @@ class Match:
     def described(self, predictions: Predictions) -> list[str]:
         """How the rows were joined and which were left out, in lines."""
         lines = [f"{len(self.rows):,} of {predictions.rows:,} rows joined by {self.by}"]
-        lines += [f"{len(rows):,} rows {why}: {shown_rows(predictions, rows)}" for why, rows in self.rejected.items()]
-        if self.repeated:
-            again = shown_rows(predictions, self.repeated)
-            lines.append(f"{len(self.repeated):,} rows say again what an earlier row says, and count once: {again}")
+        left_out = self.rejected | ({AGAIN: self.repeated} if self.repeated else {})
+        lines += [f"{len(rows):,} rows {why}: {shown_rows(predictions, rows)}" for why, rows in left_out.items()]
         return lines + [self.doubt] * bool(self.doubt)
 
 
@@ -90,8 +91,8 @@ def join_predictions(predictions: Predictions, asked: Asked, *, by_position: boo
     has questions, and either its gold answers confirm the order or `by_position` says that it is the set's.
 
     Rows that fit no question, several, or one that another row answers otherwise, are in `rejected`. Raises
-    LongtailError for a file without ids, texts and a known order, for one whose ids contradict its texts or answers or
-    `by_position`, and for one with two columns of ids that contradict each other.
+    LongtailError for a file without ids, texts and a known order, and for one whose ids contradict its texts or answers
+    or `by_position`.
     """
     match = _joined(predictions, asked, by_position)
     in_place = {*match.repeated, *(row for row, place in match.pairs if row == place)}
@@ -113,14 +114,10 @@ def _joined(predictions: Predictions, asked: Asked, by_position: bool) -> Match:
         return by_id
     by_text = _by_text(predictions, asked) if texts else None
     if other and not (by_text and by_text.rows and predictions.names.get("question") in QUESTION):
-        row, place = other[0]
-        name, ours, theirs = "text", texts[row] if texts else "", asked.questions[place]
-        if not texts:
-            name, ours, theirs = "answer", predictions.answers[row][0], asked.answers[place][0]
+        row, name = other[0][0], "text" if texts else "answer"
         raise LongtailError(
             f"{predictions.path}: {len(other):,} rows have the id of one question and the {name} of another, as "
-            f"{shown_rows(predictions, [row])}: {ours[:80]}, in the set {theirs[:80]}; drop the ids if they only "
-            f"number rows, or the {name}s if ids are right"
+            f"{shown_rows(predictions, [row])}; drop the ids if they only number rows, or the {name}s if ids are right"
         )
     if not by_text:
         no_ids = "its ids are not used, as the set has none" if predictions.ids else ""
@@ -128,6 +125,37 @@ def _joined(predictions: Predictions, asked: Asked, by_position: bool) -> Match:
     if other:
         return replace(by_text, doubt=f"its ids are left aside: {len(other):,} are of questions with other texts")
     return by_id if by_id and len(by_id.rows) >= len(by_text.rows) else by_text
+
+
+def check_joined(predictions: Predictions, asked: Asked, match: Match) -> None:
+    """Raise LongtailError where predictions are all gold answers, or most of them hold their question.
+
+    Also where most rows have another subject or relation than their question, as a column of the file says.
+    """
+    path, pairs = predictions.path, list(match.pairs)
+    for name, (theirs, ours) in told_by(predictions, asked).items():
+        filled = [(row, place) for row, place in pairs if ours[row] and theirs[place]]
+        other = [row for row, place in filled if ours[row] != theirs[place]]
+        if 2 * len(other) > len(filled):
+            raise LongtailError(
+                f"{path}: {len(other):,} rows, joined by {match.by}, have another {name} than their question, as "
+                f"{shown_rows(predictions, other[:1])}; drop what joins them, and bring ids or questions of this set"
+            )
+    if predictions.texts is None:
+        return
+    said = [(folded(predictions.texts[row]), place) for row, place in pairs]
+    if len(said) >= ENOUGH and all(text in asked.answer_sets[place] for text, place in said):
+        raise LongtailError(
+            f"{path}: its column {predictions.names['prediction']} holds the gold answers, expected what a model said; "
+            "call that column prediction"
+        )
+    asks = list(map(folded, asked.questions))
+    quoting = sum(" " in asks[place] and asks[place] in text for text, place in said) if asked.questions else 0
+    if 2 * quoting > len(said) and not predictions.is_cut:
+        raise LongtailError(
+            f"{path}: {quoting:,} of {len(said):,} predictions hold their question, expected what was said alone, not "
+            "the prompt; --answer-pattern '(?i)answer:(.*)' judges what follows alone, '(.*)' all of the text"
+        )
 
 
 def judge_predictions(predictions: Predictions, asked: Asked, match: Match) -> list[bool]:
@@ -144,7 +172,6 @@ def may_be_numbers(ids: Sequence[Any]) -> bool:
 
 
 def _golds(predictions: Predictions) -> list[frozenset[str]]:
-    """The gold answers that each row carries, none if the file has none."""
     return [as_set(answers) for answers in predictions.answers or [()] * predictions.rows]
 
 
@@ -175,13 +202,6 @@ def _by_id(predictions: Predictions, asked: Asked) -> tuple[Match | None, list[t
     places, texts, other, doubt = columns[ours, theirs], predictions.questions, [], ""
     pairs = [(row, place) for row, place in enumerate(places) if place != FOREIGN]
     first = _numbers_from(predictions.ids[ours]), _numbers_from(asked.ids[theirs])
-    for (name, _), of_column in columns.items() if not texts else ():
-        both = [(a, b) for a, b in zip(places, of_column, strict=True) if FOREIGN not in (a, b)]
-        if 2 * sum(a != b for a, b in both) > len(both):
-            raise LongtailError(
-                f"{predictions.path}: its columns {ours} and {name} are ids of different questions; drop the one that "
-                "only numbers rows"
-            )
     if texts:
         other = [(row, place) for row, place in pairs if _contradicts(texts[row], place, asked)]
         for row, _ in other if 2 * len(other) <= len(pairs) else ():
@@ -256,8 +276,7 @@ def _by_position(predictions: Predictions, asked: Asked, by_position: bool = Fal
     the next one: then even of two equally frequent answers, as yes and no, one order in 2 ** ENOUGH fits by chance.
     """
     n, path, golds, rights = len(asked.questions), predictions.path, _golds(predictions), asked.answer_sets
-    how = "write objects with" if predictions.layout in (TEXTS, LINES) else "add a column"
-    add = f"{how} id, question_id or question"
+    add = "add a column id, question_id or question"
     if predictions.rows != n:
         raise LongtailError(
             f"{path}: {predictions.rows:,} rows without ids or questions, expected as many as the set has questions "
@@ -281,7 +300,7 @@ def _by_position(predictions: Predictions, asked: Asked, by_position: bool = Fal
             f"{path}: no id or question of the set is in it{f' ({odd})' * bool(odd)}, and nothing else confirms that "
             f"its rows are in the set's order; {add}, or say --by-position if they are in that order"
         )
-    return _match(f"{POSITION}, as {said}{f'; {odd}' * bool(odd)}", range(n), predictions, asked)
+    return _match(f"{POSITION}, as {said}", range(n), predictions, asked)
 
 
 def _match(by: str, places: Sequence[int | str], predictions: Predictions, asked: Asked, doubt: str = "") -> Match:

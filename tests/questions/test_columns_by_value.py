@@ -1,4 +1,4 @@
-"""A column of predictions is the question, the id or the gold answers by its values, whatever its name."""
+"""A column of predictions is the question by its values, whatever its name."""
 
 import csv
 import html
@@ -34,7 +34,6 @@ LAYOUTS = {  # tools and what their columns hold for a question: (place, questio
     "langsmith": lambda i, q, gold: {"id": f"{i * 977:032x}", "inputs": {"question": q}, "reference": {"answer": gold}},
     "phoenix": lambda i, q, gold: {"context.span_id": f"{i:x}s", "attributes.input.value": q},
     "bergen": lambda i, q, gold: {"instruction": f"[INST] Is it a town?\n\nQuestion: {q} [/INST]", "label": [gold]},
-    "ragchecker": lambda i, q, gold: {"query_id": IDS[i], "gt_answer": gold},
     "vertex": lambda i, q, gold: {"prompt": f"Answer this: {q} Passage: a {gold}, {i}.", "reference": gold},
     "few-shot": lambda i, q, gold: {"full_prompt": f"Q: {QUESTIONS[OTHERS[i]]}\nA: {gold}\n\nQ: {q}\nA:"},
     "chat": lambda i, q, gold: {"messages": [{"role": "system", "content": "Why?"}, {"role": "user", "content": q}]},
@@ -102,13 +101,10 @@ def test_messages_hold_both_question_and_answer():
 
 def test_columns_that_are_known_by_value_are_named():
     read, _ = matched(written("ragas", OTHERS))
-    notes = ["`user_input` is the question, by its values", "`reference` has gold answers, by its values"]
-    assert read.described[1:] == notes
+    assert read.described[1:] == ["`user_input` is the question, by its values"]
     assert "retrieved_contexts" not in read.cells
     read, _ = matched(written("bergen", OTHERS))
     assert read.described[1] == "`instruction` has the question, by its values"
-    read, _ = matched(written("ragchecker", OTHERS))
-    assert "`query_id` is the id, by its values" in read.described
 
 
 def test_rows_whose_question_is_not_the_sets_are_left_out_by_name():
@@ -135,8 +131,7 @@ REFUSED = {
     "unnamed numbers": {"number": OTHERS},
     "another model": {"baseline": [ANSWERS[i][0] if i % 3 else "judge" for i in range(N)]},
     "judged": {"correct": [i % 2 for i in range(N)]},
-    "few answers": {"reference": [ANSWERS[i][0] if i < 15 else None for i in range(N)]},
-    "some answers": {"reference": [ANSWERS[i][0] if i < 30 else "pilot" for i in range(N)]},
+    "few answers": {"golds": [ANSWERS[i] if i < 15 else None for i in range(N)]},
 }
 
 
@@ -176,14 +171,14 @@ def test_some_questions_of_a_set_end_with_a_mark():
 
 
 def test_gold_answers_confirm_a_position_or_refute_it():
-    records = [{"id": f"test_{i}", "reference": gold[-1], "pred": "x"} for i, gold in enumerate(ANSWERS)]
+    records = [{"id": f"test_{i}", "golds": [gold[-1]], "pred": "x"} for i, gold in enumerate(ANSWERS)]
     match = matched(records)[1]
-    assert match.by == "position, as its answers confirm; its id is none of the set's"
+    assert match.by == "position, as its answers confirm"
     for how in ({}, {"by_position": True}):
-        with pytest.raises(LongtailError, match="row 1 has other answers in `reference` than the set's question 1"):
+        with pytest.raises(LongtailError, match="row 1 has other answers in `golds` than the set's question 1"):
             matched([records[i] for i in OTHERS], **how)
     alike = Asked(QUESTIONS, [["yes"]] * 21 + [["no"]] * 19, {"id": IDS})
-    records = [{"reference": answers[0], "pred": "x"} for answers in alike.answers]
+    records = [{"golds": answers, "pred": "x"} for answers in alike.answers]
     with pytest.raises(LongtailError, match="nothing else confirms"):  # rows could change places among the same answers
         matched(records, asked=alike)
 
@@ -191,7 +186,7 @@ def test_gold_answers_confirm_a_position_or_refute_it():
 def test_gold_answers_tell_questions_of_one_text_apart():
     doubled = Asked([*QUESTIONS[:-1], QUESTIONS[0]], [*ANSWERS[:-1], ["mason"]], {"id": IDS})
     records = [
-        {"asked": q, "reference": a[0], "pred": f"p{i}"}
+        {"asked": q, "golds": a, "pred": f"p{i}"}
         for i, (q, a) in enumerate(zip(*[doubled.questions, doubled.answers], strict=True))
     ]
     read, match = matched(records[::-1], asked=doubled)
@@ -202,7 +197,7 @@ def test_ids_that_may_number_rows_are_not_believed_against_questions_or_answers(
     numbered = Asked(QUESTIONS, ANSWERS, {"id": [*range(N)]})
     right = [{"id": i, "prompt": f"Q: {QUESTIONS[i]} A:", "pred": f"p{i}"} for i in OTHERS]
     assert matched(right, asked=numbered)[1].by == "id = id"
-    for cells in ({"asked": [QUESTIONS[i] for i in OTHERS]}, {"reference": [ANSWERS[i][0] for i in OTHERS]}):
+    for cells in ({"asked": [QUESTIONS[i] for i in OTHERS]}, {"golds": [ANSWERS[i] for i in OTHERS]}):
         ((name, values),) = cells.items()
         records = [{"id": row, name: value, "pred": "x"} for row, value in enumerate(values)]
         with pytest.raises(LongtailError, match=r"have the id of one question and .*; drop the ids if they"):
@@ -210,7 +205,7 @@ def test_ids_that_may_number_rows_are_not_believed_against_questions_or_answers(
 
 
 def test_a_position_that_is_asked_for_must_not_contradict_ids_or_questions():
-    for layout in ("ragas", "ragchecker", "few-shot"):
+    for layout in ("ragas", "few-shot"):
         with pytest.raises(LongtailError, match=r"contradicts the file: by its .* are not at their question's place"):
             matched(written(layout, OTHERS), by_position=True)
         with pytest.raises(
