@@ -19,7 +19,6 @@ from pipelines.sources.prediction_files import EXPECTED, FIRST, Predictions, rea
 from pipelines.sources.prediction_layouts import FIELDS, KNOWN, flattened, layout_of
 from pipelines.sources.record_files import LINES, TEXTS, plain, read_any_records
 
-ALIKE = 0.9  # share of a column's prompts that have the same text after their question, or before it
 PROMPT = re.compile("prompt|input|instruct|message|request|quer|question|conversation")  # in a column's name
 ENDS = 2000  # characters at each end of a prompt in which its question is looked for
 SAMPLE = 1000  # rows by which columns are chosen; the others are not in memory
@@ -102,12 +101,13 @@ def _exact(rows: Sequence[list[str]], asked: Asked, name: str) -> list[str]:
 
 
 def _within(rows: Sequence[list[str]], asked: Asked, name: str) -> list[str]:
-    """The question of the set that each row's text, such as a prompt with demonstrations, asks last; "" for none.
+    """The question of the set that each row's prompt asks last, behind demonstrations maybe; "" for none.
 
-    The text after the question is the same in nearly all rows, or the text before it in a column that is called as
-    prompts are: retrieved texts may hold questions too. Questions of less than three words are not looked for, as texts
-    may hold them by chance.
+    Only columns that are called as prompts are read: retrieved texts may hold questions too. So may any text hold a
+    question of less than three words.
     """
+    if not PROMPT.search(name):
+        return [""] * len(rows)
     texts = ["\n".join(row) for row in rows]  # of long ones the middle has passages
     texts = [text[:ENDS] + text[max(ENDS, len(text) - ENDS) :] for text in texts]
     texts = ["\n".join(map(plain_text, text.splitlines())) for text in texts]
@@ -116,16 +116,13 @@ def _within(rows: Sequence[list[str]], asked: Asked, name: str) -> list[str]:
         for row, number in zip(of_texts.tolist(), of_keys.tolist(), strict=True):
             if row not in last or keys[number] not in last[row]:
                 last[row] = keys[number]
-    found, around = [""] * len(rows), []
+    found = [""] * len(rows)
     for row, key in last.items():
         before, _, rest = texts[row].rpartition(key)
         after, mark = rest.lstrip(MARKS), before.rpartition("\n")[2]  # what its line begins with, as "question:"
         if not (re.match(r" ?\w", rest) or "?" in after or (mark and mark in after)):
             found[row] = asked.questions[asked.places[key][0]]
-            around.append((before.rstrip(MARKS), after))
-    sides = [Counter(side).most_common(1)[0][1] for side in zip(*around, strict=True)]
-    alike = max(sides if PROMPT.search(name) else sides[1:], default=0)
-    return found if ALIKE * len(around) <= alike else [""] * len(rows)
+    return found
 
 
 def _leaves(value: Any) -> list[str]:

@@ -28,14 +28,9 @@ CLAIMS = Path("data/knowledge/wikidata/claims.parquet")
 LINKS = ("label", "alias", "ambiguous", "another_type", "without_article", "not_found")  # the first two are linked
 
 READ = pa.schema(
-    {
-        "number": pa.int64(),  # of the question, over all files
-        "question_id": pa.string(),
-        "relation": pa.string(),
-        "subj": pa.string(),
-        "question": pa.string(),
-        "possible_answers": pa.list_(pa.string()),
-    }
+    {"number": pa.int64()}  # of the question, over all files
+    | dict.fromkeys(("question_id", "relation", "subj", "question"), pa.string())
+    | {"possible_answers": pa.list_(pa.string())}
 )
 
 
@@ -97,10 +92,9 @@ def link_subjects(db: duckdb.DuckDBPyConnection) -> pa.Table:
     """Table questions, in its order, with s_pop and s_uri (null unless linked), split, matched, and `link` of LINKS.
 
     A candidate is an entity that is named exactly like the mention and has the question's relation in table claims.
-    Aliases count only if no candidate has the mention as its label. Two candidates are ambiguous: the question's
-    answers could often decide between them, but then a subject would be chosen by what it is tested on. Without a
-    candidate, `link` says what has the name: entities of another type, entities without an article (whose claims are
-    not read, and which have no popularity), or nothing. Questions that are not linked are for testing.
+    Aliases count only if no candidate has the mention as its label. Two candidates are ambiguous: answers could decide
+    between them, but then a subject would be chosen by what it is tested on. Without a candidate, `link` says what has
+    the name. The claims of entities without an article are not read. Questions that are not linked are for testing.
     """
     return database.read_rows(
         db,

@@ -50,11 +50,11 @@ def build_popqa(
     counts: dict[str, int] = {}
     rows = published.SCHEMA.empty_table()
     if popqa.source != "wikidata":
-        file, *others = source_files(published_file) if published_file.is_dir() else [published_file]
-        if others:
-            names = ", ".join(path.name for path in (file, *others))
+        files = source_files(published_file) if published_file.is_dir() else [published_file]
+        if len(files) > 1:
+            names = ", ".join(path.name for path in files)
             raise LongtailError(f"{published_file}: {names}, expected one file; name one under fetch.files.popqa")
-        rows = published.read_published(file, rejects)
+        rows = published.read_published(files[0], rejects)
         if popqa.subset:
             ids = pa.array(map(int, read_subsets()[popqa.subset].ids), pa.int64())
             rows = rows.filter(pc.is_in(rows["id"], ids))
@@ -77,7 +77,7 @@ def build_popqa(
                 f"popularity.month is {month}; popqa.refresh: true gives them those of {month}",
                 flush=True,
             )
-        questions, values = "FROM published", {}
+        questions = "FROM published"
         if popqa.source != "published":
             counts |= sample_triples(db, popqa, relations)
             if not counts["wikidata.triples"]:
@@ -86,15 +86,12 @@ def build_popqa(
                     "or set popqa.source: published (data/metrics/triples.json says where claims fell out)"
                 )
             doubled = f"SELECT 1 FROM published WHERE s_uri = '{ENTITY}' || s_qid AND relation = p_pid"
-            (counts["wikidata.also_published"],) = db.execute(
-                f"DELETE FROM sampled WHERE EXISTS ({doubled})"
-            ).fetchone()
-            questions += f" UNION ALL BY NAME {_questions_of_triples()}"
-            values = {"month": month}
-        columns = ", ".join(COLUMNS)
+            (gone,) = db.execute(f"DELETE FROM sampled WHERE EXISTS ({doubled})").fetchone()
+            counts["wikidata.also_published"] = gone
+            questions += f" UNION ALL BY NAME {_questions_of_triples(month)}"
         order = "origin, position, prop_id, subj_id, obj_id"
-        query = f"SELECT {columns} FROM ({questions}) ORDER BY {order}"
-        database.write_query(db, query, folder / "popqa.parquet", values)
+        query = f"SELECT {', '.join(COLUMNS)} FROM ({questions}) ORDER BY {order}"
+        database.write_query(db, query, folder / "popqa.parquet")
         database.view(db, "questions", folder / "popqa.parquet")
         counts |= _count_questions(db)
         if not counts["questions"]:
@@ -219,10 +216,9 @@ def _load_published(db: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:
 
 
 def _refresh_published(db: duckdb.DuckDBPyConnection, month: str) -> int:
-    """Give the rows of table published the object's names, the titles, views and answers of the triples, by their ids.
+    """Give the rows of table published the objects' names, titles, views and answers that the triples have.
 
-    Rows whose triple is not among the triples any more are dropped; returns how many are left. A row keeps its
-    question, and so its subject's name.
+    A row whose triple is gone is dropped; returns how many are left. A row keeps its question and its subject's name.
     """
     (rows,) = db.execute(
         f"""CREATE OR REPLACE TEMP TABLE published AS WITH asked AS (
@@ -231,12 +227,11 @@ def _refresh_published(db: duckdb.DuckDBPyConnection, month: str) -> int:
         SELECT published.* REPLACE (
             o_label AS obj, triples.o_aliases AS o_aliases, triples.s_wiki_title AS s_wiki_title,
             triples.o_wiki_title AS o_wiki_title, triples.s_pop AS s_pop, triples.o_pop AS o_pop,
-            answers.possible_answers AS possible_answers, $month AS month
+            answers.possible_answers AS possible_answers, '{month}' AS month
         )
         FROM published JOIN triples
             ON s_uri = '{ENTITY}' || s_qid AND relation = p_pid AND o_uri = '{ENTITY}' || o_qid
-            JOIN answers USING (s_qid, p_pid)""",
-        {"month": month},
+            JOIN answers USING (s_qid, p_pid)"""
     ).fetchone()
     return rows
 
@@ -257,15 +252,15 @@ def _answers(asked: str) -> str:
         )"""
 
 
-def _questions_of_triples() -> str:
-    """The query for the questions of table sampled; $month is the month of the triples' page views."""
+def _questions_of_triples(month: str) -> str:
+    """The query for the questions of table sampled; `month` is that of the triples' page views."""
     return f"""(
         WITH {_answers("FROM sampled")}
         SELECT t.*, s_label AS subj, o_label AS obj, name AS prop, '{ENTITY}' || s_qid AS s_uri,
             '{ENTITY}' || o_qid AS o_uri, substr(s_qid, 2)::BIGINT AS subj_id, substr(p_pid, 2)::BIGINT AS prop_id,
             substr(o_qid, 2)::BIGINT AS obj_id, replace(template, '{{}}', s_label) AS question, possible_answers,
             {QUESTION_ID} AS question_id, number_of({QUESTION_ID}) AS id, p_pid AS relation,
-            split_of('{ENTITY}' || s_qid) AS split, $month AS month, 'wikidata' AS origin, 0 AS position
+            split_of('{ENTITY}' || s_qid) AS split, '{month}' AS month, 'wikidata' AS origin, 0 AS position
         FROM triples AS t JOIN sampled USING (s_qid, p_pid, o_qid) JOIN relations ON pid = p_pid
             JOIN answers USING (s_qid, p_pid)
     )"""

@@ -5,7 +5,6 @@ popularity, and its group is what has a threshold of its own, such as a relation
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from pipelines.language.relations import BY_NAME, RELATIONS
 from pipelines.questions.join_predictions import Asked
 from pipelines.sources.answer_lists import gold_answers
 from pipelines.sources.cell_values import as_text, clean_id, read_numbers
-from pipelines.sources.prediction_layouts import ANSWERS, JUDGED, PREDICTION, QUESTION, TELLING
+from pipelines.sources.prediction_layouts import ANSWERS, QUESTION, TELLING
 from pipelines.sources.record_files import columns_of, listed, plain, read_any_records
 
 ROLES = {  # what a column can be for -> the names by which it is known, the likeliest first
@@ -37,7 +36,6 @@ LACKING = {  # role -> what follows if no column has it
     "group": "all questions are one group",
 }
 NO_GROUP = "(none)"
-NUMBER = re.compile(r"[\W_]?\d+$")  # ends the names of several columns for one thing
 EVERYTHING = "all"  # the group of a table without groups
 VIEWS = "monthly page views"
 
@@ -76,16 +74,14 @@ class Questions:
         for role, meaning in LACKING.items():
             if role not in self.columns:
                 lines.append(f"{self.name} has no column with the {role} ({', '.join(ROLES[role])}): {meaning}")
-        if self.answers_note:
-            lines.append(self.answers_note)
-        if "answers" in self.columns and (
-            without := sum(not any(map(str.strip, answers)) for answers in self.asked.answers)
+        lines += filter(None, [self.answers_note])
+        without = sum(not any(map(str.strip, answers)) for answers in self.asked.answers)
+        for role, n, meaning in (
+            ("answers", without, "no prediction of theirs is right"),
+            ("signal", self.unknown, "thresholds do not count them"),
         ):
-            share = f"{without:,} of {len(self.ids):,} questions"
-            lines.append(f"{share} have nothing in `{self.columns['answers']}`: no prediction of theirs is right")
-        if self.unknown:
-            share = f"{self.unknown:,} of {len(self.ids):,} questions"
-            lines.append(f"{share} have no number in `{self.columns['signal']}`: thresholds do not count them")
+            if n and role in self.columns:
+                lines.append(f"{n:,} of {len(self.ids):,} questions have nothing in `{self.columns[role]}`: {meaning}")
         return lines
 
 
@@ -120,9 +116,6 @@ def read_question_table(
     golds, firsts = cells.pop(columns.get("answers", ""), [None] * n), list(map(as_text, cells.get("obj", ())))
     golds = golds if "question" in needed else [None] * n
     answers, answers_note = gold_answers(golds, f"{path}: {gold}", separator, firsts)
-    numbered = re.compile(re.escape(NUMBER.sub("", gold)) + NUMBER.pattern)
-    if beside := [name for name in names if numbered.fullmatch(plain(name)) and plain(name) != gold]:
-        answers_note = f"{listed(beside)} may hold answers too, and only `{gold}` is read; put all into one JSON list"
     if "signal" in needed and not any(map(math.isfinite, signal)):
         raise LongtailError(
             f"{path}: {columns['signal']} has no number in it, expected some; --columns signal=NAME names another"
@@ -165,12 +158,8 @@ def _column(path: Path, role: str, names: Sequence[str], needed: bool, chosen: M
         return plain(chosen[role])
     column = next((name for name in ROLES[role] if name in there), None)
     if column is None and needed:
-        if said := next((name for name in (*PREDICTION[:-1], *JUDGED) if name in there), ""):  # all but `answer`
-            lacks = f"no column with the {role}, but {said}, as files of predictions have"
-            raise LongtailError(f"{path}: {lacks}; give the questions with --questions, and predictions without it")
-        inner = (name for name in names if "." in name and plain(name.rpartition(".")[2]) in ROLES[role])
         raise LongtailError(
             f"{path}: no column with the {role}, expected {' or '.join(ROLES[role])}; its columns are {listed(names)}, "
-            f"name one of them with --columns {role}={next(inner, 'NAME')}"
+            f"name one of them with --columns {role}=NAME"
         )
     return column

@@ -117,7 +117,7 @@ def test_what_a_table_of_questions_lacks_is_said(folder, made, longtail):
         f"300 answers, {100 * made.closed.mean():.1f} % right",
         "no column with the subject (s_uri, subj, subject): each question counts as a subject of its own",
         "no column with the group (relation, prop, category, type): all questions are one group",
-        "100 of 300 questions have no number in `popularity`: thresholds do not count them",
+        "100 of 300 questions have nothing in `popularity`: thresholds do not count them",
         "200 questions of known popularity that all 2 files answer are used",
     ):
         assert line in said
@@ -176,7 +176,7 @@ def test_answers_that_no_system_says_are_told_with_an_example(folder, made, long
         ("thresholds closed.csv rag.csv -q popQA.tsv", "id,prediction\n1000,A\n", "1 questions of known monthly page"),
         ("thresholds closed.csv rag.csv -q none", "", "--questions none: no such file, expected a table of questions"),
         ("compare closed.csv rag.csv -q /", "", "--questions /: a folder without popqa.parquet or popQA.tsv, expected"),
-        ("thresholds popQA.tsv rag.csv -q closed.csv", "", "no column with the question, but prediction, as files of"),
+        ("thresholds popQA.tsv rag.csv -q closed.csv", "", "no column with the question, expected question or"),
         ("compare a=closed.csv b= -q popQA.tsv", "", "error: b=: nothing follows the =, expected NAME=FILE\n"),
         ("decide popQA.tsv closed.csv", "", "/popQA.tsv: not JSON, expected a rule; `longtail thresholds` writes one"),
         ("compare closed.csv rag.csv -q bare.csv", "", "right, as bare.csv has no column of answers and closed.csv"),
@@ -206,7 +206,7 @@ def test_an_order_that_nothing_confirms_writes_nothing_unless_it_is_asked_for(fo
     assert (code, error.count("\n"), (folder / "out").exists()) == (1, 1, False)
     assert error.endswith(
         "closed.txt: no id or question of the set is in it, and nothing else confirms that its rows are in the set's "
-        "order; write objects with id, question_id or question, or say --by-position if they are in that order\n"
+        "order; add a column id, question_id or question, or say --by-position if they are in that order\n"
     )
     code, said, error = longtail(*words, "--by-position")
     assert (code, error, (folder / "out").is_dir()) == (0, "", True)
