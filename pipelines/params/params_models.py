@@ -61,9 +61,6 @@ class RetrieverTraining(Section):
     batch_size: PositiveInt  # pairs in a step; crops of other documents are the negatives
 
 
-Pooling = Literal["mean", "cls", "max", "mean_sqrt_len", "weightedmean", "lasttoken"]
-
-
 class Retriever(Section):
     """Any BERT-like encoder; docs/retrievers.md shows what Contriever, DPR, BERT and E5 need."""
 
@@ -72,8 +69,7 @@ class Retriever(Section):
     revision: str | None  # commit of path on the Hub
     query_path: str | None  # pretrained: another encoder for queries (DPR); null: the same as for documents
     query_revision: str | None  # commit of query_path on the Hub
-    pooling: Pooling  # of tokens' last hidden states: their mean, the first token's, the largest of each number, the
-    # sum over the root of their count, the mean in which the n-th has weight n, or the last token's
+    pooling: Literal["mean", "cls", "lasttoken"]  # of last hidden states: their mean, or the first or last token's
     similarity: Literal["cosine", "dot"]  # how a query's and a document's vectors are compared
     query_prefix: str  # goes before every query, as E5 and BGE need
     document: Template  # how a document's {title} and {text} are read; where there is no title, what stands from

@@ -35,18 +35,9 @@ def mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return (hidden * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
-def weighted_mean_pool(hidden: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Mean over the real tokens, the n-th with weight n (SGPT)."""
-    places = mask * torch.arange(1, mask.shape[1] + 1, device=mask.device)
-    return (hidden * places.unsqueeze(-1)).sum(1) / places.sum(1, keepdim=True)
-
-
 POOLING = {  # hidden (n, tokens, dim) and mask (n, tokens), 1 for real tokens, which come first -> (n, dim)
     "mean": mean_pool,
     "cls": lambda hidden, mask: hidden[:, 0],  # the first token's state, as in DPR
-    "max": lambda hidden, mask: hidden.masked_fill(mask.unsqueeze(-1) == 0, float("-inf")).amax(1),
-    "mean_sqrt_len": lambda hidden, mask: mean_pool(hidden, mask) * mask.sum(1, keepdim=True).sqrt(),
-    "weightedmean": weighted_mean_pool,
     "lasttoken": lambda hidden, mask: hidden[torch.arange(len(mask)), mask.sum(1) - 1],
 }
 
@@ -91,7 +82,6 @@ class Encoder:
         documents = Tower(folder, **options)
         queries = Tower(folder / QUERIES, **options) if (folder / QUERIES).is_dir() else documents
         encoder = cls(documents, queries, retriever)
-        encoder.trust_attention()
         encoder.numerics = encoder.fastest(retriever.dtype) if numerics is None else numerics
         return encoder
 
@@ -179,17 +169,6 @@ class Encoder:
                 flush=True,
             )
         return EXACT
-
-    def trust_attention(self) -> None:
-        """Go over to plain attention where torch's fused one (SDPA, flash) gives other vectors, and say so."""
-        if (kind := self.documents.model.config._attn_implementation) == "eager":
-            return
-        vectors = self._of_sample(EXACT)
-        self._attend("eager")
-        if (error := _difference(vectors, self._of_sample(EXACT))) < CLOSE:
-            self._attend(kind)
-        else:
-            print(f"retriever: {kind} attention is not used; its vectors are off by 1 - cosine {error:.1e}", flush=True)
 
     def _attend(self, kind: str) -> None:
         for tower in self._towers:

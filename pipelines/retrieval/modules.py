@@ -12,10 +12,7 @@ from pipelines.errors import LongtailError
 
 POOLINGS = {  # a pooling as params call it -> as sentence-transformers calls it, in its older and its newer files
     "cls": ("pooling_mode_cls_token", "cls"),
-    "max": ("pooling_mode_max_tokens", "max"),
     "mean": ("pooling_mode_mean_tokens", "mean"),
-    "mean_sqrt_len": ("pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens"),
-    "weightedmean": ("pooling_mode_weightedmean_tokens", "weightedmean"),
     "lasttoken": ("pooling_mode_lasttoken", "lasttoken"),
 }
 ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "SiLU", "Sigmoid")  # of Dense, as torch.nn calls them
@@ -172,7 +169,8 @@ def _pooling(read: Read, file: str, otherwise: str | None) -> str | None:
     settings = _settings(read, file, "Pooling")
     if not settings:
         return otherwise
-    said = settings.get("pooling_mode") or [names[0] for names in POOLINGS.values() if settings.get(names[0]) is True]
+    old = [name for name, on in settings.items() if name.startswith("pooling_mode_") and on is True]
+    said = settings.get("pooling_mode") or old
     modes = [said] if isinstance(said, str) else said or ["mean"]
     known = {name: mode for mode, names in POOLINGS.items() for name in names}
     if len(modes) != 1 or modes[0] not in known:

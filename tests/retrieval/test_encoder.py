@@ -54,12 +54,6 @@ def plain(folder, texts, pool, kind=AutoModel, max_tokens=32) -> torch.Tensor:
 POOLS = {
     "mean": lambda out: out.last_hidden_state[0].mean(0),
     "cls": lambda out: out.last_hidden_state[0, 0],
-    "max": lambda out: out.last_hidden_state[0].max(0).values,
-    "mean_sqrt_len": lambda out: out.last_hidden_state[0].sum(0) / len(out.last_hidden_state[0]) ** 0.5,
-    "weightedmean": lambda out: (
-        torch.stack([place * h for place, h in enumerate(out.last_hidden_state[0], 1)]).sum(0)
-        / sum(range(1, len(out.last_hidden_state[0]) + 1))
-    ),
     "lasttoken": lambda out: out.last_hidden_state[0, -1],
 }
 
@@ -107,24 +101,6 @@ def test_roberta_counts_positions_from_behind_the_padding(tmp_path):
     )
     expected = plain(tmp_path, TEXTS, POOLS["mean"], max_tokens=20 - tokenizer.pad_token_id - 1)
     np.testing.assert_allclose(open_encoder(tmp_path, EXACT, similarity="dot").embed(TEXTS), expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(("off", "kind"), [(0.0, "sdpa"), (0.5, "eager")])
-def test_fused_attention_is_used_where_its_vectors_agree(off, kind, folder, monkeypatch, capsys):
-    opened, real = open_encoder(folder), torch.nn.functional.scaled_dot_product_attention
-    assert opened.documents.model.config._attn_implementation == "sdpa"
-    noise, called = torch.Generator().manual_seed(0), []
-
-    def fused(*args, **options):
-        called.append(1)
-        states = real(*args, **options)
-        return states + off * torch.randn(states.shape, generator=noise)
-
-    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", fused)
-    opened.trust_attention()
-    assert called
-    assert opened.documents.model.config._attn_implementation == kind
-    assert ("sdpa attention is not used" in capsys.readouterr().out) == (kind == "eager")
 
 
 def test_training_in_bf16_on_a_cpu_leaves_fused_attention_for_its_time(folder):
