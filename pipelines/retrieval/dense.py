@@ -47,7 +47,7 @@ class Index:
         except RuntimeError as error:
             said = f"damaged ({' '.join(str(error).split())[-200:]}), expected FAISS's index"
             raise LongtailError(f"{file}: {said}; run the stage `index` again") from None
-        self.embeddings = Embeddings(folder / "embeddings", scattered=self.lists is not None)
+        self.embeddings = Embeddings(folder / "embeddings")
         self.count, self.dim = self.embeddings.count, self.embeddings.dim
 
     def search(self, queries: np.ndarray, k: int, hidden: np.ndarray | None = None) -> Found:
@@ -60,18 +60,15 @@ class Index:
         queries = np.ascontiguousarray(queries, np.float32)
         hidden = np.zeros((n, 2), np.int64) if hidden is None else hidden
         positions, scores = np.full((n, k), -1, np.int64), np.full((n, k), -np.inf, np.float32)
-        # a pass over all embeddings serves as many queries as can be
-        batch = max(1, n if self.lists is None else min(BATCH, CANDIDATES // (2 * k * self.refine)))
-        pending = []  # (queries, candidates for each, lists searched)
-        for start in range(0, n, batch):
-            rows = np.arange(start, min(start + batch, n))
-            # more candidates than wanted, so that position and not FAISS's heap or torch decides ties at the k-th place
-            pending.append((rows, 2 * k + 16 + int((hidden[rows, 1] - hidden[rows, 0]).max()), self.probe))
+        # more candidates than wanted, so that position and not FAISS's heap or torch decides ties at the k-th place
+        reach = 2 * k + 16 + int((hidden[:, 1] - hidden[:, 0]).max(initial=0))
+        pending = [(np.arange(n), reach, self.probe)] if n else []  # (queries, candidates for each, lists searched)
         while pending:
             rows, reach, probe = pending.pop()
             reach = min(self.count, reach)
-            most = max(1, CANDIDATES // reach)
-            if len(rows) > most:
+            # a pass over all embeddings serves as many queries as can be
+            most = CANDIDATES // reach if self.lists is None else min(BATCH, CANDIDATES // (reach * self.refine))
+            if len(rows) > (most := max(1, most)):
                 pending.append((rows[most:], reach, probe))
                 rows = rows[:most]
             candidates = self.candidates(queries[rows], k, reach, probe)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import io
-import mmap
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -34,19 +32,17 @@ PROCESS = 10**9  # bytes that a process takes besides the weights: torch, and th
 
 
 class Embeddings:
-    """The shards 000000.npy, 000001.npy … of a folder as one (count, dim) array of fp16, read from disk when needed.
+    """The shards 000000.npy, 000001.npy … of a folder as one (count, dim) array of fp16, read from disk when needed."""
 
-    With `scattered`, for single rows, the system does not read ahead. Raises LongtailError if a shard is missing.
-    """
-
-    def __init__(self, folder: Path, scattered: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
+        """Raises LongtailError if a shard is missing."""
         self._files = sorted(Path(folder).glob("*.npy"))
         if not self._files or self._files[-1].stem != f"{len(self._files) - 1:06d}":
             raise LongtailError(
                 f"{folder}: {len(self._files)} shards of embeddings, expected 000000.npy and so on without a gap; "
                 "run the stage `index` again"
             )
-        self._open = cache(lambda number: _mapped(self._files[number], scattered))
+        self._open = cache(lambda number: _mapped(self._files[number]))
         self._shard_size, self.dim = self._open(0).shape
         self.count = (len(self._files) - 1) * self._shard_size + len(self._open(len(self._files) - 1))
 
@@ -140,15 +136,10 @@ def _write(_: tuple[int, int], vectors: np.ndarray, path: Path) -> None:
         np.save(file, vectors)
 
 
-def _mapped(file: Path, scattered: bool) -> np.ndarray:
+def _mapped(file: Path) -> np.ndarray:
     """A .npy file's array (rows, dim), memory-mapped; unlike with np.load, the file does not stay open."""
     with pa.memory_map(str(file)) as source:
         buffer = source.read_buffer()
-    if scattered:  # reading 80 rows from a cold disk took 40 ms without this, 9 ms with it
-        page = buffer.address % mmap.PAGESIZE
-        ctypes.CDLL(None).madvise(
-            ctypes.c_void_p(buffer.address - page), ctypes.c_size_t(buffer.size + page), mmap.MADV_RANDOM
-        )
     header = io.BytesIO(buffer[:1024].to_pybytes())
     try:
         np.lib.format.read_magic(header)

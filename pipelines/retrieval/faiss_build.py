@@ -100,9 +100,7 @@ def build_and_tune(
     plan = choose_index(embeddings.count, embeddings.dim, settings)
     print(f"{name}: {plan.reason}", flush=True)
     if plan.kind != "flat":
-        each = (
-            BASE // 2 + 4 * plan.nlist * plan.dim + 16 * BLOCK * plan.dim
-        )  # bytes of a process that encodes documents
+        each = BASE // 2 + 4 * plan.nlist * plan.dim + 16 * BLOCK * plan.dim  # bytes of a process that encodes
         build_lists(plan, folder, params.seed, compute, max(1, int(settings.memory_gb * GIB) // each), name)
     index = dense.Index(folder, threads=compute.threads, device=compute.device)
     recall = tune_search(index, queries(), plan, settings) if plan.kind != "flat" else 1.0

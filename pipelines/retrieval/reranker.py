@@ -12,7 +12,7 @@ import numpy as np
 
 from pipelines import methods, progress
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import UNREADABLE
+from pipelines.lm.model_files import load_pretrained, load_tokenizer, save_pretrained
 from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.protocol import Found, Retriever
@@ -28,21 +28,15 @@ class CrossEncoder:
     def __init__(self, folder: Path, settings: params.Reranker, compute: params.Compute) -> None:
         """Open the model that the stage wrote. Raises LongtailError if it is not there."""
         import torch
-        from transformers import AutoModelForSequenceClassification, AutoTokenizer
+        from transformers import AutoModelForSequenceClassification
 
         from pipelines.retrieval.tower import max_positions
 
         if not (folder / "config.json").is_file():
             raise LongtailError(f"{folder}: no cross-encoder; run the stage `base_reranker`")
         threads.use(compute.threads)
-        try:
-            self._tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-            model = AutoModelForSequenceClassification.from_pretrained(
-                folder, dtype=torch.float32, use_safetensors=True, trust_remote_code=False
-            )
-        except UNREADABLE as error:
-            said = " ".join(str(error).split())
-            raise LongtailError(f"{folder}: not a cross-encoder: {said}; run the stage `base_reranker`") from None
+        self._tokenizer = load_tokenizer(folder)
+        model, _ = load_pretrained(AutoModelForSequenceClassification, folder, None, dtype=torch.float32)
         self._model, self._device = model.eval().to(compute.device), compute.device
         self._batch_tokens = settings.batch_tokens
         positions = max_positions(model.base_model, settings.max_tokens)
@@ -113,8 +107,6 @@ class Reranked:
 def work(chosen: SimpleNamespace) -> stage.Metrics:
     """Save the cross-encoder at `reranker.path`. Raises LongtailError unless it gives one or two logits."""
     from transformers import AutoConfig, AutoModelForSequenceClassification
-
-    from pipelines.lm.model_files import save_pretrained
 
     settings, out = chosen.reranker, Path("data") / methods.RERANKER
     figures = save_pretrained(AutoModelForSequenceClassification, "reranker", settings.path, settings.revision, out)
