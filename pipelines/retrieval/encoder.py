@@ -10,14 +10,13 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
 from torch.nn.functional import cosine_similarity, normalize
 
 from pipelines import draws, progress
 from pipelines.errors import LongtailError
 from pipelines.lm.ragged import padded
 from pipelines.params import params
-from pipelines.retrieval.modules import POOLINGS, as_settings
+from pipelines.retrieval.modules import POOLINGS
 from pipelines.retrieval.tower import Tower
 from pipelines.work import threads
 
@@ -107,7 +106,7 @@ class Encoder:
 
     def parameters(self) -> list[torch.nn.Parameter]:
         """The weights of both sides; a shared tower's weights are there once."""
-        return [weight for tower in self._towers for weight in tower.weights]
+        return [weight for tower in self._towers for weight in tower.model.parameters()]
 
     @property
     def facts(self) -> dict[str, str | int]:
@@ -119,9 +118,9 @@ class Encoder:
         """Save a Hugging Face folder, with another query tower inside; else sentence-transformers can load it too."""
         for tower, place in zip(self._towers, (folder, folder / QUERIES), strict=False):
             tower.save(place)
-            if len(self._towers) == 1 or tower.head or tower.modules.normalized:
-                width = tower.model.config.hidden_size
-                write_sentence_transformers_files(place, self.settings, width, tower.max_tokens, tower)
+            if len(self._towers) == 1 or tower.modules.normalized:
+                scaled = tower.modules.normalized
+                write_sentence_transformers_files(place, self.settings, tower.dim, tower.max_tokens, scaled)
 
     @torch.inference_mode()
     def _embed(self, texts: Sequence[str], queries: bool, numerics: Numerics) -> np.ndarray:
@@ -147,8 +146,8 @@ class Encoder:
         while start < len(order):
             width = int(tokens.lengths[order[start]])
             rows = order[start : start + max(1, at_once // width)]
-            pooled = POOLING[self.settings.pooling](*tower.hidden(*padded(tokens.take(rows), width, tower.pad)))
-            vectors, scaled = tower.head(pooled), self.similarity == "cosine" or tower.modules.normalized
+            vectors = POOLING[self.settings.pooling](*tower.hidden(*padded(tokens.take(rows), width, tower.pad)))
+            scaled = self.similarity == "cosine" or tower.modules.normalized
             yield rows, normalize(vectors, dim=-1) if scaled else vectors
             start += len(rows)
 
@@ -198,24 +197,18 @@ def has_bf16(device: str) -> bool:
 
 
 def write_sentence_transformers_files(
-    folder: Path, settings: params.Retriever, width: int, max_tokens: int, tower: Tower | None = None
+    folder: Path, settings: params.Retriever, width: int, max_tokens: int, scaled: bool = False
 ) -> None:
     """Write pooling, length, prefixes and similarity, so that `SentenceTransformer(folder)` embeds as Encoder does.
 
-    `width` is the length of a hidden state; `tower` may have further modules. The library has prefixes only. So its
-    caller joins title and text as the template does.
+    `width` is the length of a vector; `scaled` says that it is scaled to 1 whatever the similarity is. The library has
+    prefixes only. So its caller joins title and text as the template does.
     """
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]  # old names, which every version of the library knows
-    written = {POOLINGS[mode][0]: mode == settings.pooling for mode in ("cls", "mean", settings.pooling)}
+    written = {POOLINGS[mode]: mode == settings.pooling for mode in ("cls", "mean", settings.pooling)}
     files = {"1_Pooling/config.json": {"word_embedding_dimension": width, **written}}
-    for dense, layer in zip(tower.head.further, tower.head, strict=True) if tower else ():
-        modules.append(("Dense" if dense else "Normalize", f"{len(modules)}_{'Dense' if dense else 'Normalize'}"))
-        if dense:
-            files[f"{modules[-1][1]}/config.json"] = as_settings(dense)
-            (folder / modules[-1][1]).mkdir(exist_ok=True)
-            save_file(layer.state_dict(), folder / modules[-1][1] / "model.safetensors")
-    if settings.similarity == "cosine" or (tower and tower.modules.normalized):
-        modules.append(("Normalize", f"{len(modules)}_Normalize"))
+    if settings.similarity == "cosine" or scaled:
+        modules.append(("Normalize", "2_Normalize"))
     files |= {
         "modules.json": [
             {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{module}"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,24 +10,20 @@ import numpy as np
 import tokenizers
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors.torch import load_file
-from torch import nn
-from torch.nn.functional import normalize
 from transformers import AutoConfig, AutoModel, BertConfig, BertModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import UNREADABLE, check_complete, check_readable, load_pretrained, load_tokenizer
 from pipelines.lm.ragged import Ragged
-from pipelines.retrieval.modules import Dense, find_file, read_modules, reader
-from pipelines.storage.file_kinds import check_stand_in
+from pipelines.retrieval.modules import read_modules, reader
 
 logging.disable_progress_bar()  # loading weights takes no time
 logging.set_verbosity_error()  # no warnings about superfluous weights; missing ones are an error below
 
 
 class Tower:
-    """A model in fp32, its tokenizer, and its `head`: what its folder has vectors pass after they are pooled.
+    """A model in fp32 and its tokenizer.
 
     It reads `max_tokens` tokens of a text, special tokens included; fewer where the model or its folder has fewer.
     """
@@ -41,7 +36,6 @@ class Tower:
             raise LongtailError(f"{path}: {_one_line(error)}") from None
         place = {"revision": revision, "subfolder": self.modules.folder}
         self.model = _load_model(path, **place).to(device)
-        self.head = Head(path, revision, self.modules.further, self.model.config.hidden_size).to(device)
         self.tokenizer = load_tokenizer(path, **place)
         if (fast := getattr(self.tokenizer, "backend_tokenizer", None)) is None:
             raise LongtailError(
@@ -50,17 +44,13 @@ class Tower:
         if self.modules.lower:
             others = [] if fast.normalizer is None else [fast.normalizer]
             fast.normalizer = tokenizers.normalizers.Sequence([tokenizers.normalizers.Lowercase(), *others])
-        self.device, self.dim, self.pad = device, self.head.dim, self.tokenizer.pad_token_id or 0
+        self.device, self.dim, self.pad = device, self.model.config.hidden_size, self.tokenizer.pad_token_id or 0
         longest = self.modules.max_tokens or self.tokenizer.model_max_length
         self.max_tokens = min(max_tokens, max_positions(self.model, max_tokens), longest)
         self._fast = tokenizers.Tokenizer.from_str(fast.to_str())  # a copy, so that truncation is not saved
         self._fast.encode_special_tokens = self.tokenizer.split_special_tokens
         self._fast.no_padding()
         self._fast.enable_truncation(self.max_tokens, direction=self.tokenizer.truncation_side)
-
-    @property
-    def weights(self) -> list[nn.Parameter]:
-        return [*self.model.parameters(), *self.head.parameters()]
 
     def tokens(self, texts: Sequence[str]) -> Ragged:
         """The first (or last, as the tokenizer says) `max_tokens` tokens of each text; padding for one without any."""
@@ -74,51 +64,9 @@ class Tower:
         return states.float(), mask
 
     def save(self, folder: Path) -> None:
-        """Write a Hugging Face folder that AutoModel and AutoTokenizer load; the head is not in it."""
+        """Write a Hugging Face folder that AutoModel and AutoTokenizer load."""
         self.model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
-
-
-class Head(nn.Sequential):
-    """Modules of a sentence-transformers folder that stand after the pooling; in fp32, whatever the model is in."""
-
-    def __init__(self, path: str | Path, revision: str | None, further: Sequence[Dense | None], dim: int) -> None:
-        """`dim` is the length of pooled vectors. LongtailError where weights are not there, or of another size."""
-        super().__init__(*(_linear(path, revision, dense) if dense else _Normalize() for dense in further))
-        self.further, self.dim = further, dim
-        for dense in filter(None, further):
-            if dense.inputs != self.dim:
-                raise LongtailError(f"{path}: {dense.folder}: in_features is {dense.inputs}, expected {self.dim}")
-            self.dim = dense.outputs
-
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(vectors.device.type, enabled=False):
-            return super().forward(vectors)
-
-
-class _Normalize(nn.Module):
-    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        return normalize(vectors, dim=-1)
-
-
-def _linear(path: str | Path, revision: str | None, dense: Dense) -> nn.Sequential:
-    layers = {
-        "linear": nn.Linear(dense.inputs, dense.outputs, dense.bias),
-        "activation": getattr(nn, dense.activation)(),
-    }
-    made = nn.Sequential(OrderedDict(layers))
-    try:
-        for name in ("model.safetensors", "pytorch_model.bin"):
-            if file := find_file(path, revision, f"{dense.folder}/{name}"):
-                check_stand_in(file)
-                safe = name.endswith(".safetensors")
-                made.load_state_dict(
-                    load_file(file) if safe else torch.load(file, map_location="cpu", weights_only=True)
-                )
-                return made
-    except (*UNREADABLE, RuntimeError, LongtailError) as error:
-        raise LongtailError(f"{path}: {dense.folder}: no weights of a Dense module: {_one_line(error)}") from None
-    raise LongtailError(f"{path}: {dense.folder}: no model.safetensors or pytorch_model.bin; fetch or copy it again")
 
 
 def _load_model(path: str | Path, revision: str | None, subfolder: str) -> PreTrainedModel:

@@ -6,7 +6,6 @@ import shutil
 import numpy as np
 import pytest
 import tiny_models
-import torch
 from transformers import Qwen3Config, Qwen3Model
 
 from flows import model_folders
@@ -79,9 +78,6 @@ def test_sentence_transformers_opens_the_copied_folder(library, copied, texts, e
 POOLINGS = ("cls", "mean", "lasttoken")
 MADE = {  # what is made by the library -> its modules after the Transformer, and its settings
     **{pooling: ([pooling], {}) for pooling in POOLINGS},
-    "labse": (["cls", ("Dense", 32, 24, True, torch.nn.Tanh()), "Normalize"], {}),
-    "gemma": (["mean", ("Dense", 32, 64, False, None), ("Dense", 64, 16, False, None), "Normalize"], {}),
-    "distiluse": (["mean", ("Dense", 32, 16, True, torch.nn.Tanh())], {"similarity_fn_name": "dot"}),
     "lower": (["mean", "Normalize"], {"do_lower_case": True}),
     "short": (["mean", "Normalize"], {"max_seq_length": 6}),
     "prompts": (["mean", "Normalize"], {"prompts": {"query": "query: ", "document": "passage: "}}),
@@ -92,7 +88,7 @@ MADE = {  # what is made by the library -> its modules after the Transformer, an
 
 def made_by(library, made: str, folder) -> None:
     """Have the library save an encoder with random weights."""
-    from sentence_transformers.sentence_transformer.modules import Dense, Normalize, Pooling, Transformer
+    from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 
     (pooling, *further), settings = MADE[made]
     if made == "qwen3":  # a causal model: only its last token has seen the text
@@ -103,13 +99,7 @@ def made_by(library, made: str, folder) -> None:
     (folder / "plain/chat_template.jinja").unlink()  # else the library puts texts into it
     of_texts = {name: settings[name] for name in ("do_lower_case", "max_seq_length") if name in settings}
     modules = [Transformer(str(folder / "plain"), **of_texts), Pooling(32, pooling)]
-    torch.manual_seed(1)
-    for module in further:
-        if module == "Normalize":
-            modules.append(Normalize())
-        else:
-            _, inputs, outputs, bias, activation = module
-            modules.append(Dense(inputs, outputs, bias, activation))
+    modules += [Normalize() for _ in further]
     others = {name: value for name, value in settings.items() if name not in of_texts}
     library.SentenceTransformer(modules=modules, device="cpu", **others).save(str(folder / "made"))
 
@@ -154,14 +144,4 @@ def as_older_versions_write(folder):
     tokens = "" if mode.endswith("token") or mode.endswith("_tokens") else "_token" if mode == "cls" else "_tokens"
     flags = {"word_embedding_dimension": 32, f"pooling_mode_{mode}{tokens}": True}
     (old / "1_Pooling/config.json").write_text(json.dumps(flags))
-    for place in old.glob("*_Dense"):
-        weights = library_weights(place / "model.safetensors")
-        torch.save(weights, place / "pytorch_model.bin")
-        (place / "model.safetensors").unlink()
     return old
-
-
-def library_weights(file) -> dict[str, torch.Tensor]:
-    from safetensors.torch import load_file
-
-    return load_file(file)
