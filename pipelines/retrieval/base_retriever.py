@@ -43,8 +43,8 @@ def train_on_corpora(
 ) -> stage.Metrics:
     """Train on the corpora's `files` by InfoNCE with in-batch negatives; save to `out`, which has the retriever's name.
 
-    The same arguments, machine and number of threads give the same bytes, also if a killed training continues from its
-    checkpoints. Raises LongtailError for fewer than two documents, or no settings.
+    A killed training continues from its checkpoints to the same bytes. Raises LongtailError for fewer than two
+    documents, or no settings.
     """
     settings, max_tokens, name = retriever.training, retriever.max_tokens, f"base_retriever@{out.name}"
     if settings is None:
@@ -160,15 +160,12 @@ def _compare(retriever: params.Retriever, said: Modules, section: str) -> None:
             f"params.yaml: {section}.pooling is {retriever.pooling}, and {retriever.path} pools by {said.pooling}; set "
             f"pooling: {said.pooling}"
         )
-    before = retriever.document.partition("{")[0]
-    for key, prompt, used in (
-        ("query_prefix", said.query, retriever.query_prefix),
-        ("document", said.document, before),
-    ):
-        if prompt is not None and prompt != used:
-            print(
-                f"warning: {section}.{key} begins with {used!r}, not with the encoder's prompt {prompt!r}", flush=True
-            )
+    prompts = {"query_prefix": said.query, "document": said.document}
+    for key, prompt in prompts.items():
+        used = getattr(retriever, key).partition("{")[0]
+        if prompt not in (None, used):
+            line = f"{section}.{key} begins with {used!r}, not with the encoder's prompt {prompt!r}"
+            print(f"warning: {line}", flush=True)
 
 
 def work(params: SimpleNamespace, name: str) -> stage.Metrics:

@@ -25,8 +25,7 @@ DOCUMENT = "{title} {text}"  # what is indexed of a document, as in Pyserini's i
 REMEMBERED = 1 << 20  # terms of queries whose numbers are cached
 GROUP = 64  # documents compared as one group, by their best score, before single documents are compared
 BATCH = 4096  # texts split into words at once
-# Both match what Python's \w does not. \p needs a table that takes 2 ms at every use; ASCII text needs no table.
-NOT_ASCII_WORD, NOT_WORD = "[^0-9A-Za-z_]+", r"[^\p{L}\p{N}_]+"
+NOT_WORD = r"[^\p{L}\p{N}_]+"  # what Python's \w does not match
 
 
 class Analyser:
@@ -53,8 +52,7 @@ class Analyser:
         lower = [(text if text.isascii() else unicodedata.normalize("NFKC", text)).lower() for text in texts]
         if self._pairs:
             lower = [text if text.isascii() else words.RUNS.sub(_pairs, text) for text in lower]
-        separator = NOT_ASCII_WORD if all(map(str.isascii, lower)) else NOT_WORD
-        return pc.split_pattern_regex(arrow_strings(lower), separator)
+        return pc.split_pattern_regex(arrow_strings(lower), NOT_WORD)
 
     def stems(self, found: Sequence[str]) -> list[str]:
         """Each word's stem, "" for a stop word."""

@@ -9,6 +9,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from pipelines import methods, progress
 from pipelines.errors import LongtailError
@@ -16,6 +18,7 @@ from pipelines.lm.model_files import load_pretrained, load_tokenizer, save_pretr
 from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.protocol import Found, Retriever
+from pipelines.retrieval.tower import max_positions
 from pipelines.work import stage, threads
 
 WINDOW = 8192  # pairs tokenised and sorted by length at once
@@ -27,11 +30,6 @@ class CrossEncoder:
 
     def __init__(self, folder: Path, settings: params.Reranker, compute: params.Compute) -> None:
         """Open the model that the stage wrote. Raises LongtailError if it is not there."""
-        import torch
-        from transformers import AutoModelForSequenceClassification
-
-        from pipelines.retrieval.tower import max_positions
-
         if not (folder / "config.json").is_file():
             raise LongtailError(f"{folder}: no cross-encoder; run the stage `base_reranker`")
         threads.use(compute.threads)
@@ -57,23 +55,15 @@ class CrossEncoder:
 
     def _batches(self, queries: list[str], texts: list[str]):
         """Yield rows of the pairs and their logits, the longest pairs first; at most `batch_tokens` with padding."""
-        import torch
-
-        from pipelines.lm.ragged import Ragged, padded
-
         encoded = self._tokenizer(queries, texts, truncation=True, max_length=self._max_tokens)
-        fill = {"input_ids": self._tokenizer.pad_token_id or 0, "token_type_ids": self._tokenizer.pad_token_type_id}
-        inputs = {name: Ragged.of(encoded[name]) for name in fill if name in encoded}
-        lengths = inputs["input_ids"].lengths
+        lengths = np.array([len(ids) for ids in encoded["input_ids"]])
         order, start = np.argsort(-lengths, kind="stable"), 0
         while start < len(order):
-            width = int(lengths[order[start]])
-            rows = order[start : start + max(1, self._batch_tokens // width)]
-            batch = {name: padded(values.take(rows), width, fill[name]) for name, values in inputs.items()}
-            tensors = {name: torch.from_numpy(values).to(self._device) for name, (values, _) in batch.items()}
-            real = torch.from_numpy(batch["input_ids"][1].astype(np.int64)).to(self._device)
+            rows = order[start : start + max(1, self._batch_tokens // int(lengths[order[start]]))]
+            chosen = {name: [column[row] for row in rows.tolist()] for name, column in encoded.items()}
+            batch = self._tokenizer.pad(chosen, padding_side="right", return_tensors="pt").to(self._device)
             with torch.inference_mode():
-                logits = self._model(**tensors, attention_mask=real).logits
+                logits = self._model(**batch).logits
             yield rows, logits.float().cpu().numpy()
             start += len(rows)
 
@@ -106,8 +96,6 @@ class Reranked:
 
 def work(chosen: SimpleNamespace) -> stage.Metrics:
     """Save the cross-encoder at `reranker.path`. Raises LongtailError unless it gives one or two logits."""
-    from transformers import AutoConfig, AutoModelForSequenceClassification
-
     settings, out = chosen.reranker, Path("data") / methods.RERANKER
     figures = save_pretrained(AutoModelForSequenceClassification, "reranker", settings.path, settings.revision, out)
     if (labels := AutoConfig.from_pretrained(out, trust_remote_code=False).num_labels) > 2:
