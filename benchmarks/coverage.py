@@ -35,7 +35,7 @@ from pipelines.adaptive.pairs import Pairs
 from pipelines.answering.answers_elsewhere import Answered
 from pipelines.evaluation import accuracy, popularity_bins, retrieval_effects
 from pipelines.intervals import Interval
-from pipelines.studies import carried, confidence, gate
+from pipelines.studies import carried, confidence
 
 RELATIONS, REPETITIONS, RESAMPLES, SPLITS = 16, 200, 1000, 50
 WORLDS = {  # level and slope of the closed-book and of the augmented answer, (mean, deviation) over relations
@@ -76,7 +76,6 @@ class World:
         closed = self.closed_level[of] + self.closed_slope[of] * at + hard + shift
         augmented = self.level[of] + self.slope[of] * at + hard
         doubt = 1 / (1 + np.exp(-(closed + rng.normal(0, 1, n)) / 2))  # too sure, and noisy
-        nothing = np.full(n, np.nan)
         pairs = Pairs(
             ids=np.array([f"q{i:06d}" for i in range(n)], dtype=object),
             subjects=np.array([f"Q{i}" for i in subjects], dtype=object),
@@ -86,8 +85,6 @@ class World:
             confidence=doubt,
             right_above=rng.random(n) < 1 / (1 + np.exp(-closed)),
             right_below=rng.random(n) < 1 / (1 + np.exp(-augmented)),
-            score=nothing,
-            margin=nothing,
         )
         return pairs.take(np.lexsort((pairs.ids.astype(str), popularity, pairs.relations.astype(str))))
 
@@ -107,7 +104,7 @@ def thresholds(world: World, n: int, seed: int, *, search: str) -> Iterator[tupl
 
 
 def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
-    """What else is derived from thresholds: another signal, the gate, other models' thresholds, savings."""
+    """What else is derived from thresholds: another signal, other models' thresholds, savings."""
     pairs = world.draw(n, seed)
     train = held_out.split_train(seed, pairs.subjects, SPLITS, CHOSEN.train_share)
 
@@ -116,14 +113,10 @@ def deciding(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
 
     fitted = fit(pairs)
     drawn = tuning.refits.resample(pairs.subjects, pairs.subjects, CHOSEN.train_share, seed, RESAMPLES)
-    figures = tune_thresholds.uncertainty(pairs, train, drawn, CHOSEN, seed, RESAMPLES)["uncertainty"]
+    figures = tune_thresholds.uncertainty(pairs, train, drawn, CHOSEN)["uncertainty"]
     for name in ("uncertainty", "difference", "retrieved_uncertainty"):
         yield f"{name}, the model's doubt", intervals.interval(figures[name])
     judged = held_out.judge(pairs, train, dict(fitted.splits))
-    tuned = tuning.tune_pairs(pairs, CHOSEN, seed, RESAMPLES, [CHOSEN.search])
-    figures = gate.of_pairs(pairs, tuned, CHOSEN, seed, RESAMPLES)["gate"]
-    for name in ("gate", "difference", "retrieved_gate"):
-        yield f"{name}, learned gate", intervals.interval(figures[name])
     brought = fit(world.draw(n, seed, shift=1.0))
     row = carried.compare_carried(pairs, fitted, brought, CHOSEN, seed, RESAMPLES)
     for name in ("carried", "difference", "retrieved_carried"):

@@ -53,8 +53,6 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
         "Hybrid less BM25: accuracy": shown("comparisons", "gain", 100, against="bm25", **answers),
         "Thresholds between GenRead and dense, less the better of both": judged("dense_below_genread", search, "gain"),
         "Thresholds between dense and BM25, less the better of both": judged("bm25_below_dense", search, "gain"),
-        "The learned gate less the popularity rule, dense": judged("dense", "gate", "difference"),
-        "The learned gate less the popularity rule, LSR": judged("lsr", "gate", "difference"),
         "Calibration error of closed-book confidence": judged("", "confidence", "ece"),
         "Bits saved by all documents in one prompt, less the ensemble's (Pile, dense)": shown(
             "lm_controls", "saved_over_ensemble", control="concatenated", **controls

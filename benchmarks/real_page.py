@@ -29,7 +29,6 @@ from pipelines.storage import parquet
 CALLS = "real_models.json"  # in WORK: seconds and the largest process's memory of each call in each copy
 RESAMPLES = 1000
 ADAPTIVE = ("adaptive", "always", "never", "oracle", "gain", "retrieved")
-GATE = ("gate", "difference", "retrieved_gate")
 SECTIONS = {  # title -> the report's table, its columns, and which of its rows
     "Accuracy": ("accuracy", "method lm questions substring word correlation", {}),
     "Methods compared": (
@@ -222,7 +221,7 @@ def _sizes(copies: list[Path]) -> Iterator[str]:
         yield from _validation(f"LSR, by {run['lm']}", [run], copies[0])
     yield from _sections(read, SECTIONS)
     yield "\n### Adaptive retrieval, in points\n"
-    yield table(["method", "language model", *ADAPTIVE, *GATE], _adaptive(read, chosen.thresholds.search))
+    yield table(["method", "language model", *ADAPTIVE], _adaptive(read, chosen.thresholds.search))
     if carried := [
         row for row in read.tables["carried"] if row["fitted"] == read.main and "_below_" not in row["method"]
     ]:
@@ -280,7 +279,7 @@ def _cell(name: str, value: object) -> str:
 
 
 def _adaptive(read: inputs.Inputs, search: str) -> Iterator[list[str]]:
-    """Of each method and language model what thresholds do, and what a gate does that reads more than popularity."""
+    """Of each method and language model what thresholds do."""
     of_set = read.metrics.get("adaptive", {}).get(read.main_questions, {})
     named = {name: None for of_lm in of_set.values() for name in of_lm}
     for method in named:
@@ -288,7 +287,6 @@ def _adaptive(read: inputs.Inputs, search: str) -> Iterator[list[str]]:
             searches = of_set.get(lm, {}).get(method)
             if isinstance(searches, dict) and search in searches:
                 figures = [searches[search][name] for name in ADAPTIVE]
-                figures += [searches.get("gate", {}).get(name) for name in GATE]
                 cells = (show(interval(figure).times(100), digits=1) if figure else "" for figure in figures)
                 yield [label(method), lm, *cells]
 

@@ -34,8 +34,6 @@ def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0, **columns)
         "confidence": popularity / popularity.max(),
         "right_above": closed,
         "right_below": (popularity < crossing) ^ flip[1],
-        "score": np.full(n, np.nan),
-        "margin": np.full(n, np.nan),
     }
     pairs = Pairs(**made | columns)
     return pairs.take(np.lexsort((pairs.signal, pairs.relations)))

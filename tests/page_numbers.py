@@ -1,6 +1,6 @@
 """The sample's figures in README.md and docs/, written from the finished run in data/; running this file writes them.
 
-A figure in a sentence stands behind its name: `<!--hybrid-->52.5 %`, or `<!--gate-->0.3 points [-0.6, 1.2]`. FIGURES
+A figure in a sentence stands behind its name: `<!--hybrid-->52.5 %`, or `<!--rare-->0.48 [0.40, 0.56] bits`. FIGURES
 says where the run has it. A block behind `<!--output-->` is part of what the command in the block above prints: from
 the block's first line to the line that begins as its last one does. docs/accuracy-by-popularity.svg is the report's.
 """
@@ -45,7 +45,6 @@ FIGURES = {  # name -> what it is multiplied by, the file below data/, the colum
     "replug-share": (1, *_accuracy("replug")[1:]),
     "shrunk": (100, "metrics/adaptive.json", "popqa.tiny.dense.shrunk.adaptive", ""),
     "popularity-over-doubt": (-100, "metrics/adaptive.json", "popqa.tiny.dense.uncertainty.difference", ""),
-    "gate": (100, "metrics/adaptive.json", "popqa.tiny.dense.gate.difference", ""),
     "calibration": (100, "metrics/adaptive.json", "popqa.tiny.confidence.ece", ""),
     "ensemble": _pile("bits_per_byte", "saved", "k = 10"),
     "one-prompt": _pile("lm_controls", "saved", "control = 'concatenated'"),

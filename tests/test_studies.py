@@ -59,7 +59,7 @@ def test_a_study_is_found_by_what_it_offers():
     assert offered("of_tokens") == {"copying", "rarity"}
     assert offered("TABLE") == set(), "the whole name counts"
     assert offered("report_entries") == {*STUDIES} - {"across_languages", "exposure"}
-    hooks = ("of_answers", "of_metrics", "of_pairs", "of_rules", "score_more", "of_bits", "of_tokens", "COMMAND")
+    hooks = ("of_answers", "of_metrics", "of_rules", "score_more", "of_bits", "of_tokens", "COMMAND")
     assert set().union(*map(offered, hooks)) == {*STUDIES} - {"exposure"}, "exposure is a stage of its own"
 
 

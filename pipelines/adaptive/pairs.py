@@ -82,8 +82,6 @@ class Pairs:
     confidence: np.ndarray  # geometric mean of the answer above's token probabilities, float64; NaN if not known
     right_above: np.ndarray  # bool
     right_below: np.ndarray  # bool
-    score: np.ndarray  # the answer below's retriever's score of its best passage, float64; NaN if not known
-    margin: np.ndarray  # `score` minus the second passage's score, float64; NaN if not known
     excluded: int = 0  # number of questions left out because their subject's popularity is not known
 
     @property
@@ -122,13 +120,11 @@ def read_pairs(questions: Path, above: Path, below: Path) -> Pairs:
     Raises LongtailError as `answer_files.join` does.
     """
     columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))"}
-    columns |= {"score": "similarity", "margin": "margin"}
     joined = answer_files.join(questions, {"above": above, "below": below}, columns)
     of_above, of_below = joined.answers["above"], joined.answers["below"]
-    right = {"right_above": of_above["correct"] == 1, "right_below": of_below["correct"] == 1}
-    measures = {"confidence": of_above["confidence"], "score": of_below["score"], "margin": of_below["margin"]}
+    right = of_above["correct"] == 1, of_below["correct"] == 1
     of_questions = joined.ids, joined.subjects, joined.relations, joined.popularity, joined.popularity
-    return sort_pairs(Pairs(*of_questions, **right, **measures))
+    return sort_pairs(Pairs(*of_questions, of_above["confidence"], *right))
 
 
 def sort_pairs(pairs: Pairs) -> Pairs:

@@ -36,22 +36,16 @@ THRESHOLDS = pa.schema(
 )
 
 
-def evaluate_thresholds(answered: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Tuned:
-    """Every search judged on the same splits, with the figures of the model's doubt and of studies.
+def evaluate_thresholds(pairs: Pairs, chosen: params.Thresholds, seed: int, resamples: int) -> Tuned:
+    """Every search judged on the same splits, with the figures of the model's doubt.
 
-    Questions of unknown popularity count for studies alone. Raises LongtailError if the splits hold no question out.
+    Raises LongtailError if the splits hold no question out.
     """
-    pairs = answered.known()
     tuned = tune_pairs(pairs, chosen, seed, resamples)
-    figures = tuned.figures | uncertainty(pairs, tuned.train, tuned.drawn, chosen, seed, resamples)
-    for study in all_studies.studies_offering("of_pairs"):
-        figures |= study.of_pairs(answered, tuned, chosen, seed, resamples)
-    return replace(tuned, figures=figures)
+    return replace(tuned, figures=tuned.figures | uncertainty(pairs, tuned.train, tuned.drawn, chosen))
 
 
-def uncertainty(
-    pairs: Pairs, train: np.ndarray, drawn: Resamples, chosen: params.Thresholds, seed: int, resamples: int
-) -> dict:
+def uncertainty(pairs: Pairs, train: np.ndarray, drawn: Resamples, chosen: params.Thresholds) -> dict:
     """{"uncertainty": figures}: held-out accuracy if the model's own doubt decides, or popularity (REPLUG, its limits).
 
     Its doubt is the closed-book answer's probability. Thresholds are fitted by the search in use. The result is empty
@@ -91,16 +85,16 @@ def tune_thresholds(chosen: SimpleNamespace) -> stage.Metrics:
         questions = DATA / f"questions/{dataset}/{dataset}.parquet"
         for choice in of_set:
             (lm, popular, tail), method = choice, choice.name
-            pairs = read_pairs(questions, files[dataset][lm][popular], files[dataset][lm][tail])
-            figures, known = metrics[dataset].setdefault(lm, {}), pairs.known()
-            figures |= {"questions": len(known.signal), "excluded_without_popularity": known.excluded}
-            if not known.usable(settings.min_questions):
+            pairs = read_pairs(questions, files[dataset][lm][popular], files[dataset][lm][tail]).known()
+            figures = metrics[dataset].setdefault(lm, {})
+            figures |= {"questions": len(pairs.signal), "excluded_without_popularity": pairs.excluded}
+            if not pairs.usable(settings.min_questions):
                 continue
             found = evaluate_thresholds(pairs, settings, chosen.seed, chosen.report.bootstrap)
             relations += [{"dataset": dataset, "lm": lm, "method": method} | row for row in found.relations]
             in_use = rule.of_tuned(found, f"{lm}/{popular}", f"{lm}/{tail}", settings.search, _months(questions))
             rules.setdefault(dataset, {}).setdefault(lm, {})[method] = rule.as_json(in_use)
-            figures[method], tuned[dataset, lm, method] = found.figures, (known, found)
+            figures[method], tuned[dataset, lm, method] = found.figures, (pairs, found)
             logged |= {
                 f"{dataset}.{lm}.{method}.{search}.{name}": found.figures[search][name]["mean_over_splits"]
                 for search in SEARCHES

@@ -61,8 +61,7 @@ def tune_arrays(
     n, views = len(popularity), np.asarray(popularity, dtype=float)
     texts = [f"{i:012d}" for i in range(n)] if ids is None else ids, subjects, relations
     right = np.asarray(without, dtype=bool), np.asarray(augmented, dtype=bool)
-    nothing = np.full(n, np.nan)
-    pairs = Pairs(*(np.array(of, dtype=object) for of in texts), views, views, nothing, *right, nothing, nothing)
+    pairs = Pairs(*(np.array(of, dtype=object) for of in texts), views, views, np.full(n, np.nan), *right)
     known = sort_pairs(pairs).known()
     if not known.usable(chosen.min_questions):
         raise LongtailError(

@@ -111,7 +111,7 @@ COLUMNS = {  # of these tables and others; a column that is not here is called b
     "saved_over_dense": Column("saved against dense, %"),
     "saved_over_random": Column("saved against random, %"),
     **{name: Column(name, "name") for name in ("corpus", "text", "task")},
-    **{name: Column(name, "share") for name in ("recall", "share", "accuracy", "confidence", "gate", "own", "carried")},
+    **{name: Column(name, "share") for name in ("recall", "share", "accuracy", "confidence", "own", "carried")},
     **{name: Column(name, "share") for name in ("adaptive", "always", "never", "oracle")},
 }
 _SHARES = ("accuracy", "retrieved")

@@ -23,7 +23,7 @@ DRAWN = ("bm25", "dense", "lsr")  # kinds of methods in the figures of threshold
 
 
 def of_search(*searches: str) -> Rows:
-    """The figures of metrics/adaptive.json for these searches, or "uncertainty" or "gate", the main model first.
+    """The figures of metrics/adaptive.json for these searches, or "uncertainty", the main model first.
 
     The methods with thresholds come before all others, such as thresholds.pairs.
     """

@@ -5,7 +5,6 @@ A study offers some of these functions, and a stage calls the ones that are ther
 TABLES            columns of its tables in data/analyses (evaluation/tables.py)
 of_answers        rows of its tables from one language model's answers to a question set (the stage `analyse`)
 of_metrics        rows of its tables from figures that other stages left (`analyse`)
-of_pairs          figures beside the thresholds between two answers (`tune_thresholds`)
 RULE_TABLES       schemas of its tables in data/adaptive/popularity
 of_rules          rows of these tables, and figures, from all thresholds (`tune_thresholds`)
 score_more        more to score beside the candidates' pairs (`score_lm`)

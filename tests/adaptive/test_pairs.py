@@ -1,7 +1,6 @@
 """Two answers to a question are paired by its id, and an id that is doubled or missing is named."""
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 from adaptive_pairs import write_answers, write_questions
 
@@ -34,19 +33,6 @@ def test_answers_are_paired_by_id_and_unknown_popularity_is_counted(files):
     few = [write_answers(file, ["q2", "q3"], [True, False]) for file in files[1:]]
     pairs = read_pairs(files[0], *few)  # questions that nobody answered leave the others theirs
     assert (pairs.subjects.tolist(), pairs.signal.tolist()) == (["s2", "s3"], [10, 20])
-
-
-def test_the_score_and_margin_are_the_augmented_answers_and_may_be_lacking(files, tmp_path):
-    measured = {"similarity": [4.0, 3, 2, 1], "margin": [0.5, 0.25, None, 0]}
-    found = write_answers(tmp_path / "f.parquet", IDS, [True] * 4, **measured)
-    pairs = read_pairs(files[0], files[1], found)
-    assert pairs.ids.tolist() == ["q2", "q0", "q3", "q1"]  # q1 of unknown popularity
-    assert pairs.score.tolist() == [2, 4, 1, 3]
-    np.testing.assert_array_equal(pairs.margin, [np.nan, 0.5, 0, 0.25])
-    assert np.isnan(read_pairs(files[0], found, files[2]).score).all()
-    pq.write_table(pq.read_table(found).drop_columns(["margin"]), found)  # as earlier imports are
-    older = read_pairs(files[0], files[1], found)
-    assert (older.score.tolist(), np.isnan(older.margin).all()) == ([2, 4, 1, 3], True)
 
 
 METHODS = {

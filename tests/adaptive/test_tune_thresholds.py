@@ -165,8 +165,8 @@ def test_every_model_with_closed_book_answers_is_tuned_by_every_search(ran):
     assert unknown == {"questions": 0, "excluded_without_popularity": 120}
     popqa = ran.metrics["popqa"]
     assert popqa["tiny"]["excluded_without_popularity"] == 0
-    assert {*popqa["tiny"]["dense"]} == {*tune_thresholds.SEARCHES, "uncertainty", "gate"}
-    assert {*popqa["opt-13b"]["bm25"]} == {*tune_thresholds.SEARCHES, "gate"}
+    assert {*popqa["tiny"]["dense"]} == {*tune_thresholds.SEARCHES, "uncertainty"}
+    assert {*popqa["opt-13b"]["bm25"]} == {*tune_thresholds.SEARCHES}
 
 
 def test_a_pair_has_the_right_answers_on_either_side(ran):

@@ -12,9 +12,9 @@ from pipelines.adaptive import tune_thresholds
 from pipelines.report.inputs import read_fitted
 from pipelines.report.page import Figure, Table, label
 from pipelines.report.sections import report_sections
-from pipelines.studies import carried, confidence, gate
+from pipelines.studies import carried, confidence
 
-STUDIES = (gate, confidence, carried)
+STUDIES = (confidence, carried)
 STUDIED = confidence.RULE_TABLES | carried.RULE_TABLES
 
 
@@ -131,22 +131,14 @@ def test_unknown_popularity_and_sets_without_thresholds_are_told_with_their_ques
         )
 
 
-def test_doubt_and_the_gate_are_shown_where_they_are_known(found, tmp_path):
+def test_doubt_is_shown_where_it_is_known(found, tmp_path):
     _, tables, _ = section(found, tmp_path)
-    deciding, of_gate = tables["deciding"], tables["gate"]
+    deciding = tables["deciding"]
     assert {row[1] for row in deciding.rows} == {"small", "large"}
     figures = found["large", "dense"].figures["uncertainty"]
     (row,) = rows_of(deciding, language_model="large")
     assert row["uncertainty"].interval.value == figures["uncertainty"]["value"]
     assert row["uncertainty less popularity"].interval.low == figures["difference"]["low"]
-    pairs = [("small", "dense"), ("small", "GenRead"), ("large", "dense"), ("elsewhere", "BM25")]
-    assert [tuple(row[1:3]) for row in of_gate.rows] == pairs
-    figures = found["large", "dense"].figures["gate"]
-    (row,) = rows_of(of_gate, language_model="large")
-    assert row["gate"].interval.value == figures["gate"]["value"]
-    assert row["popularity rule"].interval.high == figures["popularity"]["high"]
-    assert row["gate less rule"].interval.low == figures["difference"]["low"]
-    assert row["difference, over splits"].interval.high == figures["difference"]["splits_high"]
     silent = {("small", "bm25"): found["elsewhere", "bm25"], ("large", "dense"): found["large", "dense"]}
     (row,) = section(silent, tmp_path)[1]["deciding"].rows
     assert row[1] == "dense", "BM25's answers are of a model that gave no probabilities"

@@ -164,7 +164,7 @@ def test_missing_parts_are_named(tmp_path, monkeypatch):
 BY_POPULARITY = ("tail", "tail-most", "head", "namesakes", "adaptive")  # claims
 KINDS = {  # a kind of run: the sections that it shows, its findings, what the introduction says, its settings
     "WIKIPEDIA_AND_POPQA": (
-        ["popularity", "accuracy", "effect", "recall", "adaptive", "gate", "costs", "provenance"],
+        ["popularity", "accuracy", "effect", "recall", "adaptive", "costs", "provenance"],
         {"memory-popqa-closed_book", "genread-popqa-genread", "ensemble-popqa-replug"}
         | {f"{claim}-popqa-{method}" for claim in BY_POPULARITY for method in ("bm25", "dense", "replug")}
         - {"adaptive-popqa-replug"},  # it has no thresholds
@@ -178,7 +178,7 @@ KINDS = {  # a kind of run: the sections that it shows, its findings, what the i
         {"ensemble", "encoder"},
     ),
     "IMPORTED": (
-        ["popularity", "accuracy", "effect", "adaptive", "gate", "provenance"],
+        ["popularity", "accuracy", "effect", "adaptive", "provenance"],
         {"memory-popqa-closed_book"} | {f"{claim}-popqa-dense" for claim in BY_POPULARITY},
         "This run asked 800 questions, each answered 2 ways (closed-book, dense) and rejected 0 input rows.",
         {"search"},
