@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from functools import cache
+from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from pipelines.intervals import Interval
 from pipelines.sources import c4
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
-from pipelines.storage import database, parquet
+from pipelines.storage import database
 
 if TYPE_CHECKING:
     from pipelines.evaluation.stage_metrics import StageMetrics
@@ -45,17 +46,17 @@ TABLES = {
 def of_tokens(of: Attributing) -> tuple[OfTokens, dict[str, str]]:
     """How often a token's word stands in C4, or in the corpus if the run has no C4."""
     if files := visible_files(C4):
-        texts, counted_in = of_c4(files, of.params.c4.sample_mb, of.params.seed), "c4"
+        of.db.register("texts", of_c4(files, of.params.c4.sample_mb, of.params.seed))
     else:
-        texts, counted_in = of_documents(of.docs), of.corpus
+        database.view(of.db, "texts", of.docs, columns=["text"])
     tokens = database.mapped(of.scratch / "words", WORDS, words_of_tokens(of.queries, of.block))
-    rows = frequencies(of.db, texts, tokens)
+    rows = frequencies(of.db, tokens)
     frequency = database.mapped(of.scratch / "frequency", rows.schema, rows)["n"]
 
     def of_block(queries: slice, tokens: slice, doc_ids: np.ndarray) -> np.ndarray:
         return frequency[tokens].to_numpy()
 
-    return of_block, {"counted_in": counted_in}
+    return of_block, {"counted_in": "c4" if files else of.corpus}
 
 
 def of_metrics(of: StageMetrics) -> dict[str, list[dict]]:
@@ -64,56 +65,32 @@ def of_metrics(of: StageMetrics) -> dict[str, list[dict]]:
 
 
 def words_of_tokens(queries: pa.Table, block: int) -> Iterator[pa.RecordBatch]:
-    """Yield each token's place and word (WORDS), null if it has none, of `block` queries at a time."""
+    """Yield each token's place and word (WORDS) of `block` queries at a time."""
     place = 0
     for start in range(0, len(queries), block):
-        part = queries.slice(start, block)
-        n_bytes = part["bytes"].combine_chunks()
-        texts = (part[name].to_pylist() for name in ("context", "continuation"))
-        distinct, number = words(*texts, n_bytes.flatten().to_numpy(), np.diff(n_bytes.offsets.to_numpy()))
-        places = np.arange(place, place + len(number))
-        yield pa.record_batch([places, distinct.take(pa.array(number, mask=number < 0))], schema=WORDS)
-        place += len(number)
+        rows = queries.slice(start, block).to_pylist()
+        words = [word for row in rows for word in words_of(row["context"], row["continuation"], row["bytes"])]
+        yield pa.record_batch([np.arange(place, place + len(words)), pa.array(words, pa.large_string())], schema=WORDS)
+        place += len(words)
 
 
-def words(
-    contexts: Sequence[str], continuations: Sequence[str], n_bytes: np.ndarray, lengths: np.ndarray
-) -> tuple[pa.Array, np.ndarray]:
-    """The words of all texts (context + continuation), (words,) str, and the number of each token's word, (tokens,).
+def words_of(context: str, continuation: str, n_bytes: Sequence[int]) -> Iterator[str | None]:
+    """Yield the word of each of the continuation's tokens, which have so many bytes: the first that it has a byte of.
 
-    `n_bytes` (tokens,) are the bytes of the continuations' tokens, text after text; `lengths` (texts,) their numbers.
-    A token's word is the first word that it has a character of; the number is -1 if there is none. The last word of a
-    text does not count if the text ends inside it, because the word may go on.
+    A token without a word has None. So has one of the text's last word if the text ends inside it, as it may go on.
     """
-    context, continuation = ([len(text.encode()) for text in texts] for texts in (contexts, continuations))
-    joined = "".join(part for pair in zip(contexts, continuations, strict=True) for part in (*pair, "\n"))
-    points, place = np.unique(np.frombuffer(joined.encode("utf-32-le"), np.uint32), return_inverse=True)
-    in_word = np.array([unicodedata.category(chr(point))[0] in "LNM" for point in points.tolist()], bool)
-    sizes = 1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000)
-    # Arrays over all bytes of the texts:
-    inside = np.repeat(in_word[place], sizes[place])  # whether the byte is in a word
-    number = np.cumsum(inside & ~np.concatenate([[False], inside[:-1]])) - 1  # of its word, if it is in one
-    following = np.append(np.where(inside, np.arange(len(inside)), len(inside)), len(inside))
-    following = np.minimum.accumulate(following[::-1])[::-1]  # the first byte from here on that is in a word
-
-    ends = np.cumsum(np.array(context, np.int64) + np.array(continuation, np.int64) + 1) - 1  # line breaks after texts
-    stops = np.cumsum(n_bytes)
-    before = np.concatenate([[0], stops])[np.cumsum(lengths) - lengths]  # bytes of earlier continuations
-    shift = np.repeat(ends - np.array(continuation, np.int64) - before, lengths)
-    first, stop = following[stops - n_bytes + shift], stops + shift
-    of_token = np.where(first < stop, number[np.minimum(first, len(inside) - 1)], -1)
-    last_of_text = np.where(inside[np.maximum(ends - 1, 0)], number[np.maximum(ends - 1, 0)], -1)
-
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(number[inside]))]).astype(np.int64)
-    data = np.frombuffer(joined.encode(), np.uint8)[inside]
-    texts = pa.LargeStringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data.tobytes()))
-    return texts, np.where(of_token == np.repeat(last_of_text, lengths), -1, of_token)
+    of_bytes, runs = [], [(inside, "".join(run)) for inside, run in groupby(context + continuation, key=_in_word)]
+    for number, (inside, run) in enumerate(runs, start=1):
+        of_bytes += [run if inside and number < len(runs) else None] * len(run.encode())
+    start = len(context.encode())
+    for size in n_bytes:
+        yield next(filter(None, of_bytes[start : start + size]), None)
+        start += size
 
 
-def of_documents(docs: Path) -> pa.RecordBatchReader:
-    """The texts of a corpus's documents, in the column `text`."""
-    batches = parquet.batches(docs, BATCH, columns=["text"])
-    return pa.RecordBatchReader.from_batches(TEXT, (batch.cast(TEXT) for batch in batches))
+@cache
+def _in_word(character: str) -> bool:
+    return unicodedata.category(character)[0] in "LNM"
 
 
 def of_c4(files: Sequence[Path], sample_mb: int, seed: int) -> pa.RecordBatchReader:
@@ -124,12 +101,11 @@ def of_c4(files: Sequence[Path], sample_mb: int, seed: int) -> pa.RecordBatchRea
     return pa.RecordBatchReader.from_batches(TEXT, (pa.record_batch([pa.array(part)], schema=TEXT) for part in parts))
 
 
-def frequencies(db: duckdb.DuckDBPyConnection, texts: pa.RecordBatchReader, tokens: pa.Table) -> pa.RecordBatchReader:
-    """How often `texts`, which are read once, have the word of each of the tokens (WORDS), whatever the case.
+def frequencies(db: duckdb.DuckDBPyConnection, tokens: pa.Table) -> pa.RecordBatchReader:
+    """How often the view `texts`, which is read once, has the word of each of the tokens (WORDS), whatever the case.
 
     The column `n` is in the order of places, UNKNOWN where a token has no word.
     """
-    db.register("texts", texts)
     db.register("tokens", tokens)
     return db.sql(
         """WITH asked AS (SELECT DISTINCT lower(word) AS word FROM tokens),
@@ -154,20 +130,16 @@ def report_entries() -> list:
             for row in inputs.tables["rare_words"]
         ]
 
-    def of_shown(inputs):
-        """Those of the retriever that the page of texts has, on the main corpus."""
-        rows = [row for row in rare(inputs) if row["corpus"] == inputs.main_corpus]
-        shown = next((name for name in attribution_page.SHOWN if any(row["retriever"] == name for row in rows)), "")
-        return [row for row in rows if row["retriever"] == shown]
-
     def says(inputs, rule):
-        if len(rows := [row for row in of_shown(inputs) if row["tokens"] >= ENOUGH]) < 2:
-            return ""
-        rarest, most = (alone(row["bits_saved"]) for row in (rows[0], rows[-1]))
-        return (
-            f"Documents from {label(rows[0]['retriever'])} save {rarest} bits a token on rare words, and {most} "
-            "on the most frequent ones."
-        )
+        """Of the retriever that the page of texts has, on the main corpus."""
+        rows = [row for row in rare(inputs) if row["corpus"] == inputs.main_corpus and row["tokens"] >= ENOUGH]
+        for name in attribution_page.SHOWN:
+            if len(saved := [alone(row["bits_saved"]) for row in rows if row["retriever"] == name]) > 1:
+                return (
+                    f"Documents from {label(name)} save {saved[0]} bits a token on rare words, and {saved[-1]} on the "
+                    "most frequent ones."
+                )
+        return ""
 
     parts = [
         Drawn(

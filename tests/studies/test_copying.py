@@ -45,7 +45,7 @@ def test_a_token_has_the_longest_ngram_of_its_text_that_one_of_its_documents_has
     assert found.tolist() == [n for text, of_text in texts for n in by_hand(text, of_text)]
 
 
-def test_a_tokens_frequency_is_its_words_in_the_corpus(tmp_path):
+def test_a_tokens_frequency_is_its_words_in_the_corpus():
     """A token's word is the first that it has a character of; a text's last word may go on."""
     texts = [  # context, and each token of the continuation with its frequency; an empty one is inside a character
         (
@@ -56,16 +56,13 @@ def test_a_tokens_frequency_is_its_words_in_the_corpus(tmp_path):
         ("the", []),
     ]
     docs = ["VELM velm \n Velm the 東京", "oslo e\u0301T नमस्ते", "(東京) 5 X-Ray x"]
-    pq.write_table(pa.table({"text": docs}), path := tmp_path / "docs.parquet")
     continuations = ["".join(token for token, _ in tokens) for _, tokens in texts]
-    n_bytes = np.array([len(token.encode()) for _, tokens in texts for token, _ in tokens])
-    lengths = np.array([len(tokens) for _, tokens in texts])
-    words, own = rarity.words([context for context, _ in texts], continuations, n_bytes, lengths)
-    of_texts = "the Velm Oslo 2 5 e\u0301t the 東京 x ray नमस्ते the"
-    assert words.to_pylist() == of_texts.split()
-    tokens = pa.table([np.arange(len(own)), words.take(pa.array(own, mask=own < 0))], schema=rarity.WORDS)
+    n_bytes = [[len(token.encode()) for token, _ in tokens] for _, tokens in texts]
+    columns = {"context": [context for context, _ in texts], "continuation": continuations, "bytes": n_bytes}
+    batches = rarity.words_of_tokens(pa.table(columns), 2)
     with duckdb.connect() as db:
-        counted = rarity.frequencies(db, rarity.of_documents(path), tokens).read_all()["n"].to_pylist()
+        db.register("texts", pa.table({"text": docs}))
+        counted = rarity.frequencies(db, pa.Table.from_batches(batches)).read_all()["n"].to_pylist()
     found = [None if n == rarity.UNKNOWN else n for n in counted]
     assert found == [frequency for _, tokens in texts for _, frequency in tokens]
 
