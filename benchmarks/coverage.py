@@ -186,12 +186,10 @@ def trust(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     """What the closed-book answer's probability is worth."""
     pairs = world.draw(n, seed)
     known = confidence.Answers(pairs.ids, pairs.subjects, pairs.confidence, pairs.right_above)
-    figures, tables = confidence.evaluate(known, CHOSEN, seed, RESAMPLES)
-    yield "ece, confidence", intervals.interval(figures["ece"])
-    for row in tables["reliability"]:
+    rows, ece = confidence.reliability(known, seed, RESAMPLES)
+    yield "ece, confidence", ece
+    for row in rows:
         yield f"accuracy in a bin of confidence|{row['bin']}", bounded(row, "accuracy")
-    for row in tables["coverage"][3:10:6]:
-        yield f"accuracy of the surest share|{row['coverage']:.1f}", bounded(row, "accuracy")
 
 
 def texts(clusters: int, seed: int) -> Iterator[tuple[str, Interval]]:

@@ -1,11 +1,10 @@
-"""How far a closed-book answer's probability can be trusted: calibration, and accuracy by the share answered.
+"""How far a closed-book answer's probability can be trusted: accuracy by confidence, and the calibration error.
 
 The confidence is exp(mean log-probability) of the answer's tokens, as the language model gave them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,19 +15,14 @@ import pyarrow as pa
 
 from pipelines import draws, intervals
 from pipelines.answering import answer_files
-from pipelines.params import params
 
 BINS = 10  # bins with equal counts
-COVERAGES = tuple(share / 20 for share in range(1, 21))  # shares of the questions that are answered
-_OF_LM = {"dataset": pa.string(), "lm": pa.string()}
-_ACCURACY = dict.fromkeys(("accuracy", "accuracy_low", "accuracy_high"), pa.float64())
+_COLUMNS = ("confidence", "accuracy", "accuracy_low", "accuracy_high")
 RULE_TABLES = {
     "reliability": pa.schema(
-        _OF_LM | {"bin": pa.int32(), "questions": pa.int64(), "confidence": pa.float64()} | _ACCURACY
-    ),
-    "coverage": pa.schema(
-        _OF_LM | {"coverage": pa.float64(), "least_confidence": pa.float64(), "questions": pa.int64()} | _ACCURACY
-    ),
+        {"dataset": pa.string(), "lm": pa.string(), "bin": pa.int32(), "questions": pa.int64()}
+        | dict.fromkeys(_COLUMNS, pa.float64())
+    )
 }
 
 
@@ -42,19 +36,20 @@ class Answers(NamedTuple):
 
 
 def of_rules(tuned: Mapping, chosen: SimpleNamespace, data: Path) -> tuple[dict[str, list[dict]], dict]:
-    """Rows of both tables, and figures "confidence", of each language model's closed-book answers."""
-    rows, figures = {name: [] for name in RULE_TABLES}, {}
+    """Rows of the table, and figures "confidence", of each language model's closed-book answers.
+
+    Nothing is said of fewer than thresholds.min_questions answers.
+    """
+    rows, figures = [], {}
     for dataset in chosen.parts.answered:
         questions = data / f"questions/{dataset}/{dataset}.parquet"
-        by_lm = answer_files.sets(dataset, chosen.lms, retrievers=())
-        for lm, files in by_lm.items():
-            if "closed_book" in files:
-                answers = read_confidence(questions, files["closed_book"])
-                found, tables = evaluate(answers, chosen.thresholds, chosen.seed, chosen.report.bootstrap)
-                for name, of_table in tables.items():
-                    rows[name] += [{"dataset": dataset, "lm": lm} | row for row in of_table]
-                figures |= {(dataset, lm): {"confidence": found}} if found else {}
-    return rows, figures
+        for lm, files in answer_files.sets(dataset, chosen.lms, retrievers=()).items():
+            answers = read_confidence(questions, files["closed_book"]) if "closed_book" in files else None
+            if answers and len(answers.ids) >= chosen.thresholds.min_questions:
+                of_bins, ece = reliability(answers, chosen.seed, chosen.report.bootstrap)
+                rows += [{"dataset": dataset, "lm": lm} | row for row in of_bins]
+                figures[dataset, lm] = {"confidence": {"questions": len(answers.ids), "ece": ece.as_json()}}
+    return {"reliability": rows}, figures
 
 
 def read_confidence(questions: Path, closed_book: Path) -> Answers:
@@ -65,48 +60,27 @@ def read_confidence(questions: Path, closed_book: Path) -> Answers:
     return Answers(*(column[np.isfinite(said)] for column in (joined.ids, joined.subjects, said, right)))
 
 
-def evaluate(
-    answers: Answers, chosen: params.Thresholds, seed: int, resamples: int
-) -> tuple[dict, dict[str, list[dict]]]:
-    """Figures of metrics/adaptive.json and rows of both tables, without dataset and lm. Intervals draw subjects.
-
-    Nothing is said of fewer than thresholds.min_questions answers.
-    """
-    if len(answers.ids) < chosen.min_questions:
-        return {}, {}
-    reliability, ece = reliability_of(answers, seed, resamples)
-    figures = {"questions": len(answers.ids), "ece": ece.as_json()}
-    return figures, {"reliability": reliability, "coverage": coverage(answers)}
-
-
-def reliability_of(answers: Answers, seed: int, resamples: int) -> tuple[list[dict], intervals.Interval]:
+def reliability(answers: Answers, seed: int, resamples: int) -> tuple[list[dict], intervals.Interval]:
     """A row for each bin, and the expected calibration error: the mean of |accuracy - confidence| over the bins.
 
     Bins are of as equal counts as can be, least confident first; ties by id. A bin weighs by its answers. The bins stay
-    as they are in all resamples.
+    as they are in all resamples of subjects.
     """
-    confidence = answers.confidence
+    confidence, right, subjects = answers.confidence, answers.right, answers.subjects
     order = np.lexsort((answers.ids.astype(str), confidence))
     bins = np.zeros((BINS, len(order)), bool)
     for members, in_bin in zip(np.array_split(order, BINS), bins, strict=True):
         in_bin[members] = True
-    asked = [("ece", calibration_error, [*bins, *(bins * answers.right), *(bins * confidence)])]
+    asked = [("ece", calibration_error, [*bins, *(bins * right), *(bins * confidence)])]
     generator = draws.generator(seed, "reliability")
-    ece = intervals.of_clusters(asked, answers.subjects, generator, resamples)["ece"].within(0, 1)
+    ece = intervals.of_clusters(asked, subjects, generator, resamples)["ece"].within(0, 1)
     rows = [
-        {"bin": number, "confidence": float(confidence[in_bin].mean())} | row
-        for number, (in_bin, row) in enumerate(zip(bins, _accuracies(answers, bins), strict=True), start=1)
+        {"bin": number, "confidence": float(confidence[in_bin].mean()), "questions": int(in_bin.sum())}
+        | intervals.share(right[in_bin], subjects[in_bin]).columns("accuracy")
+        for number, in_bin in enumerate(bins, start=1)
         if in_bin.any()
     ]
     return rows, ece
-
-
-def _accuracies(answers: Answers, groups: np.ndarray) -> list[dict]:
-    """Rows with the accuracy in each of `groups` (groups, n) bool."""
-    return [
-        {"questions": int(of.sum())} | intervals.share(answers.right[of], answers.subjects[of]).columns("accuracy")
-        for of in groups
-    ]
 
 
 def calibration_error(sums: np.ndarray) -> np.ndarray:
@@ -115,61 +89,28 @@ def calibration_error(sums: np.ndarray) -> np.ndarray:
     return np.abs(right - confidence).sum(axis=1) / counts.sum(axis=1)
 
 
-def coverage(answers: Answers) -> list[dict]:
-    """Rows of coverage.parquet: the accuracy if only the most confident share of COVERAGES is answered.
-
-    Answers of equal confidence are answered together, so that the share answered may be larger than was asked for.
-    """
-    n = len(answers.ids)
-    descending = -np.sort(-answers.confidence)
-    least = [descending[max(0, int(np.ceil(share * n - 1e-9)) - 1)] for share in COVERAGES]
-    answered = answers.confidence >= np.array(least)[:, None]
-    return [
-        {"coverage": float(of.mean()), "least_confidence": float(cut)} | row
-        for of, cut, row in zip(answered, least, _accuracies(answers, answered), strict=True)
-    ]
-
-
 def report_entries() -> list:
     """Are confident answers right?"""
-    from pipelines.report.entries import Drawn, Entry, Shown, every, measured
+    from pipelines.report.entries import Drawn, Entry, Shown, measured
     from pipelines.report.figures import lines
-    from pipelines.report.page import label, percent
-
-    shares = (0.2, 0.5)
 
     def reliable(inputs):
         """The bins of the main language model, and the line on which confidence and accuracy are the same."""
         rows = [row | {"series": row["lm"]} for row in inputs.tables["reliability"] if row["lm"] == inputs.main]
-        for dataset in dict.fromkeys(row["dataset"] for row in rows):
-            known = [row["confidence"] for row in rows if row["dataset"] == dataset]
-            rows += [
-                {"dataset": dataset, "series": "calibrated", "confidence": end, "accuracy": end}
-                for end in (min(known), max(known))
-            ]
-        return rows
+        return rows + [row | {"series": "calibrated", "accuracy": row["confidence"]} for row in rows]
 
     def confident(inputs):
-        """The figures of each language model, with the accuracy at the least coverage that reaches each share."""
-        rows = []
-        for dataset, by_lm in inputs.metrics.get("adaptive", {}).items():
-            asked = (lm for lm in by_lm if "confidence" in by_lm[lm])
-            for lm in sorted(asked, key=lambda lm: (lm != inputs.main, inputs.sizes.get(lm) or math.inf, lm)):
-                covered = [row for row in inputs.tables["coverage"] if (row["dataset"], row["lm"]) == (dataset, lm)]
-                row = {"dataset": dataset, "lm": lm} | measured(by_lm[lm]["confidence"])
-                for share in shares:
-                    reached = (of["accuracy"] for of in covered if of["coverage"] >= share - 1e-9)
-                    row[f"accuracy_{share:.0%}"] = next(reached, math.nan)  # an earlier run's metrics may lie beside
-                rows.append(row)
-        return rows
+        """The calibration error of each question set and language model, the main one first."""
+        return [
+            {"dataset": dataset, "lm": lm} | measured(by_lm[lm]["confidence"])
+            for dataset, by_lm in inputs.metrics.get("adaptive", {}).items()
+            for lm in sorted(by_lm, key=lambda lm: (lm != inputs.main, lm))
+            if "confidence" in by_lm[lm]
+        ]
 
     def lead(inputs, rule):
         rows = [row for row in confident(inputs) if (row["dataset"], row["lm"]) == (inputs.main_questions, inputs.main)]
-        return rows and (
-            f"The confidence of {inputs.main} is {100 * rows[0]['ece'].value:.1f} points off on average; of its most "
-            f"confident fifth of answers to {label(rows[0]['dataset'])}, "
-            f"{percent(rows[0]['accuracy_20%'].value)} are right."
-        )
+        return rows and f"The confidence of {inputs.main} is {100 * rows[0]['ece'].value:.1f} points off on average."
 
     parts = [
         Drawn(
@@ -178,19 +119,11 @@ def report_entries() -> list:
             "same. Bands are 95 % intervals.",
             {"x": "confidence of the closed-book answer, %", "y": "accuracy, %"}, each="dataset",
         ),
-        Drawn(
-            lines, "coverage", every("coverage"), lambda row: 100 * row["coverage"], "accuracy",
-            "accuracy of closed-book answers if only the most confident are given.",
-            {"x": "share of the questions that are answered, the most confident first, %",
-             "y": "accuracy of the answers, %"}, series="lm", each="dataset",
-        ),
         "The closed-book answer's confidence is the geometric mean of its tokens' probabilities. The calibration error "
         "(ECE) is the mean distance of accuracy and confidence over ten bins of equal counts.",
         Shown(
-            "confidence", confident,
-            ["dataset", "lm", "questions", "ece", *(f"accuracy_{share:.0%}" for share in shares)],
-            "Calibration error of closed-book answers, and accuracy if the most confident are answered, in per cent.",
-            {"questions": "answers"},
+            "confidence", confident, ["dataset", "lm", "questions", "ece"],
+            "Calibration error of closed-book answers, in per cent.", {"questions": "answers"},
         ),
     ]  # fmt: skip
     return [Entry("confidence", "Are confident answers right?", parts, says=lead, after="adaptive")]

@@ -136,7 +136,7 @@ def ran(world, tmp_path_factory):
 
 def test_the_stage_leaves_its_files_and_the_same_bytes_again(ran):
     assert ran.runs[0] == ran.runs[1]
-    names = ("carried", "coverage", "reliability", "thresholds")
+    names = ("carried", "reliability", "thresholds")
     assert {*ran.runs[0]} == {"adaptive.json", "thresholds.json", *(f"{name}.parquet" for name in names)}
     assert "see data/adaptive" in ran.said
     assert "opt-13b/web-search.parquet is left out: 1 of its 120 rows answer no question" in ran.said

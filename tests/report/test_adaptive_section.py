@@ -38,15 +38,14 @@ def section(found, folder, excluded=0, trusted=None, brought=(), also=None, chos
 
     `also` are figures of other sets.
     """
-    metrics, of_tables = {}, {"reliability": [], "coverage": [], "carried": brought, "thresholds": []}
+    metrics, of_tables = {}, {"reliability": [], "carried": brought, "thresholds": []}
     for (lm, method), one in found.items():
         key = {"dataset": "popqa", "lm": lm, "method": method}
         metrics.setdefault(lm, {"questions": 600, "excluded_without_popularity": excluded})[method] = one.figures
         of_tables["thresholds"] += [key | row for row in one.relations]
-    for lm, (figures, rows) in (trusted or {}).items():
-        metrics[lm]["confidence"] = figures
-        for name, of_table in rows.items():
-            of_tables[name] += [{"dataset": "popqa", "lm": lm} | row for row in of_table]
+    for lm, (rows, ece) in (trusted or {}).items():
+        metrics[lm]["confidence"] = {"questions": 600, "ece": ece.as_json()}
+        of_tables["reliability"] += [{"dataset": "popqa", "lm": lm} | row for row in rows]
     schemas = {"thresholds": tune_thresholds.THRESHOLDS} | STUDIED
     for name, of_table in of_tables.items():
         table = pa.Table.from_pylist(of_table, schemas[name])
@@ -148,7 +147,7 @@ def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_
     pairs = {"small": made_pairs(crossing=1000.0), "large": made_pairs(crossing=300.0)}
     sure = np.random.default_rng(0).random((2, 600))
     trusted = {
-        lm: confidence.evaluate(confidence.Answers(made.ids, made.subjects, of_lm, made.right_above), CHOSEN, 0, 30)
+        lm: confidence.reliability(confidence.Answers(made.ids, made.subjects, of_lm, made.right_above), 0, 30)
         for of_lm, (lm, made) in zip(sure, pairs.items(), strict=True)
     }
     tuned = {("popqa", lm, "dense"): (made, found[lm, "dense"].fitted) for lm, made in pairs.items()}
@@ -156,9 +155,7 @@ def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_
     alone = {key: one for key, one in found.items() if key[1] == "dense"}
     _, tables, drawn = section(alone, tmp_path, trusted=trusted, brought=brought)
     (row,) = rows_of(tables["confidence"], language_model="large")
-    figures, of_large = trusted["large"]
-    assert row["ECE"].interval.value == figures["ece"]["value"]
-    assert row["accuracy, 20%"].interval.value == of_large["coverage"][3]["accuracy"]
+    assert row["ECE"].interval.value == trusted["large"][1].value
     assert all(said in drawn["reliability-popqa"].alt for said in ("small", "calibrated: "))
     (row,) = rows_of(tables["carried"], fitted_to="large")
     assert row["language model"] == "small"
