@@ -64,14 +64,15 @@ def score_more(
 ) -> dict[str, tuple[list[Path], str, str]]:
     """Score the controls of `size` queries at a time: a Parquet file of SCHEMA for each part, in the queries' order.
 
-    The first replug.top_k documents of each compared retriever, which has candidates for all queries, are put into one
-    prompt. The result is the table's name -> its files, and under which stage and key they stay, as in
-    logprobs.score_parts; nothing where params ask for no controls.
+    The result is the table's name -> its files, and under which stage and key they stay, as in logprobs.score_parts;
+    nothing where params ask for no controls.
     """
     if not params.logprobs.controls:
         return {}
     asked, k, docs = compared(retrieved), params.replug.top_k, corpus / "docs.parquet"
-    before = read_before(corpus, queries.ids)
+    query = "SELECT before FROM queries SEMI JOIN (SELECT unnest(?::VARCHAR[]) AS id) USING (id) ORDER BY id"
+    found = database.ask(query, [queries.ids.tolist()], queries=corpus / "queries.parquet")  # these ids are sorted
+    before = found.fetchnumpy()["before"]
     ranked = hashlib.blake2b(b"".join(candidates.positions[:, :k].tobytes() for candidates in asked)).digest()
     kept = f"{stage}-controls", shards.key_of(key, ranked)
 
@@ -89,14 +90,11 @@ def score_more(
 
 
 class Part(NamedTuple):
-    """Queries, the text in front of each (queries,), and by retriever the documents of each, (queries, k)."""
-
     queries: Queries
-    before: np.ndarray
-    texts: dict[str, np.ndarray]
+    before: np.ndarray  # the text in front of each query's context, up to a document's length, (queries,) str
+    texts: dict[str, np.ndarray]  # retriever -> the documents of each query, (queries, k) str
 
     def length(self) -> int:
-        """How many characters there are to read."""
         asked = [self.queries.contexts, self.queries.continuations] * (1 + len(self.texts))
         read = [self.before, *asked, *(texts.ravel() for texts in self.texts.values())]
         return sum(len(text) for texts in read for text in texts)
@@ -142,12 +140,6 @@ def concatenated(lm: LanguageModel, queries: Queries, texts: np.ndarray) -> tupl
     return counts, prompts
 
 
-def read_before(corpus: Path, ids: np.ndarray) -> np.ndarray:
-    """The text in front of each query's context, up to a document's length, (queries,) str; `ids` are sorted."""
-    query = "SELECT before FROM queries SEMI JOIN (SELECT unnest(?::VARCHAR[]) AS id) USING (id) ORDER BY id"
-    return database.ask(query, [ids.tolist()], queries=corpus / "queries.parquet").fetchnumpy()["before"]
-
-
 class Control(NamedTuple):
     """What was scored of a control; arrays (queries,)."""
 
@@ -187,31 +179,23 @@ def compare_controls(
     `longer_context`, which has none, the retriever's best one. `documents` is the mean over the queries that have any,
     `added_bytes` the mean over all. `intervals_of` takes (name, function of sums, columns (queries,) to sum).
     """
-    rows = []
+    rows, temperature = [], params.replug.temperature
     retrievers = [control.retriever for control in controls if control.control == CONCATENATED]
     for control in controls:
         for retriever in [control.retriever] if control.control == CONCATENATED else retrievers:
-            k, *ensembles = _ensembles(measured, control, retriever, params.replug)
+            nats = {k: of for (name, k, t), of in measured.nats.items() if (name, t) == (retriever, temperature)}
+            k, nats[0] = min(params.replug.top_k, max(nats)), measured.nats["none", 0, temperature]
+            sizes = control.documents if control.control == CONCATENATED else np.ones(len(nats[0]), np.int64)
+            same = np.stack([nats[size] for size in range(k + 1)])[sizes, np.arange(len(sizes))]
             asked = [(AGAINST[0], lambda sums: sums[:, 0] / (math.log(2) * sums[:, 1]), [control.nats, measured.bytes])]
-            for name, nats in zip(AGAINST[1:], ensembles, strict=True):
-                asked.append((name, lambda sums: 100 * (1 - sums[:, 0] / sums[:, 1]), [control.nats, nats]))
+            for name, ensemble in zip(AGAINST[1:], (nats[0], same, nats[k]), strict=True):
+                asked.append((name, lambda sums: 100 * (1 - sums[:, 0] / sums[:, 1]), [control.nats, ensemble]))
             has = control.documents[control.documents > 0]
             row = {"control": control.control, "retriever": retriever, "k": k}
             row |= {"documents": float(has.mean()) if len(has) else 0.0}
             row |= {"added_bytes": float(control.added_bytes.mean())}
             rows.append(row | intervals_of(asked))
     return rows
-
-
-def _ensembles(
-    measured: Bits, control: Control, retriever: str, replug: SimpleNamespace
-) -> tuple[int, np.ndarray, np.ndarray, np.ndarray]:
-    """The whole ensemble's number of documents; nats (queries,) with no document, the control's, and all of them."""
-    nats = {k: values for (name, k, t), values in measured.nats.items() if (name, t) == (retriever, replug.temperature)}
-    k, none = min(replug.top_k, max(nats)), measured.nats["none", 0, replug.temperature]
-    counts = control.documents if control.control == CONCATENATED else np.ones(len(none), np.int64)
-    of_counts = np.stack([none, *(nats[size] for size in range(1, k + 1))])
-    return k, none, of_counts[counts, np.arange(len(counts))], nats[k]
 
 
 def of_metrics(of: StageMetrics) -> dict[str, list[dict]]:

@@ -150,8 +150,9 @@ def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_
         lm: confidence.reliability(confidence.Answers(made.ids, made.subjects, of_lm, made.right_above), 0, 30)
         for of_lm, (lm, made) in zip(sure, pairs.items(), strict=True)
     }
-    tuned = {("popqa", lm, "dense"): (made, found[lm, "dense"].fitted) for lm, made in pairs.items()}
-    brought = carried.between_models(tuned, CHOSEN, 0, 30)
+    tuned = {("popqa", lm, "dense"): (made, found[lm, "dense"]) for lm, made in pairs.items()}
+    settings = SimpleNamespace(thresholds=CHOSEN, seed=0, report=SimpleNamespace(bootstrap=30))
+    brought = carried.of_rules(tuned, settings, tmp_path)[0]["carried"]
     alone = {key: one for key, one in found.items() if key[1] == "dense"}
     _, tables, drawn = section(alone, tmp_path, trusted=trusted, brought=brought)
     (row,) = rows_of(tables["confidence"], language_model="large")
