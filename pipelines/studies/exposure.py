@@ -49,33 +49,6 @@ class NamesAsked(NamedTuple):
     n_sets: int
 
 
-class Counts:
-    """Documents that have each set (`sets`), and each question's two sets together (`both`); documents and bytes."""
-
-    def __init__(self, asked: NamesAsked) -> None:
-        self.sets = np.zeros(asked.n_sets, np.int64)
-        self.both = np.zeros(len(asked.ids), np.int64)
-        self.read = np.zeros(2, np.int64)  # documents, bytes
-
-    def add(self, asked: NamesAsked, texts: Iterable[str]) -> None:
-        """Count the documents `texts`, which are read once."""
-        for text, name in asked.names.find(self._measured(texts)):
-            n_names = len(asked.sets.bounds) - 1
-            text, name = np.divmod(_distinct(text * n_names + name), n_names)  # each name once in each document
-            sets = asked.sets.take(name)
-            there = _distinct(np.repeat(text, sets.lengths) * asked.n_sets + sets.values)  # (document, set)
-            self.sets += np.bincount(there % asked.n_sets, minlength=asked.n_sets)
-            questions = asked.questions.take(there % asked.n_sets)
-            document = np.repeat(there // asked.n_sets, questions.lengths)
-            together = np.isin(document * asked.n_sets + asked.answer[questions.values], there)
-            self.both += np.bincount(questions.values[together], minlength=len(self.both))
-
-    def _measured(self, texts: Iterable[str]) -> Iterator[str]:
-        for text in texts:
-            self.read += 1, len(text.encode())
-            yield text
-
-
 def load_names(files: Sequence[Path]) -> NamesAsked:
     """The questions of these question sets' tables: their subjects by all names at hand, answers by any right one."""
     rows = []
@@ -114,25 +87,39 @@ def _distinct(values: np.ndarray) -> np.ndarray:
     return values[np.concatenate([[True], values[1:] != values[:-1]])[: len(values)]]
 
 
+def count_texts(asked: NamesAsked, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+    """How many of the documents `texts`, which are read once, have each set, and each question's two sets together."""
+    of_sets, together = np.zeros(asked.n_sets, np.int64), np.zeros(len(asked.ids), np.int64)
+    n_names = len(asked.sets.bounds) - 1
+    for text, name in asked.names.find(texts):
+        text, name = np.divmod(_distinct(text * n_names + name), n_names)  # each name once in each document
+        sets = asked.sets.take(name)
+        there = _distinct(np.repeat(text, sets.lengths) * asked.n_sets + sets.values)  # (document, set)
+        of_sets += np.bincount(there % asked.n_sets, minlength=asked.n_sets)
+        questions = asked.questions.take(there % asked.n_sets)
+        document = np.repeat(there // asked.n_sets, questions.lengths)
+        both = np.isin(document * asked.n_sets + asked.answer[questions.values], there)
+        together += np.bincount(questions.values[both], minlength=len(together))
+    return of_sets, together
+
+
 _loaded = lru_cache(maxsize=1)(lambda key, files: load_names(files))  # a process has many parts
 
 
 def count_part(name: str, key: str, files: tuple[Path, ...], media: str, part: Part, out: Path) -> None:
     """Count in the documents of one part of a text's file; write what was counted to the folder `out`."""
-    asked, rejects = _loaded(key, files), Rejects(1.0)  # bad rows are judged over all parts
-    counts = Counts(asked)
+    rejects = Rejects(1.0)  # bad rows are judged over all parts
     out.mkdir()
     with closing(Links(out / LINKS)) if catalogue.DATASETS[name].links else nullcontext() as links:
-        counts.add(asked, documents(name, part, rejects, media, links))
-    np.save(out / "sums.npy", np.concatenate([counts.read, counts.sets, counts.both]))
+        sums = count_texts(_loaded(key, files), documents(name, part, rejects, media, links))
+    np.save(out / "sums.npy", np.concatenate(sums))
     (out / "rejects.json").write_bytes(rejects.encoded())
 
 
 def documents(name: str, part: Part, rejects: Rejects, media: str, links: Links | None = None) -> Iterator[str]:
     """The text of each document of a part, wikitext as a reader sees it, behind its title if it has one.
 
-    `media` is what links to files and categories begin with, as `wikitext_to_text` takes it. `links` takes those of
-    wikitext.
+    `media` is as `wikitext_to_text` takes it; `links` takes the links of wikitext.
     """
     for raw in read_raw(name, part, rejects, links and links.redirects):
         if links and raw.wikitext:
@@ -161,10 +148,10 @@ def count_exposure(params: SimpleNamespace, name: str, data: Path = DATA) -> dic
     for folder in done:
         rejects.take(Rejects.decoded((folder / "rejects.json").read_bytes(), 1.0))
     rejects.check()
-    nothing = np.zeros(2 + asked.n_sets + len(asked.ids), np.int64)
+    nothing = np.zeros(asked.n_sets + len(asked.ids), np.int64)
     total = sum((np.load(folder / "sums.npy") for folder in done), start=nothing)
+    sets, both = np.split(total, [asked.n_sets])
     incoming = _incoming(params, [folder / LINKS for folder in done], files, data)
-    (n_documents, size), sets, both = np.split(total, [2, 2 + asked.n_sets])
     with shards.atomic(data / "exposure" / name) as folder:
         folder.mkdir()
         for number, dataset in enumerate(params.parts.answered):
@@ -176,8 +163,7 @@ def count_exposure(params: SimpleNamespace, name: str, data: Path = DATA) -> dic
             parquet.write_parquet(pa.table(table), folder / f"{dataset}.parquet")
         rejects.write(folder / "rejects.parquet")
     shards.forget_shards(f"exposure-{name}", key)
-    counts = {"documents": int(n_documents), "bytes": int(size), "questions": len(both)}
-    return counts | {"together": int((both > 0).sum())} | rejects.metrics()
+    return {"questions": len(both), "together": int((both > 0).sum())} | rejects.metrics()
 
 
 def _incoming(params: SimpleNamespace, parts: list[Path], files: Sequence[Path], data: Path) -> list[pa.Array]:

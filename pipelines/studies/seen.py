@@ -96,13 +96,12 @@ def report_entries() -> list:
 
     def by_documents_of_each(inputs):
         for row in of_one_passage(of_main("accuracy_by_documents"))(inputs):
-            least, most = row["least"], row["most"]
-            both = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+            both = " to ".join(dict.fromkeys((f"{row['least']:,}", f"{row['most']:,}")))
             yield row | {"of": f"{label(row['dataset'])}, {label(row['text'])}", "documents with both": both}
 
     def says(inputs, rule):
         rows = [row for row in by_documents_of_each(inputs) if row["method"] == "closed_book"]
-        rows = [row for row in rows if (row["dataset"], row["text"]) == (inputs.asked[0], rows[0]["text"])]
+        rows = [row for row in rows if row["of"] == rows[0]["of"]]
         if len(rows) < 2:
             return ""
         few, many = rows[0], rows[-1]
@@ -123,16 +122,14 @@ def report_entries() -> list:
                 {"x": "1 + documents with the subject and an answer (log scale)", "log_x": True, "y": "accuracy, %"},
                 series="method", each="of", least=3,
             ),
-            "A model can only know what it has read. A document counts if it has a name of the question's subject and "
-            "an acceptable answer, as whole words, exactly as written; it need not state the fact. The counts say most "
-            "where the text is what the model was trained on.",
+            "A document counts if it has a name of the question's subject and an acceptable answer, as whole words, "
+            "exactly as written. The counts say most where the text is what the model was trained on.",
             Shown(
                 "accuracy-by-documents", lambda inputs: [*by_documents_of_each(inputs)],
                 ["text", "documents with both", "dataset", "questions", "popularity", "method", "substring", "word",
                  "gain"],
                 "Accuracy in per cent, and what a method gains over closed-book answers in points (substring), by the "
-                "documents of a text that have the subject and an answer. Neighbouring bins with few questions are "
-                "merged. Page views are the bin's median.",
+                "documents of a text that have the subject and an answer. Page views are the bin's median.",
             ),
         ],
         says,
