@@ -120,10 +120,10 @@ def read_pairs(questions: Path, above: Path, below: Path) -> Pairs:
     Raises LongtailError as `answer_files.join` does.
     """
     columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))"}
-    joined = answer_files.join(questions, {"above": above, "below": below}, columns)
-    of_above, of_below = joined.answers["above"], joined.answers["below"]
+    asked, answers = answer_files.join(questions, {"above": above, "below": below}, columns)
+    of_above, of_below = answers["above"], answers["below"]
     right = of_above["correct"] == 1, of_below["correct"] == 1
-    of_questions = joined.ids, joined.subjects, joined.relations, joined.popularity, joined.popularity
+    of_questions = [asked[name] for name in ("ids", "subjects", "relations", "popularity", "popularity")]
     return sort_pairs(Pairs(*of_questions, of_above["confidence"], *right))
 
 

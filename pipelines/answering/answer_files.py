@@ -1,34 +1,16 @@
 """Files of answers, made here or brought in: list them, and join them with the questions that they answer."""
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.methods import GIVEN, METHODS, short, split
+from pipelines.methods import GIVEN, METHODS, ordered, short, split
 from pipelines.storage import database, parquet
 
-NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # the name of an imported model or method: it names a folder and a file
 ABOUT = b"longtail"  # key of what an import's file says of itself
-
-# Answers imported before `margin` was a column do not have it.
-ANSWERS = "SELECT * FROM answers UNION ALL BY NAME SELECT NULL::FLOAT AS margin WHERE false"
-
-
-@dataclass(frozen=True)
-class Joined:
-    """Questions and their answers; arrays (n,), ordered by question id."""
-
-    ids: np.ndarray
-    relations: np.ndarray
-    subjects: np.ndarray
-    popularity: np.ndarray  # float64, NaN if not known
-    ambiguous: np.ndarray  # bool: the question set has the same text about another subject as well
-    answers: dict[str, dict[str, np.ndarray]]  # method -> column -> float64, NaN if not known
 
 
 def sets(
@@ -38,8 +20,7 @@ def sets(
 
     First come `lms` in their order, then the imported models by name. Methods are named and ordered as methods.py says,
     those of `retrievers` in their order; names that it does not know come last. Answers of this run's models with other
-    retrievers are left out, and so are imports that do not fit (`left_out`). Raises LongtailError for an imported file
-    that is not called as `longtail imports` calls it.
+    retrievers are left out, and so are imports that do not fit (`left_out`).
     """
     found = {lm: _files(root / "predictions" / dataset / lm, retrievers) for lm in lms}
     found |= _imports(dataset, lms, retrievers, root)[0]
@@ -62,8 +43,6 @@ def elsewhere(lms: Sequence[str], retrievers: Sequence[str], root: Path = Path("
 
 def way(lm: str | None, method: str | None, lms: Sequence[str], retrievers: Sequence[str]) -> str | None:
     """The method of an imported model that is meant: `method`, else its first with a text; None for other models."""
-    if lm is None or lm in lms:
-        return None
     ways = [name for name in elsewhere(lms, retrievers).get(lm, ()) if name != "closed_book"]
     return method if method and ways else next(iter(ways), None)
 
@@ -90,11 +69,6 @@ def _imports(
     """The imported models' files that fit, and a sentence for each other."""
     files, sentences, questions = {}, [], root / "questions" / dataset / f"{dataset}.parquet"
     for folder in sorted((root / "imported" / dataset).glob("*")):
-        for file in sorted(folder.glob("*.parquet")):
-            if not re.fullmatch(NAME, folder.name) or not re.fullmatch(NAME, file.stem):
-                raise LongtailError(
-                    f"{file}: expected <model>/<method>.parquet, as opt-13b/bm25.parquet; use `longtail imports`"
-                )
         found = {} if folder.name in lms else _files(folder, retrievers, others=True)
         faults = _faults(found, questions) if found and questions.is_file() else {}
         files[folder.name] = {method: file for method, file in found.items() if method not in faults}
@@ -110,23 +84,16 @@ def _faults(files: Mapping[str, Path], questions: Path) -> dict[str, str]:
 
     Which questions these are the closed-book answers say, without them the first file.
     """
-    known = {*parquet.read_parquet(questions, ["question_id"])["question_id"].to_pylist()}
-    ids_of, faults = {}, {}
-    for method, file in files.items():
-        ids = parquet.read_parquet(file, ["question_id"])["question_id"].to_pylist()
-        ids_of[method] = known.intersection(ids)
-        if foreign := sum(id_ not in known for id_ in ids):
-            faults[method] = f"{foreign:,} of its {len(ids):,} rows answer no question of the set"
-        elif twice := len(ids) - len({*ids}):
-            faults[method] = f"{twice:,} of its ids are there more than once"
-        elif not ids:
-            faults[method] = "it has no row"
-    fitting = [method for method in ("closed_book", *files) if method in files.keys() - faults]
-    for method in fitting:
-        if ids_of[method] != ids_of[fitting[0]]:
-            other, missing = len(ids_of[method] - ids_of[fitting[0]]), len(ids_of[fitting[0]] - ids_of[method])
-            of_first = f"that {files[fitting[0]].name} does not, and lacks {missing:,}"
-            faults[method] = f"it answers {other:,} questions {of_first}"
+    ids_of = {method: _read("SELECT question_id FROM file", file)["question_id"] for method, file in files.items()}
+    known, faults = {*_read("SELECT question_id FROM file", questions)["question_id"]}, {}
+    for method, ids in ids_of.items():
+        fitting = len(known.intersection(ids))
+        if not fitting or fitting != len(ids):
+            faults[method] = f"of its {len(ids):,} rows {len(ids) - fitting:,} answer no question, or one again"
+    like, *others = [method for method in files if method not in faults] or [""]
+    for method in others:
+        if {*ids_of[method]} != {*ids_of[like]}:
+            faults[method] = f"it answers other questions than {files[like].name}"
     return faults
 
 
@@ -137,70 +104,57 @@ def _files(folder: Path, retrievers: Sequence[str], others: bool = False) -> dic
     whatever its name.
     """
     order, known, files = ["", *retrievers], [], {}
-    paths = sorted(folder.glob("*.parquet"))
-    for file in paths:
+    for file in sorted(folder.glob("*.parquet")):
         kind, name = split(file.stem)
         if kind in METHODS and (others or name in order or kind in GIVEN):
             place = order.index(name) if name in order else len(order)
             known.append((METHODS.index(kind), place, short(kind, name, retrievers), file))
-    for *_, method, file in sorted(known):
-        files[method] = file
-    for file in paths if others else ():
-        if split(file.stem)[0] not in METHODS:
-            closed = "closed_book" not in files and about(file).get("kind") == "closed_book"
-            files = {"closed_book": file} | files if closed else files | {file.stem: file}
-    return files
+        elif others:
+            files["closed_book" if about(file).get("kind") == "closed_book" else file.stem] = file
+    files |= {method: file for *_, method, file in sorted(known)}
+    return {method: files[method] for method in ordered(files)}
 
 
-def join(questions: Path, files: Mapping[str, Path], columns: Mapping[str, str]) -> Joined:
+def join(
+    questions: Path, files: Mapping[str, Path], columns: Mapping[str, str]
+) -> tuple[dict[str, np.ndarray], dict[str, dict[str, np.ndarray]]]:
     """Join a question set with the answers of each method by question id. Texts are no key: some occur twice.
 
-    `columns` are names and SQL expressions over the columns of answer.SCHEMA. Raises LongtailError naming a file and an
-    id that the file has twice, that it lacks although another file has it, or whose answer it does not judge.
+    Returns ids, relations, subjects, popularity (NaN if not known) and ambiguous (whether the set has the same text
+    about another subject as well) of the questions, and by method the `columns`: names and SQL expressions over the
+    columns of answer.SCHEMA, as floats, NaN if not known. Arrays are (n,), ordered by question id. Raises LongtailError
+    naming a file and an id that it has twice, or that only one of two files has.
     """
     chosen = ", ".join(f"CAST({expression} AS DOUBLE) AS {name}" for name, expression in columns.items())
-    query = f"SELECT question_id, correct IS NULL AS unjudged, {chosen} FROM ({ANSWERS})"
-    answers = {method: _read(query, "answers", file) for method, file in files.items()}
+    answers = {method: _read(f"SELECT question_id, {chosen} FROM file", file) for method, file in files.items()}
     asked = _read(
-        """SELECT question_id, relation, CAST(s_pop AS DOUBLE) AS popularity,
-                  coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subject,
-                  min(subject) OVER same_text != max(subject) OVER same_text AS ambiguous
-           FROM questions WINDOW same_text AS (PARTITION BY question)""",
-        "questions",
+        """SELECT question_id, relation AS relations, coalesce(CAST(s_uri AS VARCHAR), subj, question_id) AS subjects,
+                  CAST(s_pop AS DOUBLE) AS popularity,
+                  min(subjects) OVER same_text != max(subjects) OVER same_text AS ambiguous
+           FROM file WINDOW same_text AS (PARTITION BY question)""",
         questions,
     )
-    ids_of = {method: of_method.pop("question_id") for method, of_method in answers.items()}
-    first, ids = next(zip(files.values(), ids_of.values(), strict=True))
-    for method, file in files.items():
-        ids_of_file = ids_of[method]
-        _refuse(set(ids) - set(ids_of_file), f"{file}: lacks the id {{}} of {first}, expected the same questions")
-        _refuse(set(ids_of_file) - set(ids), f"{first}: lacks the id {{}} of {file}, expected the same questions")
-        unjudged = ids_of_file[answers[method].pop("unjudged")]
-        _refuse(unjudged, f"{file}: does not say whether the answer to the id {{}} is right, expected it of all")
-    _refuse(set(ids) - set(asked["question_id"]), f"{questions}: lacks the id {{}} of {first}, expected every question")
-    rows = np.searchsorted(asked["question_id"], ids)
-    return Joined(ids, *(asked[of][rows] for of in ("relation", "subject", "popularity", "ambiguous")), answers)
+    ids_of = {file: answers[method].pop("question_id") for method, file in files.items()}
+    first, ids = next(iter(ids_of.items()))
+    places = np.searchsorted(asked["question_id"], ids)
+    for file, of_file in ids_of.items():
+        _refuse(of_file[1:][of_file[1:] == of_file[:-1]], f"{file}: has the id {{}} more than once")
+        _refuse(set(of_file) ^ set(ids), f"{file}: it or {first} lacks the id {{}}")
+    _refuse(set(ids) - set(asked["question_id"]), f"{questions}: lacks the id {{}} of {first}")
+    asked = {name: values[places] for name, values in asked.items()}
+    return {"ids": asked.pop("question_id")} | asked, answers
 
 
-def _read(query: str, table: str, file: Path) -> dict[str, np.ndarray]:
-    """The columns of a query on a file, which it calls `table`, ordered by question id.
-
-    Numbers are floats with NaN for null, texts objects. Raises LongtailError naming an id that the file has twice.
-    """
-    rows = database.ask(f"{query} ORDER BY question_id", **{table: file}).fetchnumpy()
-    columns = {
-        name: np.ma.filled(values, np.nan) if values.dtype.kind == "f" else np.ma.getdata(values)
-        for name, values in rows.items()
-    }
-    ids = columns["question_id"]
-    _refuse(ids[1:][ids[1:] == ids[:-1]], f"{file}: has the id {{}} more than once, expected every id once")
-    return columns
+def _read(query: str, file: Path) -> dict[str, np.ndarray]:
+    """The columns of a query on a `file`, ordered by question id: floats with NaN for null, texts as objects."""
+    table = database.ask(f"{query} ORDER BY question_id", file=file).to_arrow_table()
+    return {name: table[name].to_numpy() for name in table.column_names}
 
 
-def _refuse(ids: Iterable[str], message: str) -> None:
+def _refuse(ids: Collection[str], message: str) -> None:
     """Raise LongtailError if there are ids, naming the first in the place of {} in the message."""
-    if len(distinct := sorted(set(ids))):
-        more = f" (and {len(distinct) - 1:,} more)" if len(distinct) > 1 else ""
+    if len(ids):
         raise LongtailError(
-            f"{message.format(f'{distinct[0]}{more}')}; run the stage `answer` or the import again, or repair the file"
+            f"{message.format(min(ids))}, expected the same questions once; run the stage `answer` or the import "
+            "again, or repair the file"
         )

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipelines import methods
 from pipelines.answering.answer import SCHEMA
-from pipelines.answering.answer_files import ABOUT, NAME, about, kind_by_name
+from pipelines.answering.answer_files import ABOUT, about, kind_by_name
 from pipelines.answering.answers_elsewhere import check_pattern, judge_file
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
@@ -22,6 +22,7 @@ from pipelines.sources.cell_values import judgement, read_numbers
 from pipelines.sources.prediction_files import Predictions
 from pipelines.storage import parquet, shards
 
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]*"  # it names a folder and a file
 # Names with a meaning of their own in tables and figures, or in the names of two answers (adaptive/pairs.py:Choice).
 RESERVED = ("none", "random", "never", "always", "adaptive", "oracle")
 
@@ -53,11 +54,9 @@ def import_answers(
 ) -> list[str]:
     """Write data/imported/<dataset>/<lm>/<method>.parquet (answer.SCHEMA) from a file of predictions.
 
-    Returns a report in lines. Predictions are judged here like all others; without predictions the file's own judgement
-    counts. `pattern` cuts the answer out of each prediction. `by_position` says that the rows are in the set's order.
-    Raises LongtailError for a name that can't be one, an `lm` that is one of the params' models (`own_lms`), and a file
-    whose rows are not the set's: without `partial`, every row must answer a question, and every test question needs a
-    row.
+    Returns a report in lines; `pattern` and `by_position` are as in `judge_file`. Raises LongtailError for a name that
+    can't be one, an `lm` that is one of the params' models (`own_lms`), and a file whose rows are not the set's:
+    without `partial`, every row must answer a question, and every test question needs a row.
     """
     called = named(called, own_lms)
     out = data / "imported" / called.dataset / called.lm / f"{called.method}.parquet"
@@ -75,10 +74,7 @@ def import_answers(
     match, predictions = judged.match, judged.predictions
     missing = [questions.asked.questions[place] for place in match.missing if splits[place] == "test"]
     faults = [f"{len(rows):,} rows {why}: {shown_rows(predictions, rows)}" for why, rows in match.rejected.items()]
-    if missing:
-        faults.append(
-            f"{len(missing):,} test questions have no row: {', '.join(missing[:5])}{' …' * (len(missing) > 5)}"
-        )
+    faults += [f"{len(missing):,} test questions have no row: {', '.join(missing[:5])}"] if missing else []
     if faults and not partial:
         raise LongtailError(
             f"{file}: {'; '.join(faults)} (joined by {match.by}), expected a row for every test question and no "
@@ -103,7 +99,7 @@ def import_answers(
 
 
 def named(called: Import, own_lms: Sequence[str]) -> Import:
-    """The names, checked; a kind that the method's name tells is filled in. Raises LongtailError naming the option."""
+    """The names, checked; what the method's name tells is its kind. Raises LongtailError naming the option."""
     for option, name in (("--lm", called.lm), ("--method", called.method)):
         if not re.fullmatch(NAME, name) or "_below_" in name or name in RESERVED:
             raise LongtailError(
@@ -114,13 +110,9 @@ def named(called: Import, own_lms: Sequence[str]) -> Import:
         raise LongtailError(
             f"--lm {called.lm}: expected a name that no model of params.yaml has ({', '.join(own_lms)}); take another"
         )
-    by_name = kind_by_name(called.method)
-    kind, method = called.kind or by_name, f"--method {called.method}"
-    if not kind:
-        raise LongtailError(f"{method}: expected --kind too, which says what it is: {', '.join(methods.KINDS)}")
-    if by_name and (kind == "closed_book") != (by_name == "closed_book"):
-        wanted = "expected no --kind, or a name of its own"
-        raise LongtailError(f"{method} --kind {kind}: the method's name says {by_name}, {wanted}")
+    if not (kind := kind_by_name(called.method) or called.kind):
+        listed = ", ".join(methods.KINDS)
+        raise LongtailError(f"--method {called.method}: expected --kind too, which says what it is: {listed}")
     return called._replace(kind=kind)
 
 
@@ -130,10 +122,4 @@ def _measures(predictions: Predictions, name: str, rows: Sequence[int]) -> list:
     if kind in (float, int):
         numbers = read_numbers(predictions.cells[name], f"{predictions.path}: {name}", "; correct it")
         return [None if math.isnan(numbers[row]) else kind(numbers[row]) for row in rows]
-    if kind is str:
-        return [texts[row] or None for row in rows]
-    values = [judgement(texts[row]) for row in rows]
-    if odd := [row for row, value in zip(rows, values, strict=True) if value is None and texts[row]]:
-        said = f"{name} of {shown_rows(predictions, odd[:1])} is {texts[odd[0]]!r}"
-        raise LongtailError(f"{predictions.path}: {said}, expected true or false; correct it")
-    return values
+    return [texts[row] or None if kind is str else judgement(texts[row]) for row in rows]

@@ -121,10 +121,8 @@ def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
 
 def read_answered(questions: Path, files: dict[str, Path]) -> Answers:
     """The question set with the answers of each method, a file each, as `answer_files.join` joins them."""
-    joined = answer_files.join(questions, files, {f.name: f.name for f in fields(Method)})
-    methods = {method: Method(**columns) for method, columns in joined.answers.items()}
-    columns = joined.ids, joined.relations, joined.subjects, joined.popularity, joined.ambiguous
-    return Answers(*columns, by_method=methods)
+    asked, answers = answer_files.join(questions, files, {f.name: f.name for f in fields(Method)})
+    return Answers(**asked, by_method={method: Method(**columns) for method, columns in answers.items()})
 
 
 def by_groups(

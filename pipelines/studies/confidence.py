@@ -55,9 +55,9 @@ def of_rules(tuned: Mapping, chosen: SimpleNamespace, data: Path) -> tuple[dict[
 def read_confidence(questions: Path, closed_book: Path) -> Answers:
     """The answers of a file that show a probability. Raises LongtailError as `answer_files.join` does."""
     columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))"}
-    joined = answer_files.join(questions, {"closed_book": closed_book}, columns)
-    said, right = joined.answers["closed_book"]["confidence"], joined.answers["closed_book"]["correct"] == 1
-    return Answers(*(column[np.isfinite(said)] for column in (joined.ids, joined.subjects, said, right)))
+    asked, answers = answer_files.join(questions, {"closed_book": closed_book}, columns)
+    said, right = answers["closed_book"]["confidence"], answers["closed_book"]["correct"] == 1
+    return Answers(*(column[np.isfinite(said)] for column in (asked["ids"], asked["subjects"], said, right)))
 
 
 def reliability(answers: Answers, seed: int, resamples: int) -> tuple[list[dict], intervals.Interval]:

@@ -82,8 +82,7 @@ def test_answers_that_are_not_there_are_named(pair, said):
     ("ids", "correct", "said"),
     [
         ([*IDS, "q2"], [True] * 5, "has the id q2 more than once"),
-        (IDS[2:], [True] * 2, r"lacks the id q0 \(and 1 more"),
-        (IDS, [True, None, True, True], "does not say whether the answer to the id q1 is right"),
+        (IDS[2:], [True] * 2, r"it or .* lacks the id q0"),
     ],
 )
 def test_answers_that_do_not_fit_the_others_are_named(files, tmp_path, ids, correct, said):

@@ -139,7 +139,7 @@ def test_the_stage_leaves_its_files_and_the_same_bytes_again(ran):
     names = ("carried", "reliability", "thresholds")
     assert {*ran.runs[0]} == {"adaptive.json", "thresholds.json", *(f"{name}.parquet" for name in names)}
     assert "see data/adaptive" in ran.said
-    assert "opt-13b/web-search.parquet is left out: 1 of its 120 rows answer no question" in ran.said
+    assert "opt-13b/web-search.parquet is left out: of its 120 rows 1 answer no question" in ran.said
 
 
 def test_every_model_with_closed_book_answers_is_tuned_by_every_search(ran):

@@ -74,7 +74,7 @@ def test_every_language_model_and_method_has_its_rows_and_absent_ones_none(made)
     models = tables.read_analyses(made[0], "models")
     assert [(row["lm"], row["imported"]) for row in models] == [("tiny", False), ("big", False), ("davinci", True)]
     (out,) = tables.read_analyses(made[0], "left_out")
-    assert "davinci/bm25.parquet is left out: 1 of its 481 rows answer no question" in out["why"]
+    assert "davinci/bm25.parquet is left out: of its 481 rows 1 answer no question" in out["why"]
 
 
 def test_language_models_are_compared_on_what_both_answered_and_say_how_many(made):
