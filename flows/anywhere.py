@@ -164,7 +164,7 @@ def compare(
     if len(files) == 1:
         raise LongtailError(f"{files[0]}: one file, expected two or more to compare")
     given = questions, columns, answer_pattern, answers_separator, files, by_position, subset
-    asked, answered = _given(*given, texts=True)
+    asked, answered = _given(*given)
     notes = [*asked.described(), *(line for system in answered for line in system.lines)]
     for line in notes:
         terminal.show(line)
@@ -189,9 +189,10 @@ def _given(
     files: list[str],
     by_position: bool,
     subset: str,
-    **kept: bool,
+    *,
+    decisions: bool = False,
 ) -> tuple[Questions, list[Answered]]:
-    """The question set and the answers of files, with what is `kept` of them beside (`read_answers`).
+    """The question set and the answers of files, and with `decisions` when they retrieved (`read_answers`).
 
     With a subset, the answers to its questions alone.
     """
@@ -202,7 +203,7 @@ def _given(
         raise LongtailError(f"--subset {subset}: no sample of PopQA is called so, expected one of {', '.join(known)}")
     paths = named_files(files, terminal.CALLED_FROM)
     asked = _questions(questions, columns, separator)
-    answered = read_answers(paths, asked, pattern, by_position=by_position, **kept)
+    answered = read_answers(paths, asked, pattern, by_position=by_position, decisions=decisions)
     if subset:
         keep_subset(answered, asked, subset, known[subset])
     return asked, answered

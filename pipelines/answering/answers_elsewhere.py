@@ -2,7 +2,6 @@
 
 import operator
 import re
-from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,28 +63,21 @@ def short_name(path: Path) -> str:
 def named_files(places: Sequence[str], folder: Path) -> dict[str, Path]:
     """Name of a method -> its file, of words as NAME=FILE or FILE; paths are relative to `folder`.
 
-    Without a name it is the file's `short_name`, with its folder where files of several folders are called
-    alike. Raises LongtailError for a name that two files have, and a file that is not there.
+    Without a name it is the file's `short_name`, with its folder where another file is called alike. Raises
+    LongtailError for a name that two files have, and a file that is not there.
     """
     named: dict[str, Path] = {}
-    split = [place.split("=", 1) if "=" in place and not (folder / place).exists() else ("", place) for place in places]
-    if nothing := next((name for name, path in split if not path), None):
-        raise LongtailError(f"{nothing}=: nothing follows the =, expected NAME=FILE")
-    files = [(name.strip(), folder / path) for name, path in split]
-    names = Counter(name or short_name(path) for name, path in files)
-    for name, path in files:
+    for place in places:
+        given, _, file = place.partition("=") if "=" in place and not (folder / place).exists() else ("", "", place)
+        path = folder / file
         check_link(path)
         if not path.is_file():
             what = "a folder" if path.is_dir() else "no such file"
             raise LongtailError(f"{path}: {what}, expected predictions: a table, JSON, JSON lines or Parquet")
-        if path.resolve() in map(Path.resolve, named.values()):
-            raise LongtailError(f"{path}: given twice, expected a file for each system; leave one out")
-        stem = short_name(path)
-        name = name or (f"{path.parent.name}/{stem}" if names[stem] > 1 else stem)
+        alike = [other for other in places if short_name(Path(other)) == short_name(path)]
+        name = given.strip() or f"{path.parent.name}/" * (len(alike) > 1) + short_name(path)
         if name in named:
-            raise LongtailError(
-                f"{path}: a second file called {name!r}, expected names that differ; give it as NAME=FILE"
-            )
+            raise LongtailError(f"{path}: a second file called {name!r}, expected others; give it as NAME=FILE")
         named[name] = path
     return named
 
@@ -95,37 +87,32 @@ def read_answers(
     questions: Questions,
     pattern: str | None = None,
     *,
-    texts: bool = False,
     by_position: bool = False,
     decisions: bool = False,
 ) -> list[Answered]:
-    """The answers of each file. With `texts` what was said is kept, with `decisions` when it retrieved, and its doubt.
-
-    Raises LongtailError as `judge_file` does.
-    """
-    answered, is_cut, example = [], False, ""
+    """The answers of each file; with `decisions` when it retrieved, and its doubt. LongtailError as `judge_file`."""
+    answered, is_cut = [], False
     for name, path in files.items():
         judged = judge_file(path, questions, pattern, DECISIONS if decisions else (), by_position=by_position)
-        is_cut |= judged.predictions.is_cut
-        example = example or _example(judged, questions)
+        predictions, match = judged.predictions, judged.match
+        is_cut |= predictions.is_cut
         correct, said = np.full(len(questions.ids), NO_ANSWER, np.int8), None
-        correct[judged.match.questions] = judged.right
-        if texts and judged.predictions.texts is not None:
+        correct[match.questions] = judged.right
+        if predictions.texts is not None:
             said = [""] * len(questions.ids)
-            for row, place in zip(judged.match.rows, judged.match.questions, strict=True):
-                said[place] = judged.predictions.texts[row]
-        numbers = {"calls": judged.predictions.calls, "doubt": judged.predictions.doubt}
+            for row, place in match.pairs:
+                said[place] = predictions.texts[row]
+        numbers = {"calls": predictions.calls, "doubt": predictions.doubt}
         for what, values in numbers.items():
             if values is not None:
                 numbers[what] = np.full(len(correct), np.nan)
-                numbers[what][judged.match.questions] = [values[row] for row in judged.match.rows]
-        answered.append(Answered(name, correct, said, judged.lines, **numbers, says=judged.predictions.says))
-        del judged  # one file at a time is in memory
+                numbers[what][match.questions] = [values[row] for row in match.rows]
+        answered.append(Answered(name, correct, said, judged.lines, **numbers, says=predictions.says))
     check_pattern(pattern, is_cut)
     if not any((one.correct == 1).any() for one in answered):
         answered[-1].lines.append(
-            f"nothing is right: no answer of {questions.name} is in any prediction{example}; its answers may be "
-            "damaged or in another language, or the predictions of another question set"
+            f"nothing is right: no answer of {questions.name} is in any prediction; its answers may be damaged or in "
+            "another language, or the predictions of another question set"
         )
     return answered
 
@@ -142,14 +129,6 @@ def keep_subset(answered: Sequence[Answered], questions: Questions, name: str, s
         one.correct[~inside] = NO_ANSWER
     kept = f"{int(inside.sum()):,} of its {len(subset.ids):,} questions are in {questions.name}"
     answered[-1].lines.append(f"subset {name}: {subset.about}; {kept}, and no others count")
-
-
-def _example(judged: Judged, questions: Questions) -> str:
-    """A file's first prediction and the answers that it is judged by, for a message."""
-    if judged.predictions.texts is None:
-        return ""
-    said, place = judged.predictions.texts[judged.match.rows[0]], judged.match.questions[0]
-    return f" ({said[:80]!r} for {', '.join(questions.asked.answers[place])[:80]!r}, say)"
 
 
 def judge_file(
@@ -170,12 +149,13 @@ def judge_file(
     predictions = read_known_by_value(path, questions.asked, more, pattern)
     no_ids = predictions.ids and not questions.asked.ids
     if no_ids and predictions.questions is None and predictions.rows != len(questions.ids):
-        raise _lacks_ids(path, questions)
+        raise LongtailError(
+            f"{questions.name}: no column with the id ({', '.join(ROLES['id'])}), which {path.name} names its "
+            "questions by; add it, or name it with --columns id=NAME"
+        )
     match = join_predictions(predictions, questions.asked, by_position=by_position)
     check_joined(predictions, questions.asked, match)
     lines = [*predictions.described, *match.described(predictions)]
-    if not match.rows and no_ids:
-        raise _lacks_ids(path, questions)
     if not match.rows:
         theirs = match.by.partition(" = ")[2]
         such = ", ".join(map(str, questions.asked.ids[theirs][:3])) if theirs else questions.asked.questions[0]
@@ -197,13 +177,6 @@ def judge_file(
         lines.append(f"{differ:,} answers are judged differently than in the file: predictions are judged here")
     lines.append(f"{len(right):,} answers, {100 * sum(right) / len(right):.1f} % right")
     return Judged(predictions, match, right, lines)
-
-
-def _lacks_ids(path: Path, questions: Questions) -> LongtailError:
-    return LongtailError(
-        f"{questions.name}: no column with the id ({', '.join(ROLES['id'])}), which {path.name} names its questions "
-        "by; add it, or name it with --columns id=NAME"
-    )
 
 
 def check_pattern(pattern: str | None, is_cut: bool) -> None:
