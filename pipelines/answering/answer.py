@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow as pa
 from pipelines import catalogue, draws, methods
 from pipelines.answering import given, latency, passages, prompts
 from pipelines.answering.passages import Lookup, Source
+from pipelines.answering.prompts import Sent
 from pipelines.language import language
 from pipelines.params import params
 from pipelines.questions import matching
@@ -151,17 +152,6 @@ def forget_answers(dataset: str, lm: str, method: str, key: str) -> None:
     """Remove the finished shards of answers that are written."""
     for kind in ("answer", "passages"):
         shards.forget_shards(f"{kind}@{dataset}-{lm}-{method}", key)
-
-
-class Sent(NamedTuple):
-    """What the LM is asked: k prompts in a row for each question, and an ensemble's similarities (questions, k)."""
-
-    prompts: list[Prompt]
-    similarities: np.ndarray | None
-
-    def length(self) -> int:
-        """How many characters there are to read."""
-        return sum(len(prompt.document) + len(prompt.context) for prompt in self.prompts)
 
 
 def ask_lm(

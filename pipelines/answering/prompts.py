@@ -2,9 +2,9 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,20 @@ class Questions:
     shown: Sequence[str] = ()  # the answer that a demonstration shows
 
 
+class Sent(NamedTuple):
+    """What a LM is asked: k prompts in a row for each question.
+
+    Similarities (questions, k) weigh an ensemble's documents; None stands for one prompt per question.
+    """
+
+    prompts: list[Prompt]
+    similarities: np.ndarray | None
+
+    def length(self) -> int:
+        """How many characters there are to read."""
+        return sum(len(prompt.document) + len(prompt.context) for prompt in self.prompts)
+
+
 def read_questions(table: pa.Table) -> Questions:
     """A question set. Demonstrations show the triple's object (PopQA), else the first answer."""
     columns = table.sort_by("question_id").to_pydict()
@@ -47,41 +61,30 @@ def demonstrations(
     prompt. With `common` they are drawn once for all questions, because the LM must write a passage for each
     demonstration. A demonstration never has the tested question's text.
     """
-    if n_shots == 0:
-        return [[] for _ in asked]
-    if dataset == "popqa":
-        rows = {
-            relation: np.flatnonzero(questions.relations == relation) for relation in np.unique(questions.relations)
-        }
-        draw = partial(_one_per_relation, seed, questions, rows)
-    else:
-        draw = partial(_any, seed, questions, Counter(questions.texts))
-    return [draw(position, n_shots, "" if common else questions.ids[position]) for position in asked]
+    relations, times = np.unique(questions.relations) if n_shots else (), Counter(questions.texts)
+    rows = {relation: np.flatnonzero(questions.relations == relation) for relation in relations}
 
+    def one_per_relation(position: int, key: str) -> list[int]:
+        others = [relation for relation in rows if relation != questions.relations[position]]
+        others.sort(key=lambda relation: (draws.uniform(seed, "shot order", f"{key}|{relation}"), relation))
+        return [
+            int(rows[relation][int(draws.uniform(seed, "shot", f"{key}|{relation}") * len(rows[relation]))])
+            for relation in others[:n_shots]
+        ]
 
-def _one_per_relation(
-    seed: int, questions: Questions, rows: dict[str, np.ndarray], position: int, n_shots: int, key: str
-) -> list[int]:
-    others = [relation for relation in rows if relation != questions.relations[position]]
-    others.sort(key=lambda relation: (draws.uniform(seed, "shot order", f"{key}|{relation}"), relation))
-    return [
-        int(rows[relation][int(draws.uniform(seed, "shot", f"{key}|{relation}") * len(rows[relation]))])
-        for relation in others[:n_shots]
-    ]
+    def of_any_relation(position: int, key: str) -> list[int]:
+        text, size = questions.texts[position], len(questions.ids)
+        chosen: list[int] = []
+        for draw in range(40 * n_shots):  # small sets: repeated draws may run into what is already chosen
+            pick = int(draws.uniform(seed, "shot", f"{key}|{draw}") * size)
+            if pick not in chosen and questions.texts[pick] != text:
+                chosen.append(pick)
+            if len(chosen) == min(n_shots, size - times[text]):
+                break
+        return chosen
 
-
-def _any(seed: int, questions: Questions, times: Mapping[str, int], position: int, n_shots: int, key: str) -> list[int]:
-    """`times` says how many of the questions have a text."""
-    text, size = questions.texts[position], len(questions.ids)
-    others = min(n_shots, size - times[text])
-    chosen: list[int] = []
-    for draw in range(40 * n_shots):  # small sets: repeated draws may run into what is already chosen
-        pick = int(draws.uniform(seed, "shot", f"{key}|{draw}") * size)
-        if pick not in chosen and questions.texts[pick] != text:
-            chosen.append(pick)
-        if len(chosen) == others:
-            break
-    return chosen
+    draw = one_per_relation if dataset == "popqa" else of_any_relation
+    return [draw(position, "" if common else questions.ids[position]) for position in asked]
 
 
 def question_prompt(
@@ -122,9 +125,7 @@ def compose(shots: str, document: str, question: str) -> Prompt:
     demonstrations it stands next to its question in the context. If room is short, the context loses its far end first:
     the demonstrations.
     """
-    if shots:
-        return Prompt(context=shots + document + question)
-    return Prompt(context=question, document=document)
+    return Prompt(context=shots + document + question) if shots else Prompt(context=question, document=document)
 
 
 def prompt_hash(*prompts: Prompt) -> str:

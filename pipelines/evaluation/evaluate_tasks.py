@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 
 from pipelines import catalogue, draws, intervals
 from pipelines.answering import passages
+from pipelines.answering.prompts import Sent
 from pipelines.evaluation import mmlu, task_items
-from pipelines.evaluation.task_items import Task, TaskPrompts, answered_by, predict
+from pipelines.evaluation.task_items import Task, answered_by, predict
 from pipelines.params import params
 from pipelines.questions import matching
 from pipelines.sources.rejects import Rejects
@@ -77,13 +78,13 @@ def evaluate_task(
     source, ensemble = search and passages.Source(search, SEARCHED, written=False), search and method != CONCATENATED
     lookup = passages.Lookup(source, {i: item.query for i, item in enumerate(task.items)}, passages_name, key)
 
-    def read(shard: slice) -> TaskPrompts:
+    def read(shard: slice) -> Sent:
         items, found = task.items[shard], lookup.rows(range(shard.start, shard.stop))
         similarities = np.array([row["similarities"] for row in found], np.float32) if ensemble else None
         texts = [row["texts"] for row in found]
         if method == CONCATENATED:
             texts = [["\n".join(filter(None, of_item))] for of_item in texts]
-        return TaskPrompts(task_items.prompts(items, [shown[item.subject] for item in items], texts), similarities)
+        return Sent(task_items.prompts(items, [shown[item.subject] for item in items], texts), similarities)
 
     def write(shard: slice, predictions: list[str | None], path: Path) -> None:
         def right(text: str, answers: list[str]) -> bool:
@@ -107,7 +108,7 @@ def evaluate_task(
     size, n = workers.shard_size(SHARD, replug.top_k if ensemble else 1, server), len(task.items)
     parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
     work = partial(predict, task.options, new_tokens, replug)
-    steps, sizes = workers.Steps(read, work, write, TaskPrompts.length), [part.stop - part.start for part in parts]
+    steps, sizes = workers.Steps(read, work, write, Sent.length), [part.stop - part.start for part in parts]
     files = workers.map_texts(lm, name, key, parts, steps, sizes=sizes, unit="question")
     return pa.concat_tables([SCHEMA.empty_table(), *(parquet.read_parquet(file, schema=SCHEMA) for file in files)])
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipelines import draws
-from pipelines.answering.prompts import compose
+from pipelines.answering.prompts import Sent, compose
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.params import params
@@ -95,20 +95,7 @@ def _knowledge(document: str | None) -> str:
     return f"Knowledge: {document}\n" if document else ""  # "": fewer documents were found than asked for
 
 
-class TaskPrompts(NamedTuple):
-    """Prompts, k in a row for each item; similarities (items, k) weigh them, None stands for one prompt per item."""
-
-    prompts: list[Prompt]
-    similarities: np.ndarray | None
-
-    def length(self) -> int:
-        """How many characters there are to read."""
-        return sum(len(prompt.document) + len(prompt.context) for prompt in self.prompts)
-
-
-def predict(
-    options: bool, new_tokens: int, replug: params.Replug, lm: LanguageModel, asked: TaskPrompts
-) -> list[str | None]:
+def predict(options: bool, new_tokens: int, replug: params.Replug, lm: LanguageModel, asked: Sent) -> list[str | None]:
     """The answer to each item, by its letter or generated; None where one of its prompts doesn't fit."""
     from pipelines.evaluation import mmlu
 
