@@ -161,10 +161,10 @@ def test_the_faults_have_a_file_of_every_layout_of_predictions_and_each_is_read_
         path = tmp_path / kind / file
         path.write_bytes(content)
         files = {part: tmp_path / f"{part}.jsonl" for part in ("closed", "questions")} | {path.stem: path}
-        judged = judge_file(
+        *_, right, lines = judge_file(
             files["closed"], read_question_table(files["questions"]), by_position=name in faults_brought.ALONE
         )
-        assert (sum(judged.right), len(judged.right)) == (40, 60), f"{name}, {kind}: {judged.lines}"
+        assert (sum(right), len(right)) == (40, 60), f"{name}, {kind}: {lines}"
 
 
 @pytest.mark.slow

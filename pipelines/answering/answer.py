@@ -1,8 +1,4 @@
-"""Stage `answer`: one LM's answers to a question set in each of params.ways (PopQA, §4-5; REPLUG, §3.2).
-
-The LM answers closed-book; with the best passages of a retriever; with a passage that it writes itself (GenRead); or
-with an ensemble over the k best documents (REPLUG).
-"""
+"""Stage `answer`: one LM's answers to a question set in each of params.ways (PopQA, §4-5; REPLUG, §3.2)."""
 
 from __future__ import annotations
 
@@ -80,7 +76,7 @@ class Setup:
 
     @property
     def written(self) -> bool:
-        """Whether the LM writes the passages itself, which takes one more prompt per question."""
+        """Whether the LM writes the passages itself, by one more prompt per question."""
         return self.source is not None and self.source.written
 
     @property
@@ -91,10 +87,9 @@ class Setup:
     @property
     def shard(self) -> int:
         """How many questions are answered at once."""
-        prompts = self.replug.top_k if self.ensemble else 1
         long = self.source is not None and self.server is None
         most = min(SHARD, LOCAL // (1 + self.answer.n_shots)) if long else SHARD
-        return workers.shard_size(most, prompts, self.server)
+        return workers.shard_size(most, self.replug.top_k if self.ensemble else 1, self.server)
 
 
 def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
@@ -103,17 +98,16 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     A second call goes on from the shards that a first one finished, until `forget_answers` removes them. Also returns
     how long all shards took, in whichever call.
     """
-    questions = questions.sort_by("question_id")
+    questions, chosen = questions.sort_by("question_id"), setup.answer
     pool = prompts.read_questions(questions)
     texts, splits = pool.texts, questions["split"].to_pylist()
     tested = [question for question, split in enumerate(splits) if split == "test"]
-    drawn = draws.sample(setup.seed, "answer", [pool.ids[question] for question in tested], setup.answer.max_questions)
+    drawn = draws.sample(setup.seed, "answer", [pool.ids[question] for question in tested], chosen.max_questions)
     asked = [tested[i] for i in drawn]
-    n_shots = setup.answer.n_shots
-    shots = prompts.demonstrations(setup.seed, setup.dataset, pool, asked, n_shots, common=setup.written)
+    shots = prompts.demonstrations(setup.seed, setup.dataset, pool, asked, chosen.n_shots, common=setup.written)
     of_file = f"{setup.dataset}-{setup.lm.name}-{setup.method}"
     keys = pool.ids if setup.source and setup.source.by_id else texts
-    looked_up = {question: keys[question] for question in chain(asked, *(shots if setup.answer.shot_passages else ()))}
+    looked_up = {question: keys[question] for question in chain(asked, *(shots if chosen.shot_passages else ()))}
     lookup = Lookup(setup.source, looked_up, f"passages@{of_file}", setup.key)
 
     def read(shard: slice) -> Sent:
@@ -137,11 +131,9 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
         rows = [_row(setup, pool, *of_question) for of_question in of_questions]
         passages.write_shard(pa.Table.from_pylist(rows, schema=SCHEMA), path, *taken)
 
-    size = setup.shard
-    parts = [slice(start, min(start + size, len(asked))) for start in range(0, len(asked), size)]
-    sizes = [part.stop - part.start for part in parts]
-    work = partial(passages.timed, partial(ask_lm, setup.answer.new_tokens, setup.replug, setup.language))
-    steps = workers.Steps(read, work, write, Sent.length)
+    parts = [slice(start, min(start + setup.shard, len(asked))) for start in range(0, len(asked), setup.shard)]
+    work = partial(passages.timed, partial(ask_lm, chosen.new_tokens, setup.replug, setup.language))
+    steps, sizes = workers.Steps(read, work, write, Sent.length), [part.stop - part.start for part in parts]
     files = workers.map_texts(setup.lm, f"answer@{of_file}", setup.key, parts, steps, sizes=sizes, unit="question")
     table, batches = passages.read_shards(files, SCHEMA)
     table = table.sort_by("question_id").replace_schema_metadata()
@@ -157,7 +149,7 @@ def forget_answers(dataset: str, lm: str, method: str, key: str) -> None:
 def ask_lm(
     new_tokens: int, replug: params.Replug, spoken: language.Language, lm: LanguageModel, sent: Sent
 ) -> tuple[list[Prompt], list[Prompt], list[Generation]]:
-    """What the LM was sent, what it saw of that, and what it answered; in whichever process."""
+    """What the LM was sent, what it saw of that, and what it answered."""
     generations = ensemble_answers.generate(lm, sent.prompts, sent.similarities, new_tokens, replug, spoken)
     return sent.prompts, lm.seen(sent.prompts, new_tokens), generations
 
@@ -168,25 +160,25 @@ def _row(
     question: int,
     found: dict,
     sent: list[tuple[Prompt, Prompt]],
-    generation: Generation,
+    made: Generation,
 ) -> dict:
     """A row of SCHEMA; `found` is a row of passages.SCHEMA or CLOSED_BOOK, `sent` are prompts and what the LM saw."""
     answers, server = pool.answers[question], setup.server
     # The tokens of an answer and of its passages are not known if the server does not show them.
-    known = generation.new_tokens or not generation.text
-    new_tokens = generation.new_tokens + found["new_tokens"] if known else None
-    prompt_tokens = generation.prompt_tokens + found["prompt_tokens"] if generation.prompt_tokens else None
+    known = made.new_tokens or not made.text
+    new_tokens = made.new_tokens + found["new_tokens"] if known else None
+    prompt_tokens = made.prompt_tokens + found["prompt_tokens"] if made.prompt_tokens else None
     cost = 0.0 if server is None else None
     if server and prompt_tokens is not None and new_tokens is not None:
         cost = (prompt_tokens * server.prompt_price + new_tokens * server.completion_price) / 1000
     row = {
         "question_id": pool.ids[question],
         "method": methods.split(setup.method)[0],
-        "prediction": generation.text.strip(),
-        "correct": matching.substring(generation.text, answers),
-        "correct_word": matching.word(generation.text, answers, setup.language),
+        "prediction": made.text.strip(),
+        "correct": matching.substring(made.text, answers),
+        "correct_word": matching.word(made.text, answers, setup.language),
         "prompt_hash": prompts.prompt_hash(*(prompt for prompt, _ in sent)),
-        "mean_log_prob": generation.mean_log_prob,
+        "mean_log_prob": made.mean_log_prob,
         "lm_calls": len(sent) + setup.written,
         "passage": found["texts"][0] if setup.written else None,
         "prompt_tokens": prompt_tokens,
@@ -200,8 +192,8 @@ def _row(
         )
         row["doc_has_answer"] = any(matching.word(text, answers, setup.language) for text in read)
         title, page = found["titles"][0], pool.pages[question]
-        row |= {"doc_id": found["doc_ids"][0], "doc_title": title, "similarity": found["similarities"][0]}
-        row["margin"] = found["margin"]
+        row |= {"doc_id": found["doc_ids"][0], "doc_title": title, "margin": found["margin"]}
+        row["similarity"] = found["similarities"][0]
         if title is not None and page:
             row["doc_is_subject"] = title == page
             row["doc_is_namesake"] = matching.namesake(title, pool.subjects[question] or "", page)
@@ -237,15 +229,14 @@ def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> s
         if methods.of_kinds(missing, *methods.ENSEMBLES):
             ensemble_answers.check_ability(lm, chosen.replug)
         for way in missing:
-            source, key = passages.open_source(way, lm, chosen, data), keys[way]
+            source, key, name = passages.open_source(way, lm, chosen, data), keys[way], files[way].stem
             of_file = dataset, way, lm, source, chosen.answer.of(settings), chosen.replug, chosen.seed, key
-            setup = Setup(*of_file, settings.http, language.read_language(chosen.language))
-            table, taken = answer(asked, setup)
+            table, taken = answer(asked, Setup(*of_file, settings.http, language.read_language(chosen.language)))
             with shards.atomic(files[way]) as temporary:
                 parquet.write_parquet(table, temporary)
-            shards.write_json(record, made := made | {files[way].stem: [key, md5(files[way])]})
-            of_answers, on_server = (dataset, lm_name, files[way].stem), settings.http is not None
-            latency.write_latency(data, *of_answers, taken, chosen.compute.threads, on_server)
+            shards.write_json(record, made := made | {name: [key, md5(files[way])]})
+            threads, on_server = chosen.compute.threads, settings.http is not None
+            latency.write_latency(data, dataset, lm_name, name, taken, threads, on_server)
             forget_answers(dataset, lm_name, way, key)
             figures |= {f"{way}/{name}": value for name, value in _metrics(table, taken.seconds).items()}
         return figures | lm.usage
@@ -275,12 +266,9 @@ def _metrics(table: pa.Table, seconds: float) -> stage.Metrics:
 
 def main() -> None:
     args = stage.arguments(__doc__, dataset=catalogue.names("answered"), lm="one of params.yaml's lms")
-    stage.run(
-        f"answer@{args.dataset}-{args.lm}",
-        USED,
-        lambda chosen: answer_in_all_ways(args.dataset, args.lm, chosen),
-        out=f"data/predictions/{args.dataset}/{args.lm}",
-    )
+    item = args.dataset, args.lm
+    out = str(Path("data/predictions").joinpath(*item))
+    stage.run(f"answer@{'-'.join(item)}", USED, lambda chosen: answer_in_all_ways(*item, chosen), out=out)
 
 
 if __name__ == "__main__":

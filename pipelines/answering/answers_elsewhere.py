@@ -5,7 +5,6 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -46,15 +45,6 @@ class Answered:
         return self.calls is not None
 
 
-class Judged(NamedTuple):
-    """A file's predictions, the questions that they answer, and which are right."""
-
-    predictions: Predictions
-    match: Match
-    right: list[bool]  # whether each of the match's rows is right
-    lines: list[str]  # what was read, and how it was joined and judged
-
-
 def short_name(path: Path) -> str:
     """A file's name without the ending that says its format: `gpt-4.1-mini` for gpt-4.1-mini.csv.gz."""
     return ENDING.sub("", path.name, count=1) or path.name
@@ -93,11 +83,11 @@ def read_answers(
     """The answers of each file; with `decisions` when it retrieved, and its doubt. LongtailError as `judge_file`."""
     answered, is_cut = [], False
     for name, path in files.items():
-        judged = judge_file(path, questions, pattern, DECISIONS if decisions else (), by_position=by_position)
-        predictions, match = judged.predictions, judged.match
+        more = DECISIONS if decisions else ()
+        predictions, match, right, lines = judge_file(path, questions, pattern, more, by_position=by_position)
         is_cut |= predictions.is_cut
         correct, said = np.full(len(questions.ids), NO_ANSWER, np.int8), None
-        correct[match.questions] = judged.right
+        correct[match.questions] = right
         if predictions.texts is not None:
             said = [""] * len(questions.ids)
             for row, place in match.pairs:
@@ -107,7 +97,7 @@ def read_answers(
             if values is not None:
                 numbers[what] = np.full(len(correct), np.nan)
                 numbers[what][match.questions] = [values[row] for row in match.rows]
-        answered.append(Answered(name, correct, said, judged.lines, **numbers, says=predictions.says))
+        answered.append(Answered(name, correct, said, lines, **numbers, says=predictions.says))
     check_pattern(pattern, is_cut)
     if not any((one.correct == 1).any() for one in answered):
         answered[-1].lines.append(
@@ -138,13 +128,13 @@ def judge_file(
     more: Collection[str] = (),
     *,
     by_position: bool = False,
-) -> Judged:
-    """The rows of a file, joined with their questions and judged as in the paper (`judge_predictions`).
+) -> tuple[Predictions, Match, list[bool], list[str]]:
+    """A file's predictions, the questions that they answer, which of the match's rows are right, and lines to show.
 
-    A file's own judgement counts only where it has no predictions, or the set no answers. `pattern` cuts the answers
-    out of longer texts, if the file has it; `more` are names of further columns to keep. `by_position` says that rows
-    are in the set's order. Raises LongtailError as `read_known_by_value` and `join_predictions` do, and for a file of
-    which no row answers a question.
+    They are judged as in the paper; a file's own judgement counts only where it has no predictions, or the set no
+    answers. `pattern` cuts the answers out of longer texts, if the file has it; `more` are names of further columns to
+    keep. `by_position` says that rows are in the set's order. Raises LongtailError as `read_known_by_value` and
+    `join_predictions` do, and for a file of which no row answers a question.
     """
     predictions = read_known_by_value(path, questions.asked, more, pattern)
     no_ids = predictions.ids and not questions.asked.ids
@@ -165,7 +155,7 @@ def judge_file(
         )
     if not predictions.says:
         lines.append(f"it has no answers: those of the first two files are taken, for {len(match.rows):,} questions")
-        return Judged(predictions, match, [False] * len(match.rows), lines)
+        return predictions, match, [False] * len(match.rows), lines
     if predictions.correct is None and "answers" not in questions.columns:
         raise LongtailError(
             f"{path}: nothing says which predictions are right, as {questions.name} has no column of answers and "
@@ -176,7 +166,7 @@ def judge_file(
     if differ := sum(map(operator.ne, said, right)):
         lines.append(f"{differ:,} answers are judged differently than in the file: predictions are judged here")
     lines.append(f"{len(right):,} answers, {100 * sum(right) / len(right):.1f} % right")
-    return Judged(predictions, match, right, lines)
+    return predictions, match, right, lines
 
 
 def check_pattern(pattern: str | None, is_cut: bool) -> None:

@@ -42,8 +42,7 @@ class Given:
     def search(self, ids: list[str], k: int) -> tuple[np.ndarray, np.ndarray]:
         """Positions and scores, (ids, k) each; -1 and -inf in empty places.
 
-        Where one of a question's k passages has no score, all of its scores are 0. Raises LongtailError for an id that
-        has no passages.
+        Where one of a question's k passages has no score, all of its scores are 0. LongtailError for an unknown id.
         """
         positions, scores = np.full((len(ids), k), -1), np.full((len(ids), k), -np.inf, np.float32)
         for row, id_ in enumerate(ids):
@@ -57,9 +56,9 @@ class Given:
 
     def read(self, positions: np.ndarray) -> Documents:
         """The passages at positions; "" where these are -1."""
-        nothing = Passage("", "", "", None)
-        found = [nothing if place < 0 else self.passages[place] for place in positions.ravel().tolist()]
-        columns = [passage.id for passage in found], [passage.title for passage in found], [p.text for p in found]
+        passages = [*self.passages, Passage("", "", "", None)]  # the last is at -1
+        found = [passages[place] for place in positions.ravel().tolist()]
+        columns = ([getattr(passage, name) for passage in found] for name in ("id", "title", "text"))
         return Documents(*(np.array(column, object).reshape(positions.shape) for column in columns))
 
 
@@ -102,9 +101,8 @@ def read_asked(dataset: str, chosen: SimpleNamespace, data: Path) -> tuple[pa.Ta
         given = read_given(method, chosen, data)
         has = pc.is_in(table["question_id"], pa.array(given.places, pa.string()))
         without = table.filter(pc.invert(has))["question"].to_pylist()
-        named = ", ".join(without[:SHOWN]) + " …" * (len(without) > SHOWN)
         missing = f"{len(without):,} of {table.num_rows:,} questions have no passages for {method}"
-        lines += [*given.lines, *([f"{missing} and are not asked: {named}"] if without else [])]
+        lines += given.lines + [f"{missing} and are not asked: {', '.join(without[:SHOWN])}"] * bool(without)
         table = table.filter(has)
         if not table.num_rows:
             raise LongtailError(f"{given.folder}: no question of {dataset} has passages for all ways; {missing}")
@@ -112,8 +110,7 @@ def read_asked(dataset: str, chosen: SimpleNamespace, data: Path) -> tuple[pa.Ta
             k, temperature = chosen.replug.top_k, chosen.replug.temperature
             _, scores = given.search(table["question_id"].to_pylist(), k)
             heaviest = np.exp(ensemble.log_weights(scores, temperature)).max(axis=1).mean()
-            said = f"{method}: at replug.temperature {temperature:g} the heaviest of {k} weighs {heaviest:.2f}"
-            lines.append(f"{said} on average, by the scores; {1 / k:.2f} would be equal weights")
+            lines.append(f"{method}: at replug.temperature {temperature:g} the heaviest of {k} weighs {heaviest:.2f}")
     return table, list(dict.fromkeys(lines))
 
 

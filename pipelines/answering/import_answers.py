@@ -69,9 +69,8 @@ def import_answers(
     source = data / "questions" / called.dataset / f"{called.dataset}.parquet"
     splits = parquet.read_parquet(source, ["split"])["split"].to_pylist()
     questions = read_question_table(source, needed=("id", "question", "answers"))
-    judged = judge_file(file, questions, pattern, MEASURES, by_position=by_position)
-    check_pattern(pattern, judged.predictions.is_cut)
-    match, predictions = judged.match, judged.predictions
+    predictions, match, right, lines = judge_file(file, questions, pattern, MEASURES, by_position=by_position)
+    check_pattern(pattern, predictions.is_cut)
     missing = [questions.asked.questions[place] for place in match.missing if splits[place] == "test"]
     faults = [f"{len(rows):,} rows {why}: {shown_rows(predictions, rows)}" for why, rows in match.rejected.items()]
     faults += [f"{len(missing):,} test questions have no row: {', '.join(missing[:5])}"] if missing else []
@@ -81,7 +80,7 @@ def import_answers(
             "others; with --partial those are taken that fit"
         )
     ids = [questions.ids[place] for place in match.questions]
-    made = {"question_id": ids, "method": [called.method] * len(ids), "correct": judged.right}
+    made = {"question_id": ids, "method": [called.method] * len(ids), "correct": right}
     if predictions.texts is not None:
         made["prediction"] = texts = [predictions.texts[row] for row in match.rows]
         answers = [questions.asked.answers[place] for place in match.questions]
@@ -93,9 +92,11 @@ def import_answers(
     table = pa.table({name: made.get(name, nothing) for name in SCHEMA.names}, schema=schema).sort_by("question_id")
     with shards.atomic(out) as temporary:
         parquet.write_parquet(table, temporary)
-    lines = [f"{len(match.missing):,} questions of the set have no answer"] if match.missing else []
-    lines.append(f"answers of {called.lm} by {called.method} ({called.kind}): {out}; `longtail run` tunes thresholds")
-    return [*judged.lines, *lines]
+    lines += [f"{len(match.missing):,} questions of the set have no answer"] if match.missing else []
+    return [
+        *lines,
+        f"answers of {called.lm} by {called.method} ({called.kind}): {out}; `longtail run` tunes thresholds",
+    ]
 
 
 def named(called: Import, own_lms: Sequence[str]) -> Import:

@@ -38,14 +38,12 @@ class Taken(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """What everything took."""
         return sum(batch.seconds for batch in (*self.answers, *self.searches))
 
     def figures(self) -> dict:
         """The content of the file: batches, and median and 90th percentile of the seconds of a question over them.
 
-        Each batch counts with its mean, and with the mean search for a question. Demonstrations are searched for as
-        well, once for all questions that show them.
+        Each batch counts with its mean, and with the mean search for a question or a demonstration.
         """
         search = sum(batch.seconds for batch in self.searches) / max(1, sum(batch.questions for batch in self.searches))
         values = np.array([batch.seconds / batch.questions + search for batch in self.answers])
@@ -61,18 +59,16 @@ class Taken(NamedTuple):
 
 def write_latency(data: Path, dataset: str, lm: str, method: str, taken: Taken, threads: int, server: bool) -> None:
     """Write data/latency/<dataset>/<lm>/<method>.json; `server` says that the language model runs elsewhere."""
-    content = taken.figures() | {"threads": threads, "server": server}
-    shards.write_json(data / FOLDER / dataset / lm / f"{method}.json", content)
+    file = data / FOLDER / dataset / lm / f"{method}.json"
+    shards.write_json(file, taken.figures() | {"threads": threads, "server": server})
 
 
 @cache
 def machine() -> str:
     """The processor, its cores, and the GPU if this process uses one."""
-    file, cores = Path("/proc/cpuinfo"), os.cpu_count() or 1
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
-    named = re.search(r"^model name\s*:\s*(\S.*)", text, re.MULTILINE)
-    parts = [named[1].strip() if named else platform.processor() or platform.machine()]
-    parts.append(f"{cores} core{'s' * (cores > 1)}")
+    file = Path("/proc/cpuinfo")
+    named = re.search(r"model name\s*:\s*(\S.*)", file.read_text(encoding="utf-8") if file.is_file() else "")
+    parts = [named[1].strip() if named else platform.processor() or platform.machine(), f"{os.cpu_count()} cores"]
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         parts.append(torch.cuda.get_device_name())

@@ -67,8 +67,8 @@ def open_source(
     replug for ensembles, and reranker for reranked.
     """
     if method == "genread":
-        server, spoken = chosen.lm[lm.name].http, language.read_language(chosen.language)
-        return written(lm, chosen.answer.passage_tokens, spoken, server)
+        spoken = language.read_language(chosen.language)
+        return written(lm, chosen.answer.passage_tokens, spoken, chosen.lm[lm.name].http)
     kind, name = methods.resolve(method, chosen.retrievers)
     if kind in methods.GIVEN:
         from pipelines.answering.given import read_given
@@ -107,12 +107,14 @@ class Opened:
         return kept[1]
 
     def source(self, method: str, chosen: SimpleNamespace, data: Path) -> Source | None:
-        """`open_source` of a method that has an index, None for others. Raises LongtailError if the index lacks."""
-        if not (files := inputs(method, chosen, data)):
-            return None
+        """`open_source` of a method that has files, None for others. Raises LongtailError if an index lacks."""
+        files = inputs(method, chosen, data)
         if missing := [file.parent for file in files if file.name == "meta.json" and not file.is_file()]:
             raise LongtailError(f"{missing[0]}: no such index; `longtail run` makes it")
-        return self.get("passages", lambda: open_source(method, None, chosen, data), files, method, vars(chosen))
+        settings = method, vars(chosen)
+        return (
+            self.get("passages", lambda: open_source(method, None, chosen, data), files, *settings) if files else None
+        )
 
 
 def prompts_of_question(
@@ -138,10 +140,7 @@ def prompts_of_question(
 
 
 def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
-    """What a method retrieves with: descriptions of indexes, a cross-encoder, and last the documents; else none.
-
-    Of a method whose passages are given it is the folder of their files.
-    """
+    """What a method retrieves with: descriptions of indexes, a cross-encoder, last the documents; or given passages."""
     kind, name = methods.resolve(method, chosen.retrievers)
     if kind in methods.GIVEN:
         return [data / "raw/retrieval" / name]
@@ -166,8 +165,7 @@ def retrieved(
 
     The LM reads a document's title and text as `template` puts them; `clipped`, the text ends at its last ". ", as
     PopQA's authors cut it: a text without any is a full stop. One passage has its documents best first, a blank line
-    between, and the id, title and similarity of the best.
-    Questions are many at once, because reading documents passes over the whole of `docs`; it may be a function too.
+    between, and the id, title and similarity of the best. `docs` may be a function of positions.
     """
     from pipelines.retrieval import documents
 
@@ -185,18 +183,14 @@ def retrieved(
         if together:  # fewer than k documents leave empty places
             joined = ["\n\n".join(row[places]) for row, places in zip(texts_read, positions >= 0, strict=True)]
             columns = [np.array(joined, object)[:, None], *(values[:, :1] for values in columns[1:])]
-        nothing = [0] * len(texts)
-        known = pa.array(margins, pa.float32(), from_pandas=True)
+        nothing, known = [0] * len(texts), pa.array(margins, pa.float32(), from_pandas=True)
         return pa.table([*(values.tolist() for values in columns), nothing, nothing, known], schema=SCHEMA)
 
-    return Source(find, at_once=4096, written=False)
+    return Source(find, at_once=4096, written=False)  # many at once: reading documents passes over the whole of `docs`
 
 
 def written(
-    lm: LanguageModel | LMWorkers,
-    max_tokens: int,
-    spoken: Language = ENGLISH,
-    server: params.LMServer | None = None,
+    lm: LanguageModel | LMWorkers, max_tokens: int, spoken: Language = ENGLISH, server: params.LMServer | None = None
 ) -> Source:
     """A passage of at most `max_tokens`, which ends with its first line, as published."""
     write, at_once = partial(write_passages, max_tokens, spoken), workers.shard_size(256, 1, server)
@@ -206,17 +200,16 @@ def written(
 def write_passages(max_tokens: int, spoken: Language, lm: LanguageModel, texts: list[str]) -> pa.Table:
     """The passages (SCHEMA) that a LM writes for questions."""
     generations = lm.generate([prompts.passage_prompt(text, spoken) for text in texts], max_tokens)
-    passages = [[generation.text.strip()] for generation in generations]
-    unknown = [[None]] * len(texts)
-    tokens = [[made.prompt_tokens for made in generations], [made.new_tokens for made in generations]]
-    return pa.table([passages, unknown, unknown, unknown, *tokens, [None] * len(texts)], schema=SCHEMA)
+    rows = [
+        {"texts": [made.text.strip()], "prompt_tokens": made.prompt_tokens, "new_tokens": made.new_tokens}
+        | {name: [None] for name in ("doc_ids", "titles", "similarities")}
+        for made in generations
+    ]
+    return pa.Table.from_pylist(rows, SCHEMA)
 
 
 def timed(work: Callable[[Any, Any], Any], lm: Any, task: Any) -> tuple[Any, float, str]:
-    """What `work` gives for a task, the seconds that it took, and the machine.
-
-    Tasks of a server overlap; a second counts for one of them.
-    """
+    """What `work` gives for a task, the seconds that it took (on a server, where tasks overlap), and the machine."""
     started = time.monotonic()
     made, ended = work(lm, task), time.monotonic()
     return made, lm.took(started, ended) if hasattr(lm, "took") else ended - started, latency.machine()
@@ -255,18 +248,16 @@ class Lookup:
             return [texts[question] for question in questions.tolist()]
 
         def write(_: np.ndarray, answered: tuple[pa.Table, float, str], path: Path) -> None:
-            table, *taken = answered
-            write_shard(table, path, *taken)
+            write_shard(answered[0], path, *answered[1:])
 
         def length(asked: list[str]) -> int:
             return sum(map(len, asked)) + workers.BYTES_PER_TOKEN * source.max_tokens * len(asked)
 
-        n = len(self._questions)
-        parts = [self._questions[start : start + source.at_once] for start in range(0, n, source.at_once)]
-        sizes, unit = [len(part) for part in parts], "question or demonstration"
+        starts = range(0, len(self._questions), source.at_once)
+        parts = [self._questions[start : start + source.at_once] for start in starts]
         work = partial(timed, source.write if source.lm else lambda _, asked: source.find(asked))
-        steps = workers.Steps(read, work, write, length)
-        files = workers.map_texts(source.lm, name, key, parts, steps, sizes=sizes, unit=unit)
+        steps, sizes = workers.Steps(read, work, write, length), [len(part) for part in parts]
+        files = workers.map_texts(source.lm, name, key, parts, steps, sizes=sizes, unit="question or demonstration")
         self._table, self.batches = read_shards(files, SCHEMA)
 
     def rows(self, questions: Sequence[int]) -> list[dict]:
