@@ -1,10 +1,10 @@
 """Answers to a question set and how right they are, by method, relation and popularity (PopQA, sections 4 to 5).
 
-The functions return rows of a table of `tables`, without the columns dataset and lm. All
-intervals are clustered by subject, because answers about one subject are right or wrong together.
+The functions return rows of a table of `tables`, without the columns dataset and lm. All intervals are clustered by
+subject, because answers about one subject are right or wrong together.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, reduce
 from itertools import combinations
@@ -88,7 +88,7 @@ class Answers:
     def means(self, asked: dict[Any, tuple[np.ndarray, np.ndarray]], seed: int, resamples: int) -> dict[Any, Interval]:
         """For each key the mean of its values (n,) over its rows (n,) bool; unknown values (NaN) are left out."""
         columns = ((key, intervals.ratio, mean_columns(values, rows)) for key, (values, rows) in asked.items())
-        return _within(self.bootstraps(columns, seed, resamples))
+        return {key: one.within(-1, 1) for key, one in self.bootstraps(columns, seed, resamples).items()}
 
     def correlations(self, right: np.ndarray, groups: dict[Any, np.ndarray], seed: int, resamples: int) -> dict:
         """For each group of questions, (n,) bool, Pearson's correlation of being right with log10 popularity.
@@ -96,21 +96,14 @@ class Answers:
         A group has none if fewer than FEWEST questions have a known popularity, or if either is the same for all.
         """
         logs = np.log10(np.maximum(self.popularity, 1))
-
-        def asked() -> Iterator[tuple[Any, Callable, list[np.ndarray]]]:
-            for key, group in groups.items():
-                known = group & np.isfinite(logs)
-                if known.sum() >= FEWEST and np.ptp(logs[known]) > 0 and np.ptp(right[known]) > 0:
-                    # centred, which keeps sums of squares well conditioned
-                    x, y = (np.where(known, values - values[known].mean(), 0.0) for values in (logs, right))
-                    yield key, intervals.pearson, [known.astype(float), x, y, x * x, y * y, x * y]
-
-        return _within(self.bootstraps(asked(), seed, resamples))
-
-
-def _within(found: dict[Any, Interval]) -> dict[Any, Interval]:
-    """Differences of shares, and correlations, with bounds that they can reach."""
-    return {key: one.within(-1, 1) for key, one in found.items()}
+        asked = []
+        for key, group in groups.items():
+            known = group & np.isfinite(logs)
+            if known.sum() >= FEWEST and np.ptp(logs[known]) > 0 and np.ptp(right[known]) > 0:
+                # centred, which keeps sums of squares well conditioned
+                x, y = (np.where(known, values - values[known].mean(), 0.0) for values in (logs, right))
+                asked.append((key, intervals.pearson, [known.astype(float), x, y, x * x, y * y, x * y]))
+        return {key: one.within(-1, 1) for key, one in self.bootstraps(asked, seed, resamples).items()}
 
 
 def mean_columns(values: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
@@ -136,11 +129,10 @@ def by_groups(
     rows, known = [], np.isfinite(answers.popularity)
     medians = [float(np.median(answers.popularity[of & known])) if (of & known).any() else np.nan for _, of in groups]
     for method, answered in answers.by_method.items():
-        gains = {}
+        asked, found = {}, {("popularity", i): median for i, median in enumerate(medians)}
         if method != "closed_book" and "closed_book" in answers.by_method:
             gains = {name: gain(answers, method, rule) for name, rule in GAINS.items() if name in measured}
-        asked = {(name, i): (change, of) for name, change in gains.items() for i, (_, of) in enumerate(groups)}
-        found: dict = {("popularity", i): median for i, median in enumerate(medians)}
+            asked = {(name, i): (change, of) for name, change in gains.items() for i, (_, of) in enumerate(groups)}
         found |= answers.means(asked, seed, resamples)
         if "correlation" in measured:
             of_groups = {("correlation", i): of for i, (_, of) in enumerate(groups)}
@@ -157,9 +149,8 @@ def by_groups(
 
 def accuracy(answers: Answers, seed: int, resamples: int) -> list[dict]:
     """Accuracy by method and rule, and its correlation with log popularity."""
-    known = np.isfinite(answers.popularity)
-    everyone = [({"popularity_known": int(known.sum())}, np.ones(len(known), bool))]
-    return by_groups(answers, everyone, seed, resamples, ["correlation"])
+    known = {"popularity_known": int(np.isfinite(answers.popularity).sum())}
+    return by_groups(answers, [(known, np.ones(len(answers.ids), bool))], seed, resamples, ["correlation"])
 
 
 def by_group(answers: Answers, guesses: Guesses, seed: int, resamples: int) -> list[dict]:
@@ -193,9 +184,9 @@ def least_popular(answers: Answers, count: int | None = None) -> np.ndarray:
     The default is LEAST_POPULAR, or the same share of fewer than OF_PUBLISHED questions. Ties go by question id.
     """
     known = int(np.isfinite(answers.popularity).sum())
-    share_of_known = round(known * LEAST_POPULAR / OF_PUBLISHED)
-    count = min(known, LEAST_POPULAR, share_of_known) if count is None else min(known, count)
-    return np.argsort(answers.popularity, kind="stable")[:count]  # unknown popularity comes last
+    if count is None:
+        count = min(LEAST_POPULAR, round(known * LEAST_POPULAR / OF_PUBLISHED))
+    return np.argsort(answers.popularity, kind="stable")[: min(known, count)]  # unknown popularity comes last
 
 
 def by_relation(answers: Answers, seed: int, resamples: int) -> list[dict]:
@@ -217,9 +208,9 @@ def of_relations(answers: Answers) -> dict[str, np.ndarray]:
 def comparisons(by_lm: dict[str, Answers], seed: int, resamples: int) -> list[dict]:
     """Each method less every earlier one of its language model, then less the same method of every earlier model.
 
-    Language models are compared on the questions that both answered, whose number every row has. A row has the
-    differences in accuracy by both rules and in how often what was read holds an answer, the numbers of questions on
-    which only one of the two is right (substring), and McNemar's test of these.
+    Language models are compared on the questions that both answered. A row has the differences in accuracy by both
+    rules and in how often what was read holds an answer, the numbers of questions on which only one of the two is right
+    (substring), and McNemar's test of these.
     """
     rows = []
     for place, (lm, answers) in enumerate(by_lm.items()):
@@ -247,10 +238,8 @@ def compared(these: Answers, those: Answers, pairs: Sequence[tuple[str, str]], s
         this, that = these.by_method[method], those.by_method[against]
         only_this, only_that = (int(((this.correct - that.correct) == sign).sum()) for sign in (1, -1))
         p = intervals.mcnemar(only_this, only_that)
-        rows.append(
-            {"method": method, "against": against, "questions": len(these.ids)}
-            | {"only_this": only_this, "only_that": only_that, "p": p}
-        )
+        row = {"method": method, "against": against, "questions": len(these.ids)}
+        rows.append(row | {"only_this": only_this, "only_that": only_that, "p": p})
         for name, column in DIFFERENCES.items():
             asked[method, against, name] = getattr(this, column) - getattr(that, column), everyone
     found = these.means(asked, seed, resamples)

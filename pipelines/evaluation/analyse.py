@@ -68,10 +68,14 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
         answers = by_lm.get(main, {})
         shown = next((method for method in (EXAMPLE, *answers) if method in answers and method != "closed_book"), None)
         if shown and "closed_book" in answers:
-            questions = data / "questions" / dataset / f"{dataset}.parquet"
             docs = data / "corpus" / (parts.datastore or "") / "docs.parquet"
-            shown_files = questions, answers["closed_book"], answers[shown], docs
-            rows = retrieval_effects.examples(*shown_files, params.seed, language.read_language(params.language))
+            of_questions = (
+                data / "questions" / dataset / f"{dataset}.parquet",
+                answers["closed_book"],
+                answers[shown],
+                docs,
+            )
+            rows = retrieval_effects.examples(*of_questions, params.seed, language.read_language(params.language))
             add({"examples": rows}, dataset=dataset, lm=main, method=shown)
     found["popularity"] = popularity(data, parts.question_sets)
     found["models"] = models(params.lms, files, data / "models/lm")
@@ -149,7 +153,7 @@ def models(lms: list[str], files: dict[str, dict], folder: Path) -> list[dict]:
 
     A run's own models answer the test split, imported ones whatever they were asked.
     """
-    answered = {lm: None for lm in lms} | {lm: None for of_lms in files.values() for lm in of_lms}
+    answered = dict.fromkeys([*lms, *(lm for of_lms in files.values() for lm in of_lms)])
     return [
         {"lm": lm, "parameters": count_parameters(folder / lm), "family": family(folder / lm)}
         | {"imported": lm not in lms, "judged": "test" if lm in lms else "all"}
@@ -161,12 +165,11 @@ def summary(found: dict[str, list[dict]]) -> dict[tuple[str, str, str, str], flo
     """(question set, language model, method, figure) -> its value."""
     figures = {}
     for row in found["accuracy"]:
-        known = {rule: row[rule].value for rule in ("substring", "word") if math.isfinite(row[rule].value)}
-        figures |= {(row["dataset"], row["lm"], row["method"], rule): value for rule, value in known.items()}
+        figures |= {(row["dataset"], row["lm"], row["method"], rule): row[rule].value for rule in ("substring", "word")}
     for row in found["comparisons"]:
         if row["against"] == "closed_book" and row["against_lm"] == row["lm"]:
             figures[row["dataset"], row["lm"], row["method"], "gain"] = row["gain"].value
-    return figures
+    return {key: value for key, value in figures.items() if math.isfinite(value)}
 
 
 if __name__ == "__main__":

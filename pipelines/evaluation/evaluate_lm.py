@@ -16,7 +16,7 @@ replug.top_k:
 and rows of studies (their of_bits).
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,7 +43,6 @@ COLUMNS = pa.schema(
     ]
 )
 
-Figure = tuple[Callable, np.ndarray, np.ndarray]  # a function of the sums of two columns (queries,)
 Texts = dict[str, np.ndarray]  # source_document, source and words (of the continuation) of each query, (queries,)
 
 
@@ -63,12 +62,8 @@ def evaluate_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
                 for study in all_studies.studies_offering("of_bits"):
                     metrics[lm] |= study.of_bits(measured, LOGPROBS / corpus / lm, params, intervals_of)
     shards.write_json(METRICS / f"language_modelling_{corpus}.json", metrics)
-    return {
-        f"{lm}.{name}": figure["value"]
-        for lm, figures_of_lm in metrics.items()
-        for name, figure in figures_of_lm.items()
-        if isinstance(figure, dict) and "value" in figure
-    }
+    named = ((f"{lm}.{name}", figure) for lm, of_lm in metrics.items() for name, figure in of_lm.items())
+    return {name: figure["value"] for name, figure in named if isinstance(figure, dict) and "value" in figure}
 
 
 def describe(queries: Path, ids: np.ndarray) -> Texts:
@@ -109,18 +104,18 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
     def counts(rows: np.ndarray) -> dict[str, int]:
         return {"queries": int(rows.sum()), "source_documents": len(set(texts["source_document"][rows]))}
 
-    def intervals_of(asked: dict[str, Figure], rows: np.ndarray) -> dict[str, dict]:
+    def intervals_of(asked: dict[str, tuple], rows: np.ndarray) -> dict[str, dict]:
+        """Intervals of functions of the sums of two columns (queries,), over some of the queries, (queries,) bool."""
         columns = ((name, function, [a[rows], b[rows]]) for name, (function, a, b) in asked.items())
         return over_documents(texts["source_document"][rows], params, columns)
 
     def bits_and_gains(of_settings: dict[str, np.ndarray], rows: np.ndarray) -> dict:
-        """The bits per byte and gain of each setting over some of the queries, (queries,) bool."""
         asked = {f"{name} bpb": (_bits_per_byte, values, measured.bytes) for name, values in of_settings.items()}
         asked |= {f"{name} gain": (_gain, values, none) for name, values in of_settings.items()}
         found = intervals_of(asked, rows)
         return {name: {kind: found[f"{name} {kind}"] for kind in ("bpb", "gain")} for name in of_settings}
 
-    asked: dict[str, Figure] = {}
+    asked: dict[str, tuple] = {}
     for (name, k), values in whole.items():
         label = f"{name}_k{k}" if k else name
         asked[f"bpb_{label}"] = _bits_per_byte, values, measured.bytes
@@ -138,11 +133,9 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
     for (name, k, t), values in measured.nats.items():
         if t in bits.TEMPERATURES and k and (name, k) in top:
             asked[f"bpb_{name}_k{k}_t{t:g}"] = _bits_per_byte, values, measured.bytes
-    found = counts(everything) | intervals_of(asked, everything)
-    found["subsets"] = {
-        source: counts(sources == source) | bits_and_gains({name: nats[name, k] for name, k in top}, sources == source)
-        for source in sorted(set(sources))
-    }
+    found, of_top = counts(everything) | intervals_of(asked, everything), {name: nats[name, k] for name, k in top}
+    of_subsets = {source: sources == source for source in sorted(set(sources))}
+    found["subsets"] = {source: counts(rows) | bits_and_gains(of_top, rows) for source, rows in of_subsets.items()}
     drawn = np.isfinite(next(iter(shares.values()), none))
     curve = {"0": none} | {f"{share:g}": values for share, values in shares.items()}
     found["datastore"] = {"queries": int(drawn.sum())} | bits_and_gains(curve, drawn)

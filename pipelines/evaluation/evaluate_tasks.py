@@ -70,9 +70,8 @@ def evaluate_task(
     """
     shown = {}
     for subject, items in task.shots.items():
-        found = (
-            search([item.query for item in items])["texts"].to_pylist() if search and items else [[None]] * len(items)
-        )
+        queries = [item.query for item in items]
+        found = search(queries)["texts"].to_pylist() if search and items else [[None]] * len(items)
         shown[subject] = [task_items.demonstration(item, text) for item, (text, *_) in zip(items, found, strict=True)]
     name, passages_name = _names(task, lm.name, method)
     source, ensemble = search and passages.Source(search, SEARCHED, written=False), search and method != CONCATENATED
@@ -86,28 +85,23 @@ def evaluate_task(
             texts = [["\n".join(filter(None, of_item))] for of_item in texts]
         return Sent(task_items.prompts(items, [shown[item.subject] for item in items], texts), similarities)
 
-    def write(shard: slice, predictions: list[str | None], path: Path) -> None:
-        def right(text: str, answers: list[str]) -> bool:
-            return text in answers if task.options else matching.exact(text.rpartition("answer is ")[2], answers)
+    def right(text: str, answers: list[str]) -> bool:
+        return text in answers if task.options else matching.exact(text.rpartition("answer is ")[2], answers)
 
+    def write(shard: slice, predictions: list[str | None], path: Path) -> None:
         rows = [
-            {
-                "task": task.name,
-                "method": method,
-                "question_id": item.id,
-                "subject": item.subject or None,
-                "category": mmlu.CATEGORIES.get(item.subject),
-                "prediction": text,
-                "answers": item.answers,
-                "correct": text is not None and right(text, item.answers),
-            }
+            {"task": task.name, "method": method, "question_id": item.id, "subject": item.subject or None}
+            | {"category": mmlu.CATEGORIES.get(item.subject), "prediction": text, "answers": item.answers}
+            | {"correct": text is not None and right(text, item.answers)}
             for item, text in zip(task.items[shard], predictions, strict=True)
         ]
         parquet.write_parquet(pa.Table.from_pylist(rows, SCHEMA), path)
 
     size, n = workers.shard_size(SHARD, replug.top_k if ensemble else 1, server), len(task.items)
-    parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
-    work = partial(predict, task.options, new_tokens, replug)
+    parts, work = (
+        [slice(i, min(i + size, n)) for i in range(0, n, size)],
+        partial(predict, task.options, new_tokens, replug),
+    )
     steps, sizes = workers.Steps(read, work, write, Sent.length), [part.stop - part.start for part in parts]
     files = workers.map_texts(lm, name, key, parts, steps, sizes=sizes, unit="question")
     return pa.concat_tables([SCHEMA.empty_table(), *(parquet.read_parquet(file, schema=SCHEMA) for file in files)])
@@ -174,13 +168,12 @@ def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: P
     with lm_at_work(MODELS / lm_name, chosen.lm[lm_name], chosen.compute) as lm:
         by = answered_by(task, lm, chosen.replug)
         retriever = chosen.retrievers[0]  # of the retrievers, benchmarks take this one alone
-        methods = [method for method in METHODS if method != "replug_lsr" or retriever in chosen.parts.tuned]
-        methods = [method for method in methods if method != CONCATENATED or chosen.tasks.concatenated]
+        methods = ["closed_book"] + [CONCATENATED] * chosen.tasks.concatenated
         if by is None:
             print(f"{lm_name} shows no log-probabilities of its answers to {name}, so no ensemble answers")
-            methods = [method for method in methods if method in ("closed_book", CONCATENATED)]
+        else:
+            methods += ["replug"] + ["replug_lsr"] * (retriever in chosen.parts.tuned)
         replug = chosen.replug.model_copy(update={"vote": by == "vote"})
-        server = chosen.lm[lm_name].http
         read = chosen.answer.passage, chosen.answer.clipped
         settings = chosen.retriever[retriever], *read, chosen.lm[lm_name], SHARD, workers.ROUNDS
         tables, keys = [SCHEMA.empty_table()], {}
@@ -189,7 +182,7 @@ def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: P
             keys[method] = shards.key_of(chosen.seed, chosen.tasks, replug, *settings, *inputs)
             source = passages.open_source("replug" if method == CONCATENATED else method, None, chosen, data)
             find = source and source.find
-            of_method = chosen.tasks.new_tokens, replug, keys[method], server
+            of_method = chosen.tasks.new_tokens, replug, keys[method], chosen.lm[lm_name].http
             tables.append(evaluate_task(task, method, lm, find, *of_method))
         table = pa.concat_tables(tables).sort_by([("method", "ascending"), ("question_id", "ascending")])
         table, too_long = drop_too_long(table, task, lm)

@@ -47,9 +47,8 @@ def read_mmlu(folder: Path, settings: params.Tasks, seed: int, rejects: Rejects)
     shots = {subject: items[: settings.mmlu_shots] for subject, items in solved.items()}
     known = {(item.subject, item.body) for shown in shots.values() for item in shown}
     rest = [item for item in asked if (item.subject, item.body) not in known]
-    return Task(
-        folder.name, drawn(rest, seed, folder.name, settings.max_questions), shots, "tasks.mmlu_shots", options=True
-    )
+    items = drawn(rest, seed, folder.name, settings.max_questions)
+    return Task(folder.name, items, shots, "tasks.mmlu_shots", options=True)
 
 
 def read_split(folder: Path, split: str, rejects: Rejects, with_options: bool = False) -> list[Item]:
@@ -58,8 +57,7 @@ def read_split(folder: Path, split: str, rejects: Rejects, with_options: bool = 
     The benchmark's own layout is <subject>_<split>.csv without a header, with the columns question, A, B, C, D and the
     right letter. The Hub's is Parquet or JSON with question, subject, choices (four) and answer (0 to 3, or the
     letter). A question's id has its place among its subject's questions, so it is the same in both layouts. Bad rows go
-    to `rejects`. Raises LongtailError for a file of no subject, and if both layouts are there, which would ask each
-    question twice.
+    to `rejects`. Raises LongtailError if both layouts are there, which would ask each question twice.
     """
     files = visible_files(folder / split)
     if len({file.suffix == ".csv" for file in files}) > 1:
@@ -74,8 +72,9 @@ def read_split(folder: Path, split: str, rejects: Rejects, with_options: bool = 
             options = [_text(choice) for choice in choices] if isinstance(choices, list) else []
             answer = LETTERS[answer] if type(answer) is int and 0 <= answer < len(LETTERS) else str(answer).strip()
             places[subject] += 1
-            if reason := _fault(subject, question, options, answer):
-                rejects.add(file, number, reason, shown(record))
+            whole = len(options) == len(LETTERS) and all((question, *options)) and answer in tuple(LETTERS)
+            if subject not in CATEGORIES or not whole:
+                rejects.add(file, number, "no question of a subject of MMLU with 4 options and a letter", shown(record))
                 continue
             lettered = "\n".join(f"{letter}. {text}" for letter, text in zip(LETTERS, options, strict=True))
             body = f"Question: {question}\n{lettered}\nAnswer:"
@@ -87,39 +86,24 @@ def read_split(folder: Path, split: str, rejects: Rejects, with_options: bool = 
 def _csv(path: Path, split: str, rejects: Rejects) -> Iterator[tuple[int, dict]]:
     """The rows of <subject>_<split>.csv as the Hub has them."""
     subject = path.stem.removesuffix(f"_{split}")
-    if subject not in CATEGORIES:
-        raise LongtailError(f"{path}: {subject!r} is no subject of MMLU, expected one of the 57, as in mmlu.yaml")
     for number, row, text in table_rows(path, ",", len(LETTERS) + 2):
         rejects.read += 1
-        if row is None:
+        if row:
+            question, *choices, answer = [*row, ""][: max(2, len(row))]
+            yield number, {"question": question, "subject": subject, "choices": choices, "answer": answer}
+        else:
             rejects.add(path, number, "unreadable_row", text)
-            continue
-        question, *choices, answer = [*row, "", ""][: max(2, len(row))]
-        yield number, {"question": question, "subject": subject, "choices": choices, "answer": answer}
 
 
 def _text(cell: object) -> str:
     return cell.strip() if isinstance(cell, str) else ""
 
 
-def _fault(subject: str, question: str, options: list[str], answer: str) -> str:
-    """Why a row can't be used; "" if it can."""
-    if subject not in CATEGORIES:
-        return "no subject of MMLU"
-    if len(options) != len(LETTERS):
-        return "not 4 options"
-    if not all((question, *options, answer)):
-        return "empty cell"
-    return "" if answer in tuple(LETTERS) else "answer is none of A to D"
-
-
 def answer(lm: LanguageModel, prompts: list[Prompt], log_weights: np.ndarray) -> list[str]:
-    """The letter with the largest log sum_d lambda_d p(letter | d, x) per question.
+    """The letter with the largest log sum_d lambda_d p(letter | d, x) per question; "", which is wrong, if it has none.
 
     `prompts` are k in a row for each question; `log_weights` (questions, k) are log lambda. Where a server shows none
-    of the letters and can't score them, the letter that it writes counts as certain: the documents vote. The answer is
-    "", which is wrong, if it writes none after any prompt. A letter is the first token of an answer, so both of
-    `replug.mixture` give the same.
+    of the letters and can't score them, the letter that it writes counts as certain: the documents vote.
     """
     log_probs = _letter_log_probs(lm, prompts).reshape(*log_weights.shape, len(LETTERS))
     mixed = ensemble.token_mixture(log_probs, log_weights)
@@ -151,9 +135,7 @@ def _letter_log_probs(lm: LanguageModel, prompts: list[Prompt]) -> np.ndarray:
 
 
 def _token_id(lm: LanguageModel, text: str) -> int | None:
-    """The id of a text that is one token; None if it is several (a small vocabulary may lack a letter with its space),
-    or if a server shows no next tokens.
-    """
+    """The id of a text that is one token; None if it is several, as in a small vocabulary, or not shown by a server."""
     try:
         return lm.token_id(text)
     except LongtailError:

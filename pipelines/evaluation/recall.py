@@ -38,8 +38,7 @@ def evaluate_recall(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
     asked = list(read_questions_with_passages(RAW / name_of_set, rejects))
     rejects.check()
     passages = sorted({passage[:2] for question in asked for passage in question.passages})
-    spoken = language.read_language(params.language)
-    golds = gold_passages(asked, {passage: position for position, passage in enumerate(passages)}, spoken)
+    golds = gold_passages(asked, passages, language.read_language(params.language))
     rows = [(f"context:{position}", *passage) for position, passage in enumerate(passages)]
     if asked:
         rows += distractors(CORPORA / params.parts.datastore / "docs.parquet", {text for _, text in passages})
@@ -54,28 +53,27 @@ def evaluate_recall(params: SimpleNamespace, name_of_set: str) -> stage.Metrics:
             found = search_exactly(docs, folder / "bm25", [question.text for question in asked], params)
             ranks = {name: ranks_of(positions, golds) for name, positions in found.items()}
             shutil.rmtree(folder / "bm25")
+        datasets = [question.dataset for question in asked]
         table = {
             "question_id": pa.array([question.id for question in asked], pa.string()),
-            "dataset": pa.array([question.dataset for question in asked], pa.string()),
+            "dataset": pa.array(datasets, pa.string()),
             "gold": pa.array([len(gold) for gold in golds], pa.int32()),
             **{name: pa.array(rank, pa.int32(), mask=rank == 0) for name, rank in ranks.items()},
         }
         parquet.write_parquet(pa.table(table), folder / "ranks.parquet")
         rejects.write(folder / "rejects.parquet")
     counts = {"questions": len(asked), "answerable": sum(map(bool, golds)), "passages": len(passages)}
-    counts["distractors"] = len(rows) - len(passages)
-    sets = summarise(np.array([question.dataset for question in asked]), golds, ranks)
+    counts["distractors"], sets = len(rows) - len(passages), summarise(np.array(datasets), golds, ranks)
     shards.write_json(METRICS / f"{name_of_set}.json", counts | {"sets": sets})
     of_all = [(name, sets["all"][name]) for name in ranks if asked]
     return counts | {f"{name}_{key}": figure["value"] for name, of in of_all for key, figure in of.items()}
 
 
 def gold_passages(
-    asked: list[QuestionWithPassages],
-    positions: dict[tuple[str, str], int],
-    spoken: language.Language = language.ENGLISH,
+    asked: list[QuestionWithPassages], passages: list[tuple[str, str]], spoken: language.Language = language.ENGLISH
 ) -> list[set[int]]:
-    """For each question, the positions of its own passages that hold an answer as whole words."""
+    """For each question, the positions among `passages` of its own that hold an answer as whole words."""
+    positions = {passage: position for position, passage in enumerate(passages)}
     return [
         {positions[passage[:2]] for passage in question.passages if word(passage.text, question.answers, spoken)}
         for question in asked
@@ -85,9 +83,8 @@ def gold_passages(
 def distractors(docs: Path, taken: set[str]) -> list[tuple[str, str, str]]:
     """At most DISTRACTORS documents (id, title, text), evenly spread over docs.parquet, whose text is not `taken`."""
     count = documents.count_documents(docs)
-    found = documents.read_documents(
-        docs, np.unique(np.linspace(0, count - 1, min(DISTRACTORS, count)).astype(np.int64))
-    )
+    spread = np.unique(np.linspace(0, count - 1, min(DISTRACTORS, count)).astype(np.int64))
+    found = documents.read_documents(docs, spread)
     return [row for row in zip(*found, strict=True) if row[2] not in taken]
 
 

@@ -32,7 +32,9 @@ def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[d
     The gain in TAIL_LESS_HEAD is the gain in the tail less the gain at the head.
     """
     rows = []
-    for method in (name for name in answers.by_method if name != "closed_book" and "closed_book" in answers.by_method):
+    for method in [*answers.by_method] if "closed_book" in answers.by_method else []:
+        if method == "closed_book":
+            continue
         groups = _groups(answers, method)
         pair = replace(answers, by_method={name: answers.by_method[name] for name in ("closed_book", method)})
         made = by_groups(pair, [({"group": name}, of) for name, of in groups.items()], seed, resamples, GAINS)
@@ -104,9 +106,10 @@ def examples(
     candidates with the smallest draws are chosen. Questions of unknown popularity are left out. The passage is what
     the language model or an import wrote, else the beginning of the best document in `docs`, if there is that file.
     """
-    query = """SELECT question_id, q.relation, q.question, q.possible_answers, q.possible_answers[1] AS answer,
-              q.s_pop AS popularity, a.doc_id, a.doc_title, a.doc_has_answer, a.passage,
-              c.prediction AS closed_book, a.prediction AS augmented, c.correct AS hurt
+    query = """SELECT CASE WHEN c.correct THEN 'retrieving hurts' ELSE 'retrieving helps' END AS effect,
+              question_id, q.relation, q.question, q.possible_answers[1] AS answer, q.s_pop AS popularity, a.doc_title,
+              a.doc_has_answer, a.passage, c.prediction AS closed_book, a.prediction AS augmented,
+              q.possible_answers, a.doc_id
         FROM questions q JOIN closed_book c USING (question_id) JOIN augmented a USING (question_id)
         WHERE c.correct != a.correct AND c.correct_word = c.correct AND a.correct_word = a.correct
               AND q.s_pop IS NOT NULL
@@ -114,20 +117,16 @@ def examples(
     found = database.ask(query, None, questions=questions, closed_book=closed_book, augmented=augmented)
     table = found.to_arrow_table().to_pylist()
     drawn = draws.uniforms(seed, "examples", [row["question_id"] for row in table])
-    chosen: list[dict] = []
-    for hurt, effect in ((False, "retrieving helps"), (True, "retrieving hurts")):
-        of_relation: dict[str, dict] = {}
-        for i in np.argsort(drawn, kind="stable").tolist():
-            if table[i]["hurt"] is hurt:
-                of_relation.setdefault(table[i]["relation"], table[i])
-        chosen += [{"effect": effect} | row for row in list(of_relation.values())[:EXAMPLES]]
+    candidates: dict[str, dict[str, dict]] = {"retrieving helps": {}, "retrieving hurts": {}}
+    for row in (table[i] for i in np.argsort(drawn, kind="stable").tolist()):
+        candidates[row["effect"]].setdefault(row["relation"], row)
+    chosen = [row for of_relation in candidates.values() for row in list(of_relation.values())[:EXAMPLES]]
     texts = _texts(docs, [row["doc_id"] for row in chosen]) if docs.is_file() else {}
     for row in chosen:
         passage = (row["passage"] or texts.get((row["doc_id"], row["doc_title"]), ""))[:PASSAGE]
-        row["passage"] = passage or None
-        answers = row.pop("possible_answers")
+        row["passage"], answers, _ = passage or None, row.pop("possible_answers"), row.pop("doc_id")
         row["passage_answer"] = next((answer for answer in answers if matching.word(passage, [answer], language)), None)
-    return [{name: value for name, value in row.items() if name not in ("hurt", "doc_id")} for row in chosen]
+    return chosen
 
 
 def _texts(docs: Path, ids: list[str | None]) -> dict[tuple[str, str], str]:
@@ -141,21 +140,14 @@ def costs(answers: Answers) -> list[dict]:
     rows = []
     for method, answer in answers.by_method.items():
         values = {"calls": answer.lm_calls, "prompt_tokens": answer.prompt_tokens, "new_tokens": answer.new_tokens}
-        known = {name: of[np.isfinite(of)] for name, of in (values | {"cost": answer.cost}).items()}
+        known = {name: of[np.isfinite(of)] for name, of in (values | {"cost_per_1000": 1000 * answer.cost}).items()}
         means = {name: float(of.mean()) if len(of) else math.nan for name, of in known.items()}
-        rows.append(
-            {"method": method, "questions": len(answers.ids), "cost_per_1000": 1000 * means.pop("cost")} | means
-        )
+        rows.append({"method": method, "questions": len(answers.ids)} | means)
     return rows
 
 
 def savings(
-    answers: Answers,
-    questions: Path,
-    files: Mapping[str, Path],
-    chosen: params.Thresholds,
-    seed: int,
-    resamples: int,
+    answers: Answers, questions: Path, files: Mapping[str, Path], chosen: params.Thresholds, seed: int, resamples: int
 ) -> list[dict]:
     """What retrieving only below thresholds saves against always retrieving, in per cent (Figures 11 and 12).
 
@@ -177,12 +169,8 @@ def savings(
 def spent(answers: Answers, method: str) -> dict[str, np.ndarray]:
     """What is spent on each question with retrieval by a method, and without, (2, n)."""
     both = answers.by_method[method], answers.by_method["closed_book"]
-    of_kind = {
-        "calls": [of.lm_calls for of in both],
-        "tokens": [of.prompt_tokens + of.new_tokens for of in both],
-        "cost": [of.cost for of in both],
-    }
-    return {name: np.stack(of) for name, of in of_kind.items()}
+    spent = {"calls": [of.lm_calls for of in both], "tokens": [of.prompt_tokens + of.new_tokens for of in both]}
+    return {name: np.stack(of) for name, of in (spent | {"cost": [of.cost for of in both]}).items()}
 
 
 def saved(spent: Mapping[str, np.ndarray], policy: Policy, drawn: Resamples) -> dict:
@@ -192,9 +180,8 @@ def saved(spent: Mapping[str, np.ndarray], policy: Policy, drawn: Resamples) -> 
     thresholds to resampled subjects, `drawn`.
     """
     share = refits.refitted_means({"": Column(0.0, {"": 1.0}, apart=True)}, {"": policy}, drawn)[""]
-    return {"questions": int(np.isfinite(policy.retrieved).sum()), "retrieved": share} | {
-        f"{name}_saved": _saved(both, policy, drawn) for name, both in spent.items()
-    }
+    row = {"questions": int(np.isfinite(policy.retrieved).sum()), "retrieved": share}
+    return row | {f"{name}_saved": _saved(both, policy, drawn) for name, both in spent.items()}
 
 
 def _saved(both: np.ndarray, policy: Policy, drawn: Resamples) -> Interval:
@@ -202,10 +189,8 @@ def _saved(both: np.ndarray, policy: Policy, drawn: Resamples) -> Interval:
     known = np.isfinite(both).all(axis=0) & np.isfinite(policy.retrieved)
     policies, drawn = {"": policy.take(known)}, drawn.take(known)
     with_text, without = both[:, known]
-    columns = {
-        "adaptive": Column(without, {"": with_text - without}, apart=True),
-        "always": Column(with_text, apart=True),
-    }
+    adaptive = Column(without, {"": with_text - without}, apart=True)
+    columns = {"adaptive": adaptive, "always": Column(with_text, apart=True)}
     with np.errstate(invalid="ignore", divide="ignore"):
         spent = [refits.values(column, policies).sum() for column in columns.values()]
         again = refits.sums(columns, policies, drawn)

@@ -22,14 +22,12 @@ def read_metrics(data: Path) -> dict[str, dict]:
     metrics: dict[str, dict] = {}
     for path in sorted((data / "metrics").glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
-        family = next((name for name in FAMILIES if path.stem.startswith(f"{name}_")), None)
+        family = next((name for name in FAMILIES if path.stem.startswith(f"{name}_")), "")
+        name, of_family = path.stem.removeprefix(f"{family}_"), metrics.setdefault(family, {}) if family else metrics
         if family == "tasks":
-            benchmark, _, lm = path.stem.removeprefix("tasks_").partition("_")  # no benchmark's name has a "_"
-            metrics.setdefault(family, {}).setdefault(benchmark, {})[lm] = content
-        elif family:
-            metrics.setdefault(family, {})[path.stem.removeprefix(f"{family}_")] = content
-        else:
-            metrics[path.stem] = content
+            benchmark, _, name = name.partition("_")  # no benchmark's name has a "_"
+            of_family = of_family.setdefault(benchmark, {})
+        of_family[name] = content
     return metrics
 
 
@@ -49,14 +47,11 @@ def bits_per_byte(language_modelling: dict[str, dict], corpora: list[str], lms: 
         settings = sorted((match[1], int(match[2])) for key in figures if (match := names.fullmatch(key)))
         for retriever, k in [("none", 0)] * ("bpb_none" in figures) + settings:
             label = f"{retriever}_k{k}" if k else retriever
-            rows.append(
-                {"corpus": corpus, "lm": lm, "retriever": retriever, "k": k}
-                | {"bits_per_byte": interval(figures[f"bpb_{label}"])}
-                | {"saved": interval(figures.get(f"gain_{label}"))}
-                | {"saved_over_random": interval(figures.get(f"gain_over_random_{label}"))}
-                | {"saved_over_dense": interval(figures.get(f"{retriever}_gain_k{k}"))}
-                | {name: interval(figures.get(f"{name}_{label}")) for name in ("perplexity", "word_perplexity")}
-            )
+            named = {"bits_per_byte": f"bpb_{label}", "saved": f"gain_{label}"}
+            named |= {"saved_over_random": f"gain_over_random_{label}", "saved_over_dense": f"{retriever}_gain_k{k}"}
+            named |= {name: f"{name}_{label}" for name in ("perplexity", "word_perplexity")}
+            row = {"corpus": corpus, "lm": lm, "retriever": retriever, "k": k}
+            rows.append(row | {name: interval(figures.get(figure)) for name, figure in named.items()})
     return rows
 
 
@@ -64,7 +59,7 @@ def bits_per_byte(language_modelling: dict[str, dict], corpora: list[str], lms: 
 class StageMetrics:
     """The rows of studies in other stages' metrics, of this run's corpora and language models."""
 
-    metrics: dict[str, dict]  # as `read` returns them
+    metrics: dict[str, dict]  # as `read_metrics` returns them
     corpora: list[str]
     lms: list[str]
 
@@ -89,12 +84,17 @@ class StageMetrics:
                 tokens = sum(row["tokens"] for row in rows)
                 key = {"corpus": corpus, "retriever": retriever}
                 key |= {fact: by_retriever[retriever][fact]} if fact else {}
+                of = {
+                    "bits_without": "none",
+                    "bits_saved": "gain",
+                    "share_of_saved": "share_of_gain",
+                    "memory": "memory",
+                }
                 found += [
                     key
                     | {name: row[name] for name in ("least", "most", "tokens")}
-                    | {"share": row["tokens"] / tokens, "bits_without": interval(row["none"])}
-                    | {"bits_saved": interval(row["gain"]), "share_of_saved": interval(row["share_of_gain"])}
-                    | {"memory": interval(row["memory"])}
+                    | {"share": row["tokens"] / tokens}
+                    | {name: interval(row[figure]) for name, figure in of.items()}
                     for row in rows
                 ]
         return found
@@ -108,13 +108,10 @@ def tasks(metrics: dict[str, dict[str, dict]], benchmarks: list[str], lms: list[
             if "accuracy" not in figures:
                 continue
             key = {"task": benchmark, "lm": lm, "method": method, "answered_by": figures["answered_by"]}
-            categories = {"all": figures["accuracy"] | {name: figures.get(name) for name in ("questions", "gain")}}
-            rows += [
-                key
-                | {"category": category, "questions": figure["questions"]}
-                | {"accuracy": interval(figure), "gain": interval(figure.get("gain"))}
-                for category, figure in (categories | figures.get("categories", {})).items()
-            ]
+            every = {"all": figures["accuracy"] | {name: figures.get(name) for name in ("questions", "gain")}}
+            for category, figure in (every | figures.get("categories", {})).items():
+                row = key | {"category": category, "questions": figure["questions"]}
+                rows.append(row | {"accuracy": interval(figure), "gain": interval(figure.get("gain"))})
     return rows
 
 

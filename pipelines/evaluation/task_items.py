@@ -99,7 +99,8 @@ def predict(options: bool, new_tokens: int, replug: params.Replug, lm: LanguageM
     """The answer to each item, by its letter or generated; None where one of its prompts doesn't fit."""
     from pipelines.evaluation import mmlu
 
-    k = 1 if asked.similarities is None else asked.similarities.shape[1]
+    alone = asked.similarities is None
+    k = 1 if alone else asked.similarities.shape[1]
     seen = lm.seen(asked.prompts, 1 if options else new_tokens)
     # A document may lose its end; demonstrations, question and options may lose nothing.
     whole = [read.context == prompt.context for read, prompt in zip(seen, asked.prompts, strict=True)]

@@ -114,17 +114,16 @@ def test_rows_of_every_layout_become_the_same_prompts_and_the_query_leaves_the_o
 
 def test_a_bad_record_is_named_and_moves_no_other_question(tmp_path):
     (tmp_path / "test").mkdir()
-    for change, reason in (
-        *(({"answer": answer}, "answer is none of A to D") for answer in (4, True, None, "AB")),
-        *(({"choices": choices}, "not 4 options") for choices in (["a", "b", "c"], None)),
-        ({"choices": ["a", " ", "c", "d"]}, "empty cell"),
-        ({"question": 7}, "empty cell"),
-        ({"subject": "cookery"}, "no subject of MMLU"),
+    for change in (
+        *({"answer": answer} for answer in (4, True, None, "AB")),
+        *({"choices": choices} for choices in (["a", "b", "c"], ["a", " ", "c", "d"], None)),
+        {"question": 7},
+        {"subject": "cookery"},
     ):
         (tmp_path / "test/all.json").write_text(json.dumps([ROWS[0] | change, ROWS[2]]))
         rejects = Rejects(1)
         places = {item.query: item.id for item in mmlu.read_split(tmp_path, "test", rejects)}
-        assert rejects.reasons() == {reason: 1}
+        assert rejects.reasons() == {"no question of a subject of MMLU with 4 options and a letter": 1}
         assert rejects.rows[0][:2] == ("all.json", 1)
         assert places == {"Which, virology 1?": f"virology/test/{1 if 'subject' in change else 2}"}
 
@@ -132,7 +131,6 @@ def test_a_bad_record_is_named_and_moves_no_other_question(tmp_path):
 def test_a_file_that_does_not_fit_is_named(tmp_path):
     folder = write(tmp_path, "csv") / "test"
     for name, content, said in (
-        ("cookery_test.csv", "Why?,a,b,c,d,A\n", r"cookery_test\.csv: 'cookery' is no subject"),
         ("all.jsonl", json.dumps(ROWS[0]), "has .csv and other files, expected one layout"),
         ("anatomy_test.tsv", "x", "has .csv and other files, expected one layout"),
     ):
