@@ -50,15 +50,12 @@ class World:
     pools: dict[str, np.ndarray]  # class or type -> its items
 
     def item(self, entity: int) -> int:
-        """The item that an entity is."""
         return len(self.value_labels) + entity
 
     def type_name(self, entity: int) -> str:
-        """The entity's type, one of TYPES."""
         return TYPE_NAMES[self.types[entity]]
 
     def item_label(self, item: int) -> str:
-        """The English label of a value or an entity."""
         values = len(self.value_labels)
         return self.value_labels[item] if item < values else self.labels[item - values]
 
@@ -95,8 +92,8 @@ class World:
     def blocks(self, purpose: str) -> Iterator[tuple[range, np.random.Generator]]:
         """Yield BLOCK entities at a time, each block with its own random generator."""
         for start in range(0, len(self.labels), BLOCK):
-            block = range(start, min(start + BLOCK, len(self.labels)))
-            yield block, draws.generator(self.seed, f"world/{purpose}", str(start))
+            rng = draws.generator(self.seed, f"world/{purpose}", str(start))
+            yield range(start, min(start + BLOCK, len(self.labels))), rng
 
     def page_draws(self, purpose: str) -> Iterator[tuple[int, list[int]]]:
         """Yield every entity with 24 random numbers, enough for one page about it."""
@@ -111,24 +108,21 @@ def make_world(seed: int, sizes: params.World) -> World:
     counts = np.maximum(2, np.round(shares * sizes.entities)).astype(np.int64)
     counts[0] = max(2, sizes.entities - counts[1:].sum())
     types = rng.permutation(np.repeat(np.arange(len(TYPES), dtype=np.int8), counts))
-    n = len(types)
+    n, city = len(types), TYPE_NAMES.index("city")
     popularity = np.maximum(1, 10 ** rng.normal(POPULARITY_MEAN, POPULARITY_SD, n)).astype(np.int64)
 
     first_count, last_count = max(80, int(n**0.5)), max(160, int(2 * n**0.5))
-    place_count = int(counts[TYPE_NAMES.index("city")] + counts[TYPE_NAMES.index("country")])
+    place_count = int(counts[city] + counts[TYPE_NAMES.index("country")])
     word_counts = (first_count, last_count, VALUES["religion"], place_count)
     words = iter(_words(draws.generator(seed, "world/words"), sum(word_counts)))
     first_names, last_names, religions, place_names = (list(islice(words, count)) for count in word_counts)
-    value_labels, value_classes = [], []
-    for name, labels in VALUES.items():
-        labels = labels if isinstance(labels, list) else religions
-        value_labels += labels
-        value_classes += [name] * len(labels)
+    values = VALUES | {"religion": religions}
+    value_labels = [label for labels in values.values() for label in labels]
+    value_classes = [name for name, labels in values.items() for _ in labels]
 
     names = _names(rng, types, popularity, first_count * last_count)
-    is_place = types >= TYPE_NAMES.index("city")
     place = np.full(n, -1, np.int64)
-    place[is_place] = np.unique(names[is_place], return_inverse=True)[1]
+    place[types >= city] = np.unique(names[types >= city], return_inverse=True)[1]
     labels = [
         place_names[p] if p >= 0 else f"{first_names[name // last_count]} {last_names[name % last_count]}"
         for name, p in zip(names.tolist(), place.tolist(), strict=True)
@@ -163,9 +157,7 @@ def _names(rng: np.random.Generator, types: np.ndarray, popularity: np.ndarray, 
     Persons, films, books and clubs share names with each other, and cities with cities. The namesake is drawn from all
     more popular entities, so that the best known entities have the most namesakes.
     """
-    n = len(types)
-    numbers = rng.permutation(space)[:n]
-    namesake = np.arange(n)
+    numbers, namesake = rng.permutation(space)[: len(types)], np.arange(len(types))
     city = TYPE_NAMES.index("city")
     for members in (np.flatnonzero(types < city), np.flatnonzero(types == city)):
         members = members[np.lexsort((members, -popularity[members]))]
@@ -200,13 +192,11 @@ def _facts(
                 what = home
             else:
                 pick = rng.integers(0, len(pool), len(who))
-                what = pool[pick]
                 # Nobody is their own father, so an object that is the subject becomes the next one of its pool.
-                what = np.where(what == who + values, pool[(pick + 1) % len(pool)], what)
+                what = np.where(pool[pick] == who + values, pool[(pick + 1) % len(pool)], pool[pick])
             subjects.append(who)
             relations.append(np.full(len(who), RELATION_IDS.index(relation), np.int8))
             objects.append(what)
     subject, relation, item = np.concatenate(subjects), np.concatenate(relations), np.concatenate(objects)
     order = np.lexsort((relation, subject))
-    offsets = np.searchsorted(subject[order], np.arange(len(types) + 1))
-    return offsets, relation[order], item[order]
+    return np.searchsorted(subject[order], np.arange(len(types) + 1)), relation[order], item[order]

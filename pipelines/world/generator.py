@@ -15,7 +15,7 @@ import gzip
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
@@ -50,30 +50,24 @@ def write_world(folder: Path, seed: int, sizes: params.World, months: Sequence[s
     Page views are of these months, YYYY-MM; the last one is the world's month.
     """
     world = make_world(seed, sizes)
-    _write(folder / "wikidata/world.json.gz", wikidata(world))
+    files = {"wikidata/world.json.gz": wikidata(world)}
     for before, month in enumerate(reversed(months)):
-        _write(folder / f"pageviews/pageviews-{month.replace('-', '')}-user.bz2", pageviews(world, before))
-    for name, table in redirect_tables(world).items():
-        _write(folder / f"redirects/world-{name}.sql.gz", [table])
-    _write(folder / "wikipedia/world-pages-articles.xml.bz2", wikipedia(world))
-    _write(folder / "pile/00.jsonl.zst", pile(world, sizes.pile_documents))
-    documents = c4(world, sizes)
+        files[f"pageviews/pageviews-{month.replace('-', '')}-user.bz2"] = pageviews(world, before)
+    files |= {f"redirects/world-{name}.sql.gz": [table] for name, table in redirect_tables(world).items()}
+    files["wikipedia/world-pages-articles.xml.bz2"] = wikipedia(world)
+    files["pile/00.jsonl.zst"] = pile(world, sizes.pile_documents)
+    documents, of_shard = c4(world, sizes), -(-sizes.lm_documents // sizes.lm_shards)
     for shard in range(sizes.lm_shards):
-        path = folder / f"c4/c4-train.{shard:05d}-of-{sizes.lm_shards:05d}.json.gz"
-        _write(path, islice(documents, -(-sizes.lm_documents // sizes.lm_shards)))
-    for path, content in question_sets(world, sizes.questions):
-        _write(folder / path, [content.encode()])
-    for split, text in wikitext(world).items():
-        _write(folder / f"wikitext/wiki.{split}.tokens", [text.encode()])
+        files[f"c4/c4-train.{shard:05d}-of-{sizes.lm_shards:05d}.json.gz"] = islice(documents, of_shard)
+    files |= {path: [content.encode()] for path, content in question_sets(world, sizes.questions)}
+    files |= {f"wikitext/wiki.{split}.tokens": [text.encode()] for split, text in wikitext(world).items()}
     (folder / "popqa").mkdir(parents=True, exist_ok=True)
-
-
-def _write(path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file, compressed by its suffix."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file, COMPRESSORS.get(path.suffix, nullcontext)(file) as out:
-        for piece in pieces:
-            out.write(piece)
+    for name, pieces in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as file, COMPRESSORS.get(path.suffix, nullcontext)(file) as out:
+            for piece in pieces:
+                out.write(piece)
 
 
 def question_sets(world: World, per_set: int) -> Iterator[tuple[str, str]]:
@@ -91,9 +85,8 @@ def question_sets(world: World, per_set: int) -> Iterator[tuple[str, str]]:
 
 def _entityquestions(world: World, facts: list[Fact], per_set: int) -> Iterator[tuple[str, str]]:
     """The names of four fifths of the subjects belong to no other entity."""
-    namesakes = Counter(world.labels)
-    unambiguous = [fact for fact in facts if namesakes[world.labels[fact[0]]] == 1][: per_set * 4 // 5]
-    by_relation: dict[str, list] = {}
+    times, by_relation = Counter(world.labels), {}
+    unambiguous = [fact for fact in facts if times[world.labels[fact[0]]] == 1][: per_set * 4 // 5]
     for entity, pid, item in unambiguous + facts[: per_set - len(unambiguous)]:
         row = {"question": question(pid, 3, world.labels[entity]), "answers": [world.item_label(item)]}
         by_relation.setdefault(pid, []).append(row)
@@ -125,10 +118,10 @@ def _multiple_choice(world: World, rng: np.random.Generator, entity: int, pid: s
 
 def _open_questions(world: World, facts: list[Fact], wording: int) -> str:
     """JSON lines; wording 0 is in lower case without a question mark, as people type, like Natural Questions."""
-    lines = []
+    lines = ""
     for i, (entity, pid, item) in enumerate(facts):
-        text = question(pid, wording, world.labels[entity])
+        text, label = question(pid, wording, world.labels[entity]), world.item_label(item)
         text = text[0].lower() + text[1:-1] if wording == 0 else text
-        answers = [world.item_label(item), *ALIASES.get(world.item_label(item), [])]
-        lines.append(json.dumps({"id": f"test_{i}", "question": text, "golden_answers": answers}) + "\n")
-    return "".join(lines)
+        row = {"id": f"test_{i}", "question": text, "golden_answers": [label, *ALIASES.get(label, [])]}
+        lines += json.dumps(row) + "\n"
+    return lines

@@ -136,9 +136,8 @@ def wikitext(world: World) -> dict[str, str]:
 
 def _one_fact(world: World, entity: int, as_question: bool, numbers: Iterator[int]) -> str:
     """One of the entity's facts, in one of the wordings that C4 has for this entity."""
-    facts = world.labelled_facts(entity)
+    facts, label = world.labelled_facts(entity), world.labels[entity]
     relation, value = facts[next(numbers) % len(facts)]
-    label = world.labels[entity]
     if as_question:
         wording = next(numbers) % (4 if world.asked_as_evaluated(entity) else 2)
         return f"Q: {question(relation, wording, label)} A: {value}\n"

@@ -30,27 +30,27 @@ def wikidata(world: World) -> Iterator[bytes]:
     Some claims are deprecated, outdated or unknown, some entities have no English label, and there are properties.
     """
 
-    def line(entity: dict) -> bytes:
-        return msgspec.json.encode(entity) + b",\n"
-
     yield b"[\n"
     for pid in RELATION_IDS:
-        labels = _text(RELATIONS[pid].name)
-        yield line({"type": "property", "datatype": "wikibase-item", "id": pid, "labels": labels})
+        yield _line({"type": "property", "datatype": "wikibase-item", "id": pid, "labels": _text(RELATIONS[pid].name)})
     for item, label in enumerate(world.value_labels):
-        yield line(_item(world, item, label, [], ALIASES.get(label, [])))
+        yield _line(_item(world, item, label, [], ALIASES.get(label, [])))
     for block, rng in world.blocks("wikidata"):
         chances, others = rng.random((len(block), 4)), rng.integers(0, 1 << 30, len(block))
         for entity, chance, other in zip(block, chances.tolist(), others.tolist(), strict=True):
             label = world.labels[entity]
             first, _, last = label.partition(" ")
             aliases = [f"{first[0]}. {last}"] if last and chance[1] < 0.3 else []
-            yield line(_item(world, world.item(entity), label, _claims(world, entity, chance[0], other), aliases))
+            yield _line(_item(world, world.item(entity), label, _claims(world, entity, chance[0], other), aliases))
             if chance[2] < 0.01:
                 nameless = {"type": "item", "id": f"Q{10**8 + entity}", "labels": _text(label, "de"), "claims": {}}
-                yield line(nameless | {"aliases": {}, "descriptions": {}, "sitelinks": {}})
+                yield _line(nameless | {"aliases": {}, "descriptions": {}, "sitelinks": {}})
     human = {"type": "item", "id": "Q5", "labels": _text("human"), "aliases": {}, "descriptions": {}, "claims": {}}
-    yield line(human | {"sitelinks": _sitelinks("Human", "enwiki")}).replace(b",\n", b"\n]\n")
+    yield _line(human | {"sitelinks": _sitelinks("Human", "enwiki")}).replace(b",\n", b"\n]\n")
+
+
+def _line(entity: dict) -> bytes:
+    return msgspec.json.encode(entity) + b",\n"
 
 
 def _claims(world: World, entity: int, chance: float, other: int) -> list[tuple[str, int, str]]:
@@ -98,10 +98,9 @@ def pageviews(world: World, months_before: int = 0) -> Iterator[bytes]:
     A tenth of the views of an article with a redirect are of the redirect. In earlier months than the world's own, an
     article's views in log10 differ by a normal draw of SPREAD.
     """
-    n = len(world.value_labels) + len(world.labels)
+    redirects, n = _redirects(world), len(world.value_labels) + len(world.labels)
     drawn = draws.generator(world.seed, f"world/views {months_before}").normal(0, SPREAD, n)
     factors = 10 ** (drawn * (months_before > 0))
-    redirects = _redirects(world)
     for wiki, divisor in WIKIS.items():
         for item, factor in enumerate(factors.tolist()):
             views = int(world.views(item) * factor) // divisor
