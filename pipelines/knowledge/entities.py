@@ -64,11 +64,7 @@ def build_entities(params: SimpleNamespace, raw: Path = RAW, out: Path = OUT) ->
 def parse_block(
     properties: tuple[str, ...], spoken: language.Language, file: str, block: Iterable[bytes], path: Path
 ) -> None:
-    """Write a block's entities (wikidata.ENTITIES) to the Parquet file `path`.
-
-    Its metadata say how many lines the block has, which are rejects, and what is wrong with the last line; "" if
-    nothing.
-    """
+    """Write a block's entities (wikidata.ENTITIES) to the Parquet file `path`, with what was read in its metadata."""
     rejects = Rejects(1.0)  # the share of bad rows is checked over the whole dump
     table, lines, fault = wikidata.parse_block(file, block, properties, rejects, spoken)
     said = {"lines": str(lines), "fault": fault, "rejects": rejects.encoded()}
@@ -90,21 +86,16 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
         SEMI JOIN (SELECT qid FROM lines GROUP BY qid HAVING count(*) > 1) USING (qid)
         QUALIFY row_number() OVER (PARTITION BY qid ORDER BY filename, row) > 1"""
     )
-    db.execute("CREATE TEMP VIEW newest AS SELECT * FROM lines ANTI JOIN outdated USING (filename, row)")
     db.execute(
-        """CREATE TEMP TABLE claims AS
-        SELECT DISTINCT qid AS s, unnest(properties) AS p, unnest(objects) AS o FROM newest"""
-    )
-    db.execute(
-        """CREATE TEMP TABLE dates AS SELECT s, p, o, split(dates, '/') AS dates FROM (
+        """CREATE TEMP VIEW newest AS SELECT * FROM lines ANTI JOIN outdated USING (filename, row);
+        CREATE TEMP TABLE claims AS
+        SELECT DISTINCT qid AS s, unnest(properties) AS p, unnest(objects) AS o FROM newest;
+        CREATE TEMP TABLE dates AS SELECT s, p, o, split(dates, '/') AS dates FROM (
             SELECT qid AS s, unnest(properties) AS p, unnest(objects) AS o, unnest(dates) AS dates
             FROM newest WHERE list_aggregate(dates, 'max') != ''
-        ) WHERE dates != ''"""
-    )
-    db.execute("CREATE TEMP TABLE objects AS SELECT DISTINCT o AS qid FROM claims")
-    db.execute(
-        """CREATE TEMP TABLE entities AS
-        SELECT qid, label, aliases, wiki_title FROM newest
+        ) WHERE dates != '';
+        CREATE TEMP TABLE objects AS SELECT DISTINCT o AS qid FROM claims;
+        CREATE TEMP TABLE entities AS SELECT qid, label, aliases, wiki_title FROM newest
         WHERE wiki_title IS NOT NULL OR qid IN (SELECT qid FROM objects)"""
     )
     database.write_query(db, "SELECT * FROM entities ORDER BY entities.qid", folder / "entities.parquet")
@@ -118,7 +109,7 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
             count(*) - count(label) AS entities_without_label,
             count(*) - count(wiki_title) AS entities_without_article FROM entities"""
     )
-    return dict(zip(counts.columns, *counts.fetchall(), strict=True))
+    return counts.to_arrow_table().to_pylist()[0]
 
 
 if __name__ == "__main__":

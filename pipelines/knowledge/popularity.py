@@ -1,11 +1,10 @@
 """Stage `popularity`: how often each Wikipedia article was viewed in a month (PopQA, 3.2: popularity), and in several.
 
 Writes data/knowledge/popularity/{views,rejects}.parquet, for the articles of data/knowledge/wikidata/entities.parquet,
-from the page view dumps or from the REST API (`popularity.source`). Articles are called as they are when Wikidata is
-read, views as they were in the month. An article that was moved in between is found by its page id and by its old
-title, which redirects to it now: dumps need the tables in data/raw/redirects for this, the API asks Wikipedia. An
-article without a view is not in the table: its popularity is unknown, not 0. With `popularity.months` above 1 the table
-also has the mean of the months, and the spread.
+from the page view dumps or from the REST API (`popularity.source`). An article that was moved between the month and
+Wikidata's dump is found by its page id and by its old title, which redirects to it now: dumps need the tables in
+data/raw/redirects for this, the API asks Wikipedia. An article without a view is not in the table: its popularity is
+unknown, not 0. With `popularity.months` above 1 the table also has the mean of the months, and the spread.
 """
 
 import shutil
@@ -35,17 +34,14 @@ ANSWERS = shards.SCRATCH / "wikimedia" / "popularity"
 def count_views(params: SimpleNamespace, entities: Path = ENTITIES, raw: Path = RAW, out: Path = OUT) -> dict[str, int]:
     """Write the stage's folder `out`; return counts. Raises LongtailError on damaged input or a failed request.
 
-    A month without a view counts as 0. The spread is of log10(1 + views), the scale that popularity is binned on: it
-    does not grow with popularity, and tells lasting fame from a peak.
+    A month without a view counts as 0. The spread is of log10(1 + views), the scale that popularity is binned on.
     """
     settings, rejects = params.popularity, Rejects(params.ingest.max_reject_share)
     with database.connect(params.ingest.memory_gb, params.compute.threads) as db, shards.atomic(out) as folder:
         folder.mkdir()
         database.view(db, "entities", entities, columns=["wiki_title"])
-        db.execute(
-            """CREATE TEMP TABLE titles AS SELECT DISTINCT wiki_title AS title FROM entities
-            WHERE wiki_title IS NOT NULL"""
-        )
+        articles = "SELECT DISTINCT wiki_title AS title FROM entities WHERE wiki_title IS NOT NULL"
+        db.execute(f"CREATE TEMP TABLE titles AS {articles}")
         counts = _ask_api(db, params) if settings.source == "api" else _read_dumps(db, params, raw, rejects)
         database.write_query(
             db,
@@ -71,15 +67,11 @@ def count_views(params: SimpleNamespace, entities: Path = ENTITIES, raw: Path = 
 
 
 def _read_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Path, rejects: Rejects) -> dict[str, int]:
-    """Create table monthly(title, month, views) from the page view dumps; return counts.
-
-    Files and their parts are read in parallel. A run that was killed doesn't read finished ones again.
-    """
+    """Create table monthly(title, month, views) from the page view dumps, read in parallel; return counts."""
     project = language.read_language(params.language).project
     months = snapshots.months_until(params.popularity.month, params.popularity.months)
     by_month = pageviews.choose_files(visible_files(raw / "pageviews"), months, params.popularity.agents)
-    files = [file for of_month in by_month.values() for file in of_month]
-    tables = visible_files(raw / "redirects")
+    files, tables = [file for of_month in by_month.values() for file in of_month], visible_files(raw / "redirects")
     loaded = _load_redirects(db, tables)
     key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), rejects.max_share, project, *files)
     cut = [(file, *part) for file in files for part in bz2_blocks.bz2_parts(file, pageviews.PART)]
@@ -112,14 +104,12 @@ def _ask_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str
         if len(titles) and not viewed:
             shutil.rmtree(ANSWERS)
             raise LongtailError(
-                f"{settings.api}: knows none of the {len(titles):,} articles in {settings.month}, expected views of "
-                "most; check popularity.api, or wait until it has that month"
+                f"{settings.api}: knows none of the {len(titles):,} articles in {settings.month}; check "
+                "popularity.api, or wait until it has that month"
             )
         _insert(db, "redirects", pageviews_api.ask_redirects(client, titles, settings.redirects_api))
-        db.execute(  # a redirect that is an article of ours too keeps its views
-            """CREATE TEMP TABLE others AS SELECT title, min(target) AS target
-            FROM redirects ANTI JOIN titles USING (title) GROUP BY title"""
-        )
+        unlike = "redirects ANTI JOIN titles USING (title)"  # a redirect that is an article of ours too keeps its views
+        db.execute(f"CREATE TEMP TABLE others AS SELECT title, min(target) AS target FROM {unlike} GROUP BY title")
         others = database.read_rows(db, "SELECT title FROM others ORDER BY title")["title"]
         _insert(db, "asked", pageviews_api.ask_views(client, others, settings, "redirects", project))
     db.execute(
@@ -132,19 +122,16 @@ def _ask_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str
 
 def _load_redirects(db: duckdb.DuckDBPyConnection, files: list[Path]) -> dict[str, int]:
     """Create tables redirects(page_id, target) and pages(page_id, title); return the numbers of their rows."""
-    tables = {"redirects": ("redirect", "target"), "pages": ("page", "title")}
-    for name, (_, column) in tables.items():
-        db.execute(f"CREATE TEMP TABLE {name} (page_id BIGINT, {column} VARCHAR)")
+    db.execute("CREATE TEMP TABLE redirects (page_id BIGINT, target VARCHAR)")
+    db.execute("CREATE TEMP TABLE pages (page_id BIGINT, title VARCHAR)")
     for file in files:
-        name = "pages" if pageviews.PAGES.search(file.name) else "redirects"
-        _insert(db, name, pageviews.read_titles(file, tables[name][0]))
+        name = "page" if pageviews.PAGES.search(file.name) else "redirect"
+        _insert(db, f"{name}s", pageviews.read_titles(file, name))
     counts = {}
-    for name in tables:
+    for name in ("redirects", "pages"):
         counts[name], distinct = database.row(db, f"SELECT count(*), count(DISTINCT page_id) FROM {name}")
         if distinct < counts[name]:
-            raise LongtailError(
-                f"{files[0].parent}: two tables of {name} are in it, expected one (fetch.files.redirects)"
-            )
+            raise LongtailError(f"{files[0].parent}: two tables of {name}, expected one (fetch.files.redirects)")
     return counts
 
 
@@ -155,10 +142,7 @@ def _insert(db: duckdb.DuckDBPyConnection, table: str, batches: Iterable[pa.Tabl
 
 
 def _read_part(max_reject_share: float, project: str, part: tuple[Path, int, int | None], path: Path) -> None:
-    """Write the views of a part of a file (`bz2_blocks.bz2_parts`) as Parquet, with its rejects in the metadata.
-
-    A page has several rows if its lines lie far apart.
-    """
+    """Write the views of a part of a file (`bz2_blocks.bz2_parts`) as Parquet, with its rejects in the metadata."""
     rejects, (file, begin, end) = Rejects(max_reject_share), part
     with parquet.writer(path, pageviews.SCHEMA) as writer:
         for table in pageviews.read_views(file, rejects, project, begin, end):

@@ -1,7 +1,7 @@
 """Stage `term_frequency`: how often each subject's label and aliases occur in a sample of C4 (PopQA, appendix A).
 
 Writes data/knowledge/term_frequency/{term_frequency,rejects}.parquet. If not all names fit into memory at once, the
-sample is read in several passes, each for a share of the subjects. The passes are mapped over `compute.workers`.
+sample is read in several passes, each for a share of the subjects.
 """
 
 from collections.abc import Collection, Iterable
@@ -38,21 +38,18 @@ def build_term_frequency(
 
     Without subjects the texts are not read. Raises LongtailError on damaged texts.
     """
-    ingest, compute = params.ingest, params.compute
-    files = visible_files(texts)
-    rejects = Rejects(ingest.max_reject_share)
+    ingest, compute, files = params.ingest, params.compute, visible_files(texts)
+    rejects, relations = Rejects(ingest.max_reject_share), sorted(relations)
     with database.connect(ingest.memory_gb, compute.threads) as db:
         _load_names(db, wikidata, relations)
         subjects, names = database.row(db, "SELECT count(DISTINCT qid), count(DISTINCT name) FROM names")
     sample = c4.draw_c4_sample(files if names else (), params.c4.sample_mb, params.seed, rejects)
     rejects.check()
     passes = max(1, ceil(names * compute.workers / (ingest.memory_gb * NAMES_PER_GB)))
-    workers = min(compute.workers, passes)
     read = [wikidata / "entities.parquet", wikidata / "claims.parquet", *files]
-    key = shards.key_of(
-        code.fingerprint("pipelines.knowledge.term_frequency"), sample, passes, sorted(relations), *read
-    )
-    count = partial(_count, wikidata, files, sorted(relations), sample, ingest.memory_gb / workers)
+    key = shards.key_of(code.fingerprint("pipelines.knowledge.term_frequency"), sample, passes, relations, *read)
+    memory_gb = ingest.memory_gb / min(compute.workers, passes)
+    count = partial(_count, wikidata, files, relations, sample, memory_gb)
     shares = [f"qid % {passes} = {remainder}" for remainder in range(passes)]
     with pool.processes(compute, passes) as executor:
         parts = shards.map_shards("term_frequency", key, count, shares, executor)
@@ -68,10 +65,7 @@ def build_term_frequency(
 
 
 def _load_names(db: duckdb.DuckDBPyConnection, wikidata: Path, relations: Iterable[str], share: str = "true") -> None:
-    """Create table names(qid, name), without repeats: the labels and aliases of subjects with a label.
-
-    `share` is an SQL condition on the subjects.
-    """
+    """Create table names(qid, name): labels and aliases of the subjects for which the SQL condition `share` holds."""
     properties = ", ".join(relation[1:] for relation in relations)
     for table in ("entities", "claims"):
         database.view(db, table, wikidata / f"{table}.parquet")
@@ -93,15 +87,11 @@ def _count(
         names = database.read_rows(db, "SELECT DISTINCT name FROM names ORDER BY name")
         found = mentions.frequencies(names["name"].to_pylist(), c4.read_c4_sample(files, sample))
         db.register("counted", names.append_column("n", pa.array(found)))
-        database.write_query(
-            db,
-            """SELECT qid, sum(n)::BIGINT AS term_frequency FROM names JOIN counted USING (name)
-            GROUP BY qid ORDER BY qid""",
-            path,
-        )
+        query = """SELECT qid, sum(n)::BIGINT AS term_frequency FROM names JOIN counted USING (name)
+            GROUP BY qid ORDER BY qid"""
+        database.write_query(db, query, path)
 
 
 if __name__ == "__main__":
-    stage.run(
-        "term_frequency", ("seed", "compute", "ingest", "c4"), build_term_frequency, out=str(OUT), metrics=METRICS
-    )
+    sections = ("seed", "compute", "ingest", "c4")
+    stage.run("term_frequency", sections, build_term_frequency, out=str(OUT), metrics=METRICS)

@@ -1,9 +1,8 @@
 """Stage `triples`: knowledge triples with names, popularity and term frequency (PopQA, 3.2, 3.3 and appendix A).
 
-Joins the tables of the stages `entities`, `popularity` and `term_frequency`; writes data/knowledge/triples/
-{triples,entities}.parquet. The subject and the object of a triple need a label in the language; claims without are
-counted by reason. Popularity is null, which is unknown, without an article or without views of it; term frequency is
-null for entities that are not subjects.
+Writes data/knowledge/triples/{triples,entities}.parquet. The subject and the object of a triple need a label in the
+language; claims without are counted by reason. Popularity is null, which is unknown, without an article or without
+views of it; term frequency is null for entities that are not subjects.
 """
 
 from collections.abc import Iterable
@@ -22,10 +21,8 @@ def build_triples(
     params: SimpleNamespace, knowledge: Path = KNOWLEDGE, relations: Iterable[str] = RELATIONS
 ) -> dict[str, int]:
     """Write `knowledge`/triples for the claims of `relations` in the tables of the other stages; return counts."""
-    with (
-        shards.atomic(knowledge / "triples") as folder,
-        database.connect(params.ingest.memory_gb, params.compute.threads) as db,
-    ):
+    limits = params.ingest.memory_gb, params.compute.threads
+    with shards.atomic(knowledge / "triples") as folder, database.connect(*limits) as db:
         folder.mkdir()
         for file in ("wikidata/entities", "wikidata/claims", "popularity/views", "term_frequency/term_frequency"):
             database.view(db, Path(file).name, knowledge / f"{file}.parquet")
@@ -62,20 +59,16 @@ def build_triples(
         )
         dropped = db.sql("SELECT reason, count(*) FROM judged WHERE reason IS NOT NULL GROUP BY ALL").fetchall()
         counts = db.sql(
-            """SELECT (SELECT count(*) FROM judged) AS claims, count(*) AS triples, count(DISTINCT s) AS subjects,
+            """SELECT * FROM
+            (SELECT (SELECT count(*) FROM judged) AS claims, count(*) AS triples, count(DISTINCT s) AS subjects,
                 count(*) FILTER (popularity IS NULL) AS triples_of_unknown_popularity
-            FROM judged JOIN described ON qid = s WHERE reason IS NULL"""
-        )
-        of_entities = db.sql(
-            """SELECT count(*) AS labelled_entities, count(popularity) AS entities_with_views,
+            FROM judged JOIN described ON qid = s WHERE reason IS NULL),
+            (SELECT count(*) AS labelled_entities, count(popularity) AS entities_with_views,
                 count(wiki_title) FILTER (popularity IS NULL) AS articles_without_views,
                 count(*) FILTER (term_frequency > 0) AS subjects_in_c4
-            FROM described WHERE label IS NOT NULL"""
+            FROM described WHERE label IS NOT NULL)"""
         )
-        counted = {f"dropped.{reason}": count for reason, count in dropped}
-        for table in (counts, of_entities):
-            counted |= dict(zip(table.columns, *table.fetchall(), strict=True))
-        return counted
+        return {f"dropped.{reason}": count for reason, count in dropped} | counts.to_arrow_table().to_pylist()[0]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """What a run's language decides: names, page views, terms, matching, templates and prompts, from languages/*.yaml.
 
-A language is one file; docs/relations.md says what its keys mean. English is always read, as the published sets are
-English.
+docs/relations.md says what the keys of a file mean.
 """
 
 from functools import cache
@@ -100,14 +99,12 @@ def read_language(code: str) -> Language:
 
 def _check(language: Language) -> None:
     """Raise ValueError for a template or prompt that can't be filled."""
-    for key, template, expected in (
-        ("prompt.question", language.prompt.question, ["question", "answer"]),
-        ("prompt.passage", language.prompt.passage, ["question"]),
-    ):
+    for key, expected in (("question", ["question", "answer"]), ("passage", ["question"])):
+        template = getattr(language.prompt, key)
         named = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
         if named != expected or template.endswith("{question}{answer}"):
             wanted = " and after it ".join(f"{{{name}}}" for name in expected)
-            raise ValueError(f"{key} is {template!r}, expected a text with {wanted}")
+            raise ValueError(f"prompt.{key} is {template!r}, expected a text with {wanted}")
     for pid, template in language.templates.items():
         if template.count("{}") != 1:
             raise ValueError(f"{pid}'s template {template!r} must have one {{}}")

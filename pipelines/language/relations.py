@@ -28,17 +28,13 @@ def read_relations(path: Path = FILE, language: Language = ENGLISH) -> dict[str,
 
     English has all. Raises LongtailError with the name of a faulty entry.
     """
-    names = yaml.safe_load(path.read_text(encoding="utf-8"))
+    names, templates = yaml.safe_load(path.read_text(encoding="utf-8")), language.templates
     for pid, name in names.items():
-        if not re.fullmatch(r"P[1-9]\d*", str(pid)) or not isinstance(name, str) or not name:
-            raise LongtailError(f"{path.name}: entry {pid!r} is {name!r}, expected P<number>: name")
-    if len(set(names.values())) != len(names):
-        raise LongtailError(f"{path.name}: two relations have the same name, expected {len(names)} names")
-    templates = language.templates
+        once = isinstance(name, str) and [*names.values()].count(name) == 1
+        if not re.fullmatch(r"P[1-9]\d*", str(pid)) or not once:
+            raise LongtailError(f"{path.name}: {pid!r} is {name!r}, expected P<number> and a name that no other has")
     if unknown := sorted(templates.keys() - names.keys()):
-        raise LongtailError(
-            f"{path.name}: no entry {unknown[0]}, of which {language.name} has a template; add its name"
-        )
+        raise LongtailError(f"{path.name}: no name of {unknown[0]}, of which {language.name} has a template; add it")
     if language == ENGLISH and (missing := [pid for pid in names if pid not in templates]):
         raise LongtailError(f"languages/en.yaml: no template of {missing[0]}, which {path.name} has; add one")
     return {pid: Relation(pid, name, templates[pid]) for pid, name in names.items() if pid in templates}

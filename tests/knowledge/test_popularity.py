@@ -201,7 +201,7 @@ def test_a_moved_article_is_found_by_the_api_of_redirects(wikimedia):
 def test_two_dumps_of_a_table_are_an_error_as_views_would_count_twice(name):
     for month in ("20211101", "20211201"):
         write_table(f"INSERT INTO `{name}` VALUES (9001,0,'Ada_Lovelace','','');\n", f"{month}-{name}")
-    with pytest.raises(LongtailError, match=rf"raw/redirects: two tables of {name}s are in it, expected one"):
+    with pytest.raises(LongtailError, match=rf"raw/redirects: two tables of {name}s, expected one"):
         count()
 
 

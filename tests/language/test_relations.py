@@ -68,7 +68,7 @@ def test_a_faulty_entry_is_named_and_one_without_a_template_in_english():
     """The first language has a template of P40."""
     for text in ("child: child", "P40: {name: child}", "P40: child\nP41: child", "P41: child of"):
         Path("r.yaml").write_text(text)
-        with pytest.raises(LongtailError, match=r"r\.yaml: .*(P40|child|two relations)"):
+        with pytest.raises(LongtailError, match=r"r\.yaml: .*(P40|child)"):
             read_relations(Path("r.yaml"), asking("P40"))
     Path("r.yaml").write_text(FILE.read_text() + "P40: child\n")
     with pytest.raises(LongtailError, match=r"languages/en\.yaml: no template of P40"):
