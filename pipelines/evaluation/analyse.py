@@ -37,7 +37,7 @@ MERGED = ("accuracy_by_relation_and_popularity", "accuracy_by_relative_popularit
 
 
 class AnswersOf(NamedTuple):
-    """What studies of answers have at hand: one language model's answers to one question set."""
+    """What studies have at hand: one language model's answers to one question set."""
 
     answers: accuracy.Answers
     lm: str
@@ -68,14 +68,10 @@ def analyse(data: Path, out: Path, metrics: Path, params: SimpleNamespace) -> st
         answers = by_lm.get(main, {})
         shown = next((method for method in (EXAMPLE, *answers) if method in answers and method != "closed_book"), None)
         if shown and "closed_book" in answers:
+            questions = data / "questions" / dataset / f"{dataset}.parquet"
             docs = data / "corpus" / (parts.datastore or "") / "docs.parquet"
-            of_questions = (
-                data / "questions" / dataset / f"{dataset}.parquet",
-                answers["closed_book"],
-                answers[shown],
-                docs,
-            )
-            rows = retrieval_effects.examples(*of_questions, params.seed, language.read_language(params.language))
+            both, spoken = (answers["closed_book"], answers[shown]), language.read_language(params.language)
+            rows = retrieval_effects.examples(questions, *both, docs, params.seed, spoken)
             add({"examples": rows}, dataset=dataset, lm=main, method=shown)
     found["popularity"] = popularity(data, parts.question_sets)
     found["models"] = models(params.lms, files, data / "models/lm")

@@ -1,19 +1,6 @@
 """Stage `evaluate_lm`: bits per byte and perplexity by language model, retriever and k (REPLUG §6.1, Figure 5).
 
-data/metrics/language_modelling_<corpus>.json has, for each language model, the number of queries and source_documents,
-and figures with 95 % bootstrap intervals over source documents. <label> is "none" or <retriever>_k<k>, `top` is
-replug.top_k:
-  bpb_<label>                  bits per byte of all continuations together
-  gain_<label>                 % fewer bits per byte than without documents, paired by query
-  gain_over_random_<label>     % fewer than with as many random documents
-  gain_over_one_<label>        % fewer than with the first document alone; k = top
-  <lsr>_gain_k<k>              % fewer with a tuned retriever (lsr, lsr_bert) than with the same one untuned
-  perplexity_<label>           per token of the language model
-  word_perplexity_<label>      per word as WikiText counts them: what stands between spaces, and line ends
-  bpb_<retriever>_k<top>_t<temperature>    lambda sharpened
-  subsets.<source>             the same two numbers, bpb and gain of none and each retriever at k = top, by subset
-  datastore.<share>            bpb and gain at k = top with a share of the corpus, over the queries drawn for that
-and rows of studies (their of_bits).
+data/README.md says what the figures in data/metrics/language_modelling_<corpus>.json are.
 """
 
 from collections.abc import Iterable, Iterator
@@ -94,7 +81,7 @@ def per_query(corpus: str, lm: str, measured: bits.Bits, texts: Texts, temperatu
 
 
 def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
-    """The metrics of a corpus and a language model, as the head of this module names them."""
+    """The metrics of a corpus and a language model, as data/README.md names them."""
     nats = {(name, k): values for (name, k, t), values in measured.nats.items() if t == params.replug.temperature}
     whole = {setting: values for setting, values in nats.items() if "@" not in setting[0]}
     shares = {float(name.partition("@")[2]): values for (name, _), values in nats.items() if "@" in name}

@@ -22,9 +22,10 @@ from pipelines import catalogue, draws, intervals
 from pipelines.answering import passages
 from pipelines.answering.prompts import Sent
 from pipelines.evaluation import mmlu, task_items
-from pipelines.evaluation.task_items import Task, answered_by, predict
+from pipelines.evaluation.task_items import Task
 from pipelines.params import params
 from pipelines.questions import matching
+from pipelines.replug import ensemble, ensemble_answers
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet, shards
 from pipelines.work import stage, workers
@@ -98,13 +99,40 @@ def evaluate_task(
         parquet.write_parquet(pa.Table.from_pylist(rows, SCHEMA), path)
 
     size, n = workers.shard_size(SHARD, replug.top_k if ensemble else 1, server), len(task.items)
-    parts, work = (
-        [slice(i, min(i + size, n)) for i in range(0, n, size)],
-        partial(predict, task.options, new_tokens, replug),
-    )
+    parts = [slice(start, min(start + size, n)) for start in range(0, n, size)]
+    work = partial(predict, task.options, new_tokens, replug)
     steps, sizes = workers.Steps(read, work, write, Sent.length), [part.stop - part.start for part in parts]
     files = workers.map_texts(lm, name, key, parts, steps, sizes=sizes, unit="question")
     return pa.concat_tables([SCHEMA.empty_table(), *(parquet.read_parquet(file, schema=SCHEMA) for file in files)])
+
+
+def predict(options: bool, new_tokens: int, replug: params.Replug, lm: LanguageModel, asked: Sent) -> list[str | None]:
+    """The answer to each item, by its letter or generated; None where one of its prompts doesn't fit."""
+    alone = asked.similarities is None
+    k = 1 if alone else asked.similarities.shape[1]
+    seen = lm.seen(asked.prompts, 1 if options else new_tokens)
+    # A document may lose its end; demonstrations, question and options may lose nothing.
+    whole = [read.context == prompt.context for read, prompt in zip(seen, asked.prompts, strict=True)]
+    fit = np.array(whole).reshape(-1, k).all(1)
+    read = [prompt for i in np.flatnonzero(fit) for prompt in asked.prompts[i * k : (i + 1) * k]]
+    if not read:
+        answers = []
+    elif options:
+        similarities = np.zeros((len(read), 1)) if alone else asked.similarities[fit]
+        answers = mmlu.answer(lm, read, ensemble.log_weights(similarities, replug.temperature))
+    else:
+        weighed = None if alone else asked.similarities[fit]
+        made = ensemble_answers.generate(lm, read, weighed, new_tokens, replug)
+        answers = [generation.text.strip() for generation in made]
+    of_fitting = iter(answers)
+    return [next(of_fitting) if fits else None for fits in fit]
+
+
+def answered_by(task: Task, lm: LanguageModel | LMWorkers, replug: params.Replug) -> str | None:
+    """How an ensemble answers: by "mixture" of next tokens or the four letters, else by "vote"; None: not at all."""
+    if mmlu.shows_letters(lm) if task.options else lm.mixes and not replug.vote:
+        return "mixture"
+    return "vote" if task.options or lm.votes else None
 
 
 def drop_too_long(table: pa.Table, task: Task, lm: LanguageModel | LMWorkers) -> tuple[pa.Table, dict[str, int]]:
@@ -176,14 +204,13 @@ def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: P
         replug = chosen.replug.model_copy(update={"vote": by == "vote"})
         read = chosen.answer.passage, chosen.answer.clipped
         settings = chosen.retriever[retriever], *read, chosen.lm[lm_name], SHARD, workers.ROUNDS
-        tables, keys = [SCHEMA.empty_table()], {}
+        tables, keys, server = [SCHEMA.empty_table()], {}, chosen.lm[lm_name].http
         for method in methods if task.items else ():
             inputs = [MODELS / lm_name, data / "raw" / name, *passages.inputs(method, chosen, data)]
-            keys[method] = shards.key_of(chosen.seed, chosen.tasks, replug, *settings, *inputs)
+            key = keys[method] = shards.key_of(chosen.seed, chosen.tasks, replug, *settings, *inputs)
             source = passages.open_source("replug" if method == CONCATENATED else method, None, chosen, data)
             find = source and source.find
-            of_method = chosen.tasks.new_tokens, replug, keys[method], chosen.lm[lm_name].http
-            tables.append(evaluate_task(task, method, lm, find, *of_method))
+            tables.append(evaluate_task(task, method, lm, find, chosen.tasks.new_tokens, replug, key, server))
         table = pa.concat_tables(tables).sort_by([("method", "ascending"), ("question_id", "ascending")])
         table, too_long = drop_too_long(table, task, lm)
         with shards.atomic(data / "tasks" / name / lm_name) as folder:

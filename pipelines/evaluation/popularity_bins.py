@@ -1,8 +1,8 @@
 """Accuracy by popularity: deciles, bins of log popularity, and popularity relative to the relation (PopQA, section 4).
 
 The functions return rows as those of `accuracy` do. Each bin has `least` questions or more (`least_of` all of them, if
-it is None). Neighbouring bins with fewer are put together, and where all questions together are fewer, there is no bin.
-Two functions leave bins with fewer out, as the paper does, unless they are asked to `merge` them.
+it is None). Neighbouring bins with fewer are put together; two functions leave them out, as the paper does, unless they
+are asked to `merge` them.
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,8 @@ def by_decile(answers: Answers, seed: int, resamples: int, least: int | None = N
     """
     known = int(np.isfinite(answers.ranks).sum())
     count = max(1, min(DECILES, known // (least or least_of(known))))
-    deciles = [
-        ({"decile": DECILES * first // count + 1}, rows)
-        for first, _, rows in bins_between(answers.ranks, np.arange(1, count) / count, least)
-    ]
+    bins = bins_between(answers.ranks, np.arange(1, count) / count, least)
+    deciles = [({"decile": DECILES * first // count + 1}, rows) for first, _, rows in bins]
     return by_groups(answers, deciles, seed, resamples, MEASURED)
 
 
@@ -48,25 +46,17 @@ def by_log_popularity(answers: Answers, seed: int, resamples: int, least: int | 
 
 def by_relation(answers: Answers, seed: int, resamples: int, merge: bool = False) -> list[dict]:
     """`by_log_popularity` of each relation's questions, with bins of its own (Figures 6, 20 and 21)."""
-    least = LEAST if merge else LEAST_OF_RELATION
-    bins = [
-        one
-        for relation, rows in of_relations(answers).items()
-        for one in _half_decades(np.where(rows, answers.popularity, np.nan), least, merge, relation=relation)
-    ]
+    least, bins = LEAST if merge else LEAST_OF_RELATION, []
+    for relation, rows in of_relations(answers).items():
+        bins += _half_decades(np.where(rows, answers.popularity, np.nan), least, merge, relation=relation)
     return by_groups(answers, bins, seed, resamples, MEASURED)
 
 
 def by_relative_popularity(
     answers: Answers, seed: int, resamples: int, merge: bool = False, least: int | None = None
 ) -> list[dict]:
-    """Accuracy by method and relative popularity (Figure 8).
-
-    A question's relative popularity is its log popularity in standard deviations from the mean of its relation. Bins
-    are half a deviation wide; the outer two are open.
-    """
-    relative = np.full(len(answers.ids), np.nan)
-    logs = np.log10(np.maximum(answers.popularity, 1))
+    """Accuracy by method and log popularity, in standard deviations from the mean of the relation (Figure 8)."""
+    relative, logs = np.full(len(answers.ids), np.nan), np.log10(np.maximum(answers.popularity, 1))
     for of_relation in of_relations(answers).values():
         known = of_relation & np.isfinite(logs)
         if known.any() and (deviation := logs[known].std()) > 0:
@@ -81,7 +71,7 @@ def by_relative_popularity(
 def merged(sizes: Sequence[int], least: int) -> list[slice]:
     """Neighbouring bins of these sizes, put together from the first on until each has `least` questions.
 
-    What remains at the end joins the last. There are none if all bins together have fewer.
+    What remains at the end joins the last; there are none if all together have fewer.
     """
     slices, start = [], 0
     for end in range(1, len(sizes) + 1):
@@ -101,10 +91,8 @@ def bins_between(values: np.ndarray, edges: np.ndarray, least: int | None = None
     first = int(np.flatnonzero(sizes)[0]) if sizes.any() else 0
     least = least or least_of(int(sizes.sum()))
     enough = [slice(i, i + 1) for i, size in enumerate(sizes[first:].tolist()) if size >= least]
-    return [
-        (first + s.start, first + s.stop - 1, (places >= first + s.start) & (places < first + s.stop))
-        for s in (merged(sizes[first:].tolist(), least) if merge else enough)
-    ]
+    kept = [(first + s.start, first + s.stop) for s in (merged(sizes[first:].tolist(), least) if merge else enough)]
+    return [(start, stop - 1, (places >= start) & (places < stop)) for start, stop in kept]
 
 
 def _half_decades(popularity: np.ndarray, least: int | None, merge: bool = True, **key: str) -> list[Group]:

@@ -31,10 +31,7 @@ class Compared:
 
 
 def compare_systems(questions: Questions, answered: Sequence[Answered], seed: int, resamples: int) -> Compared:
-    """The systems held against each other. Intervals of differences are bootstraps over subjects.
-
-    Raises LongtailError where no question is answered by all.
-    """
+    """The systems held against each other. Raises LongtailError where no question is answered by all."""
     rows = in_all(answered)
     best_first = sorted(answered, key=lambda system: (-int(system.correct[rows].sum()), system.name))
     answers = _answers(questions, best_first, rows)
@@ -79,9 +76,7 @@ def _examples(questions: Questions, answered: Sequence[Answered], rows: np.ndarr
             for i in places[draws.sample(seed, f"{right.name} not {wrong.name}", ids, EXAMPLES)].tolist():
                 said, instead = (system.texts[i] if system.texts else "" for system in (right, wrong))
                 asked, answer = questions.asked.questions[i], next(iter(questions.asked.answers[i]), "")
-                examples.append(
-                    {"right": right.name, "wrong": wrong.name, "question": asked, "answer": answer, "said": said}
-                    | {"instead": instead, "popularity": float(questions.signal[i])}
-                    | {"relation": str(questions.groups[i])}
-                )
+                row = {"right": right.name, "wrong": wrong.name, "question": asked, "answer": answer, "said": said}
+                row |= {"instead": instead, "popularity": float(questions.signal[i])}
+                examples.append(row | {"relation": str(questions.groups[i])})
     return examples

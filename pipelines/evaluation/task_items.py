@@ -1,4 +1,4 @@
-"""What the tasks share: items, their prompts with one document each, and a language model's answers to them.
+"""What the tasks share: items, and their prompts with one document each.
 
 Also the reader of Natural Questions and TriviaQA: short answers and no options (REPLUG, section 6.3). MMLU has its own.
 """
@@ -8,21 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-import numpy as np
 
 from pipelines import draws
-from pipelines.answering.prompts import Sent, compose
+from pipelines.answering.prompts import compose
 from pipelines.errors import LongtailError
-from pipelines.lm.language_model import LanguageModel, Prompt
+from pipelines.lm.language_model import Prompt
 from pipelines.params import params
-from pipelines.replug import ensemble, ensemble_answers
 from pipelines.sources.question_files import read_questions
 from pipelines.sources.rejects import Rejects
-
-if TYPE_CHECKING:
-    from pipelines.lm.open_lm import LMWorkers
 
 
 @dataclass(frozen=True)
@@ -93,43 +86,3 @@ def prompts(
 
 def _knowledge(document: str | None) -> str:
     return f"Knowledge: {document}\n" if document else ""  # "": fewer documents were found than asked for
-
-
-def predict(options: bool, new_tokens: int, replug: params.Replug, lm: LanguageModel, asked: Sent) -> list[str | None]:
-    """The answer to each item, by its letter or generated; None where one of its prompts doesn't fit."""
-    from pipelines.evaluation import mmlu
-
-    alone = asked.similarities is None
-    k = 1 if alone else asked.similarities.shape[1]
-    seen = lm.seen(asked.prompts, 1 if options else new_tokens)
-    # A document may lose its end; demonstrations, question and options may lose nothing.
-    whole = [read.context == prompt.context for read, prompt in zip(seen, asked.prompts, strict=True)]
-    fit = np.array(whole).reshape(-1, k).all(1)
-    places = np.flatnonzero(fit)
-    read = [prompt for i in places for prompt in asked.prompts[i * k : (i + 1) * k]]
-    weighed = None if asked.similarities is None else asked.similarities[fit]
-    if not read:
-        answers = []
-    elif options:
-        similarities = np.zeros((len(read), 1)) if weighed is None else weighed
-        answers = mmlu.answer(lm, read, ensemble.log_weights(similarities, replug.temperature))
-    else:
-        generations = ensemble_answers.generate(lm, read, weighed, new_tokens, replug)
-        answers = [generation.text.strip() for generation in generations]
-    by_place = dict(zip(places.tolist(), answers, strict=True))
-    return [by_place.get(i) for i in range(len(fit))]
-
-
-def answered_by(task: Task, lm: LanguageModel | LMWorkers, replug: params.Replug) -> str | None:
-    """How a language model answers from several documents: by "mixture" where it can, else by "vote"; None: not at all.
-
-    The mixture needs the probabilities of all next tokens, or of the four letters alone; the vote those of answers.
-    With `replug.vote`, generated answers are always by vote.
-    """
-    from pipelines.evaluation import mmlu
-
-    if task.options:
-        return "mixture" if mmlu.shows_letters(lm) else "vote"
-    if lm.mixes and not replug.vote:
-        return "mixture"
-    return "vote" if lm.votes else None
