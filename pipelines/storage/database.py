@@ -36,9 +36,8 @@ def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnectio
             raise
         except duckdb.OutOfMemoryException as error:
             said = str(error).partition("\n")[0]
-            full = f"{shards.SCRATCH}/tmp: no space left for what exceeds ingest.memory_gb ({said}); free some"
-            small = f"ingest.memory_gb: {memory_gb:g} is not enough ({said}); raise it, or lower compute.threads"
-            raise LongtailError(full if "failed to offload" in said else small) from None
+            mend = f"raise it, lower compute.threads, or free space at {shards.SCRATCH}/tmp"
+            raise LongtailError(f"ingest.memory_gb: {memory_gb:g} is not enough ({said}); {mend}") from None
 
 
 def view(

@@ -28,12 +28,9 @@ PLACES = ("data", ".longtail", ".dvc/tmp", ".dvc/cache")  # each may lie on a fi
 FULL = "free some, then run again, which goes on"
 MEANING = {  # the system's words -> what to do
     r"No space left on device|database or disk is full|\d+ requested and \d+ written": FULL,  # the last is NumPy's
-    r"Disk quota exceeded": "free some of it, then run again, which goes on",
+    r"Disk quota exceeded": FULL,
     r"Read-only file system|attempt to write a readonly database": "make it writable, or use another",
     r"Permission denied|Operation not permitted": "give this user the right to write there, and to read what is there",
-    r"Input/output error": "the disk may be failing: look at the system's log, then `longtail status --verify`",
-    r"Is a directory": "name a file, not a folder",
-    r"Too many open files": "raise the limit (ulimit -n)",
 }
 
 
@@ -41,7 +38,6 @@ def meaning(error: BaseException) -> str | None:
     """One line for an error of the system's that a user can mend; None for any other error."""
     if not isinstance(error, LongtailError):
         files = [name for name in (getattr(error, "filename", None), getattr(error, "filename2", None)) if name]
-        files = files[-1:] if isinstance(error, IsADirectoryError) else files  # of a move, where it leads
         return meaning_of(str(getattr(error, "strerror", None) or error), files)
     return None
 
@@ -52,8 +48,7 @@ def meaning_of(text: str, files: Iterable[str | os.PathLike] = ()) -> str | None
         if match := re.search(words, text, re.IGNORECASE):
             named = [os.fsdecode(file) for file in files] or re.findall(r"'([^']+)'", text[match.end() :])
             places = [place for place in (*PLACES, tempfile.gettempdir()) if Path(place).is_dir()]
-            full = [place for place in places if mend == FULL and shutil.disk_usage(place).free < LEAST]
-            where = ", ".join(name.removeprefix(f"{Path.cwd()}/") for name in named or full or places)
+            where = ", ".join(name.removeprefix(f"{Path.cwd()}/") for name in named or places)
             said = "no space left on device" if mend == FULL else f"{match[0][0].lower()}{match[0][1:]}"
             return f"{where}: {said}; {mend}"
     return None
@@ -98,8 +93,7 @@ def private(folder: Path) -> Path:
     seen = folder.lstat()
     if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid():
         raise LongtailError(f"{folder}: a link or another user's, expected a folder of this user; remove it")
-    if stat.S_IMODE(seen.st_mode) != 0o700:
-        folder.chmod(0o700)
+    folder.chmod(0o700)
     return folder
 
 

@@ -35,15 +35,9 @@ def writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None, schema: pa.Schema | None = None) -> pa.Table:
     """A file, or some columns, in memory; with `schema` its columns, null where the file lacks them."""
-    with naming(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
-        if schema is None:
-            return file.read(columns and list(columns))
-        table = file.read([name for name in schema.names if name in file.schema_arrow.names])
-        arrays = [
-            table[name].cast(kind) if name in table.column_names else pa.nulls(len(table), kind)
-            for name, kind in zip(schema.names, schema.types, strict=True)
-        ]
-        return pa.table(arrays, schema=schema)
+    options = {"schema": schema, "partitioning": None, "page_checksum_verification": True}
+    with naming(path):
+        return pq.read_table(path, columns=columns and list(columns), **options)
 
 
 def batches(

@@ -25,7 +25,6 @@ from tqdm import tqdm
 from pipelines import progress
 
 SCRATCH = Path(".longtail")
-OUTSIDE = ".longtail."  # names of temporary files outside of the project begin with it
 PIECE = 1 << 20  # bytes that a worker reads at once of a shard of a stream
 SAMPLE = 64 << 10  # bytes that a fingerprint reads at once
 SAMPLES = 1024  # samples of a file or folder; if they cover it, it is read as a whole
@@ -41,8 +40,7 @@ def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
     `keep`, what came to be at `path` meanwhile stays.
     """
     path = Path(path)
-    folder, begin = _temporary(path)
-    holder = Path(tempfile.mkdtemp(prefix=f"{begin}{platform.node()}.{os.getpid()}-", dir=folder))
+    holder = Path(tempfile.mkdtemp(prefix=f"{platform.node()}.{os.getpid()}-", dir=_temporary(path)))
     if holder.is_relative_to(Path.cwd()):  # DuckDB gets such names, and the project's may have a quote
         holder = holder.relative_to(Path.cwd())
     try:
@@ -61,20 +59,19 @@ def atomic(path: str | Path, keep: bool = False) -> Iterator[Path]:
         shutil.rmtree(holder, ignore_errors=True)
 
 
-def _temporary(path: Path) -> tuple[Path, str]:
-    """The folder for temporary files that can take `path`'s place, and what their names begin with there."""
+def _temporary(path: Path) -> Path:
+    """The folder for temporary files that can take `path`'s place."""
     home = SCRATCH / "tmp"
     near = next(folder for folder in Path(os.path.abspath(path)).parents if folder.is_dir())
     home.mkdir(parents=True, exist_ok=True)
     if _together(home, near):
-        return home, ""
+        return home
     if Path.cwd() not in near.parents:
-        _sweep(near, OUTSIDE)  # nobody else looks there for what killed processes left
-        return near, OUTSIDE
+        return near
     while near.parent != Path.cwd() and _together(near, near.parent):  # to the file system's top: outside of outputs
         near = near.parent
     (near / SCRATCH.name / "tmp").mkdir(parents=True, exist_ok=True)
-    return near / SCRATCH.name / "tmp", ""
+    return near / SCRATCH.name / "tmp"
 
 
 def _together(one: Path, other: Path) -> bool:
@@ -103,15 +100,12 @@ def scratch_folder() -> tempfile.TemporaryDirectory:
 
 def sweep() -> None:
     """Remove the temporary files of processes that are gone: a killed one can't do it itself."""
+    node = platform.node()
     for place in (Path(), Path("data"), *Path("data").glob("*/")):
-        _sweep(place / SCRATCH / "tmp")
-
-
-def _sweep(folder: Path, begin: str = "") -> None:
-    for holder in folder.glob(f"{begin}{glob.escape(platform.node())}.*-*"):
-        pid = holder.name.removeprefix(f"{begin}{platform.node()}.").split("-")[0]
-        if pid.isdecimal() and not lives(int(pid)):
-            shutil.rmtree(holder, ignore_errors=True)
+        for holder in (place / SCRATCH / "tmp").glob(f"{glob.escape(node)}.*-*"):
+            pid = holder.name.removeprefix(f"{node}.").split("-")[0]
+            if pid.isdecimal() and not lives(int(pid)):
+                shutil.rmtree(holder, ignore_errors=True)
 
 
 def lives(pid: int) -> bool:

@@ -136,9 +136,9 @@ def test_whatever_writes_to_a_full_disk_is_one_line(unserved):
         said = by_itself(unserved, "-c", WRITE)
     lines = [line for line in said.stderr.splitlines() if line.startswith("error: ")]
     for line, way in zip(lines, ("parquet", "spill", "array", "mapped", "index", "weights", "json"), strict=True):
-        spilt = r"\.longtail/tmp: no space left for what exceeds ingest\.memory_gb"
-        message = spilt if way == "spill" else "data.*: no space left on device"
-        assert re.fullmatch(rf"error: {way}: {message}.*; free some.*", line), line
+        spilt = r"ingest\.memory_gb: 0\.03 is not enough .* free space at \.longtail/tmp"
+        message = spilt if way == "spill" else "data.*: no space left on device; free some.*"
+        assert re.fullmatch(f"error: {way}: {message}", line), line
     assert "Traceback" not in said.stderr
 
 

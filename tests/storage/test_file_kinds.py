@@ -10,7 +10,6 @@ import tarfile
 import numpy as np
 import pyarrow as pa
 import pyarrow.feather
-import pyarrow.orc
 import pyarrow.parquet as pq
 import pytest
 
@@ -28,18 +27,12 @@ STAND_INS = {
     "LFS with an extension": (LFS.replace(b"oid", b"ext-0-x sha256:ab\noid", 1), "a Git LFS pointer"),
     "LFS of Windows": (LFS.replace(b"\n", b"\r\n"), "a Git LFS pointer"),
     "LFS in its first version": (LFS.replace(b"git-lfs", b"hawser"), "a Git LFS pointer"),
-    "xet": (b"# xet version 0\nfilesize = 123\n", "a Git Xet pointer"),
     "annex": (b"/annex/objects/SHA256E-s4--ab.csv\n", "a git-annex pointer, .*run git annex get"),
     "annex' link as a text": (b"../.git/annex/objects/aa/b/SHA1-s1--c/SHA1-s1--c", "a git-annex pointer"),
     "dvc": (b"outs:\n- md5: ab\n  size: 3\n  hash: md5\n  path: a.csv\n", "a .dvc file, .*run dvc pull"),
     "dvc's import": (b"md5: ab\nfrozen: true\ndeps:\n- path: a\n  repo:\n    url: x\n", "a .dvc file, .*run dvc pull"),
     "S3": (XML + b"<Error><Code>AccessDenied</Code></Error>", "a server's error page"),
     "Azure": (b"\xef\xbb\xbf" + XML + b"<Error><Code>BlobNotFound</Code></Error>", "a server's error page"),
-    "Google": (json.dumps({"error": {"code": 404}}, indent=1).encode(), r'error page \(\{ "error": \{ "code": 404'),
-    "GitHub": (b'{"message":"Not Found","documentation_url":"x","status":"404"}', "error page .*Not Found"),
-    "the Hub": (b'{"error":"Repository not found"}', "error page .*Repository not found"),
-    "a line": (b"404: Not Found", "a server's error page"),
-    "the Hub's line": (b"Invalid username or password.", "a server's error page"),
     "XHTML": (XML + b"<!DOCTYPE html><html/>", "an HTML page"),
 }
 
@@ -69,30 +62,18 @@ def archive() -> bytes:
     return out.getvalue()
 
 
-CSV, CONVERTS = "save it as CSV", "iconv -f {} -t utf-8 a.jsonl > utf8-a.jsonl"
+CONVERTS = "iconv -f {} -t utf-8 a.jsonl > utf8-a.jsonl"
 FORMATS = {
-    "Excel": (lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), f"an Office file .*{CSV}"),
-    "Excel's XML": (lambda: XML + b'<?mso-application progid="Excel.Sheet"?>\n<Workbook/>', f"a spreadsheet .*{CSV}"),
-    "Excel's HTML": (lambda: b'<html xmlns:o="urn:schemas-microsoft-com:office:office">', f"a spreadsheet .*{CSV}"),
+    "Excel": (lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(99), "an Office file .*save it as CSV"),
     "SQLite": (database, "an SQLite database, .*sqlite3 -header -csv a.jsonl"),
-    "DuckDB": (lambda: bytes(8) + b"DUCK" + bytes(9), "a DuckDB database"),
     "Feather": (lambda: written(lambda out: pyarrow.feather.write_feather(TABLE, out)), "an Arrow file, .*Parquet"),
     "datasets' Arrow": (stream, "an Arrow file, .*Parquet"),
-    "ORC": (lambda: written(lambda out: pyarrow.orc.write_table(TABLE, out)), "an ORC file, .*Parquet"),
-    "Avro": (lambda: b"Obj\x01\x04\x16avro.schema", "an Avro file"),
     "pickle": (lambda: pickle.dumps([1]), "a pickle"),
     "NumPy": (lambda: written(lambda out: np.save(out, [1])), "a NumPy array"),
-    "HDF5": (lambda: b"\x89HDF\r\n\x1a\n", "an HDF5 file"),
-    "safetensors": (lambda: (8).to_bytes(8, "little") + b'{"a": 1}', r"weights \(safetensors\), expected text"),
-    "GGUF": (lambda: b"GGUF\x03\0\0\0", r"weights \(GGUF\), expected text"),
-    "PDF": (lambda: b"%PDF-1.7\n%\xe2", "a PDF"),
-    "PNG": (lambda: b"\x89PNG\r\n\x1a\n", "an image"),
     "other XML": (lambda: XML + b"<results/>", "an XML file"),
-    "LZ4": (lambda: b"\x04\x22\x4d\x18\x64", "packed with LZ4, .*lz4 -d a.jsonl"),
-    "7z": (lambda: b"7z\xbc\xaf\x27\x1c\0", "a 7z archive, .*unpack it"),
-    "RAR": (lambda: b"Rar!\x1a\x07\x01\0", "a RAR archive, .*unpack it"),
-    "tar": (archive, "a tar archive, .*unpack it"),
-    "UTF-32": (lambda: "id\n1".encode("utf-32"), "text in UTF-32, .*" + CONVERTS.format("utf-32")),
+    "7z": (lambda: b"7z\xbc\xaf\x27\x1c\0", "an archive, .*unpack it"),
+    "RAR": (lambda: b"Rar!\x1a\x07\x01\0", "an archive, .*unpack it"),
+    "tar": (archive, "an archive, .*unpack it"),
     "UTF-16 alone": (lambda: "id\n1".encode("utf-16le"), "UTF-16 without its mark, .*" + CONVERTS.format("utf-16le")),
     "UTF-16, big": (lambda: "id\n1".encode("utf-16be"), "UTF-16 without its mark, .*" + CONVERTS.format("utf-16be")),
 }
@@ -124,7 +105,7 @@ def test_another_format_or_encoding_is_refused_by_what_it_is(tmp_path, name):
     path = tmp_path / "a.jsonl"
     path.write_bytes(make())
     refused(read_predictions, path, said)
-    assert name.startswith("Excel's HTML") or check_stand_in(path) is None, "a model's weights are no pointer"
+    assert check_stand_in(path) is None, "a model's weights are no pointer"
 
 
 def test_a_link_to_nothing_says_where_the_file_should_be(tmp_path):

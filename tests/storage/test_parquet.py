@@ -145,7 +145,7 @@ def test_what_spills_leaves_nothing_behind_and_too_little_memory_is_one_line_tha
         database.write_query(db, "SELECT repeat('x', 200) || range AS t FROM range(500_000) ORDER BY t", "t.parquet")
     assert pq.read_metadata("t.parquet").num_rows == 500_000
     query = "SELECT list(repeat('x', 100) || range) AS one FROM range(1_000_000)"
-    named = r"^ingest\.memory_gb: 0\.05 is not enough \(.*\); raise it, or lower compute\.threads$"
+    named = r"^ingest\.memory_gb: 0\.05 is not enough \(.*\); raise it, lower compute\.threads, or free "
     with pytest.raises(LongtailError, match=named), database.connect(0.05, 1) as db:
         database.write_query(db, query, "t.parquet")
     assert not any(Path(".longtail/tmp").iterdir())
