@@ -124,7 +124,7 @@ def landed_runs() -> list[tracking.Landing]:
     if "MLFLOW_TRACKING_URI" not in os.environ and not tracking.FILE.is_file():  # looking must not make a database
         raise LongtailError(none)
     with tracking.in_one_line():
-        client = tracking.open_client(reading=True)
+        client = tracking.open_client()
         experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
         found = tracking.read_landings(client, experiment.experiment_id) if experiment else []
     if not found:

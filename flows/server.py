@@ -57,12 +57,10 @@ def running(home: Path) -> Iterator[str]:
 def prepare(home: Path) -> None:
     """Set Prefect's settings for this process and its children, the same as in pyproject.toml's [tool.prefect].
 
-    Raises LongtailError where the environment names a proxy that Prefect's client can't use, whatever it asks, and
-    where no database can be below this folder.
+    Raises LongtailError where the environment names a proxy that Prefect's client can't use, whatever it asks.
     """
     import httpx
 
-    tracking.check_folder()
     try:
         httpx.Client().close()
     except (ImportError, ValueError, httpx.InvalidURL) as error:
@@ -136,7 +134,6 @@ def mlflow_pages(home: Path, port: int) -> Iterator[str]:
     try:
         while not _healthy(url):
             if process.poll() is not None or time.monotonic() > deadline:
-                tracking.open_client(reading=True)  # says it better, if it can
                 raise LongtailError(f"MLflow's pages did not open, see {home / 'mlflow.log'}")
             time.sleep(0.1)
         yield url

@@ -114,9 +114,7 @@ class _Cluster(Executor):
         # a connection's end is an OSError; the scheduler soon knows which worker is gone
         if errors := [one for one in answers if isinstance(one, Exception) and not isinstance(one, OSError)]:
             self.shutdown(cancel_futures=True)
-            if isinstance(errors[0], LongtailError):
-                raise errors[0]
-            raise LongtailError(f"compute.dask: {address}'s workers can't run Longtail; install it ({errors[0]!r})")
+            raise LongtailError(f"compute.dask: a worker of {address} can't run Longtail: {errors[0]}")
 
     def submit(self, work: Callable, /, *args: Any) -> Future:
         return self._executor.submit(_at_home, self._home, work, args)

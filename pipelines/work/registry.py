@@ -73,17 +73,14 @@ def _describe(settings: dict) -> str:
 def _verdict(tags: dict[str, str], champion) -> tuple[bool, str]:
     """(whether a version with these tags becomes champion, why); `champion` is the present one or None."""
     tuned, untuned = float(tags["validation_bpb"]), float(tags["untuned_bpb"])
-    measured = f"{tuned:.4f} bits per byte on validation queries"
-    if tuned >= untuned:
-        return False, f"not champion: {measured}, {untuned:.4f} before it was tuned"
-    if champion is None:
-        return True, f"champion, as the first: {measured}, {untuned:.4f} before it was tuned"
-    if champion.tags.get("judged_on") != tags["judged_on"]:
-        other = f"version {champion.version}, the champion, was judged on other data or by another language model"
-        return False, f"not champion: {other}; {measured}"
-    best = float(champion.tags["validation_bpb"])
-    compared = f"{measured}, {best:.4f} those of version {champion.version}, the champion until now"
-    return (True, f"champion: {compared}") if tuned < best else (False, f"not champion: {compared}")
+    comparable, best = True, untuned
+    said = f"{tuned:.4f} bits per byte on validation queries, {untuned:.4f} before it was tuned"
+    if champion:
+        comparable, best = champion.tags["judged_on"] == tags["judged_on"], float(champion.tags["validation_bpb"])
+        said += f", {best:.4f} those of version {champion.version}, the champion until now"
+        said += "; that was judged on other data or by another language model" * (not comparable)
+    leads = comparable and tuned < min(untuned, best)
+    return leads, f"{'champion' if leads else 'not champion'}: {said}"
 
 
 def _judged_on(locked: dict) -> str:

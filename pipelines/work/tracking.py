@@ -15,13 +15,11 @@ import math
 import os
 import posixpath
 import re
-import shlex
-import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,14 +42,9 @@ EXPERIMENT = "longtail"
 RECORDS = shards.SCRATCH / "tracking"  # a file for each stage: the last time that it worked in a flow
 NAME = 250  # characters of a name in MLflow
 REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")  # MLflow is there, and does not take this
-ANOTHER_VERSION = re.compile(r"out-of-date database schema \(found version (\w+)|locate revision identified by '(\w+)'")
-PATIENCE = 10  # seconds that a server, or another process with the database, has; MLflow itself would wait for minutes
-MENDS = (  # what an error says -> what to do
-    (r"readonly|read-only|unable to open|permission", "make it a file that can be written, in such a folder"),
-    (r"not a database|malformed", "move it away, and the next run begins another"),
-    (r"locked", "another process holds it; end that"),
-    (r"connect|timed out|retries|refused|resolve", "start its server, or unset MLFLOW_TRACKING_URI"),
-)
+ANOTHER_VERSION = re.compile("out-of-date database schema|locate revision identified by")
+PATIENCE = 10  # seconds that a server has; MLflow itself would wait for minutes
+MENDED = "move that file away, and the next run begins another; or start the server of MLFLOW_TRACKING_URI"
 LANDED = "longtail.landed"  # a parent run's tag: when it landed, in UTC
 COMMIT = "mlflow.source.git.commit"  # a tag, as the next
 DIRTY = "git.dirty"
@@ -100,12 +93,9 @@ def log_stage(
 
     above = psutil.Process().parents()  # all stages of one `dvc repro` have its process there
     dvc = next((one for one in above if any(Path(part).name == "dvc" for part in one.cmdline()[:3])), above[0])
-    try:
-        run = Run(f"dvc-{dvc.pid}-{dvc.create_time():.2f}", {}, warn)
-        run.log(stage, record, {})
-        run.end("FAILED" if error else "FINISHED")
-    except LongtailError as wrong:
-        warn(wrong)
+    run = Run(f"dvc-{dvc.pid}-{dvc.create_time():.2f}", {}, warn)
+    run.log(stage, record, {})
+    run.end("FAILED" if error else "FINISHED")
 
 
 def record_of(stage: str, since: float = 0.0) -> dict[str, Any] | None:
@@ -119,7 +109,7 @@ class Run:
     """The parent run of stages that share the key `run`, in MLflow. Where MLflow is away, `say` is told so once."""
 
     def __init__(self, run: str, tags: dict[str, str], say: Callable[[str], None], part: str = WHOLE) -> None:
-        """`part` is that of the pipeline. Raises LongtailError for a database of another version of MLflow."""
+        """`part` is that of the pipeline."""
         self._say, self._tags, self._client = say, tags | _git_tags(), None
         with self._never_an_error():
             client = open_client()
@@ -171,8 +161,6 @@ class Run:
         """Tell of an error in the block, and ask MLflow no more unless it only refused a value."""
         try:
             yield
-        except LongtailError:
-            raise
         except Exception as error:
             if getattr(error, "error_code", None) not in REFUSED:
                 self._client = None
@@ -225,11 +213,9 @@ def store() -> str:
 
 
 def trouble() -> str | None:
-    """A line on what keeps MLflow from recording a run; None if nothing does. Raises LongtailError as `open_client`."""
+    """A line on what keeps MLflow from recording a run; None if nothing does."""
     try:
         open_client().search_experiments(max_results=1)
-    except LongtailError:
-        raise
     except Exception as error:
         return f"{_explained(error)}; the run goes on, and is not recorded"
 
@@ -239,60 +225,30 @@ def in_one_line() -> Iterator[None]:
     """Raise any error of the block, which asks MLflow, as a LongtailError that says what to do."""
     try:
         yield
-    except LongtailError:
-        raise
     except Exception as error:
         raise LongtailError(_explained(error)) from None
 
 
-def check_folder() -> None:
-    """Raise LongtailError where the project's path is one that Prefect's or MLflow's database can't have."""
-    path = str(FILE.resolve().parent)
-    if "?" in path or {"'", '"'} <= set(path):  # it ends an address; MLflow writes Python's quotes into its SQL
-        raise LongtailError(
-            f"{path}: has {'a ?' if '?' in path else 'quotes of both kinds'}, which Prefect's or MLflow's database "
-            "can't have in its path; move the project into a folder without"
-        )
-
-
-def open_client(*, reading: bool = False):
-    """MLflow's client for the store, which answers, and can be written to unless `reading`.
-
-    Raises LongtailError for a database of another version of MLflow or a path that it can't have. Raises another
-    kind of error where the store can't be used.
-    """
+def open_client():
+    """MLflow's client for the store; an error, of whatever kind, where the store can't be used."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")
     if (address := store()).startswith("http"):
         import requests
 
         requests.head(address, timeout=PATIENCE, allow_redirects=False)
-    elif "MLFLOW_TRACKING_URI" not in os.environ:
-        check_folder()
-        if FILE.exists() and not reading:
-            with closing(sqlite3.connect(FILE, PATIENCE)) as database:
-                database.execute("BEGIN IMMEDIATE")
     import mlflow
 
     for name in ("mlflow", "mlflow.store.db.utils", "alembic"):  # say on standard error what they do with a database
         logging.getLogger(name).setLevel(logging.WARNING)
-    try:
-        return mlflow.MlflowClient(tracking_uri=address)
-    except Exception as error:
-        if not (found := ANOTHER_VERSION.search(str(error))):
-            raise
-        versions, revision = Path(mlflow.__file__).parent / "store/db_migrations/versions", found[1] or found[2]
-        mend = f"written by an older MLflow; copy it, then `mlflow db upgrade {shlex.quote(address)}`"
-        if not any(versions.glob(f"{revision}_*.py")):
-            mend = f"written by a newer MLflow than {mlflow.__version__}; install that one here"
-        again = "or move it away, and the next run begins another"
-        raise LongtailError(f"MLflow ({address}): {mend}, {again}") from None
+    return mlflow.MlflowClient(tracking_uri=address)
 
 
 def _explained(error: Exception) -> str:
-    """An error of MLflow in one line, with what to do where that is known."""
+    """An error of MLflow in one line, with what to do."""
+    if ANOTHER_VERSION.search(str(error)):
+        return f"MLflow ({store()}): written by another version of MLflow; install that, or `mlflow db upgrade` a copy"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    known = ((line, mend) for line in lines for words, mend in MENDS if re.search(words, line, re.IGNORECASE))
-    return f"MLflow ({store()}): {'; '.join(next(known, lines[:1]))}"
+    return f"MLflow ({store()}): {lines[0]}" + f"; {MENDED}" * (getattr(error, "error_code", None) not in REFUSED)
 
 
 def _log_values(client, run: str, params: Mapping[str, Any], metrics: Mapping[str, Any], ended: int) -> None:

@@ -15,8 +15,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from itertools import islice
 from operator import length_hint
 from pathlib import Path
@@ -104,7 +102,6 @@ class Client:
 
         The first error ends it: what waits stops waiting, and what has not begun never begins.
         """
-
         most = AHEAD * self._at_once
 
         def do(item: Item) -> Result:
@@ -258,14 +255,9 @@ def _short(text: str) -> str:
 
 
 def _retry_after(answer: requests.Response) -> float | None:
-    """Seconds that the answer's Retry-After (a number or an HTTP date) asks to wait; None where it says nothing."""
+    """Seconds that the answer's Retry-After asks to wait; None where it names no number."""
     value = answer.headers.get("Retry-After", "").strip()
-    if value.isdecimal():
-        return float(value)
-    try:
-        return max(0.0, (parsedate_to_datetime(value) - datetime.now(UTC)).total_seconds())
-    except (ValueError, TypeError, OverflowError):  # no date, or one without a time zone
-        return None
+    return float(value) if value.isdecimal() else None
 
 
 class Kept:

@@ -181,10 +181,9 @@ def test_a_database_of_another_mlflow_is_said_before_the_first_stage(project):
     with closing(sqlite3.connect(project.folder / "mlflow.db")) as database, database:
         database.execute("UPDATE alembic_version SET version_num = '0123456789ab'")
     done = project.longtail("run", tracked=True)
-    assert done.returncode == 1
-    (line,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert "written by a newer MLflow than" in line
-    assert begun(project) == {}
+    assert done.returncode == 0
+    line = next(line for line in done.stderr.splitlines() if line.startswith("warning: "))
+    assert "written by another version of MLflow" in line
 
 
 def test_a_server_that_is_away_is_asked_again_and_what_got_worse_is_reported(ran):

@@ -46,7 +46,7 @@ def here(databases, tuned, tmp_path, monkeypatch):
     run = tracking.Run("a run", {}, pytest.fail)
     run.log(f"{registry.STAGE}dense", record, locked)
     (said,) = run.end("FINISHED", {f"{registry.STAGE}dense": locked})
-    assert "version 1: champion, as the first" in said
+    assert "version 1: champion: " in said
     client = MlflowClient(f"sqlite:///{Path.cwd()}/mlflow.db")
     return client, client.get_experiment_by_name(tracking.EXPERIMENT).experiment_id, locked
 
@@ -71,7 +71,7 @@ def test_a_run_registers_what_it_trained_and_the_champion_is_a_hugging_face_fold
     assert champion(client) == "1"
     version = client.get_model_version(registry.NAME, "1")
     assert client.get_run(version.run_id).info.run_name == f"{registry.STAGE}dense"
-    assert (version.tags["validation_bpb"], version.tags["verdict"].split(":")[0]) == ("0.9", "champion, as the first")
+    assert (version.tags["validation_bpb"], version.tags["verdict"].split(":")[0]) == ("0.9", "champion")
     folder = Path(mlflow.artifacts.download_artifacts(f"models:/{registry.NAME}@{registry.ALIAS}"))
     assert AutoModel.from_pretrained(folder).config.hidden_size == 32
     assert AutoTokenizer.from_pretrained(folder).pad_token == "<pad>"
@@ -97,10 +97,10 @@ def test_mlflow_loads_the_champion_by_our_own_module_and_gives_the_encoders_vect
 def test_only_a_better_one_of_the_same_data_takes_the_place(here):
     client, experiment, locked = here
     for tuned, untuned, version, leader, reason in (
-        (0.95, 1.0, "2", "1", "not champion: 0.9500 bits per byte on validation queries, 0.9000 those of version 1"),
+        (0.95, 1.0, "2", "1", "not champion: 0.9500 bits per byte on validation queries, 1.0000 before it was tuned"),
         (0.9, 1.0, "3", "1", "not champion: 0.9000"),
         (0.8, 0.7, "4", "1", "not champion: 0.8000 bits per byte on validation queries, 0.7000 before it was tuned"),
-        (0.85, 1.0, "5", "5", "champion: 0.8500 bits per byte on validation queries, 0.9000 those of version 1"),
+        (0.85, 1.0, "5", "5", "champion: 0.8500 bits per byte on validation queries, 1.0000 before it was tuned"),
     ):
         line = registry.register(client, experiment, "dense", retrained(client, experiment, locked, tuned, untuned))
         assert line.startswith(f"{registry.NAME} version {version}: {reason}")
@@ -119,7 +119,8 @@ def test_what_was_judged_on_other_data_can_not_beat_the_champion(here):
         other = retrained(client, experiment, locked, 0.1)
         change(other)
         line = registry.register(client, experiment, "dense", other)
-        assert "not champion: version 1, the champion, was judged on other data" in line
+        assert "not champion: " in line
+        assert "judged on other data" in line
         assert champion(client) == "1"
 
 
