@@ -25,15 +25,15 @@ def diff(
     new: Annotated[Path, typer.Argument(help="The later release, in any of these forms.")],
     out: Annotated[Path | None, typer.Option(help="Folder for the tables; by default .longtail/difference.")] = None,
 ) -> None:
-    """Compare two releases of PopQA. Writes tables of changed questions, answers and popularity."""
-    from pipelines.release.difference import write_difference
+    """Compare two releases of PopQA. Writes a table of changed questions, answers and popularity."""
+    from pipelines.release.versions import write_difference
 
     params = params_file.load_params("compute", "ingest")
     old, new, out = ((terminal.CALLED_FROM / path).resolve() for path in (old, new, out or DIFFERENCE.resolve()))
     terminal.check_folder(out)
     for line in write_difference(old, new, out, ingest=params.ingest, threads=params.compute.threads):
         terminal.show(line)
-    terminal.show(f"each question: {out / 'difference.parquet'}; answers with nothing in common: changed.parquet")
+    terminal.show(f"each question: {out / 'difference.parquet'}")
 
 
 def release(

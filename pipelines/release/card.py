@@ -1,7 +1,11 @@
 """Write what describes a release: README.md, a dataset card with Hugging Face's front matter, LICENSE.md, CANARY.txt,
 croissant.json in MLCommons' format, version 1.0, and CITATION.cff, which GitHub, Zotero and Zenodo read.
+
+Also lm-eval/popqa.yaml, a task for lm-evaluation-harness with the prompts and the scoring of Longtail's own answers,
+and lm-eval/functions.py, which it calls and which needs nothing of Longtail.
 """
 
+import inspect
 import json
 import math
 from collections import defaultdict
@@ -13,12 +17,13 @@ import duckdb
 import jinja2
 import yaml
 
-from pipelines import neutral
+from pipelines import draws, neutral
 from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
-from pipelines.language import language
+from pipelines.language import language, words
 from pipelines.language.relations import RELATIONS
-from pipelines.questions import published
+from pipelines.lm import language_model
+from pipelines.questions import matching, published
 from pipelines.release import contents
 from pipelines.sources import snapshots
 from pipelines.sources.fetch import GENERATED
@@ -49,23 +54,20 @@ SIZES[math.inf] = "10M<n<100M"
 # Hugging Face's id, name, address
 CC0 = {"id": "cc0-1.0", "name": "CC0 1.0", "url": "https://creativecommons.org/publicdomain/zero/1.0/"}
 MIT = {"id": "mit", "name": "MIT", "url": "https://opensource.org/license/mit"}
+HARNESS, TASK = "lm-eval", "popqa_longtail"
+COPIED = [draws.uniform, language_model.up_to, matching.substring, words._joined, words.standing, matching._fold]
+COPIED.append(matching.word)
+AS_COPIED = {"words.": "", ": Language = ENGLISH": ""}  # what the copies say otherwise
 
 
 def read_citation(file: Path = PROJECT) -> dict[str, Any]:
-    """The authors and references of the project's own CITATION.cff.
-
-    Raises LongtailError where the file is missing, or does not name authors as the format asks.
-    """
-    if not file.is_file():
-        raise LongtailError(f"{file}: no such file, expected the authors of the release; see citation-file-format.org")
+    """The authors and references of the project's own CITATION.cff. Raises LongtailError where it names no authors."""
     try:
         known = yaml.safe_load(file.read_text(encoding="utf-8"))
-        named = [author.get("name") or author["family-names"] for author in known["authors"]]
-    except (yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
-        named = []
-    if not named:
-        raise LongtailError(f"{file}: no authors, expected a list with `name`, or `family-names` and `given-names`")
-    return {"authors": known["authors"], "references": known.get("references", [])}
+        return {"authors": known["authors"], "references": known.get("references", [])}
+    except (OSError, yaml.YAMLError, UnicodeDecodeError, KeyError, TypeError):
+        mend = "expected the authors of the release; see citation-file-format.org"
+        raise LongtailError(f"{file}: no such file, or no authors in it, {mend}") from None
 
 
 def write_texts(
@@ -135,6 +137,21 @@ def write_texts(
     citation = yaml.safe_load(render("citation.yaml.j2", facts)) | made_by["citation"]
     citation = {name: value for name, value in citation.items() if value}
     (folder / PROJECT.name).write_text(yaml.safe_dump(citation, sort_keys=False, allow_unicode=True), encoding="utf-8")
+
+
+def write_harness_task(folder: Path, settings: Mapping[str, Any]) -> None:
+    """Write both files of the task; `settings` are the params of the run that the release is made of."""
+    facts = {"task": TASK, "version": folder.name, "answer": settings["answer"], "seed": settings["seed"]}
+    spoken = language.read_language(settings.get("language", "en"))
+    facts |= {"demonstration": repr(spoken.prompt.question), "alone": repr(words.ALONE.pattern)}
+    facts |= {"form": repr(spoken.match.form), "same": repr(spoken.match.same)}
+    functions = "\n\n".join(map(inspect.getsource, COPIED))
+    for written, copied in AS_COPIED.items():
+        functions = functions.replace(written, copied)
+    facts["functions"] = functions
+    (folder / HARNESS).mkdir()
+    for template, name in (("lm_eval_task.yaml.j2", "popqa.yaml"), ("lm_eval_functions.py.j2", "functions.py")):
+        (folder / HARNESS / name).write_text(render(template, facts), encoding="utf-8")
 
 
 def render(template: str, facts: Mapping[str, Any]) -> str:

@@ -13,8 +13,7 @@ from typing import Any
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
-from pipelines.release import card, contents, harness, private, versions
-from pipelines.release.difference import write_difference
+from pipelines.release import card, contents, private, versions
 from pipelines.storage import database, shards
 
 MANIFEST = Path("raw/manifest.json")
@@ -30,8 +29,6 @@ def write_release(
     `card.read_citation` gives it. `machine` names what must not be in a release, each with its pattern. Raises
     LongtailError, and leaves `out` as it was, where a check fails or `version` is lower than the changes call for.
     """
-    if version:
-        versions.numbers(version)
     if not (data / MANIFEST).is_file():
         raise LongtailError(f"{data / MANIFEST}: no such file, expected the list of sources; `longtail run` makes it")
     manifest = json.loads((data / MANIFEST).read_text(encoding="utf-8"))  # the raw files that the data were made from
@@ -53,14 +50,15 @@ def write_release(
             shards.write_json(folder / "changes.json", changes)
             moved = []
             if previous:
-                moved = write_difference(previous, folder, folder / "difference", ingest=ingest, threads=threads)
+                limits = {"ingest": ingest, "threads": threads}
+                moved = versions.write_difference(previous, folder, folder / "difference", **limits)
             newest = versions.write_changelog(folder, previous, made_by["commit_date"], changes, moved)
             made = {name: value for name, value in made_by.items() if name != "citation"}
             made |= {"params": private.shown(made_by["params"]), "sources": manifest}
             made |= {"version": folder.name, "previous": changes["previous"]}
             shards.write_json(folder / "provenance.json", made)
             card.write_texts(db, folder, changes, made_by, manifest, newest)
-            harness.write_harness_task(folder, made_by["params"])
+            card.write_harness_task(folder, made_by["params"])
         private.check_no_secrets(folder, machine)
         contents.write_sums(folder)
         if (target := out / folder.name).exists():

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from pipelines.errors import LongtailError
@@ -18,8 +18,7 @@ SHAPES = {  # patterns by which a secret is known
     "an AWS key": r"\b(AKIA|ASIA)[0-9A-Z]{16}\b",
 }
 PATHS = {  # in tables such a text may be an answer, so there they are not looked for
-    "a path of a machine": r"(?<![\w/.:<])(/(home|Users|root|mnt|tmp|var|srv|opt|work|media|data|scratch)/[\w.-]"
-    r"|[A-Z]:\\[\w.-])",
+    "a path of a machine": r"(?<![\w/.:<])/(home|Users|root|mnt|tmp|var|srv|opt|work|media|data|scratch)/[\w.-]",
 }
 ESCAPE = re.compile(r"\\(.)")  # JSON's
 SECRET = re.compile(r"(TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY)", re.IGNORECASE)
@@ -45,7 +44,7 @@ def shown(value: Any, prefix: str = "") -> Any:
     if isinstance(value, list):
         return [shown(item, prefix) for item in value]
     if isinstance(value, str):
-        path = PureWindowsPath(value) if PureWindowsPath(value).drive else PurePosixPath(value)
+        path = PurePosixPath(value)
         if path.is_absolute() or value.startswith("~") or ".." in path.parts:
             return f"(outside the project)/{path.name}"
     return value

@@ -8,12 +8,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 
 from pipelines import neutral
@@ -54,8 +53,11 @@ class Hub:
         self.where = f"the dataset {name} at {self.api.endpoint}"
 
     def versions(self) -> list[str]:
-        refs = self._refs()
-        return [tag.name for tag in refs.tags if versions.VERSION.fullmatch(tag.name)] if refs else []
+        try:
+            tags = self.api.list_repo_refs(**self.of).tags
+        except RepositoryNotFoundError:
+            return []
+        return [tag.name for tag in tags if versions.VERSION.fullmatch(tag.name)]
 
     def bring_last(self, out: Path) -> None:
         """Get the highest version into `out`, where it lacks it: the next release is compared with it.
@@ -92,18 +94,15 @@ class Hub:
             return None
         sizes = {name: (folder / name).stat().st_size for name in [*contents.files(folder), contents.SUMS]}
         lines = [f"{folder.name} for {self.where}: {len(sizes)} files, {sum(sizes.values()):,} bytes"]
-        lines += [f"  {size:>13,}  {name}" for name, size in sizes.items()]
-        return lines + [f"  {'taken away':>13}  {name}" for name in self._others(sizes)]
+        return lines + [f"  {size:>13,}  {name}" for name, size in sizes.items()]
 
     def send(self, folder: Path) -> None:
-        """One commit with all of a release, SHA256SUMS last, then the tag."""
+        """One commit with all of a release and nothing else, then the tag."""
         if get_token() is None:
             raise LongtailError(f"--to {HUB}{self.of['repo_id']}: no token; `hf auth login` keeps one, or set HF_TOKEN")
         self.api.create_repo(**self.of, exist_ok=True)
-        names = [*contents.files(folder), contents.SUMS]
-        operations: list[Any] = [CommitOperationAdd(name, folder / name) for name in names]
-        operations += [CommitOperationDelete(name) for name in self._others(names)]
-        commit = self.api.create_commit(**self.of, operations=operations, commit_message=folder.name)
+        words = {"delete_patterns": "*", "commit_message": folder.name}
+        commit = self.api.upload_folder(**self.of, folder_path=folder, **words)
         self.api.create_tag(**self.of, tag=folder.name, revision=commit.oid)
 
     def _sums(self, version: str) -> str:
@@ -113,15 +112,3 @@ class Hub:
         except EntryNotFoundError:
             return ""
         return Path(file).read_text(encoding="utf-8")
-
-    def _others(self, names: Iterable[str]) -> list[str]:
-        """Files that sending a version takes away, because it has none of their names."""
-        there = self.api.list_repo_files(**self.of) if self._refs() else []
-        return sorted({*there} - {*names, ".gitattributes"})
-
-    def _refs(self) -> Any:
-        """Branches and tags; None where there is no repository."""
-        try:
-            return self.api.list_repo_refs(**self.of)
-        except RepositoryNotFoundError:
-            return None

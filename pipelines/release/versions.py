@@ -1,7 +1,10 @@
-"""Derive a release's version from what changed since the release before, and write CHANGELOG.md.
+"""Versions of a release, and what differs between two: tables of PopQA's questions, CHANGELOG.md.
 
 The change is major where columns or tables are gone or have another type. It is minor where rows are added or gone, or
 columns or tables are new. It is a patch where only values changed. Without a change there is no release.
+
+Popularity depends on time (PopQA, limitations), so a release for a new month is compared with the one before. The same
+triple (subject, relation, object) is the same question.
 """
 
 import re
@@ -10,15 +13,53 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 
 from pipelines.errors import LongtailError
+from pipelines.language.relations import BY_NAME
+from pipelines.params import params
+from pipelines.questions import published
 from pipelines.release import card, contents
-from pipelines.storage import database, parquet
+from pipelines.report.page import Table, named, to_lines
+from pipelines.sources.rejects import Rejects
+from pipelines.storage import database, parquet, shards
 
 FIRST = "1.0.0"
 CHANGELOG, HEAD = "CHANGELOG.md", "# Changelog\n"
 LEVELS = ("major", "minor", "patch")
 VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
+FILES = ("popqa.parquet", "popqa.tsv", "popQA.tsv")  # the first of them that a release's folder has is read
+KEY = "relation, s_uri, o_uri"
+READ = ["relation", "s_uri", "o_uri", "subj", "obj", "question", "s_pop", "possible_answers"]
+COMPARED = """WITH compared AS (
+    SELECT relation, s_uri, o_uri,
+        CASE WHEN old.question IS NULL THEN 'added' WHEN new.question IS NULL THEN 'gone' ELSE 'kept' END AS change,
+        coalesce(new.subj, old.subj) AS subj, coalesce(new.obj, old.obj) AS obj,
+        old.question AS old_question, new.question AS new_question,
+        list_sort(list_filter(list_distinct(new.possible_answers),
+            lambda name: NOT coalesce(list_contains(old.possible_answers, name), false))) AS answers_added,
+        list_sort(list_filter(list_distinct(old.possible_answers),
+            lambda name: NOT coalesce(list_contains(new.possible_answers, name), false))) AS answers_gone,
+        old.s_pop AS old_s_pop, new.s_pop AS new_s_pop,
+        log2((new.s_pop + 1) / (old.s_pop + 1)) AS log2_ratio -- null if one of them is
+    FROM old FULL JOIN new USING (relation, s_uri, o_uri)
+)
+SELECT *, change = 'kept' AND len(answers_added) + len(answers_gone) > 0 AS other_answers,
+    change = 'kept' AND old_question != new_question AS reworded,
+    change = 'kept' AND old_s_pop IS DISTINCT FROM new_s_pop AS moved
+FROM compared"""
+COMPARED_HEAD = (
+    "relation",
+    "old",
+    "new",
+    "added",
+    "gone",
+    "other answers",
+    "reworded",
+    "popularity moved",
+    "median ratio",
+)
+CONCERNED = "change != 'kept' OR other_answers OR reworded OR moved"
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -92,7 +133,7 @@ def _table_changes(
     """The entry of one table in `changes`; None where neither release has the table."""
     files = [folder and folder / table.parquet for folder in (old, new)]
     files = [file if file and file.is_file() else None for file in files]
-    before, after = (contents.column_types(file) if file else {} for file in files)
+    before, after = (_column_types(file) if file else {} for file in files)
     if not before and not after:
         return None
     rows = [parquet.metadata(file).num_rows if file else 0 for file in files]
@@ -120,3 +161,81 @@ def _table_changes(
         entry |= {"rows_added": added, "rows_gone": gone, "rows_changed": changed}
         entry["values_changed"] = {name: n for name, n in zip(compared, values, strict=False) if n}
     return entry
+
+
+def _column_types(file: Path) -> dict[str, str]:
+    """DuckDB's type of each column of a Parquet file, in the file's order."""
+    described = database.ask("DESCRIBE FROM rows", rows=file).fetchall()
+    return {name: kind for name, kind, *_ in described}
+
+
+def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, threads: int) -> list[str]:
+    """Write difference.parquet into the folder `out`; returns a summary's lines.
+
+    `old` and `new` are popqa.parquet or files in the published format, or folders with such a file. Raises
+    LongtailError where a file can't be read or has two questions on one triple.
+    """
+    with database.connect(ingest.memory_gb, threads) as db:
+        heads = [_load(db, name, path, ingest) for name, path in (("old", old), ("new", new))]
+        db.execute(f"CREATE TEMP TABLE compared AS {COMPARED}")
+        with shards.atomic(out / "difference.parquet") as table:
+            database.write_query(db, f"SELECT * FROM compared WHERE {CONCERNED} ORDER BY {KEY}", table)
+        return [f"old: {heads[0]}", f"new: {heads[1]}", *_summary(db)]
+
+
+def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.Ingest) -> str:
+    """Read a release's questions into the table `name`; returns a description of the release."""
+    file = next((path / name for name in FILES if (path / name).is_file()), path)
+    if not file.is_file():
+        raise LongtailError(
+            f"{path}: no release, expected popqa.parquet, a file in the published format, or its folder"
+        )
+    rejects = Rejects(ingest.max_reject_share)
+    if file.suffix == ".parquet":
+        names = parquet.schema_of(file, "get the release again").names
+        if missing := [column for column in [*READ, "month"] if column not in names]:
+            raise LongtailError(f"{file}: no column {', '.join(missing)}, expected a popqa.parquet")
+        database.view(db, f"{name}_rows", file)
+    else:
+        rows = published.read_published(file, rejects)
+        relations = pa.array([BY_NAME[prop] for prop in rows["prop"].to_pylist()], pa.string())
+        rows = rows.append_column("relation", relations).append_column("month", pa.nulls(len(rows), pa.string()))
+        db.register(f"{name}_rows", rows)
+    query = f"SELECT {', '.join(READ)}, month FROM {name}_rows"
+    db.execute(f"CREATE TEMP TABLE {name} AS {query}")
+    counted = f"SELECT count(*), count(DISTINCT ({KEY})), min(month), max(month) FROM {name}"
+    questions, triples, first, last = database.row(db, counted)
+    if triples < questions:
+        raise LongtailError(f"{file}: {questions} questions on {triples} triples, expected one on each")
+    month = f" of {first}" * bool(first) + f" to {last}" * (first != last)
+    rejected = f"; {rejects.bad.total()} rows could not be read" * bool(rejects.bad)
+    return f"{questions:,} questions{month} ({file.parent.name}/{file.name}{rejected})"
+
+
+def _summary(db: duckdb.DuckDBPyConnection) -> list[str]:
+    """What the table `compared` holds, in lines: for all questions, then a table by relation, largest first.
+
+    The ratios of new to old popularity are over questions whose popularity both releases know.
+    """
+    counted = database.read_rows(
+        db,
+        """SELECT relation, count(*) FILTER (change != 'added') AS old, count(*) FILTER (change != 'gone') AS new,
+            count(*) FILTER (change = 'added') AS added, count(*) FILTER (change = 'gone') AS gone,
+            count(*) FILTER (other_answers) AS answers, count(*) FILTER (reworded) AS reworded,
+            count(*) FILTER (moved) AS moved, count(*) FILTER (moved AND log2_ratio IS NULL) AS unknown,
+            pow(2, quantile_cont(log2_ratio, 0.05)) AS low, pow(2, quantile_cont(log2_ratio, 0.5)) AS median,
+            pow(2, quantile_cont(log2_ratio, 0.95)) AS high
+        FROM compared GROUP BY GROUPING SETS ((), (relation)) ORDER BY relation IS NOT NULL, new DESC, relation""",
+    )
+    everything, *relations = counted.to_pylist()
+    said = [
+        "{added:,} added, {gone:,} gone; in both: {answers:,} with other answers, {reworded:,} reworded, "
+        "{moved:,} with another popularity"
+    ]
+    said += ["popularity known to one release only: {unknown:,}"] * bool(everything["unknown"])
+    if everything["median"] is not None:
+        said.append("popularity, new to old: median {median:.2f}, 90 % from {low:.2f} to {high:.2f}")
+    lines = [line.format(**everything) for line in said]
+    names = ("old", "new", "added", "gone", "answers", "reworded", "moved", "median")
+    rows = [[named(row["relation"]), *(row[name] for name in names)] for row in relations]
+    return [*lines, *to_lines(Table("relations", "", COMPARED_HEAD, rows))] if rows else lines

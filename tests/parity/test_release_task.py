@@ -14,7 +14,7 @@ import releases
 from pipelines.answering import answer
 from pipelines.params import params
 from pipelines.questions.popqa import build_popqa
-from pipelines.release import harness
+from pipelines.release import card
 
 pytestmark = pytest.mark.usefixtures("workplace")
 QUESTIONS = 20
@@ -38,14 +38,14 @@ def test_the_harness_runs_a_releases_task_and_finds_our_accuracy(n_shots, tmp_pa
     folder = releases.release(data, tmp_path / "out", made_by=made_by)
 
     model, theirs = real_models / "smollm2-135m", tmp_path / "theirs"
-    words = f"-m lm_eval run --tasks {harness.TASK} --model hf --device cpu --batch_size 4 --log_samples".split()
-    words += ["--include_path", str(folder / harness.FOLDER), "--output_path", str(theirs)]
+    words = f"-m lm_eval run --tasks {card.TASK} --model hf --device cpu --batch_size 4 --log_samples".split()
+    words += ["--include_path", str(folder / card.HARNESS), "--output_path", str(theirs)]
     words += ["--model_args", f"pretrained={model},dtype=float32"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf")}
     done = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     (results,) = theirs.rglob("results_*.json")
-    accuracy = json.loads(results.read_text(encoding="utf-8"))["results"][harness.TASK]["substring,none"]
+    accuracy = json.loads(results.read_text(encoding="utf-8"))["results"][card.TASK]["substring,none"]
     (samples,) = theirs.rglob("samples_*.jsonl")
     rows = [json.loads(line) for line in samples.read_text(encoding="utf-8").splitlines()]
 

@@ -105,14 +105,6 @@ def test_a_rule_decides_by_the_ten_lines_of_the_documents_which_the_card_shows(t
     assert [reader["retrieve"]("occupation", views) for views in (699, 700)] == [True, False]
 
 
-def test_thresholds_without_their_rules_stop_a_release(tmp_path):
-    data = write_data(tmp_path / "data")
-    (data / "adaptive/popularity/thresholds.json").unlink()
-    with pytest.raises(LongtailError, match=r"thresholds\.json: no such file, expected the rules of thresholds\.parq"):
-        release(data, tmp_path / "out")
-    assert not list((tmp_path / "out").glob("*"))
-
-
 def test_the_card_has_the_front_matter_and_what_was_measured(first):
     _, front, body = card_of(first).split("---\n", 2)
     front = yaml.safe_load(front)

@@ -10,7 +10,7 @@ import releases
 
 from pipelines.errors import LongtailError
 from pipelines.questions.published import SCHEMA, write_tsv
-from pipelines.release.difference import write_difference
+from pipelines.release.versions import write_difference
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -80,24 +80,13 @@ def test_the_bytes_are_the_same_whatever_the_threads_and_other_files_in_the_fold
     Path("out/notes.txt").write_text("mine")
     compared(old, new)
     before = releases.files_of(Path("out"))
-    assert [*before] == ["changed.parquet", "difference.parquet", "notes.txt"]
+    assert [*before] == ["difference.parquet", "notes.txt"]
     compared(old, new, threads=3)
     assert releases.files_of(Path("out")) == before
 
 
-def test_what_was_right_and_is_wrong_now_is_a_table_of_its_own_whatever_the_triple():
-    new = NEW | {"facts": [(1, 21), (1, 22), (2, 20), (4, 21)]}  # Ada has other jobs, Bob lost one of two
-    _, lines = compared(popqa("old", **OLD), popqa("new", **new))
-    [row] = pq.read_table("out/changed.parquet").to_pylist()
-    assert (row["relation"], row["subj"], row["question"]) == ("P106", "Ada", "What is Ada's occupation?")
-    assert (row["old_answers"], row["new_answers"]) == (["bard", "poet"], sorted([SCRIPT, "king"]))
-    assert "no answer in common: 1 subjects and relations (changed.parquet)" in lines
-
-
-@pytest.mark.parametrize("unknown", [None, 0])
-def test_a_popularity_that_only_one_release_knows_has_no_ratio(unknown):
-    """The first releases wrote 0 where page views are not known."""
-    old = popqa("old", [(1, 20), (2, 20), (3, 20)], {1: unknown, 2: 99, 3: unknown})
+def test_a_popularity_that_only_one_release_knows_has_no_ratio():
+    old = popqa("old", [(1, 20), (2, 20), (3, 20)], {1: None, 2: 99, 3: None})
     new = popqa("new", [(1, 20), (2, 20), (3, 20)], {1: 50_000, 2: None, 3: None})
     rows, lines = compared(old, new)
     names = ("old_s_pop", "new_s_pop", "log2_ratio", "moved")

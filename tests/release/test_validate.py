@@ -2,8 +2,6 @@
 
 import shutil
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from releases import INGEST, WIKIDATA, links, questions, thresholds, write_data
 
@@ -102,17 +100,3 @@ def test_bad_links_and_thresholds_are_named(faults_of):
             "its threshold_low is 9.0, expected a lower one",
         ),
     ]
-
-
-def test_a_column_of_another_type_or_a_missing_one_is_refused(tmp_path):
-    data = write_data(tmp_path / "data")
-    file = data / "questions/popqa/popqa.parquet"
-    table = pq.read_table(file)
-    place, views = table.column_names.index("s_pop"), table["s_pop"].cast(pa.float64())
-    changed = {"s_pop is DOUBLE, expected BIGINT": table.set_column(place, "s_pop", views)}
-    changed |= {"month is missing, expected VARCHAR": table.drop_columns("month")}
-    with database.connect(INGEST.memory_gb, 1) as db:
-        for said, other in changed.items():
-            pq.write_table(other, file)
-            with pytest.raises(LongtailError, match=rf"popqa/popqa\.parquet: column {said}"):
-                contents.write_tables(db, data, tmp_path)
