@@ -40,7 +40,7 @@ def saved(answers: accuracy.Answers, cuts: dict[str, list[float]], test: np.ndar
     answers, nothing = answers.take(rows), np.full(len(rows), np.nan)
     columns = answers.ids, answers.subjects, answers.relations, answers.popularity, answers.popularity, nothing
     right = [answers.by_method[name].correct == 1 for name in ("closed_book", method)]
-    asked = pairs.Pairs(*columns, *right, *[nothing] * 2)
+    asked = pairs.Pairs(*columns, *right)
     drawn = refits.resample(answers.subjects.astype(str), answers.subjects.astype(str), 0.75, 0, 100)
     spent = retrieval_effects.spent(answers, method)
     retrieves = held_out.below(asked, splits) & test[rows]
