@@ -1,7 +1,5 @@
 """The explorer's server, on the loopback address alone: every view is an address, and only a form asks for work."""
 
-import base64
-import hashlib
 import secrets
 import socket
 import threading
@@ -23,8 +21,7 @@ from starlette.routing import Route
 
 from flows import terminal
 from pipelines.errors import LongtailError
-from pipelines.explorer import asking, lm_queries, looked_at, pages, slices
-from pipelines.report import attribution_page, rendering
+from pipelines.explorer import asking, looked_at, pages, slices
 
 PORT = 4300  # unless it is taken
 HOSTS = ["127.0.0.1", "localhost"]  # any other name in a request comes from a foreign page that was led here
@@ -35,7 +32,7 @@ OURS = (
 # Pages that a run wrote bring their own scripts; as pages of no origin they reach nothing here.
 WRITTEN = (
     "sandbox allow-scripts allow-downloads allow-popups; default-src 'none'; style-src 'unsafe-inline'; "
-    "img-src 'self' data: blob:; script-src {}; base-uri 'none'; frame-ancestors 'none'"
+    "img-src 'self' data: blob:; script-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'"
 )
 
 
@@ -70,25 +67,8 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
     def questions_csv(request: Request) -> Response:
         run = open_run()
         chosen = slices.Slice.of(run, request.query_params)
-        return _csv(f"questions-{chosen.set}", slices.to_csv(run, chosen))
-
-    def texts_csv(request: Request) -> Response:
-        run = open_run()
-        chosen = lm_queries.Texts.of(run, request.query_params)
-        return _csv(f"texts-{chosen.corpus}", lm_queries.to_csv(run, chosen))
-
-    def attribution(request: Request) -> Response:
-        """The token by token page; the only script that may run is the one that the page's template ends with."""
-        run, asked = open_run(), request.query_params
-        corpus = looked_at.one_of(asked, "corpus", run.params.parts.scored)
-        retriever, query = asked.get("retriever", ""), asked.get("id", "")
-        shown = attribution_page.one_text(run.data, corpus, retriever, query)
-        back = lm_queries.Texts.of(run, asked).to("/text", id=query)
-        page = attribution_page.render_attribution_page([shown], shown["summary"], back)
-        script = page[page.rindex("<script>") + len("<script>") : page.rindex("</script>")]
-        known = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        policy = WRITTEN.format(f"'sha256-{known}'")
-        return HTMLResponse(page, headers={"Content-Security-Policy": policy})
+        headers = {"Content-Disposition": f'attachment; filename="questions-{chosen.set}.csv"'}
+        return StreamingResponse(slices.to_csv(run, chosen), media_type="text/csv; charset=utf-8", headers=headers)
 
     def report(request: Request) -> Response:
         return _of_folder(open_run().data / "report", request.path_params["path"], looked_at.RUN)
@@ -118,9 +98,9 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
             jobs.start(run, asked)
         return RedirectResponse(asked.to(), status_code=303)
 
-    found = {"/style.css": style, "/": home, "/questions.csv": questions_csv, "/texts.csv": texts_csv, "/ask": asked}
+    found = {"/style.css": style, "/": home, "/questions.csv": questions_csv, "/ask": asked}
     found |= {f"/{name}": page(name) for name in ("questions", "question", "texts", "text")}
-    found |= {"/attribution": attribution, "/report/{path:path}": report, "/history/{path:path}": history}
+    found |= {"/report/{path:path}": report, "/history/{path:path}": history}
     return Starlette(
         routes=[*(Route(path, view) for path, view in found.items()), Route("/ask", ask, methods=["POST"])],
         middleware=[
@@ -131,20 +111,12 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
     )
 
 
-def _csv(name: str, parts: Iterator[bytes]) -> Response:
-    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"'}
-    return StreamingResponse(parts, media_type="text/csv; charset=utf-8", headers=headers)
-
-
 def _of_folder(folder: Path, path: str, makes: str) -> Response:
     """A file of a page that the project wrote, by default the page."""
     file = folder / (path or "index.html")
     if ".." in file.parts or path.startswith("/") or not file.is_file():  # DVC may have linked files to its cache
         raise LongtailError(f"{folder}/{path or 'index.html'}: no such file; {makes}")
-    headers = {"Content-Security-Policy": WRITTEN.format("'unsafe-inline'")}
-    if file.name == "index.html":
-        return HTMLResponse(rendering.served(file.read_text(encoding="utf-8")), headers=headers)
-    return FileResponse(file, headers=headers)
+    return FileResponse(file, headers={"Content-Security-Policy": WRITTEN})
 
 
 def _error(status: int, message: str) -> Response:

@@ -20,7 +20,6 @@ from pipelines.errors import LongtailError
 from pipelines.language import words
 from pipelines.params import params_file
 
-ATTRIBUTION = Path(".longtail/attribution.html")
 RETRIEVERS = (
     "bm25, dense (the main retriever, untuned), lsr (tuned by LSR; the default if the run has it), hybrid (bm25 and "
     "dense), reranked; for another retriever dense_NAME, lsr_NAME and so on."
@@ -67,7 +66,7 @@ def ask(
 
     if attribute:
         best = retriever or _best(params_file.load_params("retrievers", "parts"))
-        for line in attribute_text(attribute, best, ATTRIBUTION):
+        for line in attribute_text(attribute, best):
             terminal.show(line)
         return
     if subject and question is None:
@@ -150,27 +149,23 @@ def hit_lines(hits: list[dict[str, Any]], width: int) -> Iterator[str]:
         yield from (f"{'':5}{line}" for line in text)
 
 
-def attribute_text(query_id: str, retriever: str, page: Path) -> Iterator[str]:
-    """Yield lines on what a scored text owes to memory and to each document, and write its page."""
-    from pipelines.report import attribution_page
-    from pipelines.storage import shards
+def attribute_text(query_id: str, retriever: str) -> Iterator[str]:
+    """Yield lines on what a scored text, its tokens and documents owe to the language model's memory."""
+    from pipelines.explorer import lm_queries, looked_at
 
-    data, corpora = Path("data"), params_file.load_params("parts").parts.scored
-    scored_in = [corpus for corpus in corpora if attribution_page.holds(data, corpus, query_id)] or corpora
-    if not scored_in:
-        raise LongtailError("params.yaml: parts.scored is empty, expected a corpus whose test queries are scored")
-    text = attribution_page.one_text(data, scored_in[0], retriever, query_id)
-    yield text["summary"]
-    yield f"{'without':>10} {'with':>10} {'bits':>6} {'memory':>8}  token"
+    run = looked_at.open_run()
+    corpora = lm_queries.corpora(run)
+    holds = (name for name in corpora if looked_at.lookup(lm_queries.table(run, name), "query_id", [query_id]))
+    chosen = lm_queries.Texts.of(run, {"corpus": next(holds, ""), "retriever": retriever})
+    text = lm_queries.read_scored_text(run, chosen, query_id)
+    yield f"{text['bits']:.1f} bits without documents, of which these save {text['saved']:.1f}"
+    yield f"{'bits':>8} {'saved':>8} {'memory':>8}  token"
     for token in text["tokens"]:
-        memory = token["shares"][0][1]
-        yield f"{token['none']:>10} {token['mixed']:>10} {token['gain']:>6} {memory:>8}  {token['text']!r}"
-    yield f"memory: {text['memory']}"
+        yield f"{token.bits:8.2f} {token.saved:+8.2f} {100 * token.memory:6.1f} %  {token.text!r}"
+    yield f"{100 * text['memory']:6.1f} %  memory"
     for document in text["documents"]:
-        yield f"{document['share']:>8}  document {document['rank']}, {document['id']}: {document['beginning']}"
-    with shards.atomic(page) as file:
-        file.write_text(attribution_page.render_attribution_page([text], text["summary"]), encoding="utf-8")
-    yield f"the page: {page}"
+        beginning = words.beginning(" ".join((document["title"] or document["text"]).split()), 40)
+        yield f"{100 * document['share']:6.1f} %  document {document['rank']}, {document['id']}: {beginning}"
 
 
 def _best(params: SimpleNamespace) -> str:

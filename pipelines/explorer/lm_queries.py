@@ -1,9 +1,9 @@
-"""Scored texts: what retrieved documents gain on each query and token, and each document alone (REPLUG, section 3)."""
+"""Scored texts: what retrieved documents gain on each query and token, and what is the model's memory (REPLUG, 3)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,9 +12,9 @@ import numpy as np
 
 from pipelines import methods
 from pipelines.errors import LongtailError
-from pipelines.explorer.looked_at import PAGE, RUN, WORDS, Addressed, Run, csv_of, lookup, one_of, page_of
-from pipelines.replug import ensemble, responsibility
-from pipelines.report import attribution_page
+from pipelines.explorer.looked_at import PAGE, RUN, Addressed, Run, lookup, one_of, page_of
+from pipelines.replug import responsibility
+from pipelines.scoring.logprobs import ScoredTexts
 from pipelines.storage import database
 
 LN2 = math.log(2)
@@ -37,7 +37,6 @@ class Texts(Addressed):
     lm: str
     retriever: str
     k: int  # documents of an ensemble
-    source: str = ""  # The Pile's subset; "": all
     order: str = "gain"
     page: int = 1
 
@@ -50,18 +49,19 @@ class Texts(Addressed):
         corpus = one_of(asked, "corpus", there, there[0])
         settings = settings_of(run, corpus)
         lm = one_of(asked, "lm", settings, next(iter(settings)))
-        best = next((name for name in attribution_page.SHOWN if name in settings[lm]), next(iter(settings[lm]), ""))
+        best = next((name for name in ("lsr", "dense", "bm25") if name in settings[lm]), next(iter(settings[lm]), ""))
         retriever = one_of(asked, "retriever", settings[lm], best)
         ks = settings[lm][retriever]
         most = max((k for k in ks if k <= run.params.replug.top_k), default=ks[0])
-        k, source = one_of(asked, "k", map(str, ks), str(most)), asked.get("source", "")[:WORDS]
-        return cls(corpus, lm, retriever, int(k), source, one_of(asked, "order", ORDERS, "gain"), page_of(asked))
+        k = int(one_of(asked, "k", map(str, ks), str(most)))
+        return cls(corpus, lm, retriever, k, one_of(asked, "order", ORDERS, "gain"), page_of(asked))
 
 
 class Token(NamedTuple):
     text: str
     bits: float  # without documents
     saved: float  # by the ensemble
+    memory: float  # share of its probability that the model gives without documents
     by_document: list[float]  # bits that each document saves alone
 
 
@@ -83,45 +83,24 @@ def settings_of(run: Run, corpus: str) -> dict[str, dict[str, list[int]]]:
     return settings
 
 
-def list_texts(run: Run, chosen: Texts) -> tuple[list[dict], dict[str, int]]:
-    """The texts of one page, with the bits that documents save, and how many there are of each source."""
-    file, values = table(run, chosen.corpus), {"lm": chosen.lm, "retriever": chosen.retriever, "k": chosen.k}
-    sources = database.ask(f"{GAINS} SELECT source, count(*) FROM gains GROUP BY ALL ORDER BY ALL", values, bpb=file)
-    query, values = _in_order(chosen, "*")
-    values |= {"limit": PAGE, "offset": PAGE * (chosen.page - 1)}
-    rows = database.ask(f"{query} LIMIT $limit OFFSET $offset", values, bpb=file).to_arrow_table().to_pylist()
-    asked = [row["query_id"] for row in rows]
-    found = lookup(_queries(run, chosen), "id", asked, "continuation") if asked else []
-    texts = {row["id"]: row["continuation"] for row in found}
-    return [row | {"text": texts.get(row["query_id"], "")} for row in rows], dict(sources.fetchall())
-
-
-def to_csv(run: Run, chosen: Texts) -> Iterator[bytes]:
-    """All texts of the list as CSV, in its order, some thousands at a time."""
-    columns = "query_id, gains.source, gains.tokens, bits, saved, saved / gains.tokens AS saved_per_token, continuation"
-    query, values = _in_order(chosen, columns, "LEFT JOIN queries ON queries.id = query_id")
-    return csv_of(database.ask(query, values, bpb=table(run, chosen.corpus), queries=_queries(run, chosen)))
-
-
-def _in_order(chosen: Texts, columns: str, joined: str = "") -> tuple[str, dict[str, str | int]]:
-    """The query for some columns of the chosen texts, in their order, and its values."""
-    where = "gains.source = $source" if chosen.source else "true"
+def list_texts(run: Run, chosen: Texts) -> tuple[list[dict], int]:
+    """The texts of one page, with the bits that documents save, and how many there are."""
+    tables = {"bpb": table(run, chosen.corpus), "queries": run.data / "corpus" / chosen.corpus / "queries.parquet"}
     values = {"lm": chosen.lm, "retriever": chosen.retriever, "k": chosen.k}
-    query = f"{GAINS} SELECT {columns} FROM gains {joined} WHERE {where} ORDER BY {ORDERS[chosen.order]}"
-    return query, values | ({"source": chosen.source} if chosen.source else {})
-
-
-def _queries(run: Run, chosen: Texts) -> Path:
-    return run.data / "corpus" / chosen.corpus / "queries.parquet"
+    ((total,),) = database.ask(f"{GAINS} SELECT count(*) FROM gains", values, **tables).fetchall()
+    query = f"""{GAINS} SELECT gains.*, coalesce(continuation, '') AS text
+        FROM gains LEFT JOIN queries ON queries.id = query_id
+        ORDER BY {ORDERS[chosen.order]} LIMIT $limit OFFSET $offset"""
+    values |= {"limit": PAGE, "offset": PAGE * (chosen.page - 1)}
+    return database.ask(query, values, **tables).to_arrow_table().to_pylist(), total
 
 
 def read_scored_text(run: Run, chosen: Texts, query_id: str) -> dict[str, Any]:
     """A text: its row of queries.parquet, its `bits` without documents, those `saved` by the ensemble, and `tokens`;
-    and the `measure` that the documents' similarity is.
+    the share of `memory`, the mean over its tokens; and the `measure` that the documents' similarity is.
 
-    `documents` have id, rank, similarity, title, text, weight (lambda) and the bits `saved` by each alone; `attributed`
-    is whether a page attributes each token to memory and documents. Raises LongtailError if the text was not scored, or
-    a file is missing.
+    `documents` have id, rank, similarity, title, text, weight (lambda), their `share` beside memory's, and the bits
+    `saved` by each alone. Raises LongtailError if the text was not scored, or a file is missing.
     """
     corpus, scores = run.data / "corpus" / chosen.corpus, run.data / "logprobs" / chosen.corpus / chosen.lm
     retrieved = lookup(scores / "retrieved.parquet", "query_id", [query_id])
@@ -133,27 +112,28 @@ def read_scored_text(run: Run, chosen: Texts, query_id: str) -> dict[str, Any]:
     retrieved.sort(key=lambda row: row["rank"])
     scored = {row["doc_id"]: row for row in lookup(scores / "logprobs.parquet", "query_id", [query_id])}
     (query,) = lookup(corpus / "queries.parquet", "id", [query_id])
-    docs = lookup(corpus / "docs.parquet", "id", [row["doc_id"] for row in retrieved], "title", "text")
-    known = {document["id"]: document for document in docs}
-    alone = np.array(scored[""]["log_probs"], float)
-    log_probs = np.array([scored[row["doc_id"]]["log_probs"] for row in retrieved], float)  # (k, tokens)
-    settings = run.params.replug
-    weights = ensemble.log_weights(np.array([[row["similarity"] for row in retrieved]]), settings.temperature)
-    saved = (ensemble.MIXTURES[settings.mixture](log_probs[None], weights)[0] - alone) / LN2
-    gains, bits = (log_probs - alone) / LN2, -alone / LN2
-    pieces = responsibility.token_texts(query["continuation"], np.array(scored[""]["bytes"]))
-    tokens = zip(pieces, bits.tolist(), saved.tolist(), gains.T.tolist(), strict=True)
-    found = zip(retrieved, np.exp(weights[0]).tolist(), gains.sum(axis=1).tolist(), strict=True)
+    doc_ids = [row["doc_id"] for row in retrieved]
+    docs = {row["id"]: row for row in lookup(corpus / "docs.parquet", "id", doc_ids, "title", "text")}
+    alone, sizes = np.array(scored[""]["log_probs"], float), np.array(scored[""]["bytes"])
+    log_probs = np.array([scored[doc_id]["log_probs"] for doc_id in doc_ids], float)  # (k, tokens)
+    similarities = np.array([[row["similarity"] for row in retrieved]])
+    text = ScoredTexts(
+        np.array([query_id]), sizes[None], np.array([len(alone)]), alone[None], log_probs[None], similarities,
+        np.array([doc_ids]),
+    )  # fmt: skip
+    of = responsibility.attribute_tokens(text, run.params.replug.temperature, run.params.replug.mixture)
+    bits, saved, gains = -alone / LN2, (of.mixed[0] - alone) / LN2, (log_probs - alone) / LN2
+    pieces = responsibility.token_texts(query["continuation"], sizes)
+    tokens = zip(pieces, *(column.tolist() for column in (bits, saved, of.memory[0], gains.T)), strict=True)
+    columns = (of.weights[0], of.documents[0].mean(axis=1), gains.sum(axis=1))
     documents = [
-        row | known[row["doc_id"]] | {"weight": weight, "saved": of_document}
-        for row, weight, of_document in found
+        row | docs[row["doc_id"]] | {"weight": weight, "share": share, "saved": of_document}
+        for row, weight, share, of_document in zip(retrieved, *(one.tolist() for one in columns), strict=True)
         if row["doc_id"]
     ]
-    attributed, file = [], run.data / "attribution" / chosen.corpus / "texts.parquet"
-    if file.is_file():
-        asked = "SELECT 1 FROM texts WHERE lm = ? AND retriever = ? AND query_id = ?"
-        attributed = database.ask(asked, [chosen.lm, chosen.retriever, query_id], texts=file).fetchall()
-    text = query | {"bits": bits.sum(), "saved": saved.sum(), "tokens": [Token(*token) for token in tokens]}
     measure = methods.measure(chosen.retriever, run.params)
-    text["measure"] = "share of BM25's best score" if chosen.retriever == "bm25" else measure
-    return text | {"documents": documents, "attributed": bool(attributed)}
+    return query | {
+        "bits": bits.sum(), "saved": saved.sum(), "memory": of.memory[0].mean(), "documents": documents,
+        "tokens": [Token(*token) for token in tokens],
+        "measure": "share of BM25's best score" if chosen.retriever == "bm25" else measure,
+    }  # fmt: skip

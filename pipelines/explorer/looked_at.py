@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,16 +12,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import duckdb
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import csv
 
 from pipelines.adaptive import rule
 from pipelines.answering import answer_files
 from pipelines.answering.passages import Opened
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.report.page import FORMULA
 from pipelines.storage import database, parquet
 
 if TYPE_CHECKING:
@@ -33,8 +28,7 @@ SECTIONS = ("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker
 SECTIONS += ("language",)
 RUN = "`longtail run` makes it"
 PAGE = 50  # rows of a list
-OPENED = Opened()  # a run, what answers there are, and an index
-BATCH = 10_000  # rows of a CSV file that are sent at a time
+OPENED = Opened()  # a run, what answers there are (every imported file is read), and an index
 WHOSE = """CASE WHEN {of}doc_is_subject THEN 'subject''s page' WHEN {of}doc_is_namesake THEN 'a namesake''s page'
     WHEN NOT ({of}doc_is_subject OR {of}doc_is_namesake) THEN 'another page' END"""  # null: not known
 WORDS = 200  # characters of a text in an address, which every link of a page repeats
@@ -57,10 +51,7 @@ class Run:
         return self.data / "questions" / dataset / f"{dataset}.parquet"
 
     def answers(self, dataset: str) -> dict[str, dict[str, Path]]:
-        """Language model -> method -> its file of answers; this run's models first, then the imported ones.
-
-        Every imported file is read, once for each state of the files.
-        """
+        """Language model -> method -> its file of answers; this run's models first, then the imported ones."""
         chosen, folders = self.params, [self.data / of / dataset for of in ("predictions", "imported", "questions")]
         of_run = chosen.lms, chosen.retrievers, self.data
         return OPENED.get(dataset, lambda: answer_files.sets(dataset, *of_run), folders, of_run)
@@ -89,34 +80,10 @@ def lookup(file: Path, column: str, values: Sequence[str], *columns: str) -> lis
     DuckDB reads only the row groups that may hold them, so a file of any size will do if its rows are ordered by that
     column. Raises LongtailError if the file is missing or damaged.
     """
-    shown = ", ".join(dict.fromkeys((column, *columns))) if columns else "*"
+    shown = ", ".join(columns if "*" in columns else dict.fromkeys((column, *columns))) if columns else "*"
     query = f"SELECT {shown} FROM rows WHERE {column} IN (SELECT unnest($values::VARCHAR[])) ORDER BY {column}"
     with parquet.naming(file, errors=(duckdb.Error,)):
         return database.ask(query, {"values": list(values)}, rows=file).to_arrow_table().to_pylist()
-
-
-def csv_of(rows: duckdb.DuckDBPyRelation) -> Iterator[bytes]:
-    """The rows as CSV, BATCH at a time. A text that would be a spreadsheet's formula has an apostrophe before it."""
-    reader = rows.to_arrow_reader(BATCH)  # what is wrong with a file is said before the first row goes out
-
-    def parts() -> Iterator[bytes]:
-        yield _csv(pa.Table.from_batches([], reader.schema), head=True)
-        for batch in reader:
-            yield _csv(pa.Table.from_batches([batch]), head=False)
-
-    return parts()
-
-
-def _csv(table: pa.Table, head: bool) -> bytes:
-    for place, name in enumerate(table.column_names):
-        if pa.types.is_string(table.schema.types[place]):
-            texts = table[name]
-            formulas = pc.is_in(pc.utf8_slice_codeunits(texts, 0, 1), pa.array(FORMULA))
-            texts = pc.if_else(formulas, pc.binary_join_element_wise("'", texts, ""), texts)
-            table = table.set_column(place, name, texts)
-    written = io.BytesIO()
-    csv.write_csv(table, written, csv.WriteOptions(include_header=head))
-    return written.getvalue()
 
 
 class Addressed:

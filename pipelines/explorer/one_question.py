@@ -3,10 +3,8 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 
@@ -18,7 +16,6 @@ from pipelines.answering.passages import Source
 from pipelines.errors import LongtailError
 from pipelines.explorer.looked_at import WHOSE, Run, lookup
 from pipelines.lm.language_model import Prompt
-from pipelines.storage import parquet
 
 
 @dataclass(frozen=True)
@@ -79,28 +76,19 @@ def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list
 
 def _answers(run: Run, dataset: str, question_ids: Sequence[str]) -> dict[str, dict[str, dict[str, dict]]]:
     """Question -> language model -> method -> the row of the answer, with the `measure` that its similarity is."""
-    files = {str(file): (lm, method) for lm, by in run.answers(dataset).items() for method, file in by.items()}
     answers: dict[str, dict] = {id_: {} for id_ in question_ids}
-    with duckdb.connect() as db:
-        for file in files:
-            parquet.metadata(Path(file))  # a damaged one is named
-        db.read_parquet([*files], union_by_name=True, filename=True).create_view("answers")
-        query = f"""SELECT *, {WHOSE.format(of="")} AS whose FROM answers
-            WHERE question_id IN (SELECT unnest($ids::VARCHAR[])) ORDER BY list_position($files, filename)"""
-        values = {"files": [*files], "ids": list(question_ids)}
-        for row in db.sql(query, params=values).to_arrow_table().to_pylist():
-            lm, method = files[row["filename"]]
+    for lm, by_method in run.answers(dataset).items():
+        for method, file in by_method.items():
             measure = methods.measure(method, run.params) if lm in run.params.lms else "similarity"
-            answers[row["question_id"]].setdefault(lm, {})[method] = row | {"measure": measure}
+            for row in lookup(file, "question_id", question_ids, "*", f"{WHOSE.format(of='')} AS whose"):
+                answers[row["question_id"]].setdefault(lm, {})[method] = row | {"measure": measure}
     return answers
 
 
 def decisions_by_rules(by_name: dict[str, Rule], asked: dict, answers: dict[str, dict[str, dict]]) -> list[dict]:
     """The fields of each rule's `Decision`, with its `name` and the row of the `answer` that it takes, if there is one.
 
-    `takes` is that answer's method where the rule chooses between two answers with passages, else "".
-
-    A threshold of None is always.
+    `takes` is that answer's method if a rule chooses between two answers with passages. A threshold of None is always.
     """
     decisions = []
     for name, file in by_name.items():
@@ -113,11 +101,7 @@ def decisions_by_rules(by_name: dict[str, Rule], asked: dict, answers: dict[str,
 
 
 def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Sent:
-    """The prompts of one answer, made again by the code that made them, with passages searched for anew.
-
-    Raises LongtailError where that can't be done: for imported answers, without an index, and for demonstrations whose
-    passages a language model wrote.
-    """
+    """The prompts of one answer, made again by the code that made them. LongtailError where that can't be done."""
     chosen, answer = run.params, question.answers.get(lm, {}).get(method)
     if answer is None:
         raise LongtailError(f"prompt: no answer by {lm}, {method}")

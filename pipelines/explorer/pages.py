@@ -1,8 +1,5 @@
 """The explorer's pages as HTML. What stands on them is escaped and neutral, whatever it is made of."""
 
-import base64
-import gzip
-import json
 import math
 import unicodedata
 from collections.abc import Mapping, Sequence
@@ -34,13 +31,11 @@ JUDGED = {"published": "published rule", "words": "whole words"}
 ORDERED = {"popular": "most viewed first", "rare": "least viewed first", "id": "by id"}
 GAINED = {"gain": "most bits saved first", "loss": "fewest bits saved first", "id": "by id"}
 ACCURACIES = "SELECT * FROM accuracy WHERE dataset = $name AND lm = $lm ORDER BY substring DESC, method"
-SAVED = """SELECT lm, retriever, k, saved, saved_low, saved_high FROM bits_per_byte
-    WHERE corpus = $corpus AND retriever != 'none' AND k = $k ORDER BY saved DESC, retriever"""
-SCORED = "SELECT lm, count(*) AS texts FROM bpb WHERE retriever = 'none' GROUP BY lm ORDER BY lm"
+SAVED = """SELECT * FROM bits_per_byte WHERE retriever != 'none' AND k = $k
+    QUALIFY row_number() OVER (PARTITION BY corpus, lm ORDER BY saved DESC, retriever) = 1 ORDER BY corpus, lm"""
 
 
 def css() -> str:
-    """The stylesheet of all pages."""
     return rendering.inline("report.css") + (TEMPLATES / "explorer.css").read_text(encoding="utf-8")
 
 
@@ -77,12 +72,10 @@ def render(template: str, **values: Any) -> str:
 
 
 def counted(n: float, word: str) -> str:
-    """A number of things in words, such as "1 question" and "1,000 questions"."""
     return f"{n:,.0f} {word}{'' if n == 1 else 's'}"
 
 
 def range_of(popularity: str) -> str:
-    """A range of popularity in words."""
     if popularity == UNKNOWN:
         return "unknown"
     least, _, most = popularity.partition("-")
@@ -123,7 +116,7 @@ def of_slice(run: Run, chosen: Slice) -> dict[str, Any]:
     """What the list of a slice shows."""
     listed, answers, ways = slices.list_questions(run, chosen), run.answers(chosen.set), ways_of(chosen)
     only = [f"right only by {way}" for way in ways.values()]
-    relations = dict.fromkeys([*listed.relations, *([chosen.relation] if chosen.relation else [])])
+    relations = slices.relations(run, chosen.set)
     return {
         "chosen": chosen,
         "listed": listed,
@@ -141,24 +134,16 @@ def of_slice(run: Run, chosen: Slice) -> dict[str, Any]:
 
 
 def ways_of(chosen: Slice) -> dict[str, str]:
-    """What both ways of answering are called, `base` and `method`; with their models if these differ."""
+    """What both ways of answering are called; with their models if these differ."""
     one_model = len({lm for lm, _ in chosen.compared}) == 1
     called = (page.label(method) if one_model else f"{page.label(method)} of {lm}" for lm, method in chosen.compared)
     return dict(zip(("base", "method"), called, strict=True))
 
 
 def export(run: Run, chosen: Slice, most: int) -> str:
-    """A slice's first `most` questions as a page that needs no server and no other file; its bytes repeat.
-
-    What a question shows when it is opened is nearly the same markup for all, so it lies in the page compressed, and a
-    script lays it out on demand. Questions and both answers stand in the page as they are.
-    """
-    read, own = one_question.read_answers_to(run, chosen.set, slices.ids(run, chosen, most)), run.params.lms
-    details = [render("details", question=one, own=own, chosen=chosen, at=f"q{i}-") for i, one in enumerate(read, 1)]
-    packed = base64.b64encode(gzip.compress(json.dumps(details).encode(), mtime=0)).decode()
-    script = (TEMPLATES / "export.js").read_text(encoding="utf-8")
-    shown = of_slice(run, chosen) | {"read": read, "details": packed, "script": script}
-    return render("export", css=css(), **shown)
+    """A slice's first `most` questions with their details, as a page that needs no server; its bytes repeat."""
+    read = one_question.read_answers_to(run, chosen.set, slices.ids(run, chosen, most))
+    return render("export", css=css(), read=read, own=run.params.lms, **of_slice(run, chosen))
 
 
 def home(run: Run, places: Sequence[Place]) -> str:
@@ -180,27 +165,23 @@ def home(run: Run, places: Sequence[Place]) -> str:
 def ask(run: Run, asked: Asked, job: Job | None, token: str) -> str:
     """The form for a question of one's own, with what is known of the answer so far."""
     known = asking.ways(run)
-    choices = {
-        "models": list(known),
-        "methods": list(dict.fromkeys(name for names in known.values() for name in names)),
-    }
-    choices["chooses"], choices["pair"] = Choice.named(asked.lm, asked.method), BELOW in asked.method
-    choices["examples"] = [] if asked.question else asking.examples(run)
-    return render("ask", here="ask", asked=asked, token=token, **choices, **vars(job or Job(working="")))
+    methods = list(dict.fromkeys(name for names in known.values() for name in names))
+    shown = {"models": list(known), "methods": methods, "chooses": Choice.named(asked.lm, asked.method)}
+    shown |= {"pair": BELOW in asked.method, "examples": [] if asked.question else asking.examples(run)}
+    return render("ask", here="ask", asked=asked, token=token, **shown, **vars(job or Job(working="")))
 
 
 def question(run: Run, asked: Mapping[str, str]) -> str:
     """A question with all answers; with `prompt` (model/method) also the prompts of one of them."""
     chosen, id_ = Slice.of(run, asked), asked.get("id", "")
     (read,) = one_question.read_answers_to(run, chosen.set, [id_])
-    before, after = slices.neighbours(run, chosen, id_)
     lm, _, method = asked.get("prompt", "").partition("/")
     sent, unsent = None, ""
     try:
         sent = one_question.sent(run, chosen.set, lm, method, read) if lm else None
     except LongtailError as error:
         unsent = str(error)
-    more = {"before": before, "after": after, "sent": sent, "unsent": unsent, "sent_to": (lm, method)}
+    more = {"sent": sent, "unsent": unsent, "sent_to": (lm, method)}
     shown = {"question": read, "own": run.params.lms, "gold": read.row["possible_answers"], "ways": ways_of(chosen)}
     return render("question", here="questions", chosen=chosen, **more, **shown)
 
@@ -208,9 +189,8 @@ def question(run: Run, asked: Mapping[str, str]) -> str:
 def texts(run: Run, asked: Mapping[str, str]) -> str:
     """The list of scored texts, with what documents save on each."""
     chosen = Texts.of(run, asked)
-    rows, sources = lm_queries.list_texts(run, chosen)
-    total = sources.get(chosen.source, 0) if chosen.source else sum(sources.values())
-    shown = {"rows": rows, "sources": sources, "total": total, "pages": max(1, math.ceil(total / PAGE))}
+    rows, total = lm_queries.list_texts(run, chosen)
+    shown = {"rows": rows, "total": total, "pages": max(1, math.ceil(total / PAGE))}
     shown |= {"corpora": lm_queries.corpora(run), "settings": lm_queries.settings_of(run, chosen.corpus)}
     return render("texts", here="texts", chosen=chosen, orders=GAINED, **shown)
 
@@ -223,41 +203,30 @@ def text(run: Run, asked: Mapping[str, str]) -> str:
 
 
 def accuracies(run: Run) -> list[dict[str, Any]]:
-    """For each question set and language model the `questions`, `closed_book` and the `best` other method.
-
-    Both are rows of the table of accuracies with their `share` and the address of the questions, or None.
-    """
+    """For each question set and language model its `questions`, their address, the rows of closed_book and best."""
     rows = []
     for name in run.sets:
         for lm, by_method in run.answers(name).items():
             found = _rows(run.data / "analyses/accuracy.parquet", ACCURACIES, {"name": name, "lm": lm})
-            best: dict[bool, dict] = {}
-            for row in (row for row in found if row["method"] in by_method):
-                share = Interval(row["substring"], row["substring_low"], row["substring_high"])
-                at = Slice.of(run, {"set": name, "lm": lm, "method": row["method"]}).to()
-                best.setdefault(row["method"] == "closed_book", row | {"share": share, "at": at})
-            if len(best) == 2:  # both numbers lead to one beside the other
-                best[True]["at"] = best[False]["at"]
-            if best:
-                questions = next(iter(best.values()))["questions"]
-                shown = {"closed_book": best.get(True), "best": best.get(False)}
-                rows.append({"set": name, "lm": lm, "questions": questions} | shown)
+            own = [row | _share(row, "substring") for row in found if row["method"] in by_method]
+            closed_book = next((row for row in own if row["method"] == "closed_book"), None)
+            best = next((row for row in own if row is not closed_book), None)
+            for row in own[:1]:
+                at = Slice.of(run, {"set": name, "lm": lm, "method": (best or row)["method"]}).to()
+                rows.append(row | {"closed_book": closed_book, "best": best, "at": at})
     return rows
 
 
 def savings(run: Run) -> list[dict[str, Any]]:
-    """For each corpus and language model the number of scored `texts`, and the `best` retriever's saving, or None."""
-    rows = []
-    for corpus in lm_queries.corpora(run):
-        asked = {"corpus": corpus, "k": run.params.replug.top_k}
-        saved = _rows(run.data / "analyses/bits_per_byte.parquet", SAVED, asked)
-        for row in _rows(lm_queries.table(run, corpus), SCORED):
-            best = next((one for one in saved if one["lm"] == row["lm"]), None)
-            if best:
-                share = Interval(best["saved"], best["saved_low"], best["saved_high"]).times(0.01)
-                best |= {"share": share, "at": Texts(corpus, row["lm"], best["retriever"], best["k"]).to()}
-            rows.append(row | {"corpus": corpus, "best": best})
-    return rows
+    """For each corpus and language model the best retriever's row of the table of bits per byte, and its texts."""
+    found = _rows(run.data / "analyses/bits_per_byte.parquet", SAVED, {"k": run.params.replug.top_k})
+    found = [row for row in found if row["corpus"] in lm_queries.corpora(run)]
+    addresses = [Texts(row["corpus"], row["lm"], row["retriever"], row["k"]).to() for row in found]
+    return [row | _share(row, "saved", 0.01) | {"at": at} for row, at in zip(found, addresses, strict=True)]
+
+
+def _share(row: dict, name: str, times: float = 1) -> dict[str, Interval]:
+    return {"share": Interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high"))).times(times)}
 
 
 def _rows(file: Path, query: str, values: dict | None = None) -> list[dict[str, Any]]:

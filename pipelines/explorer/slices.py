@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import unicodedata
@@ -13,12 +14,15 @@ from pathlib import Path
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
 
 from pipelines import intervals
 from pipelines.errors import LongtailError
 from pipelines.evaluation.popularity_bins import HALF_DECADES
-from pipelines.explorer.looked_at import OPENED, PAGE, RUN, WHOSE, WORDS, Addressed, Run, csv_of, one_of, page_of
+from pipelines.explorer.looked_at import PAGE, RUN, WHOSE, WORDS, Addressed, Run, one_of, page_of
 from pipelines.intervals import Interval
+from pipelines.report import page
 from pipelines.storage import database
 
 CELLS = {"both": (True, True), "base": (True, False), "method": (False, True), "neither": (False, False)}
@@ -30,6 +34,8 @@ ORDERS = {
 }
 BOUNDS = [math.ceil(bound) for bound in HALF_DECADES[:16]]  # between bands of popularity, those of the report's figures
 UNKNOWN = "unknown"
+BATCH = 10_000  # rows of a CSV file that are sent at a time
+FORMULA = f"^([{re.escape(''.join(page.FORMULA))}])"
 MISREAD = "misread"  # a passage of the second answer holds a gold answer, and the answer is wrong
 
 # What the words of a search are looked for in. Of a subject's address only the id, as each address has "wikidata".
@@ -82,27 +88,14 @@ class Slice(Addressed):
         lm = one_of(asked, "lm", answers, next(iter(answers)))
         of_base, base = _way(asked, "base", answers, lm, ("closed_book",))
         of_method, method = _way(asked, "method", answers, lm, ("dense", "bm25", *list(answers[lm])[1:]))
-        if popularity not in ("", UNKNOWN) and (not re.fullmatch(r"\d{0,15}-\d{0,15}", popularity)):
-            raise LongtailError(
-                f"popularity: {popularity!r} is no range, expected LEAST-MOST, as 1000-9999, or {UNKNOWN}"
-            )
-        least, _, most = popularity.partition("-")
-        if least and most and int(least) > int(most):
-            raise LongtailError(f"popularity: {popularity!r} ends before it begins, expected {most}-{least}")
-        return cls(
-            set=name,
-            lm=of_base,
-            base=base,
-            method=method if of_method == of_base else f"{of_method}/{method}",
-            relation=one_of(asked, "relation", ["", *_relations(run, name)]),
-            popularity=popularity,
-            cell=one_of(asked, "cell", ["", *CELLS]),
-            passage=one_of(asked, "passage", ["", MISREAD]),
-            judged=one_of(asked, "judged", JUDGEMENTS, "published"),
-            words=asked.get("words", "")[:WORDS],
-            order=one_of(asked, "order", ORDERS, "popular"),
-            page=page_of(asked),
-        )
+        if not re.fullmatch(rf"|{UNKNOWN}|\d{{0,15}}-\d{{0,15}}", popularity):
+            raise LongtailError(f"popularity: {popularity!r}, expected a range LEAST-MOST, as 1000-9999, or {UNKNOWN}")
+        choices = {"relation": ["", *relations(run, name)], "cell": ["", *CELLS], "passage": ["", MISREAD]}
+        choices |= {"judged": JUDGEMENTS, "order": ORDERS}
+        chosen = {field: one_of(asked, field, of, next(iter(of))) for field, of in choices.items()}
+        second = method if of_method == of_base else f"{of_method}/{method}"
+        found = asked.get("words", "")[:WORDS]
+        return cls(name, of_base, base, second, popularity=popularity, words=found, page=page_of(asked), **chosen)
 
     @property
     def compared(self) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -117,11 +110,9 @@ class Listed:
 
     rows: list[dict]
     cells: dict[str, int]  # cell -> questions of the slice, of whatever cell
-    wrong: int  # questions of the slice that `method` gets wrong, of whatever cell and passage
     unjudged: int  # questions of the slice of which an answer is not judged
     misread: int  # questions of the slice that MISREAD is true of, of whatever cell and passage
     bands: dict[str, Counter]  # popularity's range -> cell -> questions, of whatever popularity
-    relations: dict[str, int]  # relation -> questions of the slice, of whatever relation and cell
     accuracies: dict[str, tuple[Interval, Interval]]  # band -> shares right; "": the slice, whatever cell and passage
     total: int  # questions of the slice
 
@@ -142,38 +133,23 @@ def list_questions(run: Run, chosen: Slice) -> Listed:
     """The questions of a slice: one page of them, and the counts of all."""
     rows = _rows(run, chosen, _PAGE_OF, limit=PAGE, offset=PAGE * (chosen.page - 1))
     cell_of = {right: cell for cell, right in CELLS.items()}
-    cells, relations, bands, misread, wrong = Counter(), Counter(), {}, 0, 0
-    counts, accuracies = _counted(run, replace(chosen, cell="", passage="", order="popular", page=1))
-    for row in sorted(counts, key=lambda row: (row["band"] is None, row["band"] or 0)):
-        cell = cell_of.get((row["base_right"], row["method_right"]))
-        relations[row["relation"]] += row["n"] * row["inside"]
-        if chosen.relation in ("", row["relation"]):
-            n = row["n"] * row["inside"]
-            misread, wrong = misread + n * row["misread"], wrong + n * (row["method_right"] is False)
-            if row["misread"] or not chosen.passage:
-                bands.setdefault(band(row["band"]), Counter())[cell] += row["n"]
-                cells[cell] += n
+    cells, bands, misread = Counter(), {}, 0
+    whole = replace(chosen, cell="", passage="")
+    for row in _rows(run, whole, _COUNTS):
+        cell, n = cell_of.get((row["base_right"], row["method_right"])), row["n"] * row["inside"]
+        misread += n * row["misread"]
+        if row["misread"] or not chosen.passage:
+            bands.setdefault(band(row["band"]), Counter())[cell] += row["n"]
+            cells[cell] += n
     return Listed(
         rows=rows,
         cells={cell: cells[cell] for cell in CELLS},
         unjudged=cells[None],
-        wrong=wrong,
         misread=misread,
         bands=bands,
-        relations=dict(sorted((+relations).items())),
-        accuracies=accuracies,
+        accuracies=_accuracies(_ask(run, whole, _JUDGED).to_arrow_table()),
         total=cells[chosen.cell] if chosen.cell else cells.total(),
     )
-
-
-def _counted(run: Run, chosen: Slice) -> tuple[list[dict], dict[str, tuple[Interval, Interval]]]:
-    """The rows of _COUNTS and the `_accuracies`, kept for the next page, order or cell of the same choice."""
-
-    def count() -> tuple[list[dict], dict[str, tuple[Interval, Interval]]]:
-        return _rows(run, chosen, _COUNTS), _accuracies(_ask(run, chosen, _JUDGED).to_arrow_table())
-
-    files = [*_files(run, chosen).values()]
-    return OPENED.get("counts", count, files, chosen)
 
 
 def _accuracies(judged: pa.Table) -> dict[str, tuple[Interval, Interval]]:
@@ -185,14 +161,27 @@ def _accuracies(judged: pa.Table) -> dict[str, tuple[Interval, Interval]]:
 
 
 def to_csv(run: Run, chosen: Slice) -> Iterator[bytes]:
-    """All questions of a slice as CSV, in its order, some thousands at a time."""
+    """All questions of a slice as CSV, in its order, BATCH at a time; a text that spreadsheets would run has a '."""
     ways = [method if lm == chosen.lm else f"{lm} {method}" for lm, method in chosen.compared]
     columns = {f"{way} answer": f"{side}_answer" for way, side in zip(ways, ("base", "method"), strict=True)}
     columns |= {f"{way} right": f"{side}_right" for way, side in zip(ways, ("base", "method"), strict=True)}
     passage = f"{ways[1]} passage"
     columns |= {passage: "method_title", f"{passage} is of": "method_whose", f"{passage} has the answer": "has_answer"}
     named = ", ".join(f'{column} AS "{name}"' for name, column in columns.items())
-    return csv_of(_ask(run, chosen, _ALL.replace("{columns}", named)))
+    reader = _ask(run, chosen, _ALL.replace("{columns}", named)).to_arrow_reader(BATCH)  # errors come before any row
+
+    def parts() -> Iterator[bytes]:
+        for number, batch in enumerate(reader):
+            texts = (pa.types.is_string(kind) for kind in batch.schema.types)
+            columns = [
+                pc.replace_substring_regex(column, FORMULA, r"'\1") if is_text else column
+                for column, is_text in zip(batch.columns, texts, strict=True)
+            ]
+            written = io.BytesIO()
+            csv.write_csv(pa.table(columns, batch.schema.names), written, csv.WriteOptions(include_header=number == 0))
+            yield written.getvalue()
+
+    return parts()
 
 
 def ids(run: Run, chosen: Slice, most: int) -> list[str]:
@@ -200,32 +189,21 @@ def ids(run: Run, chosen: Slice, most: int) -> list[str]:
     return [row["question_id"] for row in _rows(run, chosen, _PAGE_OF, limit=most, offset=0)]
 
 
-def neighbours(run: Run, chosen: Slice, question_id: str) -> tuple[str | None, str | None]:
-    """The ids of the questions before and after one, in the slice and its order; None where there is none."""
-    query = f"""SELECT before, after FROM (
-        SELECT question_id, lag(question_id) OVER w AS before, lead(question_id) OVER w AS after
-        FROM answered WHERE {{where}} WINDOW w AS (ORDER BY {ORDERS[chosen.order]})
-    ) WHERE question_id = $id"""
-    rows = _rows(run, chosen, query, id=question_id)
-    return (rows[0]["before"], rows[0]["after"]) if rows else (None, None)
-
-
 _PAGE_OF = """SELECT question_id, relation, question, s_pop, possible_answers, base_answer, base_right, base_title,
     base_whose, method_answer, method_right, method_title, method_whose, s_uri FROM answered WHERE {where}
     ORDER BY {order} LIMIT $limit OFFSET $offset"""
 _ALL = """SELECT question_id, question, relation, string_split(s_uri, '/')[-1] AS subject, s_pop AS popularity,
     to_json(possible_answers)::VARCHAR AS possible_answers, {columns} FROM answered WHERE {where} ORDER BY {order}"""
-_COUNTS = """SELECT relation, band, inside, misread, base_right, method_right, count(*) AS n
-    FROM answered GROUP BY ALL ORDER BY ALL"""
+_COUNTS = """SELECT band, inside, misread, base_right, method_right, count(*) AS n
+    FROM answered WHERE {of_relation} GROUP BY ALL ORDER BY ALL"""
 _JUDGED = f"""SELECT CAST(band AS DOUBLE) AS band, hash({SUBJECT}) AS subject, inside, base_right, method_right
     FROM answered WHERE base_right IS NOT NULL AND method_right IS NOT NULL AND {{of_relation}}"""
 
 
-def _relations(run: Run, name: str) -> list[str]:
+def relations(run: Run, name: str) -> list[str]:
     """The relations of a question set."""
-    query, file = "SELECT DISTINCT relation FROM questions ORDER BY 1", run.questions(name)
-    found = OPENED.get("relations", lambda: database.ask(query, questions=file).fetchall(), [file])
-    return [relation for (relation,) in found if relation]
+    found = database.ask("SELECT DISTINCT relation FROM questions ORDER BY 1", questions=run.questions(name))
+    return [relation for (relation,) in found.fetchall() if relation]
 
 
 def _way(

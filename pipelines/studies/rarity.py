@@ -119,7 +119,6 @@ def frequencies(db: duckdb.DuckDBPyConnection, tokens: pa.Table) -> pa.RecordBat
 
 def report_entries() -> list:
     """Whose knowledge, and which words gain."""
-    from pipelines.report import attribution_page
     from pipelines.report.entries import Drawn, Entry, Shown, where
     from pipelines.report.figures import bars
     from pipelines.report.page import alone, label
@@ -131,9 +130,9 @@ def report_entries() -> list:
         ]
 
     def says(inputs, rule):
-        """Of the retriever that the page of texts has, on the main corpus."""
+        """Of the main retriever, on the main corpus."""
         rows = [row for row in rare(inputs) if row["corpus"] == inputs.main_corpus and row["tokens"] >= ENOUGH]
-        for name in attribution_page.SHOWN:
+        for name in ("lsr", "dense", "bm25"):
             if len(saved := [alone(row["bits_saved"]) for row in rows if row["retriever"] == name]) > 1:
                 return (
                     f"Documents from {label(name)} save {saved[0]} bits a token on rare words, and {saved[-1]} on the "

@@ -6,17 +6,19 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from flows import searching
 from pipelines.errors import LongtailError
-from pipelines.explorer import lm_queries
+from pipelines.explorer import lm_queries, looked_at
 from pipelines.explorer.lm_queries import Texts
 
 
 @pytest.mark.parametrize(("retriever", "k"), [("dense", 1), ("lsr", 2)])
 def test_a_text_saves_what_the_table_of_bits_says(scored, retriever, k):
     chosen = Texts.of(scored, {"retriever": retriever, "k": str(k)})
-    rows, sources = lm_queries.list_texts(scored, chosen)
-    assert sources == {"Pile": 3}
+    rows, total = lm_queries.list_texts(scored, chosen)
+    assert total == 3
     known = pq.read_table(scored.data / "language_modelling/pile/bpb.parquet").to_pylist()
+    shares = pq.read_table(scored.data / "attribution/pile/texts.parquet").to_pylist()
     nats = {(row["query_id"], row["retriever"], row["k"]): row["nats"] for row in known}
     saved = {q: (nats[q, "none", 0] - nats[q, retriever, k]) / math.log(2) for q in ("q0", "q1", "q2")}
     assert {row["query_id"]: row["saved"] for row in rows} == pytest.approx(saved)
@@ -26,7 +28,12 @@ def test_a_text_saves_what_the_table_of_bits_says(scored, retriever, k):
         text = lm_queries.read_scored_text(scored, chosen, row["query_id"])
         assert (text["saved"], text["bits"]) == pytest.approx((row["saved"], row["bits"]), abs=1e-5)
         assert "".join(token.text for token in text["tokens"]) == text["continuation"] == row["text"]
-        assert text["attributed"]
+        (known_text,) = [row for row in shares if (row["query_id"], row["retriever"]) == (text["id"], retriever)]
+        if k == scored.params.replug.top_k:
+            documents = [row["share"] for row in text["documents"]]
+            assert [text["memory"], *documents] == pytest.approx(
+                [known_text["memory"], *filter(None, known_text["documents"])]
+            )
 
 
 def test_a_document_alone_saves_its_own_bits_and_empty_places_are_no_documents(scored):
@@ -50,3 +57,14 @@ def test_texts_that_there_are_not_are_named(scored, answered):
     ):
         with pytest.raises(LongtailError, match=said):
             Texts.of(run, asked)
+
+
+def test_the_command_tells_a_texts_tokens_and_shares(scored, monkeypatch):
+    monkeypatch.setattr(looked_at, "open_run", lambda: scored)
+    lines = [*searching.attribute_text("q1", "lsr")]
+    assert [line.split("  ")[-1] for line in lines if line.endswith("'")] == ["' Oslo,'", "' they'", "' say'"]
+    (memory,) = [line for line in lines if line.endswith("  memory")]
+    (document,) = [line for line in lines if "document 1, d0" in line]
+    assert sum(float(line.split()[0]) for line in (memory, document)) == pytest.approx(100, abs=1)
+    with pytest.raises(LongtailError, match=r"no text 'q9' of pile was scored with documents by lsr"):
+        [*searching.attribute_text("q9", "lsr")]

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import hostile
 import pytest
-import scored_texts
 import small_results
 import systems
 from once import once
 
 from flows import anywhere, terminal
 from pipelines.evaluation import analyse
-from pipelines.replug import attribution
-from pipelines.report import attribution_page, write_report
+from pipelines.report import write_report
 
 
 @pytest.fixture(scope="session")
@@ -63,21 +61,11 @@ def _write_pages(root: Path, written: Path, home: Path, *, spoilt: bool) -> None
         closed, *others = _predictions(home, spoilt)
         anywhere.thresholds(closed, others, "popQA.tsv")
         anywhere.compare([closed, *others], "popQA.tsv")
-        (home / "scored").mkdir()
-        patch.chdir(home / "scored")
-        params, _ = scored_texts.write(Path())
-        for name, columns in {"docs": ("title", "text"), "queries": ("context",)}.items() if spoilt else ():
-            hostile.replace(Path(f"data/corpus/pile/{name}.parquet"), *columns)
-        attribution.attribute_corpus(params, "pile")
-        ids = scored_texts.CONTINUATIONS
-        texts = [attribution_page.one_text(Path("data"), "pile", "lsr", id_) for id_ in ids]
-        html = attribution_page.render_attribution_page(texts, "All texts.")
-        (home / "attribution.html").write_text(html, encoding="utf-8")
 
 
 def _pages(home: Path) -> dict[str, Path]:
     names = ("report", "thresholds", "comparison")
-    return {name: home / name / "index.html" for name in names} | {"attribution": home / "attribution.html"}
+    return {name: home / name / "index.html" for name in names}
 
 
 def _predictions(home: Path, spoilt: bool) -> list[str]:

@@ -2,7 +2,6 @@
 
 import csv
 import re
-import shutil
 import struct
 from itertools import combinations
 from xml.etree import ElementTree
@@ -11,14 +10,11 @@ import hostile
 import pytest
 import systems
 from chromium import COVERED, NAMELESS
-from small_results import SETTINGS
 
-from flows import explorer
-from pipelines.explorer.looked_at import Run
 from pipelines.report import figures
 
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1440, "height": 900}
-PAGES = ("report", "attribution", "thresholds", "comparison")
+PAGES = ("report", "thresholds", "comparison")
 ACCURACY = "#figure-accuracy-by-popularity-popqa"
 FIGURES = """() => [...document.querySelectorAll("figure svg")].filter((svg) => svg.checkVisibility()).map((svg) => {
     const box = svg.getBoundingClientRect(), figure = svg.closest("figure").id;
@@ -85,7 +81,7 @@ def test_a_name_has_one_colour_in_all_figures_of_a_page_and_no_two_of_a_figure_s
 
 def test_the_page_of_compared_files_counts_where_each_two_of_them_disagree(files):
     made = systems.make()
-    with (files["comparison"].parent / "pairs-popQA-2021-10.csv").open(encoding="utf-8") as file:
+    with (files["comparison"].parent / "pairs.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 10
     for row in rows:
@@ -204,23 +200,6 @@ def test_figures_and_tables_are_saved_from_the_page(opened, files):
     assert table.decode() == (beside / "tables/accuracy.csv").read_text()
 
 
-def test_a_report_from_disk_names_the_command_and_a_served_one_leads_to_the_questions(opened, written, files, tmp_path):
-    """Links are there where `longtail explore` serves the report."""
-    page = opened(files["report"])
-    examples_link = "#table-examples tbody a[href]"
-    assert "longtail explore --method lsr --cell base" in page.locator("#effect").inner_text()
-    assert page.locator("header > a:visible, a[data-at][href]").count() == 0
-    assert page.locator("#table-examples a[data-at]:visible").count() > 0, "questions are there, as words"
-    data = shutil.copytree(written[0], tmp_path / "data")
-    shutil.copytree(files["report"].parent, data / "report", dirs_exist_ok=True)
-    with explorer.serving(open_run=lambda: Run(data, SETTINGS)) as address:
-        page = opened(f"{address}/report/")
-        question = page.locator(examples_link).first.inner_text()
-        page.locator(examples_link).first.click()
-        page.wait_for_url(f"{address}/question?**")
-        assert page.locator("h1").inner_text() == question
-
-
 def test_tables_as_files_have_all_that_a_page_of_hostile_labels_cuts(spoilt_files):
     folder = spoilt_files["report"].parent
     rejected = (folder / "tables/rejects.csv").read_text(encoding="utf-8")
@@ -235,8 +214,7 @@ def test_tables_as_files_have_all_that_a_page_of_hostile_labels_cuts(spoilt_file
 def test_of_hostile_labels_nothing_runs_nothing_is_asked_for_and_nothing_is_covered(opened, spoilt_files, name):
     text = spoilt_files[name].read_text(encoding="utf-8")
     assert not re.search(hostile.STEERING, text)
-    if name != "attribution":
-        assert len(list(ElementTree.fromstring(text).iter("script"))) == 1
+    assert len(list(ElementTree.fromstring(text).iter("script"))) == 1
     page = opened(spoilt_files[name], PHONE)
     for button in page.locator(".tools button:visible").all()[:6]:
         button.click()

@@ -1,0 +1,69 @@
+"""What the report shows of copied and of rare words."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+import scored_texts
+
+from pipelines.evaluation import stage_metrics
+from pipelines.replug import attribution
+from pipelines.report import page
+from pipelines.studies import copying, rarity
+
+(ATTRIBUTION,) = rarity.report_entries()
+PARTS = SimpleNamespace(scored=["pile", "wikitext"])
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A folder with attributed texts."""
+    home = tmp_path_factory.mktemp("attributed")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        params, _ = scored_texts.write(home)
+        attribution.attribute_corpus(params, "pile")
+    figures = json.loads((home / attribution.METRICS / "attribution_pile.json").read_text())
+    return SimpleNamespace(data=home / "data", figures=figures)
+
+
+def inputs(project, corpora, data=None) -> SimpleNamespace:
+    of = stage_metrics.StageMetrics({"attribution": corpora}, PARTS.scored, [])
+    rows = rarity.of_metrics(of) | copying.of_metrics(of)
+    return SimpleNamespace(tables=rows, main_corpus="pile", data=data or project.data)
+
+
+def tables_of(entry, of) -> dict[str, page.Table]:
+    return {block.name: block for block in entry.section(of).blocks if isinstance(block, page.Table)}
+
+
+def rows_of(table) -> list[dict]:
+    return [dict(zip(table.head, row, strict=True)) for row in table.rows]
+
+
+def test_the_section_tells_what_is_copied_and_which_words_are_rare_elsewhere(project):
+    def row(least: int, most: int | None, tokens: int, value: float) -> dict:
+        figure = {"value": value, "low": value - 0.1, "high": value + 0.1}
+        return {"least": least, "most": most, "tokens": tokens} | dict.fromkeys(
+            ("none", "gain", "memory", "share_of_gain"), figure
+        )
+
+    rows = {"by_frequency": [row(1, 9, 5, 2.0)], "by_shared": [row(0, 2, 4, 0.5), row(9, None, 1, 0.3)]}
+    corpora = {"pile": {"dense": rows | {"counted_in": "c4"}}, "wikitext": {"lsr": rows | {"counted_in": "wikitext"}}}
+    of = inputs(project, corpora)
+    (copied,) = tables_of(*copying.report_entries(), of).values()
+    found = [(row["documents"], row["longest n-gram"], row["tokens"]) for row in rows_of(copied)]
+    assert found == [("dense", "0 to 2", 4), ("dense", "9 or more", 1)]
+    assert rows_of(copied)[1]["share of saved"].interval.value == 0.3
+    here, elsewhere = rows_of(tables_of(ATTRIBUTION, of)["gain-by-frequency"])
+    assert (here["corpus"], here["documents"], here["counted in"]) == ("Pile", "dense", "C4")
+    assert [*elsewhere.values()][:5] == ["1 to 9", "WikiText", "LSR", "WikiText", 5]
+
+
+def test_the_section_shows_each_retriever(project):
+    of = inputs(project, {"pile": project.figures})
+    tables = tables_of(ATTRIBUTION, of)
+    rows = rows_of(tables["gain-by-frequency"])
+    assert {row["word's frequency"] for row in rows} == {"never", "1 to 9"}
+    assert {"dense", "LSR"} <= {row["documents"] for row in rows}
+    assert ATTRIBUTION.section(inputs(project, {})) is None
