@@ -29,8 +29,8 @@ from pipelines.report import findings, inputs
 def read_run(project: Path) -> tuple[inputs.Inputs, list[findings.Finding], SimpleNamespace]:
     """What the run in a copy of the project measured, the papers' findings in it, and some of its params."""
     chosen = params_file.load_params("lms", "parts", "thresholds", "replug", path=project / "params.yaml")
-    read = inputs.read_inputs(project / "data", chosen.lms, chosen.parts)
-    return read, findings.findings(read, chosen.thresholds, chosen.replug.top_k), chosen
+    read = inputs.read_inputs(project / "data", chosen.lms, chosen.parts, chosen)
+    return read, findings.findings(read), chosen
 
 
 def comparisons(read: inputs.Inputs, search: str) -> list[list]:

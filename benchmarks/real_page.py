@@ -207,7 +207,7 @@ def _sizes(copies: list[Path]) -> Iterator[str]:
     """The papers' claims for each language model, and the report's tables side by side."""
     read, _, chosen = read_run(copies[0])
     yield "\n### The papers' claims\n"
-    yield _claims(read, chosen)
+    yield _claims(read)
     if (file := copies[0] / "judged/temperature.json").is_file():
         tried = _read_json(file)
         yield f"\n### REPLUG's temperature, chosen on {tried['questions']} questions for training\n"
@@ -229,12 +229,12 @@ def _sizes(copies: list[Path]) -> Iterator[str]:
         yield _table(carried, "method lm questions own carried difference retrieved_own retrieved_carried")
 
 
-def _claims(read: inputs.Inputs, chosen) -> str:
+def _claims(read: inputs.Inputs) -> str:
     """A row for each claim, place and method, and a column for each language model."""
     rows: dict[tuple, dict[str, str]] = {}
     for lm in read.models:
         main = replace(read, models=[lm, *(other for other in read.models if other != lm)])
-        for one in findings.findings(main, chosen.thresholds, chosen.replug.top_k):
+        for one in findings.findings(main):
             cell = f"{one.said} ({one.beside}) {one.verdict}" if not one.lacking else f"{one.verdict}: {one.lacking}"
             rows.setdefault((one.claim, one.on, one.method), {})[lm] = cell
     head = ["claim", "on", "method", *read.models]

@@ -28,8 +28,8 @@ DIGITS = 8
 
 def write(project: Path, target: Path) -> None:
     """Write what each language model of the run in a copy of the project measured, for each claim and method."""
-    read, _, chosen = read_run(project)
-    found = {lm: _findings(read, lm, chosen.thresholds, chosen.replug.top_k) for lm in read.models}
+    read, *_ = read_run(project)
+    found = {lm: _findings(read, lm) for lm in read.models}
     tested = findings.holm([replace(one, id=f"{lm} {one.id}") for lm, of_lm in found.items() for one in of_lm])
     corrected = {one.id: one.remains for one in tested}
     found = {lm: [replace(one, remains=corrected[f"{lm} {one.id}"]) for one in of_lm] for lm, of_lm in found.items()}
@@ -39,10 +39,10 @@ def write(project: Path, target: Path) -> None:
         file.write_text(HEAD + text, encoding="utf-8")
 
 
-def _findings(read: inputs.Inputs, lm: str, *params: Any) -> list[Finding]:
+def _findings(read: inputs.Inputs, lm: str) -> list[Finding]:
     """The findings of a run whose only language model this is: those of `read` are of its main one."""
     alone = {"models": [row for row in read.tables["models"] if row["lm"] == lm]}
-    return findings.findings(replace(read, models=[lm], tables=read.tables | alone), *params)
+    return findings.findings(replace(read, models=[lm], tables=read.tables | alone))
 
 
 def _about(project: Path, read: inputs.Inputs) -> dict[str, Any]:

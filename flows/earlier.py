@@ -112,9 +112,10 @@ def keep_landing(part: str, stages: Collection[graph.Stage], run: tracking.Run) 
     locked, sizes = dvc_files.kept(Path.cwd()), Counter()  # bytes of what the stages wrote, by folder of data/
     for out in (out for stage in stages for out in locked.get(stage.name, {}).get("outs", [])):
         _, folder, *_ = *Path(out["path"]).parts, ""
-        sizes[folder] += out.get("size", 0)
+        sizes[f"bytes/{folder}"] += out.get("size", 0) if folder else 0
+    counted = {name: landed.count(size) for name, size in sizes.items() if size}
     first, of = landed.headlines(outs, chosen)  # MLflow's page of a run keeps the order in which metrics are logged
-    run.land(params | of, first | tracking.flat(landed.figures(outs, chosen) | landed.sizes(sizes)))
+    run.land(params | of, first | tracking.flat(landed.figures(outs, chosen) | counted))
 
 
 def landed_runs() -> list[tracking.Landing]:
@@ -134,10 +135,10 @@ def landed_runs() -> list[tracking.Landing]:
 
 def write_history() -> Iterator[str]:
     """Write the page of landed runs, and its figures as CSV; yields lines. Raises LongtailError as `landed_runs`."""
-    from pipelines.report import history_page
+    from pipelines.report import landed
 
     chosen = params_file.load_params("profile")
-    yield from history_page.write_history(landed_runs(), chosen.profile, terminal.HISTORY.parent)
+    yield from landed.write_history(landed_runs(), chosen.profile, terminal.HISTORY.parent)
 
 
 def _metrics_of_landed(profile: str, files: Collection[Path]) -> dict[Path, Any] | None:

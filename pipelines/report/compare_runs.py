@@ -7,8 +7,9 @@ two intervals, which is valid, though too careful, for figures of the same quest
 import csv
 import json
 import math
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,7 +28,6 @@ ORDER = (
 )
 SAME = "Both runs are identical: every figure, answer and setting that both have is the same."
 SETTINGS = Path("report/tables/settings.csv")
-BY_SUBSTRING = ("", ", substring")  # in the place of ", word" at the end: the same figure by substring
 HELD_OUT = ("adaptive", "always", "never", "gain", "retrieved")
 
 
@@ -46,20 +46,21 @@ class Change:
         return self.change.sign != 0
 
     @property
-    def figures(self) -> tuple[float, ...]:
-        """Before and now with their intervals, to nine digits: the same figure has the same in every table."""
-        ends = (end for figure in (self.before, self.now) for end in (figure.value, figure.low, figure.high))
-        return tuple(round(end, 9) for end in ends)
+    def row(self) -> str:
+        """What it is of, by whichever rule."""
+        return re.sub(", (substring|word)$", "", self.what)
 
     @property
-    def place(self) -> tuple[int, float]:
-        """Where it stands among what moved (ORDER); clear is a change of many half widths of its interval.
+    def figures(self) -> tuple[float, ...]:
+        """Before and now with their intervals, to nine digits: the same figure has the same in every table."""
+        return tuple(round(end, 9) for of in (self.before, self.now) for end in astuple(of))
 
-        An interval without width is no certainty, but comes of too few questions or of figures without chance.
-        """
+    @property
+    def place(self) -> tuple[bool, int, float]:
+        """Where it stands (ORDER); clear is a change of many half widths of its interval, unless it has no width."""
         width = (self.change.high - self.change.low) / 2
         clear = abs(self.change.value) / width if width > 0 else 0.0
-        return 0 if self.table == "accuracy" else 2 if self.table in COSTS else 1, -clear
+        return not self.moved, 0 if self.table == "accuracy" else 2 if self.table in COSTS else 1, -clear
 
 
 def compare_runs(old: Path, data: Path, params: SimpleNamespace) -> tuple[list[str], list[Change]]:
@@ -70,7 +71,7 @@ def compare_runs(old: Path, data: Path, params: SimpleNamespace) -> tuple[list[s
     for key, (figure, share) in now.items():
         if key in before and key not in known:
             changes.append(Change(*key, before[key][0], figure, difference(figure, before[key][0]), share))
-    changes = [*_once(sorted(changes, key=lambda change: (not change.moved, change.place)))]
+    changes = [*_once(sorted(changes, key=lambda change: change.place))]
     settings = [*_settings(old, data)]
     if not settings and all(change.before == change.now for change in changes):
         return [SAME], changes
@@ -83,17 +84,11 @@ def compare_runs(old: Path, data: Path, params: SimpleNamespace) -> tuple[list[s
 
 
 def _once(changes: list[Change]) -> Iterator[Change]:
-    """Yield the changes without those that repeat another one.
-
-    A change repeats an earlier one of another table that has the same figures, as accuracy over all questions is in
-    several tables. One by whole words repeats that by substring if both rules judge alike.
-    """
-    figures = {(change.table, change.what): change.figures for change in changes}
-    first_table: dict[tuple[float, ...], str] = {}  # figures -> the table that had them first
+    """Yield the changes, without the figures that an earlier one of another table, or of the other rule, has."""
+    seen: dict[tuple[float, ...], Change] = {}
     for change in changes:
-        name, word, _ = change.what.rpartition(", word")
-        by_substring = [figures.get((change.table, name + end)) for end in BY_SUBSTRING if word]
-        if change.figures not in by_substring and first_table.setdefault(change.figures, change.table) == change.table:
+        first = seen.setdefault(change.figures, change)
+        if first is change or (first.table == change.table and first.row != change.row):
             yield change
 
 
@@ -144,12 +139,9 @@ def _measured(data: Path, search: str) -> Iterator[tuple[tuple[str, str], tuple[
         file = data / f"analyses/{name}.parquet"
         measures = [column for column, kind in columns.items() if kind is Interval]
         keys = [column for column, kind in columns.items() if kind is str or column in tables.NUMBERED]
-        if (
-            name.startswith("common_")
-            or not file.is_file()
-            or not {*keys, *measures} <= {*parquet.schema_of(file).names}
-        ):
-            continue  # it is of another version of Longtail, or repeats another table
+        known = {*keys, *measures} <= ({*parquet.schema_of(file).names} if file.is_file() else set())
+        if name.startswith("common_") or not known:
+            continue  # it repeats another table, or is of another version of Longtail
         for row in tables.read_analyses(file.parent, name):
             rows.append((name, {key: row[key] for key in keys}, {column: row[column] for column in measures}))
     adaptive = data / "metrics/adaptive.json"
@@ -178,12 +170,9 @@ def _what(row: dict, column: str) -> str:
 
 def _settings(old: Path, data: Path) -> Iterator[str]:
     """The settings that the two runs do not have in common, a line each."""
-    if not all((folder / SETTINGS).is_file() for folder in (old, data)):
-        return
-    now, before = (
-        {row["setting"]: row["value"] for row in csv.DictReader((folder / SETTINGS).open(encoding="utf-8"))}
-        for folder in (data, old)
-    )
-    for key in now | before:
-        if now.get(key) != before.get(key):
-            yield f"setting {key}: {before.get(key, 'none')} before, {now.get(key, 'none')} now"
+    files = [folder / SETTINGS for folder in (old, data)]
+    if all(file.is_file() for file in files):
+        before, now = (dict(csv.reader(file.read_text(encoding="utf-8").splitlines())) for file in files)
+        for key in now | before:
+            if now.get(key) != before.get(key):
+                yield f"setting {key}: {before.get(key, 'none')} before, {now.get(key, 'none')} now"

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import cache, cached_property
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,25 +61,19 @@ def verdict(number: Number, ours: Interval) -> str:
 
 def alike(name: str | None, other: str) -> bool:
     """Whether two names mean one model: the last part of a path or Hub name, whatever the case and separators."""
-    words = [re.findall(r"[a-z0-9]+", (_last(text) or "").lower()) for text in (name, other)]
-    return bool(words[0]) and words[0] == words[1]
+    one, two = (re.sub(r"[^a-z0-9]+", "-", (_last(text) or "").lower()) for text in (name, other))
+    return one == two != ""
 
 
 class Run:
-    """The outputs in a folder `data` and the params that made them.
-
-    `setups` are those of papers.Papers. `finished` says whether all outputs are of these params.
-    """
+    """The outputs in a folder `data` and the params that made them; `finished` if all outputs are of these."""
 
     def __init__(self, data: Path, chosen: params.Params | SimpleNamespace, setups: dict, finished: bool = True):
         self.data, self.params, self.setups = data, chosen, setups
         self.lacks = "" if finished and (data / "analyses/models.parquet").is_file() else FINISHED
         self.lacks = "real data" if chosen.fetch.source == "world" else self.lacks
+        self.metrics = stage_metrics.read_metrics(data)
         self._table = cache(lambda name: tables.read_analyses(data / "analyses", name))
-
-    @cached_property
-    def metrics(self) -> dict[str, dict]:
-        return stage_metrics.read_metrics(self.data)
 
     @cached_property
     def names(self) -> dict[str, str | None]:
@@ -94,12 +89,12 @@ class Run:
         asked = (right if number.bound else right[:1]) or [*self.names, ""][:1]  # of a bound, the largest figure counts
         of = {lm: self.measure(number.find, lm) for lm in asked}
         lm = max(of, key=lambda lm: (math.isfinite(of[lm].value), of[lm].value))
-        measured, way = of[lm], self.way(number.find, lm)
+        of_model = {"lm": lm, "way": self.way(number.find, lm)}
         if needs := self.needs(number, right, lm):
-            return Compared(number, beside=measured, lm=lm, way=way, needs=tuple(needs))
-        if not math.isfinite(measured.value):
+            return Compared(number, beside=of[lm], needs=tuple(needs), **of_model)
+        if not math.isfinite(of[lm].value):
             return Compared(number, lm=lm, needs=(SECONDS if "seconds" in number.find else PART,))
-        return Compared(number, measured, lm=lm, way=way, verdict=verdict(number, measured))
+        return Compared(number, of[lm], verdict=verdict(number, of[lm]), **of_model)
 
     def needs(self, number: Number, right: list[str], lm: str, outputs: bool = True) -> list[str]:
         """What a number needs and the run lacks, whose right models are `right`; without `outputs`, by params alone."""
@@ -121,9 +116,8 @@ class Run:
     def setting(self, key: str, lm: str) -> Any:
         """What the run has: a param by its dotted name, or one of these; None where it has none.
 
-        `retriever.<param>`: of the main retriever. `lsr.lm`: the name of the model that LSR learns from.
-        `questions.<set or benchmark>`: how many were asked.
-        `files.<data set>`: the names of its raw files. `metrics.<file>.<key>`: a figure of data/metrics.
+        `retriever.<param>` of the main retriever; `lsr.lm`, the name of LSR's language model; `questions.<set>`, how
+        many were asked; `files.<data set>`, the names of its raw files; `metrics.<file>.<key>` of data/metrics.
         """
         kind, _, name = key.partition(".")
         if key == "lsr.lm":
@@ -148,17 +142,16 @@ class Run:
     def measure(self, find: dict[str, Any], lm: str) -> Interval:
         """Our figure for a language model, NOTHING if the run has none. `find` has one of these, and `times`, a factor:
 
-        `table` and `value`, a table of data/analyses and a column or a function of DERIVED, with what picks rows;
-        several rows, of different questions, count as their mean; `metrics` and `key`, a file of data/metrics and the
-        dotted name of a figure; `least_popular`, so many questions of `dataset` as `method` answered them; `seconds`,
-        how many times as many a question has if `method` answers ("taken"), or what thresholds save of them ("saved").
+        `table` and `value`, a column of data/analyses or a function of DERIVED, with what picks rows, and counts as
+        their mean; `metrics` and the dotted `key` of a figure; `least_popular`, so many questions of `dataset` as
+        `method` answered them; `seconds`, a question's by `method` ("taken"), or what thresholds save ("saved").
         """
         if "metrics" in find:
             figure = self.metrics.get(find["metrics"], {})
             search = self.params.thresholds.search
             for part in (part.format(lm=lm, search=search) for part in find["key"].split(".")):  # names may have dots
                 figure = figure.get(part, {}) if isinstance(figure, dict) else {}
-            measured = interval(figure) if isinstance(figure, dict) else _exactly(figure)
+            measured = interval(figure) if isinstance(figure, dict) else Interval(*[float(figure)] * 3)
         elif "least_popular" in find:
             measured = self._least_popular(find, lm)
         elif "seconds" in find:
@@ -185,10 +178,12 @@ class Run:
     def mean(self, find: dict[str, Any], lm: str) -> Interval:
         """The mean of a column over the rows that `find` picks; their errors are independent of each other."""
         cells = [row[find["value"]] for row in self.rows(find, lm)]
-        cells = [cell if isinstance(cell, Interval) else _exactly(cell) for cell in cells if cell is not None]
+        cells = [
+            cell if isinstance(cell, Interval) else Interval(*[float(cell)] * 3) for cell in cells if cell is not None
+        ]
         if not cells:
             return NOTHING
-        value = float(np.mean([cell.value for cell in cells]))
+        value = fmean(cell.value for cell in cells)
         down = math.hypot(*(cell.value - cell.low for cell in cells)) / len(cells)
         up = math.hypot(*(cell.high - cell.value for cell in cells)) / len(cells)
         return Interval(value, value - down, value + up)
@@ -227,7 +222,6 @@ class Run:
         return Interval((1 - retrieved.value) * (1 - 1 / times[0]), min(saved), max(saved)).times(100)
 
     def _answers(self, find: dict[str, Any], lm: str) -> dict[str, Path]:
-        """Method -> the file of a language model's answers to a question set."""
         return answer_files.sets(find["dataset"], self.params.lms, self.params.retrievers, self.data).get(lm, {})
 
     def _least_popular(self, find: dict[str, Any], lm: str) -> Interval:
@@ -237,10 +231,9 @@ class Run:
         questions = self.data / "questions" / dataset / f"{dataset}.parquet"
         answers = accuracy.read_answered(questions, {method: files[method]})
         order = accuracy.least_popular(answers, find["least_popular"])
-        rows = np.isin(np.arange(len(answers.ids)), order)
-        return (
-            answers.share(answers.by_method[method].correct, rows) if len(order) == find["least_popular"] else NOTHING
-        )
+        if len(order) < find["least_popular"]:
+            return NOTHING
+        return answers.share(answers.by_method[method].correct, np.isin(np.arange(len(answers.ids)), order))
 
 
 DERIVED = {  # `value` of a `find` -> how it is measured; all else is a column
@@ -251,9 +244,9 @@ DERIVED = {  # `value` of a `find` -> how it is measured; all else is a column
 
 
 def reach(published: Papers, profiles: Mapping[str, params.Params]) -> dict[str, list[Number]]:
-    """The published numbers by kind: their language model is "gone", or LSR's "teacher"; they are "unmeasured" here.
+    """The published numbers by kind: their language model is "gone", or LSR's "teacher"; they are "unmeasured" here;
 
-    All others can be had: "reached" by their profile, as far as its params tell, or "unreached".
+    all others are "reached" by their profile, as far as its params tell, or "unreached".
     """
     kinds: dict[str, list[Number]] = {kind: [] for kind in ("gone", "teacher", "unmeasured", "reached", "unreached")}
     had = {*published.models["open"]}
@@ -285,10 +278,6 @@ def _meets(key: str, value: Any, wanted: Any) -> bool:
     if key.endswith("path"):
         return alike(value, wanted)
     return value >= float(wanted[3:]) if str(wanted).startswith(">= ") else value == wanted
-
-
-def _exactly(number: float) -> Interval:
-    return Interval(*[float(number)] * 3)
 
 
 def _last(path: str | None) -> str | None:

@@ -20,7 +20,6 @@ from pipelines.report.papers import Group, Number, Papers
 from pipelines.report.real_claims import RealModels
 
 WIDTH = 100
-MOST = 3  # needs of what was not run that a terminal shows
 NOT_RUN = "not run here"
 VERDICTS = ("ok", "differs", NOT_RUN)
 TEMPLATE = Path(__file__).parent / "templates/reproduction.md.j2"
@@ -33,10 +32,7 @@ def count_agreeing(groups: Sequence[tuple[Group, list[Compared]]]) -> str:
 
 
 def comparison_lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator[str]:
-    """Yield lines of at most WIDTH characters: how many numbers have each verdict, then those that are not NOT_RUN.
-
-    Then what those that were not run need most often; what each needs is on the page.
-    """
+    """Yield lines of at most WIDTH characters: how many numbers have each verdict, then those that are not NOT_RUN."""
     yield count_agreeing(groups)
     for group, of_group in groups:
         judged = [compared for compared in of_group if compared.verdict != NOT_RUN]
@@ -47,11 +43,6 @@ def comparison_lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator
             ours, _ = _figures(compared)
             text = f"published {_published(compared.number)}; ours {ours}; {_verdict(compared)}"
             yield from textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="      ")
-    others = [compared for _, of_group in groups for compared in of_group if compared.verdict == NOT_RUN]
-    lacking = [{need.partition(" (here ")[0] for need in one.needs} for one in others if not one.number.missing]
-    if most := Counter(need for needs in lacking for need in sorted(needs)).most_common(MOST):
-        said = "; ".join(f"{need} ({times})" for need, times in most)
-        yield from ("", *textwrap.wrap(f"Needed most often, and by how many: {said}", WIDTH))
 
 
 def claim_lines(real: RealModels, findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -59,10 +50,12 @@ def claim_lines(real: RealModels, findings: Sequence[Mapping[str, Any]]) -> Iter
 
     The latter are rows of findings.json; the page has what real models say by further methods.
     """
-    yield from textwrap.wrap(f"The papers' claims, by pretrained language models on real texts: {real.listed}", WIDTH)
+    yield from textwrap.wrap(
+        f"The papers' claims, by pretrained language models on real texts: {', '.join(real.lms)}", WIDTH
+    )
     for claim in real.claims:
         row = real.leading(claim)
-        told = "; ".join(f"{real.sizes[lm]} {one.said} {one.verdict}" for lm, one in row.told.items())
+        told = "; ".join(f"{lm} {one['said']} {one['verdict']}" for lm, one in row.told.items())
         times = Counter(finding["verdict"] for finding in findings if finding["claim"] == claim)
         here = ", ".join(f"{times[verdict]} {verdict}" for verdict in pages.VERDICTS if times[verdict])
         yield from textwrap.wrap(claim, WIDTH, initial_indent="  ", subsequent_indent="  ")
@@ -79,9 +72,8 @@ def page(
     real: RealModels | None = None,
     findings: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """The page, as Markdown; `docs` is the way to the folder docs, which is put before its links.
+    """The page, as Markdown; `docs` is the way to the folder docs, and `reach` what comparison.reach returns.
 
-    `reach` is what comparison.reach says of the published numbers.
     `real` is what real models say of the papers' claims, `findings` what this run says, as rows of findings.json.
     """
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
@@ -101,15 +93,13 @@ def page(
 
 def _cells(compared: Compared) -> list[str]:
     """A number's name, as published, ours, what stands beside it, its set-up and the verdict."""
-    number = compared.number
-    setup = ", ".join([*number.lm[:1], *number.setups])
+    setup = ", ".join([*compared.number.lm[:1], *compared.number.setups])
     verdict = _verdict(compared) + f": needs {'; '.join(compared.needs)}" * bool(compared.needs)
-    cells = [_label(number), _published(number), *_figures(compared), setup, verdict]
+    cells = [_label(compared.number), _published(compared.number), *_figures(compared), setup, verdict]
     return [(cell or NONE).replace("|", "/") for cell in cells]
 
 
 def _verdict(compared: Compared) -> str:
-    """With the way that gave our figure, where the paper and its authors' script have two."""
     return f"{compared.verdict} ({compared.way})" if compared.way else compared.verdict
 
 

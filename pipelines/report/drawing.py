@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
-from statistics import fmean
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -60,29 +59,24 @@ STYLED |= {"adaptive": Style(INK, "", MARKERS[3]), "oracle": Style(SOFT, "", TIC
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps values from `low` to `high` onto pixels from `start` to `end`; `ticks` are (value, text).
-
-    On a log scale a value below `low`, as 0, lies at the start.
-    """
+    """Maps values from `low` to `high` onto pixels from `start` to `end`; on a log scale none lies before the start."""
 
     low: float
     high: float
     start: float
     end: float
-    ticks: list[tuple[float, str]]
+    ticks: list[tuple[float, str]]  # value, text
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        low, high = (math.log(self.low), math.log(self.high)) if self.log else (self.low, self.high)
-        at = math.log(max(value, self.low)) if self.log else value
+        low, high, at = self.low, self.high, value
+        if self.log:
+            low, high, at = (math.log(one) for one in (low, high, max(value, low)))
         return self.start + (at - low) / (high - low) * (self.end - self.start)
 
 
 def linear(values: Sequence[float], start: float, end: float, *, zero: bool = False, tight: bool = False) -> Scale:
-    """A scale over all finite values, between round bounds, or exactly over the values if `tight`.
-
-    It includes 0 if the values are near it, or if `zero`.
-    """
+    """A scale over all finite values, with 0 if they are near it or if `zero`; from a round bound unless `tight`."""
     known = [value for value in values if math.isfinite(value)] or [0.0]
     low, high = min(known), max(known)
     if zero or 0 < low <= 0.4 * high:
@@ -129,17 +123,12 @@ def _step(least: float) -> float:
 
 
 def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places as near to those wanted as can be (least squares), in their order, `gap` apart, from `low` to `high`."""
-    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
-    blocks: list[list[float]] = []  # of what shares a mean, where all gaps are taken out
-    for n, i in enumerate(order):
-        blocks.append([wanted[i] - n * gap])
-        while len(blocks) > 1 and fmean(blocks[-2]) > fmean(blocks[-1]):
-            blocks[-2:] = [[*blocks[-2], *blocks[-1]]]
-    most = high - (len(order) - 1) * gap
-    means = [max(low, min(fmean(block), most)) for block in blocks for _ in block]
-    found = {i: mean + n * gap for n, (i, mean) in enumerate(zip(order, means, strict=True))}
-    return [found[i] for i in range(len(wanted))]
+    """Places near those wanted, in their order, at least `gap` apart, from `low` to `high`."""
+    order, found, least = sorted(range(len(wanted)), key=lambda i: wanted[i]), [0.0] * len(wanted), low
+    for after, i in zip(reversed(range(len(order))), order, strict=True):
+        found[i] = max(least, min(wanted[i], high - after * gap))
+        least = found[i] + gap
+    return found
 
 
 class Canvas:
@@ -190,8 +179,6 @@ class Canvas:
 
     def box(self, x: float, y: float, width: float, height: float, style: Style, tip: Sequence[str] = ()) -> None:
         """A bar in a style's colour, which has an outline if it is pale."""
-        if height < 0:
-            y, height = y + height, -height
         if width < 0:
             x, width = x + width, -width
         pale = f' fill-opacity=".3" stroke="{style.colour}"' if style.pale else ""
@@ -205,17 +192,12 @@ class Canvas:
         self.parts.append("</g>")
 
     def _mark(self, d: str, fill: str, tip: Sequence[str], more: str = "") -> None:
-        if tip:
-            title = escape("\n".join(self.fitted(words, 2 * WIDE) for words in tip))
-            self.parts.append(f'<path class="mark" d="{d}" fill="{fill}"{more}><title>{title}</title></path>')
-        else:
-            self.parts.append(f'<path d="{d}" fill="{fill}"{more}/>')
+        title = escape("\n".join(self.fitted(words, 2 * WIDE) for words in tip))
+        kind, end = (' class="mark"', f"><title>{title}</title></path>") if tip else ("", "/>")
+        self.parts.append(f'<path{kind} d="{d}" fill="{fill}"{more}{end}')
 
     def legend(self, names: Sequence[tuple[str, Style]], top: float, kind: str = "line") -> float:
-        """(label, style) of each series in rows from `top` on; returns where they end.
-
-        What stands before a name is a line, a mark or a box, or nothing if `kind` is "".
-        """
+        """(label, style) of each series in rows from `top` on, after a line, a mark, a box or nothing; its end."""
         x, y, before = 2.0, top + self.size, {"line": 28, "mark": 14, "box": 26}.get(kind, 0)
         for name, style in names:
             needed = before + self.length(name)

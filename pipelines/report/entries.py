@@ -49,7 +49,6 @@ class Drawn:
     """Figures of rows, one for each value of the column `each`: `y` by `x`, a line or bars for each value of `series`.
 
     `kind` is a function of figures.py, `words` are those of its axes. A figure needs `least` values of x in a series.
-    Rows that have a column for both rules of being right are drawn by both, where these are not the same.
     """
 
     kind: Callable[..., Figure]
@@ -100,10 +99,7 @@ Part = str | Shown | Drawn | Callable[[Inputs], Sequence[Block]]
 
 @dataclass(frozen=True)
 class Entry:
-    """A section: `says` is its claim by a rule of being right, `parts` are what it shows, the first figure as its lead.
-
-    `missing` says what else there is no data for.
-    """
+    """A section: its claim by a rule of being right, what it shows, led by the first figure, and what is missing."""
 
     id: str
     title: str
@@ -174,13 +170,11 @@ def measured(found: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in found.items():
         if not isinstance(value, dict):
             row[name] = value
-        elif "low" in value:
-            row[name] = interval(value)
-            ends = [value.get(f"splits_{end}") for end in ("low", "high")]
-            if ends[0] is not None:
-                row[f"{name}_splits"] = Interval(value.get("mean_over_splits", value["value"]), *ends)
         elif "value" in value:
-            row[name] = value["value"]
+            row[name] = interval(value) if "low" in value else value["value"]
+            if value.get("splits_low") is not None:
+                middle = value.get("mean_over_splits", value["value"])
+                row[f"{name}_splits"] = Interval(middle, value["splits_low"], value["splits_high"])
     return row
 
 

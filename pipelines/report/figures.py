@@ -6,28 +6,15 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from pipelines import methods
 from pipelines.intervals import Interval
-from pipelines.report.drawing import (
-    GREYS,
-    GROUND,
-    INK,
-    NARROW,
-    STYLED,
-    WIDE,
-    Canvas,
-    Scale,
-    Style,
-    apart,
-    linear,
-    logarithmic,
-)
+from pipelines.report import drawing
+from pipelines.report.drawing import GREYS, GROUND, INK, Canvas, Scale, Style, linear, logarithmic
 from pipelines.report.page import Figure, label, show
 
 EDGE = 16  # pixels beside a plot for half of a tick's text
 BANDS = 3  # lines whose intervals are drawn; those of the others show when they are pointed at
 AT_END = 0.4  # of a drawing's width is the most that the names at the ends of lines take; else they are a legend
-FIXED = {label(name): style for name, style in STYLED.items()}
+FIXED = {label(name): style for name, style in drawing.STYLED.items()}
 Points = Mapping[str, Sequence[tuple[Any, Interval]]]  # series -> (place, figure)
 
 
@@ -44,8 +31,7 @@ def lines(
     """Each series a line with its name at its end; three have their intervals as a band, the others when pointed at.
 
     Places are numbers, or texts that stand side by side in their order, such as months. `zero` draws the line of no
-    difference; `less` says that low values are the good ones. The text for who can't see it (`alt`) has the first,
-    middle and last value of each line.
+    difference; `less` says that low values are the good ones. `alt` has the first, middle and last value of each line.
     """
     known = {key: [(place, f) for place, f in of if math.isfinite(f.value)] for key, of in points.items()}
     known = {key: of for key, of in known.items() if of}
@@ -63,9 +49,7 @@ def lines(
     everywhere, values = [place for of in known.values() for place, _ in of], _values(known)
     banded = _banded(known, less)
     if len(banded) < len(known):
-        caption += (
-            f" The bands shown are those of {', '.join(map(label, banded))}; pointing at another line shows its own."
-        )
+        caption += f" The bands are those of {', '.join(map(label, banded))}; pointing at another line shows its own."
 
     def draw(canvas: Canvas) -> float:
         beside = 30 + max(map(canvas.length, map(label, known)), default=0.0)
@@ -80,7 +64,7 @@ def lines(
             every = math.ceil(len(names) * (canvas.length(names[0]) + 12) / (ends[1] - ends[0]))
             across = replace(across, ticks=[(i, name) for i, name in enumerate(names) if i % every == 0])
         canvas.grid(across, up, left, zero)
-        labels = apart([up(of[-1][1].value) for of in known.values()], 1.2 * canvas.size, top, bottom)
+        labels = drawing.apart([up(of[-1][1].value) for of in known.values()], 1.2 * canvas.size, top, bottom)
         for (key, of), at in zip(known.items(), labels, strict=True):
             style, line = canvas.styles[key], [(across(place), up(f.value)) for place, f in of]
             with canvas.group("series"):
@@ -103,13 +87,11 @@ def lines(
 
 
 def _banded(points: Points, less: bool) -> list[str]:
-    """The lines whose intervals are drawn: without retrieval, the best on average, and the tuned or the next best."""
+    """The lines whose intervals are drawn: without retrieval, and the best on average."""
     means = {key: fmean(f.value for _, f in of) for key, of in points.items()}
     best = sorted(points, key=lambda key: means[key] if less else -means[key])
     plain = [key for key in best if key in ("closed_book", "none")]
-    best = [key for key in best if key not in plain]
-    tuned = [key for key in best if methods.split(key)[0] == "lsr"]
-    chosen = [*dict.fromkeys([*plain[:1], *best[:1], *tuned, *best, *plain])][:BANDS]
+    chosen = [*dict.fromkeys([*plain[:1], *best])][:BANDS]
     return [key for key in points if key in chosen]
 
 
@@ -232,7 +214,7 @@ def _figure(name: str, keys: Iterable[str], draw: Callable[[Canvas], float], x: 
 
     def drawn(chosen: Mapping[str, Style]) -> tuple[str, str]:
         of_series = {key: chosen[shown] for key, shown in names.items()}
-        wide, narrow = (Canvas(width, of_series) for width in (WIDE, NARROW))
+        wide, narrow = (Canvas(width, of_series) for width in (drawing.WIDE, drawing.NARROW))
         return wide.svg(draw(wide), alt, x), narrow.svg(draw(narrow), alt, x)
 
     return Figure(name, caption, alt, (*names.values(),), drawn)

@@ -19,11 +19,10 @@ from pipelines.evaluation.accuracy import FEWEST, HEAD, TAIL
 from pipelines.evaluation.mmlu import LETTERS
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
 from pipelines.intervals import LEVEL, NOTHING, Interval, interval
-from pipelines.params import params
-from pipelines.report.adaptive_section import of_search, too_few
-from pipelines.report.entries import JINJA, Row
+from pipelines.report.entries import JINJA, Row, answered
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Finding, Percent, label, percent, show
+from pipelines.report.question_sections import in_use, too_few
 from pipelines.storage import database
 
 FILE = Path(__file__).parent / "findings.yaml"
@@ -56,16 +55,19 @@ class Measured:
     beside: Row | None = None  # figures to show with it
 
 
-def findings(inputs: Inputs, thresholds: params.Thresholds, top_k: int) -> list[Finding]:
-    """All findings of the main language model and the imported ones, with what Holm's correction leaves of them.
-
-    `thresholds` are the params of that name, `top_k` the number of REPLUG's documents.
-    """
-    words: dict[str, Any] = {"top_k": top_k, "HEAD": HEAD, "TAIL": TAIL, "TAIL_LESS_HEAD": TAIL_LESS_HEAD}
-    words |= {"percent": percent, "show": show, "label": label, "SINGLE": SINGLE, "UNTUNED": UNTUNED}
-    rows = {"correlations": correlations, "effects": effects, "compared": compared, "benchmarks": benchmarks}
-    rows |= {"adaptive": partial(adaptive, thresholds=thresholds), "bits": partial(bits, top_k=top_k)}
-    words |= {name: partial(of, inputs) for name, of in rows.items()}
+def findings(inputs: Inputs) -> list[Finding]:
+    """All findings of the main language model and the imported ones, with what Holm's correction leaves of them."""
+    words: dict[str, Any] = {"HEAD": HEAD, "TAIL": TAIL, "TAIL_LESS_HEAD": TAIL_LESS_HEAD}
+    words |= {
+        "top_k": inputs.chosen.replug.top_k,
+        "percent": percent,
+        "show": show,
+        "label": label,
+        "SINGLE": SINGLE,
+        "UNTUNED": UNTUNED,
+    }
+    rows = (correlations, effects, compared, adaptive, bits, benchmarks)
+    words |= {of.__name__: partial(of, inputs) for of in rows}
     found = []
     for paper in yaml.safe_load(FILE.read_text(encoding="utf-8")):
         for claim in paper["claims"]:
@@ -117,7 +119,7 @@ def holm(found: Sequence[Finding]) -> list[Finding]:
 
 def correlations(inputs: Inputs, kind: str) -> Iterator[Measured]:
     """How being right is correlated with popularity, for methods of a kind."""
-    for row in _answered(inputs, "accuracy"):
+    for row in answered("accuracy")(inputs):
         if methods.split(row["method"])[0] == kind:
             n, right = row["popularity_known"], row["substring"].value
             wrong = round((1 - right) * n)
@@ -128,7 +130,7 @@ def correlations(inputs: Inputs, kind: str) -> Iterator[Measured]:
 def effects(inputs: Inputs, group: str) -> Iterator[Measured]:
     """What retrieved passages change in a group of questions, by every method that retrieves."""
     by_method: dict[tuple, dict[str, Row]] = defaultdict(dict)
-    for row in _answered(inputs, "retrieval_effect"):
+    for row in answered("retrieval_effect")(inputs):
         if methods.split(row["method"])[0] != "genread":
             by_method[row["dataset"], row["lm"], row["method"]][row["group"]] = row
     for rows in by_method.values():
@@ -141,9 +143,9 @@ def effects(inputs: Inputs, group: str) -> Iterator[Measured]:
 def compared(inputs: Inputs, against: Mapping[str, str], column: str) -> Iterator[Measured]:
     """Methods less those of another kind with the same retriever: REPLUG less one prompt, LSR less no tuning."""
     table, share = ("recall", "recall") if column == "recall_gain" else ("accuracy", "substring")
-    rows = [row for row in _answered(inputs, table) if row.get("answers", "all") == "all"]
+    rows = [row for row in answered(table)(inputs) if row.get("answers", "all") == "all"]
     shares = {(row["dataset"], row["lm"], row["method"]): row[share].value for row in rows}
-    for row in _answered(inputs, "comparisons"):
+    for row in answered("comparisons")(inputs):
         kind, retriever = methods.split(row["method"])
         other = methods.named(against[kind], retriever) if kind in against else ""
         if row["lm"] == row["against_lm"] and row["against"] == other:
@@ -152,14 +154,14 @@ def compared(inputs: Inputs, against: Mapping[str, str], column: str) -> Iterato
             yield _measured(inputs, row, column, [(row["questions"], *both)], both[1], beside={"other": other}, **right)
 
 
-def adaptive(inputs: Inputs, thresholds: params.Thresholds) -> Iterator[Measured]:
+def adaptive(inputs: Inputs) -> Iterator[Measured]:
     """What thresholds are worth with each method and pair; if a question set has none, why it has none."""
-    searched = of_search(thresholds.search)(inputs)
+    searched, least = in_use(inputs), inputs.chosen.thresholds.min_questions
     for dataset in inputs.asked if inputs.parts.rules else ():
         of_set = inputs.metrics.get("adaptive", {}).get(dataset, {})
         rows = [row for row in searched if row["dataset"] == dataset and row["lm"] in (inputs.main, *inputs.imported)]
         if inputs.main not in {row["lm"] for row in rows}:
-            lacking = too_few(dataset, of_set.get(inputs.main, {}), thresholds.min_questions)
+            lacking = too_few(dataset, of_set.get(inputs.main, {}), least)
             yield Measured(dataset, "", NOTHING, 0.0, [], lacking=lacking)
         for row in rows:
             n, better = of_set[row["lm"]]["questions"], max(row["always"].value, row["never"].value)
@@ -168,16 +170,16 @@ def adaptive(inputs: Inputs, thresholds: params.Thresholds) -> Iterator[Measured
             yield _measured(inputs, row, "gain", [(n, better)], row["adaptive"].value, lacking=few)
 
 
-def bits(inputs: Inputs, column: str, top_k: int) -> Iterator[Measured]:
+def bits(inputs: Inputs, column: str) -> Iterator[Measured]:
     """What documents save of the bits per byte with each retriever; of `saved_over_dense` with each tuned one."""
     for corpus in inputs.parts.scored:
         figures = inputs.scored(corpus).get(inputs.main, {})
         rows = {(row["retriever"], row["k"]): row for row in inputs.rows("bits_per_byte", corpus=corpus)}
-        for (name, k), row in rows.items():
-            kind, retriever = methods.split(name)
+        for name, k in [key for key in rows if key[1] == inputs.chosen.replug.top_k and key[0] != "random"]:
+            row, (kind, retriever) = rows[name, k], methods.split(name)
             before = {"saved": ("none", 0), "saved_over_one": (name, 1), "saved_over_random": ("random", k)}
             before |= {"saved_over_dense": (methods.named("dense", retriever), k)} if kind == "lsr" else {}
-            if k == top_k and kind != "random" and before.get(column, (name, k)) in rows.keys() - {(name, k)}:
+            if before.get(column, (name, k)) in rows.keys() - {(name, k)}:
                 one = {"saved_over_one": interval(figures.get(f"gain_over_one_{name}_k{k}"))}
                 row = row | one | {"dataset": corpus, "method": name}
                 texts, beside = [(figures["source_documents"],)], {"before": rows[before[column]], "after": row}
@@ -212,11 +214,6 @@ def _floor(predictions: Path, method: str, least: float) -> str:
         return f"The model answers {' and '.join(dict.fromkeys(same))}."
     guessed = {gold for *_, gold in rows} <= {*LETTERS} and least <= 1 / len(LETTERS)
     return f"No accuracy is clearly above chance, {percent(1 / len(LETTERS))}." if guessed else ""
-
-
-def _answered(inputs: Inputs, table: str) -> list[dict[str, Any]]:
-    """The rows of a table of answers, of the main language model and the imported ones."""
-    return [row for dataset in inputs.asked for row in inputs.answered(table, dataset=dataset)]
 
 
 def _measured(

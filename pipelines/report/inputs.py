@@ -20,7 +20,6 @@ class Inputs:
     metrics: dict[str, dict]  # as stage_metrics.read returns them
     documents: dict[str, int]  # corpus -> documents
     popularity: dict[str, dict]  # question set -> how many popularities are known and not, quantiles; sets with some
-    links: dict[str, dict[str, int]]  # question set with linked subjects -> how they were linked -> questions
     rejects: list[dict]  # a row for each (stage's folder, reason): rows
     models: list[str]  # language models of this run, the main one first
     parts: params.Parts  # what the run is made of
@@ -66,24 +65,16 @@ class Inputs:
         return [row for row in self.tables[name] if all(row[column] == value for column, value in wanted.items())]
 
     def answered(self, name: str, **key) -> list[dict]:
-        """Rows of a table of the main language model and of the imported ones, which stand beside it.
-
-        `series` is the method, and an imported model's name with it.
-        """
+        """Rows of the main language model and the imported ones; `series` is the method, and an imported one's name."""
         return [
             row | {"series": row["method"] if lm == self.main else f"{label(row['method'])}, {lm}"}
             for lm in filter(None, [self.main, *self.imported])
             for row in self.rows(name, lm, **key)
         ]
 
-    def methods(self, dataset: str, lm: str | None = None) -> list[str]:
-        """The methods by which a language model answered a question set, closed-book first."""
-        return [row["method"] for row in self.rows("accuracy", lm, dataset=dataset)]
-
 
 def read_inputs(data: Path, models: list[str], parts: params.Parts, chosen: SimpleNamespace | None = None) -> Inputs:
     """Read data/ of a run with these language models and parts. Raises LongtailError naming a table that is missing."""
-    files = {name: data / "questions" / name / f"{name}.parquet" for name in parts.answered}
     popularity = [_popularity(data, name) for name in parts.question_sets]
     fitted = [name for study in all_studies.studies_offering("RULE_TABLES") for name in study.RULE_TABLES]
     return Inputs(
@@ -92,11 +83,6 @@ def read_inputs(data: Path, models: list[str], parts: params.Parts, chosen: Simp
         metrics=stage_metrics.read_metrics(data),
         documents={name: parquet.metadata(data / f"corpus/{name}/docs.parquet").num_rows for name in parts.corpora},
         popularity={row["dataset"]: row for row in popularity if row["known"]},
-        links={
-            name: dict(database.ask("SELECT link, count(*) FROM questions GROUP BY link", questions=path).fetchall())
-            for name, path in files.items()
-            if "link" in parquet.schema_of(path).names and parquet.metadata(path).num_rows
-        },
         rejects=_rejects(data, next(iter(models), "")),
         models=models,
         parts=parts,
@@ -129,8 +115,7 @@ def _popularity(data: Path, name: str) -> dict:
 
 def _rejects(data: Path, lm: str) -> list[dict]:
     """Rejected rows by the stage's folder and the reason, of every rejects.parquet; of tasks, those of `lm`."""
-    rows = []
-    depths = ("*", "*/*", f"tasks/*/{lm}")  # a benchmark's rows are the same whatever language model it asks
+    rows, depths = [], ("*", "*/*", f"tasks/*/{lm}")  # a benchmark's rows are the same whatever model it asks
     query = """SELECT reason, count(*) AS rows, min(file) || ', row ' || arg_min(row, (file, row)) AS first
         FROM rejects GROUP BY reason ORDER BY reason"""
     for path in sorted({path for depth in depths for path in data.glob(f"{depth}/rejects.parquet")}):

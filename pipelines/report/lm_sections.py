@@ -1,8 +1,6 @@
 """What the report's sections on retrievers, language modelling, LSR and benchmarks say and show (REPLUG, 4 to 7)."""
 
 import math
-from collections.abc import Iterator
-from itertools import product
 from statistics import fmean
 
 from pipelines import catalogue
@@ -24,25 +22,21 @@ MEASURES = {  # column of the table `retrievers` -> head
 }
 MARKS = 60  # of a curve at most
 METHODS = ("closed_book", "dense", "replug", "replug_lsr")  # of benchmarks
-LOOK = {"documents": "documents of each", "entropy": "entropy of Q", "beta": "beta"}  # columns of `look`
-LOOKS = {  # of questions and of text: the caption, and columns of data/metrics/lsr_<name>.json's `look`
-    "questions": (
-        "What the language model could teach, seen on training questions before training. AUC is how often a document "
-        "with an answer is ranked above one without: 0.5 by chance, 1 always. The others say for how many questions "
-        "the first document holds an answer, in per cent.",
-        {
-            "auc_lm": "AUC, language model",
-            "auc_retriever": "AUC, retriever",
-            "auc_gain": "difference",
-            "best_lm": "first holds an answer, language model",
-            "best_retriever": "first holds an answer, retriever",
-        },
-    ),
-    "text": (
-        "What the language model could teach, seen on training text before training: the nats a token that a document "
-        "saves.",
-        {"gain_first": "the retriever's first", "gain_mean": "the mean", "gain_best": "the best"},
-    ),
+LOOK = {  # columns of data/metrics/lsr_<name>.json's `look` -> heads
+    "retriever": "retriever",
+    "corpus": "queries of",
+    "queries": "queries",
+    "auc_lm": "AUC, language model",
+    "auc_retriever": "AUC, retriever",
+    "auc_gain": "difference",
+    "best_lm": "first holds an answer, language model",
+    "best_retriever": "first holds an answer, retriever",
+    "gain_first": "nats saved by the retriever's first",
+    "gain_mean": "by the mean",
+    "gain_best": "by the best",
+    "documents": "documents of each",
+    "entropy": "entropy of Q",
+    "beta": "beta",
 }
 
 
@@ -177,19 +171,13 @@ def lsr_curves(inputs: Inputs) -> list[Row]:
     ]
 
 
-def lsr_look(inputs: Inputs) -> list[Table]:
+def lsr_look(inputs: Inputs) -> list[Row]:
     """Whether the language model could teach each retriever, as measured on training queries before training."""
-    rows = [
+    return [
         {"retriever": name} | {key: _looked(key, value) for key, value in row.items()}
         for name, of in _trained(inputs).items()
         for row in of.get("look", [])
         if row["queries"]
-    ]
-    by = {"retriever": "retriever", "corpus": "queries of", "queries": "queries"}
-    return [
-        table_of(f"lsr-look-{of}", caption, found, [*by, *columns, *LOOK], by | columns | LOOK)
-        for of, (caption, columns) in LOOKS.items()
-        if (found := [row for row in rows if columns.keys() & row.keys()])
     ]
 
 
@@ -200,24 +188,22 @@ def _looked(key: str, value: object) -> object:
 
 def lsr_validation(inputs: Inputs) -> list[Table]:
     rows = [{"retriever": name} | row for name, of in _trained(inputs).items() for row in of.get("validation", [])]
-    heads = {
-        key: key.replace("recall_at_", "recall@").replace("bpb_k", "bits per byte, k = ").replace("_", " ")
-        for key in sorted({key for row in rows for key in row} - {"step", "retriever"})
-    }
+    keys = sorted({key for row in rows for key in row} - {"step", "retriever"})
+    heads = {key: key.replace("recall_at_", "recall@").replace("bpb_k", "bits per byte, k = ") for key in keys}
     kept = [f"{name} kept step {of['kept_step']:,}." for name, of in _trained(inputs).items() if "kept_step" in of]
     caption = " ".join(["LSR's validation; recall is in per cent.", *kept])
-    columns = ["retriever", "step", *heads]
-    return [table_of("lsr-validation", caption, rows, columns, heads | {"retriever": "retriever"})] if rows else []
+    heads = {"retriever": "retriever", "step": "step"} | {key: head.replace("_", " ") for key, head in heads.items()}
+    return [table_of("lsr-validation", caption, rows, [*heads], heads)] if rows else []
 
 
 def mean_divergences(inputs: Inputs) -> list[Row]:
     """The mean divergence over the first and over the last tenth of the steps, by retriever."""
-    rows = []
-    for name, found in _trained(inputs).items():
-        curve = [row["kl"] for row in found["curve"]]
-        tenth = max(1, len(curve) // 10)
-        rows.append({"retriever": name, "first": fmean(curve[:tenth]), "last": fmean(curve[-tenth:])})
-    return rows
+    curves = {name: [row["kl"] for row in found["curve"]] for name, found in _trained(inputs).items()}
+    tenths = {name: max(1, len(curve) // 10) for name, curve in curves.items()}
+    return [
+        {"retriever": name, "first": fmean(curve[: tenths[name]]), "last": fmean(curve[-tenths[name] :])}
+        for name, curve in curves.items()
+    ]
 
 
 # benchmarks
@@ -228,14 +214,6 @@ def solved_tasks(inputs: Inputs) -> list[Row]:
     solved = {(row["task"], row["lm"]) for row in inputs.tables["tasks"] if row["method"] == "closed_book"}
     rows = [row for row in inputs.tables["tasks"] if row["method"] in METHODS]
     return [row for row in rows if (row["task"], row["lm"]) in solved]
-
-
-def too_long_prompts(inputs: Inputs) -> Iterator[str]:
-    found = inputs.metrics.get("tasks", {})
-    for name, lm in product(inputs.parts.benchmarks, inputs.models):
-        if too_long := found.get(name, {}).get(lm, {}).get("too_long"):
-            subjects = ", ".join(f"{subject or 'questions'} ({n:,})" for subject, n in too_long.items())
-            yield f"{label(name)}, {lm}: prompts too long for the language model are left out: {subjects}."
 
 
 def largest_effect(inputs: Inputs) -> list[Row]:

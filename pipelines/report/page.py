@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import NormalDist
 from typing import Any
-from urllib.parse import urlencode
 
 from pipelines import catalogue, methods
 from pipelines.adaptive.pairs import BELOW
@@ -46,15 +45,6 @@ class Share(float):
     """A share without an interval, shown in per cent; as a Percent, it is a share in CSV files."""
 
 
-class Explorable(str):
-    """A text in a table that `longtail explore` makes a link to `at`, an address of the explorer."""
-
-    def __new__(cls, text: str, path: str, **values: str) -> Explorable:
-        made = super().__new__(cls, text)
-        made.at = f"{path}?{urlencode(values, errors='replace')}"
-        return made
-
-
 @dataclass(frozen=True)
 class Table:
     """`rows` hold text, numbers, Shares, Intervals and Percents; `name` is the CSV file's.
@@ -86,10 +76,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """An SVG drawing; `alt` says in words what it shows.
+    """An SVG drawing; `alt` says in words what it shows, and `rules` has the same figure by the other RULES.
 
-    `drawn` makes it, wide and for a phone, with the style of each of its `series` (drawing.py:Style). `rules` has the
-    same figure by the other RULES.
+    `drawn` makes it, wide and for a phone, with the style of each of its `series` (drawing.py:Style).
     """
 
     name: str
@@ -160,10 +149,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks are paragraphs (str, Link), Tables and Figures; a section without blocks is not shown.
+    """`missing` says what else there is no data for, if anything.
 
-    `missing` says what else there is no data for, if anything. `says` is what the section shows, in a sentence for each
-    of RULES, or in one for "", for all; a section that has it leads with its first figure, and all else is folded.
+    `says` is what the section shows, in a sentence for each of RULES, or in one for "", for all; a section that has it
+    leads with its first figure, and all else is folded.
     """
 
     id: str
@@ -176,9 +165,11 @@ class Section:
 def by_rule(draw: Callable[[str], Figure]) -> Figure:
     """The figure that `draw` makes of the first of RULES, with those of the others."""
     drawn = {rule: draw(rule) for rule in RULES}
-    first, *others = (replace(one, caption=f"{one.caption} {RULES[rule]}") for rule, one in drawn.items())
-    rules = zip([*RULES][1:], others, strict=True)
-    return replace(first, rules={rule: replace(one, name=f"{one.name}-{rule}") for rule, one in rules})
+    drawn = {rule: replace(one, caption=f"{one.caption} {RULES[rule]}") for rule, one in drawn.items()}
+    first, *others = drawn
+    return replace(
+        drawn[first], rules={rule: replace(drawn[rule], name=f"{drawn[rule].name}-{rule}") for rule in others}
+    )
 
 
 def label(name: str) -> str:
@@ -247,17 +238,13 @@ def to_csv(table: Table) -> str:
     A text that a spreadsheet would take for a formula has an apostrophe before it.
     """
     wide = [any(isinstance(cell, Interval | Percent) for cell in cells) for cells in table.columns]
-    heads = [
-        (head, f"{head}_low", f"{head}_high")[: 3 if three else 1] for head, three in zip(table.head, wide, strict=True)
-    ]
-    lines = [[_plain(name) for names in heads for name in names]]
-    for row in table.rows:
-        lines.append([cell for value, three in zip(row, wide, strict=True) for cell in _cells(value, three)])
+    ends = (("", "_low", "_high") if three else ("",) for three in wide)
+    heads = [_plain(f"{head}{end}") for head, of in zip(table.head, ends, strict=True) for end in of]
     out = io.StringIO()
-    for line in lines:
-        written = io.StringIO()
-        csv.writer(written, lineterminator="\r\n").writerow(line)  # it quotes cells with one of both
-        out.write(written.getvalue().removesuffix("\r\n") + "\n")
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(heads)
+    for row in table.rows:
+        writer.writerow([cell for value, three in zip(row, wide, strict=True) for cell in _cells(value, three)])
     return out.getvalue()
 
 
@@ -281,7 +268,7 @@ def _cells(value: Any, three: bool) -> list[str]:
 def _plain(value: Any) -> str:
     if isinstance(value, float):
         return "" if math.isnan(value) else f"{value:z.0f}" if 1e10 <= abs(value) < 1e16 else f"{value:z.10g}"
-    text = "" if value is None else str(value)
+    text = "" if value is None else str(value).replace("\r", " ")  # csv does not quote it
     return f"'{text}" if isinstance(value, str) and text.startswith(FORMULA) else text
 
 

@@ -9,11 +9,10 @@ from pipelines.adaptive.from_files import Result
 from pipelines.evaluation.systems import EXAMPLES, PAIRS, Compared
 from pipelines.intervals import Interval, interval
 from pipelines.report import rendering
-from pipelines.report.accuracy_sections import WILSON
-from pipelines.report.adaptive_section import CUTS, ORACLE, POLICIES, cut, draw_thresholds
 from pipelines.report.entries import Drawn, Row, cell, spread, table_of
 from pipelines.report.figures import dumbbell, lines
-from pipelines.report.page import Percent, Section, Table, label, show, to_lines
+from pipelines.report.page import Percent, Section, Table, show, to_lines
+from pipelines.report.question_sections import CUTS, ORACLE, POLICIES, WILSON, cut, draw_thresholds
 
 RULE_FOOTER = (
     "Made by `longtail thresholds`. An answer is right if it contains a gold answer (the published rule). rule.json "
@@ -22,6 +21,7 @@ RULE_FOOTER = (
 HEADS = {"tail": "below", "popular": "from it on", "name": "relation", "cut": "threshold", "closed_book": "without"}
 HEADS |= {"augmented": "with", "gain": "gain"}
 PLAIN = ("closed_book", "augmented", "adaptive", "retrieved")
+ENDS = {"value": "", "low": "_low", "high": "_high"}
 COMPARE_FOOTER = (
     "Made by `longtail compare`. An answer is right if it contains a gold answer (the published rule). Accuracies have "
     "Wilson's 95 % intervals, and differences bootstraps over subjects."
@@ -32,9 +32,10 @@ SYSTEM = {"method": "system", "against": "less", "substring": "accuracy"}
 def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str]:
     """What each pair of files is worth, and its thresholds; the best pair comes first."""
     for result in results:
-        held = {name: show(Percent(figure, signed=name == "gain")) for name, figure in _held(result).items()}
-        better = "always" if _held(result)["always"].value >= _held(result)["never"].value else "never"
-        saved = 1 - _held(result)["retrieved"].value
+        figures = _held(result)
+        held = {name: show(Percent(figure, signed=name == "gain")) for name, figure in figures.items()}
+        better = "always" if figures["always"].value >= figures["never"].value else "never"
+        saved = 100 * (1 - figures["retrieved"].value)
         yield ""
         yield f"{result.tail} below the threshold, {result.popular} from it on"
         yield f"  never retrieve  {held['never']}"
@@ -42,10 +43,10 @@ def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str
         yield f"  adaptive        {held['adaptive']}, held out"
         yield f"  oracle          {held['oracle']}"
         yield f"  gain            {held['gain']} points over {better}"
-        yield f"  retrieves       {held['retrieved']} % of the questions; saves {100 * saved:.1f} % of retrievals"
+        yield f"  retrieves       {held['retrieved']} % of the questions; saves {saved:.1f} % of retrievals"
         yield f"  verdict         {result.file.verdict}"
         rows = [
-            row | {"cut": f"{show(row['cut'])}{'*' * row['pooled']}"} | {name: row[f"plain_{name}"] for name in PLAIN}
+            row | {"cut": f"{show(row['cut'])}{'*' * row['pooled']}"} | {name: row[name].value for name in PLAIN}
             for row in _rows([result], names)
         ]
         columns = ["name", "questions", "cut", "from", "to", *PLAIN]
@@ -53,27 +54,13 @@ def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str
         if any(row["pooled"] for row in rows):
             yield "  * too few questions: the threshold of all relations together"
     for table in decisions_tables(results, plain=("retrieved", "calls", "accuracy_there")):
-        yield ""
-        yield f"{table.caption.partition('.')[0]}:"
+        yield from ("", f"{table.caption.partition('.')[0]}:")
         yield from (f"  {line}" for line in to_lines(table))
 
 
 def decisions_tables(results: Sequence[Result], plain: Sequence[str] = ()) -> list[Table]:
-    """A row for each policy, and for each file that decides when to retrieve; nothing without such files.
-
-    The columns `plain` are without intervals.
-    """
-    columns = [
-        "system",
-        "said",
-        "accuracy",
-        "difference",
-        "retrieved",
-        "calls",
-        "accuracy_there",
-        "accuracy_area",
-        "less",
-    ]
+    """Each policy, and each file that decides when to retrieve; the columns `plain` are without intervals."""
+    columns = "system said accuracy difference retrieved calls accuracy_there accuracy_area less"
     heads = {"said": "what it is", "difference": "less adaptive", "calls": "retrievals"}
     heads |= {"accuracy_there": "adaptive there", "accuracy_area": "area", "less": "area, less adaptive"}
     tables = []
@@ -86,26 +73,8 @@ def decisions_tables(results: Sequence[Result], plain: Sequence[str] = ()) -> li
             "over subjects. The area is the mean accuracy over all shares that may retrieve, if a signal retrieves "
             "where it is strongest, or thresholds are shifted together; there is such thresholds' at a system's share."
         )
-        tables.append(table_of("decisions", caption, rows, columns, heads))
+        tables.append(table_of("decisions", caption, rows, columns.split(), heads))
     return tables
-
-
-def decisions_section(results: Sequence[Result]) -> list[Section]:
-    """Who decides when to retrieve: the table, and accuracy by the share that retrieves."""
-    decided = [row for result in results if result.decided for row in result.decided.curves]
-    drawn = Drawn(
-        lines,
-        "budgets",
-        decided,
-        lambda row: 100 * row["budget"],
-        "accuracy",
-        "Accuracy by the share of the questions that retrieve. Lines are signals that retrieve where they are "
-        "strongest, and thresholds that are shifted together. Marks are systems as they decided.",
-        {"x": "share of the questions that retrieve, %", "y": "held-out accuracy, %"},
-        "system",
-    )
-    tables = decisions_tables(results)
-    return [Section("decisions", "Who decides when to retrieve?", [*tables, *drawn.blocks()])] if tables else []
 
 
 def rule_table(results: Sequence[Result], names: dict[str, str]) -> Table:
@@ -124,16 +93,12 @@ def _held(result: Result) -> dict[str, Interval]:
 
 
 def _rows(results: Sequence[Result], names: dict[str, str]) -> list[dict[str, Any]]:
-    """A row for each pair of files and relation; plain_<column> is a share without its interval."""
+    """A row for each pair of files and relation."""
     return [
         {"tail": result.tail, "popular": result.popular, "name": names[row["relation"]], "id": row["relation"]}
         | {"questions": row["questions"], "pooled": row["pooled"], "own_threshold": not row["pooled"]}
         | {name: cut(row[key]) for name, key in zip(("cut", "from", "to"), CUTS, strict=True)}
-        | {
-            name: interval({"value": row[name], "low": row[f"{name}_low"], "high": row[f"{name}_high"]})
-            for name in PLAIN
-        }
-        | {f"plain_{name}": row[name] for name in PLAIN}
+        | {name: interval({of: row[f"{name}{end}"] for of, end in ENDS.items()}) for name in PLAIN}
         for result in results
         for row in result.relations
     ]
@@ -143,9 +108,7 @@ def rule_html(
     results: Sequence[Result], names: dict[str, str], set_name: str, notes: Sequence[str], by_popularity: list[dict]
 ) -> str:
     """The page: verdict, policies, thresholds, and accuracy by popularity, the rows of `systems.by_popularity`."""
-    best, thresholds = results[0], rule_table(results, names)
-    file = best.file
-    month = f" of {file.month}" if file.month else ""
+    best, file = results[0], results[0].file
     rows = [
         {"tail": result.tail, "popular": result.popular, "verdict": result.file.verdict} | _held(result)
         for result in results
@@ -165,32 +128,40 @@ def rule_html(
         *Drawn(dumbbell, "policies", drawn, "tail", "accuracy", caption, {"x": "held-out accuracy, %"}).blocks(),
     ]
     rows = [row | {"method": result.tail} for result in results for row in result.relations]
-    drawn = draw_thresholds(rows, file.signal, names, each="")
+    thresholds = [*draw_thresholds(rows, file.signal, names, each=""), rule_table(results, names)]
+    curves = [row | {"percent": 100 * row["budget"]} for one in results if one.decided for row in one.decided.curves]
+    caption = (
+        "Accuracy by the share of the questions that retrieve. Lines are signals that retrieve where they are "
+        "strongest, and thresholds that are shifted together. Marks are systems as they decided."
+    )
+    axes = {"x": "share of the questions that retrieve, %", "y": "held-out accuracy, %"}
+    drawn = Drawn(lines, "budgets", curves, "percent", "accuracy", caption, axes, "system").blocks()
     sections = [
         Section("verdict", "Is a threshold worth it?", verdict),
-        Section("thresholds", "Thresholds", [*drawn, thresholds]),
-        *decisions_section(results),
-        *popularity_section("", file.signal, by_popularity),
-        what_was_read("", notes),
+        Section("thresholds", "Thresholds", thresholds),
+        Section("decisions", "Who decides when to retrieve?", [*decisions_tables(results), *drawn]),
+        popularity_section(file.signal, by_popularity),
+        Section("files", "What was read", [*notes]),
     ]
+    views = f", page views of {file.month}" if file.month else ""
     intro = (
-        f"{file.questions:,} questions of {set_name}{', page views' + month if month else ''}. A question takes the "
-        f"answer of {best.tail} where its {file.signal} are below its relation's threshold. Adaptive retrieves for "
+        f"{file.questions:,} questions of {set_name}{views}. A question takes the answer of {best.tail} where its "
+        f"{file.signal} are below its relation's threshold. Adaptive retrieves for "
         f"{show(Percent(_held(best)['retrieved']))} % of the questions. The thresholds were searched for by "
         f"`{file.search}`; held-out figures are over 100 splits, each with a subject's questions on one side."
     )
+    sections = [section for section in sections if section.blocks]
     return rendering.render(f"Thresholds: {best.tail} and {best.popular}", intro, [], sections, RULE_FOOTER)
 
 
 def leaderboard_sections(name: str, signal: str, compared: Compared, notes: Sequence[str]) -> list[Section]:
     """The sections on one question set; `signal` says what its questions' popularity is, `notes` what was read."""
-    prefix = f"{name}-{compared.month}" if compared.month else name
     of = f"{compared.questions:,} questions of {name} that all {len(compared.counts)} systems answered"
     of += f"; page views of {compared.month}" if compared.month else ""
     board = [row | {"answers": compared.counts[row["method"]]} for row in _placed(compared)]
 
     def shown(kind: str, rows: Sequence[Row], columns: str, caption: str, **heads: str) -> Table:
-        return table_of(f"{kind}-{prefix}", caption, rows, columns.split(), SYSTEM | heads)
+        return table_of(kind, caption, rows, columns.split(), SYSTEM | heads)
 
     blocks = [
         shown(
@@ -209,45 +180,35 @@ def leaderboard_sections(name: str, signal: str, compared: Compared, notes: Sequ
     relations = shown(
         "by-relation", compared.by_relation, "relation questions method substring", "Accuracy in per cent by relation."
     )
-    disagree = [
-        shown(
-            "disagreements", compared.examples, "right wrong question answer said instead popularity relation",
-            f"Questions on which only one of two systems is right, drawn by hash: {EXAMPLES} at most of each kind, of "
-            f"{PAIRS} pairs at most, those of the best system first.",
-            answer="a gold answer", said="right answer", instead="wrong answer", popularity="popularity",
-        ),
-    ]  # fmt: skip
+    disagree = shown(
+        "disagreements", compared.examples, "right wrong question answer said instead popularity relation",
+        f"Questions on which only one of two systems is right, drawn by hash: {EXAMPLES} at most of each kind, of "
+        f"{PAIRS} pairs at most, those of the best system first.",
+        answer="a gold answer", said="right answer", instead="wrong answer", popularity="popularity",
+    )  # fmt: skip
+    by_popularity = popularity_section(signal, compared.by_popularity)
     return [
-        Section(_id("board", prefix), f"Leaderboard: {prefix}", blocks),
-        *popularity_section(prefix, signal, compared.by_popularity),
-        Section(_id("relation", prefix), f"By relation: {prefix}", [relations]),
-        Section(_id("examples", prefix), f"Where they disagree: {prefix}", disagree),
-        what_was_read(prefix, notes),
+        Section("board", f"Leaderboard: {name}", blocks),
+        *([by_popularity] if by_popularity.blocks else []),
+        Section("relation", "By relation", [relations]),
+        Section("examples", "Where they disagree", [disagree]),
+        Section("files", "What was read", [*notes]),
     ]
 
 
-def what_was_read(prefix: str, notes: Sequence[str]) -> Section:
-    """Which files the numbers are from, and how their rows were joined."""
-    return Section(_id("files", prefix), f"What was read: {prefix}" if prefix else "What was read", [*notes])
-
-
-def popularity_section(prefix: str, signal: str, rows: list[dict]) -> list[Section]:
-    """Accuracy by popularity, from the rows of `systems.by_popularity`; nothing without any."""
-    if not rows:
-        return []
+def popularity_section(signal: str, rows: list[dict]) -> Section:
+    """Accuracy by popularity, from the rows of `systems.by_popularity`; without blocks if there are none."""
     numbers = {decile: number for number, decile in enumerate(dict.fromkeys(row["decile"] for row in rows), start=1)}
     columns = ["number", "questions", "popularity", "method", "substring"]  # the files say nothing of whole words
     rows = [{column: (row | {"number": numbers[row["decile"]]})[column] for column in columns} for row in rows]
-    log_x = min(row["popularity"] for row in rows) > 0
+    log_x = all(row["popularity"] > 0 for row in rows)
     axes = {"x": f"median {signal} of the bin{' (log scale)' * log_x}", "y": "accuracy, %", "log_x": log_x}
-    name = f"by-popularity-{prefix}"
     caption = f"Accuracy by {signal}, in {len(numbers)} bins of equal size. {WILSON}"
+    drawn = Drawn(lines, "by-popularity", rows, "popularity", "substring", caption, axes, "method").blocks()
     heads = SYSTEM | {"number": "bin", "popularity": f"median {signal}"}
-    blocks = [
-        *Drawn(lines, name, rows, "popularity", "substring", caption, axes, "method").blocks(),
-        table_of(name, f"Accuracy in per cent by {signal}, in bins of equal size.", rows, columns, heads),
-    ]
-    return [Section(_id("popularity", prefix), f"By {signal}: {prefix}" if prefix else f"By {signal}", blocks)]
+    caption = f"Accuracy in per cent by {signal}, in bins of equal size."
+    tables = [table_of("by-popularity", caption, rows, columns, heads)] if rows else []
+    return Section("popularity", f"By {signal}", [*drawn, *tables])
 
 
 def leaderboard_lines(compared: Compared) -> Iterator[str]:
@@ -269,9 +230,3 @@ def _placed(compared: Compared) -> list[Row]:
     """The rows of the leaderboard with their places; equal systems share one: 1, 1, 3."""
     accuracies = [row["substring"].value for row in compared.accuracy]
     return [row | {"place": 1 + accuracies.index(row["substring"].value)} for row in compared.accuracy]
-
-
-def _id(kind: str, prefix: str) -> str:
-    """An anchor of the page: small letters, digits and hyphens."""
-    words = "".join(c if c.isascii() and c.isalnum() else "-" for c in label(prefix).lower())
-    return f"{kind}-{words}" if prefix else kind

@@ -4,57 +4,44 @@ real_claims.yaml has the figures. benchmarks/real_verdicts.py writes it after a 
 explains.
 """
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from pipelines.intervals import interval
-from pipelines.report.drawing import number
 from pipelines.report.page import label, show
 
 FILE = Path(__file__).with_name("real_claims.yaml")
 
 
-class Told(NamedTuple):
-    """A figure of a language model, as page.py:Finding has it."""
-
-    said: str
-    beside: str  # how many questions or texts it is of
-    verdict: str
-    lacking: str
-    remains: bool  # whether a clear effect remains after Holm's correction for all figures of the file
-
-
 class Row(NamedTuple):
-    """The figures of a method on a question set, corpus or benchmark, by language model, the smallest first."""
+    """A method on a question set, corpus or benchmark, with its figures as `told` by each language model.
+
+    A figure has the words `said`, `beside`, `verdict` and `lacking`, and `remains`, as page.py:Finding has them.
+    """
 
     on: str
     method: str
-    told: dict[str, Told]
+    told: Mapping[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True)
-class RealModels:
-    """The language models with their sizes, such as 135M, the smallest first; and rows of figures by claim."""
+class RealModels(NamedTuple):
+    """The language models, the smallest first; what their files of weights hold; by claim, rows and what they are of.
 
-    sizes: dict[str, str]
-    listed: str  # the language models by name with their sizes, unless they are called by name
-    weights: str  # what the files of weights hold
-    claims: dict[str, list[Row]]  # a claim is named by its sentence, as Finding.claim
-    measured: dict[str, str]  # claim -> what the figures are
+    A claim is named by its sentence, as Finding.claim.
+    """
+
+    lms: Sequence[str]
+    weights: str
+    claims: Mapping[str, Sequence[Row]]
+    measured: Mapping[str, str]
 
     def leading(self, claim: str) -> Row:
         """The row that stands for a claim: the dense retriever's on the first set, else the first."""
         rows = self.claims[claim]
         return next((row for row in rows if (row.on, row.method) == (rows[0].on, label("dense"))), rows[0])
-
-    def others(self, claim: str) -> list[Row]:
-        """The rows that do not lead."""
-        return [row for row in self.claims[claim] if row != self.leading(claim)]
 
 
 def read_real(profile: str, path: Path = FILE) -> RealModels | None:
@@ -62,25 +49,14 @@ def read_real(profile: str, path: Path = FILE) -> RealModels | None:
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     if content["profile"] == profile:
         return None
-    models = sorted(content["models"].items(), key=lambda item: (item[1]["parameters"] or 0, item[0]))
-    sizes = {lm: _size(of["parameters"]) for lm, of in models}
-    listed = ", ".join(f"{of['folder']} ({sizes[lm]})" for lm, of in models)
-    if "" in sizes.values() or len({*sizes.values()}) < len(sizes):
-        sizes = {lm: lm for lm in sizes}
-        listed = ", ".join(sizes)
-    claims = {entry["claim"]: _rows(entry["figures"], entry["unit"], sizes) for entry in content["claims"]}
-    measured = {entry["claim"]: entry["measured"] for entry in content["claims"]}
-    return RealModels(sizes, listed, content["weights"], claims, measured)
-
-
-def _rows(figures: Sequence[dict[str, Any]], unit: str, lms: Iterable[str]) -> list[Row]:
-    rows: dict[tuple[str, str], dict[str, Told]] = defaultdict(dict)
-    for one in figures:
-        said = show(interval(one), signed=True, digits=1 if unit else None)
-        about = one["verdict"], one.get("lacking", ""), one.get("remains_after_holm", False)
-        rows[one["set"], one["method"]][one["lm"]] = Told(said, f"({show(one['n'])})", *about)
-    return [Row(*names, {lm: told[lm] for lm in lms if lm in told}) for names, told in rows.items()]
-
-
-def _size(parameters: int | None) -> str:
-    return number(parameters, 10 ** (len(str(parameters)) - 2)) if parameters else ""
+    lms = sorted(content["models"], key=lambda lm: (content["models"][lm]["parameters"] or 0, lm))
+    claims: dict[str, list[Row]] = {}
+    for entry in content["claims"]:
+        rows: dict[tuple[str, str], dict] = {}
+        for one in sorted(entry["figures"], key=lambda one: lms.index(one["lm"])):
+            said = show(interval(one), signed=True, digits=1 if entry["unit"] else None)
+            words = {"said": said, "beside": f"({show(one['n'])})", "lacking": one.get("lacking", "")}
+            words |= {"verdict": one["verdict"], "remains": one.get("remains_after_holm", False)}
+            rows.setdefault((one["set"], one["method"]), {})[one["lm"]] = words
+        claims[entry["claim"]] = [Row(*names, told) for names, told in rows.items()]
+    return RealModels(lms, content["weights"], claims, {one["claim"]: one["measured"] for one in content["claims"]})

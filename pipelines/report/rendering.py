@@ -14,7 +14,7 @@ from markupsafe import Markup, escape
 from pipelines import neutral
 from pipelines.report.drawing import GREYS, STYLES, Style
 from pipelines.report.figures import FIXED, fixed
-from pipelines.report.page import CELL, RULES, VERDICTS, Explorable, Figure, Finding, Link, Section, Table, show, to_csv
+from pipelines.report.page import CELL, RULES, VERDICTS, Figure, Finding, Link, Section, Table, show, to_csv
 from pipelines.report.real_claims import RealModels
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -30,9 +30,7 @@ def environment() -> jinja2.Environment:
         finalize=lambda value: value if isinstance(value, Markup) else neutral.values(value),
     )  # fmt: skip
     made.policies["json.dumps_function"] = lambda value, **options: json.dumps(neutral.values(value), **options)
-    made.tests |= {
-        kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind) for kind in (Table, Figure, Link, Explorable)
-    }
+    made.tests |= {kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind) for kind in (Table, Figure, Link)}
     made.tests["stacked"] = lambda table: "passage" in table.head
     made.filters |= {"show": show, "data_csv": _data_csv, "commands": commands}
     return made
@@ -52,10 +50,9 @@ def render(
     real: RealModels | None = None,
     main: str = "",
 ) -> str:
-    """The whole page, self-contained; without findings it has no section of them.
+    """The whole page, self-contained. A section `result` is what it begins with.
 
-    A section `result` is what the page begins with. `real` is what real models say, beside the findings, and `main` the
-    language model whose figures these are, if they name no other.
+    `real` is what real models say, beside the findings; `main` is the language model whose figures these are.
     """
     template, claims = environment().get_template("report.html.j2"), {}
     for one in findings:
@@ -84,17 +81,11 @@ def commands(text: str) -> Markup:
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(neutral.text(text)))))
 
 
-def served(html: str) -> str:
-    """A page as the explorer serves it: what leads to the explorer is a link, which a file on a disk can't have."""
-    return html.replace('<a data-at="/', '<a href="/')
-
-
 def styles(charts: Iterable[Sequence[str]]) -> dict[str, Style]:
     """The style of every series of a page, from the names of the series in each of its charts.
 
     A method has its own colour; that of another retriever or language model has another mark and dashes. Other names
-    are grey, or have the colours that methods leave on a page that has few of them, such as one of compared files. Of
-    these, a name has one that nothing beside it in a chart has, and that few names have.
+    are grey, or have the colours that methods leave on a page that has few of them, such as one of compared files.
     """
     charts = sorted(dict.fromkeys(map(tuple, charts)), key=len, reverse=True)
     names = dict.fromkeys(name for chart in charts for name in chart)

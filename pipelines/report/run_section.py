@@ -1,5 +1,6 @@
 """What the report's section on the run says and shows: settings, sources, corpora and rejected rows."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from types import SimpleNamespace
 
@@ -10,27 +11,6 @@ from pipelines.report.inputs import Inputs
 from pipelines.report.page import Block, Table, label
 from pipelines.sources import snapshots
 from pipelines.storage import parquet
-
-
-def what_run_did(inputs: Inputs) -> list[str]:
-    """What this run did, in clauses."""
-    did = []
-    if inputs.documents:
-        searched = "searched" if inputs.asked or inputs.parts.scored or inputs.parts.passages else "indexed"
-        did.append(f"{searched} {joined([f'{n:,} {label(name)}' for name, n in inputs.documents.items()])} documents")
-    if asked := [inputs.rows("accuracy", dataset=dataset) for dataset in inputs.asked]:
-        names = list(dict.fromkeys(label(row["method"]) for rows in asked for row in rows))
-        ways = f"{len(names)} way{'s' * (len(names) > 1)} ({', '.join(names)})"
-        did.append(f"asked {sum(rows[0]['questions'] for rows in asked):,} questions, each answered {ways}")
-    for corpus in inputs.parts.scored:
-        if queries := inputs.scored(corpus).get(inputs.main, {}).get("queries"):
-            did.append(f"scored {queries:,} texts of {label(corpus)}")
-    rejected = sum(row["rows"] for row in inputs.rejects)
-    return [*did, f"rejected {rejected:,} input row{'' if rejected == 1 else 's'}"]
-
-
-def joined(parts: list[str]) -> str:
-    return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))
 
 
 def encoders(chosen: SimpleNamespace) -> dict[str, str]:
@@ -95,12 +75,14 @@ def _each(values: Mapping[str, object]) -> object:
 
 
 def sources(inputs: Inputs) -> list[Row]:
-    found = []
-    for name in sorted({row["dataset"] for row in inputs.manifest}):
-        rows = [row for row in inputs.manifest if row["dataset"] == name]
-        licence = ", ".join(sorted({str(row["licence"]) for row in rows}))
-        found.append({"data set": name, "files": len(rows), "bytes": sum(r["bytes"] for r in rows), "licence": licence})
-    return found
+    by_name: dict[str, list[Row]] = defaultdict(list)
+    for row in inputs.manifest:
+        by_name[row["dataset"]].append(row)
+    return [
+        {"data set": name, "files": len(rows), "bytes": sum(row["bytes"] for row in rows)}
+        | {"licence": ", ".join(sorted({str(row["licence"]) for row in rows}))}
+        for name, rows in sorted(by_name.items())
+    ]
 
 
 def dates(inputs: Inputs) -> list[Block]:
@@ -116,9 +98,8 @@ def dates(inputs: Inputs) -> list[Block]:
 
 def corpora(inputs: Inputs) -> list[Row]:
     """What the stages `chunk` and `queries` counted of each corpus (REPLUG, section 5)."""
-    found = {corpus: inputs.metrics.get(f"corpus_{corpus}", {}) for corpus in inputs.documents}
     return [
         {"corpus": corpus} | {key: int(n) for key, n in counts.items() if n and isinstance(n, int | float)}
-        for corpus, counts in found.items()
-        if counts
+        for corpus in inputs.documents
+        if (counts := inputs.metrics.get(f"corpus_{corpus}"))
     ]

@@ -8,13 +8,12 @@ import yaml
 
 from pipelines.evaluation import accuracy, retrieval_effects
 from pipelines.report import (
-    accuracy_sections,
-    adaptive_section,
     entries,
     figures,
     lm_sections,
     main_result,
     page,
+    question_sections,
     run_section,
 )
 from pipelines.report.entries import JINJA, Drawn, Entry, Part, Rows, Shown, answered
@@ -24,7 +23,7 @@ from pipelines.report.page import Link
 FILE = Path(__file__).parent / "sections.yaml"
 NAMES: dict[str, Any] = {  # the functions and constants that sections.yaml may name
     name: value
-    for module in (main_result, accuracy_sections, adaptive_section, lm_sections, run_section)
+    for module in (main_result, question_sections, lm_sections, run_section)
     for name, value in vars(module).items()
     if name.isupper() or getattr(value, "__module__", "") == module.__name__
 }

@@ -1,20 +1,26 @@
-"""Stage `report`: the results as one self-contained page, with its figures as SVG, tables as CSV, findings as JSON."""
+"""Stage `report`: the results as one page, with its figures as SVG, tables as CSV, findings as JSON; and latency."""
 
-from __future__ import annotations
-
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 from pipelines import all_studies
+from pipelines.answering import answer_files, latency
 from pipelines.params import params_file
+from pipelines.report import page, rendering
+from pipelines.report.entries import Drawn, Entry, in_order, measured, table_of
+from pipelines.report.figures import bars
+from pipelines.report.findings import findings
+from pipelines.report.inputs import Inputs, read_inputs
+from pipelines.report.page import Section, label
+from pipelines.report.real_claims import read_real
+from pipelines.report.sections import page_text, report_sections
 from pipelines.storage import shards
 from pipelines.work import stage
 
-if TYPE_CHECKING:
-    from pipelines.report.entries import Entry
-
 OUT = Path("data/report")
+QUANTILES = {"median": "median", "p90": "90 % within"}
 SECTIONS = (
     "profile", "seed", "language", "fetch", "lm", "lms", "retriever", "retrievers", "reranker", "lsr", "popularity",
     "answer", "replug", "thresholds", "report", "parts", "ways", "lm_text",
@@ -27,14 +33,8 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
     Times are on a page of their own in data/latency, because `out` is the same bytes wherever it is made; `workers`
     is how many stages ran side by side.
     """
-    from pipelines.report import latency_page, page, rendering
-    from pipelines.report.findings import findings
-    from pipelines.report.inputs import read_inputs
-    from pipelines.report.real_claims import read_real
-    from pipelines.report.sections import page_text
-
     inputs = read_inputs(data, params.lms, params.parts, params)
-    found = findings(inputs, params.thresholds, params.replug.top_k)
+    found = findings(inputs)
     shown = [section for entry in listed() if (section := entry.section(inputs))]
     styles = rendering.styles_of_page(shown)
     with shards.atomic(out) as folder:
@@ -51,17 +51,52 @@ def write_report(data: Path, out: Path, params: SimpleNamespace, workers: int = 
         title, real = f"Longtail report: {params.profile}", read_real(params.profile)
         html = rendering.render(title, intro, found, shown, footer, real, inputs.main)
         (folder / "index.html").write_text(html, encoding="utf-8")
-    latency_page.write_latency_page(inputs, params.lms, params.retrievers, workers)
+    write_latency(inputs, params.lms, params.retrievers, workers)
     return {finding.id: finding.figure.value for finding in found if not finding.lacking}
 
 
 def listed() -> list[Entry]:
     """The report's entries. A study's entry says itself where it stands."""
-    from pipelines.report.entries import in_order
-    from pipelines.report.sections import report_sections
-
     studies = all_studies.studies_offering("report_entries")
     return in_order([*report_sections().values(), *(entry for study in studies for entry in study.report_entries())])
+
+
+def write_latency(inputs: Inputs, lms: Sequence[str], retrievers: Sequence[str], workers: int) -> None:
+    """Write index.html and latency.csv into data/latency, of the answers of this run; nothing if there are none."""
+    rows = [
+        {"dataset": dataset, "lm": lm, "method": method}
+        | measured(found)
+        | {"batches": len(found["batches"]), "server": "on a server" if found["server"] else "here"}
+        for dataset in inputs.asked
+        for lm, by_method in answer_files.sets(dataset, lms, retrievers, inputs.data).items()
+        for method, answers in by_method.items()  # a file of seconds is called as that of the answers is
+        if (file := inputs.data / latency.FOLDER / dataset / lm / f"{answers.stem}.json").is_file()
+        for found in [json.loads(file.read_text(encoding="utf-8"))]
+    ]
+    if not rows:
+        return
+    columns = ["dataset", "lm", "method", "questions", "batches", *QUANTILES, "search", "machine", "threads", "server"]
+    caption = (
+        "Seconds of a question by language model and method, over batches of questions: its share of its batch's, and "
+        "of the search's (for GenRead, of writing the passage), without opening models and indexes."
+    )
+    heads = QUANTILES | {"search": "of it search", "server": "language model runs"}
+    table = table_of("latency", caption, rows, columns, heads)
+    of_each = [
+        row | {"of": f"{label(row['dataset'])}, {row['lm']}", "series": words, "seconds": row[name]}
+        for row in rows
+        for name, words in QUANTILES.items()
+    ]
+    axes, caption = {"y": "seconds of a question"}, "seconds of a question by method."
+    drawn = Drawn(bars, "latency", of_each, "method", "seconds", caption, axes, each="of")
+    intro = "These times were measured as the answers of this run were made."
+    if workers > 1:
+        intro += f" Stages ran side by side (compute.workers: {workers}); compute.workers: 1 measures them alone."
+    parts = [Section("latency", "Seconds of a question", [*drawn.blocks(), table])]
+    footer = "Made by Longtail from data/latency/<question set>/<language model>/<method>.json."
+    for name, text in rendering.page_files("How long answers take", intro, parts, footer).items():
+        with shards.atomic(inputs.data / latency.FOLDER / name) as temporary:
+            temporary.write_text(text, encoding="utf-8")
 
 
 def main() -> None:

@@ -80,10 +80,10 @@ def by_popularity(facts: Facts) -> list[dict]:
 
 def language_sections(found: Mapping[tuple[str, str], Facts]) -> list[Section]:
     """A section of the page for each language model and method."""
-    from pipelines.report.accuracy_sections import WILSON
     from pipelines.report.entries import Drawn, Entry, Shown
     from pipelines.report.figures import lines
     from pipelines.report.page import label
+    from pipelines.report.question_sections import WILSON
 
     sections = []
     for (lm, method), facts in found.items():

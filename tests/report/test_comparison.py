@@ -247,15 +247,13 @@ def test_the_page_has_every_number_and_a_terminal_those_with_a_verdict(run):
     )
     rows = [line for line in page.splitlines() if line.startswith("| ") and "not run here" in line]
     assert len(rows) == sum(len(group.numbers) for group in published.groups)
-    count, *needed = comparison_page.comparison_lines(groups)
+    (count,) = comparison_page.comparison_lines(groups)
     assert count == comparison_page.count_agreeing(groups) == f"0 ok, 0 differs, {len(rows)} not run here"
-    assert len(re.findall(r"\(\d+\)", " ".join(needed))) == comparison_page.MOST
     group = Group("PopQA", "Table 9", "Accuracy " * 30, "paper-popqa", [], [of("opt"), of("gpt2")])
     lines = list(comparison_page.comparison_lines([(group, [run().compare(number) for number in group.numbers])]))
     assert max(map(len, lines)) <= comparison_page.WIDTH
     (figures,) = [line for line in lines[lines.index("  GPT-2: original") :] if "published" in line]
     assert re.fullmatch("    published 35 %; ours .*; (ok|differs)", figures)
-    assert lines[-1] == "Needed most often, and by how many: the language model opt (1)"
 
 
 @pytest.fixture
@@ -288,9 +286,8 @@ def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_
     assert said[-1] == "all numbers, and what each of them needs: data/reproduction/reproduction.md"
     assert "(../../docs/params.md)" in page.read_text()
     assert beside in page.read_text()
-    assert "a finished run; `longtail run`" in " ".join(longtail(answer__n_shots=5)), (
-        "the outputs are not of these params"
-    )
+    longtail(answer__n_shots=5)
+    assert "a finished run; `longtail run`" in page.read_text(), "the outputs are not of these params"
     assert "0.900" not in page.read_text()
     assert published.read_text() == "the project's own"
     page.unlink()

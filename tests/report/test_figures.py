@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipelines.intervals import NOTHING, Interval
 from pipelines.report import drawing, entries, figures, page, rendering
-from pipelines.report.accuracy_sections import popularity_curves
+from pipelines.report.question_sections import popularity_curves
 
 SVG = "{http://www.w3.org/2000/svg}"
 SCALES = st.sampled_from(["linear", "tight", "zero"])
@@ -208,7 +208,7 @@ def test_long_names_of_lines_are_a_legend():
 
 
 @given(st.lists(st.floats(0, 200), min_size=1, max_size=8))
-def test_names_beside_each_other_keep_their_order_and_are_as_near_as_they_can_be(wanted):
+def test_names_beside_each_other_keep_their_order_and_lie_apart(wanted):
     found = drawing.apart(wanted, 15, 0, 200)
     ordered = sorted(zip(wanted, found, strict=True))
     assert all(below[1] - above[1] >= 15 - 1e-6 for above, below in pairwise(ordered) if below[0] > above[0])

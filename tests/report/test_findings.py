@@ -20,7 +20,7 @@ CLEAR, UNCLEAR = Interval(0.2, 0.1, 0.3), Interval(0.1, -0.1, 0.3)
 
 def found_in(data, chosen=SETTINGS) -> dict[str, Finding]:
     inputs = read_inputs(data, chosen.lms, chosen.parts, chosen)
-    return {one.id: one for one in findings.findings(inputs, chosen.thresholds, chosen.replug.top_k)}
+    return {one.id: one for one in findings.findings(inputs)}
 
 
 def finding(id_: str, figure: Interval, expected: int = 1, lacking: str = "") -> Finding:

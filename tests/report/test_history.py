@@ -10,7 +10,7 @@ from landed_runs import figures, landing, share
 from small_results import SETTINGS
 
 from pipelines.errors import LongtailError
-from pipelines.report import history_page, landed
+from pipelines.report import landed
 from pipelines.report.page import NONE
 from pipelines.work import tracking
 
@@ -19,7 +19,7 @@ MONTHS = ("2026-01", "2026-02", "2026-03")
 
 def written(tmp_path, *runs) -> tuple[list[str], str, list[dict[str, str]]]:
     """Lines for a terminal, the page with its lines, and the rows of history.csv."""
-    lines = list(history_page.write_history(runs, "sample", tmp_path / "out"))
+    lines = list(landed.write_history(runs, "sample", tmp_path / "out"))
     with (tmp_path / "out/history.csv").open() as file:
         return lines, (tmp_path / "out/index.html").read_text(), [*csv.DictReader(file)]
 

@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from dataclasses import replace
 
 import pytest
 import yaml
@@ -17,7 +16,7 @@ from benchmarks import real_verdicts as benchmark
 from pipelines.report import comparison_page, findings, papers, real_claims, rendering, write_report
 from pipelines.report.inputs import read_inputs
 from pipelines.report.page import NONE, VERDICTS
-from pipelines.report.real_claims import Told, read_real
+from pipelines.report.real_claims import read_real
 from pipelines.work import code
 
 TAIL, BITS = "Retrieval helps in the long tail.", "REPLUG lowers the language model's bits per byte."
@@ -45,7 +44,7 @@ def real(written_file):
 
 
 def findings_in(data):
-    return findings.findings(read_inputs(data, SETTINGS.lms, SETTINGS.parts, SETTINGS), SETTINGS.thresholds, 10)
+    return findings.findings(read_inputs(data, SETTINGS.lms, SETTINGS.parts, SETTINGS))
 
 
 def figures(file, claim: str) -> dict:
@@ -92,36 +91,30 @@ def test_holms_correction_is_for_the_figures_of_all_language_models(written_file
 
 
 def test_the_dense_retriever_speaks_for_a_claim_on_the_first_set_and_the_others_follow(real):
-    assert real.sizes == {"big": "big", "tiny": "tiny"}, "their parameters are not known"
+    assert real.lms == ["big", "tiny"], "their parameters are not known"
     leading = real.leading(BITS)
     assert (leading.on, leading.method, [*leading.told]) == ("Pile", "dense", ["big", "tiny"])
-    others = [(row.on, row.method) for row in real.others(BITS)]
+    others = [(row.on, row.method) for row in real.claims[BITS] if row != leading]
     assert ("Pile", "BM25") in others
     assert ("WikiText", "dense") in others
     assert ("Pile", "dense") not in others
     assert real.leading(BENCHMARKS).method == "REPLUG"
 
 
-def test_columns_are_sizes_the_smallest_first_unless_two_are_alike(written_file, tmp_path):
+def test_the_smallest_language_model_comes_first(written_file, tmp_path):
     content = yaml.safe_load(written_file.read_text(encoding="utf-8"))
-
-    def read(tiny: int, big: int) -> real_claims.RealModels:
-        content["models"]["tiny"]["parameters"], content["models"]["big"]["parameters"] = tiny, big
-        (tmp_path / "real.yaml").write_text(yaml.safe_dump(content))
-        return read_real("sample", tmp_path / "real.yaml")
-
-    apart, alike = read(1_543_714_304, 134_515_008), read(134_515_008, 134_600_000)
-    assert [*apart.sizes.items()] == [("big", "135M"), ("tiny", "1.5B")]
-    assert apart.listed.startswith("opt-1.3b (135M), "), "a model is listed by the name of its folder"
-    assert (alike.sizes, alike.listed) == ({"tiny": "tiny", "big": "big"}, "tiny, big")
+    content["models"]["tiny"]["parameters"], content["models"]["big"]["parameters"] = 134_515_008, 1_543_714_304
+    (tmp_path / "real.yaml").write_text(yaml.safe_dump(content))
+    real = read_real("sample", tmp_path / "real.yaml")
+    assert real.lms == ["tiny", "big"]
+    assert [*real.leading(BITS).told] == ["tiny", "big"]
 
 
 def test_a_card_shows_what_real_models_say_of_its_claim(real, made, data):
-    one = Told("+9.9 [+1.0, +18.8]", "(77)", "shown", "", remains=False)
-    row = real.leading(TAIL)._replace(
-        told={"big": one, "tiny": Told(NONE, "(0)", "not testable", "No.", remains=False)}
-    )
-    told = replace(real, claims=real.claims | {TAIL: [row]})
+    one = {"said": "+9.9 [+1.0, +18.8]", "beside": "(77)", "verdict": "shown", "lacking": "", "remains": False}
+    none = one | {"said": NONE, "beside": "(0)", "verdict": "not testable", "lacking": "No."}
+    row = real.leading(TAIL)._replace(told={"big": one, "tiny": none})
+    told = real._replace(claims=real.claims | {TAIL: [row]})
     found = findings_in(data)
     page = " ".join(rendering.render("title", "", found, [], "", told).split())
     card = page[page.index(TAIL) : page.index("Retrieval helps more in the tail")]
@@ -130,7 +123,7 @@ def test_a_card_shows_what_real_models_say_of_its_claim(real, made, data):
     assert f"<b>big</b> <span>+9.9 [+1.0, +18.8]</span> <small>(77)</small> {verdict}" in card
     assert '<b>tiny</b> <span class="lacking">No.</span>' in card
     assert "other methods and sets" not in card
-    assert f"other methods and sets ({len(real.others(BITS))})" in page[page.index(escape(BITS)) :]
+    assert f"other methods and sets ({len(real.claims[BITS]) - 1})" in page[page.index(escape(BITS)) :]
     assert len(re.findall(r'id="finding-', page)) == len(found)
     assert "Real models" not in rendering.render("title", "", found, [], "")
 
@@ -138,7 +131,7 @@ def test_a_card_shows_what_real_models_say_of_its_claim(real, made, data):
 def test_a_card_says_what_the_real_models_figures_are_where_that_differs(real, data):
     found = findings_in(data)
     same = rendering.render("title", "", found, [], "", real)
-    other = replace(real, measured=real.measured | {BITS: "What 3 documents save."})
+    other = real._replace(measured=real.measured | {BITS: "What 3 documents save."})
     assert "<p>What 3 documents save.</p>" not in same
     assert rendering.render("title", "", found, [], "", other).count("<p>What 3 documents save.</p>") == 1
 
@@ -172,7 +165,7 @@ def test_reproduce_has_a_line_of_real_models_and_one_of_this_run_for_each_claim(
     verdicts = [row["verdict"] for row in rows if row["claim"] == BITS]
     here = ", ".join(f"{verdicts.count(one)} {one}" for one in VERDICTS if one in verdicts)
     told = real.leading(BITS).told
-    said = "; ".join(f"{lm} {told[lm].said} {told[lm].verdict}" for lm in ("big", "tiny"))
+    said = "; ".join(f"{lm} {told[lm]['said']} {told[lm]['verdict']}" for lm in ("big", "tiny"))
     assert f"{BITS} Pile, dense: {said} this run: {here}" in text
     assert "this run" not in " ".join(comparison_page.claim_lines(real, []))
 
@@ -184,6 +177,6 @@ def test_the_page_has_real_models_and_the_run_side_by_side(real, made):
     assert "| set, method | big | tiny | mine |" in table
     (own,) = [row for row in rows if row["id"] == "tail-popqa-bm25"]
     tiny = next(row for row in real.claims[TAIL] if row.method == "BM25").told["tiny"]
-    assert f"| PopQA, BM25 | {NONE} | {tiny.said} {tiny.verdict} | {own['said']} {own['verdict']} |" in table
+    assert f"| PopQA, BM25 | {NONE} | {tiny['said']} {tiny['verdict']} | {own['said']} {own['verdict']} |" in table
     assert "(../measured/real.md)" in page
     assert "by real models" not in comparison_page.page([], papers.read_papers(), "mine", REACH)

@@ -1,20 +1,25 @@
-"""What the report's section on adaptive retrieval says and shows: policies, thresholds, doubt (PopQA, section 6)."""
+"""What the report's sections on questions say and show: popularity, accuracy, retrieval, thresholds (PopQA, 3 to 6)."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from pipelines import methods as names
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.rule import THRESHOLDS, VIEWS
 from pipelines.adaptive.searches import SEARCHES
+from pipelines.evaluation import popularity_bins
+from pipelines.evaluation.popularity_bins import FEWEST
 from pipelines.intervals import Interval
-from pipelines.report.entries import Drawn, Rows, measured, spread
+from pipelines.report.entries import RULED, Drawn, Row, Rows, measured, spread
 from pipelines.report.figures import ranges
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Figure, label, named
+from pipelines.report.page import RULES, Figure, label, named
 
+WILSON = "Bands are 95 % intervals (Wilson's, clustered by subject)."
+ENOUGH = 3 * FEWEST  # questions with a known popularity; with fewer, nothing is shown by popularity
 POLICIES = ("never", "always", "adaptive", "oracle")
 SIGNALS = ("popularity", "uncertainty")
 CUTS = ("threshold", "threshold_low", "threshold_high")
@@ -22,19 +27,108 @@ ORACLE = "The oracle knows which of the two answers is right. Thin lines are ada
 DRAWN = ("bm25", "dense", "lsr")  # kinds of methods in the figures of thresholds; the tables have all
 
 
-def of_search(*searches: str) -> Rows:
-    """The figures of metrics/adaptive.json for these searches, or "uncertainty", the main model first.
+# popularity and accuracy
 
-    The methods with thresholds come before all others, such as thresholds.pairs.
+
+def enough_known(inputs: Inputs, row: Row) -> bool:
+    """Whether a question set has enough questions of known popularity."""
+    return inputs.rows("accuracy", dataset=row["dataset"])[0]["popularity_known"] >= ENOUGH
+
+
+def popularity_curves(inputs: Inputs) -> list[Row]:
+    """By question set, the share of questions with fewer views than the bounds of the bins (Figure 3, added up).
+
+    All curves go on to the last bound of all question sets.
     """
+    bins, curves = inputs.tables["popularity"], []
+    for dataset, known in inputs.popularity.items():
+        counts: dict[float, int] = {}  # bound -> questions of the bin below it
+        for row in (row for row in bins if row["dataset"] == dataset):
+            counts.setdefault(round(row["least"], 3), 0)
+            counts[round(row["below"], 3)] = row["questions"]
+        counts.setdefault(round(max(row["below"] for row in bins), 3), 0)
+        for bound, fewer in zip(counts, accumulate(counts.values()), strict=True):
+            curves.append({"dataset": dataset, "below": bound, "share": fewer / known["known"]})
+    return curves
+
+
+def merged_bins(rows: Sequence[Row]) -> str:
+    """What the bins of a figure by popularity are, for its caption."""
+    least = popularity_bins.least_of(sum(row["questions"] for row in rows if row["series"] == rows[0]["series"]))
+    return f"Deciles with fewer than {least} questions are merged with their neighbours; REPLUG is in the table alone."
+
+
+def first_methods(inputs: Inputs) -> list[Row]:
+    """The row of accuracy of each question set's first method."""
+    return [inputs.rows("accuracy", dataset=dataset)[0] for dataset in inputs.asked]
+
+
+def beside_guesses(inputs: Inputs) -> list[Row]:
+    """The main language model's accuracy by relation from memory, and that of the relation's usual answer."""
+    rows = [row for row in inputs.tables["guessable"] if row["lm"] == inputs.main and row["relation"]]
+    return [
+        row | {"of": named(row["relation"]), "series": series, "substring": row[one], "word": row[f"{one}_word"]}
+        for row in rows
+        for one, series in (("closed_book", "closed_book"), ("majority", "usual answer"))
+    ]
+
+
+def how(method: str) -> str:
+    """How a method answers, as a sentence begins with it."""
+    return "From memory" if method == "closed_book" else f"With text from {label(method)}"
+
+
+def lead_method(inputs: Inputs) -> str:
+    """The method of the claim on retrieving: that with the highest adaptive accuracy, or else the first method."""
+    methods = [row["method"] for row in inputs.rows("retrieval_effect", dataset=inputs.asked[0])]
+    best = best_policy(inputs)
+    return best["method"] if best and best["method"] in methods else next(iter(methods), "")
+
+
+def effect_gains(inputs: Inputs, rule: str) -> dict[str, Interval]:
+    """What a passage of this method changes on each group of the first question set."""
+    rows = inputs.rows("retrieval_effect", dataset=inputs.asked[0], method=lead_method(inputs))
+    return {row["group"]: row[RULED["gain"][[*RULES].index(rule)]] for row in rows}
+
+
+def examples(inputs: Inputs) -> list[Row]:
+    """Questions on which only one of two answers is right."""
+    rows = [row for dataset in inputs.asked for row in inputs.rows("examples", dataset=dataset)]
+    return [row | {f"example_{name}": value for name, value in row.items()} for row in rows]
+
+
+def models_by_size(inputs: Inputs) -> list[Row]:
+    """Accuracy of every model on its own questions, smaller models first, those of unknown size last."""
+    judged, order = {row["lm"]: row["judged"] for row in inputs.tables["models"]}, list(inputs.sizes)
+    rows = [
+        row | {"parameters": inputs.sizes[row["lm"]], "judged": judged[row["lm"]]} for row in inputs.tables["accuracy"]
+    ]
+    several = {of for of in inputs.asked if len({row["lm"] for row in rows if row["dataset"] == of}) > 1}
+    rows = [row for row in rows if row["dataset"] in several]
+    return sorted(rows, key=lambda row: (row["parameters"] or math.inf, order.index(row["lm"])))
+
+
+def common_closed_book(inputs: Inputs, rule: str) -> list[Row]:
+    """Closed-book accuracy of each model on the questions that all of them answered, the best one first."""
+    rows = [row for row in inputs.tables["common_accuracy"] if row["method"] == "closed_book"]
+    rows = [row for row in rows if row["dataset"] == rows[0]["dataset"] and math.isfinite(row[rule].value)]
+    return sorted(rows, key=lambda row: -row[rule].value)
+
+
+# adaptive retrieval
+
+
+def of_search(*searches: str) -> Rows:
+    """The figures of metrics/adaptive.json for these searches, or "uncertainty", the main model first."""
 
     def rows(inputs: Inputs) -> list[dict[str, Any]]:
         by_set = inputs.metrics.get("adaptive", {}) if inputs.parts.rules else {}
+        order = {lm: place for place, lm in enumerate(inputs.models)}
         return [
             {"dataset": dataset, "lm": lm, "method": method, "search": search} | measured(found[method][search])
             for dataset in inputs.parts.answered
             for lm, found in sorted(
-                by_set.get(dataset, {}).items(), key=lambda item: ([*inputs.models, item[0]].index(item[0]), item[0])
+                by_set.get(dataset, {}).items(), key=lambda of: (order.get(of[0], len(order)), of[0])
             )
             for method in names.ordered(m for m, of in found.items() if isinstance(of, dict) and SEARCHES[0] in of)
             for search in searches
@@ -101,7 +195,6 @@ def cut(value: float) -> float | str:
 
 
 def by_what_decides(inputs: Inputs) -> list[dict[str, Any]]:
-    """The figures by what decides; the accuracy by popularity has a name that no other column has."""
     rows = of_search("uncertainty")(inputs)
     return [row | {f"accuracy_{signal}": row[signal] for signal in SIGNALS} for row in rows]
 
@@ -115,9 +208,9 @@ def retrieves_by_size(inputs: Inputs) -> list[Mapping[str, Any]]:
 
 def policies_by_set(inputs: Inputs) -> list[dict[str, Any]]:
     """Of each question set, the first model's questions of unknown popularity, and where thresholds are not in use."""
-    rows = in_use(inputs)
+    rows, found = in_use(inputs), inputs.metrics.get("adaptive", {})
     return [
-        {"dataset": dataset, "excluded": inputs.metrics["adaptive"][dataset][lm]["excluded_without_popularity"]}
+        {"dataset": dataset, "excluded": found[dataset][lm]["excluded_without_popularity"]}
         | {"lost": [row for row in rows if row["dataset"] == dataset and row["policy"] != THRESHOLDS]}
         for dataset, lm in {row["dataset"]: row["lm"] for row in reversed(rows)}.items()
     ]
