@@ -29,8 +29,7 @@ from benchmarks.measure import Row
 from flows import profiles
 from pipelines.corpus import chunk
 from pipelines.corpus.clean import wikitext_to_text
-from pipelines.corpus.token_bytes import open_encoder
-from pipelines.corpus.tokenizer import open_tokenizer, train_tokenizer
+from pipelines.corpus.tokenizer import open_encoder, open_tokenizer, train_tokenizer
 from pipelines.params import params
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.source_documents import Raw, read_raw

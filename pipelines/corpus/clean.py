@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
+from html import unescape
 
 from mwparserfromhell.definitions import URI_SCHEMES
-from mwparserfromhell.nodes import HTMLEntity
 from mwparserfromhell.parser import CTokenizer, ParserError, tokens
 from mwparserfromhell.parser.tokenizer import Tokenizer
 
@@ -43,11 +43,6 @@ CONSTRUCT = re.compile(
 OPEN = frozenset(
     {tokens.TemplateOpen, tokens.ArgumentOpen, tokens.WikilinkOpen, tokens.ExternalLinkOpen, tokens.HTMLEntityStart}
     | {tokens.HeadingStart, tokens.CommentStart, tokens.TagOpenOpen}
-)
-BETWEEN = frozenset(
-    {tokens.TemplateParamSeparator, tokens.TemplateParamEquals, tokens.ArgumentSeparator, tokens.WikilinkSeparator}
-    | {tokens.ExternalLinkSeparator, tokens.HTMLEntityNumeric, tokens.HTMLEntityHex}
-    | {tokens.TagAttrStart, tokens.TagCloseOpen, tokens.TagOpenClose}
 )
 CLOSE = frozenset(
     {tokens.TemplateClose, tokens.ArgumentClose, tokens.WikilinkClose, tokens.ExternalLinkClose, tokens.HTMLEntityEnd}
@@ -129,15 +124,15 @@ def _visible(stream: Iterable[tokens.Token], media: re.Pattern) -> str:
             outer.append((opened, fields, parts))
             opened, parts = token, []
             fields = [(kind, parts)]
-        elif kind in BETWEEN:
-            parts = []
-            fields.append((kind, parts))
         elif kind in CLOSE:
             show = SHOWN.get(type(opened))
             dropped = type(opened) is tokens.WikilinkOpen and media.match("".join(fields[0][1]))
             text = show(opened, fields) if show and not dropped else ""
             opened, fields, parts = outer.pop()
             parts.append(text)
+        else:
+            parts = []
+            fields.append((kind, parts))
     return "".join(parts)
 
 
@@ -164,12 +159,8 @@ def _title(level: int, text: str) -> str:
 
 
 def _entity(_: tokens.Token, fields: Fields) -> str:
-    value, kind = "".join(fields[-1][1]), fields[-1][0]
-    try:
-        entity = HTMLEntity(value, kind is tokens.HTMLEntityStart, kind is tokens.HTMLEntityHex)
-        return entity.normalize().replace(HEADING, "").encode("utf-8", "ignore").decode("utf-8")
-    except (ValueError, KeyError, OverflowError):  # not a character, such as &#xFFFFFFFF;
-        return ""
+    marks = {tokens.HTMLEntityNumeric: "#", tokens.HTMLEntityHex: "#x"}
+    return unescape(f"&{marks.get(fields[-1][0], '')}{''.join(fields[-1][1])};")
 
 
 def _tag(_: tokens.Token, fields: Fields) -> str:

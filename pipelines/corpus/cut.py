@@ -16,23 +16,21 @@ import pyarrow as pa
 from pipelines import draws
 from pipelines.corpus.clean import BadWikitext, wikitext_to_text
 from pipelines.corpus.near_duplicates import NEAR_DUPLICATE, PERMUTATIONS, bands, signatures
-from pipelines.corpus.token_bytes import Tokens, open_encoder
+from pipelines.corpus.tokenizer import Tokens, open_encoder
 from pipelines.params import params
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet
 
 DOCS = pa.schema(
-    [("id", pa.string()), ("source", pa.string()), ("title", pa.string()), ("text", pa.string()),
-     ("tokens", pa.int32()), ("source_document", pa.string()), ("offset", pa.int64()), ("key", pa.float64())]
-)  # fmt: skip
-QUERIES = pa.schema(
-    [("id", pa.string()), ("split", pa.string()), ("source_document", pa.string()), ("source", pa.string()),
-     ("before", pa.string()), ("context", pa.string()), ("continuation", pa.string()), ("draw", pa.float64())]
-)  # fmt: skip
+    dict.fromkeys(("id", "source", "title", "text"), pa.string())
+    | {"tokens": pa.int32(), "source_document": pa.string(), "offset": pa.int64(), "key": pa.float64()}
+)
+TEXTS = ("id", "split", "source_document", "source", "before", "context", "continuation")
+QUERIES = pa.schema(dict.fromkeys(TEXTS, pa.string()) | {"draw": pa.float64()})
 SOURCES = pa.schema(
-    [("source_document", pa.string()), ("split", pa.string()), ("key", pa.float64()), ("chunks", pa.int64()),
-     ("signature", pa.list_(pa.uint32(), PERMUTATIONS)), ("bands", pa.list_(pa.uint64()))]
-)  # fmt: skip
+    {"source_document": pa.string(), "split": pa.string(), "key": pa.float64(), "chunks": pa.int64()}
+    | {"signature": pa.list_(pa.uint32(), PERMUTATIONS), "bands": pa.list_(pa.uint64())}
+)
 _encoder = lru_cache(maxsize=1)(open_encoder)
 
 
@@ -146,9 +144,8 @@ def _queries(settings: Settings, row: dict, tokens: Tokens) -> list[tuple]:
 def cut_tokens(bounds: np.ndarray, size: int, min_tokens: int) -> list[tuple[int, int]]:
     """Token ranges of `size` tokens each, from one text's `Tokens.bounds`.
 
-    A cut that would fall inside a character moves back to the character's beginning, or forward to its end if the
-    character alone is longer than a piece. A last piece shorter than `min_tokens` joins the piece before it. A
-    text shorter than `min_tokens` has no piece.
+    A cut inside a character moves back to the character's beginning, or forward to its end if the character alone is
+    longer than a piece. A last piece shorter than `min_tokens` joins the piece before it; a shorter text has no piece.
     """
     total, cuts = len(bounds) - 1, [0]
     if total < min_tokens:
@@ -161,10 +158,10 @@ def cut_tokens(bounds: np.ndarray, size: int, min_tokens: int) -> list[tuple[int
 
 
 def separate_windows(bounds: np.ndarray, context: int, continuation: int, shift: float) -> list[tuple[int, int, int]]:
-    """All windows of a context and its continuation that fit a text: begin, middle and end token of each.
+    """All windows of a context and its continuation that fit a text, without overlap: begin, middle and end of each.
 
-    Windows don't overlap. `shift`, from 0 to 1, says which part of the tokens that no window has room for lies before
-    the first one. Both parts have their full length, except where a cut moved out of a character.
+    `shift`, from 0 to 1, says which part of the tokens that no window has room for lies before the first one. Both
+    parts have their full length, except where a cut moved out of a character.
     """
     windows, total, length = [], len(bounds) - 1, context + continuation
     begin = int(shift * (total % length + 1))

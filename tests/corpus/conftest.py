@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from corpora import LEARNT, text_of
 
-from pipelines.corpus import chunk, token_bytes
-from pipelines.corpus.tokenizer import open_tokenizer, train_tokenizer
+from pipelines.corpus import chunk
+from pipelines.corpus.tokenizer import _by_offsets, open_tokenizer, train_tokenizer
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +27,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def slow(folder: Path):
     """That tokenizer by its offsets, like any tokenizer that isn't a byte-level BPE."""
-    return token_bytes._by_offsets(open_tokenizer(folder))
+    return _by_offsets(open_tokenizer(folder))
 
 
 @pytest.fixture
