@@ -1,6 +1,6 @@
 """Which question each row of a file of predictions answers: by id, by the question's text, or by position.
 
-`check_joined` says what speaks against the result: a wrong column, or wrong ids.
+`check_joined` says what speaks against the result.
 """
 
 import re
@@ -17,7 +17,7 @@ from pipelines.sources.prediction_files import Predictions
 from pipelines.sources.prediction_layouts import QUESTION, TELLING
 
 SHOWN = 5  # rows in a message
-ENOUGH = 20  # right answers in a row are no model's, if they are all there is; nor does an order fit 20 rows by chance
+ENOUGH = 20  # rows that no order fits by chance
 SPARSE = 10  # numbers for each id, in the range of the ids, from which on a number is no id by chance
 POSITION = "position"
 FOREIGN = "answer no question of the set"
@@ -90,24 +90,9 @@ def join_predictions(predictions: Predictions, asked: Asked, *, by_position: boo
     numbers may be ids by chance. Without ids and texts a file is joined by position, if it has as many rows as the set
     has questions, and either its gold answers confirm the order or `by_position` says that it is the set's.
 
-    Rows that fit no question, several, or one that another row answers otherwise, are in `rejected`. Raises
-    LongtailError for a file without ids, texts and a known order, and for one whose ids contradict its texts or answers
-    or `by_position`.
+    Rows that fit no question, several, or one that another row answers otherwise, are in `rejected`. LongtailError for
+    a file without ids, texts and a known order, or whose ids contradict its texts or answers.
     """
-    match = _joined(predictions, asked, by_position)
-    in_place = {*match.repeated, *(row for row, place in match.pairs if row == place)}
-    others = [row for row in range(predictions.rows) if row not in in_place]
-    if by_position and not match.by.startswith(POSITION) and (others or match.missing):
-        first = f" ({shown_rows(predictions, others[:1])})" if others else ""
-        raise LongtailError(
-            f"{predictions.path}: --by-position contradicts the file: by its {match.by}, {len(others):,} rows{first} "
-            f"are not at their question's place, and {len(match.missing):,} questions have no row; leave --by-position "
-            "out, or bring its rows into the set's order"
-        )
-    return match
-
-
-def _joined(predictions: Predictions, asked: Asked, by_position: bool) -> Match:
     texts = predictions.questions
     by_id, other = _by_id(predictions, asked)
     if by_id and not (other or by_id.doubt or (texts and by_id.rejected)):
@@ -128,10 +113,7 @@ def _joined(predictions: Predictions, asked: Asked, by_position: bool) -> Match:
 
 
 def check_joined(predictions: Predictions, asked: Asked, match: Match) -> None:
-    """Raise LongtailError where predictions are all gold answers, or most of them hold their question.
-
-    Also where most rows have another subject or relation than their question, as a column of the file says.
-    """
+    """Raise LongtailError where most rows are about another subject than their question, or hold their question."""
     path, pairs = predictions.path, list(match.pairs)
     for name, (theirs, ours) in told_by(predictions, asked).items():
         filled = [(row, place) for row, place in pairs if ours[row] and theirs[place]]
@@ -141,19 +123,13 @@ def check_joined(predictions: Predictions, asked: Asked, match: Match) -> None:
                 f"{path}: {len(other):,} rows, joined by {match.by}, have another {name} than their question, as "
                 f"{shown_rows(predictions, other[:1])}; drop what joins them, and bring ids or questions of this set"
             )
-    if predictions.texts is None:
+    if predictions.texts is None or predictions.is_cut or not asked.questions:
         return
-    said = [(folded(predictions.texts[row]), place) for row, place in pairs]
-    if len(said) >= ENOUGH and all(text in asked.answer_sets[place] for text, place in said):
-        raise LongtailError(
-            f"{path}: its column {predictions.names['prediction']} holds the gold answers, expected what a model said; "
-            "call that column prediction"
-        )
     asks = list(map(folded, asked.questions))
-    quoting = sum(" " in asks[place] and asks[place] in text for text, place in said) if asked.questions else 0
-    if 2 * quoting > len(said) and not predictions.is_cut:
+    quoting = sum(" " in asks[place] and asks[place] in folded(predictions.texts[row]) for row, place in pairs)
+    if 2 * quoting > len(pairs):
         raise LongtailError(
-            f"{path}: {quoting:,} of {len(said):,} predictions hold their question, expected what was said alone, not "
+            f"{path}: {quoting:,} of {len(pairs):,} predictions hold their question, expected what was said alone, not "
             "the prompt; --answer-pattern '(?i)answer:(.*)' judges what follows alone, '(.*)' all of the text"
         )
 

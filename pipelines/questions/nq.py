@@ -3,10 +3,8 @@
 Writes data/questions/nq/{popularity,rejects}.parquet. The paper finds a question's entities with TagMe. Here they are
 found with a dictionary: the labels and aliases of all entities with an English Wikipedia article. Each question is read
 from left to right for the longest names. A name means its most viewed entity, and the least viewed entity of a question
-counts. An entity of unknown popularity is chosen only if there is no other: it may be anything but rare.
-
-Questions are in lower case, and most words are also a name ("was" is a novel, "come out" a composition). The C4 sample
-decides which names count, see `drop_common_words`.
+counts; one of unknown popularity only if there is no other. Most words are also a name ("was" is a novel): the C4
+sample decides which names count, see `drop_common_words`.
 """
 
 from collections.abc import Iterator
@@ -61,10 +59,9 @@ def build_nq(params: SimpleNamespace, out: Path, raw: Path = RAW, entities: Path
 
 
 def find_names(db: duckdb.DuckDBPyConnection, entities: Path) -> None:
-    """Create the tables of all spans of up to MAX_WORDS words in the questions, and of the names among these spans.
+    """Create tables spans(question_id, first, last, mention), of up to MAX_WORDS words in the questions, and names.
 
-    They are spans(question_id, first, last, mention) and names(mention, name, qid, wiki_title, popularity). Only the
-    spans are kept in memory for the join; the names of all Wikidata entities are streamed.
+    The latter are the (mention, name, qid, wiki_title, popularity) among the spans. Only the spans are kept in memory.
     """
     db.execute(
         f"""CREATE TEMP TABLE spans AS

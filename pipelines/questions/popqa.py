@@ -2,8 +2,7 @@
 
 Writes data/questions/popqa/{popqa.tsv,popqa.parquet,rejects.parquet}. popqa.tsv has the 17 published columns;
 popqa.parquet also has question_id, relation, split, month and origin. Published questions come first, in the published
-order. Questions from triples follow, sorted by relation, subject and object; their subj_id, prop_id and obj_id are the
-numbers in the Wikidata ids, so they are the same in every release.
+order. Questions from triples follow, sorted by relation, subject and object; their numbers are those of Wikidata's ids.
 """
 
 import hashlib
@@ -43,7 +42,7 @@ def build_popqa(
 ) -> dict[str, int]:
     """Write the stage's folder `out`; return counts. By default, all relations with a template in the language ask.
 
-    Raises LongtailError if the source that `popqa.source` names is missing, or if no question comes out of it.
+    LongtailError if the source that `popqa.source` names is missing, or if no question comes out of it.
     """
     popqa, rejects = params.popqa, Rejects(params.ingest.max_reject_share)
     relations = read_relations(language=language.read_language(params.language)) if relations is None else relations
@@ -80,11 +79,6 @@ def build_popqa(
         questions = "FROM published"
         if popqa.source != "published":
             counts |= sample_triples(db, popqa, relations)
-            if not counts["wikidata.triples"]:
-                raise LongtailError(
-                    f"{triples}: no triple in it though popqa.source is {popqa.source}, expected some; fetch Wikidata "
-                    "or set popqa.source: published (data/metrics/triples.json says where claims fell out)"
-                )
             doubled = f"SELECT 1 FROM published WHERE s_uri = '{ENTITY}' || s_qid AND relation = p_pid"
             (gone,) = db.execute(f"DELETE FROM sampled WHERE EXISTS ({doubled})").fetchone()
             counts["wikidata.also_published"] = gone
@@ -94,10 +88,11 @@ def build_popqa(
         database.write_query(db, query, folder / "popqa.parquet")
         database.view(db, "questions", folder / "popqa.parquet")
         counts |= _count_questions(db)
-        if not counts["questions"]:
+        if not counts["questions"] or counts.get("wikidata.triples") == 0:
             raise LongtailError(
-                f"{triples}: no question comes out of its triples (popqa.sampling: {popqa.sampling}), expected some; "
-                "data/metrics/term_frequency.json says how many subjects the C4 sample mentions"
+                f"{triples}: no question comes out of its {counts.get('wikidata.triples', 0):,} triples (popqa.source: "
+                f"{popqa.source}, popqa.sampling: {popqa.sampling}), expected some; data/metrics/triples.json says "
+                "where claims fell out, term_frequency.json how many subjects the C4 sample mentions"
             )
         published.write_tsv(parquet.batches(folder / "popqa.parquet"), folder / "popqa.tsv")
         rejects.write(folder / "rejects.parquet")
@@ -112,12 +107,7 @@ def keep_probability(term_frequency: np.ndarray) -> np.ndarray:
 
 def keep_triples(term_frequency: np.ndarray, question_ids: list[str], seed: int) -> np.ndarray:
     """Whether each triple is kept, (n,) bool: f > exp(8u - 6), where u is a hash of (seed, question id)."""
-    probability = keep_probability(term_frequency)
-    kept = probability == 1
-    undecided = np.flatnonzero((probability > 0) & ~kept)  # u is drawn only for these
-    ids = [question_ids[i] for i in undecided.tolist()]
-    kept[undecided] = draws.uniforms(seed, "popqa.keep", ids) < probability[undecided]
-    return kept
+    return draws.uniforms(seed, "popqa.keep", question_ids) < keep_probability(term_frequency)
 
 
 def split_of(seed: int, uris: Iterable[str], train_share: float) -> list[str]:
@@ -197,12 +187,9 @@ def _create_functions(db: duckdb.DuckDBPyConnection, seed: int) -> None:
     def draw_place(ids: pa.ChunkedArray) -> pa.Array:
         return pa.array(draws.uniforms(seed, "popqa.place", ids.to_pylist()))
 
-    def number(ids: pa.ChunkedArray) -> pa.Array:
-        return pa.array(map(number_of, ids.to_pylist()), pa.int64())
-
     db.create_function("keep", keep, ["BIGINT", "VARCHAR"], "BOOLEAN", type="arrow")
     db.create_function("draw_place", draw_place, ["VARCHAR"], "DOUBLE", type="arrow")
-    db.create_function("number_of", number, ["VARCHAR"], "BIGINT", type="arrow")
+    db.create_function("number_of", number_of, ["VARCHAR"], "BIGINT")
 
 
 def _load_published(db: duckdb.DuckDBPyConnection, rows: pa.Table) -> None:

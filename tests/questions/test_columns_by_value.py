@@ -204,18 +204,6 @@ def test_ids_that_may_number_rows_are_not_believed_against_questions_or_answers(
             matched(records, asked=numbered)
 
 
-def test_a_position_that_is_asked_for_must_not_contradict_ids_or_questions():
-    for layout in ("ragas", "few-shot"):
-        with pytest.raises(LongtailError, match=r"contradicts the file: by its .* are not at their question's place"):
-            matched(written(layout, OTHERS), by_position=True)
-        with pytest.raises(
-            LongtailError, match=r"contradicts the file: .*, 0 rows are not .*, and 10 questions have no"
-        ):
-            matched(written(layout, range(N - 10)), by_position=True)
-        _, match = matched(written(layout, range(N)), by_position=True)
-        assert (match.rows, match.questions) == ([*range(N)], [*range(N)])
-
-
 def test_a_row_that_is_there_again_counts_once_and_one_that_differs_not_at_all():
     records = [{"asked": q, "pred": f"p{i}"} for i, q in enumerate(QUESTIONS)]
     read, match = matched([*records, *records[:3], records[0], records[5] | {"pred": "other"}])

@@ -280,7 +280,7 @@ def test_the_published_file_may_have_any_name_but_must_be_there_alone_and_some_q
     shutil.rmtree("out")
     with pytest.raises(LongtailError, match=r"gone\.tsv: no such file"):
         build([], published=Path("gone.tsv"), source="both")
-    with pytest.raises(LongtailError, match=r"no triple in it though popqa\.source is wikidata"):
+    with pytest.raises(LongtailError, match=r"no question comes out of its 0 triples \(popqa\.source: wikidata"):
         build([])
     with pytest.raises(LongtailError, match="no question comes out"):
         build([triple(1, 106, 2, tf=0)], sampling="term_frequency")
