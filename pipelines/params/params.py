@@ -1,7 +1,7 @@
 """Every number the pipeline depends on, typed.
 
-The values live in conf/ (composed into params.yaml by a profile, read by params_file); this module,
-params_models and params_types only say what is allowed. Others import all of them from here.
+The values live in conf/ (composed into params.yaml by a profile, read by params_file); this module and params_models
+only say what is allowed. Others import all of them from here.
 """
 
 from __future__ import annotations
@@ -13,18 +13,24 @@ from pydantic import Field, PositiveFloat, PositiveInt
 from pipelines.params.params_models import (
     LM,
     LSR,
+    Address,
     Answer,
+    Count,
     Index,
+    LMName,
     LMServer,
     LMTraining,
     Logprobs,
+    Month,
     Phase,
     Replug,
     Reranker,
     Retriever,
+    RetrieverName,
     RetrieverTraining,
+    Section,
+    Share,
 )
-from pipelines.params.params_types import Address, Count, LMName, Month, RetrieverName, Section, Share
 
 __all__ = ["LMServer", "LMTraining", "Phase", "RetrieverTraining"]  # sections within sections
 
@@ -37,24 +43,17 @@ Computing = Literal[  # stages of dvc.yaml that read `compute`
 ]  # fmt: skip
 
 
-class ComputeOfStage(Section):
-    """What one stage has in place of the values of `compute`. Device and threads, on which digits depend, all share."""
-
-    workers: PositiveInt  # processes at once, as 16 of a machine with one GPU
-
-
 class Compute(Section):
     threads: PositiveInt  # threads of each process; trained weights depend on it, so it is not taken from the machine
     workers: PositiveInt  # processes at once: stages side by side, or one stage's shards; never changes a result
     executor: Literal["local", "dask"]  # what runs shards: processes on this machine, or a Dask cluster
     dask: Annotated[str, Field(pattern=r"^(\w+://)?[^\s/]+:\d+$")] | None  # dask: address of the scheduler
     device: Literal["cpu", "cuda"]  # where torch computes; FAISS's lists and DuckDB stay on the CPU
-    stages: dict[Computing, ComputeOfStage] = Field(default_factory=dict)  # a stage -> what it has in place of these
+    stages: dict[Computing, PositiveInt] = Field(default_factory=dict)  # a stage -> its workers, in place of `workers`
 
     def of_stage(self, name: str) -> Compute:
         """What a stage has; `name` is DVC's, as chunk@wikipedia."""
-        own = self.stages.get(name.partition("@")[0])
-        return self.model_copy(update=own.model_dump() if own else {})
+        return self.model_copy(update={"workers": self.stages.get(name.partition("@")[0], self.workers)})
 
 
 class Ingest(Section):

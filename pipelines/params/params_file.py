@@ -15,14 +15,6 @@ from pipelines.errors import LongtailError
 from pipelines.params.params import Params
 from pipelines.params.params_rules import broken_rules
 
-KINDS = {  # as pydantic calls them -> in the user's words
-    "list": "a list, such as [a, b]",
-    "dictionary": "keys with values",
-    "integer": "a whole number",
-    "number": "a number",
-    "string": "a text",
-}
-
 
 def parse(values: dict, file: str = "params.yaml") -> Params:
     """Check a whole params mapping; the first fault becomes a LongtailError naming key, value and what is allowed.
@@ -34,7 +26,7 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
     except ValidationError as error:
         fault = min(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
         key = ".".join(map(str, fault["loc"])) or "(top level)"
-        said = plainly(fault["msg"])
+        said = fault["msg"].replace("Value error, ", "")  # pydantic's word for an error of our own validators
         value, problem = fault["input"], f"{said[0].lower()}{said[1:]}"
         if fault["type"] == "extra_forbidden":
             allowed = ", ".join(reduce(_model_of, fault["loc"][:-1], Params).model_fields)
@@ -45,13 +37,6 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
     for key, problem in broken_rules(params):
         raise _wrong(file, key, value_at(values, key), problem)
     return params
-
-
-def plainly(said: str) -> str:
-    """What pydantic says of a value of the wrong kind, in the user's words."""
-    said = said.replace("Value error, ", "")  # pydantic's word for an error of our own validators
-    kind = rf"Input should be a valid ({'|'.join(KINDS)})\b.*"
-    return re.sub(kind, lambda match: f"expected {KINDS[match[1]]}", said)
 
 
 def yaml_fault(error: Exception) -> str:

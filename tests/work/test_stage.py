@@ -70,7 +70,7 @@ def test_the_number_of_threads_is_the_params_one_or_one(root):
 
 def test_a_stage_has_its_own_workers_where_params_say_so():
     values = yaml.safe_load(Path("params.yaml").read_text())
-    values["compute"]["stages"] = {"chunk": {"workers": 16}}
+    values["compute"]["stages"] = {"chunk": 16}
     Path("params.yaml").write_text(yaml.safe_dump(values))
     seen = {}
     for name in ("chunk@pile", "index@pile-dense"):
