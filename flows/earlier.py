@@ -124,10 +124,12 @@ def landed_runs() -> list[tracking.Landing]:
     none = f"MLflow ({store}) has no run that landed; `longtail run` records the next one that changes anything"
     if "MLFLOW_TRACKING_URI" not in os.environ and not tracking.FILE.is_file():  # looking must not make a database
         raise LongtailError(none)
-    with tracking.in_one_line():
+    try:
         client = tracking.open_client()
         experiment = client.get_experiment_by_name(tracking.EXPERIMENT)
         found = tracking.read_landings(client, experiment.experiment_id) if experiment else []
+    except Exception as error:  # MLflow's stores have many
+        raise LongtailError(tracking.explained(error)) from None
     if not found:
         raise LongtailError(none)
     return found

@@ -30,8 +30,6 @@ def serve(home: Path, port: int) -> None:
             os.environ["PREFECT_API_URL"] = url
             _deploy(home)
             print(f"Prefect: {url.removesuffix('/api')} (Ctrl-C ends it and what runs)")
-            for line in _deployed():
-                print(line)
             with _worker(home) as worker:
                 print("waiting for their times", flush=True)
                 worker.wait()
@@ -49,17 +47,6 @@ def _deploy(home: Path) -> None:
     log, words = home / "deploy.log", ["prefect", "--no-prompt", "deploy", "--all"]
     if workspace.start_module(words, log, {**os.environ, "PWD": str(Path.cwd())}).wait():
         raise LongtailError(f"prefect.yaml: could not be deployed, see {log}")
-
-
-def _deployed() -> Iterator[str]:
-    """Yield a line for each deployment: its name, when it runs, and what it does."""
-    from prefect.client.orchestration import get_client
-
-    with get_client(sync_client=True) as client:
-        for deployment in client.read_deployments():
-            active = [entry.schedule for entry in deployment.schedules if entry.active]
-            when = ", ".join(getattr(times, "cron", None) or f"every {times.interval}" for times in active)
-            yield f"  {deployment.name:10} {when or 'on demand':12} {deployment.description or ''}"
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """The work, in the order data flows; knows nothing of Prefect."""
 
 import os
-import re
 import sys
 from collections.abc import MutableMapping
 from importlib.util import find_spec
@@ -25,8 +24,6 @@ QUIET = {  # no library tells its makers who uses it; set before any is imported
     "DO_NOT_TRACK": "true",
 }
 LOOPBACK = ("localhost", "127.0.0.1", "::1", "127.0.0.0/8", "0.0.0.0")  # clients read these entries in different ways
-BRACKETS = re.compile(r"\[(.*)\](:\d+)?")  # such an entry of NO_PROXY, as the next, ends httpx: Prefect's client
-IPV6_RANGE = re.compile(r"[\da-f:]*:[\da-f:.]*/\d+", re.IGNORECASE)  # no client that is written in Python reads it
 
 
 def spare_loopback(environment: MutableMapping[str, str]) -> None:
@@ -37,14 +34,11 @@ def spare_loopback(environment: MutableMapping[str, str]) -> None:
     proxies = {name.lower() for name, value in environment.items() if value and name.lower().endswith("_proxy")}
     if proxies <= {"no_proxy"}:
         return
-    # httpx alone reads "all://". It makes each proxy ready, and can't make SOCKS ready, whether it is used or not.
-    unused = ["all://"] if {"http_proxy", "https_proxy"} <= proxies else []
     lower, upper = (environment.get(name, "").strip() for name in ("no_proxy", "NO_PROXY"))
     for name, value in {"no_proxy": lower or upper, "NO_PROXY": upper or lower}.items():
-        entries = [BRACKETS.sub(r"\1", entry.strip()) for entry in value.split(",")]
+        entries = [entry.strip() for entry in value.split(",") if entry.strip()]
         if entries != ["*"]:  # urllib takes "*" for all hosts only where it stands alone
-            kept = [entry for entry in entries if entry and not IPV6_RANGE.fullmatch(entry)]
-            environment[name] = ",".join(dict.fromkeys([*kept, *LOOPBACK, *unused]))
+            environment[name] = ",".join(dict.fromkeys([*entries, *LOOPBACK]))
 
 
 for _name, _value in QUIET.items():

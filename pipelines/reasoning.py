@@ -9,20 +9,14 @@ MARKS = (  # how reasoning begins and ends
     ),  # DeepSeek R1, Qwen, GLM, MiniMax, Phi; many templates open it themselves
     # EXAONE Deep, Gemini, Marco-o1 and prompts that ask for it
     (r"(?i:<(thoughts?|reason(ing)?|scratchpad)>)", r"(?i:</(thoughts?|reason(ing)?|scratchpad)>)"),
-    (r"<(seed:|longcat_)think>", r"</(seed:|longcat_)think>"),
     (r"\[THINK\]", r"\[/THINK\]"),  # Magistral
     ("◁think▷", "◁/think▷"),  # Kimi
-    (r"<details type=.reasoning.[^>]*>", "</details>"),  # Open WebUI's
     (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),  # Cohere's Command A
-    (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),  # Sky-T1, OpenThinker
     (r"(<\|start\|>assistant)?<\|channel\|>(analysis|commentary)", r"<\|channel\|>final.*?<\|message\|>"),  # gpt-oss
     (r"analysis(?=[A-Z])", "assistantfinal"),  # gpt-oss, without its special tokens
-    (r"<\|channel>thought", r"<channel\|>"),  # Gemma 4
-    ("<unused94>thought", "<unused95>"),  # MedGemma
-    ("Here(?:'s| is) my thought process:?", "Here(?:'s| is) my response:?"),  # Granite 3.2
 )
 AROUND = re.compile(  # of what comes after it
-    r"(?i:</?(answer|response|output)>)|<\|(START|END)_RESPONSE\|>|<\|(begin|end)_of_solution\|>|<\|(return|end)\|>"
+    r"(?i:</?(answer|response|output)>)|<\|(START|END)_RESPONSE\|>|<\|(return|end)\|>"
 )
 ANY = re.compile("|".join(mark for marks in MARKS for mark in marks))
 

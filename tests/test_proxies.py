@@ -97,12 +97,6 @@ def proxied(servers, monkeypatch) -> Callable[..., tuple[Noting, Noting]]:
         {"HTTP_PROXY": ""},
         {"http_proxy": "", "NO_PROXY": "intranet, 10.0.0.0/8"},
         {"HTTP_PROXY": "", "no_proxy": "intranet", "NO_PROXY": "other"},
-        {
-            "HTTP_PROXY": "",
-            "https_proxy": "",
-            "all_proxy": "socks5://127.0.0.1:1",
-            "NO_PROXY": "[::1],fd00::/8,::1/128",
-        },
     ],
     ids=" ".join,
 )

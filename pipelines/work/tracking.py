@@ -164,7 +164,7 @@ class Run:
         except Exception as error:
             if getattr(error, "error_code", None) not in REFUSED:
                 self._client = None
-            self._say(f"{_explained(error)}; the run goes on, and this is not logged")
+            self._say(f"{explained(error)}; the run goes on, and this is not logged")
 
 
 def name_run(part: str = WHOLE, month: str | None = None) -> str:
@@ -217,16 +217,7 @@ def trouble() -> str | None:
     try:
         open_client().search_experiments(max_results=1)
     except Exception as error:
-        return f"{_explained(error)}; the run goes on, and is not recorded"
-
-
-@contextmanager
-def in_one_line() -> Iterator[None]:
-    """Raise any error of the block, which asks MLflow, as a LongtailError that says what to do."""
-    try:
-        yield
-    except Exception as error:
-        raise LongtailError(_explained(error)) from None
+        return f"{explained(error)}; the run goes on, and is not recorded"
 
 
 def open_client():
@@ -243,7 +234,7 @@ def open_client():
     return mlflow.MlflowClient(tracking_uri=address)
 
 
-def _explained(error: Exception) -> str:
+def explained(error: Exception) -> str:
     """An error of MLflow in one line, with what to do."""
     if ANOTHER_VERSION.search(str(error)):
         return f"MLflow ({store()}): written by another version of MLflow; install that, or `mlflow db upgrade` a copy"
