@@ -95,10 +95,7 @@ def mend(root: Path, repo: Repo | None = None) -> None:
 
 
 def keep(root: Path) -> dict[str, Any]:
-    """Copy dvc.lock after a DVC process has ended well; returns the stages that it holds, by name.
-
-    First all is written to disk, which DVC leaves to the system: after a power cut it would take empty files for whole.
-    """
+    """Write all to disk, which DVC leaves to the system, and copy dvc.lock; returns its stages by name."""
     os.sync()
     with _no_dvc_writing(root):
         text = (root / LOCK).read_text(encoding="utf-8")
@@ -213,7 +210,6 @@ def _write(path: Path, text: str) -> None:
 
 
 def _outputs(root: Path, paths: Collection[Path] | None) -> list[dict[str, Any]]:
-    """The outputs of dvc.lock, all or at `paths`."""
     if not (root / LOCK).is_file():
         raise LongtailError(f"{LOCK}: no such file, expected the hashes of a run; `longtail run` makes it")
     outs = [out for stage in locked(root).values() for out in stage.get("outs", [])]
@@ -225,7 +221,6 @@ def _cached(root: Path, md5: str) -> Path:
 
 
 def _listing(root: Path, md5: str) -> list[dict[str, str]]:
-    """The files of a folder, as .dvc/cache has them; none for a file."""
     return json.loads(_cached(root, md5).read_text(encoding="utf-8")) if md5.endswith(".dir") else []
 
 
@@ -236,7 +231,6 @@ def _files(path: Path) -> list[Path]:
 
 
 def _of_output(root: Path, out: dict[str, Any], digests: dict[Path, str]) -> Iterator[str]:
-    """A line for each file of an output that differs from dvc.lock."""
     path, expected = root / out["path"], out["md5"]
     if not path.exists():
         yield f"{out['path']}: missing"

@@ -181,7 +181,6 @@ def _outs(old: str, profile: str) -> tuple[str, dict[str, str]]:
 
 
 def _runs(profile: str = "*") -> list[Path]:
-    """The runs that landed here, the last one of a profile last."""
     runs = [run for run in RUNS.glob(f"{profile}-*.lock") if run.stem.rpartition("-")[2].isdecimal()]
     runs = [run for run in runs if profile in ("*", run.stem.rpartition("-")[0])]
     return sorted(runs, key=lambda run: (run.stem.rpartition("-")[0], _number(run)))
@@ -206,7 +205,6 @@ def _locked(text: str) -> dict[str, str]:
 
 
 def _held(cache: Path, md5: str) -> Path | None:
-    """The file of the cache with that hash, if it is there."""
     parts = HASH.fullmatch(md5)
     return file if parts and (file := cache / parts[1] / parts[2]).is_file() else None
 

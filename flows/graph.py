@@ -65,10 +65,7 @@ def read_graph(root: Path, beside_a_run: bool = False) -> tuple[list[Stage], dic
 
 
 def read_with_cache(root: Path, say: Callable[[str], None]) -> tuple[list[Stage], dict[str, list[str]]]:
-    """`read_graph`, once no DVC process works here, and outputs that only .dvc/cache lacks were put back there.
-
-    Otherwise DVC would make them again. `say` is told of both.
-    """
+    """`read_graph` once no DVC is at work, with outputs that .dvc/cache lacks put back; `say` is told of both."""
     while others := dvc_files.at_work(root):
         numbers = ", ".join(str(process.pid) for process in others)
         say(f"DVC is at work here, as of a run that was killed (process {numbers}); waiting until it has ended")
@@ -113,10 +110,7 @@ def progress(root: Path, stage: Stage) -> str:
 
 
 def part(stages: list[Stage], names: Collection[str]) -> list[Stage]:
-    """The stages of these names, in all items of their matrices, with all that they need; without names, all stages.
-
-    Raises LongtailError where none of the names has a stage in this run.
-    """
+    """The stages of these names, or all without names, with all that they need; LongtailError where there is none."""
     if names and not set(names) & {stage.name.partition("@")[0] for stage in stages}:
         raise LongtailError(
             f"params.yaml: this run has no stage {' or '.join(sorted(names))}; name its data under parts, or run all"

@@ -100,12 +100,10 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
 
 
 def _json(value: Any) -> str:
-    """A value or path as JSON, which is YAML in one line."""
     return neutral.dumps(str(value) if isinstance(value, Path) else value, indent=None)
 
 
 def _block(values: dict[str, Any], indent: int = 2) -> str:
-    """A mapping as YAML, a key a line."""
     return "".join(f"\n{' ' * indent}{key}: {_json(value)}" for key, value in values.items())
 
 

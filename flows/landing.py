@@ -62,10 +62,7 @@ def release(
 
 
 def land(version: str | None = None, out: Path = OUT) -> str:
-    """Write the next release of the data into a folder of `out`; returns a line that says where, or why there is none.
-
-    Raises LongtailError where the project is not as committed, a stage is not up to date, or a check fails.
-    """
+    """Write the next release below `out`; returns where it is, or why there is none. LongtailError as `record`."""
     from pipelines.release import dataset, private
 
     root, params = Path.cwd(), params_file.load_params("compute", "ingest")

@@ -114,8 +114,6 @@ def stop() -> None:
 
 
 class _Above(logging.Handler):
-    """Prints warnings and errors above the table."""
-
     def __init__(self, console: Console) -> None:
         super().__init__(logging.WARNING)
         self.console = console

@@ -58,10 +58,7 @@ def landed(month: str, flow: str) -> None:
 
 
 def set_month(month: str, path: Path) -> str:
-    """Set the month of the page views, YYYY-MM, in params.yaml: `popularity.month`, and `fetch.files.pageviews`.
-
-    Other text stays, comments included. Returns a message. Raises LongtailError on a month that is not over.
-    """
+    """Set the month of the page views in params.yaml, whose other text stays; returns a message."""
     _check(month)
     settings = params_file.load_params("popularity", "fetch", path=path)
     text = path.read_text(encoding="utf-8")
@@ -80,7 +77,6 @@ def set_month(month: str, path: Path) -> str:
 
 
 def _last() -> str:
-    """The last month that is over."""
     return f"{snapshots.today().replace(day=1) - timedelta(days=1):%Y-%m}"
 
 

@@ -131,7 +131,6 @@ def report(
 
 
 def _compared(earlier_run: str) -> Iterator[str]:
-    """Write what moved since an earlier run to MOVED; yields lines for a terminal."""
     from flows import earlier
     from pipelines.params.params import Params
     from pipelines.report import compare_runs, page

@@ -69,7 +69,6 @@ def run(
 
 
 def _say_results(part: Part, stages: Sequence[Stage]) -> None:
-    """Print the main results of what these stages made, and where the report is if they make it."""
     from pipelines.params.params import Params
     from pipelines.report.main_result import result_lines
 

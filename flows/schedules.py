@@ -37,7 +37,6 @@ def serve(home: Path, port: int) -> None:
 
 
 def _deploy(home: Path) -> None:
-    """Create the work pool, and deploy prefect.yaml as it stands now."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate
     from prefect.exceptions import ObjectAlreadyExists

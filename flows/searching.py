@@ -103,10 +103,7 @@ def ask(
 
 
 def search_corpus(text: str, corpus: str, retriever: str, k: int) -> list[dict[str, Any]]:
-    """The `k` best documents for a text by a retriever, best first, with "score", "id", "title" and "text".
-
-    Raises LongtailError for an empty text, where nothing is found, and where there is no such index.
-    """
+    """The best documents for a text, each with score, id, title and text; LongtailError where nothing is found."""
     from pipelines.retrieval import documents
     from pipelines.retrieval.retriever import open_index
 

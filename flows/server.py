@@ -55,10 +55,7 @@ def running(home: Path) -> Iterator[str]:
 
 
 def prepare(home: Path) -> None:
-    """Set Prefect's settings for this process and its children, the same as in pyproject.toml's [tool.prefect].
-
-    Raises LongtailError where the environment names a proxy that Prefect's client can't use, whatever it asks.
-    """
+    """Set Prefect's settings, as pyproject.toml has them; LongtailError for a proxy that its client can't use."""
     import httpx
 
     try:
@@ -108,10 +105,7 @@ def start(home: Path, port: int = 0) -> Iterator[str]:
 
 
 def _end_with_server(process: subprocess.Popen, log: Path, closing: threading.Event) -> None:
-    """End this process, and all that it started, where the server ends before it is `closing`.
-
-    Otherwise Prefect would try each of its requests again for minutes, and end with tracebacks.
-    """
+    """End this process and its children where the server ends first: Prefect would ask it again for minutes."""
     code = process.wait()
     if closing.is_set():
         return

@@ -24,10 +24,7 @@ _held = False
 
 @contextmanager
 def alone(waiting: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold this checkout for the block, and for blocks within it.
-
-    Where another process holds it, tell `waiting`, and wait; without `waiting`, raise LongtailError.
-    """
+    """Hold this checkout for the block; where another process does, tell `waiting` and wait, or raise LongtailError."""
     global _held
     if _held:
         yield
@@ -59,10 +56,7 @@ def is_free() -> bool:
 
 
 def stop(pids: Iterable[int], patience: float, roots_only: bool = False) -> None:
-    """Ask processes and all their descendants to end; after `patience` seconds kill the ones that still run.
-
-    With `roots_only`, descendants are not asked, since their parents end them in good order.
-    """
+    """End processes, and their descendants unless `roots_only`; after `patience` seconds kill all that still run."""
     roots, below = [], []
     for pid in pids:
         with suppress(psutil.NoSuchProcess):

@@ -17,10 +17,7 @@ from pipelines.params.params_rules import broken_rules
 
 
 def parse(values: dict, file: str = "params.yaml") -> Params:
-    """Check a whole params mapping; the first fault becomes a LongtailError naming key, value and what is allowed.
-
-    An unknown key comes first: where one is misspelt, the right one is missing as well. `file` is what to mend.
-    """
+    """Check all values of `file`; the first fault, an unknown key first, is a LongtailError with what is allowed."""
     try:
         params = Params.model_validate(values)
     except ValidationError as error:
@@ -58,7 +55,6 @@ def value_at(values: Any, key: str) -> Any:
 
 
 def _wrong(file: str, key: str, value: object, problem: str) -> LongtailError:
-    """The error for a value, without the query of an address in it."""
     shown = re.sub(r"\?[^\s']*", "?...", repr(value))
     found = "" if isinstance(value, dict) else f" is {shown}"  # a section is too long for a line
     return LongtailError(f"{file}: {key}{found}: {problem}")

@@ -25,7 +25,6 @@ def _listed(key: str, names: Sequence[str], known: Sequence[str]) -> Rule:
 
 
 def _names(params: Params) -> Iterator[Rule]:
-    """Names of languages, data sets, language models and retrievers."""
     yield _listed("language", [params.language], language.codes())
     yield _listed("tokenizer.text", params.tokenizer.text, catalogue.names("documents"))
     for part in ("question_sets", "answered", "corpora", "benchmarks", "passages", "exposure"):
@@ -38,7 +37,6 @@ def _names(params: Params) -> Iterator[Rule]:
 
 
 def _sections(params: Params) -> Iterator[Rule]:
-    """Numbers and addresses of one section, and those that two of them share."""
     compute, chunk, queries, logprobs = params.compute, params.chunk, params.queries, params.logprobs
     at = "should be the scheduler's address, as tcp://host:8786, with compute.executor: dask"
     yield "compute.dask", compute.executor != "dask" or compute.dask is not None, at
@@ -52,7 +50,6 @@ def _sections(params: Params) -> Iterator[Rule]:
 
 
 def _models(params: Params) -> Iterator[Rule]:
-    """What language models need, and what LSR learns from."""
     for name, lm in params.lm.items():
         trained, http = lm.source == "train", lm.http if lm.source == "http" else None
         server = "should be the server's settings, beside path, the model's name there, with source: http"
@@ -78,7 +75,6 @@ def _models(params: Params) -> Iterator[Rule]:
 
 
 def _parts(params: Params) -> Iterator[Rule]:
-    """What each list of `parts` needs of the others."""
     parts, retrievers, lms, popqa = params.parts, params.retrievers, params.lms, params.popqa
     if params.language != "en":  # published questions are
         english = [name for name in parts.question_sets if name != "popqa"]
@@ -119,7 +115,6 @@ def _parts(params: Params) -> Iterator[Rule]:
 
 
 def _ways(params: Params) -> Iterator[Rule]:
-    """Methods that the language models can answer by."""
     parts, retrievers = params.parts, params.retrievers
     for way in params.ways if parts.answered and params.lms else ():
         try:

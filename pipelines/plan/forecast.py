@@ -169,7 +169,6 @@ def count_documents(params: Params, values: dict[str, Any]) -> dict[str, tuple[i
 
 
 def _rows(params: Params, counts: Mapping[str, int | None], sizes: Sizes) -> Iterator[Row]:
-    """What each retriever embeds, what LSR reads, what a reranker reads, and what each language model is asked."""
     compute, length, lsr, parts = params.compute, params.chunk.tokens, params.lsr, params.parts
     # stages and shards side by side are as fast as one process with all their threads; LSR is one process
     every = min(compute.of_stage("index").workers * compute.threads, os.cpu_count() or 1)
@@ -197,7 +196,6 @@ def _rows(params: Params, counts: Mapping[str, int | None], sizes: Sizes) -> Ite
 
 
 def _asked(params: Params, sizes: Sizes, lm: str, reading: Reading, threads: int, label: str) -> Row:
-    """A row for what a language model reads. A server has the speed of its limit, and a price."""
     section, http = params.lm[lm], params.lm[lm].http
     note = f"{_number(reading.prompts)} prompts, at most"
     if section.source != "http":
@@ -208,7 +206,6 @@ def _asked(params: Params, sizes: Sizes, lm: str, reading: Reading, threads: int
 
 
 def _space(params: Params, counts: Mapping[str, int | None], sizes: Sizes) -> Iterator[str]:
-    """Lines on what is to be downloaded, on the memory of models, training and indexes, and on the embeddings."""
     unknown, disk = [name for name, size in sizes.items() if size is None], 0
     download = sum(size.download for size in sizes.values() if size)
     yield f"download: {'an unknown size' if unknown else f'{download / 1e9:,.1f} GB'} of weights"
@@ -241,7 +238,6 @@ def read_sizes(params: Params) -> dict[str, Size | None]:
 
 
 def _size(section: LM | Retriever | Reranker, vocabulary: int | None) -> Size | None:
-    """The size of a Llama-like or BERT-like model that is trained, or of another one by its config.json."""
     is_lm = isinstance(section, LM)
     if getattr(section, "source", "") != "train" or not vocabulary:
         return size_by_config(section.path, section.revision, is_lm)
@@ -270,7 +266,6 @@ def size_by_config(place: str | None, revision: str | None, is_lm: bool) -> Size
 
 
 def _speed(size: Size | None, threads: int, compute: Compute, dtype: str, passes: float = 1.0) -> float | None:
-    """Tokens a second that a model reads, in so many forward passes; None for an unknown size."""
     if size is None:
         return None
     where = _device(compute)

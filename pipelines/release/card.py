@@ -169,7 +169,6 @@ def render(template: str, facts: Mapping[str, Any]) -> str:
 
 
 def _sources(manifest: list[dict[str, Any]], spoken: str) -> list[dict[str, Any]]:
-    """Title, licence, number of files and bytes of each data set in the manifest, by data set and licence."""
     sizes: dict[tuple[str, str], list[int]] = defaultdict(list)
     for file in manifest:
         sizes[file["dataset"], file["licence"]].append(file["bytes"])

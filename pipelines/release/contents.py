@@ -59,15 +59,11 @@ TABLES = POPQA, LINKS, THRESHOLDS = tuple(Table(name, **entry) for name, entry i
 
 
 def present(folder: Path) -> list[Table]:
-    """The tables that a release's folder has."""
     return [table for table in TABLES if (folder / table.parquet).is_file()]
 
 
 def write_tables(db: duckdb.DuckDBPyConnection, data: Path, folder: Path) -> None:
-    """Copy each table from `data`, the folder of datasets, to the release's `folder`, with its rows in their order.
-
-    Raises LongtailError where PopQA has no question.
-    """
+    """Copy each table from the datasets in `data` to `folder`; LongtailError where PopQA has no question."""
     for table in TABLES:
         source = data / table.source
         if not source.is_file() or not parquet.metadata(source).num_rows:
@@ -107,7 +103,6 @@ def check_tables(db: duckdb.DuckDBPyConnection, folder: Path, spoken: Language =
 
 
 def _check_rows(db: duckdb.DuckDBPyConnection, table: Table) -> None:
-    """Insert the bad rows of a table of `db` into the table `faults`."""
     name = table.name
     key = "question_id" if "question_id" in table.columns else f"concat_ws(' ', {', '.join(table.key)})"
 
@@ -143,7 +138,6 @@ def write_rules(data: Path, folder: Path) -> None:
 
 
 def sha256(file: Path) -> str:
-    """The SHA-256 of a file's bytes, in hex."""
     with file.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -155,10 +149,7 @@ def write_sums(folder: Path) -> None:
 
 
 def check_sums(folder: Path) -> int:
-    """Compare all files with SHA256SUMS; returns their number.
-
-    Raises LongtailError that names the files that are changed, missing or not listed.
-    """
+    """Compare all files with SHA256SUMS, and return their number; LongtailError names those that differ."""
     if not (folder / SUMS).is_file():
         raise LongtailError(f"{folder}: no {SUMS} in it, expected a release's folder")
     lines = (folder / SUMS).read_text(encoding="utf-8").splitlines()

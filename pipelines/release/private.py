@@ -51,10 +51,7 @@ def shown(value: Any, prefix: str = "") -> Any:
 
 
 def check_no_secrets(folder: Path, machine: Mapping[str, str]) -> None:
-    """Raise LongtailError where a text file below `folder` has a secret or a path of the machine in it.
-
-    `machine` has the patterns of `of_machine`. The error does not show the text, because errors end up in logs.
-    """
+    """Raise LongtailError, which shows no secret, where a text below `folder` has one, or a path of the machine."""
     for file in sorted(path for path in folder.rglob("*") if path.suffix in TEXTS):
         name = file.relative_to(folder).as_posix()
         shapes = SHAPES | (PATHS if file.suffix not in {".tsv", ".html"} else {}) | dict(machine)

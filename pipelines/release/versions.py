@@ -96,10 +96,7 @@ def changes(db: duckdb.DuckDBPyConnection, old: Path | None, new: Path) -> dict[
 
 
 def next_version(changes: dict[str, Any], wanted: str | None) -> str:
-    """The version that the changes call for, or `wanted`.
-
-    Raises LongtailError where `wanted` is below what they call for.
-    """
+    """The version that the changes call for, or `wanted`; LongtailError where that is below it."""
     if not changes["previous"]:
         return wanted or FIRST
     parts, place = list(numbers(changes["previous"])), LEVELS.index(changes["level"])
@@ -115,10 +112,7 @@ def next_version(changes: dict[str, Any], wanted: str | None) -> str:
 def write_changelog(
     folder: Path, previous: Path | None, date: str, changes: Mapping[str, Any], moved: Sequence[str]
 ) -> str:
-    """Write CHANGELOG.md, the newest version first, carried on from the release before; returns the newest one's part.
-
-    `moved` are the lines of `difference.write_difference`, which stand there as a block of text.
-    """
+    """Write CHANGELOG.md, newest version first, with the lines `moved` in a block; returns the newest one's part."""
     facts = {"version": folder.name, "date": date, "changes": changes, "moved": moved}
     newest = card.render("changelog.md.j2", facts).strip()
     kept = previous / CHANGELOG if previous else None
@@ -164,7 +158,6 @@ def _table_changes(
 
 
 def _column_types(file: Path) -> dict[str, str]:
-    """DuckDB's type of each column of a Parquet file, in the file's order."""
     described = database.ask("DESCRIBE FROM rows", rows=file).fetchall()
     return {name: kind for name, kind, *_ in described}
 
@@ -213,10 +206,7 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.I
 
 
 def _summary(db: duckdb.DuckDBPyConnection) -> list[str]:
-    """What the table `compared` holds, in lines: for all questions, then a table by relation, largest first.
-
-    The ratios of new to old popularity are over questions whose popularity both releases know.
-    """
+    """What the table `compared` holds: lines on all questions, then a table by relation, largest first."""
     counted = database.read_rows(
         db,
         """SELECT relation, count(*) FILTER (change != 'added') AS old, count(*) FILTER (change != 'gone') AS new,

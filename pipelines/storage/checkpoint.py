@@ -57,7 +57,6 @@ class Checkpoints:
         return progress
 
     def due(self) -> bool:
-        """Whether it is long since the last one was saved, or since the start."""
         return time.monotonic() - self._last >= EVERY
 
     def save(self, progress: dict[str, Any], weights: Sequence[torch.Tensor], optimizer: torch.optim.Optimizer) -> None:
@@ -81,7 +80,6 @@ class Checkpoints:
 
 
 def digest(arrays: Iterable[np.ndarray]) -> str:
-    """A hash of the arrays' bytes."""
     found = hashlib.blake2b(digest_size=16)
     for array in arrays:
         found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))

@@ -19,10 +19,7 @@ Values = Mapping[str, Any] | Sequence[Any] | None  # of a query's parameters
 
 @contextmanager
 def connect(memory_gb: float, threads: int) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A DuckDB in memory that spills to disk beyond `memory_gb`; what it spilled is removed at the end.
-
-    Raises LongtailError where `memory_gb` (ingest.memory_gb) is too little, the disk is full, or a stream raises one.
-    """
+    """A DuckDB in memory that spills beyond `memory_gb`; LongtailError where that, or the disk, is too small."""
     with (
         shards.scratch_folder() as spill,
         duckdb.connect(config={"memory_limit": f"{memory_gb} GB", "threads": threads, "temp_directory": spill}) as db,
@@ -65,13 +62,11 @@ def ask(query: str, values: Values = None, **files: Path) -> duckdb.DuckDBPyRela
 
 
 def row(db: duckdb.DuckDBPyConnection, query: str, values: Values = None) -> tuple:
-    """The one row of a query."""
     (only,) = db.sql(query, params=values).fetchall()
     return only
 
 
 def read_rows(db: duckdb.DuckDBPyConnection, query: str, values: Values = None) -> pa.Table:
-    """A query's rows, all in memory."""
     return db.sql(query, params=values).to_arrow_table()
 
 

@@ -70,7 +70,6 @@ def check_link(path: Path) -> None:
 
 
 def head_of(path: Path) -> bytes:
-    """The first bytes of a file."""
     with path.open("rb") as raw:
         return raw.read(HEAD)
 

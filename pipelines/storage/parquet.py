@@ -21,7 +21,6 @@ OF_FOREIGN = ("fetch or copy it again", (pa.ArrowException, OSError, UnicodeDeco
 
 
 def write_parquet(table: pa.Table, path: Path) -> None:
-    """Write a table to a file."""
     pq.write_table(table, path, **WRITTEN)
 
 
@@ -50,10 +49,7 @@ def batches(
 
 
 def foreign_rows(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int) -> Iterator[dict[str, Any]]:
-    """The rows of a file from elsewhere, read in batches of up to `size` rows, and of as many as have a record's bytes.
-
-    `columns` chooses of its columns. Raises LongtailError if it is damaged.
-    """
+    """The rows of a file from elsewhere, of the columns that `columns` chooses, up to `size` at once."""
     options = {"buffer_size": 1 << 20, "page_checksum_verification": True}
     with naming(path, *OF_FOREIGN), pq.ParquetFile(path, **options) as file:
         if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
@@ -88,10 +84,7 @@ def schema_of(path: Path, again: str = AGAIN) -> pa.Schema:
 def naming(
     path: Path, again: str = AGAIN, errors: tuple[type[Exception], ...] = (pa.ArrowException, OSError)
 ) -> Iterator[None]:
-    """Turn a reader's error about a file, pyarrow's unless others are given, into one that ends with what to do.
-
-    The error says what stands in the file's place, if that is known.
-    """
+    """Turn a reader's error into one that says what stands in the file's place, if that is known, and what to do."""
     try:
         yield
     except FileNotFoundError:

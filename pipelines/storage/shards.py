@@ -84,7 +84,6 @@ def _together(one: Path, other: Path) -> bool:
 
 
 def sync(path: Path) -> None:
-    """Have the system write a file, or the list of a folder's files, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

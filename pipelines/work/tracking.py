@@ -109,7 +109,6 @@ class Run:
     """The parent run of stages that share the key `run`, in MLflow. Where MLflow is away, `say` is told so once."""
 
     def __init__(self, run: str, tags: dict[str, str], say: Callable[[str], None], part: str = WHOLE) -> None:
-        """`part` is that of the pipeline."""
         self._say, self._tags, self._client = say, tags | _git_tags(), None
         with self._never_an_error():
             client = open_client()
@@ -168,10 +167,7 @@ class Run:
 
 
 def name_run(part: str = WHOLE, month: str | None = None) -> str:
-    """What a run is called: profile, month and commit, as far as they are known, and the part that is not all of it.
-
-    Without `month` it is the one in params.yaml.
-    """
+    """What a run is called: profile, month (by default that of params.yaml), commit, and the part if it is not all."""
     try:
         values = params_file.read_values()
     except LongtailError:
@@ -208,7 +204,6 @@ def _landing(data) -> Landing:
 
 
 def store() -> str:
-    """The address of MLflow's store."""
     return os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{FILE.resolve()}")
 
 
@@ -243,7 +238,6 @@ def explained(error: Exception) -> str:
 
 
 def _log_values(client, run: str, params: Mapping[str, Any], metrics: Mapping[str, Any], ended: int) -> None:
-    """Log params and metrics on a run, in batches of the sizes that MLflow allows."""
     from mlflow.entities import Metric, Param
 
     points = []
@@ -281,7 +275,6 @@ def _name(key: str) -> str:
 
 
 def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of sections (pydantic models, dicts), each with its dotted key."""
     values = values.model_dump() if hasattr(values, "model_dump") else values
     if isinstance(values, dict) and (values or not prefix):
         for key, value in values.items():
@@ -291,7 +284,6 @@ def _flat(values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _git_tags() -> dict[str, str]:
-    """The git commit, and whether files differ from it; no tags outside a repository."""
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
     if commit.returncode:
         return {}

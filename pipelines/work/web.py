@@ -98,10 +98,7 @@ class Client:
         self._blocks, self._counting = 0, threading.Lock()
 
     def map(self, work: Callable[[Item], Result], items: Iterable[Item], desc: str | None) -> Iterator[Result]:
-        """`work(item)`, which asks this client, `at_once` side by side; results in order, under a bar if it has a desc.
-
-        The first error ends it: what waits stops waiting, and what has not begun never begins.
-        """
+        """`work(item)` for all items, `at_once` side by side, in order, under a bar; the first error ends it."""
         most = AHEAD * self._at_once
 
         def do(item: Item) -> Result:
@@ -134,10 +131,7 @@ class Client:
     def send(
         self, method: str, url: str, *, check: Check | None = None, attempts: int | None = None, **request
     ) -> requests.Response:
-        """One `request` of requests.Session, repeated as long as that helps: server errors, 429, broken connections.
-
-        Whoever calls deals with other statuses (404, 403, ...) and with a streamed body's errors.
-        """
+        """One `request` of requests.Session, repeated where that helps; the caller deals with other statuses."""
         host, problem = urlsplit(url).netloc, ""
         attempts, params = attempts or ATTEMPTS, request.get("params")
         for attempt in range(attempts):
@@ -179,10 +173,7 @@ class Client:
         return answer
 
     def parts(self, answer: requests.Response, most: float, decode: bool, begun: float | None) -> Iterator[bytes]:
-        """Yield the body of an answer, asked for at `begun` (now), as it comes, or unpacked with `decode`.
-
-        Raises LongtailError beyond `most` bytes, ChunkedEncodingError where it is cut or too slow (DEADLINE, SLOWEST).
-        """
+        """Yield a body as it comes, asked for at `begun` (now); an error beyond `most` bytes, or if it is cut."""
         size, begun = 0, time.monotonic() if begun is None else begun
         try:
             while part := answer.raw.read1(BLOCK, decode_content=decode):
@@ -255,7 +246,6 @@ def _short(text: str) -> str:
 
 
 def _retry_after(answer: requests.Response) -> float | None:
-    """Seconds that the answer's Retry-After asks to wait; None where it names no number."""
     value = answer.headers.get("Retry-After", "").strip()
     return float(value) if value.isdecimal() else None
 

@@ -49,7 +49,6 @@ class Workers(ExitStack):
     """A model in the processes that `compute` asks for, which end with the block; for little work, in this one."""
 
     def __init__(self, model: Model, compute: params.Compute, opened: Any = None) -> None:
-        """`opened` is the model where this process has opened it already."""
         super().__init__()
         self.model, self._compute, self._here, self._pool = model, compute, opened, None
         self.usage: dict[str, float] = {}  # what the model counts, if it does, in all processes together
@@ -88,7 +87,6 @@ class Workers(ExitStack):
         return self._pool
 
     def _copies(self) -> int:
-        """How many copies of the model this machine holds, one on a GPU."""
         if self._compute.device == "cpu":
             return int(MEMORY * psutil.virtual_memory().available / max(self.model.bytes, 1))
         import torch
