@@ -30,9 +30,7 @@ def compose(name: str, root: Path = Path()) -> str:
         with initialize_config_dir(str((root / "conf").resolve()), version_base=None):
             config = hydra_compose("config", overrides=[f"profile={name}"])
         OmegaConf.resolve(config)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise LongtailError(f"{file} on conf/config.yaml: {params_file.yaml_fault(error)}") from None
-    except (HydraException, OmegaConfBaseException) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, HydraException, OmegaConfBaseException) as error:
         raise LongtailError(f"{file} on conf/config.yaml: {' '.join(str(error).split())}") from None
     values = OmegaConf.to_object(config)
     if values.get("profile") != name:

@@ -86,9 +86,9 @@ def test_an_unknown_profile_names_those_there_are(root):
     ("text", "said"),
     [
         (b"# @package _global_\nprofile: mine\nreplug: {temprature: 1}\n", "unknown key replug.temprature; allowed"),
-        (b"# @package _global_\nprofile: mine\nreplug: [\n", "line 4: not YAML; look there and above for a tab"),
+        (b"# @package _global_\nprofile: mine\nreplug: [\n", "line 4, column 1"),
         (b"# @package _global_\nprofile: mine\nseed: ${sead}\n", "sead"),
-        (b"# @package _global_\nprofile: \xe9\n", "not YAML, expected plain text in UTF-8"),
+        (b"# @package _global_\nprofile: \xe9\n", "can't decode byte 0xe9"),
         (b"profile: mine\n", "expected `# @package _global_` as its first line"),
         (b"# @package _global_\nprofile: excerpt\n", "then `profile: mine`"),
     ],

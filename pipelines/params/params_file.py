@@ -28,29 +28,19 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
         if fault["type"] == "extra_forbidden":
             allowed = ", ".join(reduce(_model_of, fault["loc"][:-1], Params).model_fields)
             raise LongtailError(f"{file}: unknown key {key}; allowed here: {allowed}") from None
-        if fault["type"] == "missing":
-            raise LongtailError(f"{file}: {key} is missing") from None
         raise _wrong(file, key, value, problem) from None
     for key, problem in broken_rules(params):
         raise _wrong(file, key, value_at(values, key), problem)
     return params
 
 
-def yaml_fault(error: Exception) -> str:
-    """Where a file is not YAML, and what to look for there."""
-    mark = getattr(error, "problem_mark", None)
-    if mark is None:
-        return "not YAML, expected plain text in UTF-8"
-    wanted = "look there and above for a tab, a second colon, or a bracket or quote that is not closed"
-    return f"line {mark.line + 1}: not YAML; {wanted}"
-
-
 def value_at(values: Any, key: str) -> Any:
     """The value of a dotted key, as thresholds.pairs.0.tail; None where there is none."""
     for name in key.split("."):
-        values = (
-            values[int(name)] if isinstance(values, list) else values.get(name) if isinstance(values, dict) else None
-        )
+        if isinstance(values, list):
+            values = values[int(name)]
+        else:
+            values = values.get(name) if isinstance(values, dict) else None
     return values
 
 
@@ -85,7 +75,7 @@ def read_values(path: str | Path = "params.yaml") -> dict:
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise LongtailError(f"{path}: {yaml_fault(error)}") from None
+        raise LongtailError(f"{path}: not YAML ({' '.join(str(error).split())})") from None
     if not isinstance(values, dict):
         raise LongtailError(f"{path}: expected a mapping of sections, found {type(values).__name__}")
     return values

@@ -15,10 +15,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from pipelines.errors import LongtailError
 from pipelines.storage import shards
 
 EVERY = 15.0  # seconds
@@ -39,12 +37,8 @@ class Checkpoints:
         saved = self._saved()
         if not saved:
             return {}
-        try:
-            progress = json.loads((saved[-1] / "progress.json").read_text(encoding="utf-8"))
-            tensors = load_file(saved[-1] / "state.safetensors")
-        except (OSError, ValueError, SafetensorError) as error:
-            again = f"remove {self._folder}, to train from the start"
-            raise LongtailError(f"{saved[-1]}: damaged ({' '.join(str(error).split())}); {again}") from None
+        progress = json.loads((saved[-1] / "progress.json").read_text(encoding="utf-8"))
+        tensors = load_file(saved[-1] / "state.safetensors")
         torch.set_rng_state(tensors.pop("random"))
         for name, tensor in tensors.items():
             number, what = name.split(".")
