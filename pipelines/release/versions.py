@@ -1,4 +1,4 @@
-"""Versions of a release, and what differs between two: tables of PopQA's questions, CHANGELOG.md.
+"""Versions of a release, and what differs between two: a table of PopQA's questions, and CHANGELOG.md.
 
 The change is major where columns or tables are gone or have another type. It is minor where rows are added or gone, or
 columns or tables are new. It is a patch where only values changed. Without a change there is no release.
@@ -48,17 +48,7 @@ SELECT *, change = 'kept' AND len(answers_added) + len(answers_gone) > 0 AS othe
     change = 'kept' AND old_question != new_question AS reworded,
     change = 'kept' AND old_s_pop IS DISTINCT FROM new_s_pop AS moved
 FROM compared"""
-COMPARED_HEAD = (
-    "relation",
-    "old",
-    "new",
-    "added",
-    "gone",
-    "other answers",
-    "reworded",
-    "popularity moved",
-    "median ratio",
-)
+HEADS = ("relation", "old", "new", "added", "gone", "other answers", "reworded", "popularity moved", "median ratio")
 CONCERNED = "change != 'kept' OR other_answers OR reworded OR moved"
 
 
@@ -228,4 +218,4 @@ def _summary(db: duckdb.DuckDBPyConnection) -> list[str]:
     lines = [line.format(**everything) for line in said]
     names = ("old", "new", "added", "gone", "answers", "reworded", "moved", "median")
     rows = [[named(row["relation"]), *(row[name] for name in names)] for row in relations]
-    return [*lines, *to_lines(Table("relations", "", COMPARED_HEAD, rows))] if rows else lines
+    return [*lines, *to_lines(Table("relations", "", HEADS, rows))] if rows else lines
