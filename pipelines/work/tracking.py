@@ -15,11 +15,12 @@ import math
 import os
 import posixpath
 import re
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -43,7 +44,7 @@ RECORDS = shards.SCRATCH / "tracking"  # a file for each stage: the last time th
 NAME = 250  # characters of a name in MLflow
 REFUSED = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST")  # MLflow is there, and does not take this
 ANOTHER_VERSION = re.compile("out-of-date database schema|locate revision identified by")
-PATIENCE = 10  # seconds that a server has; MLflow itself would wait for minutes
+PATIENCE = 10  # seconds that a server, or another process with the database, has; MLflow itself would wait for minutes
 MENDED = "move that file away, and the next run begins another; or start the server of MLFLOW_TRACKING_URI"
 LANDED = "longtail.landed"  # a parent run's tag: when it landed, in UTC
 COMMIT = "mlflow.source.git.commit"  # a tag, as the next
@@ -222,6 +223,9 @@ def open_client():
         import requests
 
         requests.head(address, timeout=PATIENCE, allow_redirects=False)
+    elif "MLFLOW_TRACKING_URI" not in os.environ and FILE.exists():
+        with closing(sqlite3.connect(FILE, PATIENCE)) as database:
+            database.execute("BEGIN IMMEDIATE")
     import mlflow
 
     for name in ("mlflow", "mlflow.store.db.utils", "alembic"):  # say on standard error what they do with a database
