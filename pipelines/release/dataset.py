@@ -29,6 +29,8 @@ def write_release(
     `card.read_citation` gives it. `machine` names what must not be in a release, each with its pattern. Raises
     LongtailError, and leaves `out` as it was, where a check fails or `version` is lower than the changes call for.
     """
+    if version:
+        versions.numbers(version)
     if not (data / MANIFEST).is_file():
         raise LongtailError(f"{data / MANIFEST}: no such file, expected the list of sources; `longtail run` makes it")
     manifest = json.loads((data / MANIFEST).read_text(encoding="utf-8"))  # the raw files that the data were made from
