@@ -22,13 +22,13 @@ def table_rows(path: Path, delimiter: str, columns: int | None = None) -> Iterat
     has no cells. Raises the errors of `open_text`.
     """
     lines = enumerate(open_text(path), start=1)
-    ahead, longest = deque(islice(lines, 1)), bounds.RECORD
+    ahead = deque(islice(lines, 1))
     while ahead:
         number, text = ahead.popleft()
         cells = one_row([text], delimiter)
         if cells is None and columns:
             held = len(text) + sum(len(line) for _, line in ahead)
-            while len(ahead) < MOST_LINES - 1 and held <= longest and (line := next(lines, None)):
+            while len(ahead) < MOST_LINES - 1 and held <= bounds.RECORD and (line := next(lines, None)):
                 ahead.append(line)
                 held += len(line[1])
             for more in range(1, len(ahead) + 1):

@@ -5,8 +5,8 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -23,7 +23,7 @@ from pipelines.work.web import ATTEMPTS
 
 DUMP_RUN = re.compile(r"[a-z_]+-\d{8}")  # enwiki-20181220-…: the dumps of one run share a list of checksums
 IDENTITY = {"Accept-Encoding": "identity"}  # then Content-Length is the file's size
-DIGEST = re.compile("[0-9a-fA-F]{32}|[0-9a-fA-F]{40}")
+DIGEST = re.compile("[0-9a-fA-F]{40}")
 
 
 def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
@@ -64,16 +64,14 @@ def download_alone(url: str, folder: Path) -> Path:
         with path.open("wb") as file:
             for part in client.parts(answer, 16 * bounds.WHOLE, False, None):
                 file.write(part)
-    with _naming(url, path):
-        check_start(path)
+    _check_content(url, path)
     return path
 
 
-@contextmanager
-def _naming(url: str, path: Path) -> Iterator[None]:
-    """Name the address in place of the file in an error."""
+def _check_content(url: str, path: Path) -> None:
+    """Raise the errors of `check_start`, which name the address in place of the file."""
     try:
-        yield
+        check_start(path)
     except LongtailError as error:
         raise LongtailError(f"{url}: {str(error).removeprefix(f'{path}: ')}") from None
 
@@ -116,7 +114,7 @@ def _head_unless_kept(client: Client, url: str, path: Path) -> dict | None:
     if checksum is not None and head["size"] in (None, path.stat().st_size):
         if head["version"] and head == kept["head"]:
             return None
-        if checksum[0] and list(published_checksum(client, url)) == checksum:
+        if checksum and published_checksum(client, url) == checksum:
             return None
     path.unlink(missing_ok=True)
     return head
@@ -135,10 +133,6 @@ def _download_file(client: Client, url: str, path: Path, head: dict, bar: tqdm) 
             _continue(client, url, head, part, bar)
             break
         except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError, requests.Timeout) as error:
-            try:
-                check_start(part)
-            except (LongtailError, OSError):  # nothing, or an error page, which the file doesn't go on from
-                part.unlink(missing_ok=True)
             after = _size(part)
             failures = 0 if after - before >= web.BLOCK else failures + 1
             if failures == ATTEMPTS:
@@ -175,38 +169,34 @@ def _continue(client: Client, url: str, head: dict, part: Path, bar: tqdm) -> No
                 raise requests.ConnectionError("the server closed the connection early")
 
 
-def _check(client: Client, url: str, head: dict, part: Path) -> tuple[str, str]:
+def _check(client: Client, url: str, head: dict, part: Path) -> str:
     """Check size, content and checksum; return the published checksum. A file that fails is removed."""
     try:
         if head["size"] not in (None, size := part.stat().st_size):
             raise Unreachable(f"{url}: {size} bytes arrived, expected {head['size']}; run again")
-        with _naming(url, part):
-            check_start(part)
-        kind, expected = published_checksum(client, url)
-        if kind:
+        _check_content(url, part)
+        if expected := published_checksum(client, url):
             with part.open("rb") as stream:
-                digest = hashlib.file_digest(stream, kind).hexdigest()
+                digest = hashlib.file_digest(stream, "sha1").hexdigest()
             if digest != expected:
-                raise Unreachable(f"{url}: its {kind} is {digest}, the server's list says {expected}; run again")
-        return kind, expected
+                raise Unreachable(f"{url}: its sha1 is {digest}, the server's list says {expected}; run again")
+        return expected
     except LongtailError:
         part.unlink(missing_ok=True)
         raise
 
 
-def published_checksum(client: Client, url: str) -> tuple[str, str]:
-    """(kind, hexadecimal digest) from a list of checksums beside the file, or ("", "") if the server has none."""
+def published_checksum(client: Client, url: str) -> str:
+    """The SHA-1 digest from a list of checksums beside the file, or "" if the server has none."""
     base, name = url.rsplit("/", 1)[0], name_of(url)
     run = DUMP_RUN.match(name)
-    for kind in ("sha1", "md5"):
-        lists = [f"{base}/{run.group()}-{kind}sums.txt"] if run else []
-        for address in (*lists, f"{url}.{kind}"):
-            answer = client.send("GET", address)
-            for line in answer.content.decode("utf-8", "replace").splitlines() if answer.status_code == 200 else ():
-                digest, _, file = line.strip().partition(" ")
-                if DIGEST.fullmatch(digest) and file.strip(" *") in (name, ""):
-                    return kind, digest.lower()
-    return "", ""
+    for address in ([f"{base}/{run.group()}-sha1sums.txt"] if run else []) + [f"{url}.sha1"]:
+        answer = client.send("GET", address)
+        for line in answer.content.decode("utf-8", "replace").splitlines() if answer.status_code == 200 else ():
+            digest, _, file = line.strip().partition(" ")
+            if DIGEST.fullmatch(digest) and file.strip(" *") in (name, ""):
+                return digest.lower()
+    return ""
 
 
 def _send(

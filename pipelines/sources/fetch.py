@@ -5,8 +5,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from filecmp import cmp
-from itertools import combinations, groupby
 from pathlib import Path
 from types import SimpleNamespace
 from urllib.parse import urlsplit
@@ -170,15 +168,11 @@ def _collect(
 def _places(name: str, files: Mapping[str, Path]) -> dict[str, str]:
     """Path below fetch.root -> path below the data set's folder: the file's name.
 
-    Where files of one name lie in several folders, and are no copies, each file's folder comes before its name.
+    Where files of one name lie in several folders, each file's folder comes before its name.
     """
     names = {source: source.rpartition("/")[2] for source in files}
     if len({*names.values()}) == len(files) or not catalogue.has_many_files(name.partition("/")[0]):
         return names
-    alike = lambda source: (names[source], files[source].stat().st_size)  # noqa: E731
-    for _, group in groupby(sorted(files, key=alike), key=alike):
-        if any(cmp(files[a], files[b], shallow=False) for a, b in combinations(group, 2)):
-            return names  # which can't be
     above = os.path.commonpath([os.path.dirname(source) for source in files])
     return {source: os.path.relpath(source, above or ".") for source in files}
 

@@ -20,11 +20,10 @@ from tqdm import tqdm
 from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.sources.csv_rows import table_rows
-from pipelines.sources.mediawiki import AT_MOST, Query, ask_query
+from pipelines.sources.csv_rows import strict_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import in_batches
-from pipelines.sources.wikimedia import Client
+from pipelines.sources.wikimedia import AT_MOST, Client, Query, ask_query
 from pipelines.work.web import Again
 
 API = "fetch.pages.api"
@@ -91,16 +90,13 @@ def write_api_pages(
 
 
 def _read_popqa(published: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The header and the rows of popQA.tsv, each with its number. Raises LongtailError on another layout."""
-    (_, header, _), *rows = table_rows(published, "\t")
-    if header is None or not {URI, TITLE} <= set(header):
+    """The header and the rows of popQA.tsv, each with its line. Raises LongtailError on another layout."""
+    (_, header), *rows = strict_rows(published, "\t")
+    if not {URI, TITLE} <= {*header}:
         raise LongtailError(f"{published}: no column {URI} or {TITLE}, expected popQA.tsv as published")
-    if not rows:
-        raise LongtailError(f"{published}: no question in it; fetch it again")
-    for number, row, text in rows:  # the header is row 1
-        if row is None or len(row) != len(header):
-            raise LongtailError(f"{published}: row {number} is no row of {len(header)} columns: {text[:60]!r}")
-    return header, [(number, row) for number, row, _ in rows]
+    if odd := next((number for number, row in rows if len(row) != len(header)), 0 if rows else 2):
+        raise LongtailError(f"{published}: line {odd} has no question in {len(header)} columns; fetch it again")
+    return header, rows
 
 
 def _others(

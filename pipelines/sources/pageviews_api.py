@@ -16,9 +16,8 @@ import pyarrow as pa
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH
 from pipelines.params.params import Popularity
-from pipelines.sources.mediawiki import Query, ask_query
 from pipelines.sources.snapshots import last_day, months_until
-from pipelines.sources.wikimedia import AT_ONCE, Client
+from pipelines.sources.wikimedia import AT_ONCE, Client, Query, ask_query
 from pipelines.work.web import BROKEN, Again
 
 BATCH = 10_000  # rows

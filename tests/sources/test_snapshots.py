@@ -145,8 +145,8 @@ def test_what_has_the_checksum_that_the_server_still_states_is_not_fetched_twice
     """Though the server names another version, as another machine behind the same address does."""
     wikimedia.version = '"one"'
     (views,) = dumps.addresses(MONTH)["pageviews"]
-    wikimedia.pages[f"{views.removeprefix(wikimedia.address)}.md5"] = (
-        hashlib.md5(b"views of September").hexdigest().encode()
+    wikimedia.pages[f"{views.removeprefix(wikimedia.address)}.sha1"] = (
+        hashlib.sha1(b"views of September").hexdigest().encode()
     )
     first = run(dumps)
     assert gets(wikimedia) == ALL
