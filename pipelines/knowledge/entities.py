@@ -84,10 +84,8 @@ def _write(db: duckdb.DuckDBPyConnection, blocks: list[Path], folder: Path) -> d
     db.execute(
         """CREATE TEMP TABLE outdated AS SELECT filename, row FROM lines
         SEMI JOIN (SELECT qid FROM lines GROUP BY qid HAVING count(*) > 1) USING (qid)
-        QUALIFY row_number() OVER (PARTITION BY qid ORDER BY filename, row) > 1"""
-    )
-    db.execute(
-        """CREATE TEMP VIEW newest AS SELECT * FROM lines ANTI JOIN outdated USING (filename, row);
+        QUALIFY row_number() OVER (PARTITION BY qid ORDER BY filename, row) > 1;
+        CREATE TEMP VIEW newest AS SELECT * FROM lines ANTI JOIN outdated USING (filename, row);
         CREATE TEMP TABLE claims AS
         SELECT DISTINCT qid AS s, unnest(properties) AS p, unnest(objects) AS o FROM newest;
         CREATE TEMP TABLE dates AS SELECT s, p, o, split(dates, '/') AS dates FROM (

@@ -43,25 +43,19 @@ def count_views(params: SimpleNamespace, entities: Path = ENTITIES, raw: Path = 
         articles = "SELECT DISTINCT wiki_title AS title FROM entities WHERE wiki_title IS NOT NULL"
         db.execute(f"CREATE TEMP TABLE titles AS {articles}")
         counts = _ask_api(db, params) if settings.source == "api" else _read_dumps(db, params, raw, rejects)
-        database.write_query(
-            db,
-            """SELECT title, max(views) FILTER (month = $month) AS views,
+        query = """SELECT title, max(views) FILTER (month = $month) AS views,
                 CASE WHEN $months > 1 THEN sum(views)::DOUBLE / $months END AS mean,
                 CASE WHEN $months > 1 THEN list_aggregate(
                     list_transform(list_resize(list_sort(list(views)), $months, 0), lambda x: log10(1 + x)),
                     'stddev_pop'
                 ) END AS sd_log10
-            FROM monthly GROUP BY title ORDER BY title""",
-            folder / "views.parquet",
-            {"month": settings.month, "months": settings.months},
-        )
+            FROM monthly GROUP BY title ORDER BY title"""
+        of_run = {"month": settings.month, "months": settings.months}
+        database.write_query(db, query, folder / "views.parquet", of_run)
         rejects.write(folder / "rejects.parquet")
-        titles, viewed, total = database.row(
-            db,
-            """SELECT (SELECT count(*) FROM titles), count(*), coalesce(sum(views), 0)::BIGINT
-            FROM monthly WHERE month = $1""",
-            [settings.month],
-        )
+        query = "SELECT count(*), coalesce(sum(views), 0)::BIGINT FROM monthly WHERE month = $1"
+        viewed, total = database.row(db, query, [settings.month])
+        (titles,) = database.row(db, "SELECT count(*) FROM titles")
     counts |= {"titles": titles, "titles_with_views": viewed, "titles_without_views": titles - viewed, "views": total}
     return counts | rejects.metrics()
 
@@ -98,9 +92,8 @@ def _ask_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str
     db.execute("CREATE TEMP TABLE redirects (target VARCHAR, title VARCHAR)")
     with wikimedia.open_client(params.contact, ANSWERS) as client:
         _insert(db, "asked", pageviews_api.ask_views(client, titles, settings, project=project))
-        unknown, viewed = database.row(
-            db, "SELECT count(*) FILTER (views IS NULL), count(*) FILTER (month = $1) FROM asked", [settings.month]
-        )
+        query = "SELECT count(*) FILTER (views IS NULL), count(*) FILTER (month = $1) FROM asked"
+        unknown, viewed = database.row(db, query, [settings.month])
         if len(titles) and not viewed:
             shutil.rmtree(ANSWERS)
             raise LongtailError(
