@@ -8,7 +8,6 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,16 +17,14 @@ from pipelines.answering import given, latency, passages, prompts
 from pipelines.answering.passages import Lookup, Source
 from pipelines.answering.prompts import Sent
 from pipelines.language import language
+from pipelines.lm import open_lm
+from pipelines.lm.language_model import Generation, LanguageModel, Prompt
 from pipelines.params import params
 from pipelines.questions import matching
 from pipelines.replug import ensemble_answers
 from pipelines.storage import parquet, shards
 from pipelines.storage.shards import md5
 from pipelines.work import stage, workers
-
-if TYPE_CHECKING:
-    from pipelines.lm.language_model import Generation, LanguageModel, Prompt
-    from pipelines.lm.open_lm import LMWorkers
 
 SHARD = 64  # prompts of a shard, or one question's; a killed run loses them if the LM is local; no answer depends on it
 USED = ("seed", "language", "compute", "parts", "ways", "lm", "retriever", "retrievers", "reranker", "answer", "replug")
@@ -65,7 +62,7 @@ class Setup:
 
     dataset: str
     method: str
-    lm: LanguageModel | LMWorkers
+    lm: LanguageModel | open_lm.LMWorkers
     source: Source | None  # finds the passages; None: closed-book
     answer: params.Answer
     replug: params.Replug
@@ -206,12 +203,10 @@ def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> s
     A file that is as it was written stays if its inputs, settings and code are the same. `chosen` are params with USED.
     Raises LongtailError where there is no question set, or an ensemble is asked of an LM that can't mix.
     """
-    from pipelines.lm.open_lm import MODELS, lm_at_work
-
     data = Path("data")
     questions, out = data / f"questions/{dataset}/{dataset}.parquet", data / f"predictions/{dataset}/{lm_name}"
     settings, figures = chosen.lm[lm_name], {}
-    keys = {way: _key(way, chosen, settings, questions, MODELS / lm_name) for way in chosen.ways}
+    keys = {way: _key(way, chosen, settings, questions, open_lm.MODELS / lm_name) for way in chosen.ways}
     files = {way: out / f"{methods.named(*methods.resolve(way, chosen.retrievers))}.parquet" for way in chosen.ways}
     out.mkdir(parents=True, exist_ok=True)
     for file in {*out.iterdir()} - {*files.values()}:
@@ -225,7 +220,7 @@ def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> s
         return {}
     asked, lines = given.read_asked(dataset, chosen, data)
     print(*(f"{dataset}: {line}" for line in lines), sep="\n", end="\n" * bool(lines), flush=True)
-    with lm_at_work(MODELS / lm_name, settings, chosen.compute) as lm:
+    with open_lm.lm_at_work(open_lm.MODELS / lm_name, settings, chosen.compute) as lm:
         if methods.of_kinds(missing, *methods.ENSEMBLES):
             ensemble_answers.check_ability(lm, chosen.replug)
         for way in missing:

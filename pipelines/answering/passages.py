@@ -1,14 +1,12 @@
 """The passages that answers are read from: a retriever's best documents, or what the LM itself writes (GenRead)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,16 +17,14 @@ from pipelines.answering.latency import Batch
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.language.language import ENGLISH, Language
+from pipelines.lm.language_model import LanguageModel, Prompt
+from pipelines.lm.open_lm import LMWorkers
 from pipelines.methods import ENSEMBLES, INDEXES
 from pipelines.params import params
+from pipelines.retrieval import documents
+from pipelines.retrieval.protocol import Retriever
 from pipelines.storage import parquet
 from pipelines.work import workers
-
-if TYPE_CHECKING:
-    from pipelines.lm.language_model import LanguageModel, Prompt
-    from pipelines.lm.open_lm import LMWorkers
-    from pipelines.retrieval.documents import Documents
-    from pipelines.retrieval.protocol import Retriever
 
 # A row for each question; lists of k, the best passage first, each in a prompt of its own.
 SCHEMA = pa.schema(
@@ -154,7 +150,7 @@ def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
 
 def retrieved(
     retriever: Retriever,
-    docs: Path | Callable[[np.ndarray], Documents],
+    docs: Path | Callable[[np.ndarray], documents.Documents],
     k: int,
     template: str,
     *,
@@ -167,7 +163,6 @@ def retrieved(
     PopQA's authors cut it: a text without any is a full stop. One passage has its documents best first, a blank line
     between, and the id, title and similarity of the best. `docs` may be a function of positions.
     """
-    from pipelines.retrieval import documents
 
     def find(texts: list[str]) -> pa.Table:
         positions, similarities = retriever.search(texts, max(k, 2))

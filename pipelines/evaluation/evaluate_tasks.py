@@ -6,13 +6,10 @@ For a benchmark and a language model, the stage writes predictions.parquet (SCHE
 and rejects.parquet in data/tasks/<benchmark>/<lm>, and figures by method in data/metrics/tasks_<benchmark>_<lm>.json.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,16 +20,14 @@ from pipelines.answering import passages
 from pipelines.answering.prompts import Sent
 from pipelines.evaluation import mmlu, task_items
 from pipelines.evaluation.task_items import Task
+from pipelines.lm import open_lm
+from pipelines.lm.language_model import LanguageModel
 from pipelines.params import params
 from pipelines.questions import matching
 from pipelines.replug import ensemble, ensemble_answers
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet, shards
 from pipelines.work import stage, workers
-
-if TYPE_CHECKING:
-    from pipelines.lm.language_model import LanguageModel
-    from pipelines.lm.open_lm import LMWorkers
 
 CONCATENATED = "dense"  # the way with all documents in one prompt, with tasks.concatenated
 METHODS = ("closed_book", CONCATENATED, "replug", "replug_lsr")
@@ -56,7 +51,7 @@ SCHEMA = pa.schema(
 def evaluate_task(
     task: Task,
     method: str,
-    lm: LanguageModel | LMWorkers,
+    lm: LanguageModel | open_lm.LMWorkers,
     search: Callable[[list[str]], pa.Table] | None,
     new_tokens: int,
     replug: params.Replug,
@@ -128,14 +123,16 @@ def predict(options: bool, new_tokens: int, replug: params.Replug, lm: LanguageM
     return [next(of_fitting) if fits else None for fits in fit]
 
 
-def answered_by(task: Task, lm: LanguageModel | LMWorkers, replug: params.Replug) -> str | None:
+def answered_by(task: Task, lm: LanguageModel | open_lm.LMWorkers, replug: params.Replug) -> str | None:
     """How an ensemble answers: by "mixture" of next tokens or the four letters, else by "vote"; None: not at all."""
     if mmlu.shows_letters(lm) if task.options else lm.mixes and not replug.vote:
         return "mixture"
     return "vote" if task.options or lm.votes else None
 
 
-def drop_too_long(table: pa.Table, task: Task, lm: LanguageModel | LMWorkers) -> tuple[pa.Table, dict[str, int]]:
+def drop_too_long(
+    table: pa.Table, task: Task, lm: LanguageModel | open_lm.LMWorkers
+) -> tuple[pa.Table, dict[str, int]]:
     """The answers without what doesn't fit the language model, and how many questions of each subject that leaves out.
 
     A subject with one prompt that is too long, by whichever method, is left out whole; a task without subjects loses
@@ -188,12 +185,10 @@ def summarise(table: pa.Table, seed: int, resamples: int) -> dict:
 
 def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: Path = Path("data")) -> stage.Metrics:
     """Answer a benchmark's questions with a language model by every method; write the answers and the metrics."""
-    from pipelines.lm.open_lm import MODELS, lm_at_work
-
     rejects = Rejects(chosen.ingest.max_reject_share)
     task = catalogue.function(name, "benchmark")(data / "raw" / name, chosen.tasks, chosen.seed, rejects)
     rejects.check()
-    with lm_at_work(MODELS / lm_name, chosen.lm[lm_name], chosen.compute) as lm:
+    with open_lm.lm_at_work(open_lm.MODELS / lm_name, chosen.lm[lm_name], chosen.compute) as lm:
         by = answered_by(task, lm, chosen.replug)
         retriever = chosen.retrievers[0]  # of the retrievers, benchmarks take this one alone
         methods = ["closed_book"] + [CONCATENATED] * chosen.tasks.concatenated
@@ -206,7 +201,7 @@ def evaluate_benchmark(chosen: SimpleNamespace, name: str, lm_name: str, data: P
         settings = chosen.retriever[retriever], *read, chosen.lm[lm_name], SHARD, workers.ROUNDS
         tables, keys, server = [SCHEMA.empty_table()], {}, chosen.lm[lm_name].http
         for method in methods if task.items else ():
-            inputs = [MODELS / lm_name, data / "raw" / name, *passages.inputs(method, chosen, data)]
+            inputs = [open_lm.MODELS / lm_name, data / "raw" / name, *passages.inputs(method, chosen, data)]
             key = keys[method] = shards.key_of(chosen.seed, chosen.tasks, replug, *settings, *inputs)
             source = passages.open_source("replug" if method == CONCATENATED else method, None, chosen, data)
             find = source and source.find

@@ -1,27 +1,22 @@
 """MMLU: four options, answered by the largest next-token probability under the ensemble (REPLUG, section 6.2)."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import yaml
 
 from pipelines.errors import LongtailError
 from pipelines.evaluation.task_items import Item, Task, drawn
+from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.params import params
 from pipelines.replug import ensemble
 from pipelines.sources.csv_rows import table_rows
 from pipelines.sources.question_files import read_records, shown
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
-
-if TYPE_CHECKING:
-    from pipelines.lm.language_model import LanguageModel, Prompt
 
 LETTERS = "ABCD"
 LETTER = re.compile(rf"\b[{LETTERS}]\b")  # in a generated answer, as "B", "(B)" or "The answer is B."

@@ -42,17 +42,12 @@ def where_retrieval_helps(answers: Answers, seed: int, resamples: int) -> list[d
             shares = {"closed_book": closed["substring"], "closed_book_word": closed["word"]}
             shares |= {"augmented": augmented.pop("substring"), "augmented_word": augmented.pop("word")}
             rows.append(augmented | shares)
-        changes = {name: gain(answers, method, rule) for name, rule in GAINS.items()}
-        ends = [groups["tail"], groups["head"]]
-        asked = [
-            (name, _difference, [column for end in ends for column in mean_columns(change, end)])
-            for name, change in changes.items()
-        ]
-        rows.append(
-            {"method": method, "group": TAIL_LESS_HEAD, "questions": int((ends[0] | ends[1]).sum())}
-            | dict.fromkeys(shares, NOTHING)
-            | answers.bootstraps(asked, seed, resamples)
-        )
+        tail, head, asked = groups["tail"], groups["head"], []
+        for name, rule in GAINS.items():
+            change = gain(answers, method, rule)
+            asked.append((name, _difference, mean_columns(change, tail) + mean_columns(change, head)))
+        row = {"method": method, "group": TAIL_LESS_HEAD, "questions": int((tail | head).sum())}
+        rows.append(row | dict.fromkeys(shares, NOTHING) | answers.bootstraps(asked, seed, resamples))
     return rows
 
 
@@ -85,10 +80,8 @@ def recall(answers: Answers) -> list[dict]:
         cells = {"all": known}
         if "closed_book" in answers.by_method:
             closed = answers.by_method["closed_book"].correct == 1
-            cells["both right"] = known & closed & right
-            cells["only closed-book right"] = known & closed & ~right
-            cells["only augmented right"] = known & ~closed & right
-            cells["both wrong"] = known & ~closed & ~right
+            cells |= {"both right": known & closed & right, "only closed-book right": known & closed & ~right}
+            cells |= {"only augmented right": known & ~closed & right, "both wrong": known & ~closed & ~right}
         rows += [
             {"method": method, "answers": name, "questions": int(cell.sum())}
             | {"share": answers.share(1.0 * cell, known), "recall": answers.share(answer.doc_has_answer, cell)}

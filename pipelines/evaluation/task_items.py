@@ -3,8 +3,6 @@
 Also the reader of Natural Questions and TriviaQA: short answers and no options (REPLUG, section 6.3). MMLU has its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
