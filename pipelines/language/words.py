@@ -58,6 +58,4 @@ def _joined(neighbour: str, edge: str) -> bool:
 
 
 def _lower(text: str) -> str:
-    """The text in lower case, with as many characters as before."""
-    lower = text.lower()
-    return lower if len(lower) == len(text) else "".join(c.lower() if len(c.lower()) == 1 else c for c in text)
+    return text.replace("\u0130", "i").lower()  # of this letter alone the lower case has two characters

@@ -14,7 +14,7 @@ from pipelines.params import params
 _KINDS = yaml.safe_load(Path(__file__).with_name("kinds.yaml").read_text(encoding="utf-8"))
 TYPES: dict[str, tuple[float, list[str]]] = _KINDS["types"]
 VALUES: dict[str, list[str] | int] = _KINDS["values"]
-OBJECTS, ALIASES = _KINDS["objects"], _KINDS["aliases"]
+OBJECTS, ALIASES, MMLU_SUBJECTS = _KINDS["objects"], _KINDS["aliases"], _KINDS["mmlu_subjects"]
 TYPE_NAMES, RELATION_IDS = tuple(TYPES), tuple(OBJECTS)
 FACTS = 4  # of one entity, at most
 POPULARITY_MEAN, POPULARITY_SD = 3.3, 1.0  # of log10 of the monthly page views

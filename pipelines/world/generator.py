@@ -25,7 +25,7 @@ import zstandard
 
 from pipelines import draws
 from pipelines.params import params
-from pipelines.world.facts import ALIASES, OBJECTS, RELATION_IDS, World, make_world
+from pipelines.world.facts import ALIASES, MMLU_SUBJECTS, OBJECTS, RELATION_IDS, World, make_world
 from pipelines.world.text_corpora import WORDINGS, c4, pile, question, wikitext
 from pipelines.world.wikimedia_dumps import pageviews, redirect_tables, wikidata, wikipedia
 
@@ -36,12 +36,6 @@ COMPRESSORS = {
     ".zst": lambda file: zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(file, closefd=False),
 }
 Fact = tuple[int, str, int]  # entity, relation, object item
-SUBJECTS = {  # MMLU's names of subjects -> the relations asked there
-    "high_school_geography": ("P17", "P36", "P1376", "P19"),
-    "world_religions": ("P140",),
-    "high_school_world_history": ("P22", "P25", "P106"),
-    "miscellaneous": ("P57", "P58", "P162", "P86", "P50", "P136", "P641", "P462"),
-}
 
 
 def write_world(folder: Path, seed: int, sizes: params.World, months: Sequence[str]) -> None:
@@ -97,8 +91,8 @@ def _entityquestions(world: World, facts: list[Fact], per_set: int) -> Iterator[
 
 
 def _mmlu(world: World, rng: np.random.Generator, facts: list[Fact], per_set: int) -> Iterator[tuple[str, str]]:
-    for subject, relations in SUBJECTS.items():
-        asked = [fact for fact in facts if fact[1] in relations][: per_set // len(SUBJECTS) + 5]
+    for subject, relations in MMLU_SUBJECTS.items():
+        asked = [fact for fact in facts if fact[1] in relations][: per_set // len(MMLU_SUBJECTS) + 5]
         rows = [_multiple_choice(world, rng, *fact) for fact in asked]
         for split, part in (("dev", rows[:5]), ("test", rows[5:])):
             table = io.StringIO()
