@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pipelines.lm.language_model import LanguageModel, Prompt
 
 PLAIN = "popqa"  # a question without a template gets this set's demonstrations
-LISTED = 10  # namesakes, on the terminal
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,6 @@ class Token:
     augmented: float
     memory: float  # share of `augmented` that the model gives the token without the passage (replug/responsibility.py)
     passage: float  # rest of `augmented`: 1 - memory
-    posterior: float  # the passage's, if both sources are equally likely: augmented / (augmented + closed_book)
 
 
 @dataclass(frozen=True)
@@ -69,9 +67,6 @@ class Attribution:
     tokens: list[Token]
     memory: float  # mean share over the tokens
     passage: float  # mean share over the tokens
-    posterior: float  # the passage's, from the probabilities of the whole answer
-    log_prob_closed_book: float  # of the whole answer, nats
-    log_prob_augmented: float
 
 
 @dataclass(frozen=True)
@@ -107,8 +102,7 @@ def ask(
     whose answers were imported the decision is all there is. `chosen` are params with the sections seed, language, lm,
     lms, ways, compute, retriever, retrievers, answer, replug and parts; `subject` is a Wikidata id, to choose among
     namesakes. `tell` hears what is known after the decision and after the search. With `opened`, what is opened stays
-    there for the next question. Without relation, subject, popularity or threshold the answer is the tail's, so the
-    passage is retrieved.
+    there for the next question.
     Raises LongtailError for an empty question, an unknown language model, method or subject, and for a missing file.
     """
     from pipelines.lm.open_lm import open_lm
@@ -123,13 +117,11 @@ def ask(
             f"--lm {lm}: expected a name of params.yaml's lms: {', '.join(chosen.lms) or 'none'}"
             + "".join(f"; or imported: {of} by {', '.join(by)}" for of, by in elsewhere.items())
         )
+    known = [name for name in methods.METHODS if name not in methods.ENSEMBLES]
     for method in () if imported else (choice.popular, choice.tail):
-        if methods.split(method)[0] not in methods.METHODS:
-            known = ", ".join(name for name in methods.METHODS if name not in methods.ENSEMBLES)
-            wanted = f"expected TAIL_below_POPULAR, such as bm25_below_dense, of {known}"
-            raise LongtailError(f"--pair {retriever}: there is no method {method}, {wanted}")
-        if methods.resolve(method, chosen.retrievers)[0] in methods.ENSEMBLES:
-            raise LongtailError(f"{retriever}: expected closed_book, genread or a retriever, not {method}")
+        if methods.split(method)[0] not in known:
+            wanted = f"a method of {', '.join(known)}, or two as TAIL_below_POPULAR, such as bm25_below_dense"
+            raise LongtailError(f"{retriever}: {method} can't answer here, expected {wanted}")
     reading = subjects.read_question(question, data, subject, language.read_language(chosen.language))
     decision = decide_question(reading, data / "adaptive/popularity/thresholds.json", lm, retriever)
     tell(reading, decision, None)
@@ -172,30 +164,26 @@ def decide_question(reading: Reading | None, thresholds: Path, lm: str, retrieve
 
     Of two answers (`pairs.Choice.name`), to retrieve is to take the one below the threshold.
     """
-    choice = Choice.named(lm, retriever)
-    below, above, plain, unknown = choice.tail, choice.popular, choice.tail, f"{choice.tail} answers"
-    if above == "closed_book":
-        below, above, plain, unknown = "retrieve", "no retrieval", "plain retrieval", "a passage is retrieved"
+    subject, lacks, in_use = reading and reading.subject, "", None
     if reading is None:
-        return Decision(True, None, f"The question follows no template of this run, so {unknown} without a threshold.")
-    if reading.subject is None:
-        name = f"No subject in this run's tables is called {reading.name!r}"
-        return Decision(True, None, f"{name}, so {unknown} without a threshold.")
-    popularity, template = reading.subject.popularity, reading.template
-    if popularity is None:
-        views = f"The page views of {reading.subject.label} ({reading.subject.qid}) are not known"
-        return Decision(True, None, f"{views}, so {unknown} without a threshold.")
-    if not thresholds.is_file():
+        lacks = "The question follows no template of this run"
+    elif subject is None:
+        lacks = f"No subject in this run's tables is called {reading.name!r}"
+    elif subject.popularity is None:
+        lacks = f"The page views of {subject.label} ({subject.qid}) are not known"
+    elif not thresholds.is_file():
         raise LongtailError(f"{thresholds}: no such file; `longtail run` writes it")
-    tuned = json.loads(thresholds.read_text(encoding="utf-8"))
-    in_use = tuned["rules"].get(template.dataset, {}).get(lm, {}).get(retriever)
-    views = f"{popularity:,} views a month"
-    if in_use is None:
-        return Decision(True, None, f"{views}, but no threshold is tuned for {lm} with {retriever}: {plain}")
+    else:
+        tuned = json.loads(thresholds.read_text(encoding="utf-8"))["rules"]
+        in_use = tuned.get(reading.template.dataset, {}).get(lm, {}).get(retriever)
+        lacks = "" if in_use else f"No threshold is tuned for {lm} with {retriever}"
+    if lacks:
+        return Decision(True, None, f"{lacks}, so {Choice.named(lm, retriever).tail} answers without a threshold.")
     file = rule.parse(in_use, str(thresholds))
-    retrieve, threshold, _, why = file.decide(template.relation, popularity)
+    retrieve, threshold, _, why = file.decide(reading.template.relation, subject.popularity)
     of_thresholds = file.policy == rule.THRESHOLDS and math.isfinite(threshold)
-    return Decision(retrieve, threshold if of_thresholds else None, f"{views}; {why}: {below if retrieve else above}")
+    why = f"{subject.popularity:,} views a month; {why}"
+    return Decision(retrieve, threshold if of_thresholds else None, why)
 
 
 def attribute_answer(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, answer: str) -> Attribution:
@@ -207,13 +195,11 @@ def attribute_answer(lm: LanguageModel, closed_book: Prompt, augmented: Prompt, 
     if len(log_probs[0]) != len(log_probs[1]):  # if a server cuts a text in two ways, the answer counts as one token
         log_probs, n_bytes = [values.sum(keepdims=True) for values in log_probs], n_bytes.sum(keepdims=True)
     alone, read = np.stack(log_probs).astype(np.float64)  # (tokens,) each
-    known = np.minimum(alone - read, 0.0)  # of one passage, memory's share is min(1, p_0 / p)
-    memory, passage = np.exp(known), -np.expm1(known) + 0.0  # no -0.0
-    columns = np.exp(alone), np.exp(read), memory, passage, np.exp(-np.logaddexp(0.0, alone - read))
-    texts, totals = responsibility.token_texts(answer, n_bytes), (float(alone.sum()), float(read.sum()))
+    memory = np.exp(np.minimum(alone - read, 0.0))  # of one passage, memory's share is min(1, p_0 / p)
+    columns = np.exp(alone), np.exp(read), memory, 1 - memory
+    texts = responsibility.token_texts(answer, n_bytes)
     tokens = [Token(*token) for token in zip(texts, *(of.tolist() for of in columns), strict=True)]
-    of_answer = float(np.exp(-np.logaddexp(0.0, totals[0] - totals[1])))
-    return Attribution(tokens, float(memory.mean()), float(passage.mean()), of_answer, *totals)
+    return Attribution(tokens, float(memory.mean()), float(1 - memory.mean()))
 
 
 def answer_lines(asked: AskedQuestion) -> Iterator[str]:
@@ -226,15 +212,11 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
         if subject := reading.subject:
             namesakes = f"; {len(others)} more of that name (--subject QID)" if others else ""
             yield f"subject: {subject.label} ({subject.qid}){namesakes}"
-            for candidate in reading.candidates[:LISTED] if others else []:
+            for candidate in reading.candidates if others else []:
                 views = "unknown" if candidate.popularity is None else f"{candidate.popularity:,}"
                 stated = f"{template.name} known" if candidate.states else f"no {template.name} known"
                 title = f"{candidate.label} [{candidate.title or 'no article'}]"
                 yield f"  {candidate.qid:>10} {views:>12} views  {title}, {stated}"
-            if len(reading.candidates) > LISTED:
-                yield f"  and {len(reading.candidates) - LISTED} more; --json has them all"
-            if reading.other:
-                yield f"note: {reading.other}"
     known = reading and reading.subject and reading.subject.popularity is not None
     yield f"{'popularity' if known else 'note'}: {asked.decision.why}"
     yield f"rule: {asked.retriever} of {asked.lm}; {asked.method} answers"
@@ -246,14 +228,12 @@ def answer_lines(asked: AskedQuestion) -> Iterator[str]:
         found = passage.id and f"{passage.title} ({passage.id}, {passage.measure} {passage.similarity:.3f})"
         yield f"passage: {found or asked.lm}: {' '.join(passage.body.split())}"
     if attribution:
-        yield f"{'closed-book':>12} {'augmented':>10} {'memory':>8} {'passage':>8} {'posterior':>10}  token"
+        yield f"{'closed-book':>12} {'augmented':>10} {'memory':>8} {'passage':>8}  token"
         for token in attribution.tokens:
-            shares = f"{token.memory:>8.1%} {token.passage:>8.1%} {token.posterior:>10.1%}"
+            shares = f"{token.memory:>8.1%} {token.passage:>8.1%}"
             yield f"{token.closed_book:>12.3g} {token.augmented:>10.3g} {shares}  {token.text!r}"
-        yield (
-            f"attribution: {attribution.passage:.0%} from the passage, {attribution.memory:.0%} from memory (means "
-            f"over tokens); posterior of the passage {attribution.posterior:.1%}"
-        )
+        shares = f"{attribution.passage:.0%} from the passage, {attribution.memory:.0%} from memory"
+        yield f"attribution: {shares} (means over tokens)"
     elif asked.note:
         yield f"note: {asked.note}"
     elif passage:

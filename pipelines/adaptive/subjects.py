@@ -37,7 +37,6 @@ class Candidate:
     popularity: int | None  # monthly page views; None if they are not known
     name: str  # the label or alias that the question has
     states: bool  # Wikidata states the question's relation of it
-    called: bool  # its label or an alias, as the question or its set has it, is the text in the subject's place
 
 
 @dataclass(frozen=True)
@@ -48,14 +47,6 @@ class Reading:
     name: str  # the text in the subject's place
     candidates: list[Candidate]  # the likeliest first
     subject: Candidate | None  # the first candidate, or the one that was asked for
-
-    @property
-    def other(self) -> str:
-        """A sentence on a subject that was asked for and is not called as the question says; "" for others."""
-        if self.subject is None or self.subject.called:
-            return ""
-        qid, label = self.subject.qid, self.subject.label
-        return f"{qid} is {label}, which is not called {self.name!r}: the question that is answered is about {label}."
 
 
 def read_question(question: str, data: Path, qid: str | None = None, language: Language = ENGLISH) -> Reading | None:
@@ -140,8 +131,7 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
     ), known AS (
         SELECT qid, arg_min(label, (asked, label)) AS label, flatten(list(aliases)) AS aliases,
             max(wiki_title) AS title, coalesce(max(popularity) FILTER (asked), max(popularity)) AS popularity,
-            bool_or(asked) AS asked, bool_or(list_contains(
-                list_transform(list_prepend(label, aliases), lambda x: unmarked(x)), unmarked($name))) AS called,
+            bool_or(asked) AS asked,
             plain(arg_min(label, (asked, label))) = plain($name) AS by_label
         FROM named GROUP BY qid
     ), stated AS (
@@ -151,7 +141,7 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
     SELECT qid, label, title, popularity,
         CASE WHEN by_label THEN label
             ELSE coalesce(list_filter(aliases, lambda x: plain(x) = plain($name))[1], label) END,
-        asked OR qid IN (FROM stated) AS states, called
+        asked OR qid IN (FROM stated) AS states
     FROM known ORDER BY states DESC, by_label DESC, popularity DESC NULLS LAST, length(qid), qid"""
     with duckdb.connect() as db:
         db.execute("CREATE VIEW claims AS SELECT 0 AS s, 0 AS p WHERE false")
@@ -160,7 +150,6 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
         for table, file in present.items():
             database.view(db, table, file)
         db.execute(f"CREATE TEMP MACRO plain(text) AS {PLAIN}")
-        db.execute(f"CREATE TEMP MACRO unmarked(text) AS rtrim({PLAIN}, '{MARKS} ')")
         rows = db.execute(query, {"name": name, "relation": template.relation, "qid": qid}).fetchall()
     return [Candidate(*row) for row in rows]
 

@@ -112,7 +112,6 @@ def test_what_the_evaluation_asks_too_is_asked_with_the_same_prompt_and_answered
     evaluated = rows["q0" if question == POPULAR else "q1"]
     found = asked(question.lower(), pair=pair)
     assert (found.method, found.decision.retrieve) == (method, question == RARE)
-    assert pair == "bm25" or found.decision.why.endswith(f": {method}")
     assert (found.prompt_hash, found.answer) == (evaluated["prompt_hash"], evaluated["prediction"])
     assert found.mean_log_prob == pytest.approx(evaluated["mean_log_prob"], abs=1e-5)
     assert (found.passage is None) == (source is None)
@@ -155,11 +154,11 @@ def test_an_answer_without_a_word_is_called_that_and_attributed_to_nothing(asked
     [
         (
             "How are you?",
-            "The question follows no template of this run, so a passage is retrieved without a threshold.",
+            "The question follows no template of this run, so bm25 answers without a threshold.",
         ),
         (
             "Who was the director of Zebedee?",
-            "No subject in this run's tables is called 'Zebedee', so a passage is retrieved without a threshold.",
+            "No subject in this run's tables is called 'Zebedee', so bm25 answers without a threshold.",
         ),
     ],
 )
@@ -169,7 +168,7 @@ def test_an_odd_question_is_called_what_it_is_and_what_is_done_is_said(longtail,
     _, said, _ = longtail(question, "--retriever", "bm25", "--json")
     assert json.loads(said)["decision"] == {"retrieve": True, "threshold": None, "why": note}
     _, said, _ = longtail(question, "--pair", "bm25_below_genread")
-    assert f"note: {note.replace('a passage is retrieved', 'bm25 answers')}" in said.splitlines()
+    assert f"note: {note}" in said.splitlines()
 
 
 def attributed(**after):
@@ -187,11 +186,8 @@ def test_the_answer_is_shared_out_to_memory_and_passage():
     assert [one.text for one in found.tokens] == [" V", "elm"]
     assert [one.memory for one in found.tokens] == pytest.approx([0.25, 1.0])  # min(1, p_0 / p)
     assert [one.passage for one in found.tokens] == pytest.approx([0.75, 0.0])
-    assert [one.posterior for one in found.tokens] == pytest.approx([0.8, 1 / 3])
     assert [one.augmented for one in found.tokens] == pytest.approx([0.8, 0.25])
     assert (found.memory, found.passage) == pytest.approx((0.625, 0.375))
-    assert found.posterior == pytest.approx(0.2 / (0.2 + 0.1))
-    assert np.exp(found.log_prob_closed_book) == pytest.approx(0.1)
 
 
 def test_an_answer_that_a_server_cuts_in_two_ways_is_one_token():
@@ -224,16 +220,13 @@ def test_the_command_says_why(longtail):
     assert lines[1] == "asked: Who was the director of Black?"
     assert lines[2] == "subject: Black (Q1); 3 more of that name (--subject QID)"
     assert lines[3].split() == ["Q3", "900", "views", "BLACK", "[Black", "(1999", "film)],", "director", "known"]
-    assert lines[7] == "popularity: 100 views a month; 100 is not below the threshold of its relation, 71: no retrieval"
+    assert lines[7] == "popularity: 100 views a month; 100 is not below the threshold of its relation, 71"
     assert lines[8] == "rule: bm25 of tiny; closed_book answers"
     assert lines[9] == "attribution: memory alone, nothing was read"
     assert lines[-1].startswith("answer: ")
     _, said, _ = longtail("Where is Velm?", "--retriever", "bm25")
     (passage,) = [line for line in said.splitlines() if line.startswith("passage: Velm (")]
     assert passage.partition("): ")[2] == DOCUMENTS[0], "the title is said once"
-    _, said, _ = longtail("who was the director of black", "--retriever", "bm25", "--subject", "Q4")
-    other = "Q4 is The Long Field, which is not called 'black': the question that is answered is about The Long Field."
-    assert f"note: {other}\n" in said
 
 
 def test_json_for_scripts(longtail):
@@ -290,8 +283,11 @@ def test_a_question_that_can_not_be_answered_does_not_end_a_session_of_others(lo
         ([" "], "the question is empty"),
         (["--subject", "Q1"], "--subject: is that of one question, expected the question beside it"),
         (["Why?", "--subject", "42"], "--subject 42: expected a Wikidata id, a Q and a number, such as Q42"),
-        (["Why?", "--pair", "bm25_dense"], "--pair bm25_dense: there is no method bm25_dense, expected TAIL_below"),
-        (["Why?", "--pair", "replug_below_genread"], "replug_below_genread: expected closed_book, genread or a"),
+        (
+            ["Why?", "--pair", "bm25_dense"],
+            "bm25_dense can't answer here, expected a method of",
+        ),
+        (["Why?", "--pair", "replug_below_genread"], "replug can't answer here, expected"),
         (["Why?", "--lm", "gpt"], "--lm gpt: expected a name of params.yaml's lms: tiny, other"),
         (["Why?", "--lm", "gpt-4.1", "--retriever", "none"], "; or imported: gpt-4.1 by closed_book, web-search"),
         (["Why?", "--lm", "other", "--retriever", "bm25"], "data/models/lm/other: no config.json"),
