@@ -81,7 +81,6 @@ class World:
             subjects=np.array([f"Q{i}" for i in subjects], dtype=object),
             relations=np.array([f"P{i:02d}" for i in of], dtype=object),
             signal=popularity,
-            popularity=popularity,
             confidence=doubt,
             right_above=rng.random(n) < 1 / (1 + np.exp(-closed)),
             right_below=rng.random(n) < 1 / (1 + np.exp(-augmented)),
@@ -151,7 +150,7 @@ def answers(pairs: Pairs) -> accuracy.Answers:
     rng, n = np.random.default_rng(len(pairs.ids)), len(pairs.ids)
     methods = {"closed_book": method(pairs.right_above, rng.gamma(4.0, 0.25, n))}
     methods["dense"] = method(pairs.right_below, rng.gamma(16.0, 0.25, n))
-    columns = pairs.ids, pairs.relations, pairs.subjects, pairs.popularity, pairs.popularity < 100
+    columns = pairs.ids, pairs.relations, pairs.subjects, pairs.signal, pairs.signal < 100
     return accuracy.Answers(*columns, by_method=methods)
 
 

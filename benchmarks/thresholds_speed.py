@@ -28,7 +28,7 @@ def compare(views: np.ndarray | None, n: int, splits: int, rounds: int) -> list[
     pairs = World("mixed", popularity=views).draw(n, seed=0)
     drawing = measure.timed(lambda: held_out.split_train(0, pairs.subjects, splits, TRAIN_SHARE))
     train = drawing.result
-    columns = {"popularity": pairs.popularity, "closed": pairs.right_above, "augmented": pairs.right_below}
+    columns = {"popularity": pairs.signal, "closed": pairs.right_above, "augmented": pairs.right_below}
     frame = pd.DataFrame(columns)
     frame["relation"] = pairs.relations
     settings = tuning.DEFAULTS.model_copy(update={"min_questions": 1})  # the notebook pools no relations

@@ -61,7 +61,7 @@ def thresholds(
     out: Annotated[Path, typer.Option(help="Folder for the rule, the table and the page.")] = Path("thresholds"),
 ) -> None:
     """Learn when to retrieve from files of predictions. Writes a rule, a table and a page; needs no project."""
-    from pipelines.adaptive import decisions, from_files, rule
+    from pipelines.adaptive import from_files, rule
     from pipelines.evaluation import systems
     from pipelines.report import page, prediction_pages
 
@@ -70,7 +70,7 @@ def thresholds(
     files = [closed, *augmented]
     given = questions, columns, answer_pattern, answers_separator, files, by_position, subset
     asked, answered = _given(*given, decisions=True)
-    answered = decisions.with_answers(answered)
+    answered = from_files.with_answers(answered)
     results = from_files.tune_from_files(asked, answered[0], answered[1:], search.value, SEED, RESAMPLES)
     notes = [*asked.described(), *(line for file in answered for line in file.lines)]
     rows = results[0].file.questions

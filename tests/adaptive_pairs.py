@@ -30,7 +30,6 @@ def made_pairs(n: int = 600, seed: int = 0, crossing: float = 1000.0, **columns)
         "subjects": np.array([f"Q{i // 3}" for i in range(n)], dtype=object),
         "relations": relations,
         "signal": popularity,
-        "popularity": popularity,
         "confidence": popularity / popularity.max(),
         "right_above": closed,
         "right_below": (popularity < crossing) ^ flip[1],

@@ -249,7 +249,7 @@ def _write_thresholds(data: Path, chosen: SimpleNamespace) -> dict:
         file = folder / f"{method}.parquet"
         if file.is_file():
             asked = data / "questions/popqa/popqa.parquet"
-            answered = pairs.read_pairs(asked, folder / "closed_book.parquet", file).known()
+            answered = pairs.read_pairs(asked, folder / "closed_book.parquet", file)
             key = {"dataset": "popqa", "lm": folder.name, "method": method}
             found = tune_thresholds.evaluate_thresholds(answered, TUNING, 0, 50)
             by_method[method] = found.figures

@@ -1,14 +1,13 @@
 """Thresholds fitted on one side of many splits and judged on the other (PopQA, section 6).
 
-A subject's questions all fall on the same side of a split. They share a popularity, a page and what the model knows
-about the subject, so a threshold with a subject on both sides would be judged on what it was fitted to. The paper draws
-questions instead (`thresholds.split_by: question`).
+A subject's questions all fall on the same side of a split, because a threshold with a subject on both sides would be
+judged on what it was fitted to. The paper draws questions instead (`thresholds.split_by: question`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,17 +23,14 @@ CELLS = 10_000_000  # questions x splits that thresholds are fitted to at a time
 NAMES = 50_000  # subjects whose sides are drawn at a time: bounds memory
 
 
-@dataclass(frozen=True)
-class HeldOut:
+class HeldOut(NamedTuple):
     """Thresholds judged on the questions that each split holds out."""
 
-    cuts: dict[str, np.ndarray]  # relation -> (splits,) thresholds
     table: dict[str, np.ndarray]  # accuracies of POLICIES, `retrieved`, `train_adaptive`, `test_questions` -> (splits,)
     retrieved: np.ndarray  # (n,) in which share of the splits that hold a question out it retrieves; NaN if none does
 
 
-@dataclass(frozen=True)
-class Fitted:
+class Fitted(NamedTuple):
     """Thresholds, relation -> (splits,) or (resamples,), fitted to the splits' training sides and to resamples."""
 
     splits: Mapping[str, np.ndarray]
@@ -79,25 +75,14 @@ def fit(pairs: Pairs, train: np.ndarray, search: str, chosen: params.Thresholds)
         sides = train[:, start : start + size]
         by_relation = [(pairs.signal[rows], gains[rows], sides[rows]) for rows in members.values()]
         everything = pairs.signal[together], gains[together], sides[together]
-        best, pooled = _search(by_relation, everything, search)
+        if search == "shrunk":
+            best, pooled = searches.shrunk(by_relation, searches.quantile_cuts(everything[0], everything[2]))
+        else:
+            find = {"exact": searches.exact, "bins": searches.bins}[search]
+            best, pooled = [find(*questions) for questions in by_relation], find(*everything)
         for relation, of_relation in zip(members, best, strict=True):
             cuts[relation].append(pooled if relation in few else of_relation)
     return {relation: np.concatenate(blocks) for relation, blocks in cuts.items()}
-
-
-def fit_together(pairs: Pairs, search: str) -> float:
-    """The threshold of all questions together, whatever their relation."""
-    rows = np.argsort(pairs.signal, kind="stable")
-    everything = pairs.signal[rows], pairs.gains[rows], np.ones((len(rows), 1), dtype=bool)
-    return float(_search([everything], everything, search)[1][0])
-
-
-def _search(relations: list[tuple], everything: tuple, search: str) -> tuple[list[np.ndarray], np.ndarray]:
-    """The thresholds of `relations`, and of `everything`, all relations together; both are (signal, gains, train)."""
-    if search == "shrunk":
-        return searches.shrunk(relations, searches.quantile_cuts(everything[0], everything[2]))
-    find = {"exact": searches.exact, "bins": searches.bins}[search]
-    return [find(*questions) for questions in relations], find(*everything)
 
 
 def fit_all(pairs: Pairs, train: np.ndarray, drawn: Resamples, search: str, chosen: params.Thresholds) -> Fitted:
@@ -118,7 +103,7 @@ def below(pairs: Pairs, cuts: Mapping[str, np.ndarray]) -> np.ndarray:
     return np.concatenate([pairs.signal[rows, None] < cuts[relation] for relation, rows in pairs.members().items()])
 
 
-def judge(pairs: Pairs, train: np.ndarray, cuts: dict[str, np.ndarray]) -> HeldOut:
+def judge(pairs: Pairs, train: np.ndarray, cuts: Mapping[str, np.ndarray]) -> HeldOut:
     """Every policy on the questions that each split holds out; its thresholds `cuts` were fitted on the others."""
     splits = train.shape[1]
     gains, right, right_below = pairs.gains, pairs.right_above, pairs.right_below
@@ -141,7 +126,7 @@ def judge(pairs: Pairs, train: np.ndarray, cuts: dict[str, np.ndarray]) -> HeldO
     with np.errstate(invalid="ignore", divide="ignore"):
         table = dict(zip((*POLICIES, "retrieved"), totals[:5] / totals[5], strict=True))
         table["train_adaptive"] = totals[6] / (len(gains) - totals[5])
-    return HeldOut(cuts, table | {"test_questions": totals[5].astype(np.int64)}, retrieved)
+    return HeldOut(table | {"test_questions": totals[5].astype(np.int64)}, retrieved)
 
 
 def policy_columns(pairs: Pairs, name: str = "") -> dict[str, Column]:
@@ -161,8 +146,8 @@ def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> 
     """One search's figures for the metrics file: means with intervals over questions and over splits, and the verdict.
 
     `low` and `high` are what other questions would have given. Those of `adaptive`, `retrieved` and `gain` come from
-    thresholds fitted again to resampled subjects (`refits`). `splits_low`, `splits_high` and `sd` say how much a figure
-    moves from split to split. `gain` is adaptive - the better of always and never over all held-out questions.
+    thresholds fitted again to resampled subjects (`refits`). `splits_low` and `splits_high` say how much a figure moves
+    from split to split. `gain` is adaptive - the better of always and never over all held-out questions.
     """
     always_less_never = np.nanmean(judged.table["always"] - judged.table["never"])
     better = rule.ALWAYS if always_less_never >= 0 else rule.NEVER
@@ -177,7 +162,6 @@ def summary(pairs: Pairs, judged: HeldOut, policy: Policy, drawn: Resamples) -> 
         low, high = np.quantile(over_splits, [0.025, 0.975])
         made[name] = mean.as_json() | {
             "mean_over_splits": float(over_splits.mean()),
-            "sd": float(over_splits.std(ddof=1)) if len(over_splits) > 1 else 0.0,
             "splits_low": float(low),
             "splits_high": float(high),
         }

@@ -46,9 +46,9 @@ def choices(
     """
     for pair in pairs if files else ():
         for lm in lms:
-            has = [[method in by_lm.get(lm, {}) for method in (pair.popular, pair.tail)] for by_lm in files.values()]
-            if not any(map(all, has)):
-                lacking = f"{lm}/{pair.tail if any(has_popular for has_popular, _ in has) else pair.popular}"
+            has = [{pair.popular, pair.tail} & set(by_lm.get(lm, ())) for by_lm in files.values()]
+            if max(map(len, has)) < 2:
+                lacking = f"{lm}/{pair.tail if any(pair.popular in of_set for of_set in has) else pair.popular}"
                 raise LongtailError(
                     f"thresholds.pairs: {lacking} has no answers to {' or '.join(files)}, expected "
                     f"data/predictions/<set>/{lacking}.parquet, or imported ones; add it to the run, or take "
@@ -70,15 +70,13 @@ def choices(
 class Pairs:
     """Questions with both answers, ordered by relation, then by `signal`; all arrays (n,).
 
-    The answer above counts from the threshold on, closed-book if thresholds.pairs does not name another one. The answer
-    below it retrieves.
+    The answer above counts from the threshold on, closed-book as a rule. The answer below it retrieves.
     """
 
     ids: np.ndarray  # str
     subjects: np.ndarray  # str
     relations: np.ndarray  # str
-    signal: np.ndarray  # what a threshold is a cut of, float64, not negative
-    popularity: np.ndarray  # monthly page views, float64: the signal, unless something else decides
+    signal: np.ndarray  # what a threshold is a cut of, float64, not negative: monthly page views as a rule
     confidence: np.ndarray  # geometric mean of the answer above's token probabilities, float64; NaN if not known
     right_above: np.ndarray  # bool
     right_below: np.ndarray  # bool
@@ -108,25 +106,19 @@ class Pairs:
         arrays = {f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "excluded"}
         return replace(self, **arrays)
 
-    def known(self) -> Pairs:
-        """The questions whose subject's popularity is known; `excluded` counts the others."""
-        rows = np.isfinite(self.popularity)
-        return replace(self.take(rows), excluded=int((~rows).sum()))
-
 
 def read_pairs(questions: Path, above: Path, below: Path) -> Pairs:
-    """The questions of both answer files. Those of unknown popularity, NaN, come last in their relation.
-
-    Raises LongtailError as `answer_files.join` does.
-    """
+    """The questions of both answer files, of known popularity. Raises LongtailError as `answer_files.join` does."""
     columns = {"correct": "correct", "confidence": "exp(CAST(mean_log_prob AS DOUBLE))"}
     asked, answers = answer_files.join(questions, {"above": above, "below": below}, columns)
     of_above, of_below = answers["above"], answers["below"]
     right = of_above["correct"] == 1, of_below["correct"] == 1
-    of_questions = [asked[name] for name in ("ids", "subjects", "relations", "popularity", "popularity")]
-    return sort_pairs(Pairs(*of_questions, of_above["confidence"], *right))
+    of_questions = [asked[name] for name in ("ids", "subjects", "relations", "popularity")]
+    return of_known(Pairs(*of_questions, of_above["confidence"], *right))
 
 
-def sort_pairs(pairs: Pairs) -> Pairs:
-    """The same, ordered by relation, signal and id."""
-    return pairs.take(np.lexsort((pairs.ids.astype(str), pairs.signal, pairs.relations.astype(str))))
+def of_known(pairs: Pairs) -> Pairs:
+    """The questions of known signal, ordered by relation, signal and id; `excluded` counts the others."""
+    order = np.lexsort((pairs.ids.astype(str), pairs.signal, pairs.relations.astype(str)))
+    known = order[np.isfinite(pairs.signal[order])]
+    return replace(pairs.take(known), excluded=len(order) - len(known))

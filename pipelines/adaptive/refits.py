@@ -1,23 +1,19 @@
 """Intervals of what follows from fitted thresholds: the thresholds are fitted again to subjects drawn with replacement.
 
-Other questions would have given other thresholds, so an interval that holds the thresholds fixed is far too narrow for
-the share that retrieves.
-
 Accuracies are those that thresholds fitted to a resample reach on it. Shares, and differences between two sets of
 thresholds, are counted in a second way as well (`apart`): on each part of a resample by thresholds fitted to the rest
 of it, as the splits do it. The first way varies too much for a share and too little for a difference, the second the
 other way round, so the mean of both deviations counts.
 
 An interval is the figure plus and minus so many standard deviations over the resamples (`intervals.reach`). Their own
-mean is not the figure's, because a resample has fewer distinct subjects. `benchmarks/coverage.py` measures what such
-intervals cover.
+mean is not the figure's, because a resample has fewer distinct subjects.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,8 +26,7 @@ Key = TypeVar("Key", bound=Hashable)
 ROWS = 65_536  # questions at a time: bounds memory
 
 
-@dataclass(frozen=True)
-class Resamples:
+class Resamples(NamedTuple):
     """How often each question is drawn, and into which part of its resample; both (n, resamples) int8."""
 
     times: np.ndarray
@@ -55,8 +50,7 @@ class Resamples:
         return Resamples(self.times[rows], self.parts[rows], self.n_parts, self.clusters[rows])
 
 
-@dataclass(frozen=True)
-class Policy:
+class Policy(NamedTuple):
     """Whether questions retrieve by fitted thresholds."""
 
     retrieved: np.ndarray  # (n,) share of the splits that hold a question out by which it retrieves, NaN if none does
@@ -64,15 +58,14 @@ class Policy:
     counted: np.ndarray  # (n, resamples) bool: by thresholds fitted to the other parts of the resample
 
     def take(self, rows: np.ndarray | slice) -> Policy:
-        return Policy(self.retrieved[rows], self.fitted[rows], self.counted[rows])
+        return Policy(*(of[rows] for of in self))
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A figure of each question: base + the sum over policies of slope x whether the question retrieves by it."""
 
     base: np.ndarray | float  # (n,), or the same for all
-    slopes: Mapping[str, np.ndarray | float] = field(default_factory=dict)  # policy -> (n,)
+    slopes: Mapping[str, np.ndarray | float] = MappingProxyType({})  # policy -> (n,)
     apart: bool = False  # counted as well on each part of a resample by thresholds fitted to the others
 
     def take(self, rows: np.ndarray | slice, n: int) -> Column:

@@ -1,11 +1,8 @@
 """The rule for when to retrieve, what it does on a question, and its small JSON file, for any program (PopQA, §6).
 
-Thresholds give way to the better of always and never if their gain over it is below 0 by more than chance, which is to
-say with its whole interval. They also give way to never if they gain nothing at all, because retrieving has to earn its
-price. Otherwise they stay: where no difference is shown they retrieve less than always.
-
-`docs/adaptive.md` describes the file and shows a reader of ten lines; `rule.schema.json` is its JSON schema. Nothing
-heavy is imported here.
+Thresholds give way to the better of always and never if their gain over it is below 0 with its whole interval. They
+also give way to never if they gain nothing at all, because retrieving has to earn its price. Otherwise they stay: where
+no difference is shown they retrieve less than always. Nothing heavy is imported here.
 """
 
 from __future__ import annotations
@@ -43,11 +40,10 @@ Cut = Annotated[  # a threshold; in JSON null stands for infinity
 
 
 class Decision(NamedTuple):
-    """Whether to retrieve; the threshold, infinity for always; what is unusual about it; and why, in words."""
+    """Whether to retrieve; the threshold, infinity for always; and why, in words."""
 
     retrieve: bool
     threshold: float
-    remarks: tuple[str, ...]
     why: str
 
 
@@ -89,23 +85,18 @@ class Rule(BaseModel, frozen=True):
         key = self.key(relation)
         threshold = self.thresholds.get(key, self.together)
         if signal is None or math.isnan(signal):
+            retrieve = self.policy != NEVER
             why = f"{self.signal} not known: retrieve, as nothing says whether memory would do"
-            why = why if self.policy == THRESHOLDS else self.verdict
-            return Decision(self.policy != NEVER, threshold, ("unknown",), why)
-        remarks = ["untuned"] if key not in self.thresholds else ["shared"] if key in self.shared else []
-        least, most = self.observed.get(key, (signal, signal))
-        remarks += ["above"] if signal > most else ["below"] if signal < least else []
-        whose = "all relations together" if {"untuned", "shared"} & {*remarks} else "its relation"
-        whose += ", as the rule has none of its relation" * ("untuned" in remarks)
-        beyond = {"above": "; more than was tuned on", "below": "; less than was tuned on"}
-        if which := {math.inf: "every", -sys.float_info.max: "no"}.get(threshold):
-            why = f"{which} value of {self.signal} is below the threshold of {whose}"
         else:
-            side = "below" if signal < threshold else "not below"
-            why = f"{plainly(signal)} is {side} the threshold of {whose}, {plainly(threshold)}"
-        why += "".join(beyond.get(remark, "") for remark in remarks)
-        why = why if self.policy == THRESHOLDS else self.verdict
-        return Decision(signal < threshold, threshold, tuple(remarks), why)
+            retrieve = signal < threshold
+            whose = "all relations together" if key in self.shared else "its relation"
+            if key not in self.thresholds:
+                whose = "all relations together, as the rule has none of its relation"
+            why = f"{plainly(signal)} is {'below' if retrieve else 'not below'} the threshold of {whose}, "
+            why += plainly(threshold) if math.isfinite(threshold) else "which is always to retrieve"
+            least, most = self.observed.get(key, (signal, signal))
+            why += "; more than was tuned on" * (signal > most) + "; less than was tuned on" * (signal < least)
+        return Decision(retrieve, threshold, why if self.policy == THRESHOLDS else self.verdict)
 
 
 def choose_policy(gain: Interval, better: str, retrieved: float) -> tuple[str, str]:
@@ -164,26 +155,16 @@ def of_tuned(tuned: Tuned, popular: str, tail: str, search: str, month: str | No
 
 
 def read_rule(path: Path, name: str = "") -> Rule:
-    """The rule in a file. In a run's thresholds.json, which has many, it is the rule `name`, as popqa/opt-13b/bm25.
-
-    Raises LongtailError if the file is missing or has no such rule.
-    """
+    """The rule in a file. In a run's thresholds.json, which has many, it is the rule `name`, as popqa/opt-13b/bm25."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise LongtailError(f"{path}: no such file, expected a rule; `longtail thresholds` writes one") from None
-    except (UnicodeDecodeError, ValueError, RecursionError):
-        raise LongtailError(f"{path}: not JSON, expected a rule; `longtail thresholds` writes one") from None
-    if not isinstance(value, dict) or "rules" not in value:
-        if name:
-            raise LongtailError(
-                f"--name {name}: {path} is a single rule, expected a run's thresholds.json; leave it out"
-            )
-        return parse(value, str(path))
-    rules = named(value)
+    except (FileNotFoundError, ValueError, RecursionError) as error:
+        lacks = "no such file" if isinstance(error, FileNotFoundError) else "not JSON"
+        raise LongtailError(f"{path}: {lacks}, expected a rule; `longtail thresholds` writes one") from None
+    rules = named(value) if isinstance(value, dict) and "rules" in value else {"": value}
     if name not in rules and (name or len(rules) != 1):
-        no_rule = f"no rule {name}, but " * bool(name)
-        raise LongtailError(f"{path}: {no_rule}rules of {', '.join(rules) or 'nothing'}, expected one with --name")
+        has = ", ".join(rules) or "nothing that has a name"
+        raise LongtailError(f"{path}: {f'no rule {name}, but ' * bool(name)}rules of {has}, expected one with --name")
     return parse(rules[name] if name else next(iter(rules.values())), str(path))
 
 

@@ -1,10 +1,8 @@
 """The three searches for a threshold per relation, over all splits at once (PopQA, section 6).
 
-A question whose signal (its subject's popularity, or how sure the language model is) lies below the threshold takes the
-retrieval-augmented answer; any other question takes the closed-book answer. So a threshold's gain over never retrieving
-is the sum of (augmented - closed-book) over the questions below it: a cumulative sum over questions in order of the
-signal. The threshold 0 never retrieves, infinity always does. Of equally good cuts the lowest wins, which retrieves
-least.
+A question retrieves if its signal (its subject's popularity, or how sure the language model is) lies below the
+threshold. So a threshold's gain over never retrieving is a cumulative sum of (augmented - closed-book) over questions
+in order of the signal. The threshold 0 never retrieves, infinity always does. Of equally good cuts the lowest wins.
 
 In all functions `signal` is (n,) ascending and not negative; `gains` (n,) is what retrieving gains each question;
 `train` (n, splits) says how often each split trains on it: bool for splits, counts for resamples.
@@ -91,8 +89,8 @@ def prior_weight(gained: np.ndarray, squared: np.ndarray, counts: np.ndarray) ->
 
     This is the variance of the gain within relations, divided by the variance of the relations' mean gains. Both are
     estimated by the method of moments and summed over the candidate cuts. `gained` and `squared` (relations,
-    candidates, splits) are the sums of the training questions' gains and squared gains below each cut; `counts`
-    (relations, splits) are the numbers of training questions.
+    candidates, splits) are sums over the training questions below each cut, of which there are `counts` (relations,
+    splits).
     """
     n = counts[:, None]
     mean = gained / np.maximum(n, 1)

@@ -108,18 +108,14 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
     """The entities whose label or alias is `name`, whatever the case, and the one called `qid`; the likeliest first.
 
     Entities that have the relation come first, then labels before aliases, then the most viewed, last those of unknown
-    popularity. They are searched in the entity table and in the question set, because published questions may be about
-    other entities. A run without Wikidata has no table but the question set. The popularities are those of the question
-    set, which thresholds were tuned to, if it has them.
+    popularity. They are searched in the entity table, if the run has one, and in the question set. The popularities are
+    those of the question set, which thresholds were tuned to, if it has them.
     """
     files = {
         "entities": data / "knowledge/triples/entities.parquet",
         "claims": data / "knowledge/wikidata/claims.parquet",
         "questions": data / "questions" / template.dataset / f"{template.dataset}.parquet",
     }
-    present = {name: file for name, file in files.items() if file.is_file()}
-    if missing := [files[name] for name in files if name not in present and {*present} != {"questions"}]:
-        raise LongtailError(f"{missing[0]}: no such file; `longtail run` writes it")
     columns = "s_aliases, s_wiki_title" if template.dataset == "popqa" else "[], NULL"
     query = f"""WITH named AS MATERIALIZED (
         SELECT qid, label, aliases, wiki_title, popularity, false AS asked FROM entities
@@ -147,8 +143,9 @@ def candidates(name: str, template: Template, data: Path, qid: str | None = None
         db.execute("CREATE VIEW claims AS SELECT 0 AS s, 0 AS p WHERE false")
         nothing = "'' AS qid, '' AS label, [''] AS aliases, '' AS wiki_title, 0 AS popularity"
         db.execute(f"CREATE VIEW entities AS SELECT {nothing} WHERE false")
-        for table, file in present.items():
-            database.view(db, table, file)
+        for table, file in files.items():
+            if file.is_file() or table == "questions":
+                database.view(db, table, file)
         db.execute(f"CREATE TEMP MACRO plain(text) AS {PLAIN}")
         rows = db.execute(query, {"name": name, "relation": template.relation, "qid": qid}).fetchall()
     return [Candidate(*row) for row in rows]

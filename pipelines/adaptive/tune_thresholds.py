@@ -57,7 +57,7 @@ def uncertainty(pairs: Pairs, train: np.ndarray, drawn: Resamples, chosen: param
     if not pairs.usable(chosen.min_questions):
         return {}
     policies, columns = {}, {}
-    for name, signal in {"popularity": pairs.popularity, "uncertainty": pairs.confidence}.items():
+    for name, signal in {"popularity": pairs.signal, "uncertainty": pairs.confidence}.items():
         order = np.lexsort((signal, pairs.relations))
         ordered, sides, again = replace(pairs, signal=signal).take(order), train[order], drawn.take(order)
         fitted = held_out.fit_all(ordered, sides, again, chosen.search, chosen)
@@ -85,7 +85,7 @@ def tune_thresholds(chosen: SimpleNamespace) -> stage.Metrics:
         questions = DATA / f"questions/{dataset}/{dataset}.parquet"
         for choice in of_set:
             (lm, popular, tail), method = choice, choice.name
-            pairs = read_pairs(questions, files[dataset][lm][popular], files[dataset][lm][tail]).known()
+            pairs = read_pairs(questions, files[dataset][lm][popular], files[dataset][lm][tail])
             figures = metrics[dataset].setdefault(lm, {})
             figures |= {"questions": len(pairs.signal), "excluded_without_popularity": pairs.excluded}
             if not pairs.usable(settings.min_questions):

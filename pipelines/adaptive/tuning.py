@@ -11,7 +11,7 @@ import numpy as np
 from pipelines import intervals
 from pipelines.adaptive import held_out, refits
 from pipelines.adaptive.held_out import HeldOut
-from pipelines.adaptive.pairs import Pairs, sort_pairs
+from pipelines.adaptive.pairs import Pairs, of_known
 from pipelines.adaptive.rule import Rule, make_rule
 from pipelines.adaptive.searches import SEARCHES
 from pipelines.errors import LongtailError
@@ -61,8 +61,7 @@ def tune_arrays(
     n, views = len(popularity), np.asarray(popularity, dtype=float)
     texts = [f"{i:012d}" for i in range(n)] if ids is None else ids, subjects, relations
     right = np.asarray(without, dtype=bool), np.asarray(augmented, dtype=bool)
-    pairs = Pairs(*(np.array(of, dtype=object) for of in texts), views, views, np.full(n, np.nan), *right)
-    known = sort_pairs(pairs).known()
+    known = of_known(Pairs(*(np.array(of, dtype=object) for of in texts), views, np.full(n, np.nan), *right))
     if not known.usable(chosen.min_questions):
         raise LongtailError(
             f"{len(known.signal):,} questions of known popularity, but no relation has thresholds.min_questions "
@@ -82,6 +81,7 @@ def tune_pairs(
     train, drawn = held_out.sides(pairs, chosen, seed, resamples)
     pairs = replace(pairs, subjects=np.unique(pairs.subjects, return_inverse=True)[1])  # faster to compare than texts
     everything, members = np.ones((len(pairs.signal), 1), dtype=bool), pairs.members()
+    of_one = replace(pairs, relations=np.full(len(pairs.signal), "")).take(np.argsort(pairs.signal, kind="stable"))
     observed = {of: (float(pairs.signal[rows][0]), float(pairs.signal[rows][-1])) for of, rows in members.items()}
     shared = tuple(of for of, rows in members.items() if rows.stop - rows.start < chosen.min_questions)
     figures, relations, in_use = {}, [], ()
@@ -91,8 +91,8 @@ def tune_pairs(
         policy = held_out.policy(pairs, judged.retrieved, drawn, fitted)
         cuts = {r: float(cut[0]) for r, cut in held_out.fit(pairs, everything, search, chosen).items()}
         figures[search] = found = held_out.summary(pairs, judged, policy, drawn)
-        about = {"together": held_out.fit_together(pairs, search), "observed": observed, "shared": shared}
-        rule = make_rule(found["policy"], found["verdict"], cuts, **about)
+        together = float(held_out.fit(of_one, everything, search, chosen)[""][0])
+        rule = make_rule(found["policy"], found["verdict"], cuts, together, observed=observed, shared=shared)
         for relation, rows in members.items():
             of_relation = pairs.take(rows)
             low, high = as_good(of_relation.signal, of_relation.gains, drawn.take(rows))

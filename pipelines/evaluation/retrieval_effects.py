@@ -148,7 +148,7 @@ def savings(
     """
     rows = []
     for method in files if "closed_book" in files else ():
-        pairs = read_pairs(questions, files["closed_book"], files[method]).known()
+        pairs = read_pairs(questions, files["closed_book"], files[method])
         if method != "closed_book" and pairs.usable(chosen.min_questions):
             train, drawn = held_out.sides(pairs, chosen, seed, resamples)
             fitted = held_out.fit_all(pairs, train, drawn, chosen.search, chosen)

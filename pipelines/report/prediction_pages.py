@@ -53,16 +53,16 @@ def rule_lines(results: Sequence[Result], names: dict[str, str]) -> Iterator[str
         yield from (f"  {line}" for line in to_lines(table_of("", "", rows, columns, HEADS)))
         if any(row["pooled"] for row in rows):
             yield "  * too few questions: the threshold of all relations together"
-    for table in decisions_tables(results, plain=("retrieved", "calls", "accuracy_there")):
+    for table in decisions_tables(results, plain=("retrieved", "calls")):
         yield from ("", f"{table.caption.partition('.')[0]}:")
         yield from (f"  {line}" for line in to_lines(table))
 
 
 def decisions_tables(results: Sequence[Result], plain: Sequence[str] = ()) -> list[Table]:
     """Each policy, and each file that decides when to retrieve; the columns `plain` are without intervals."""
-    columns = "system said accuracy difference retrieved calls accuracy_there accuracy_area less"
+    columns = "system said accuracy difference retrieved calls accuracy_area less"
     heads = {"said": "what it is", "difference": "less adaptive", "calls": "retrievals"}
-    heads |= {"accuracy_there": "adaptive there", "accuracy_area": "area", "less": "area, less adaptive"}
+    heads |= {"accuracy_area": "area", "less": "area, less adaptive"}
     tables = []
     for result in (result for result in results if result.decided):
         rows = [row | {"less": cell(row.get("less"), "difference")} for row in result.decided.rows]
@@ -71,7 +71,7 @@ def decisions_tables(results: Sequence[Result], plain: Sequence[str] = ()) -> li
             f"Who decides when to retrieve, held out; where it has no answers, those of {result.popular} and "
             f"{result.tail} count. Shares in per cent, differences in points, retrievals a question; 95 % intervals "
             "over subjects. The area is the mean accuracy over all shares that may retrieve, if a signal retrieves "
-            "where it is strongest, or thresholds are shifted together; there is such thresholds' at a system's share."
+            "where it is strongest, or thresholds are shifted together."
         )
         tables.append(table_of("decisions", caption, rows, columns.split(), heads))
     return tables

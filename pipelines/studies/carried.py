@@ -69,7 +69,7 @@ def compare_carried(
     }
     columns |= {f"retrieved_{name}": Column(0.0, {name: 1.0}, apart=True) for name in ("own", "carried")}
     policies = {
-        name: held_out.policy(pairs, held_out.judge(pairs, train, dict(fitted.splits)).retrieved, drawn, fitted)
+        name: held_out.policy(pairs, held_out.judge(pairs, train, fitted.splits).retrieved, drawn, fitted)
         for name, fitted in (("own", own), ("carried", everywhere))
     }
     row = {"questions": len(pairs.signal)}

@@ -60,9 +60,8 @@ def test_a_run_without_wikidata_knows_the_subjects_of_its_questions(data, tmp_pa
     found = subjects.read_question(QUESTION, tmp_path)
     assert found.template.relation == RELATION
     assert (found.subject.qid, found.subject.popularity) == (f"Q{NUMBER}", POPULARITY)
-    (tmp_path / "knowledge/wikidata").mkdir(parents=True)
-    shutil.copy(data / "knowledge/wikidata/claims.parquet", tmp_path / "knowledge/wikidata")
-    with pytest.raises(LongtailError, match=r"entities\.parquet: no such file"):
+    (tmp_path / "questions/popqa/popqa.parquet").unlink()
+    with pytest.raises(LongtailError, match=r"popqa\.parquet: no such file"):
         subjects.read_question(QUESTION, tmp_path)
 
 
@@ -91,8 +90,13 @@ def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(
         ("Who was the director of Who's There?", True, 71.0, "69 views a month; 69 is below the threshold of its"),
         # 71 views in the question set, to which thresholds are tuned, and 70 in the entity table
         (QUESTION, False, 71.0, "71 is not below the threshold of its relation, 71"),
-        ("What is the capital of The Long Field?", True, None, "every value of monthly page views is below"),
-        ("What is the capital of The Long Field?", True, None, "of its relation; more than was tuned on"),
+        (
+            "What is the capital of The Long Field?",
+            True,
+            None,
+            "71 is below the threshold of its relation, which is always",
+        ),
+        ("What is the capital of The Long Field?", True, None, "to retrieve; more than was tuned on"),
         ("What is Mira Tosh's occupation?", False, 0.0, "700,000 is not below"),  # the set has fewer
         ("What is Mira Tosh's occupation?", False, 0.0, "the threshold of all relations together, 0"),
         ("What is the capital of Norland?", True, None, "page views of Norland (Q6) are not known, so bm25 answers"),

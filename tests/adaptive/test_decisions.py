@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from adaptive_pairs import CHOSEN, made_pairs
 
-from pipelines.adaptive import decisions, tuning
-from pipelines.adaptive.decisions import BUDGETS, curve
+from pipelines.adaptive import from_files, tuning
+from pipelines.adaptive.from_files import BUDGETS, curve
 
 
 def test_the_curve_and_its_area_by_hand_on_five_questions():
@@ -31,7 +31,7 @@ def test_shifted_thresholds_go_through_never_always_and_what_thresholds_do():
     pairs = made_pairs(400)
     pairs = replace(pairs, signal=pairs.signal * np.where(pairs.relations == "P1", 1000, 1))  # a relation of its own
     tuned = tuning.tune_pairs(pairs, CHOSEN, 0, 40, ("shrunk",))
-    found = decisions._of_thresholds(tuned)[:, 0]
+    found = from_files._of_thresholds(tuned)[:, 0]
     held = np.isfinite(tuned.judged.retrieved)
     assert found[[0, -2]] == pytest.approx([pairs.right_above[held].mean(), pairs.right_below[held].mean()])
     figures = tuned.figures["shrunk"]

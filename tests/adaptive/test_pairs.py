@@ -22,10 +22,10 @@ def files(tmp_path):
 
 
 def test_answers_are_paired_by_id_and_unknown_popularity_is_counted(files):
-    pairs = read_pairs(*files).known()
+    pairs = read_pairs(*files)
     assert pairs.excluded == 1
     assert pairs.relations.tolist() == ["P0", "P0", "P1"]
-    assert pairs.signal.tolist() == pairs.popularity.tolist() == [10, 30, 20]
+    assert pairs.signal.tolist() == [10, 30, 20]
     assert pairs.gains.tolist() == [0, -1, 1]
     assert pairs.subjects.tolist() == ["s2", "s0", "s3"]
     assert pairs.members() == {"P0": slice(0, 2), "P1": slice(2, 3)}

@@ -20,7 +20,7 @@ def test_the_signal_that_knows_decides_better():
     blind = uncertainty(made_pairs(confidence=rng.random(600)), CHOSEN, 200)["uncertainty"]
     assert blind["difference"]["high"] < -0.05
     assert blind["popularity"]["value"] > blind["uncertainty"]["value"]
-    seeing = uncertainty(made_pairs(popularity=rng.integers(1, 99, 600).astype(float)), CHOSEN, 200)["uncertainty"]
+    seeing = uncertainty(made_pairs(signal=rng.integers(1, 99, 600).astype(float)), CHOSEN, 200)["uncertainty"]
     assert seeing["difference"]["low"] > 0.05
     assert seeing["questions"] == 600
 
@@ -28,9 +28,9 @@ def test_the_signal_that_knows_decides_better():
 def test_each_signal_decides_there_as_it_does_alone():
     rng = np.random.default_rng(2)
     pairs = made_pairs()
-    pairs = replace(pairs, confidence=pairs.popularity * np.exp(rng.normal(0, 1, 600)) / 1e9)
+    pairs = replace(pairs, confidence=pairs.signal * np.exp(rng.normal(0, 1, 600)) / 1e9)
     figures = uncertainty(pairs)["uncertainty"]
-    for name, signal in (("popularity", pairs.popularity), ("uncertainty", pairs.confidence)):
+    for name, signal in (("popularity", pairs.signal), ("uncertainty", pairs.confidence)):
         own = replace(pairs, signal=signal).take(np.lexsort((signal, pairs.relations)))
         alone = summary(own, resamples=50)
         for key, other in ((name, "adaptive"), (f"retrieved_{name}", "retrieved"), ("always", "always")):

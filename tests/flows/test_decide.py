@@ -82,8 +82,8 @@ def test_a_rule_that_says_never_is_followed(folder, made, tuned, longtail):
     longtail("decide", "thresholds/rule.json", "popQA.tsv")
     assert {row["retrieve"] for row in decisions(folder)} == {"False"}
     assert longtail("decide", "thresholds/rule.json", "popQA.tsv", "--name", "popqa/tiny/bm25")[2] == (
-        f"error: --name popqa/tiny/bm25: {folder}/thresholds/rule.json is a single rule, expected a run's "
-        "thresholds.json; leave it out\n"
+        f"error: {folder}/thresholds/rule.json: no rule popqa/tiny/bm25, but rules of nothing that has a name, "
+        "expected one with --name\n"
     )
     for text in ("[]", "no", '{"schema": "longtail-rule", "version": 2}'):
         (folder / "rule.json").write_text(text)
