@@ -30,12 +30,12 @@ import numpy as np
 import pandas as pd
 
 from pipelines import intervals
-from pipelines.adaptive import decisions, held_out, tune_thresholds, tuning
+from pipelines.adaptive import from_files, held_out, tune_thresholds, tuning
 from pipelines.adaptive.pairs import Pairs
 from pipelines.answering.answers_elsewhere import Answered
 from pipelines.evaluation import accuracy, popularity_bins, retrieval_effects
 from pipelines.intervals import Interval
-from pipelines.studies import carried, confidence
+from pipelines.studies import carried
 
 RELATIONS, REPETITIONS, RESAMPLES, SPLITS = 16, 200, 1000, 50
 WORLDS = {  # level and slope of the closed-book and of the augmented answer, (mean, deviation) over relations
@@ -134,7 +134,7 @@ def others(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     right = np.where(calls > 0, pairs.right_below, pairs.right_above)
     system = Answered("system", right.astype(np.int8), None, [], calls=calls)
     places = np.arange(len(pairs.ids))
-    for row in decisions.judge(tuned, CHOSEN.search, places, closed, [system], seed, RESAMPLES).rows:
+    for row in from_files.judge(tuned, CHOSEN.search, places, closed, [system], seed, RESAMPLES).rows:
         for name, figure in row.items():
             if isinstance(figure, Interval) and figure.low < figure.high:
                 yield f"{name}, {row['system']}", figure
@@ -179,16 +179,6 @@ def tables(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     rng = np.random.default_rng(seed)
     change = pairs.right_below.astype(float) - pairs.right_above
     yield "gain on a benchmark, by question", intervals.mean(rng.permutation(change)[:150], rng, RESAMPLES)
-
-
-def trust(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
-    """What the closed-book answer's probability is worth."""
-    pairs = world.draw(n, seed)
-    known = confidence.Answers(pairs.ids, pairs.subjects, pairs.confidence, pairs.right_above)
-    rows, ece = confidence.reliability(known, seed, RESAMPLES)
-    yield "ece, confidence", ece
-    for row in rows:
-        yield f"accuracy in a bin of confidence|{row['bin']}", bounded(row, "accuracy")
 
 
 def texts(clusters: int, seed: int) -> Iterator[tuple[str, Interval]]:
@@ -247,7 +237,7 @@ def best_cuts(world: World, search: str) -> Figures:
 
 
 def main() -> None:
-    kinds = {"deciding": deciding, "others": others, "tables": tables, "trust": trust}
+    kinds = {"deciding": deciding, "others": others, "tables": tables}
     parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage", description=__doc__.splitlines()[0])
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="simulated data sets of each kind")
     parser.add_argument("--questions", type=int, nargs="+", default=[260, 1400], help="of a data set")

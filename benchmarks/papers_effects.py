@@ -42,7 +42,7 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
         return row[figure].times(scale)
 
     def judged(method: str, kind: str, figure: str) -> Interval:
-        figures = adaptive[method][kind][figure] if method else adaptive[kind][figure]
+        figures = adaptive[method][kind][figure]
         return Interval(*(100 * figures[end] for end in ("value", "low", "high")))
 
     answers = {"dataset": "popqa", "lm": read.main, "against_lm": read.main, "method": "hybrid"}
@@ -53,7 +53,6 @@ def comparisons(read: inputs.Inputs, search: str) -> list[list]:
         "Hybrid less BM25: accuracy": shown("comparisons", "gain", 100, against="bm25", **answers),
         "Thresholds between GenRead and dense, less the better of both": judged("dense_below_genread", search, "gain"),
         "Thresholds between dense and BM25, less the better of both": judged("bm25_below_dense", search, "gain"),
-        "Calibration error of closed-book confidence": judged("", "confidence", "ece"),
         "Bits saved by all documents in one prompt, less the ensemble's (Pile, dense)": shown(
             "lm_controls", "saved_over_ensemble", control="concatenated", **controls
         ),

@@ -45,7 +45,6 @@ FIGURES = {  # name -> what it is multiplied by, the file below data/, the colum
     "replug-share": (1, *_accuracy("replug")[1:]),
     "shrunk": (100, "metrics/adaptive.json", "popqa.tiny.dense.shrunk.adaptive", ""),
     "popularity-over-doubt": (-100, "metrics/adaptive.json", "popqa.tiny.dense.uncertainty.difference", ""),
-    "calibration": (100, "metrics/adaptive.json", "popqa.tiny.confidence.ece", ""),
     "ensemble": _pile("bits_per_byte", "saved", "k = 10"),
     "one-prompt": _pile("lm_controls", "saved", "control = 'concatenated'"),
     "more-text": _pile("lm_controls", "saved", "control = 'longer_context'"),

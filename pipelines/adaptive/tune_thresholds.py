@@ -102,10 +102,8 @@ def tune_thresholds(chosen: SimpleNamespace) -> stage.Metrics:
             }
     tables = {"thresholds": pa.Table.from_pylist(relations, THRESHOLDS)}
     for study in all_studies.studies_offering("of_rules"):
-        rows, figures_of_study = study.of_rules(tuned, chosen, DATA)
+        rows = study.of_rules(tuned, chosen)
         tables |= {name: pa.Table.from_pylist(rows[name], schema) for name, schema in study.RULE_TABLES.items()}
-        for (dataset, lm), figures in figures_of_study.items():
-            metrics[dataset].setdefault(lm, {}).update(figures)
     with shards.atomic(OUT) as folder:
         folder.mkdir()
         for name, table in tables.items():

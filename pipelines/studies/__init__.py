@@ -6,7 +6,7 @@ TABLES            columns of its tables in data/analyses (evaluation/tables.py)
 of_answers        rows of its tables from one language model's answers to a question set (the stage `analyse`)
 of_metrics        rows of its tables from figures that other stages left (`analyse`)
 RULE_TABLES       schemas of its tables in data/adaptive/popularity
-of_rules          rows of these tables, and figures, from all thresholds (`tune_thresholds`)
+of_rules          rows of these tables, from all thresholds (`tune_thresholds`)
 score_more        more to score beside the candidates' pairs (`score_lm`)
 of_bits           rows beside the bits per byte of a language model on a corpus (`evaluate_lm`)
 of_tokens         a number of each attributed token, by which figures are shown (`attribute`); with COLUMN and EDGES

@@ -6,7 +6,6 @@ A subject that is held out is held out on both sides, because splits are drawn b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -33,8 +32,8 @@ RULE_TABLES = {
 
 
 def of_rules(
-    tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]], chosen: SimpleNamespace, data: Path
-) -> tuple[dict[str, list[dict]], dict]:
+    tuned: Mapping[tuple[str, str, str], tuple[Pairs, Tuned]], chosen: SimpleNamespace
+) -> dict[str, list[dict]]:
     """The rows of carried.parquet: each language model's answers, judged by the thresholds of each other one.
 
     `tuned` are (dataset, language model, method) -> both answers and the thresholds. Relations that the other model has
@@ -47,7 +46,7 @@ def of_rules(
                 found = own.fitted, brought.fitted, chosen.thresholds, chosen.seed, chosen.report.bootstrap
                 key = {"dataset": dataset, "lm": lm, "method": method, "fitted": other}
                 rows.append(key | compare_carried(pairs, *found))
-    return {"carried": rows}, {}
+    return {"carried": rows}
 
 
 def compare_carried(

@@ -12,10 +12,9 @@ from pipelines.adaptive import tune_thresholds
 from pipelines.report.inputs import read_fitted
 from pipelines.report.page import Figure, Table, label
 from pipelines.report.sections import report_sections
-from pipelines.studies import carried, confidence
+from pipelines.studies import carried
 
-STUDIES = (confidence, carried)
-STUDIED = confidence.RULE_TABLES | carried.RULE_TABLES
+STUDIES, STUDIED = (carried,), carried.RULE_TABLES
 
 
 def evaluate(chosen=CHOSEN, **columns):
@@ -33,19 +32,16 @@ def found():
     }
 
 
-def section(found, folder, excluded=0, trusted=None, brought=(), also=None, chosen=CHOSEN):
+def section(found, folder, excluded=0, brought=(), also=None, chosen=CHOSEN):
     """The blocks of the section and its studies on these models' results on PopQA, its tables and figures.
 
     `also` are figures of other sets.
     """
-    metrics, of_tables = {}, {"reliability": [], "carried": brought, "thresholds": []}
+    metrics, of_tables = {}, {"carried": brought, "thresholds": []}
     for (lm, method), one in found.items():
         key = {"dataset": "popqa", "lm": lm, "method": method}
         metrics.setdefault(lm, {"questions": 600, "excluded_without_popularity": excluded})[method] = one.figures
         of_tables["thresholds"] += [key | row for row in one.relations]
-    for lm, (rows, ece) in (trusted or {}).items():
-        metrics[lm]["confidence"] = {"questions": 600, "ece": ece.as_json()}
-        of_tables["reliability"] += [{"dataset": "popqa", "lm": lm} | row for row in rows]
     schemas = {"thresholds": tune_thresholds.THRESHOLDS} | STUDIED
     for name, of_table in of_tables.items():
         table = pa.Table.from_pylist(of_table, schemas[name])
@@ -143,21 +139,13 @@ def test_doubt_is_shown_where_it_is_known(found, tmp_path):
     assert row[1] == "dense", "BM25's answers are of a model that gave no probabilities"
 
 
-def test_confidence_is_shown_by_model_and_carried_thresholds_by_where_they_come_from(found, tmp_path):
+def test_carried_thresholds_are_shown_by_where_they_come_from(found, tmp_path):
     pairs = {"small": made_pairs(crossing=1000.0), "large": made_pairs(crossing=300.0)}
-    sure = np.random.default_rng(0).random((2, 600))
-    trusted = {
-        lm: confidence.reliability(confidence.Answers(made.ids, made.subjects, of_lm, made.right_above), 0, 30)
-        for of_lm, (lm, made) in zip(sure, pairs.items(), strict=True)
-    }
     tuned = {("popqa", lm, "dense"): (made, found[lm, "dense"]) for lm, made in pairs.items()}
     settings = SimpleNamespace(thresholds=CHOSEN, seed=0, report=SimpleNamespace(bootstrap=30))
-    brought = carried.of_rules(tuned, settings, tmp_path)[0]["carried"]
+    brought = carried.of_rules(tuned, settings)["carried"]
     alone = {key: one for key, one in found.items() if key[1] == "dense"}
-    _, tables, drawn = section(alone, tmp_path, trusted=trusted, brought=brought)
-    (row,) = rows_of(tables["confidence"], language_model="large")
-    assert row["ECE"].interval.value == trusted["large"][1].value
-    assert all(said in drawn["reliability-popqa"].alt for said in ("small", "calibrated: "))
+    _, tables, _ = section(alone, tmp_path, brought=brought)
     (row,) = rows_of(tables["carried"], fitted_to="large")
     assert row["language model"] == "small"
     assert row["carried less own"].interval.value == brought[0]["difference"]
