@@ -37,11 +37,6 @@ class Fitted(NamedTuple):
     whole: Mapping[str, np.ndarray]  # fitted to whole resamples
     parts: tuple[Mapping[str, np.ndarray], ...]  # fitted to resamples without each of their parts
 
-    def first(self, n: int) -> Fitted:
-        """The same with the first `n` resamples."""
-        whole, *parts = ({relation: cut[:n] for relation, cut in cuts.items()} for cuts in (self.whole, *self.parts))
-        return Fitted(self.splits, whole, tuple(parts))
-
 
 def split_train(seed: int, subjects: np.ndarray, splits: int, train_share: float) -> np.ndarray:
     """Which questions each split trains on, (n, splits) bool, decided by hash for each subject, or other unit."""

@@ -43,9 +43,6 @@ class Resamples(NamedTuple):
         """How often each question is drawn into the other parts, (n, resamples)."""
         return self.times * (self.parts != part)
 
-    def first(self, n: int) -> Resamples:
-        return Resamples(self.times[:, :n], self.parts[:, :n], self.n_parts, self.clusters)
-
     def take(self, rows: np.ndarray | slice) -> Resamples:
         return Resamples(self.times[rows], self.parts[rows], self.n_parts, self.clusters[rows])
 

@@ -54,8 +54,6 @@ def compare_carried(
 ) -> dict:
     """Held-out accuracy by thresholds of their own and by those `brought`, on the same splits, and the difference."""
     train, drawn = held_out.sides(pairs, chosen, seed, resamples)
-    n = min([drawn.n, *(len(cut) for fitted in (own, brought) for cut in fitted.whole.values())])
-    drawn, own, brought = drawn.first(n), own.first(n), brought.first(n)  # more questions have fewer resamples
     everywhere = Fitted(
         _everywhere(brought.splits, own.splits),
         _everywhere(brought.whole, own.whole),
@@ -78,8 +76,11 @@ def compare_carried(
 
 
 def _everywhere(brought: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The thresholds `brought` to all relations of `own`; one that they lack always retrieves."""
-    return {relation: brought.get(relation, np.full(len(cut), np.inf)) for relation, cut in own.items()}
+    """The thresholds `brought` to all relations of `own`, as many; one that they lack always retrieves.
+
+    Very many questions have fewer resamples, whose thresholds come again then.
+    """
+    return {of: np.resize(brought.get(of, np.full(len(cut), np.inf)), len(cut)) for of, cut in own.items()}
 
 
 def report_entries() -> list:
