@@ -17,6 +17,7 @@ from pipelines.errors import LongtailError
 from pipelines.intervals import interval
 from pipelines.lsr import objective
 from pipelines.lsr.rounds import Refresher
+from pipelines.params.params import LSR
 
 SAMPLE = 64  # training queries of each corpus
 RESAMPLES = 1000
@@ -81,16 +82,28 @@ def aucs(scores: np.ndarray, pairs: np.ndarray) -> np.ndarray:
         return (wins * pairs).sum((1, 2)) / pairs.sum((1, 2))
 
 
-def check(name: str, rows: list[dict[str, Any]], required: bool) -> None:
-    """Print what was seen and what to change. Raises LongtailError if a better teacher is `required` and missing."""
+def check(name: str, rows: list[dict[str, Any]], lsr: LSR) -> None:
+    """Print what was seen and what to change.
+
+    Raises LongtailError if Q is uniform, to three digits, for all kinds of queries, and if a better teacher is required
+    and missing.
+    """
     for row in rows:
         seen = ", ".join(f"{key} {_shown(value)}" for key, value in row.items() if key != "corpus")
         print(f"{name}: {row['corpus']}: {seen}", flush=True)
         for said in advice(row):
             print(f"warning: {name}: {row['corpus']}: {said}", flush=True)
     worse = [row for row in rows if _no_better(row)]
-    if required and worse:
+    if lsr.require_better_teacher and worse:
         raise LongtailError(f"lsr.require_better_teacher: {worse[0]['corpus']}: {next(advice(worse[0]))}")
+    entropies = [row["entropy"] for row in rows if "entropy" in row]
+    if all(round(entropy, 3) == 1.0 for entropy in entropies):
+        same = f"its answers are right with all documents or with none; {BETTER}"
+        way = same if lsr.likelihood == "answer_right" else "use mean_logprob, or lower lsr.beta"
+        raise LongtailError(
+            f"the language model's distribution over documents is uniform (entropy {entropies[0]:.5f} of 1) with "
+            f"lsr.likelihood {lsr.likelihood}, so the retriever can learn nothing; {way}"
+        )
 
 
 def advice(row: dict[str, Any]) -> Iterator[str]:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from pipelines import methods
-from pipelines.errors import LongtailError
 from pipelines.storage import shards
 from pipelines.work import stage
 
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 METRICS = Path("data/metrics")
 SECTIONS = ("seed", "language", "compute", "lm", "parts", "retriever", "lsr", "answer")
 POINTS = 200  # the most points of the curve in the metrics
-ENOUGH = 1000  # queries after which a uniform distribution of the language model is an error
 
 
 def train_retriever(params: SimpleNamespace) -> stage.Metrics:
@@ -55,7 +53,7 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     files = TrainingFiles(name, *_result_depends_on(params, corpora))
     with rounds.Refresher(params, corpora, schedule, files) as refresher:
         looked = look.look(refresher, params)
-        look.check(name, looked, params.lsr.require_better_teacher)
+        look.check(name, looked, params.lsr)
         trainer = Trainer(encoder, corpora, schedule, params.lsr, [row["beta"] for row in looked])
         progress = {"curve": [], "validation": []} | files.load(encoder.parameters(), trainer.optimizer)
         curve, validation = progress["curve"], progress["validation"]
@@ -86,13 +84,7 @@ def train_retriever(params: SimpleNamespace) -> stage.Metrics:
         for column in rows[0]
         if column != "step"
     }
-    seen = {
-        f"look_{row['corpus']}_{key}": value["value"] if isinstance(value, dict) else value
-        for row in looked
-        for key, value in row.items()
-        if key != "corpus"
-    }
-    return figures | scored | columns | {key: value for key, value in seen.items() if value is not None}
+    return figures | scored | columns
 
 
 def _train_rounds(
@@ -102,7 +94,6 @@ def _train_rounds(
     from tqdm import tqdm
 
     lsr, schedule = trainer.lsr, trainer.schedule
-    epoch = min(-(-min(len(schedule.queries), ENOUGH) // lsr.batch_size), lsr.steps)
     with tqdm(total=lsr.steps, initial=len(curve), desc="train_lsr", unit="step", mininterval=2) as bar:
         for number in range(schedule.rounds):
             steps = schedule.steps(number)
@@ -117,7 +108,6 @@ def _train_rounds(
             for step in range(len(curve), steps.stop):
                 curve.append({"step": step, **trainer.step(step)})
                 bar.update()
-                _check_informative(curve, epoch, lsr)
                 needed, last = {steps.start}, len(curve) == steps.stop
                 if last:
                     needed = {len(curve)}
@@ -147,23 +137,6 @@ def _kept(validation: list[dict], lsr: LSR) -> int:
         return validation[-1]["step"]
     bits = next((name for name in validation[0] if name.startswith("bpb")), "")
     return min(validation, key=lambda row: (-row.get("recall_at_1", 0.0), row.get(bits, 0.0)))["step"]
-
-
-def _check_informative(curve: list[dict], epoch: int, lsr: LSR) -> None:
-    """Raise LongtailError if Q was uniform, to three digits, for a whole epoch or ENOUGH queries."""
-    if len(curve) % epoch:
-        return
-    from pipelines.lsr import look
-
-    entropy = sum(row["entropy_lm"] for row in curve[-epoch:]) / epoch
-    if round(entropy, 3) == 1.0:
-        same = f"its answers are right with all documents or with none; {look.BETTER}"
-        way = same if lsr.likelihood == "answer_right" else "use mean_logprob, or lower lsr.beta"
-        raise LongtailError(
-            f"the language model's distribution over the {lsr.top_k} documents is uniform (entropy {entropy:.5f} of 1 "
-            f"over {epoch} steps) with lsr.likelihood {lsr.likelihood} and lsr.beta {lsr.beta}, so the retriever can "
-            f"learn nothing; {way}"
-        )
 
 
 def _result_depends_on(params: SimpleNamespace, corpora: list[CorpusQueries]) -> tuple[Any, ...]:

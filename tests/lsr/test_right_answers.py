@@ -136,7 +136,7 @@ def test_questions_whose_rewards_are_equal_are_counted_and_move_nothing(trainer)
 
 def test_a_teacher_that_is_never_right_is_said_before_training_and_stops_it(project, prompts, monkeypatch, capsys):
     monkeypatch.setattr(LocalModel, "generate", lambda _, prompts, *__: [Generation("no", 0.0, 0)] * len(prompts))
-    with pytest.raises(LongtailError, match=r"uniform .*answer_right .*right with all documents or with none; rai"):
+    with pytest.raises(LongtailError, match=r"uniform .*answer_right, .*right with all documents or with none; rai"):
         train_lsr.train_retriever(project.params)
     assert "to the language model all documents of a query are equal" in capsys.readouterr().out
     change(project, require_better_teacher=True)
