@@ -63,27 +63,15 @@ def kept_scores(log_probs: np.ndarray) -> bytes:
     return msgspec.json.encode({"text": "", "scored": log_probs.astype("<f4").tobytes()})
 
 
-class Part(msgspec.Struct):
-    type: str
-    text: str | None = None
-
-
 class Message(msgspec.Struct):
-    """A chat's message. Servers that keep the reasoning apart show it in one of the other fields, or as a part."""
+    """A chat's message. Servers that keep the reasoning apart show it in one of the other fields."""
 
-    content: str | list[Part] | msgspec.UnsetType | None = msgspec.UNSET  # None: nothing is said
+    content: str | msgspec.UnsetType | None = msgspec.UNSET  # None: nothing is said
     reasoning: Any = None
     reasoning_content: Any = None
-    reasoning_details: Any = None
-    thinking: Any = None
-    thinking_blocks: Any = None
 
     def __post_init__(self) -> None:
-        fields = (self.reasoning, self.reasoning_content, self.reasoning_details, self.thinking, self.thinking_blocks)
-        self.reasoning = any(fields)
-        if isinstance(self.content, list):
-            self.reasoning = self.reasoning or any("text" not in part.type for part in self.content)
-            self.content = "".join(part.text or "" for part in self.content if "text" in part.type)
+        self.reasoning = bool(self.reasoning or self.reasoning_content)
         if self.content is msgspec.UNSET and not self.reasoning:
             raise ValueError("a message without content")
         self.content = self.content or ""

@@ -244,13 +244,11 @@ class HttpModel:
         first = self._first_answer()
         reasons, text = first.spoken()
         wrong = fault(first.logprobs.token_logprobs) if text or not self._shown or first.logprobs.tokens else ""
-        drop = f"{THEIR_OWN}, and drop what it answered: `longtail status cache --drop {self._settings.url}`"
         if reasons:
             print(f"{self.name}: it reasons; that is cut off its answers, and counted (lm_reasoned)", flush=True)
             self._lacks["vote"] = f"{self._client.url}: shows no log-probabilities apart from those of its reasoning"
         elif wrong:
-            mend = f"; {drop}" if first.logprobs.tokens else ""
-            self._lacks["vote"] = f"{self._client.url}: shows {wrong} of its answers{mend}"
+            self._lacks["vote"] = f"{self._client.url}: shows {wrong} of its answers; {THEIR_OWN}"
         for ability, probe in (("score", self._try_scoring), ("choose", self._try_choosing)):
             try:
                 probe(first)

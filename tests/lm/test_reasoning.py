@@ -33,8 +33,6 @@ WRITTEN = {  # who writes so -> a whole answer of "Paris"
 APART = {  # who keeps it apart -> the message's field
     "vLLM": {"reasoning_content": "They ask."},
     "Ollama": {"reasoning": "They ask."},
-    "OpenRouter": {"reasoning_details": [{"type": "reasoning.encrypted", "data": "x"}]},
-    "LiteLLM": {"thinking_blocks": [{"type": "thinking", "thinking": "They ask."}]},
 }
 
 
@@ -71,9 +69,6 @@ def test_reasoning_within_the_text_is_cut_off_counted_and_said(asked, capsys, co
 def test_reasoning_that_a_server_keeps_apart_is_counted_too(asked, field):
     lm = asked(said("Paris", **field))
     assert (lm.generate(PROMPT, 15)[0].text, lm.usage["lm_reasoned"]) == ("Paris", 1)
-    parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "They"}]}, {"type": "text", "text": "Paris"}]
-    lm = asked(said(parts))
-    assert (lm.generate([Prompt("x")], 15)[0].text, lm.usage["lm_reasoned"]) == ("Paris", 1)
 
 
 @pytest.mark.parametrize(
@@ -90,8 +85,6 @@ SILENT = {
     "empty": said("", "length", reasoning="Let me think"),
     "no content": {"message": {"role": "assistant", "reasoning_content": "Paris"}},
     "hidden": said("", "length"),
-    "only details": said(None, reasoning_details=[{"type": "reasoning.text", "text": "x"}]),
-    "parts": said([{"type": "thinking", "thinking": []}], "length"),
 } | {name: said(text[:25] if "\n" in text else text.split(".")[0], "length") for name, text in WRITTEN.items()}
 del SILENT["a template that begins it"], SILENT["twice"]
 
