@@ -16,7 +16,7 @@ from flows.init_choices import GIB, Contents, choose, this_machine
 from flows.model_folders import Encoder, LanguageModel
 from pipelines import catalogue, neutral
 from pipelines.errors import LongtailError
-from pipelines.lm.model_kinds import other_weights
+from pipelines.lm.model_files import other_weights
 from pipelines.storage import shards
 
 LOOKED_FOR = (

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import LongtailError
-from pipelines.lm.model_files import count_parameters
-from pipelines.lm.model_kinds import check_folder, read_object
+from pipelines.lm.model_files import check_folder, count_parameters, read_object
 from pipelines.retrieval.modules import Modules, read_modules, reader
 
 POSITIONS = ("max_position_embeddings", "n_positions", "seq_length", "n_ctx")

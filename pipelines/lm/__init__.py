@@ -19,5 +19,5 @@ ragged            sequences of unequal length in one array
 
 base_lm           the stage that makes a language model's folder
   train_lm        trains a small one from scratch
-  model_files     saves pretrained models, and reads the size and family of a saved one
+  model_files     saves pretrained models, says which files can't be read, and reads the size of a saved model
 """
