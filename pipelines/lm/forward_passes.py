@@ -46,8 +46,8 @@ class ForwardPasses:
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     def over(self, rows: Ragged, first: np.ndarray) -> Iterator[tuple[np.ndarray, object, int]]:
-        """Run the model over all rows. Yields a batch of row numbers, the model's outputs, and how many columns of
-        these rows the outputs leave out at the beginning.
+        """Run the model over all rows. Yields a batch of row numbers, the outputs, and how many first columns these
+        leave out.
 
         `first` (rows,) is the first column of each row that is needed. What rows have in common before it is read once.
         """
@@ -81,10 +81,8 @@ class ForwardPasses:
     def after(
         self, rows: Ragged, passes: Iterable[tuple[np.ndarray, object, int]] | None = None
     ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """Yield row numbers, and the logits after the last token of each of them, (rows, vocabulary) float32.
-
-        They come from `passes`, which are by default those of `over`.
-        """
+        """Yield row numbers, and the logits after their last tokens, (rows, vocabulary) float32; from `passes`, if
+        given."""
         last = rows.lengths - 1
         for batch, outputs, skipped in passes or self.over(rows, last):
             for part, logits in self.logits(outputs, np.arange(len(batch)), last[batch] - skipped):
@@ -100,8 +98,8 @@ class ForwardPasses:
     ) -> Generator[torch.Tensor, torch.Tensor, None]:
         """Yield logits (prompts, vocabulary) after each prompt, then after each token (prompts,) that is sent.
 
-        Prompt i begins with the beginning number beginnings[i] of `held`. Progress counts prompts among `total`, as
-        reading them takes nearly all of the time. A model without `keeps` reads the whole texts again at every step.
+        Prompt i begins with the beginning number beginnings[i] of `held`. Progress counts prompts among `total`. A
+        model without `keeps` reads the whole texts again at every step.
         """
         while not self.keeps:
             token = yield self._table(len(beginnings), self.after(prompts), total)
@@ -126,7 +124,7 @@ class ForwardPasses:
         return kept.bytes
 
     def batches(self, lengths: np.ndarray, most: int | None = None) -> Iterator[np.ndarray]:
-        """Row numbers in batches of similar length. The longest come first, so that memory runs out early if at all.
+        """Row numbers in batches of similar length, the longest first, so that memory runs out early if at all.
 
         A batch has `batch_tokens` tokens at most, or `most`, which holds where no forward pass reads all of it.
         """
@@ -184,9 +182,8 @@ class ForwardPasses:
 def choose_shortcut(passes: ForwardPasses, tokenizer, folder: Path, max_tokens: int) -> None:
     """Have `passes` continue texts from keys and values where that gives plain passes' numbers over a fixed text.
 
-    Architectures differ in how they know a token's position and in what they cache; where the shortcut does not fit, it
-    gives other numbers and no error. The model in `folder` reads `max_tokens` at once. Raises LongtailError where it
-    can't read padded texts, or what follows a text changes it.
+    Where the shortcut does not fit an architecture, it gives other numbers and no error. The model in `folder` reads
+    `max_tokens` at once. Raises LongtailError where it can't read padded texts, or what follows a text changes it.
     """
     model, name = passes.model, type(passes.model).__name__
     ids = np.array(tokenizer(TEXT, verbose=False)["input_ids"][: min(TOKENS, max_tokens - 2)], np.int64)
@@ -230,10 +227,9 @@ def choose_shortcut(passes: ForwardPasses, tokenizer, folder: Path, max_tokens: 
 
 
 class _Head:
-    """The part of `model` that makes logits of hidden states: the output embedding and, in some models, a scale or cap.
+    """The part of `model` that makes logits of hidden states, so that they are made only where they are needed.
 
-    Calling it computes logits at the positions that are needed, not at all. `separable` says whether that works for
-    the model; a few tokens are tried to find out. Do not call a head that is not separable.
+    `separable` says whether that gives the model's own numbers; a few tokens are tried. Else it must not be called.
     """
 
     def __init__(self, model) -> None:

@@ -34,10 +34,7 @@ class Token(msgspec.Struct):
 
 
 class LogProbs(msgspec.Struct):
-    """Lists with an entry per token; empty where the server shows none.
-
-    Some servers, such as llama.cpp's, show all but `text_offset` in the form of the chat interface, as `content`.
-    """
+    """Lists with an entry per token, empty where none is shown; llama.cpp has them in `content`, as chats do."""
 
     tokens: list[str] | None = None  # the tokens' texts
     token_logprobs: list[float | None] | None = None  # None for a text's first token
@@ -146,9 +143,8 @@ class Choice(msgspec.Struct):
     def answer(self, stop: str, votes: bool = True) -> tuple[str, float]:
         """The text `up_to` the stop string, and the mean log-probability of the tokens that begin before its end.
 
-        The mean is nan where the server shows no log-probabilities, where it does not show the model's (no `votes`),
-        and where the tokens are those of reasoning, too. Raises Unable where another token was likelier, and
-        Silent as `spoken` does.
+        The mean is nan where the server shows none of its own (no `votes`), and where tokens are those of reasoning,
+        too. Raises Unable where another token was likelier, and Silent as `spoken` does.
         """
         reasoned, text = self.spoken()
         text, shown = up_to(text, stop), self.logprobs

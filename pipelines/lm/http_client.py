@@ -61,10 +61,9 @@ class _Head(msgspec.Struct):
 
 
 class CompletionsClient(web.Client):
-    """The model `model` of the server in `settings`, called `name` in the params.
+    """The model `model` of the server in `settings`, called `name` in the params; answers and costs stay in `cache`.
 
-    With `chat`, each prompt is a user's message to the chat interface, in a request of its own. Answers and costs are
-    kept in the folder `cache`.
+    With `chat`, each prompt is a user's message to the chat interface, in a request of its own.
     """
 
     def __init__(
@@ -90,11 +89,10 @@ class CompletionsClient(web.Client):
         """`read(i, choice)` of the server's answer to each prompt, in order. Prompts are texts or token ids.
 
         `fields` are the request's other fields. An answer is kept once `read` accepts it, and is never asked for again.
-        `read` raises Unable for an answer to something else. Raises LongtailError
-        before a request that may pass `max_cost`, and with the server's own words where it refuses; that is Unable
-        where the server can't do this, or where a `probe` fails each time. With `lasts`, the results are
-        log-probabilities of so many last tokens of each prompt, and these numbers are all that is kept. Work that asks
-        so many `times` shows a part of its progress each time.
+        With `lasts`, only the results are kept: log-probabilities of so many last tokens of each prompt. Work that asks
+        so many `times` shows a part of its progress each time. Raises LongtailError before a request that may pass
+        `max_cost`, and with the server's own words where it refuses; that is Unable where it can't do this, or where a
+        `probe` fails.
         """
         rows_of_key: dict[str, list[int]] = {}
         for i, prompt in enumerate(prompts):
@@ -187,10 +185,7 @@ class CompletionsClient(web.Client):
         return [placed[i] for i in range(len(prompts))]
 
     def _once(self, method: str, url: str, *, statuses: list[int], **request) -> requests.Response:
-        """Make one attempt. It is entered in the ledger at its highest cost before, and at its real cost after.
-
-        The answer's status, that of an error within an answer of status 200, is added to `statuses`.
-        """
+        """Make one attempt, entered in the ledger at its highest cost before and at its real cost after."""
         body = request["json"]
         prompts = body["messages"][0]["content"] if self.chat else body["prompt"]
         if isinstance(prompts, str) or isinstance(prompts[0], int):  # a single prompt stands there without a list

@@ -50,8 +50,8 @@ class Ledger(Kept):
     def enter(self, most: Tokens) -> tuple[int | None, float]:
         """Enter a request that takes at most `most` tokens; returns its number and 0.
 
-        If it would pass the server's limit per minute, it is not entered: returns None and the seconds to wait. Raises
-        LongtailError where its cost may pass `max_cost`.
+        If it would pass the limit per minute, returns None and the seconds to wait. Raises LongtailError where its cost
+        may pass `max_cost`.
         """
         requests = self._server.requests_per_minute or math.inf
         tokens = self._server.tokens_per_minute or math.inf

@@ -23,9 +23,9 @@ def decide(
     """The likeliest next token of a mixture, and the least and the largest probability (k,) that each prompt gives it.
 
     `shown` are the likeliest tokens after each of the k prompts, of which the server was asked for `count`; `low` and
-    `high` (k,) are bounds of the logs of the prompts' weights. The token is None where another one may be likelier or
-    as likely. A text stands for a token that is not known: it may be likelier than another, and is never the likeliest.
-    Where fewer than `count` tokens are shown, one of the same text may be among those that are not.
+    `high` (k,) are bounds of the logs of the prompts' weights. The token is None where another one may be as likely. A
+    text of no known token may be likelier than others, and is never the likeliest. Where fewer than `count` tokens are
+    shown, one of the same text may be hidden.
     """
     column = {token: i for i, token in enumerate(dict.fromkeys(chain.from_iterable(shown)))}
     least = np.zeros((len(shown), len(column) + 1))  # the last column stands for any token that no prompt shows
@@ -47,10 +47,7 @@ def decide(
 
 
 class Mixture:
-    """A question's answer under the mixture of its prompts, a token at a time.
-
-    `prompts` are the token ids of those that have a weight, each followed by the tokens of the answer so far.
-    """
+    """A question's answer, a token at a time, under the mixture of its prompts, to whose ids it is added."""
 
     def __init__(self, prompts: Sequence[list[int]], log_weights: np.ndarray, count: int, *, moving: bool) -> None:
         """`log_weights` (k,) are -inf for prompts that are not read; if `moving`, they follow the sequence mixture."""

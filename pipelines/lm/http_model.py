@@ -37,9 +37,9 @@ ECHO = {"max_tokens": 1, "echo": True, "logprobs": 1}  # scores a prompt; some s
 class HttpModel:
     """The LanguageModel `lm.path` of the server `lm.http.url`. Answers and costs are kept in the folder `cache`.
 
-    With `http.tokenizer`, saved in `folder`, prompts are sent as token ids: they are cut as Prompt says, and scores are
-    those of a local model. Without it, prompts are sent as texts: the server tokenises them, refuses long ones, and
-    can't score, choose or mix. With `lm.chat`, they are sent as texts to the chat interface.
+    With `http.tokenizer`, saved in `folder`, prompts are sent as token ids and cut as Prompt says. Without it they are
+    sent as texts, with `lm.chat` to the chat interface: the server tokenises them, refuses long ones, and can't score
+    or mix.
     """
 
     def __init__(self, folder: Path, lm: params.LM, key: str | None, cache: Path) -> None:
@@ -100,8 +100,7 @@ class HttpModel:
         """All but the `http.logprobs` likeliest tokens are -inf.
 
         Where several tokens have a text that the server shows, each gets its log-probability. In a chat, the vocabulary
-        are the texts that `token_id` was asked for; each gets the probability of its tokens with and without a space
-        before. Raises LongtailError where the server shows no next tokens, or there is no tokenizer.
+        are the texts that `token_id` was asked for, with and without a space before.
         """
         self.require("choose")
         sent, fields = self._as_sent(prompts, 1)[0], {"max_tokens": 1, "logprobs": self._settings.logprobs}
@@ -116,7 +115,7 @@ class HttpModel:
 
     @cached_property
     def _ids_of_texts(self) -> dict[str, list[int]]:
-        """The ids of the tokens with each text. Parts of characters have no text of their own and are left out."""
+        """The ids of the tokens with each text; parts of characters have none."""
         if not self._tokenizer:
             return {}
         tokenizer = self._tokenizer.tokenizer
@@ -140,11 +139,10 @@ class HttpModel:
         return self._tokenizer.seen(prompts, np.full(len(prompts), max_tokens)) if self._tokenizer else list(prompts)
 
     def generate(self, prompts: Sequence[Prompt], max_tokens: int, stop: str = "\n") -> list[Generation]:
-        """The mean log-probability is that of the tokens that begin before the text's end.
+        """Raises LongtailError where `max_tokens` leaves no room for a prompt.
 
-        A server stops at once where a text begins with the stop string. It is then asked again without one, and the
-        tokens of both requests count. A chat is never sent one, because some services refuse white space there. Raises
-        LongtailError where `max_tokens` leaves no room for a prompt.
+        A server stops at once where a text begins with the stop string. It is then asked again without one, and both
+        requests count. A chat is never sent one, because some services refuse white space there.
         """
         sent, lengths = self._as_sent(prompts, max_tokens)
         reasoned: set[int] = set()
@@ -188,10 +186,7 @@ class HttpModel:
         *,
         sequence_mixture: bool = False,
     ) -> list[Generation]:
-        """Each prompt is sent once for each token of the answer, followed by the tokens before; all of that counts.
-
-        Raises LongtailError where the server can't do that, or `max_tokens` leaves no room for a prompt.
-        """
+        """Sends each prompt once for each token of the answer. Raises LongtailError where the server can't mix."""
         self.require("mix")
         sent, k = self._as_sent(prompts, max_tokens)[0], log_weights.shape[1]
         count = self._settings.logprobs
@@ -236,10 +231,10 @@ class HttpModel:
             raise LongtailError(f"{reason}, so {self.name} can't {ABILITIES[ability]}; it can still {can}")
 
     def _find_out(self) -> None:
-        """Find out by small requests what the server can do, before any work.
+        """Find out by small requests what the server can do: wrong numbers look like any others.
 
-        Servers differ, and a wrong number looks like any other. Scoring needs the log-probabilities of the prompt's own
-        tokens (`echo` with `logprobs`). Many servers accept such a request and leave them out, or give wrong ones.
+        Scoring needs `echo` with `logprobs`; many servers accept such a request and leave these out, or give wrong
+        ones.
         """
         first = self._first_answer()
         reasons, text = first.spoken()

@@ -13,10 +13,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Prompt:
-    """What the model reads: its own first token if it has one, then the document, then the context.
+    """What the model reads: its own first token if it has one, then the document with its separator, then the context.
 
-    The caller ends `document` with the separator it wants. A prompt that is too long is cut at the beginning of the
-    context. If the document would leave the context less than half of the room, the document loses its end as well.
+    A prompt that is too long is cut at the beginning of the context. If the document would leave the context less than
+    half of the room, the document loses its end as well.
     """
 
     context: str
@@ -59,8 +59,8 @@ class Scores:
 
 
 def no_tokens() -> dict[str, float]:
-    """The usage of a local model at first: tokens that its forward passes read, without padding, and tokens of texts'
-    common beginnings that they did not read again."""
+    """A local model's usage at first: tokens that it read, without padding, and those of common beginnings read
+    once."""
     return {"lm_tokens_read": 0.0, "lm_tokens_shared": 0.0}
 
 

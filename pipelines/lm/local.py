@@ -24,10 +24,7 @@ logging.disable_progress_bar()  # loading weights takes no time
 
 
 class LocalModel:
-    """The LanguageModel in `folder`, called `name`. A forward pass has at most `batch_tokens` tokens.
-
-    With `chat`, prompts are messages in the model's chat template.
-    """
+    """The LanguageModel in `folder`, called `name`; with `chat`, prompts are messages in its chat template."""
 
     def __init__(
         self, folder: Path, *, name: str, dtype: str, batch_tokens: int, device: str, threads: int, chat: bool = False
@@ -63,10 +60,7 @@ class LocalModel:
 
     @torch.inference_mode()
     def score(self, prompts: Sequence[Prompt], continuations: Sequence[str]) -> Scores:
-        """The pairs' order does not matter: pairs of similar length share a batch.
-
-        Raises LongtailError for a continuation that alone fills the model's positions.
-        """
+        """Raises LongtailError for a continuation that alone fills the model's positions."""
         continuation, counts = self._texts.continuations(continuations)
         nonempty = np.flatnonzero(continuation.lengths > 0)
         pairs = joined([self._texts.prompts(prompts, continuation.lengths), continuation]).take(nonempty)
@@ -153,9 +147,8 @@ class LocalModel:
     ) -> list[tuple[str, float, int]]:
         """Each question's text `up_to` the stop string, its tokens' mean log-prob, and how many were generated in all.
 
-        `passes` decode the questions' prompts. `questions` (prompts,) are the numbers 0, 1, ... of the questions that
-        the prompts are for, `log_weights` (prompts,) the logs of their weights. The next token is the one with the
-        largest sum over the question's prompts of weight * p(token | prompt, text so far).
+        `passes` decode prompts for the `questions` (prompts,) 0, 1, ... with `log_weights` (prompts,). The next token
+        has the largest sum over the question's prompts of weight * p(token | prompt, text so far).
         """
         n, device = questions.max() + 1, self.model.device
         weights = _Weights(questions, log_weights, device, moving=sequence_mixture)
@@ -193,8 +186,7 @@ class LocalModel:
 class _Weights:
     """The weights of prompts, `matrix` (questions, prompts) float32; 0 for the prompts of other questions.
 
-    They stay as they are, or, if `moving`, follow the text as the sequence mixture wants it: a prompt's weight is its
-    first weight times the probability that it gave to the text so far, divided by the sum over the question's prompts.
+    If `moving`, they follow the text as the sequence mixture wants it (see LanguageModel.generate_mixture).
     """
 
     def __init__(self, questions: np.ndarray, log_weights: np.ndarray, device: torch.device, *, moving: bool) -> None:
@@ -211,10 +203,8 @@ class _Weights:
 
 
 def _windows(shared: np.ndarray, group: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:
-    """Split the questions into runs whose prefixes, each counted once, have at most `max_tokens` tokens together.
-
-    `shared` and `group` are (questions, k): the length of each prompt's prefix and its number, 0 for none.
-    """
+    """Runs of questions whose prefixes, each counted once, have at most `max_tokens`; their lengths, numbers
+    (questions, k)."""
     start, held = 0, {}
     for question, prefixes_of_question in enumerate(map(dict, map(zip, group.tolist(), shared.tolist()))):
         if question > start and sum((held | prefixes_of_question).values()) > max_tokens:

@@ -46,8 +46,8 @@ OTHERS = {  # a file -> what a folder holds in place of weights that transformer
 def save_pretrained(kind, section: str, path: str | None, revision: str | None, out: Path) -> dict[str, float]:
     """Save a pretrained model and its tokenizer to the folder `out`, in safetensors; returns its number of parameters.
 
-    `kind` is a transformers Auto class, `path` a local folder or a name on the Hub, which needs a pinned `revision`.
-    Raises LongtailError where one of them is not set, nothing can be loaded, or the weights are another model's.
+    `kind` is a transformers Auto class, `path` a local folder or a name on the Hub with a pinned `revision`. Raises
+    LongtailError where nothing can be loaded, or the weights are another model's.
     """
     check_pinned(f"{section}.path", path, revision)
     check_readable(path, revision)
@@ -150,10 +150,9 @@ def check_complete(path: str | Path, model, loading_info: Mapping[str, Collectio
 
 
 def count_parameters(folder: Path) -> int | None:
-    """How many parameters the weights in `folder` have; None where it has no safetensors files.
+    """How many parameters the safetensors in `folder` have, by their headers; None without such files.
 
-    Only the files' headers are read. The attention masks in GPT-2's files are no parameters: they are named bias, and
-    have several dimensions. Raises LongtailError for a damaged file.
+    GPT-2's attention masks are none: they are named bias and have several dimensions. LongtailError for a damaged file.
     """
     tensors: dict[str, dict] = {}
     for file in folder.glob("*.safetensors"):

@@ -28,20 +28,16 @@ TORCH = 1 << 29  # bytes that a process takes with torch and no model
 
 
 def supervising_lm(chosen: SimpleNamespace) -> tuple[Path, params.LM]:
-    """Folder and settings of the language model that LSR tunes the retriever to.
-
-    `chosen` are params with the sections lm and lsr.
-    """
+    """Folder and settings of the language model that LSR tunes the retriever to, by the sections lm and lsr."""
     name = chosen.lsr.lm
     return MODELS / name, chosen.lm[name]
 
 
 def open_lm(folder: Path, lm: params.LM, compute: params.Compute, *, scoring: bool = False) -> LanguageModel:
-    """Open the model whose weights are in `folder`, or the one served at `lm.http.url`.
+    """Open the model whose weights (or, of a served one, whose tokenizer) are in `folder`.
 
-    For a served model, `folder` holds its tokenizer, if the params name one. With `scoring` a local model reads texts
-    without its chat template: what follows them is no answer. Raises LongtailError where the folder has no causal
-    language model, the server does not answer, or `scoring` is needed and the server can't score.
+    With `scoring` a local model reads texts without its chat template. Raises LongtailError where the folder has no
+    causal language model, the server does not answer, or `scoring` is needed and the server can't score.
     """
     if lm.source == "http":
         from pipelines.lm.http_model import HttpModel
@@ -79,7 +75,7 @@ def lm_at_work(
 ) -> Iterator[LanguageModel | LMWorkers]:
     """Yield the model for `workers.map_texts`: open in this process, as one that is served, or for many processes.
 
-    Raises LongtailError as `open_lm` does; what only the weights show is raised where they are opened.
+    Raises LongtailError as `open_lm` does, where the weights are opened.
     """
     if lm.source == "http" or (compute.executor, compute.workers) == ("local", 1):
         yield open_lm(folder, lm, compute, scoring=scoring)

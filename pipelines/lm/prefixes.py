@@ -18,8 +18,8 @@ MIN_SAVED = 0.2  # share of all tokens: saving fewer does not pay for more and s
 def shared(rows: Ragged, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Group sequences by their common beginnings; returns the length of each one's prefix and its group, (rows,) each.
 
-    A prefix has at most `limits` (rows,) tokens. A group has a minimum of first tokens in common, which is the same for
-    all and saves the most tokens. Sequences without a prefix have length 0 and group 0.
+    A prefix has at most `limits` (rows,) tokens. Members of a group have so many first tokens in common, the number
+    that saves the most tokens. Sequences without a prefix have length 0 and group 0.
     """
     n, width = len(limits), int(limits.max(initial=0))
     nothing = np.zeros(n, np.int64), np.zeros(n, np.int64)
@@ -66,10 +66,8 @@ class Held:
             self._groups.append((numbers, read_prefixes(model, ids) if length else None))
 
     def of(self, owners: np.ndarray) -> Iterator[tuple[np.ndarray, DynamicCache | None, np.ndarray]]:
-        """Yield, by their prefixes' length, the numbers of texts, what was read, and which of it each continues.
-
-        Text i continues prefix owners[i] (texts,).
-        """
+        """Yield, by prefix length: numbers of texts, what was read, and which of it each continues; i continues
+        owners[i]."""
         for numbers, read in self._groups:
             texts = np.flatnonzero(np.isin(owners, numbers))
             if len(texts):
@@ -79,8 +77,7 @@ class Held:
 class Continuing(Cache):
     """The cache of one forward pass over texts of which number i continues prefix owners[i] of `read`, if any are.
 
-    Their keys and values are put into `kept`, if it is given, where the texts have the numbers `texts` (rows,); they
-    have `lengths` (rows,) tokens, those of the prefixes included.
+    What they have is put into `kept`, if it is given, as that of its texts (rows,) with `lengths` (rows,) tokens.
     """
 
     def __init__(
@@ -124,10 +121,8 @@ class _Shared(DynamicLayer):
 
 
 class KeysAndValues:
-    """Keys and values of texts that are read in several batches, with room for `new_tokens` more tokens of each.
-
-    `lengths` (texts,) are in tokens. A text's last token stands in the last column before the new ones.
-    """
+    """Keys and values of texts of `lengths` (texts,) tokens, padded on the left, with room for `new_tokens` more
+    each."""
 
     def __init__(self, lengths: np.ndarray, new_tokens: int) -> None:
         longest = int(lengths.max(initial=0))

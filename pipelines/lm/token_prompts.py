@@ -198,8 +198,8 @@ def read_tokenizer(folder: Path):
 def byte_counts(texts: Sequence[str], ends: Ragged) -> np.ndarray:
     """UTF-8 bytes of each token, (total,) int32, where `ends` are the characters in its text at which tokens end.
 
-    A token gets the bytes from the end of the token before it to its own end. Of several tokens inside a character, the
-    first gets all bytes. What follows the last token's end belongs to it: a text's counts add up to its bytes.
+    A token has the bytes since the token before; of several inside a character, the first has all; the last has the
+    rest. A text's counts add up to its bytes.
     """
     points = np.frombuffer("".join(texts).encode("utf-32-le"), np.uint32)
     before = np.concatenate([[0], np.cumsum(1 + (points >= 0x80) + (points >= 0x800) + (points >= 0x10000))])

@@ -57,10 +57,9 @@ def train_language_model(
 ) -> dict[str, float | list[float]]:
     """Train on (kind, text) documents and save the model and its tokenizer to `folder` in Hugging Face's layout.
 
-    `settings.phases` say how kinds are mixed. Returns the loss (nats per token, answers unweighted) at the end and as a
-    curve of CURVE means, and the numbers of parameters and tokens. The same arguments, machine and number of threads
-    give the same bytes, also where a killed training of `stage` continues from its checkpoint. Raises LongtailError
-    where a phase asks for a kind of text that no document has, or the loss is not finite.
+    Returns the loss (nats per token, answers unweighted) at the end and as a curve of CURVE means, and the numbers of
+    parameters and tokens. A killed training of `stage` continues to the same bytes. Raises LongtailError where a phase
+    asks for a kind of text that no document has, or the loss is not finite.
     """
     own = AutoTokenizer.from_pretrained(tokenizer, model_max_length=settings.positions, trust_remote_code=False)
     model = make_model(own, seed, settings)
@@ -76,9 +75,8 @@ def train_language_model(
 def make_batches(documents: Documents, tokenizer: Path, seed: int, settings: params.LMTraining) -> Batches:
     """Mix (kind, text) documents in the shares of `settings.phases`, and pack them into sequences.
 
-    The tokens of an answer and its end weigh ANSWER_WEIGHT, other tokens 1. Padding weighs 0, and so do the tokens
-    that begin a document, which nothing before them predicts. Raises LongtailError where there is no text, or a phase
-    asks for a kind of text that no document has.
+    The tokens of an answer and its end weigh ANSWER_WEIGHT, others 1, padding and the tokens that begin a document 0.
+    Raises LongtailError where there is no text, or a phase asks for a kind of text that no document has.
     """
     special, opened = AutoTokenizer.from_pretrained(tokenizer, trust_remote_code=False), open_tokenizer(tokenizer)
     first = np.array(first_tokens(special, tokenizer)[0], np.int64)
@@ -234,10 +232,9 @@ def optimise(
 
 
 def document_mask(documents: np.ndarray) -> torch.Tensor:
-    """A mask that is added to attention scores, so that a token sees its own document up to itself and nothing else.
+    """A mask (rows, 1, positions, positions) for attention scores: a token sees its own document up to itself alone.
 
-    `documents` (rows, positions) are document numbers. The mask is (rows, 1, positions, positions): 0, or the lowest
-    number of bf16. Without it, the model would learn to ignore the text in front, which is another document's.
+    Without it, the model would learn to ignore the text in front, which is another document's.
     """
     number = torch.from_numpy(documents)
     visible = torch.tril(number[:, None, :, None] == number[:, None, None, :])
@@ -277,10 +274,10 @@ AttentionInterface.register("given_dropout", attend)
 
 
 def loss_and_gradient(logits: torch.Tensor, ids: torch.Tensor, weight: torch.Tensor) -> tuple[float, torch.Tensor]:
-    """Mean cross-entropy of the next tokens, and the gradient of its weighted mean by the logits.
+    """Mean cross-entropy of the next tokens, and the gradient of its weighted mean by the logits (rows, positions,
+    vocabulary).
 
-    `logits` and the gradient are (rows, positions, vocabulary), `ids` and `weight` (rows, positions). The gradient is
-    softmax less one at the target; autograd takes a fifth of a step on a CPU for it.
+    `ids` and `weight` are (rows, positions). Autograd takes a fifth of a step on a CPU for this gradient.
     """
     targets = torch.roll(ids, -1, dims=1).unsqueeze(-1)
     weight = torch.roll(weight, -1, dims=1)

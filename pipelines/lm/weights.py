@@ -29,9 +29,8 @@ bridge. A year later the new pier was built of granite, 120 metres long, and the
 def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
     """Load the model in `folder` for inference, over all GPUs where there are several.
 
-    `dtype` is fp32, bf16 (fp16 on a GPU that has no bf16) or int8 (matrix products by LLM.int8, the rest in fp16). If
-    fp32 fits into memory, others are compared with it, once, and refused with a LongtailError where they differ by more
-    than TOLERANCE.
+    `dtype` is fp32, bf16 (fp16 on a GPU without it) or int8 (LLM.int8, the rest in fp16). If fp32 fits into memory,
+    others are compared with it, once, and refused with a LongtailError where they differ by more than TOLERANCE.
     """
     if dtype == "bf16" and device == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
         dtype = "fp16"

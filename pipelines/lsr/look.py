@@ -53,11 +53,10 @@ def look(refresher: Refresher, params: SimpleNamespace) -> list[dict[str, Any]]:
 
 
 def judged(lm: np.ndarray, retriever: np.ndarray, holds: np.ndarray) -> dict[str, np.ndarray]:
-    """Each query's figures of `look` on questions (n,) from two scores and which documents hold an answer, (n, k) each.
+    """Each question's figures of `look` from two scores and which documents hold an answer, (n, k) each.
 
-    Both AUCs are over the pairs that the language model tells apart: from documents after which its answer is right
-    or wrong alike, the retriever learns nothing. Of equal ones the best is the retriever's. A query without such a pair
-    has no AUC, which is NaN.
+    Both AUCs are over the pairs that the language model tells apart, NaN without one: from others the retriever learns
+    nothing. Of equal documents the best is the retriever's.
     """
     pairs = holds[:, :, None] & ~holds[:, None, :] & (lm[:, :, None] != lm[:, None, :])
     by_lm, by_retriever = aucs(lm, pairs), aucs(retriever, pairs)

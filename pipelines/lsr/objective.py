@@ -22,8 +22,7 @@ if TYPE_CHECKING:  # PyTorch takes seconds to import, and the formulas need only
 def likelihood(sums: np.ndarray, tokens: np.ndarray, kind: str) -> np.ndarray:
     """L(y | d, x) from the continuation's sum of log p and its number of tokens, in any shape.
 
-    `prob` is the continuation's probability as in the papers, which is about 0 over many tokens. For `answer_right`,
-    `sums` are the rewards already: 1 where the language model's own answer is right, else 0.
+    For `answer_right`, `sums` are the rewards already: 1 where the language model's own answer is right, else 0.
     """
     if kind == "mean_logprob":
         return sums / np.maximum(tokens, 1)
@@ -36,8 +35,7 @@ def lsr_loss(
     """Mean over the batch of KL(Q || P_R) for `q_p`, of KL(P_R || Q) for `p_q`; both inputs (batch, k).
 
     P_R = softmax(similarities / gamma) is the retriever's distribution over a query's k documents, and
-    Q = softmax(log_likelihoods / beta) the language model's; `beta` is a number, or (batch, 1). Only `similarities`
-    should carry a gradient.
+    Q = softmax(log_likelihoods / beta) the language model's; `beta` is a number, or (batch, 1).
     """
     log_p = (similarities / gamma).log_softmax(dim=1)
     log_q = (log_likelihoods / beta).log_softmax(dim=1)
@@ -52,10 +50,8 @@ def informative(targets: np.ndarray) -> np.ndarray:
 
 
 def entropy(logits: np.ndarray | torch.Tensor, temperature: float | torch.Tensor) -> float:
-    """Mean entropy of softmax(logits / temperature) over the rows of (n, k), as a share of the uniform one's.
-
-    Without a row it is 1: nothing is preferred.
-    """
+    """Mean entropy of softmax(logits / temperature) over rows of (n, k), as a share of the uniform one's; 1 without a
+    row."""
     import torch
 
     if not len(logits):
@@ -67,10 +63,8 @@ def entropy(logits: np.ndarray | torch.Tensor, temperature: float | torch.Tensor
 
 
 def beta_of_entropy(log_likelihoods: np.ndarray, share: float) -> float:
-    """The beta with which Q = softmax(log_likelihoods / beta) over (n, k) has this mean entropy, a share as above.
-
-    Where even equal weights of the likeliest documents have more, that is the least beta that is tried, 1e-6.
-    """
+    """The beta with which Q = softmax(log_likelihoods / beta) over (n, k) has this mean entropy, a share; 1e-6 at
+    least."""
     low, high = math.log(1e-6), math.log(1e6)
     for _ in range(50):  # the entropy rises with beta
         middle = (low + high) / 2
@@ -83,7 +77,7 @@ def backward(
 ) -> None:
     """Add to the encoder's weights the gradient of `loss`, a function of documents and queries as vectors, (n, dim).
 
-    More than `lsr.micro_batch` texts are first embedded without gradient. The loss's gradient at the vectors is then
+    More than `lsr.micro_batch` texts are embedded without gradient first; the loss's gradient at the vectors is then
     backpropagated through one part after the other, each embedded again (Gao et al., 2021, GradCache).
     """
     import torch

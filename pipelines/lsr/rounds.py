@@ -83,10 +83,7 @@ class Refresher(ExitStack):
         self.ranks = np.concatenate([np.arange(near), np.rint(further).astype(np.int64) - 1])  # of the candidates
 
     def make_round(self, number: int) -> tuple[dict[str, float], list[ScoredCandidates]]:
-        """The validation of a round's encoder, and the candidates that it finds, scored, by corpus.
-
-        The last encoder, which finds no candidates, embeds nothing where there is nothing to validate it on.
-        """
+        """The validation of a round's encoder, and the candidates that it finds, scored, by corpus."""
         steps = self.schedule.steps(number)
         step = steps.start
         if step and (steps or any(len(corpus.validation) for corpus in self.corpora)):
@@ -102,8 +99,7 @@ class Refresher(ExitStack):
     def validate(self) -> dict[str, float]:
         """On the validation queries: bits per byte of the ensemble, and the share of questions with an answer found.
 
-        The ensemble is the paper's, SHOWN documents at temperature 1, whatever the params of `replug` are. So the tuned
-        encoder does not depend on them, and trying another temperature needs no training.
+        The ensemble is the paper's, SHOWN documents at temperature 1, so that the encoder does not depend on `replug`.
         """
         figures = {}
         for i, (corpus, scores) in enumerate(zip(self.corpora, self.scores, strict=True)):
@@ -172,8 +168,8 @@ class Refresher(ExitStack):
 class Scores:
     """The language model's scores of a corpus's queries: sums of log p, for validation the log p of each token.
 
-    `folder` has a Parquet file of `schema` for each time that pairs were scored, so that no pair is scored twice. A
-    score's last digits depend on the batch that it is computed in, so scores stay within their training.
+    `folder` has a Parquet file of `schema` for each time that pairs were scored. A score's last digits depend on its
+    batch, so scores stay within their training.
     """
 
     schema = logprobs.SCORED_PAIRS
@@ -228,10 +224,9 @@ class Scores:
 
 
 class RightAnswers(Scores):
-    """Whether the language model's own answer is right, which asks for no log-probabilities: 1 or 0, as of one token.
+    """Whether the language model's own answer is right: 1 or 0, as of one token.
 
-    The language model is asked as the stage `answer` asks it, and judged by whole words, as documents are: short
-    aliases ("pol" in "Poland") get no credit.
+    It is asked as the stage `answer` asks, and judged by whole words: short aliases ("pol" in "Poland") get no credit.
     """
 
     schema = pa.schema({"query": pa.int64(), "document": pa.int64(), "right": pa.bool_()})

@@ -36,8 +36,8 @@ POINTS = 200  # the most points of the curve in the metrics
 def train_retriever(params: SimpleNamespace) -> stage.Metrics:
     """Tune a retriever; write data/models/lsr/<name> and data/metrics/lsr_<name>.json.
 
-    `params` are this retriever's (methods.with_retriever), with SECTIONS. A killed run resumes to the same result.
-    LongtailError if there are no queries to learn from, or the language model's distribution over documents is uniform.
+    `params` are this retriever's (methods.with_retriever). A killed run resumes to the same result. LongtailError if
+    there is nothing to learn.
     """
     from pipelines.lsr import look, rounds, training_queries
     from pipelines.lsr.rounds import Trainer, TrainingFiles
@@ -130,8 +130,8 @@ def _card(name: str, lsr: LSR, kept: int) -> str:
 def _kept(validation: list[dict], lsr: LSR) -> int:
     """The step of the encoder that is kept, 0 being the untuned one: the last, or the best.
 
-    The best finds an answer to the most questions with its first document; among equal ones it has the fewest bits per
-    byte, and comes first.
+    That finds an answer to the most questions with its first document, then has the fewest bits per byte, then is
+    first.
     """
     if lsr.keep == "last":
         return validation[-1]["step"]

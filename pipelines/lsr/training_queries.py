@@ -62,8 +62,7 @@ class CorpusQueries:
 def read_training_queries(params: SimpleNamespace) -> list[CorpusQueries]:
     """Language-modelling queries of the first scored corpus, and questions that are answered from the datastore.
 
-    Training learns from those that `lsr.queries` says, and is validated on the same kinds: a refresh embeds no corpus
-    that nothing is learnt from. LongtailError if none are to learn from, or to choose the encoder by.
+    `lsr.queries` says which. LongtailError if none are to learn from, or to choose the encoder by.
     """
     lsr, seed, parts = params.lsr, params.seed, params.parts
     corpora = []
@@ -90,10 +89,9 @@ def read_training_queries(params: SimpleNamespace) -> list[CorpusQueries]:
 
 
 def read_questions(file: Path, params: SimpleNamespace) -> tuple[Queries, int, np.ndarray, np.ndarray]:
-    """Questions of a set's train split: first those to learn from, whose number is returned too, then for validation.
+    """Questions of a set's train split, to learn from and then for validation, and the number of the former.
 
-    The two share no subject. Also returns their subjects and their acceptable answers (n,). Raises LongtailError if
-    there is no file.
+    The two share no subject. Also returns their subjects and their acceptable answers (n,).
     """
     table, lsr, seed = parquet.read_parquet(file), params.lsr, params.seed
     answered = pc.greater(pc.list_value_length(table["possible_answers"]), 0)
@@ -118,9 +116,8 @@ def read_questions(file: Path, params: SimpleNamespace) -> tuple[Queries, int, n
 def question_queries(dataset: str, pool: prompts.Questions, rows: np.ndarray, params: SimpleNamespace) -> Queries:
     """The questions `rows` of a pool, to be read as the stage `answer` asks them, and continued by their first answer.
 
-    Before each stand `lsr.n_shots` demonstrations from the pool. Before a document these have the untuned retriever's
-    best passages (with `answer.shot_passages`), and before none they have none, as in answers with passages and in
-    closed-book ones.
+    Before each stand `lsr.n_shots` demonstrations: before a document with the untuned retriever's best passages (if
+    `answer.shot_passages`), before none without any.
     """
     lsr, spoken = params.lsr, language.read_language(params.language)
     n_shots = lsr.shots(params.answer, params.lm[lsr.lm])
@@ -153,8 +150,7 @@ def _best_passages(texts: list[str], params: SimpleNamespace) -> dict[str, str]:
 class Schedule:
     """Which training queries each step learns from, and which steps make a round.
 
-    A round is `lsr.refresh_steps` steps with the same candidates, found by the encoder at the round's start. The last
-    round has no steps; it validates the last encoder.
+    A round is `lsr.refresh_steps` steps with the same candidates. The last has no steps; it validates the last encoder.
     """
 
     def __init__(self, corpora: Sequence[CorpusQueries], lsr: LSR, seed: int) -> None:

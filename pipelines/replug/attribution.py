@@ -180,10 +180,8 @@ class _Sums:
     def add(
         self, none: np.ndarray, nats: np.ndarray, memory: np.ndarray, by: dict[str, np.ndarray], clusters: np.ndarray
     ) -> None:
-        """Add tokens: nats without documents and with them, memory's share, what rows go by, source document.
-
-        All arrays are (tokens,). What rows go by is UNKNOWN for tokens that are in no row.
-        """
+        """Add tokens (tokens,): nats without documents and with them, memory, what rows go by or UNKNOWN, source
+        document."""
         values = {"tokens": np.ones(len(none)), "none": none / np.log(2), "gain": (none - nats) / np.log(2)}
         values |= {"memory": memory}
         for name, of_tokens in ({"all": 0 * clusters} | by).items():

@@ -27,8 +27,8 @@ class Bits:
 def measure(tables: Path, replug: params.Replug) -> Bits:
     """The queries' nats without documents and under each retriever's ensembles of its first 1, 2 ... k documents.
 
-    `tables` is a folder with the tables of scoring.logprobs. A share of the corpus (dense@0.1), and every
-    temperature of TEMPERATURES, is measured at `replug.top_k` only. One row group is in memory at a time.
+    `tables` is a folder with the tables of scoring.logprobs. Every temperature of TEMPERATURES is measured at
+    `replug.top_k` only. One row group is in memory at a time.
     """
     parts = []
     for by_retriever in read_scored_texts(tables, 1):

@@ -31,7 +31,6 @@ def sequence_weights(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """log of the documents' weights at each token if whole sequences are mixed, (queries, k, tokens).
 
     By the chain rule and Bayes' rule the weight is lambda_d p(y_<t | d, x), divided by its sum over the documents.
-    `lm.local` does the same while it generates.
     """
     before = np.zeros(log_probs.shape)  # log-probability of the tokens before each token
     before[:, :, 1:] = np.cumsum(log_probs[:, :, :-1], axis=2, dtype=np.float64)

@@ -39,11 +39,11 @@ def generate(
     replug: params.Replug,
     language: Language = ENGLISH,
 ) -> list[Generation]:
-    """The answer to each question; `prompts` are k in a row for each question, one per document.
+    """The answer to each question; `prompts` are k in a row for each, one per document, weighed by `similarities` (n,
+    k).
 
-    `similarities` (questions, k) weigh the documents. None stands for one prompt per question and no ensemble. An
-    answer that the mixture leaves undecided is elected by the vote; its tokens are those of both.
-    Raises LongtailError as `check_ability` does.
+    None for these stands for one prompt each. An answer that the mixture leaves undecided is elected by the vote; its
+    tokens are those of both. Raises LongtailError as `check_ability` does.
     """
     if similarities is None:
         return lm.generate(prompts, new_tokens)
@@ -68,11 +68,10 @@ def generate(
 def vote(generations: Sequence[Generation], log_weights: np.ndarray, language: Language = ENGLISH) -> list[Generation]:
     """The elected answer of each question; `generations` are k in a row for each, `log_weights` (questions, k).
 
-    Answers that are equal after `normalise` count as one. An answer's weight is the sum of
-    lambda_d * exp(mean token log-prob) over the documents that led to it; an empty text weighs nothing. The heaviest
-    answer wins. Of equally heavy answers the one with the earliest document wins, and the winner's text is that of its
-    earliest document. The log of its weight takes the place of its mean log-prob; token counts are those of all k.
-    Raises LongtailError if a mean log-prob is not known.
+    Answers that are equal after `normalise` count as one, which weighs the sum of lambda_d * exp(mean token log-prob);
+    an empty text weighs nothing. Of equally heavy answers the one with the earliest document wins; the text is that of
+    the earliest document. The log of the weight takes the place of the mean log-prob; tokens are those of all k. Raises
+    LongtailError if a mean log-prob is not known.
     """
     k = log_weights.shape[1]
     confidence = np.array([generation.mean_log_prob for generation in generations]).reshape(log_weights.shape)

@@ -26,11 +26,10 @@ class Attribution:
 def attribute_tokens(texts: ScoredTexts, temperature: float, mixture: str) -> Attribution:
     """Attribute each token's probability under the ensemble to memory and documents.
 
-    Each term of p = sum_d lambda_d p_d is split at p_0. The model gives lambda_d min(p_d, p_0) without documents too,
-    so this part belongs to memory. The rest, lambda_d max(0, p_d - p_0), belongs to document d. Divided by p, the parts
-    add up to 1 and none is negative. If no document lowers the token's probability, memory's share is min(1, p_0 / p);
-    if all documents do, it is 1. A document that repeats what the model knows gets nothing: shares say what changed,
-    not where else the knowledge stands. Under `sequence_mixture` lambda_d is the weight at the token (see ensemble).
+    Each term of p = sum_d lambda_d p_d is split at p_0: lambda_d min(p_d, p_0) the model gives without documents too,
+    so it belongs to memory; the rest, lambda_d max(0, p_d - p_0), to document d. Divided by p, the parts add up to 1. A
+    document that repeats what the model knows gets nothing: shares say what changed, not where else the knowledge
+    stands. Under `sequence_mixture` lambda_d is the weight at the token (see ensemble).
     """
     weights = ensemble.log_weights(texts.similarities, temperature)
     joint = texts.log_probs + ensemble.WEIGHTS[mixture](texts.log_probs, weights)

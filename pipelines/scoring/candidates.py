@@ -28,7 +28,7 @@ EMPTY = np.iinfo(np.int64).min
 def find_all(corpus: str, queries: Queries, sources: np.ndarray, params: SimpleNamespace) -> list[Candidates]:
     """Each retriever's candidates; no query gets a document of its own source document, `sources` (n,).
 
-    A query without a context, at the beginning of a text, has no candidate.
+    A query without a context, at the beginning of a text, has none.
     """
     from pipelines.retrieval.encoder import Encoder
 

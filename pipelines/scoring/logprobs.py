@@ -80,8 +80,8 @@ def score_parts(
 ) -> list[Path]:
     """Score the continuation of each pair: a Parquet file of SCORED_PAIRS for each part, in the order of its pairs.
 
-    A part is an array (n, 2) of query and position or NONE, whose scores are computed together, in one process. The
-    files stay under (stage, key) until the caller forgets them, so that a killed run scores no part twice.
+    A part is an array (n, 2) of query and position or NONE, whose scores are computed together. The files stay under
+    (stage, key) until the caller forgets them, so that a killed run scores no part twice.
     """
 
     def read(part: np.ndarray) -> Asked:
@@ -128,7 +128,7 @@ def sums(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
 def gather(table: pa.Table, queries: np.ndarray, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The log-probs (n, k, tokens) float64 and bytes (n, tokens) int64 of queries (n,) with positions (n, k).
 
-    `table` has SCORED_PAIRS. Continuations shorter than the longest are filled up with 0.
+    `table` has SCORED_PAIRS. Shorter continuations are filled up with 0.
     """
     n, k = positions.shape
     keys, wanted = keys_of(table), pair_keys(queries[:, None], positions).ravel()
@@ -160,8 +160,8 @@ def write_logprobs(
 ) -> None:
     """Write both files of `out`, sorted by (query_id, doc_id) and by (query_id, retriever, rank), atomically.
 
-    `files` hold SCORED_PAIRS of `size` queries each, in order; `ids` (queries,) are sorted. Only one file is in memory.
-    Each of `others` becomes a file of that name, a row group for each of its parts.
+    `files` hold SCORED_PAIRS of `size` queries each, in order; `ids` (queries,) are sorted. Each of `others` becomes a
+    file of that name, a row group for each of its parts.
     """
     with shards.atomic(out) as folder:
         folder.mkdir()
@@ -224,8 +224,7 @@ def read_scored_texts(
 ) -> Iterator[dict[str, ScoredTexts]]:
     """Yield by retriever, or of one alone, the texts that have its candidates, with `at_most` of them; "none" has all.
 
-    `tables` is a folder of write_logprobs. They come in blocks of as many row groups as hold `size` texts, and each row
-    group is read once.
+    `tables` is a folder of write_logprobs; a block has as many row groups as hold `size` texts.
     """
     logprobs = parquet.row_groups(tables / "logprobs.parquet", ["query_id", "doc_id", "log_probs", "bytes"])
     retrieved = parquet.row_groups(tables / "retrieved.parquet")

@@ -28,10 +28,8 @@ class Queries:
         return len(self.ids)
 
     def prompt(self, row: int, document: str | None) -> Prompt:
-        """What the language model reads; `document` is in the template, or None.
-
-        A prompt that is too long loses its beginning, which is that of the demonstrations.
-        """
+        """What the language model reads; `document` is in the template, or None. Demonstrations are the first to be
+        cut."""
         if shots := self.shots[row, int(document is None)]:
             return Prompt(f"{shots}{document or ''}{self.contexts[row]}")
         return Prompt(self.contexts[row], document or "")
@@ -58,7 +56,7 @@ def read_language_modelling(
 ) -> tuple[Queries, np.ndarray, np.ndarray]:
     """Queries of a corpus's split, drawn by hash, with their source_document and source; LongtailError if no file.
 
-    The language model reads a document's text without its title, as published: both texts run on.
+    Documents are read without titles, as published: both texts run on.
     """
     names = "id, context, continuation, source_document, source"
     query = f"SELECT {names} FROM rows WHERE split = ? ORDER BY id"
