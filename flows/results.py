@@ -174,8 +174,6 @@ def reproduce(
         found = json.loads(file.read_text(encoding="utf-8"))
     for line in comparison_page.comparison_lines(groups):
         terminal.show(line)
-    for line in ("", *comparison_page.claim_lines(real, found)) if real else ():
-        terminal.show(line)
     path, prefix = (PUBLISHED_REPRODUCTION, "../") if docs else (REPRODUCTION, "../../docs/")
     with shards.atomic(path) as file:
         file.write_text(

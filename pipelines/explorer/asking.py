@@ -11,7 +11,6 @@ from pipelines.adaptive import ask
 from pipelines.adaptive.ask import Opened
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.subjects import Reading
-from pipelines.answering import answer_files
 from pipelines.errors import LongtailError
 from pipelines.explorer.looked_at import RUN, Addressed, Run, one_of
 from pipelines.storage import database
@@ -101,14 +100,11 @@ def examples(run: Run) -> list[dict]:
 
 
 def ways(run: Run) -> dict[str, list[str]]:
-    """Language model -> how it can answer below the threshold; imported ones come last, and one can see what counts."""
+    """Language model -> how it can answer below the threshold."""
     chosen, known = run.params, {}
     own = methods.of_kinds(chosen.ways, "bm25", "dense", "lsr", "hybrid", "reranked", "genread")
     for lm in chosen.lms:
         pairs = [name for dataset in chosen.parts.answered for name in run.rules(dataset, lm) if BELOW in name]
         if names := [*own, *dict.fromkeys(pairs)]:
             known[lm] = names
-    for lm, by in answer_files.elsewhere(chosen.lms, chosen.retrievers, run.data).items():
-        if others := [name for name in by if name != "closed_book"]:
-            known[lm] = others
     return known

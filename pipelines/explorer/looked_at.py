@@ -1,14 +1,11 @@
 """The run that is looked at: its params, answers, rules and rows by key, and what a page's address asks of it."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 import duckdb
@@ -19,10 +16,6 @@ from pipelines.answering.passages import Opened
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage import database, parquet
-
-if TYPE_CHECKING:
-    from pipelines.adaptive.rule import Rule
-    from pipelines.answering.passages import Source
 
 SECTIONS = ("seed", "lm", "lms", "compute", "retriever", "retrievers", "reranker", "replug", "answer", "parts", "ways")
 SECTIONS += ("language",)
@@ -56,17 +49,13 @@ class Run:
         of_run = chosen.lms, chosen.retrievers, self.data
         return OPENED.get(dataset, lambda: answer_files.sets(dataset, *of_run), folders, of_run)
 
-    def rules(self, dataset: str, lm: str) -> dict[str, Rule]:
+    def rules(self, dataset: str, lm: str) -> dict[str, rule.Rule]:
         """Method, or name of two answers -> its rule for when to retrieve."""
         file = self.data / "adaptive/popularity/thresholds.json"
         if not file.is_file():
             return {}
         tuned = json.loads(file.read_text(encoding="utf-8"))["rules"].get(dataset, {}).get(lm, {})
         return {name: rule.parse(entry, str(file)) for name, entry in tuned.items()}
-
-    def source(self, method: str) -> Source | None:
-        """What finds the passages of a method that retrieves, open until its index is made anew; None for others."""
-        return OPENED.source(method, self.params, self.data)
 
 
 def open_run(data: Path = Path("data"), params: Path = Path("params.yaml")) -> Run:

@@ -14,8 +14,9 @@ from pipelines.adaptive.rule import Rule
 from pipelines.answering import given, passages, prompts
 from pipelines.answering.passages import Source
 from pipelines.errors import LongtailError
-from pipelines.explorer.looked_at import WHOSE, Run, lookup
+from pipelines.explorer.looked_at import OPENED, WHOSE, Run, lookup
 from pipelines.lm.language_model import Prompt
+from pipelines.replug import ensemble
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
         raise LongtailError(f"prompt: {lm} answered elsewhere, so its prompts are not known here")
     kind = methods.split(method)[0]
     if kind != "genread":
-        source = run.source(method)
+        source = OPENED.source(method, run.params, run.data)
     elif chosen.answer.of(chosen.lm[lm]).n_shots and chosen.answer.shot_passages:
         raise LongtailError("prompt: the language model wrote the demonstrations' passages, which are not kept")
     else:
@@ -123,11 +124,9 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
 
 def _documents(run: Run, kind: str, found: dict) -> list[dict]:
     """The documents of a row of passages.SCHEMA, with their weights in an ensemble."""
-    from pipelines.replug import ensemble
-
-    similarities = np.array([found["similarities"]], float)
-    weights = np.exp(ensemble.log_weights(similarities, run.params.replug.temperature))[0].tolist()
-    weights = weights if kind in methods.ENSEMBLES else [None] * len(weights)
-    columns = zip(found["doc_ids"], found["titles"], found["similarities"], weights, strict=True)
-    rows = [dict(zip(("id", "title", "similarity", "weight"), values, strict=True)) for values in columns]
-    return [row for row in rows if row["id"]]
+    weights: list[float | None] = [None] * len(found["doc_ids"])
+    if kind in methods.ENSEMBLES:
+        similarities = np.array([found["similarities"]], float)
+        weights = np.exp(ensemble.log_weights(similarities, run.params.replug.temperature))[0].tolist()
+    rows = zip(found["doc_ids"], found["titles"], found["similarities"], weights, strict=True)
+    return [{"id": id_, "title": title, "similarity": of, "weight": weight} for id_, title, of, weight in rows if id_]

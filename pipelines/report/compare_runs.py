@@ -130,10 +130,7 @@ def _paired(dataset: str, old: Path, data: Path, params: SimpleNamespace) -> Ite
 
 
 def _measured(data: Path, search: str) -> Iterator[tuple[tuple[str, str], tuple[Interval, bool]]]:
-    """((table, what), (figure, whether it is a share)) of a run's known figures with an interval.
-
-    They are of the tables of `analyse`, and what thresholds by the search in use are worth held out.
-    """
+    """((table, what), (figure, whether it is a share)) of `analyse`, and of the thresholds in use, held out."""
     rows = []  # (table, the texts that name a row, its figures)
     for name, columns in tables.TABLES.items():
         file = data / f"analyses/{name}.parquet"

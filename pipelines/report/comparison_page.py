@@ -13,7 +13,6 @@ from typing import Any
 import jinja2
 
 from pipelines.intervals import Interval
-from pipelines.report import page as pages
 from pipelines.report.comparison import RULE, Compared
 from pipelines.report.page import NONE, show
 from pipelines.report.papers import Group, Number, Papers
@@ -43,24 +42,6 @@ def comparison_lines(groups: Sequence[tuple[Group, list[Compared]]]) -> Iterator
             ours, _ = _figures(compared)
             text = f"published {_published(compared.number)}; ours {ours}; {_verdict(compared)}"
             yield from textwrap.wrap(text, WIDTH, initial_indent="    ", subsequent_indent="      ")
-
-
-def claim_lines(real: RealModels, findings: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield lines on each claim of the papers: what real models say, and the verdicts of this run's `findings`.
-
-    The latter are rows of findings.json; the page has what real models say by further methods.
-    """
-    yield from textwrap.wrap(
-        f"The papers' claims, by pretrained language models on real texts: {', '.join(real.lms)}", WIDTH
-    )
-    for claim in real.claims:
-        row = real.leading(claim)
-        told = "; ".join(f"{lm} {one['said']} {one['verdict']}" for lm, one in row.told.items())
-        times = Counter(finding["verdict"] for finding in findings if finding["claim"] == claim)
-        here = ", ".join(f"{times[verdict]} {verdict}" for verdict in pages.VERDICTS if times[verdict])
-        yield from textwrap.wrap(claim, WIDTH, initial_indent="  ", subsequent_indent="  ")
-        for said in (f"{row.on}, {row.method}: {told}", f"this run: {here}" if here else ""):
-            yield from textwrap.wrap(said, WIDTH, initial_indent="    ", subsequent_indent="      ")
 
 
 def page(

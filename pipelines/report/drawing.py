@@ -178,7 +178,6 @@ class Canvas:
         self._mark(f"M{_n(x)} {_n(y)}{style.marker}", style.colour, tip)
 
     def box(self, x: float, y: float, width: float, height: float, style: Style, tip: Sequence[str] = ()) -> None:
-        """A bar in a style's colour, which has an outline if it is pale."""
         if width < 0:
             x, width = x + width, -width
         pale = f' fill-opacity=".3" stroke="{style.colour}"' if style.pale else ""

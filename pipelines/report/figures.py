@@ -189,7 +189,6 @@ def _rows(
 
 
 def _turned(points: Points) -> Points:
-    """Place -> (series, figure)."""
     turned: dict[str, list] = {}
     for key, of in points.items():
         for place, f in of:

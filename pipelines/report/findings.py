@@ -102,7 +102,7 @@ def hindrance(row: Measured, expected: int) -> str:
 
 
 def holm(found: Sequence[Finding]) -> list[Finding]:
-    """The findings; those of a clear effect are marked if they remain after Holm's correction for all that are tested.
+    """The findings, marked if they remain after Holm's correction for all that are tested.
 
     The smallest of n p-values is multiplied by n, the next one by n - 1, and so on, until one is above 5 %.
     """
@@ -200,10 +200,7 @@ def benchmarks(inputs: Inputs) -> Iterator[Measured]:
 
 
 def _floor(predictions: Path, method: str, least: float) -> str:
-    """Why a benchmark's answers show nothing, if closed-book ones and a method's are all the same, or guessed.
-
-    `least` is the lower end of the better accuracy's interval.
-    """
+    """Why a benchmark's answers show nothing; `least` is the lower end of the better accuracy's interval."""
     query, same = "SELECT method, prediction, answers[1] FROM predictions", []
     rows = database.ask(query, predictions=predictions).fetchall()
     for name in ("closed_book", method):

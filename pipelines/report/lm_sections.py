@@ -7,9 +7,9 @@ from pipelines import catalogue
 from pipelines.evaluation.recall import AT
 from pipelines.evaluation.stage_metrics import retrievers_of
 from pipelines.intervals import interval
-from pipelines.report.entries import Row, known, spread, table_of
+from pipelines.report.entries import Row, known, spread
 from pipelines.report.inputs import Inputs
-from pipelines.report.page import Percent, Table, label
+from pipelines.report.page import Percent, label
 
 ENDS = {"recall_at_1": "recall@1", "word": "accuracy"}  # of columns of a question set
 MEASURES = {  # column of the table `retrievers` -> head
@@ -73,9 +73,10 @@ def best_retrievers(inputs: Inputs) -> list[Row]:
 
 
 def bits_per_byte(inputs: Inputs) -> list[Row]:
-    """Bits per byte of the main corpus, without documents and by their number, of each language model."""
+    """Bits per byte of the main corpus, without documents and by their number, smaller language models first."""
     rows = [row for row in inputs.tables["bits_per_byte"] if row["corpus"] == inputs.main_corpus]
-    return [row | {"parameters": inputs.sizes.get(row["lm"])} for row in rows]
+    rows = [row | {"parameters": inputs.sizes.get(row["lm"])} for row in rows]
+    return sorted(rows, key=lambda row: row["parameters"] or math.inf)
 
 
 def bits_by_k(inputs: Inputs) -> list[Row]:
@@ -84,12 +85,6 @@ def bits_by_k(inputs: Inputs) -> list[Row]:
     ends = {1, max((row["k"] for row in rows), default=0)} - {0}
     none = [row | {"k": k} for row in rows for k in sorted(ends) if not row["k"]]
     return [*none, *(row for row in rows if row["k"])]
-
-
-def saved_by_lm(inputs: Inputs) -> list[Row]:
-    """The bits that documents save, of several language models, the smaller ones first (Table 1)."""
-    rows = [row for row in bits_per_byte(inputs) if row["k"] == inputs.chosen.replug.top_k]
-    return sorted(rows, key=lambda row: row["parameters"] or math.inf)
 
 
 def bits_by_subset(inputs: Inputs) -> list[Row]:
@@ -136,20 +131,15 @@ def saved_by_documents(inputs: Inputs) -> dict[str, Row | None]:
 
 
 def perplexities(inputs: Inputs) -> list[Row]:
-    """Of the scored corpora but the main one, unless the main one only judges."""
-    families = {row["lm"]: row["family"] for row in inputs.tables["models"]}
+    """Of the scored corpora but the main one, unless the main one only judges; smaller language models first."""
+    families = {row["lm"]: row["family"] or "unnamed" for row in inputs.tables["models"]}
     judged = [of for of in inputs.parts.scored if of != inputs.main_corpus or not catalogue.DATASETS[of].learn]
+    rows = [row | {"parameters": inputs.sizes.get(row["lm"])} for row in inputs.tables["bits_per_byte"]]
     return [
-        row | {"parameters": inputs.sizes.get(row["lm"]), "family": families.get(row["lm"]) or "unnamed"}
-        for row in inputs.tables["bits_per_byte"]
+        row | {"of": f"{label(row['corpus'])}, {families.get(row['lm'], 'unnamed')} family"}
+        for row in sorted(rows, key=lambda row: row["parameters"] or math.inf)
         if row["corpus"] in judged and row["k"] in (0, inputs.chosen.replug.top_k)
     ]
-
-
-def perplexities_by_family(inputs: Inputs) -> list[Row]:
-    """Those of known size, by family and size."""
-    rows = sorted((row for row in perplexities(inputs) if row["parameters"]), key=lambda row: row["parameters"])
-    return [row | {"of": f"{label(row['corpus'])}, {row['family']} family"} for row in rows]
 
 
 # how LSR learned
@@ -184,16 +174,6 @@ def lsr_look(inputs: Inputs) -> list[Row]:
 def _looked(key: str, value: object) -> object:
     of = interval(value) if isinstance(value, dict) else value
     return Percent(of) if key.startswith("best_") else of
-
-
-def lsr_validation(inputs: Inputs) -> list[Table]:
-    rows = [{"retriever": name} | row for name, of in _trained(inputs).items() for row in of.get("validation", [])]
-    keys = sorted({key for row in rows for key in row} - {"step", "retriever"})
-    heads = {key: key.replace("recall_at_", "recall@").replace("bpb_k", "bits per byte, k = ") for key in keys}
-    kept = [f"{name} kept step {of['kept_step']:,}." for name, of in _trained(inputs).items() if "kept_step" in of]
-    caption = " ".join(["LSR's validation; recall is in per cent.", *kept])
-    heads = {"retriever": "retriever", "step": "step"} | {key: head.replace("_", " ") for key, head in heads.items()}
-    return [table_of("lsr-validation", caption, rows, [*heads], heads)] if rows else []
 
 
 def mean_divergences(inputs: Inputs) -> list[Row]:

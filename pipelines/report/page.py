@@ -185,7 +185,7 @@ def label(name: str) -> str:
 
 
 def named(relation: str) -> str:
-    """A relation as a reader knows it, such as "place of birth (P19)"; one that has no name here is its id."""
+    """A relation as a reader knows it, such as "place of birth (P19)"."""
     return f"{RELATIONS[relation].name} ({relation})" if relation in RELATIONS else relation
 
 
@@ -224,7 +224,6 @@ def percent(share: float, digits: int = 0) -> str:
 
 
 def points(change: Interval) -> str:
-    """A difference of shares in a sentence."""
     return f"{show(Percent(change, signed=True))} points" if math.isfinite(change.value) else "an unknown amount"
 
 

@@ -62,7 +62,6 @@ class Papers:
 
 
 def read_papers(path: Path = FILE) -> Papers:
-    """The content of papers.yaml."""
     content, groups = yaml.safe_load(path.read_text(encoding="utf-8")), []
     for entry in content["groups"]:
         columns, rows = entry.pop("columns"), entry.pop("rows")

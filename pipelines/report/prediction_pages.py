@@ -115,18 +115,14 @@ def rule_html(
     ]
     drawn = spread(rows, {policy: policy for policy in POLICIES})
     caption = f"Adaptive against always and never retrieving. {ORACLE}"
-    verdict = [
-        f"{best.tail} below the threshold, {best.popular} from it on: {file.verdict}.",
-        table_of(
-            "policies",
-            "Held-out accuracy in per cent, the gain over the better of always and never in points, and the share of "
-            "questions that retrieve in per cent.",
-            rows,
-            ["tail", "popular", *POLICIES, "gain", "retrieved", "verdict"],
-            HEADS,
-        ),
-        *Drawn(dumbbell, "policies", drawn, "tail", "accuracy", caption, {"x": "held-out accuracy, %"}).blocks(),
-    ]
+    figures = Drawn(dumbbell, "policies", drawn, "tail", "accuracy", caption, {"x": "held-out accuracy, %"}).blocks()
+    caption = (
+        "Held-out accuracy in per cent, the gain over the better of always and never in points, and the share of "
+        "questions that retrieve in per cent."
+    )
+    columns = ["tail", "popular", *POLICIES, "gain", "retrieved", "verdict"]
+    said = f"{best.tail} below the threshold, {best.popular} from it on: {file.verdict}."
+    verdict = [said, table_of("policies", caption, rows, columns, HEADS), *figures]
     rows = [row | {"method": result.tail} for result in results for row in result.relations]
     thresholds = [*draw_thresholds(rows, file.signal, names, each=""), rule_table(results, names)]
     curves = [row | {"percent": 100 * row["budget"]} for one in results if one.decided for row in one.decided.curves]

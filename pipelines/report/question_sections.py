@@ -1,7 +1,6 @@
 """What the report's sections on questions say and show: popularity, accuracy, retrieval, thresholds (PopQA, 3 to 6)."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any
@@ -127,9 +126,8 @@ def of_search(*searches: str) -> Rows:
         return [
             {"dataset": dataset, "lm": lm, "method": method, "search": search} | measured(found[method][search])
             for dataset in inputs.parts.answered
-            for lm, found in sorted(
-                by_set.get(dataset, {}).items(), key=lambda of: (order.get(of[0], len(order)), of[0])
-            )
+            for lm in sorted(by_set.get(dataset, {}), key=lambda lm: (order.get(lm, len(order)), lm))
+            for found in [by_set[dataset][lm]]
             for method in names.ordered(m for m, of in found.items() if isinstance(of, dict) and SEARCHES[0] in of)
             for search in searches
             if search in found[method]
@@ -176,17 +174,10 @@ def draw_thresholds(rows: Sequence[Mapping], signal: str, relations: Mapping[str
     """A figure of the thresholds of thresholds.parquet's rows, one for each `each`; `relations` are their names."""
     known = [row for row in rows if None not in [row[key] for key in CUTS]]
     cuts = [row | {"cut": Interval(*(row[key] for key in CUTS)), "name": relations[row["relation"]]} for row in known]
-    return Drawn(
-        ranges,
-        "thresholds",
-        sorted(cuts, key=lambda row: row["relation"]),
-        "name",
-        "cut",
-        "thresholds fitted on all questions. Bars span the thresholds that are not clearly worse.",
-        {"x": f"threshold, {signal} (left edge: never retrieve, right edge: always)", "log_x": True},
-        series="method",
-        each=each,
-    ).blocks()
+    cuts.sort(key=lambda row: row["relation"])
+    caption = "thresholds fitted on all questions. Bars span the thresholds that are not clearly worse."
+    axes = {"x": f"threshold, {signal} (left edge: never retrieve, right edge: always)", "log_x": True}
+    return Drawn(ranges, "thresholds", cuts, "name", "cut", caption, axes, "method", each).blocks()
 
 
 def cut(value: float) -> float | str:
@@ -200,10 +191,9 @@ def by_what_decides(inputs: Inputs) -> list[dict[str, Any]]:
 
 
 def retrieves_by_size(inputs: Inputs) -> list[Mapping[str, Any]]:
-    """How much language models retrieve by their size, by methods that two of known size have."""
-    rows = [row | {"size": inputs.sizes.get(row["lm"])} for row in in_use(inputs) if inputs.sizes.get(row["lm"])]
-    times = Counter((row["dataset"], row["method"]) for row in rows)
-    return sorted((r for r in rows if times[r["dataset"], r["method"]] > 1), key=lambda row: row["size"])
+    """How much language models of known size retrieve, the smaller ones first."""
+    rows = [row | {"size": inputs.sizes.get(row["lm"])} for row in in_use(inputs)]
+    return sorted((row for row in rows if row["size"]), key=lambda row: row["size"])
 
 
 def policies_by_set(inputs: Inputs) -> list[dict[str, Any]]:

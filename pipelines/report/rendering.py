@@ -101,8 +101,7 @@ def styles(charts: Iterable[Sequence[str]]) -> dict[str, Style]:
     others = [*free, *GREYS] if 2 * len(free) > len(STYLES) else GREYS
     for name in (name for name in names if name not in chosen):
         beside = Counter(chosen[other] for chart in charts if name in chart for other in {*chart} & chosen.keys())
-        taken = Counter(chosen.values())
-        chosen[name] = min(others, key=lambda style: (beside[style], taken[style], others.index(style)))
+        chosen[name] = min(others, key=lambda style: (beside[style], others.index(style)))
     return chosen
 
 

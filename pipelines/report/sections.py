@@ -11,10 +11,9 @@ from pipelines.report import (
     entries,
     figures,
     lm_sections,
-    main_result,
     page,
     question_sections,
-    run_section,
+    run_sections,
 )
 from pipelines.report.entries import JINJA, Drawn, Entry, Part, Rows, Shown, answered
 from pipelines.report.inputs import Inputs
@@ -23,7 +22,7 @@ from pipelines.report.page import Link
 FILE = Path(__file__).parent / "sections.yaml"
 NAMES: dict[str, Any] = {  # the functions and constants that sections.yaml may name
     name: value
-    for module in (main_result, question_sections, lm_sections, run_section)
+    for module in (question_sections, lm_sections, run_sections)
     for name, value in vars(module).items()
     if name.isupper() or getattr(value, "__module__", "") == module.__name__
 }

@@ -157,19 +157,6 @@ def test_the_report_is_made_again_where_the_file_changes(root):
     assert real_claims.FILE in code.files("pipelines.report.write_report", root)
 
 
-def test_reproduce_has_a_line_of_real_models_and_one_of_this_run_for_each_claim(real, made):
-    rows = [*findings_of(made[0]).values()]
-    lines = list(comparison_page.claim_lines(real, rows))
-    assert max(map(len, lines)) <= comparison_page.WIDTH
-    text = " ".join(" ".join(lines).split())
-    verdicts = [row["verdict"] for row in rows if row["claim"] == BITS]
-    here = ", ".join(f"{verdicts.count(one)} {one}" for one in VERDICTS if one in verdicts)
-    told = real.leading(BITS).told
-    said = "; ".join(f"{lm} {told[lm]['said']} {told[lm]['verdict']}" for lm in ("big", "tiny"))
-    assert f"{BITS} Pile, dense: {said} this run: {here}" in text
-    assert "this run" not in " ".join(comparison_page.claim_lines(real, []))
-
-
 def test_the_page_has_real_models_and_the_run_side_by_side(real, made):
     rows = [*findings_of(made[0]).values()]
     page = comparison_page.page([], papers.read_papers(), "mine", REACH, "../", real, rows)

@@ -8,8 +8,8 @@ from small_results import PARTS, SETTINGS, settings
 
 from pipelines.evaluation import tables
 from pipelines.report.inputs import read_inputs
-from pipelines.report.main_result import main_shares, result_lines
 from pipelines.report.page import Percent, show
+from pipelines.report.run_sections import main_shares, result_lines
 
 EVERYTHING = [Path("data")]
 

@@ -11,7 +11,7 @@ from report_files import table_of
 
 from pipelines.evaluation import stage_metrics
 from pipelines.intervals import Interval
-from pipelines.report import entries, lm_sections, page, run_section, write_report
+from pipelines.report import entries, page, run_sections, write_report
 from pipelines.report.entries import Entry, Shown
 from pipelines.report.inputs import read_inputs
 from pipelines.report.page import Table
@@ -152,7 +152,7 @@ def test_a_table_tells_what_a_language_model_could_teach_on_questions_and_on_tex
     seen = {"queries": 64, "documents": 10, "beta": 0.1, "entropy": 0.5}
     half = {"value": 0.5, "low": 0.25, "high": 0.75}
     look = [{"corpus": "popqa", "auc_lm": half, "best_lm": half} | seen, {"corpus": "pile", "gain_best": half} | seen]
-    found = {"curve": [{"step": 0}], "look": look, "validation": [{"step": 20, "recall_at_1": 0.5}], "kept_step": 20}
+    found = {"curve": [{"step": 0}], "look": look}
     inputs = SimpleNamespace(metrics={"lsr": {"dense": found}}, parts=SimpleNamespace(tuned=["dense"]))
     (table,) = [
         part.blocks(inputs) for part in report_sections()["training"].parts if getattr(part, "name", "") == "lsr-look"
@@ -160,9 +160,6 @@ def test_a_table_tells_what_a_language_model_could_teach_on_questions_and_on_tex
     heads = ["AUC, language model", "first holds an answer, language model", "by the best"]
     assert table[0].head[:6] == ["retriever", "queries of", "queries", *heads]
     assert [page.show(one) for one in table[0].rows[0][3:6]] == ["0.500 [0.250, 0.750]", "50.0 [25.0, 75.0]", page.NONE]
-    (validation,) = lm_sections.lsr_validation(inputs)
-    assert validation.caption.endswith("dense kept step 20.")
-    assert validation.head == ["retriever", "step", "recall@1"]
 
 
 def test_each_language_model_has_its_rows():
@@ -233,9 +230,9 @@ def test_the_dates_of_the_sources_are_named_and_warned_about_when_they_are_far_a
     file = {"path": "pile/0.zst", "bytes": 7, "sha256": "f" * 64, "source": "https://example.org/0.zst"}
     manifest = [{"dataset": name} | date | file for name, date in dates.items()]
     chosen = SimpleNamespace(fetch=SimpleNamespace(days_apart=31))
-    table, warning = run_section.dates(SimpleNamespace(data=tmp_path / "data", manifest=manifest, chosen=chosen))
+    table, warning = run_sections.dates(SimpleNamespace(data=tmp_path / "data", manifest=manifest, chosen=chosen))
     known = [["Wikidata", "2026-09-28"], ["Wikipedia", "2018-12-20"], ["page views", "2026-09"]]
     assert table.rows == known
     assert warning.startswith("These dates are up to 2,839 days apart, more than fetch.days_apart allows (31)")
     near = SimpleNamespace(data=tmp_path / "data", manifest=manifest[:1], chosen=chosen)
-    assert [type(block) for block in run_section.dates(near)] == [Table]
+    assert [type(block) for block in run_sections.dates(near)] == [Table]
