@@ -134,7 +134,7 @@ def others(world: World, n: int, seed: int) -> Iterator[tuple[str, Interval]]:
     right = np.where(calls > 0, pairs.right_below, pairs.right_above)
     system = Answered("system", right.astype(np.int8), None, [], calls=calls)
     places = np.arange(len(pairs.ids))
-    for row in from_files.judge(tuned, CHOSEN.search, places, closed, [system], seed, RESAMPLES).rows:
+    for row in from_files.judge_deciders(tuned, CHOSEN.search, places, closed, [system], seed, RESAMPLES).rows:
         for name, figure in row.items():
             if isinstance(figure, Interval) and figure.low < figure.high:
                 yield f"{name}, {row['system']}", figure
