@@ -180,7 +180,7 @@ def decide_question(reading: Reading | None, thresholds: Path, lm: str, retrieve
     if lacks:
         return Decision(True, None, f"{lacks}, so {Choice.named(lm, retriever).tail} answers without a threshold.")
     file = rule.parse(in_use, str(thresholds))
-    retrieve, threshold, _, why = file.decide(reading.template.relation, subject.popularity)
+    retrieve, threshold, why = file.decide(reading.template.relation, subject.popularity)
     of_thresholds = file.policy == rule.THRESHOLDS and math.isfinite(threshold)
     why = f"{subject.popularity:,} views a month; {why}"
     return Decision(retrieve, threshold if of_thresholds else None, why)
