@@ -1,7 +1,6 @@
 """Load a causal language model into memory in fp32, bf16 or int8, with faster layers of the same formulas."""
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -63,10 +62,6 @@ def load(folder: Path, tokenizer, dtype: str, device: str) -> PreTrainedModel:
 def _open(folder: Path, dtype: str, device: str) -> PreTrainedModel:
     several_gpus = device == "cuda" and torch.cuda.device_count() > 1
     options = {"device_map": "auto" if several_gpus else device} if several_gpus or dtype == "int8" else {}
-    libraries = ["accelerate"] * bool(options) + ["bitsandbytes"] * (dtype == "int8")
-    if missing := [name for name in libraries if not find_spec(name)]:
-        what = "int8" if dtype == "int8" else "more than one GPU"
-        raise LongtailError(f"{folder}: {what} needs {missing[0]}; pip install 'longtail[large]'")
     if dtype == "int8":
         from transformers import BitsAndBytesConfig
 

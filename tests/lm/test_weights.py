@@ -79,7 +79,7 @@ def test_fp32_is_multiplied_by_what_is_fast_on_the_processor(tmp_path, monkeypat
 def test_int8_scores_about_as_fp32_does_or_says_what_to_install(tmp_path):
     folder = tiny_models.language_model(tmp_path, scale=0.05)
     if not find_spec("bitsandbytes"):
-        with pytest.raises(LongtailError, match=r"longtail\[large\]"):
+        with pytest.raises(LongtailError, match=r"no model could be loaded: .*pip install"):
             open_model(folder, dtype="int8")
         return
     lm = open_model(folder, dtype="int8")
