@@ -18,8 +18,6 @@ from pipelines.storage import database
 
 @dataclass(frozen=True)
 class Asked(Addressed):
-    """What is asked."""
-
     PATH = "/ask"
     question: str
     lm: str

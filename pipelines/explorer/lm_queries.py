@@ -70,7 +70,6 @@ def table(run: Run, corpus: str) -> Path:
 
 
 def corpora(run: Run) -> list[str]:
-    """The corpora that have scored texts."""
     return [name for name in run.params.parts.scored if table(run, name).is_file()]
 
 

@@ -40,7 +40,6 @@ class Run:
         return [name for name in self.params.parts.answered if self.answers(name)]
 
     def questions(self, dataset: str) -> Path:
-        """The file of a question set."""
         return self.data / "questions" / dataset / f"{dataset}.parquet"
 
     def answers(self, dataset: str) -> dict[str, dict[str, Path]]:

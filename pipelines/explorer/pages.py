@@ -11,6 +11,7 @@ import jinja2
 
 from pipelines.adaptive.pairs import BELOW, Choice
 from pipelines.errors import LongtailError
+from pipelines.evaluation.tables import ENDS
 from pipelines.explorer import asking, lm_queries, one_question, slices
 from pipelines.explorer.asking import Asked, Job
 from pipelines.explorer.lm_queries import Texts
@@ -31,8 +32,6 @@ JUDGED = {"published": "published rule", "words": "whole words"}
 ORDERED = {"popular": "most viewed first", "rare": "least viewed first", "id": "by id"}
 GAINED = {"gain": "most bits saved first", "loss": "fewest bits saved first", "id": "by id"}
 ACCURACIES = "SELECT * FROM accuracy WHERE dataset = $name AND lm = $lm ORDER BY substring DESC, method"
-SAVED = """SELECT * FROM bits_per_byte WHERE retriever != 'none' AND k = $k
-    QUALIFY row_number() OVER (PARTITION BY corpus, lm ORDER BY saved DESC, retriever) = 1 ORDER BY corpus, lm"""
 
 
 def css() -> str:
@@ -158,8 +157,7 @@ def home(run: Run, places: Sequence[Place]) -> str:
         ("Ask", "/ask", "a question of your own: the decision, the search and the answer"),
         ("The report", "/report/" if report else "", "every table and figure" if report else f"not yet; {RUN}"),
     ]
-    shown = {"accuracies": accuracies(run), "texts": savings(run)}
-    return render("home", places=[*here, *places], **shown)
+    return render("home", places=[*here, *places], accuracies=accuracies(run))
 
 
 def ask(run: Run, asked: Asked, job: Job | None, token: str) -> str:
@@ -204,31 +202,15 @@ def text(run: Run, asked: Mapping[str, str]) -> str:
 
 def accuracies(run: Run) -> list[dict[str, Any]]:
     """For each question set and language model its `questions`, their address, the rows of closed_book and best."""
-    rows = []
-    for name in run.sets:
+    rows, file = [], run.data / "analyses/accuracy.parquet"
+    for name in run.sets if file.is_file() else ():
         for lm, by_method in run.answers(name).items():
-            found = _rows(run.data / "analyses/accuracy.parquet", ACCURACIES, {"name": name, "lm": lm})
-            own = [row | _share(row, "substring") for row in found if row["method"] in by_method]
+            found = database.ask(ACCURACIES, {"name": name, "lm": lm}, accuracy=file).to_arrow_table().to_pylist()
+            shares = (Interval(*(row[f"substring{end}"] for end in ENDS)) for row in found)
+            own = [row | {"share": of} for row, of in zip(found, shares, strict=True) if row["method"] in by_method]
             closed_book = next((row for row in own if row["method"] == "closed_book"), None)
             best = next((row for row in own if row is not closed_book), None)
             for row in own[:1]:
                 at = Slice.of(run, {"set": name, "lm": lm, "method": (best or row)["method"]}).to()
                 rows.append(row | {"closed_book": closed_book, "best": best, "at": at})
     return rows
-
-
-def savings(run: Run) -> list[dict[str, Any]]:
-    """For each corpus and language model the best retriever's row of the table of bits per byte, and its texts."""
-    found = _rows(run.data / "analyses/bits_per_byte.parquet", SAVED, {"k": run.params.replug.top_k})
-    found = [row for row in found if row["corpus"] in lm_queries.corpora(run)]
-    addresses = [Texts(row["corpus"], row["lm"], row["retriever"], row["k"]).to() for row in found]
-    return [row | _share(row, "saved", 0.01) | {"at": at} for row, at in zip(found, addresses, strict=True)]
-
-
-def _share(row: dict, name: str, times: float = 1) -> dict[str, Interval]:
-    return {"share": Interval(*(row[f"{name}{end}"] for end in ("", "_low", "_high"))).times(times)}
-
-
-def _rows(file: Path, query: str, values: dict | None = None) -> list[dict[str, Any]]:
-    """The rows of a query on a table that is called as its file; none where the run has not made it yet."""
-    return database.ask(query, values, **{file.stem: file}).to_arrow_table().to_pylist() if file.is_file() else []

@@ -172,10 +172,9 @@ def to_csv(run: Run, chosen: Slice) -> Iterator[bytes]:
 
     def parts() -> Iterator[bytes]:
         for number, batch in enumerate(reader):
-            texts = (pa.types.is_string(kind) for kind in batch.schema.types)
             columns = [
-                pc.replace_substring_regex(column, FORMULA, r"'\1") if is_text else column
-                for column, is_text in zip(batch.columns, texts, strict=True)
+                pc.replace_substring_regex(of, FORMULA, r"'\1") if pa.types.is_string(of.type) else of
+                for of in batch.columns
             ]
             written = io.BytesIO()
             csv.write_csv(pa.table(columns, batch.schema.names), written, csv.WriteOptions(include_header=number == 0))
@@ -201,7 +200,6 @@ _JUDGED = f"""SELECT CAST(band AS DOUBLE) AS band, hash({SUBJECT}) AS subject, i
 
 
 def relations(run: Run, name: str) -> list[str]:
-    """The relations of a question set."""
     found = database.ask("SELECT DISTINCT relation FROM questions ORDER BY 1", questions=run.questions(name))
     return [relation for (relation,) in found.fetchall() if relation]
 

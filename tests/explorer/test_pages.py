@@ -12,7 +12,6 @@ import hostile
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import small_results
 
 from pipelines import methods
 from pipelines.explorer import one_question, pages, slices
@@ -94,18 +93,6 @@ def test_the_first_page_has_the_runs_main_numbers_as_the_tables_have_them(answer
         assert listed.accuracies[""][shown is row["best"]] == shown["share"], "the list that it leads to says the same"
     assert row["questions"] == 800
     assert pages.in_percent(row["best"]["share"], 1)[0] in pages.home(answered, [])
-
-
-def test_the_best_documents_savings_lead_to_the_texts_that_they_are_of(scored):
-    assert pages.savings(scored) == [], "no analyses yet"
-    saved = {"corpus": "pile", "lm": "tiny", "saved_low": 1.0, "saved_high": 9.0}
-    rows = [saved | {"retriever": name, "k": k, "saved": of} for name, k, of in (("dense", 2, 3.0), ("lsr", 1, 8.0))]
-    rows += [saved | {"retriever": "lsr", "k": 2, "saved": 5.0}]
-    file = scored.data / "analyses/bits_per_byte.parquet"
-    small_results.write(file, pa.Table.from_pylist(rows))
-    (row,) = pages.savings(scored)
-    file.unlink()
-    assert (row["share"].value, row["at"]) == (0.05, "/texts?corpus=pile&lm=tiny&retriever=lsr&k=2")
 
 
 def test_a_similarity_says_what_it_is_of(asked, answered):
