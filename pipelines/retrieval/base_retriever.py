@@ -154,12 +154,12 @@ def copy_pretrained(retriever: params.Retriever, out: Path) -> stage.Metrics:
 
 
 def _compare(retriever: params.Retriever, said: Modules, section: str) -> None:
-    """Raise LongtailError for another pooling than the encoder's folder says; print which prompts are not used."""
-    if said.pooling not in (None, retriever.pooling):
-        raise LongtailError(
-            f"params.yaml: {section}.pooling is {retriever.pooling}, and {retriever.path} pools by {said.pooling}; set "
-            f"pooling: {said.pooling}"
-        )
+    """Raise LongtailError for other settings than the encoder's folder needs; print which prompts are not used."""
+    for key, needed in {"pooling": said.pooling, "similarity": "cosine" if said.normalized else None}.items():
+        if needed not in (None, is_ := getattr(retriever, key)):
+            raise LongtailError(
+                f"params.yaml: {section}.{key} is {is_}, and {retriever.path} has {needed}; set {key}: {needed}"
+            )
     prompts = {"query_prefix": said.query, "document": said.document}
     for key, prompt in prompts.items():
         used = getattr(retriever, key).partition("{")[0]

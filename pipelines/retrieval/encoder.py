@@ -118,9 +118,8 @@ class Encoder:
         """Save a Hugging Face folder, with another query tower inside; else sentence-transformers can load it too."""
         for tower, place in zip(self._towers, (folder, folder / QUERIES), strict=False):
             tower.save(place)
-            if len(self._towers) == 1 or tower.modules.normalized:
-                scaled = tower.modules.normalized
-                write_sentence_transformers_files(place, self.settings, tower.dim, tower.max_tokens, scaled)
+        if len(self._towers) == 1:
+            write_sentence_transformers_files(folder, self.settings, self.dim, self.documents.max_tokens)
 
     @torch.inference_mode()
     def _embed(self, texts: Sequence[str], queries: bool, numerics: Numerics) -> np.ndarray:
@@ -147,8 +146,7 @@ class Encoder:
             width = int(tokens.lengths[order[start]])
             rows = order[start : start + max(1, at_once // width)]
             vectors = POOLING[self.settings.pooling](*tower.hidden(*padded(tokens.take(rows), width, tower.pad)))
-            scaled = self.similarity == "cosine" or tower.modules.normalized
-            yield rows, normalize(vectors, dim=-1) if scaled else vectors
+            yield rows, normalize(vectors, dim=-1) if self.similarity == "cosine" else vectors
             start += len(rows)
 
     def fastest(self, dtype: str) -> Numerics:
@@ -196,18 +194,15 @@ def has_bf16(device: str) -> bool:
     return any(capabilities.get(name, False) for name in ("amx_bf16", "avx512_bf16"))
 
 
-def write_sentence_transformers_files(
-    folder: Path, settings: params.Retriever, width: int, max_tokens: int, scaled: bool = False
-) -> None:
+def write_sentence_transformers_files(folder: Path, settings: params.Retriever, width: int, max_tokens: int) -> None:
     """Write pooling, length, prefixes and similarity, so that `SentenceTransformer(folder)` embeds as Encoder does.
 
-    `width` is the length of a vector; `scaled` says that it is scaled to 1 whatever the similarity is. The library has
-    prefixes only. So its caller joins title and text as the template does.
+    `width` is the length of a vector. The library has prefixes only: its caller joins title and text as the template.
     """
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]  # old names, which every version of the library knows
     written = {POOLINGS[mode]: mode == settings.pooling for mode in ("cls", "mean", settings.pooling)}
     files = {"1_Pooling/config.json": {"word_embedding_dimension": width, **written}}
-    if settings.similarity == "cosine" or scaled:
+    if settings.similarity == "cosine":
         modules.append(("Normalize", "2_Normalize"))
     files |= {
         "modules.json": [

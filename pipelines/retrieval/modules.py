@@ -39,7 +39,7 @@ class Modules:
 
     folder: str = ""  # of the model, in the encoder's folder
     pooling: str | None = None  # one of POOLINGS
-    normalized: bool = False  # whether vectors are scaled to length 1 in the end
+    normalized: bool = False  # whether vectors are scaled to length 1 in the end, so that dot products are cosines
     lower: bool = False  # whether texts are read in lower case
     max_tokens: int | None = None  # of a text
     query: str | None = None  # prompt before a query
@@ -60,7 +60,7 @@ def read_modules(read: Read) -> Modules:
     prompts, every = own.get("prompts") or {}, own.get("default_prompt_name")
     prompts = prompts if any(prompts.values()) else {}  # newer files have empty ones where none are set
     of_documents = (prompts.get(name) for name in ("document", "passage", "corpus", every))
-    similarity = own.get("similarity_fn_name") or ("cosine" if normalized else None)
+    similarity = "cosine" if normalized else own.get("similarity_fn_name")
     if similarity not in (None, "cosine", "dot"):
         raise LongtailError(f"{OWN}: similarity_fn_name is {similarity}, expected cosine or dot")
     return Modules(
@@ -77,31 +77,19 @@ def read_modules(read: Read) -> Modules:
 
 def reader(path: str | Path, revision: str | None = None) -> Read:
     """Reads a JSON file by its name in a local folder or on the Hub: its value, or None where it is not there."""
+    from huggingface_hub import snapshot_download
+
+    is_here = Path(path).is_dir()
+    folder = Path(path if is_here else snapshot_download(str(path), revision=revision, allow_patterns="*.json"))
 
     def read(name: str) -> Any:
-        file = _find_file(path, revision, name)
+        file = folder / name
         try:
-            return None if file is None else json.loads(file.read_text(encoding="utf-8"))
+            return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
         except ValueError:
             raise LongtailError(f"{name}: not JSON; fetch or copy it again") from None
 
     return read
-
-
-def _find_file(path: str | Path, revision: str | None, name: str) -> Path | None:
-    """A file of a local folder or of the Hub; None where it is known not to be there. OSError where that is unknown."""
-    if Path(path).is_dir():
-        return file if (file := Path(path, name)).is_file() else None
-    from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import RemoteEntryNotFoundError
-
-    cached = try_to_load_from_cache(str(path), name, revision=revision)
-    if cached is _CACHED_NO_EXIST:
-        return None
-    try:
-        return Path(cached or hf_hub_download(str(path), name, revision=revision))
-    except RemoteEntryNotFoundError:
-        return None
 
 
 def _listed(read: Read) -> list[str]:

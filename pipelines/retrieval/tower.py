@@ -11,6 +11,7 @@ import tokenizers
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, AutoModel, BertConfig, BertModel, PreTrainedConfig, PreTrainedModel
+from transformers.models.dpr import DPRContextEncoder, DPRQuestionEncoder
 from transformers.utils import logging
 
 from pipelines.errors import LongtailError
@@ -91,14 +92,11 @@ def _load_model(path: str | Path, revision: str | None, subfolder: str) -> PreTr
 def _model_class(path: str | Path, config: PreTrainedConfig) -> type[PreTrainedModel]:
     """The class to load: DPR's two towers name their weights differently, and AutoModel knows only one of them."""
     if config.model_type != "dpr":
-        if config.is_encoder_decoder:
-            raise LongtailError(f"{path}: {config.model_type} has a decoder, expected a BERT-like encoder")
         model_class = AutoModel._model_mapping[type(config)]
-        if "input_ids" not in inspect.signature(model_class.forward).parameters or not hasattr(config, "hidden_size"):
-            raise LongtailError(f"{path}: {config.model_type} reads no texts alone, expected a BERT-like encoder")
+        reads_texts = "input_ids" in inspect.signature(model_class.forward).parameters
+        if config.is_encoder_decoder or not reads_texts or not hasattr(config, "hidden_size"):
+            raise LongtailError(f"{path}: {config.model_type} is no BERT-like encoder of texts alone, expected one")
         return model_class
-    from transformers import DPRContextEncoder, DPRQuestionEncoder
-
     classes = {cls.__name__: cls for cls in (DPRContextEncoder, DPRQuestionEncoder)}
     name = (config.architectures or ["no architecture"])[0]
     if name not in classes:

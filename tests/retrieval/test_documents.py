@@ -82,10 +82,7 @@ def test_only_the_row_groups_of_a_range_are_read_and_damage_is_named(docs, tmp_p
         documents.count_documents(tmp_path / "none")
 
 
-def test_the_ranges_of_source_documents(docs, tmp_path):
+def test_the_ranges_of_source_documents(docs):
     asked = ["s02", None, "s00", "nowhere", "", "s02", "s13"]
     result = documents.ranges_of_sources(docs, asked)
     assert result.tolist() == [[3, 6], [0, 0], [0, 1], [0, 0], [0, 0], [3, 6], [91, 100]]
-    pq.write_table(pa.table({"source_document": ["a", "b", "a"]}), tmp_path / "docs.parquet")
-    with pytest.raises(LongtailError, match="the documents of 'a' lie apart"):
-        documents.ranges_of_sources(tmp_path / "docs.parquet", ["b", "a"])

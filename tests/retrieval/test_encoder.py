@@ -222,7 +222,7 @@ def test_a_folder_without_a_whole_encoder_is_named(folder, dpr, tmp_path):
             r"no weights for .* of BertModel, encoder\.layer\.1",
         ),
         (folder, bert | {"hidden_size": "wide"}, r"not an encoder: .*hidden_size"),
-        (folder, {"model_type": "t5"}, r"t5 has a decoder, expected a BERT-like encoder"),
+        (folder, {"model_type": "t5"}, r"t5 is no BERT-like encoder of texts alone"),
         (dpr[0], tower | {"architectures": ["DPRQuestionEncoder"]}, r"no weights for .* of DPRQuestionEncoder"),
         (dpr[0], tower | {"architectures": ["DPRReader"]}, r"says DPRReader, expected one of DPR's encoders"),
     ):

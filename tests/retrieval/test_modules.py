@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 from pipelines.errors import LongtailError
 from pipelines.retrieval import base_retriever
 from pipelines.retrieval.encoder import EXACT, Encoder
-from pipelines.retrieval.modules import SETTINGS, read_modules
+from pipelines.retrieval.modules import read_modules
 
 TEXTS = ["The capital of Norland is Velm.", "VELM velm", "", *tiny_models.words(5, 0)]
 CLS = {"word_embedding_dimension": 32, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
@@ -65,7 +65,8 @@ def copied(folder: Path, **changes) -> Encoder:
 @pytest.mark.parametrize("kinds", [(), ("Normalize",), ("Normalize", "Normalize")])
 def test_vectors_are_scaled_as_the_folder_says_also_when_they_are_trained_and_saved(tmp_path, kinds):
     folder = folder_of(tmp_path / "encoder", *kinds)
-    opened, states = copied(folder), first_states(folder, TEXTS)
+    opened = copied(folder, similarity="cosine" if kinds else "dot")
+    states = first_states(folder, TEXTS)
     wanted = normalize(states) if kinds else states
     np.testing.assert_allclose(opened.embed(TEXTS), wanted, atol=1e-5)
     np.testing.assert_allclose(opened.embed_with_gradient(TEXTS).detach(), wanted, atol=1e-5)
@@ -85,7 +86,7 @@ def test_settings_of_the_model_are_applied_and_the_older_layout_is_read(tmp_path
     )
     wanted = normalize(first_states(new, [text.lower() for text in TEXTS], 5))
     for folder in (new, old):
-        opened = copied(folder)
+        opened = copied(folder, similarity="cosine")
         assert opened.documents.max_tokens == 5
         np.testing.assert_allclose(opened.embed(TEXTS), wanted, atol=1e-5)
     assert not np.allclose(wanted, normalize(first_states(new, TEXTS, 5)), atol=1e-3), "case makes no difference"
@@ -109,6 +110,7 @@ def test_settings_of_the_model_are_applied_and_the_older_layout_is_read(tmp_path
         ("", {"1_Pooling/config.json": {"pooling_mode": "attention"}}, r"pools by attention"),
         ("", {"1_Pooling/config.json": CLS | {"include_prompt": False}}, r"include_prompt is False"),
         ("", {"1_Pooling/config.json": {"pooling_mode": "mean"}}, r"pooling is cls, and .*; set pooling: mean"),
+        ("Normalize", {}, r"similarity is dot, and .*; set similarity: cosine"),
         ("", {SBERT: {"transformer_task": "fill-mask"}}, r"transformer_task is 'fill-mask'"),
         ("", {SBERT: {"modality_config": {"text": {}, "message": {}}}}, r"modality_config is .*'message'"),
         ("", {OWN: {"model_type": "SparseEncoder"}}, r"model_type is 'SparseEncoder'"),
@@ -164,30 +166,17 @@ def test_long_texts_are_cut_on_the_side_that_the_tokenizer_says(tmp_path, side):
     assert (ids == tokenizer(TEXTS[0])["input_ids"][:5]) == (side == "right")
 
 
-def test_two_towers_keep_each_its_modules(tmp_path):
-    documents, queries = folder_of(tmp_path / "d"), folder_of(tmp_path / "q", "Normalize")
-    opened = copied(documents, query_path=str(queries))
-    states = first_states(documents, TEXTS)
-    np.testing.assert_allclose(opened.embed(TEXTS), states, atol=1e-5)
-    np.testing.assert_allclose(opened.embed_queries(TEXTS), normalize(states), atol=1e-5)
-
-
 def test_modules_of_an_encoder_on_the_hub_are_read_too(tmp_path, monkeypatch):
-    """The Hub's cache is made by hand, with what it notes of files that the Hub does not have."""
+    """The Hub's cache is made by hand."""
     commit, cache = "0123456789abcdef0123456789abcdef01234567", tmp_path / "hub/models--some--encoder"
     folder_of(cache / "snapshots" / commit, "Normalize", model="0_Transformer")
-    absent = cache / ".no_exist" / commit
-    names = [*(f"0_Transformer/{name}" for name in SETTINGS), OWN]
-    for name in names:
-        (absent / name).parent.mkdir(parents=True, exist_ok=True)
-        (absent / name).touch()
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
-    settings = tiny_models.retriever(path="some/encoder", revision=commit, pooling="cls", similarity="dot")
+    settings = tiny_models.retriever(path="some/encoder", revision=commit, pooling="cls", similarity="cosine")
     base_retriever.copy_pretrained(settings, tmp_path / "copied")
     vectors = Encoder.open(tmp_path / "copied", settings, tiny_models.compute(), EXACT).embed(TEXTS)
     wanted = normalize(first_states(cache / "snapshots" / commit / "0_Transformer", TEXTS))
     np.testing.assert_allclose(vectors, wanted, atol=1e-5)
-    shutil.rmtree(absent)
-    with pytest.raises(LongtailError, match=r"some/encoder: "):  # what it lacks is not guessed
-        base_retriever.copy_pretrained(settings, tmp_path / "again")
+    absent = tiny_models.retriever(path="other/encoder", revision=commit, pooling="cls", similarity="cosine")
+    with pytest.raises(LongtailError, match=r"other/encoder: "):
+        base_retriever.copy_pretrained(absent, tmp_path / "again")
