@@ -28,7 +28,7 @@ from pipelines.lm import http_client
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.params import params
-from pipelines.sources import download, pages_api, pageviews_api, query_service, snapshots, wikimedia
+from pipelines.sources import download, pages_api, pageviews, query_service, snapshots, wikimedia
 from pipelines.work import web
 
 ATTEMPTS = 2
@@ -86,13 +86,13 @@ def statements(lab: Laboratory, folder: Path) -> object:
 def views(lab: Laboratory, folder: Path) -> object:
     settings = params.Popularity(source="api", api=lab.address(), redirects_api="", month="2021-10", agents="user")
     with opened(folder) as client:
-        batches = pageviews_api.ask_views(client, pa.chunked_array([["A", "B", "C"]]), settings)
+        batches = pageviews.ask_views(client, pa.chunked_array([["A", "B", "C"]]), settings)
         return [row for batch in batches for row in batch.to_pylist()]
 
 
 def redirects(lab: Laboratory, folder: Path) -> object:
     with opened(folder) as client:
-        tables = pageviews_api.ask_redirects(client, pa.chunked_array([TITLES]), f"{lab.address()}/redirects")
+        tables = pageviews.ask_redirects(client, pa.chunked_array([TITLES]), f"{lab.address()}/redirects")
         return [row for table in tables for row in table.to_pylist()]
 
 

@@ -18,7 +18,7 @@ from pipelines.language.relations import property_ids
 from pipelines.sources import wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs, visible_files
-from pipelines.sources.wikidata_layout import QUALIFIERS
+from pipelines.sources.wikidata import QUALIFIERS
 from pipelines.storage import database, parquet, shards
 from pipelines.work import code, stage
 from pipelines.work.pool import processes

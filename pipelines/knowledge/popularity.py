@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.sources import bz2_blocks, pageviews, pageviews_api, snapshots, wikimedia
+from pipelines.sources import bz2_blocks, pageviews, snapshots, wikimedia
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.storage import database, parquet, shards
@@ -91,7 +91,7 @@ def _ask_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str
     db.execute("CREATE TEMP TABLE asked (title VARCHAR, month VARCHAR, views BIGINT)")
     db.execute("CREATE TEMP TABLE redirects (target VARCHAR, title VARCHAR)")
     with wikimedia.open_client(params.contact, ANSWERS) as client:
-        _insert(db, "asked", pageviews_api.ask_views(client, titles, settings, project=project))
+        _insert(db, "asked", pageviews.ask_views(client, titles, settings, project=project))
         query = "SELECT count(*) FILTER (views IS NULL), count(*) FILTER (month = $1) FROM asked"
         unknown, viewed = database.row(db, query, [settings.month])
         if len(titles) and not viewed:
@@ -100,11 +100,11 @@ def _ask_api(db: duckdb.DuckDBPyConnection, params: SimpleNamespace) -> dict[str
                 f"{settings.api}: knows none of the {len(titles):,} articles in {settings.month}; check "
                 "popularity.api, or wait until it has that month"
             )
-        _insert(db, "redirects", pageviews_api.ask_redirects(client, titles, settings.redirects_api))
+        _insert(db, "redirects", pageviews.ask_redirects(client, titles, settings.redirects_api))
         unlike = "redirects ANTI JOIN titles USING (title)"  # a redirect that is an article of ours too keeps its views
         db.execute(f"CREATE TEMP TABLE others AS SELECT title, min(target) AS target FROM {unlike} GROUP BY title")
         others = database.read_rows(db, "SELECT title FROM others ORDER BY title")["title"]
-        _insert(db, "asked", pageviews_api.ask_views(client, others, settings, "redirects", project))
+        _insert(db, "asked", pageviews.ask_views(client, others, settings, "redirects", project))
     db.execute(
         """CREATE TEMP TABLE monthly AS
         SELECT coalesce(target, asked.title) AS title, month, sum(views)::BIGINT AS views

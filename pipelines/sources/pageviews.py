@@ -4,14 +4,22 @@ A line is `project title [page id] access views [views by day]`: one for each ac
 agent. An article's popularity is their sum. The page id is that of the requested page or, if it redirects, sometimes
 the target's. A page that is moved keeps its id, and its old title becomes a redirect. MySQL dumps of MediaWiki's tables
 say which page redirects where (*-redirect.sql.gz), and which title a page has (*-page.sql.gz).
+
+Wikimedia's REST API has the monthly views of single articles: of requests under exactly this title, without those under
+redirects to it, nor those of an article's old title. Wikipedia's own API says which titles redirect to an article now.
 """
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import date
+from functools import partial
+from itertools import islice
 from pathlib import Path
+from urllib.parse import quote
 
 import duckdb
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,10 +27,14 @@ import pyarrow.csv
 
 from pipelines.errors import LongtailError
 from pipelines.language.language import ENGLISH
+from pipelines.params.params import Popularity
 from pipelines.sources import bz2_blocks
 from pipelines.sources.rejects import Rejects
+from pipelines.sources.snapshots import last_day, months_until
 from pipelines.sources.streams import open_blocks, open_lines, open_runs
+from pipelines.sources.wikimedia import AT_ONCE, Client, Query, ask_query
 from pipelines.storage import database
+from pipelines.work.web import BROKEN, Again
 
 LINE = (
     r"^\S+ (?P<title>\S+) (?:(?:(?P<page_id>\d{1,15})|null) )?(?:desktop|mobile-web|mobile-app) (?P<views>\d{1,15})"
@@ -40,6 +52,12 @@ TABLES = {"page": COLUMNS, "redirect": COLUMNS | {"interwiki": pa.string(), "fra
 ROW_END = b"),("
 NO_ROWS = re.compile(rb"\s*(--|/\*|DROP |CREATE |LOCK |UNLOCK |SET |\)|`|PRIMARY |UNIQUE |KEY |$)")  # other lines
 
+BATCH = 10_000  # rows of answers
+SECONDS = 0.15  # for a request, usually
+MONTHLY = pa.schema({"title": pa.string(), "month": pa.string(), "views": pa.int64()})
+REDIRECTS = pa.schema({"target": pa.string(), "title": pa.string()})
+REDIRECTING = {"prop": "redirects", "rdprop": "title", "rdnamespace": "0", "rdlimit": "max"}
+
 
 def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> dict[str, list[Path]]:
     """Month -> the files that count, by their names: all for "all-agents", only those with views of people for "user".
@@ -51,20 +69,17 @@ def choose_files(files: Sequence[Path], months: Sequence[str], agents: str) -> d
     expected = months[0] if len(months) == 1 else f"{months[0]} to {months[-1]}"
     for file in files:
         named = FILE.match(file.name)
+        if not named and (len(months) > 1 or agents == "user"):
+            like = f"expected one like pageviews-{months[-1].replace('-', '')}-user.bz2"
+            raise LongtailError(f"{file}: its name doesn't tell its month and whose views it has, {like}; rename it")
         month = f"{named['month'][:4]}-{named['month'][4:]}" if named else months[-1]
-        like = f"expected one like pageviews-{months[-1].replace('-', '')}-user.bz2"
         if month not in chosen:
             raise LongtailError(f"{file}: named after another month, expected {expected} (popularity.month)")
-        if not named and (len(months) > 1 or agents == "user"):
-            raise LongtailError(f"{file}: its name doesn't tell its month and whose views it has, {like}; rename it")
         if agents == "all-agents" or named["agents"] == "user":
             chosen[month].append(file)
-    missing = [month for month, of_month in chosen.items() if not of_month]
-    if missing and len(months) > 1:
-        raise LongtailError(
-            f"no page views of {', '.join(missing)}, expected files of {expected} (popularity.months: {len(months)}); "
-            "bring them under fetch.files.pageviews, or lower it"
-        )
+    if len(months) > 1 and (missing := [month for month, of_month in chosen.items() if not of_month]):
+        given = f"expected files of {expected} (popularity.months: {len(months)})"
+        raise LongtailError(f"no page views of {', '.join(missing)}, {given}; bring them, or lower it")
     return chosen
 
 
@@ -218,3 +233,87 @@ def _parse_rows(path: Path, number: int, values: bytes, columns: dict[str, pa.Da
         reason = " ".join(str(error).split())[:200]
         raise LongtailError(f"{path}: line {number}: {reason}, expected rows ({', '.join(columns)})") from None
     return rows.set_column(2, "title", pc.replace_substring(rows["title"], "\n", ROW_END.decode()))
+
+
+class _Item(msgspec.Struct):
+    project: str
+    article: str
+    granularity: str
+    timestamp: str
+    agent: str
+    views: int
+
+
+class _Answer(msgspec.Struct):
+    items: list[_Item]
+
+
+def ask_views(
+    client: Client,
+    titles: pa.ChunkedArray,
+    settings: Popularity,
+    what: str = "articles",
+    project: str = ENGLISH.project,
+) -> Iterator[pa.Table]:
+    """Yield tables with the columns of MONTHLY, in the titles' order; `what` the titles are is said first.
+
+    A title has a row for each of `settings.months` months up to `settings.month` that the API has views of, or a row
+    without month and views. Raises LongtailError if the month isn't over, or naming a malformed answer's address.
+    """
+    months = months_until(settings.month, settings.months)
+    last = last_day(settings.month)
+    if last >= date.today():
+        raise LongtailError(f"params.yaml: popularity.month is {settings.month}, expected a month that is over")
+    hours = len(titles) * SECONDS / AT_ONCE / 3600
+    print(f"popularity: {len(titles):,} {what} to ask for, {AT_ONCE} at once: about {hours:,.1f} hours", flush=True)
+    span = f"{months[0].replace('-', '')}0100/{last:%Y%m%d}00"
+
+    def ask(title: str) -> list[tuple]:
+        article = title.replace(" ", "_")
+        url = f"{settings.api}/metrics/pageviews/per-article/{project}/all-access/{settings.agents}/"
+        url += f"{quote(article, safe='')}/monthly/{span}"
+        read = partial(_views, url, _Item(project, article, "monthly", "", settings.agents, 0), months)
+        body = client.ask(url, check=read)
+        if body is None:  # 404: the article had no view in these months
+            client.keep(url, None, None)
+            return [(title, None, None)]
+        return [(title, month, views) for month, views in read(body).items()]
+
+    yield from _tables(client.map(ask, titles.to_pylist(), "popularity"), MONTHLY)
+
+
+def ask_redirects(client: Client, titles: pa.ChunkedArray, api: str) -> Iterator[pa.Table]:
+    """Yield tables (target, title) of the titles that redirect to each of `titles` now, in the targets' order."""
+
+    def ask(target: str) -> list[tuple]:
+        def check(answer: Query) -> None:
+            if len(answer.pages) != 1 or answer.pages[0].title != answer.passed(target)[-1]:
+                raise Again(f"{len(answer.pages)} pages, expected {target} alone")
+
+        answers = ask_query(client, api, REDIRECTING | {"titles": target}, "popularity.redirects_api", check)
+        return [(target, redirect.title) for answer in answers for redirect in answer.pages[0].redirects]
+
+    yield from _tables(client.map(ask, titles.to_pylist(), "redirects"), REDIRECTS)
+
+
+def _tables(answers: Iterable[list[tuple]], schema: pa.Schema) -> Iterator[pa.Table]:
+    rows = (row for answer in answers for row in answer)
+    while batch := list(islice(rows, BATCH)):
+        columns = zip(*batch, strict=True)
+        yield pa.table([pa.array(*column) for column in zip(columns, schema.types, strict=True)], schema=schema)
+
+
+def _views(url: str, expected: _Item, months: Sequence[str], body: bytes) -> dict[str, int]:
+    """Month -> views in an answer. Raises Again where it is cut, LongtailError where it answers another question."""
+    try:
+        items = msgspec.json.decode(body, type=_Answer).items
+    except BROKEN as error:
+        raise Again(f"{error}, expected JSON with items") from None
+    stamps = {f"{month.replace('-', '')}0100": month for month in months}
+    found = {stamps[item.timestamp]: item.views for item in items if item.timestamp in stamps}
+    others = [item for item in items if msgspec.structs.replace(item, timestamp="", views=0) != expected]
+    if others or not found or len(found) < len(items) or min(found.values()) < 0:
+        span = f"{months[0]} alone" if len(months) == 1 else f"{months[0]} to {months[-1]} alone"
+        said = f"the answer is {body[:200].decode('utf-8', 'replace')}, expected the views of {expected.article}"
+        raise LongtailError(f"{url}: {said} in {span}")
+    return found
