@@ -160,6 +160,6 @@ def _column(path: Path, role: str, names: Sequence[str], needed: bool, chosen: M
     if column is None and needed:
         raise LongtailError(
             f"{path}: no column with the {role}, expected {' or '.join(ROLES[role])}; its columns are {listed(names)}, "
-            f"name one of them with --columns {role}=NAME"
+            f"name one of them with --columns {role}=NAME, or a field of its objects with {role}=NAME.FIELD"
         )
     return column

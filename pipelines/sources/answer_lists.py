@@ -1,7 +1,6 @@
 """Answer lists in cells, as JSON, Python, NumPy, DuckDB and PostgreSQL write them.
 
-Most tools write a list into a cell without saying how to read it again. A column is read as a whole: most of its cells
-show how all are written.
+A column is read as a whole: most of its cells show how all are written.
 """
 
 import ast

@@ -78,7 +78,7 @@ def read_numbers(cells: Sequence[Any], where: str, more: str = "") -> list[float
     LongtailError where none says it, where two contradict each other, and for a cell that is no number; `where` names
     the column in a message, and `more` ends it.
     """
-    points, commas = ([_number(cell, mark) for cell in cells] for mark in READINGS)
+    points, commas = ([number_of(cell, mark) for cell in cells] for mark in READINGS)
     for row, (cell, point, comma) in enumerate(zip(cells, points, commas, strict=True), start=1):
         if point is None and comma is None:
             said = f"{str(cell).strip()[:80]!r}, expected a number, or nothing where it is not known"
@@ -101,7 +101,7 @@ def read_numbers(cells: Sequence[Any], where: str, more: str = "") -> list[float
     return points
 
 
-def _number(cell: Any, mark: str) -> float | None:
+def number_of(cell: Any, mark: str = ".") -> float | None:
     """A cell's number where `mark` begins decimals, NaN for none, None for what is no number so."""
     if cell is None or isinstance(cell, bool) or (isinstance(cell, str) and cell.strip().lower() in UNKNOWN):
         return math.nan

@@ -1,7 +1,4 @@
-"""The layouts of corpora as tools and data sets write them: which field has the text, the title and the id.
-
-A file's beginning tells its layout, never its name.
-"""
+"""The layouts of corpora: which field has the text, the title and the id. A file's beginning tells its layout."""
 
 import json
 import re
@@ -107,12 +104,7 @@ def known(file: Path) -> Layout:
     """A corpus file's layout; LongtailError for a file that is in none."""
     if layout := layout_of(file):
         return layout
-    if is_parquet(file):
-        found = f"columns {', '.join(parquet.schema_of(file).names)}"
-    else:
-        head = read_head(file)
-        found = f"columns {', '.join(header_of(head))}" if header_of(head) else f"begins with {head[:60]!r}"
-    raise LongtailError(
-        f"{file}: {found}, expected a MediaWiki dump, or fields such as `title` and `text` (data/README.md lists the "
-        "layouts)"
-    )
+    names = parquet.schema_of(file).names if is_parquet(file) else header_of(read_head(file))
+    found = f"columns {', '.join(names)}" if names else f"begins with {read_head(file)[:60]!r}"
+    expected = "expected a MediaWiki dump, or fields such as `title` and `text`"
+    raise LongtailError(f"{file}: {found}, {expected} (docs/real-data.md lists the layouts)")

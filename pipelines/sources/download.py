@@ -39,9 +39,7 @@ def download(urls: Sequence[str], folder: Path, client: Client) -> list[Path]:
     heads = client.map(lambda job: _head_unless_kept(client, *job), jobs, None)
     missing = [(*job, head) for job, head in zip(jobs, heads, strict=True) if head is not None]
     total = sum(head["size"] or 0 for *_, head in missing)
-    unknown = sum(head["size"] is None for *_, head in missing)
-    more = f" and {unknown} of unknown size" if unknown else ""
-    print(f"fetch: {len(missing)} of {len(urls)} files to download, {tqdm.format_sizeof(total, 'B')}{more}", flush=True)
+    print(f"fetch: {len(missing)} of {len(urls)} files to download, {tqdm.format_sizeof(total, 'B')}", flush=True)
     remaining = total - sum(_size(_part(path)) for path in paths)
     if remaining > (free := shutil.disk_usage(folder).free):
         sizes = f"{tqdm.format_sizeof(remaining, 'B')} to download, {tqdm.format_sizeof(free, 'B')} free"
@@ -69,7 +67,6 @@ def download_alone(url: str, folder: Path) -> Path:
 
 
 def _check_content(url: str, path: Path) -> None:
-    """Raise the errors of `check_start`, which name the address in place of the file."""
     try:
         check_start(path)
     except LongtailError as error:
@@ -133,6 +130,10 @@ def _download_file(client: Client, url: str, path: Path, head: dict, bar: tqdm) 
             _continue(client, url, head, part, bar)
             break
         except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError, requests.Timeout) as error:
+            try:
+                check_start(part)
+            except (LongtailError, OSError):  # nothing, or an error page, which the file doesn't go on from
+                part.unlink(missing_ok=True)
             after = _size(part)
             failures = 0 if after - before >= web.BLOCK else failures + 1
             if failures == ATTEMPTS:

@@ -79,7 +79,6 @@ def fetch(chosen: SimpleNamespace, out: Path = OUT) -> dict[str, float]:
 
 
 def _check(settings: params.Fetch, wikidata: params.Wikidata) -> None:
-    """Raise LongtailError where the params can't go together."""
     source, named, pages = settings.source, settings.files, settings.pages
     queried, asked, urls = wikidata.source == "query_service", source == "wikimedia", _urls(named)
     empty = source != "world" and not (queried or any(named.values()))

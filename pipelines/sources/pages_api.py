@@ -52,9 +52,7 @@ def write_api_pages(
     drawn = draws.sample(seed, "fetch.pages", known, settings.max_subjects or len(known))
     titles = {known[i]: titles[known[i]] for i in drawn}
     subjects = sorted({*titles.values()} - {""})
-    about = len(subjects) if settings.namesakes else 0
-    about += ceil(settings.others / NEIGHBOURS) + ceil((len(subjects) + settings.others) / AT_MOST)
-    print(f"fetch: pages of {len(subjects):,} subjects of PopQA; about {about:,} requests, one at a time", flush=True)
+    print(f"fetch: pages of {len(subjects):,} subjects of PopQA, by one request at a time", flush=True)
     asked = dict.fromkeys(subjects)
     if settings.namesakes:  # "Mercury (planet)" has "Mercury", and that with other qualifiers
         names = sorted({QUALIFIER.sub("", title) for title in subjects})
@@ -90,7 +88,6 @@ def write_api_pages(
 
 
 def _read_popqa(published: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
-    """The header and the rows of popQA.tsv, each with its line. Raises LongtailError on another layout."""
     (_, header), *rows = strict_rows(published, "\t")
     if not {URI, TITLE} <= {*header}:
         raise LongtailError(f"{published}: no column {URI} or {TITLE}, expected popQA.tsv as published")
@@ -102,10 +99,7 @@ def _read_popqa(published: Path) -> tuple[list[str], list[tuple[int, list[str]]]
 def _others(
     client: Client, api: str, seed: int, subjects: Sequence[str], known: Mapping[str, None], n: int
 ) -> list[str]:
-    """`n` titles that are not `known`: those that follow subjects' titles. Fewer if the wiki ends within them.
-
-    A hash orders the subjects. As many as needed are taken, and NEIGHBOURS or more titles after each.
-    """
+    """`n` titles that are not `known`: NEIGHBOURS or more after each of as many subjects as needed, drawn by hash."""
     order = np.lexsort((np.array(subjects), draws.uniforms(seed, "fetch.pages.others", subjects)))
     share = max(NEIGHBOURS, ceil(n / len(subjects)))
     others: dict[str, None] = {}
@@ -167,5 +161,4 @@ def _check_pages(titles: Sequence[str], answer: Query) -> None:
 
 
 def _exported(answer: Query) -> dict[int, str]:
-    """Page id -> the page's XML."""
     return {int(match[1]): page for page in PAGE.findall(answer.export) if (match := ID.search(page))}

@@ -15,7 +15,7 @@ from pipelines import reasoning
 from pipelines.errors import LongtailError
 from pipelines.sources import prediction_layouts as layouts
 from pipelines.sources.answer_lists import are_answer_lists, read_lists
-from pipelines.sources.cell_values import as_text, clean_id, judgement
+from pipelines.sources.cell_values import as_text, clean_id, judgement, number_of
 from pipelines.sources.prediction_texts import UnreadableError, texts_of
 from pipelines.sources.record_files import LINES, columns_of, listed, read_any_records
 
@@ -90,10 +90,7 @@ def read_predictions(
     if len(several := list(dict.fromkeys(filters))) > 1:  # the harness writes a sample once for each of its filters
         chosen = [name == several[0] for name in filters]
         cells = {name: list(compress(values, chosen)) for name, values in cells.items()}
-        notes.append(
-            f"of the filters {', '.join(several)}, the responses of {several[0]} are taken; keep another's lines to "
-            "take those"
-        )
+        notes.append(f"of the filters {', '.join(several)}, the responses of {several[0]} are taken")
     names = _columns_by_role(cells)
     ids = {name: list(map(clean_id, cells[name])) for name in layouts.IDS if name in cells}
     correct = _judgements(path, names["correct"], cells, ids) if "correct" in names else None
@@ -106,8 +103,8 @@ def read_predictions(
     texts, is_cut = None, False
     if "prediction" in names:
         asked = [list(map(as_text, cells[names[role]])) for role in ("prompt", "question") if role in names]
-        rows_ids = next(iter(ids.values()), [])
-        texts, is_cut, about_texts = _texts(path, cells[names["prediction"]], asked, rows_ids, pattern)
+        said = cells[names["prediction"]]
+        texts, is_cut, about_texts = _texts(path, said, asked, next(iter(ids.values()), []), pattern)
         notes += about_texts
         others = [name for name in layouts.PREDICTION[:-1] if name in cells and name != names["prediction"]]
         notes += [f"`{'`, `'.join(others)}` may be a prediction too, and is not judged"] * bool(others)
@@ -135,15 +132,11 @@ def read_predictions(
 
 
 def _columns_by_role(cells: dict[str, list[Any]]) -> dict[str, str]:
-    """Role -> the likeliest of its columns that has something in it.
-
-    `answer` is what the model said only where nothing judges, and it has no lists. A column of predictions without any
-    text, as an import of judgements has one, is taken only where nothing judges either.
-    """
+    """Role -> the likeliest of its columns that has something in it; columns of predictions as the comments say."""
     filled = {name for name, values in cells.items() if any(value not in (None, "") for value in values)}
     found = {role: next((n for n in names if n in filled), "") for role, names in layouts.ROLES.items()}
     judged = not filled.isdisjoint(layouts.JUDGED)
-    if not found["prediction"] and not judged:
+    if not found["prediction"] and not judged:  # an import of judgements has one without any text
         found["prediction"] = next((name for name in layouts.PREDICTION if name in cells), "")
     gold = found["prediction"] == "answer" and are_answer_lists(cells["answer"])
     if gold or (judged and found["prediction"] in ("answer", *layouts.CONVERSATION)):
@@ -155,7 +148,7 @@ def _numbers(cells: dict[str, list[Any]], notes: list[str]) -> dict[str, tuple[s
     """Of "retrieved" and "doubt": the likeliest of its columns, and its numbers. A note names one that has none."""
     found: dict[str, tuple[str, list[float]]] = {}
     for role, name in (*(("retrieved", name) for name in layouts.RETRIEVED), *(("doubt", of) for of in layouts.DOUBT)):
-        values = list(map(calls_of if role == "retrieved" else _number, cells.get(name, ())))
+        values = list(map(calls_of if role == "retrieved" else number_of, cells.get(name, ())))
         if None in values:
             said = as_text(cells[name][values.index(None)])[:60]
             notes.append(f"`{name}` is left aside: {said!r} in row {values.index(None) + 1} is no {NUMBERS[role]}")
@@ -174,16 +167,8 @@ def calls_of(value: Any) -> float | None:
         known = all(name == "no_retrieval" or name.startswith("retrieval_") for name in value)
         return float(len(value) > ("no_retrieval" in value)) if known else None
     said = ROUTES.get(as_text(value).lower(), judgement(value))
-    number = _number(value) if said is None else float(said)
-    return None if number is None or number < 0 or number % 1 > 0 or math.isinf(number) else number
-
-
-def _number(value: Any) -> float | None:
-    """A number, NaN for an empty cell, None for anything else."""
-    try:
-        return float(as_text(value) or math.nan)
-    except ValueError:
-        return None
+    number = number_of(value) if said is None else float(said)
+    return None if number is None or number < 0 or number % 1 > 0 else number
 
 
 def cut_answers(texts: Sequence[str], pattern: str) -> list[str | None]:

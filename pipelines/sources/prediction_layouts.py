@@ -147,7 +147,6 @@ def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
 
 
 def _strings(value: Any) -> list[str]:
-    """The texts of messages."""
     if isinstance(value, str):
         return [value]
     inside = [value.get(name) for name in ("content", "prompt", "text")] if isinstance(value, dict) else value

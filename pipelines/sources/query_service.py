@@ -161,7 +161,6 @@ def _read_page(client: Client, endpoint: str, project: str, pid: str, offset: in
 
 
 def _ask_names(client: Client, api: str, qids: Sequence[int], language: Language) -> dict[str, _Entity]:
-    """The entity API's answer about items, by the ids that were asked for."""
     ids = {f"Q{qid}" for qid in qids}
     params = {"action": "wbgetentities", "props": "labels|aliases|sitelinks", "redirects": "yes", "format": "json"}
     params |= {"formatversion": "2", "languages": "|".join(language.codes), "sitefilter": language.site}

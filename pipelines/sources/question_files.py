@@ -122,18 +122,18 @@ def read_records(path: Path, columns: Sequence[str], rejects: Rejects) -> Iterat
 
     `rejects` counts all records, and has the bad ones ("not JSON", "not an object"). A damaged file is a LongtailError.
     """
-    lines = False
     if is_parquet(path):
         rows = parquet.foreign_rows(path, lambda schema: [n for n in columns if n in schema.names], PARQUET_BATCH)
         records = enumerate(rows, start=1)
     elif next(open_blocks(path)).lstrip().startswith(b"["):
         records = enumerate(parse_whole(path), start=1)
     else:
-        lines, records = True, open_rows(path, rejects)
+        records = open_rows(path, rejects)
     for number, record in records:
-        rejects.read += not lines  # `open_rows` counts its own
+        is_line = isinstance(record, bytes)
+        rejects.read += not is_line  # `open_rows` counts its own
         try:
-            value = parse_json(record) if lines else record
+            value = parse_json(record) if is_line else record
         except ValueError:  # the line is not JSON, or not UTF-8
             rejects.add(path, number, "not JSON", record.decode("utf-8", "replace"))
             continue
@@ -168,7 +168,6 @@ def _answered(
 
 
 def _answers(answer: Any) -> list[str]:
-    """The usable answers, each once."""
     if isinstance(answer, dict):
         aliases = answer.get("aliases")
         answer = [answer.get("value"), *(aliases if isinstance(aliases, list) else [])]

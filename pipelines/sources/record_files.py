@@ -10,15 +10,12 @@ from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.sources import csv_rows
 from pipelines.sources.answer_lists import written_list
 from pipelines.sources.streams import is_parquet, open_blocks, open_lines, open_text, parse_json, parse_whole, read_head
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 PARQUET_BATCH = 1 << 10  # rows
 TABLES = {",": "CSV", ";": "CSV with semicolons", "\t": "TSV", "|": "CSV with bars"}
@@ -49,20 +46,14 @@ def read_any_records(path: Path, known: Known, expected: str) -> Opened:
     first = next(rows, None)
     names = names or list(first[1] if first else ())
     own = set(map(plain, first[1] if first else ()))
-    nested = [name for name in _nested_names(first[1] if first else {}) if plain(name) not in own]
-    names = [*names, *(name for name in nested if name not in names)]
     if first and (paths := [name for name in known if "." in name and name not in own]):
         rows = ((number, row | {path: _value_at(row, path) for path in paths}) for number, row in chain([first], rows))
         first = next(rows)
+        names = [*names, *(path for path in paths if first[1][path] is not None)]
     spelled = Counter(name for name in map(plain, names) if name in known)
-    if first and not spelled and kind in (TEXTS, LINES):
-        raise LongtailError(
-            f"{path}: {kind}, as {str(first[1]['prediction'])[:60]!r}, expected a table with {expected}"
-        )
     if names and not spelled:
-        raise LongtailError(
-            f"{path}: its columns are {listed(names)}, expected {expected}; rename one, or add a header"
-        )
+        found = kind if kind in (TEXTS, LINES) else f"its columns are {listed(names)}"
+        raise LongtailError(f"{path}: {found}, expected {expected}; rename one, or add a header")
     if twice := next((name for name, count in spelled.items() if count > 1), None):
         raise LongtailError(f"{path}: two columns {twice!r} (capitals make no difference), expected one; drop one")
     if first is None:
@@ -84,15 +75,6 @@ def columns_of(path: Path, rows: Records, wanted: Known) -> dict[str, list[Any]]
         for name, values in columns.items():
             values.append(row[spelled[name]])
     return columns
-
-
-def _nested_names(record: Mapping[str, Any], before: str = "") -> Iterator[str]:
-    """The paths to what stands in the objects of a record, such as `metadata.s_pop`."""
-    for name, value in record.items():
-        if before:
-            yield before + name
-        if fields := _fields(value):
-            yield from _nested_names(fields, f"{before}{name}.")
 
 
 def _value_at(record: Mapping[str, Any], path: str) -> Any:
@@ -122,12 +104,9 @@ def _opened(path: Path, known: Known) -> Opened:
 
         names: list[str] = []  # as soon as the first row is read
 
-        def chosen(schema: pa.Schema) -> list[str]:
-            objects = (field for field in schema if parquet.pa.types.is_struct(field.type))
+        def chosen(schema: Any) -> list[str]:
             names.extend(schema.names)
-            nested = [f"{field.name}.{inner.name}" for field in objects for inner in field.type]
-            names.extend(name for name in nested if plain(name) not in map(plain, schema.names))
-            return [name for name in schema.names if plain(name) in known]
+            return [name for name in names if plain(name) in known]
 
         return "Parquet", names, enumerate(parquet.foreign_rows(path, chosen, PARQUET_BATCH), start=1)
     head = read_head(path).lstrip().decode("utf-8", "replace")
@@ -171,10 +150,7 @@ def _table(path: Path, known: Known) -> Opened:
 
 
 def _quotes_close(path: Path, tabs: int) -> bool:
-    """Whether quotes of a file with tabs quote cells, rather than being part of them.
-
-    They are part of them where some line is no row by itself if they quote, and every line is one if they don't.
-    """
+    """Whether quotes of a file with tabs quote cells: not if every line is a row, and some is none where they quote."""
     if any(line.count("\t") != tabs for line in open_text(path)):
         return True
     return all(len(csv_rows.one_row([line], "\t") or ()) == tabs + 1 for line in open_text(path) if '"' in line)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
@@ -21,13 +20,12 @@ from pipelines.params import bounds
 from pipelines.sources import corpus_layouts, csv_rows
 from pipelines.sources.corpus_layouts import ARTICLES, DOC, DOCS, DUMP, Layout
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import AGAIN, bounded_lines, open_rows, parse_whole
+from pipelines.sources.streams import AGAIN, bounded_lines, open_rows
 from pipelines.sources.wikipedia import Page, Part, read_articles
 from pipelines.storage import parquet
 
 PARQUET_BATCH = 1 << 10  # rows
 A_PASSAGE = 2000  # characters, some 300 words; a longer one is cut like an article
-WHOLE = re.compile(rb"\s*(\[|\{\s*\n)")  # how a JSON list begins, or a single object over many lines
 # The title in FlashRAG's and Pyserini's `contents`: a first line in quotes, or a short one that ends no sentence.
 FIRST_LINE = re.compile(r'[ \t]*(?:"([^\n]+)"|([^\n]{,100}?(?<![.!?:;,\s])))[ \t]*\n+(?=\s*\S)')
 MARKS = re.compile(r"^(?:Section|BULLET)::::", re.MULTILINE)  # WikiExtractor's
@@ -82,7 +80,7 @@ def _row(layout: Layout) -> type:
 
 
 def read_documents(name: str, part: Part, rejects: Rejects, layout: Layout = ARTICLES) -> Iterator[Raw]:
-    """Yield the documents of one file: JSON lines or a JSON list (compressed or not), a table, or Parquet.
+    """Yield the documents of one file: JSON lines, a table, or Parquet.
 
     An article's id is a hash of its text, which exact duplicates share; a passage has the id that its source gives it.
     Bad rows go to `rejects` (bad_json, unexpected_layout, not_utf8, no_text, too_long). Raises LongtailError naming the
@@ -117,7 +115,7 @@ def read_texts(path: Path, rejects: Rejects, layout: Layout = ARTICLES) -> Itera
     convert, decode = partial(msgspec.convert, type=row_type), msgspec.json.Decoder(row_type).decode
     for number, data in _rows(path, rejects, layout):
         try:
-            row = decode(data) if isinstance(data, bytes) else data if isinstance(data, row_type) else convert(data)
+            row = decode(data) if isinstance(data, bytes) else convert(data)
         except msgspec.ValidationError as error:
             rejects.add(path, number, "unexpected_layout", str(error))
         except UnicodeDecodeError as error:
@@ -134,28 +132,24 @@ def read_texts(path: Path, rejects: Rejects, layout: Layout = ARTICLES) -> Itera
 
 
 def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, Any]]:
-    """Yield (line or row, record) of a file: a line of JSON as it stands, a dict, or a `_row`. Bad ones are rejects."""
+    """Yield (line or row, record) of a file: a line of JSON as it stands, or a dict. Bad ones are rejects."""
     if corpus_layouts.is_parquet(path):
         counted = enumerate(_parquet_rows(path, layout), start=1)
     elif layout == DOCS:
         counted = _docs(path, rejects)
-    elif WHOLE.match(head := corpus_layouts.read_head(path)):
-        value = parse_whole(path)
-        values = value if isinstance(value, list) else [value]
-        counted = enumerate((json.dumps(one).encode() for one in values), start=1)  # read as a line would be
     else:
+        head = corpus_layouts.read_head(path)
         columns = [] if corpus_layouts.is_json(head) else corpus_layouts.columns_of(head)
-        yield from _table(path, rejects, columns, layout) if columns else open_rows(path, rejects)
+        yield from _table(path, rejects, columns) if columns else open_rows(path, rejects)
         return
     for number, record in counted:
         rejects.read += 1
         yield number, record
 
 
-def _table(path: Path, rejects: Rejects, columns: list[str], layout: Layout) -> Iterator[tuple[int, Any]]:
+def _table(path: Path, rejects: Rejects, columns: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield (line, row) of a table under a header, whose columns are separated by tabs, with quotes as DPR has them."""
-    places = {name: columns.index(field) for name in ("text", "title", "id") if (field := getattr(layout, name))}
-    row_type, rows = _row(layout), open_rows(path, rejects)
+    rows = open_rows(path, rejects)
     next(rows)
     rejects.read -= 1
     for number, line in rows:
@@ -169,7 +163,7 @@ def _table(path: Path, rejects: Rejects, columns: list[str], layout: Layout) -> 
             expected = f"{had}, expected {', '.join(columns[:-1])} and {columns[-1]}"
             rejects.add(path, number, "unexpected_layout", expected)
         else:
-            yield number, row_type(**{name: cells[place] for name, place in places.items()})
+            yield number, dict(zip(columns, cells, strict=True))
 
 
 def _docs(path: Path, rejects: Rejects) -> Iterator[tuple[int, dict[str, str]]]:
@@ -194,29 +188,28 @@ def _docs(path: Path, rejects: Rejects) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _parquet_rows(path: Path, layout: Layout = ARTICLES) -> Iterator[dict[str, Any]]:
-    """Yield a Parquet file's rows, as far as they are used. Raises LongtailError without a column of texts."""
-    yield from parquet.foreign_rows(path, partial(used_columns, path, layout), PARQUET_BATCH)
+    return parquet.foreign_rows(path, partial(used_columns, path, layout), PARQUET_BATCH)
 
 
 def used_columns(path: Path, layout: Layout, schema: pa.Schema) -> list[str]:
     """The columns of a Parquet file that are read. Raises LongtailError where the texts or titles are no strings."""
-    texts = [field.name for field in schema if _is_text(field.type)]
-    untitled = layout.title not in texts and layout.title in schema.names
-    wrong = layout.title if untitled and not pa.types.is_null(schema.field(layout.title).type) else layout.text
+    kinds = {field.name: field.type for field in schema}
+    texts = [name for name, kind in kinds.items() if _is_text(kind)]
+    untitled = layout.title not in texts and not pa.types.is_null(kinds.get(layout.title, pa.null()))
+    wrong = layout.title if untitled else layout.text
     if wrong not in texts:
-        found = f"{', '.join(schema.names)}, expected a column `{wrong}` of strings"
-        kind = f", not of {schema.field(wrong).type}" if wrong in schema.names else ""
-        raise LongtailError(f"{path}: columns {found}{kind}")
-    meta = schema.field("meta").type if "meta" in schema.names else pa.null()
+        kind = f", not of {kinds[wrong]}" if wrong in kinds else ""
+        raise LongtailError(f"{path}: columns {', '.join(kinds)}, expected a column `{wrong}` of strings{kind}")
+    meta = kinds.get("meta", pa.null())
     has_set = pa.types.is_struct(meta) and meta.get_field_index("pile_set_name") >= 0
     names = [name for name in (layout.text, "subset", layout.title) if name in texts]
-    return ["meta.pile_set_name"] * has_set + names + [layout.id] * (layout.id in schema.names)
+    return ["meta.pile_set_name"] * has_set + names + [layout.id] * (layout.id in kinds)
 
 
 def _is_text(kind: pa.DataType) -> bool:
     """Whether a column has strings, or lists of them; pandas' categories too."""
-    inner = getattr(kind, "value_type", None)
-    return _is_text(inner) if inner else str(kind).removeprefix("large_") in ("string", "string_view")
+    inner = getattr(kind, "value_type", kind)
+    return str(inner).removeprefix("large_") in ("string", "string_view")
 
 
 def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:

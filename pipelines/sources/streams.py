@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
-from pipelines.sources.packed import DECOMPRESSORS, decompressed, packing
+from pipelines.sources.packed import decompressed, packing
 from pipelines.storage.file_kinds import AGAIN, HEAD, PARQUET_MARK, UTF8_MARK, check_link, head_of, refuse
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # an escape in JSON; two of them stand for a character
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-NO_TEXT = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")  # bytes that no text has
 A_LINE = "a line for each row"
 BEGINNING = 1 << 16  # bytes, decompressed, that tell how a file is written
 
@@ -148,8 +147,6 @@ def open_blocks(path: str | Path) -> Iterator[bytes]:
         blocks = _from_utf16(path, chain([start], blocks))
         start = next(blocks, b"")
         refuse(path, start[:HEAD])
-    if not suffix and path.suffix in DECOMPRESSORS and NO_TEXT.search(start):
-        raise LongtailError(f"{path}: corrupt, expected {path.suffix} data or text; {AGAIN}")
     yield start.removeprefix(UTF8_MARK) or b"\n"
     yield from blocks
 
@@ -217,7 +214,6 @@ def is_parquet(path: Path) -> bool:
 
 
 def _from_utf16(path: Path, blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """UTF-16 with its byte order mark as UTF-8 without one."""
     decoder = codecs.getincrementaldecoder("utf-16")()
     try:
         for block in chain(blocks, [b""]):

@@ -92,8 +92,7 @@ def test_a_path_names_what_stands_in_an_object_unless_a_column_is_called_so(tmp_
         assert asked.columns["signal"] == "metadata.s_pop"
         with pytest.raises(LongtailError) as refused:
             question_tables.read_question_table(tmp_path / name)
-        assert "id, question, metadata, metadata.S pop, metadata.of" in str(refused.value)
-        assert str(refused.value).endswith("with --columns signal=NAME")
+        assert "its columns are id, question, metadata, name one of them" in str(refused.value)
     both = [row | {"metadata.s_pop": 1} for row in rows]
     pq.write_table(pa.Table.from_pylist(both), tmp_path / "a.parquet")
     for asked in (read(both, chosen=chosen), question_tables.read_question_table(tmp_path / "a.parquet", chosen)):
