@@ -118,19 +118,11 @@ def _as_predictions(folder: Path, records: list) -> Predictions:
     """The records in the form in which files are joined with questions; their passages stand for what was said."""
     rows = [(record.record.get("metadata") or {}) | record.record for record in records]
     ids = {name: [clean_id(row.get(name)) for row in rows] for name in IDS if any(name in row for row in rows)}
-    return Predictions(
-        path=folder,
-        layout="passages",
-        rows=len(rows),
-        names={"question": "question", "answers": "answers"},
-        texts=[text_id("\n".join(passage.text for passage in record.passages)) for record in records],
-        correct=None,
-        calls=None,
-        doubt=None,
-        ids=ids,
-        questions=[as_text(record.text) for record in records],
-        answers=[tuple(map(as_text, record.answers)) for record in records],
-        cells={name: [row.get(name) for row in rows] for name in TELLING if any(name in row for row in rows)},
-        is_cut=False,
-        described=[],
-    )
+    of_records = {
+        "texts": [text_id("\n".join(passage.text for passage in record.passages)) for record in records],
+        "questions": [as_text(record.text) for record in records],
+        "answers": [tuple(map(as_text, record.answers)) for record in records],
+        "cells": {name: [row.get(name) for row in rows] for name in TELLING if any(name in row for row in rows)},
+    } | dict.fromkeys(("correct", "calls", "doubt"))
+    names = {"question": "question", "answers": "answers"}
+    return Predictions(folder, "passages", len(rows), names, **of_records, ids=ids, is_cut=False, described=[])

@@ -21,13 +21,11 @@ OUT = Path("data/language_modelling")
 METRICS = Path("data/metrics")
 SECTIONS = ("seed", "lms", "replug", "report")
 COLUMNS = pa.schema(
-    [
-        *((name, pa.string()) for name in ("corpus", "lm", "retriever")),
-        ("k", pa.int32()),
-        *((name, pa.string()) for name in ("query_id", "source_document", "source")),
-        ("nats", pa.float64()),
-        *((name, pa.int32()) for name in ("bytes", "tokens", "words")),
-    ]
+    dict.fromkeys(("corpus", "lm", "retriever"), pa.string())
+    | {"k": pa.int32()}
+    | dict.fromkeys(("query_id", "source_document", "source"), pa.string())
+    | {"nats": pa.float64()}
+    | dict.fromkeys(("bytes", "tokens", "words"), pa.int32())
 )
 
 Texts = dict[str, np.ndarray]  # source_document, source and words (of the continuation) of each query, (queries,)

@@ -34,18 +34,8 @@ METHODS = ("closed_book", CONCATENATED, "replug", "replug_lsr")
 PARAMS = ("seed", "compute", "ingest", "lm", "retriever", "retrievers", "replug", "answer", "tasks", "report", "parts")
 SHARD = 64  # prompts of a shard, or those of one question, which a killed run loses; no answer depends on it
 SEARCHED = 4096  # questions searched for at once, because reading documents passes over all of them
-SCHEMA = pa.schema(
-    [
-        ("task", pa.string()),
-        ("method", pa.string()),
-        ("question_id", pa.string()),
-        ("subject", pa.string()),  # MMLU's, as is the category; null elsewhere
-        ("category", pa.string()),
-        ("prediction", pa.string()),
-        ("answers", pa.list_(pa.string())),
-        ("correct", pa.bool_()),
-    ]
-)
+TEXTS = ("task", "method", "question_id", "subject", "category", "prediction")  # subject and category are of MMLU alone
+SCHEMA = pa.schema(dict.fromkeys(TEXTS, pa.string()) | {"answers": pa.list_(pa.string()), "correct": pa.bool_()})
 
 
 def evaluate_task(

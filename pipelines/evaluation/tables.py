@@ -18,12 +18,6 @@ from pipelines.storage import parquet
 
 ENDS = ("", "_low", "_high")  # of an Interval's columns
 NUMBERED = {"k", "decile", "bin", "least", "most"}  # columns of numbers that name a row, as texts do
-COMPARED = (  # also of the questions that all language models answered, as common_<name>
-    "accuracy",
-    "accuracy_by_relation",
-    "accuracy_by_log_popularity",
-    "accuracy_by_relation_and_popularity",
-)
 _KINDS = {"": str, "int": int, "float": float, "bool": bool, "interval": Interval}
 _TYPES = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
 _SHARES = ("accuracy", "retrieved")
@@ -44,6 +38,7 @@ TABLES: dict[str, dict[str, type]] = {
     name: {column: _KINDS[kind] for column, _, kind in (said.partition(":") for said in columns.split())}
     for name, columns in _SAID["tables"].items()
 }
+COMPARED = _SAID["compared"]
 TABLES |= {f"common_{name}": TABLES[name] for name in COMPARED}
 for _name in (f"{of}_{what}" for of in catalogue.names("answered") for what in ("recall_at_1", "word")):
     TABLES["retrievers"][_name] = Interval
