@@ -111,7 +111,7 @@ def tasks(metrics: dict, parts=small_results.PARTS, data: Path = Path("none")):
 def test_a_run_with_benchmarks_alone_begins_with_the_first_of_them_and_one_with_nothing_has_no_main_result():
     def begins(rows: list) -> tuple[str, list]:
         inputs = SimpleNamespace(parts=small_results.PILE.parts, asked=[], metrics={}, tables={"tasks": rows})
-        inputs.main, inputs.main_corpus, inputs.sizes = "tiny", "pile", {}
+        inputs.main, inputs.models, inputs.main_corpus, inputs.sizes = "tiny", ["tiny"], "pile", {}
         inputs.chosen, inputs.tables["bits_per_byte"] = small_results.PILE, []
         entry = report_sections()["result"]
         return entry.says(inputs, "word"), entry.parts[0].blocks(inputs)

@@ -155,7 +155,6 @@ def test_carried_thresholds_are_shown_by_where_they_come_from(found, tmp_path):
 def test_models_are_compared_by_size_where_there_are_several_and_pairs_are_named_by_both(found, tmp_path):
     _, _, drawn = section(found, tmp_path)
     assert "dense" in drawn["retrieves-by-lm-popqa"].alt
-    assert "GenRead" not in drawn["retrieves-by-lm-popqa"].alt  # known of one size alone
     pair = {("small", "dense"): found["small", "dense"], ("small", "dense_below_genread"): found["small", "genread"]}
     _, tables, drawn = section(pair, tmp_path)
     assert "retrieves-by-lm-popqa" not in drawn
