@@ -94,7 +94,7 @@ def test_of_namesakes_those_with_the_relation_come_first_then_labels_then_views(
             "What is the capital of The Long Field?",
             True,
             None,
-            "71 is below the threshold of its relation, which is always",
+            "70 is below the threshold of its relation, which",
         ),
         ("What is the capital of The Long Field?", True, None, "to retrieve; more than was tuned on"),
         ("What is Mira Tosh's occupation?", False, 0.0, "700,000 is not below"),  # the set has fewer

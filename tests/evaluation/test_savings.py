@@ -38,7 +38,7 @@ def saved(answers: accuracy.Answers, cuts: dict[str, list[float]], test: np.ndar
     rows = np.flatnonzero(np.isfinite(answers.popularity) & np.isin(answers.relations, [*cuts]))
     rows = rows[np.lexsort((answers.popularity[rows], answers.relations[rows].astype(str)))]
     answers, nothing = answers.take(rows), np.full(len(rows), np.nan)
-    columns = answers.ids, answers.subjects, answers.relations, answers.popularity, answers.popularity, nothing
+    columns = answers.ids, answers.subjects, answers.relations, answers.popularity, nothing
     right = [answers.by_method[name].correct == 1 for name in ("closed_book", method)]
     asked = pairs.Pairs(*columns, *right)
     drawn = refits.resample(answers.subjects.astype(str), answers.subjects.astype(str), 0.75, 0, 100)

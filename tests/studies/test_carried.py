@@ -56,5 +56,5 @@ def test_a_relation_that_the_other_model_has_no_threshold_for_retrieves(small):
         return {relation: np.zeros_like(cut) for relation, cut in cuts.items()}
 
     never = held_out.Fitted(zeros(known.splits), zeros(known.whole), tuple(map(zeros, known.parts)))
-    row = carried.compare_carried(pairs, never, held_out.Fitted({}, {}, ({},) * len(known.parts)), CHOSEN, 0, 20)
+    row = carried.compare_carried(pairs, never, held_out.Fitted({}, {}, ({},) * len(known.parts)), CHOSEN, 0, 50)
     assert (row["retrieved_own"], row["retrieved_carried"]) == (0, 1)
