@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache, partial
@@ -20,7 +21,7 @@ from pipelines.params import bounds
 from pipelines.sources import corpus_layouts, csv_rows
 from pipelines.sources.corpus_layouts import ARTICLES, DOC, DOCS, DUMP, Layout
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import AGAIN, bounded_lines, open_rows
+from pipelines.sources.streams import AGAIN, bounded_lines, open_rows, parse_whole
 from pipelines.sources.wikipedia import Page, Part, read_articles
 from pipelines.storage import parquet
 
@@ -80,7 +81,7 @@ def _row(layout: Layout) -> type:
 
 
 def read_documents(name: str, part: Part, rejects: Rejects, layout: Layout = ARTICLES) -> Iterator[Raw]:
-    """Yield the documents of one file: JSON lines, a table, or Parquet.
+    """Yield the documents of one file: JSON lines or a JSON list, a table, or Parquet.
 
     An article's id is a hash of its text, which exact duplicates share; a passage has the id that its source gives it.
     Bad rows go to `rejects` (bad_json, unexpected_layout, not_utf8, no_text, too_long). Raises LongtailError naming the
@@ -137,8 +138,9 @@ def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, A
         counted = enumerate(_parquet_rows(path, layout), start=1)
     elif layout == DOCS:
         counted = _docs(path, rejects)
+    elif (head := corpus_layouts.read_head(path)).lstrip()[:1] == b"[":
+        counted = enumerate((json.dumps(one).encode() for one in parse_whole(path)), start=1)  # as a line would be
     else:
-        head = corpus_layouts.read_head(path)
         columns = [] if corpus_layouts.is_json(head) else corpus_layouts.columns_of(head)
         yield from _table(path, rejects, columns) if columns else open_rows(path, rejects)
         return

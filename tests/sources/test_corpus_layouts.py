@@ -60,6 +60,8 @@ LAYOUTS = {
     "flashrag without titles": ("corpus.jsonl", lines(
         {"id": "d0", "contents": f"\n{HARBOUR}"}, {"id": 7, "contents": MILLER}), whole("d0", "7", titled=False)),
     "pyserini with a title": ("docs00.json", two("contents", "title", "id", url="x"), OWN),
+    "pyserini, a list": ("docs00.json", json.dumps([json.loads(line) for line in two(
+        "contents", "title", "id").splitlines()]), OWN),
     "beir": ("corpus.jsonl", two("text", "title", "_id", metadata={}), OWN),
     "beir, compressed": ("corpus.jsonl.gz", two("text", "title", "_id", metadata={}), OWN),
     "cohere 2023": ("0000.jsonl", two("text", "title", "_id", url="x", emb=[0.5]), OWN),
@@ -142,8 +144,10 @@ def test_bad_rows_of_a_layout_are_named_and_a_cut_file_is_an_error(tmp_path, mon
     [(odd, "unexpected_layout") for odd in ("text", 7, None, [1])]
     + [({"id": "2", "contents": HARBOUR, "title": value}, "bad_json") for value in (math.nan, -math.inf)],
 )
-def test_what_is_no_record_of_json_is_named(tmp_path, odd, reason):
-    found, rejects = read(saved(tmp_path / "wiki.json", lines({"id": "1", "contents": MILLER}, odd)))
+@pytest.mark.parametrize("in_list", [True, False])
+def test_what_is_no_record_of_json_is_named_in_a_list_as_on_a_line(tmp_path, odd, reason, in_list):
+    records = [{"id": "1", "contents": MILLER}, odd]
+    found, rejects = read(saved(tmp_path / "wiki.json", json.dumps(records) if in_list else lines(*records)))
     assert ([text for *_, text, _ in found], reasons(rejects)) == ([MILLER], [(2, reason)])
 
 
