@@ -1,8 +1,9 @@
 """Parquet files: each page is written with a checksum, which pyarrow compares while it reads. DuckDB does not."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from pipelines.storage.file_kinds import check_link, head_of, refuse
 WRITTEN = {"compression": "zstd", "write_page_checksum": True}
 AGAIN = "remove it, and `longtail run` brings it back; `longtail status --verify` looks at all outputs"
 BATCH = 1 << 16  # rows
+FEW = 8  # rows that are read at once however long their texts may be
+DENSEST = 1000  # bytes of text for one on disk; Zstandard makes ten of ordinary texts
 SHOWN = 200  # characters of what a library says
 OF_FOREIGN = ("fetch or copy it again", (pa.ArrowException, OSError, UnicodeDecodeError))  # for `naming`
 
@@ -49,16 +52,31 @@ def batches(
 
 
 def foreign_rows(path: Path, columns: Callable[[pa.Schema], Sequence[str]], size: int) -> Iterator[dict[str, Any]]:
-    """The rows of a file from elsewhere, of the columns that `columns` chooses, up to `size` at once."""
+    """The rows of a file from elsewhere, of the columns that `columns` chooses, up to `size` at once.
+
+    Raises LongtailError if it is damaged, or a thousand bytes stand for gigabytes.
+    """
     options = {"buffer_size": 1 << 20, "page_checksum_verification": True}
     with naming(path, *OF_FOREIGN), pq.ParquetFile(path, **options) as file:
         if twice := [name for name, count in Counter(file.schema_arrow.names).items() if count > 1]:
             raise LongtailError(f"{path}: two columns {twice[0]!r}, expected one of each name")
-        groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-        of_row = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)  # bytes
-        rows = max(1, min(size, bounds.RECORD // max(of_row, 1)))
-        for batch in file.iter_batches(rows, columns=list(columns(file.schema_arrow)), use_threads=False):
+        names = list(columns(file.schema_arrow))
+        rows = _rows_that_fit(path, file.metadata, {name.partition(".")[0] for name in names}, size)
+        for batch in file.iter_batches(rows, columns=names, use_threads=False):
             yield from batch.to_pylist()
+
+
+def _rows_that_fit(path: Path, about: pq.FileMetaData, columns: Collection[str], size: int) -> int:
+    """How many rows have few records' bytes; LongtailError for texts that are far smaller on disk than texts are."""
+    for group, number in product(range(about.num_row_groups), range(about.num_columns)):
+        chunk = about.row_group(group).column(number)
+        if chunk.path_in_schema.partition(".")[0] in columns:
+            length = max(chunk.total_uncompressed_size, 1)
+            if length > max(bounds.WHOLE, DENSEST * chunk.total_compressed_size):
+                raise bounds.too_large(f"{path}: {chunk.path_in_schema} in row group {group}", "shorter texts")
+            # a text may stand once in the file for many rows, so that few rows have far more than their share
+            size = min(size, max(1, bounds.RECORD * chunk.num_values // length), max(FEW, bounds.RECORD // length))
+    return size
 
 
 def row_groups(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:

@@ -2,6 +2,8 @@
 
 import random
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -163,3 +165,59 @@ def test_the_error_of_a_stream_that_is_read_stays_one_line():
 
     with pytest.raises(LongtailError, match=f"^{said}$"):
         read()
+
+
+# Files from elsewhere: what is small on disk may be large in memory.
+
+RECORD = 8  # MB of a record, and a quarter of what may be in one piece
+MOST = 250  # MB in memory beyond what a fresh process has: some times what may be in one piece
+READ = """
+import re, sys
+from pathlib import Path
+from pipelines import errors
+from pipelines.params import bounds
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.question_files import read_records
+from pipelines.sources.source_documents import read_documents, read_wikitext
+from pipelines.sources.wikipedia import Part
+def peak():  # not getrusage's, which begins with that of the process that started this one
+    return int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
+before = peak()
+bounds.RECORD = int(sys.argv[1]) << 20
+bounds.WHOLE = 4 * bounds.RECORD
+readers = {"documents": lambda path, rejects: read_documents("x", Part(path), rejects)}
+readers["wikitext"] = lambda path, rejects: read_wikitext("x", Part(path), rejects)
+readers["records"] = lambda path, rejects: read_records(path, ["text"], rejects)
+for name, file in zip(sys.argv[2::2], sys.argv[3::2]):
+    rejects = Rejects(1.0)
+    try:
+        rows = sum(1 for _ in readers[name](Path(file), rejects))
+        print(rows, rejects.read, *rejects.reasons().items())
+    except errors.LongtailError as error:
+        print("error:", error)
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is read from Linux's /proc")
+def test_files_from_elsewhere_that_are_large_in_memory_are_refused_or_read_in_parts(here, root):
+    zstd = {"compression": "zstd"}
+    pq.write_table(pa.table({"text": ["x" * (5 * RECORD << 20)]}), "bomb.parquet", **zstd)
+    assert Path("bomb.parquet").stat().st_size < 200_000
+    for dictionary in (True, False):
+        options = zstd | {"use_dictionary": dictionary, "dictionary_pagesize_limit": 1 << 30}
+        with pq.ParquetWriter(f"many {dictionary}.parquet", pa.schema([("text", pa.string())]), **options) as writer:
+            for _ in range(10):
+                writer.write_table(pa.table({"text": ["x" * (RECORD << 18)] * 10}))
+    pq.write_table(pa.table({"text": ["one", "x" * ((RECORD << 20) + 1), "two"]}), "long.parquet", **zstd)
+    bombs = [(reader, "bomb.parquet") for reader in ("documents", "records", "wikitext")]
+    many = [(reader, f"many {kind}.parquet") for reader in ("documents", "records") for kind in (True, False)]
+    read = [*bombs, *many, ("documents", "long.parquet")]
+    words = [sys.executable, "-c", READ, str(RECORD), *(word for pair in read for word in pair)]
+    environment = {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=True)
+    *said, megabytes = done.stdout.splitlines()
+    for line in said[:3]:
+        assert re.match(r"error: bomb\.parquet: text in row group 0: more than 32 MB in one piece", line)
+    assert said[3:] == ["100 100"] * 4 + ["2 3 ('too_long', 1)"]
+    assert int(megabytes) < MOST
