@@ -76,16 +76,17 @@ def build_popqa(
                 f"popularity.month is {month}; popqa.refresh: true gives them those of {month}",
                 flush=True,
             )
-        questions = "FROM published"
+        questions, values = "FROM published", {}
         if popqa.source != "published":
             counts |= sample_triples(db, popqa, relations)
             doubled = f"SELECT 1 FROM published WHERE s_uri = '{ENTITY}' || s_qid AND relation = p_pid"
             (gone,) = db.execute(f"DELETE FROM sampled WHERE EXISTS ({doubled})").fetchone()
             counts["wikidata.also_published"] = gone
-            questions += f" UNION ALL BY NAME {_questions_of_triples(month)}"
+            questions += f" UNION ALL BY NAME {_questions_of_triples()}"
+            values = {"month": month}
         order = "origin, position, prop_id, subj_id, obj_id"
         query = f"SELECT {', '.join(COLUMNS)} FROM ({questions}) ORDER BY {order}"
-        database.write_query(db, query, folder / "popqa.parquet")
+        database.write_query(db, query, folder / "popqa.parquet", values)
         database.view(db, "questions", folder / "popqa.parquet")
         counts |= _count_questions(db)
         if not counts["questions"] or counts.get("wikidata.triples") == 0:
@@ -214,11 +215,12 @@ def _refresh_published(db: duckdb.DuckDBPyConnection, month: str) -> int:
         SELECT published.* REPLACE (
             o_label AS obj, triples.o_aliases AS o_aliases, triples.s_wiki_title AS s_wiki_title,
             triples.o_wiki_title AS o_wiki_title, triples.s_pop AS s_pop, triples.o_pop AS o_pop,
-            answers.possible_answers AS possible_answers, '{month}' AS month
+            answers.possible_answers AS possible_answers, $month AS month
         )
         FROM published JOIN triples
             ON s_uri = '{ENTITY}' || s_qid AND relation = p_pid AND o_uri = '{ENTITY}' || o_qid
-            JOIN answers USING (s_qid, p_pid)"""
+            JOIN answers USING (s_qid, p_pid)""",
+        {"month": month},
     ).fetchone()
     return rows
 
@@ -239,15 +241,15 @@ def _answers(asked: str) -> str:
         )"""
 
 
-def _questions_of_triples(month: str) -> str:
-    """The query for the questions of table sampled; `month` is that of the triples' page views."""
+def _questions_of_triples() -> str:
+    """The query for the questions of table sampled; $month is the month of the triples' page views."""
     return f"""(
         WITH {_answers("FROM sampled")}
         SELECT t.*, s_label AS subj, o_label AS obj, name AS prop, '{ENTITY}' || s_qid AS s_uri,
             '{ENTITY}' || o_qid AS o_uri, substr(s_qid, 2)::BIGINT AS subj_id, substr(p_pid, 2)::BIGINT AS prop_id,
             substr(o_qid, 2)::BIGINT AS obj_id, replace(template, '{{}}', s_label) AS question, possible_answers,
             {QUESTION_ID} AS question_id, number_of({QUESTION_ID}) AS id, p_pid AS relation,
-            split_of('{ENTITY}' || s_qid) AS split, '{month}' AS month, 'wikidata' AS origin, 0 AS position
+            split_of('{ENTITY}' || s_qid) AS split, $month AS month, 'wikidata' AS origin, 0 AS position
         FROM triples AS t JOIN sampled USING (s_qid, p_pid, o_qid) JOIN relations ON pid = p_pid
             JOIN answers USING (s_qid, p_pid)
     )"""
