@@ -149,7 +149,7 @@ def test_every_mutant_can_be_made_is_listed_once_and_its_tests_are_there(root):
 
 
 def test_the_faults_have_a_file_of_every_layout_of_predictions_and_each_is_read_rightly(tmp_path):
-    """After a new entry in LAYOUTS: add a record to benchmarks/faults_brought.py:EXAMPLES."""
+    """After a new entry in prediction_layouts.yaml: add a record to benchmarks/faults_brought.py:EXAMPLES."""
     examples = [faults_brought.predictions(example, 3) for example in faults_brought.EXAMPLES.values()]
     has = [prediction_layouts.layout_of(rows[:1]) for rows in examples]
     assert [layout for layout in prediction_layouts.LAYOUTS if layout not in has] == []

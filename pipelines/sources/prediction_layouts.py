@@ -1,40 +1,32 @@
-"""What the columns of a file of predictions are called, and where the layouts of known systems have them."""
+"""What columns of predictions are called, and where known systems have them: prediction_layouts.yaml says both."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
+
+import yaml
 
 from pipelines.sources.answer_lists import written_list
 from pipelines.sources.record_files import plain
 
-# Names that a column may have, the likeliest first. Self-RAG's `golds` and verl's `gts` are answer lists.
-PREDICTION = ("prediction", "pred", "predictions", "preds", "predict", "predicted_answer", "pred_answer")
-PREDICTION += ("extracted_answer", "parsed_answer", "final_answer", "model_answer", "model_prediction")
-PREDICTION += ("generated_answer", "predicted_text", "prediction_text", "actual_output", "model_output")
-PREDICTION += ("model_response", "generated_text", "generation", "completion", "output", "response", "outputs")
-PREDICTION += ("replies", "completions", "generations", "generated_texts", "responses", "answer")
-CONVERSATION = ("messages", "conversations", "conversation")  # a prediction where there is no other and no judgement
-JUDGED = ("correct", "is_correct")  # anything but true or false in these is an error
-SCORES = ("acc", "accuracy", "exact_match", "em", "match", "metric_results", "score")  # true or false, or not used
-IDS = ("question_id", "id", "qid", "popqa_id", "_id")
-QUESTION = ("question", "query", "question_text")
-ANSWERS = ("possible_answers", "golden_answers", "gold_answers", "gt_answers", "answers", "golds", "gts")
-ANSWERS += ("ground_truth",)
-# Whether a system retrieved, or how often: plain names, two of FlashRAG's, DRAGIN's, another of FlashRAG's, SeaKR's
-RETRIEVED = ("retrieved", "retrieve", "do_retrieve", "retrieval_flag", "judge_result", "retrieve_count")
-RETRIEVED += ("retrieved_times", "retrieval_times")
-# How unsure an answer is -> 1 if large values are unsure, -1 if small ones are; the second to fourth are SeaKR's
-DOUBT = {"uncertainty": 1, "eigen_score": 1, "ln_entropy": 1, "perplexity": 1, "confidence": -1, "mean_log_prob": -1}
-TELLING = ("s_uri", "o_uri", "relation", "prop", "subj", "obj")  # tell questions of the same text apart
-ROLES = {
-    "prediction": (*PREDICTION, *CONVERSATION),
-    "correct": (*JUDGED, *SCORES),
-    "question": QUESTION,
-    "answers": ANSWERS,
-    "prompt": ("prompt", "prompts"),
-}
+_SAID = yaml.safe_load(Path(__file__).with_name("prediction_layouts.yaml").read_text(encoding="utf-8"))
+_NAMES: dict[str, tuple[str, ...]] = {}
+
+
+def _names(said: str) -> tuple[str, ...]:
+    return tuple(name for word in said.split() for name in _NAMES.get(word, (word,)))
+
+
+for _name, _said in _SAID["names"].items():
+    _NAMES[_name] = _names(_said)
+# in the order of the file
+PREDICTION, CONVERSATION, JUDGED, SCORES, IDS, QUESTION, ANSWERS, PROMPT, RETRIEVED, TELLING, ASKED = _NAMES.values()
+DOUBT = _SAID["doubt"]
+ROLES = {"prediction": PREDICTION + CONVERSATION, "correct": JUDGED + SCORES}
+ROLES |= {"question": QUESTION, "answers": ANSWERS, "prompt": PROMPT}
 FILTER = "harness_filter"  # rows with other filters repeat the question: only the first filter's rows are read
 
 
@@ -46,71 +38,18 @@ class Layout(NamedTuple):
     """
 
     name: str
-    needs: tuple[str, ...]  # places that a record has
+    needs: Sequence[str]  # places that a record has
     within: Mapping[str, Collection[str]] = {}  # object, "" for the record -> the columns that are taken of it
     columns: Mapping[str, str] = {}  # column -> its place
-    prompt: tuple[str, str] = ("", "")  # place of a prompt, and the pattern whose group is the question
+    prompt: Sequence[str] = ("", "")  # place of a prompt, and the pattern whose group is the question
 
 
-ASKED = (*IDS, *QUESTION, *ANSWERS, *TELLING, *ROLES["prompt"])
-LAYOUTS = (
-    Layout(
-        "lm-evaluation-harness' samples",
-        needs=("doc", "filtered_resps|resps"),
-        within={"doc": ASKED, "": SCORES},
-        columns={"prediction": "filtered_resps|resps", "golds": "doc.golds|target", FILTER: "filter"},
-    ),
-    Layout(
-        "FlashRAG's intermediate data",
-        needs=("golden_answers", "output.pred"),
-        within={"metadata": TELLING, "": ("id", "question", "golden_answers"), "output.metric_score": SCORES},
-        columns={
-            "prediction": "output.pred",
-            "retrieved": "output.retrieval_flag|output.judge_result|output.retrieved_times",
-        },
-    ),
-    Layout(
-        "Self-RAG's results",
-        needs=("preds", "metric_results|prompts"),
-        columns={"retrieved": "all_results"},
-        prompt=("prompts", r"(?s).*?### Instruction:\n(?:.*?## Input:\n+)?(.*?)\n\n### (?:Input|Response):"),
-    ),
-    Layout(
-        "Search-R1's results",
-        needs=("input", "output", "gts"),
-        within={"": (*IDS, "output", "gts", "score")},
-        prompt=("input", r"(?s).*Question: *(.+?) *(?:\n|<\||$)"),
-    ),
-    Layout("Adaptive-RAG's options", ("option", "stepNum"), columns={"retrieved": "stepNum|option"}),
-    Layout("FLARE's output", ("output", "retrieval", "trace"), columns={"retrieved": "retrieval.#"}),
-    Layout("messages of a chat", ("generated_text.-1.content",)),
-    Layout("KILT's output", ("input", "output.0.answer|output.0.provenance"), columns={"question": "input"}),
-    Layout(
-        "OpenCompass' predictions",
-        needs=("origin_prompt", "prediction"),
-        within={"": ("question",)},  # its ids number the questions
-        columns={"prediction": "prediction", "prompt": "origin_prompt", "answers": "gold"},
-    ),
-    Layout("LLaMA-Factory's predictions", ("prompt", "predict", "label"), columns={"prediction": "predict"}),
-    Layout("LLaMA-Factory's predictions", ("predict", "label"), columns={"prediction": "predict", "answers": "label"}),
-    Layout("InstructRAG's results", ("question", "rationale", "qa_pairs"), columns={"prediction": "rationale"}),
-    Layout(
-        "output of a batch of OpenAI's API or vLLM's",
-        needs=("custom_id", "response.body", "error"),
-        within={"": QUESTION},  # its `response` is no column
-        columns={"id": "custom_id", "prediction": "response"},
-    ),
-    Layout(
-        "results of a batch of Anthropic's API",
-        needs=("custom_id", "result.type"),
-        columns={"id": "custom_id", "prediction": "result"},
-    ),
-    Layout("Inspect's samples", ("input", "output.choices|output.completion"), columns={"question": "input"}),
-    Layout("lighteval's details", ("doc.query", "model_response"), columns={"question": "doc.query"}),
-    Layout("Search-R1's results", needs=("gt_answers", "final_answer|pred_answer", "qid|query")),
-    Layout("the PopQA authors' results", needs=("subj", "prop", "pred", "is_correct")),
-    Layout("", needs=()),  # any other: its columns are called as they are here
-)
+def _layout(said: dict[str, Any]) -> Layout:
+    within = {place: _names(names) for place, names in said.get("within", {}).items()}
+    return Layout(**said | {"needs": said["needs"].split(), "within": within})
+
+
+LAYOUTS = tuple(map(_layout, _SAID["layouts"]))
 PLACES = [place for layout in LAYOUTS for place in (*layout.needs, *layout.within, *layout.columns.values())]
 KNOWN = {*ROLES["prediction"], *JUDGED, *SCORES, *ASKED, FILTER}
 FIELDS = {plain(path.partition(".")[0]) for place in PLACES for path in place.split("|")}  # in some layout
@@ -141,7 +80,7 @@ def flattened(record: dict[str, Any], layout: Layout) -> dict[str, Any]:
     if place and isinstance(prompt := record.get(place), str):
         match = re.match(pattern, prompt)
         row["question"] = match and match[1]
-    for name in row.keys() & {"question", *ROLES["prompt"]}:
+    for name in row.keys() & {"question", *PROMPT}:
         row[name] = " ".join(_strings(row[name])) if isinstance(row[name], list) else row[name]
     return row
 
