@@ -15,9 +15,9 @@ from pipelines.evaluation.mmlu import CATEGORIES
 from pipelines.questions import published
 from pipelines.sources import corpus_layouts, pageviews, source_documents, wikipedia
 from pipelines.sources.corpus_layouts import ARTICLES, DUMP, first_record
-from pipelines.sources.packed import DECOMPRESSORS
 from pipelines.sources.prediction_layouts import values_at
 from pipelines.sources.question_files import PASSAGES
+from pipelines.sources.streams import DECOMPRESSORS
 
 # A model's folder has one of these files, and weights, a tokenizer, or folders of sentence-transformers' modules.
 MODELS = ("config.json", "modules.json", "adapter_config.json")

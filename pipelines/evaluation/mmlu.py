@@ -13,8 +13,8 @@ from pipelines.evaluation.task_items import Item, Task, drawn
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.params import params
 from pipelines.replug import ensemble
-from pipelines.sources.csv_rows import table_rows
 from pipelines.sources.question_files import read_records, shown
+from pipelines.sources.record_files import table_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.language.relations import RELATIONS
-from pipelines.sources import c4, mentions
+from pipelines.sources import mentions
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.storage import database, shards
@@ -43,7 +43,7 @@ def build_term_frequency(
     with database.connect(ingest.memory_gb, compute.threads) as db:
         _load_names(db, wikidata, relations)
         subjects, names = database.row(db, "SELECT count(DISTINCT qid), count(DISTINCT name) FROM names")
-    sample = c4.draw_c4_sample(files if names else (), params.c4.sample_mb, params.seed, rejects)
+    sample = mentions.draw_c4_sample(files if names else (), params.c4.sample_mb, params.seed, rejects)
     rejects.check()
     passes = max(1, ceil(names * compute.workers / (ingest.memory_gb * NAMES_PER_GB)))
     read = [wikidata / "entities.parquet", wikidata / "claims.parquet", *files]
@@ -79,13 +79,19 @@ def _load_names(db: duckdb.DuckDBPyConnection, wikidata: Path, relations: Iterab
 
 
 def _count(
-    wikidata: Path, files: list[Path], relations: list[str], sample: c4.Sample, memory_gb: float, share: str, path: Path
+    wikidata: Path,
+    files: list[Path],
+    relations: list[str],
+    sample: mentions.Sample,
+    memory_gb: float,
+    share: str,
+    path: Path,
 ) -> None:
     """Write (qid, term_frequency) of the subjects for which the SQL condition `share` holds: one pass."""
     with database.connect(memory_gb / 2, 1) as db:
         _load_names(db, wikidata, relations, share)
         names = database.read_rows(db, "SELECT DISTINCT name FROM names ORDER BY name")
-        found = mentions.frequencies(names["name"].to_pylist(), c4.read_c4_sample(files, sample))
+        found = mentions.frequencies(names["name"].to_pylist(), mentions.read_c4_sample(files, sample))
         db.register("counted", names.append_column("n", pa.array(found)))
         query = """SELECT qid, sum(n)::BIGINT AS term_frequency FROM names JOIN counted USING (name)
             GROUP BY qid ORDER BY qid"""

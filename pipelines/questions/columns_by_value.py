@@ -13,8 +13,7 @@ from typing import Any
 
 from pipelines.errors import LongtailError
 from pipelines.questions.join_predictions import ENOUGH, Asked, may_be_numbers
-from pipelines.sources.answer_lists import written_list
-from pipelines.sources.cell_values import MARKS, as_text, clean_id, plain_text, text_key
+from pipelines.sources.cell_values import MARKS, as_text, clean_id, plain_text, text_key, written_list
 from pipelines.sources.prediction_files import EXPECTED, FIRST, Predictions, read_predictions
 from pipelines.sources.prediction_layouts import FIELDS, KNOWN, flattened, layout_of
 from pipelines.sources.record_files import LINES, TEXTS, plain, read_any_records

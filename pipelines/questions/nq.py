@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import duckdb
 import pyarrow as pa
 
-from pipelines.sources import c4, mentions
+from pipelines.sources import mentions
 from pipelines.sources.question_files import read_questions
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
@@ -43,8 +43,8 @@ def build_nq(params: SimpleNamespace, out: Path, raw: Path = RAW, entities: Path
         find_names(db, entities)
         # The stage `term_frequency` checks and writes the rejects of the C4 sample.
         files = visible_files(raw / "c4")
-        sample = c4.draw_c4_sample(files, params.c4.sample_mb, params.seed, Rejects(1.0))
-        drop_common_words(db, c4.read_c4_sample(files, sample))
+        sample = mentions.draw_c4_sample(files, params.c4.sample_mb, params.seed, Rejects(1.0))
+        drop_common_words(db, mentions.read_c4_sample(files, sample))
         choose_mentions(db)
         database.write_query(
             db,

@@ -15,8 +15,7 @@ import numpy as np
 from pipelines.errors import LongtailError
 from pipelines.language.relations import BY_NAME, RELATIONS
 from pipelines.questions.join_predictions import Asked
-from pipelines.sources.answer_lists import gold_answers
-from pipelines.sources.cell_values import as_text, clean_id, read_numbers
+from pipelines.sources.cell_values import as_text, clean_id, gold_answers, read_numbers
 from pipelines.sources.prediction_layouts import ANSWERS, QUESTION, TELLING
 from pipelines.sources.record_files import columns_of, listed, plain, read_any_records
 

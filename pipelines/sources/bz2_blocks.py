@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from pipelines.errors import LongtailError
-from pipelines.sources.packed import packing
-from pipelines.sources.streams import check_start
+from pipelines.sources.streams import check_start, packing
 from pipelines.storage.file_kinds import AGAIN
 
 BLOCK, END = 0x314159265359, 0x177245385090  # the marks of a block and of a stream's end

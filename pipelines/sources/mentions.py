@@ -1,18 +1,25 @@
-"""Where names stand in texts, as whole words and exactly as written; all names in one pass (PopQA, appendix A)."""
+"""Where names stand in texts, as whole words and as written; C4's texts to count them in (PopQA, appendix A)."""
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
+from typing import NamedTuple
 
 import ahocorasick_rs
 import numpy as np
+from tqdm import tqdm
 
+from pipelines import draws
 from pipelines.language import words
+from pipelines.sources.rejects import Rejects
+from pipelines.sources.source_documents import read_texts
 from pipelines.sources.streams import in_batches
 
 BATCH = 1 << 20  # characters of text searched at once
 ALONE = 2  # a character that is a word by itself, as Chinese ones (words.py)
 EDGE = "\x1f"  # marks where a word begins or ends; a control character that no text needs
+STEPS = 1 << 20  # bounds of the draws that a sample can have: of all of C4's 800 GB, a step is 0.8 MB
 
 
 class Names:
@@ -62,3 +69,41 @@ def _kinds() -> np.ndarray:
     kinds = np.fromiter((unicodedata.category(c)[0] in "LNM" for c in characters), np.uint8, len(characters))
     kinds[[match.start() for match in words.ALONE.finditer("".join(characters))]] = ALONE
     return kinds
+
+
+class Sample(NamedTuple):
+    """The texts of C4 whose draw, a hash of the seed and the text, is below a bound."""
+
+    seed: int
+    below: float
+    texts: int
+    size: int  # bytes of UTF-8
+
+    def has(self, text: str) -> bool:
+        return self.below == 1 or draws.uniform(self.seed, "c4", text) < self.below
+
+
+def draw_c4_sample(paths: Iterable[Path], megabytes: int, seed: int, rejects: Rejects) -> Sample:
+    """A sample of `megabytes` * 10^6 bytes or little more, of the texts of all files; all texts where they have less.
+
+    A text is in it or not by itself, whatever the files and their order. Bad lines go to `rejects`.
+    """
+    texts, sizes = np.zeros((2, STEPS), np.int64)
+    files = tqdm(list(paths), desc="sample of C4", unit="file", mininterval=2)
+    for text in read_c4(files, rejects):
+        step = int(draws.uniform(seed, "c4", text) * STEPS)
+        texts[step] += 1
+        sizes[step] += len(text.encode())
+    steps = min(int(np.searchsorted(np.cumsum(sizes), megabytes * 1_000_000)) + 1, STEPS)
+    return Sample(seed, steps / STEPS, int(texts[:steps].sum()), int(sizes[:steps].sum()))
+
+
+def read_c4_sample(paths: Iterable[Path], sample: Sample) -> Iterator[str]:
+    """Yield the sample's texts, in the files' order; bad lines, which `draw_c4_sample` named, are left out."""
+    return filter(sample.has, read_c4(paths, Rejects(1.0)))
+
+
+def read_c4(paths: Iterable[Path], rejects: Rejects) -> Iterator[str]:
+    """Yield all texts; bad lines go to `rejects`."""
+    for path in paths:
+        yield from (text for _, text, *_ in read_texts(path, rejects))

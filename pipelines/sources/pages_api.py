@@ -20,7 +20,7 @@ from tqdm import tqdm
 from pipelines import draws
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.sources.csv_rows import strict_rows
+from pipelines.sources.record_files import strict_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import in_batches
 from pipelines.sources.wikimedia import AT_MOST, Client, Query, ask_query

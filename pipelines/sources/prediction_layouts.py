@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from pipelines.sources.answer_lists import written_list
+from pipelines.sources.cell_values import written_list
 from pipelines.sources.record_files import plain
 
 _SAID = yaml.safe_load(Path(__file__).with_name("prediction_layouts.yaml").read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
-from pipelines.sources import corpus_layouts, csv_rows
+from pipelines.sources import corpus_layouts, record_files
 from pipelines.sources.corpus_layouts import ARTICLES, DOC, DOCS, DUMP, Layout
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import AGAIN, bounded_lines, open_rows, parse_whole
@@ -156,7 +156,7 @@ def _table(path: Path, rejects: Rejects, columns: list[str]) -> Iterator[tuple[i
     rejects.read -= 1
     for number, line in rows:
         try:
-            cells = csv_rows.one_row([line.decode("utf-8").rstrip("\r")], "\t")
+            cells = record_files.one_row([line.decode("utf-8").rstrip("\r")], "\t")
         except UnicodeDecodeError as error:
             rejects.add(path, number, "not_utf8", str(error))
             continue

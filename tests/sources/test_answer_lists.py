@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from pipelines.errors import LongtailError
-from pipelines.sources import answer_lists
+from pipelines.sources import cell_values
 
 HARD = [
     "politician",
@@ -53,8 +53,8 @@ def test_a_column_of_lists_comes_back_whole_from_every_tool(writer):
     lists = [HARD, *([text] for text in HARD), HARD[:2], ["novelist", "author", "writer"]]
     cells = [WRITERS[writer](texts) for texts in lists]
     expected = [[text.replace("e\u0301", "\u00e9") for text in texts] for texts in lists]
-    assert answer_lists.gold_answers(cells, "a.csv") == (expected, "")
-    assert answer_lists.are_answer_lists(cells)
+    assert cell_values.gold_answers(cells, "a.csv") == (expected, "")
+    assert cell_values.are_answer_lists(cells)
 
 
 def test_a_parquet_list_column_comes_back_from_a_csv_of_pandas_and_duckdb(tmp_path):
@@ -65,7 +65,7 @@ def test_a_parquet_list_column_comes_back_from_a_csv_of_pandas_and_duckdb(tmp_pa
         database.execute(f"copy (from '{tmp_path}/a.parquet') to '{tmp_path}/duckdb.csv'")
     for name in ("pandas.csv", "duckdb.csv"):
         cells = pd.read_csv(tmp_path / name, dtype=str)["answers"].tolist()
-        assert answer_lists.gold_answers(cells, name)[0] == [READ, ["one"], [], ["novelist", "author"]]
+        assert cell_values.gold_answers(cells, name)[0] == [READ, ["one"], [], ["novelist", "author"]]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_parquet_list_column_comes_back_from_a_csv_of_pandas_and_duckdb(tmp_pa
 def test_a_list_that_is_damaged_or_could_be_several_lists_is_refused_by_its_row(cell, said):
     others = ["{x}", "{y}"] if str(cell)[0] == "{" else ["[x]", "[y]"]
     with pytest.raises(LongtailError) as refused:
-        answer_lists.gold_answers([*others, cell], "a.csv: answers")
+        cell_values.gold_answers([*others, cell], "a.csv: answers")
     assert str(refused.value).startswith("a.csv: answers of row 3 is ")
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -102,13 +102,13 @@ def test_commas_without_quotes_end_answers_only_where_the_column_shows_it():
     """DuckDB quotes a text that holds a comma; Spark, Trino and DuckDB before 1.3 quote nothing."""
     cells = ["[novelist, writer]", "[poet]"]
     shown = [["novelist", "writer"], ["poet"]]
-    assert answer_lists.gold_answers([*cells, "['a, b', c]"], "")[0] == [*shown, ["a, b", "c"]]
-    assert answer_lists.gold_answers(cells, "", firsts=["novelist", "poet"])[0] == shown
-    assert answer_lists.gold_answers(cells, "", ", ") == (
+    assert cell_values.gold_answers([*cells, "['a, b', c]"], "")[0] == [*shown, ["a, b", "c"]]
+    assert cell_values.gold_answers(cells, "", firsts=["novelist", "poet"])[0] == shown
+    assert cell_values.gold_answers(cells, "", ", ") == (
         shown,
         "1 of 2 cells of answers hold several, separated by ', '",
     )
-    assert answer_lists.gold_answers(["[poet]", "[the novelist]"], "")[0] == [["poet"], ["the novelist"]]
+    assert cell_values.gold_answers(["[poet]", "[the novelist]"], "")[0] == [["poet"], ["the novelist"]]
     for more, firsts in (
         ([], ()),
         (["[it's]"], ["novelist", "poet", "it's"]),
@@ -116,7 +116,7 @@ def test_commas_without_quotes_end_answers_only_where_the_column_shows_it():
         ([], ["novelist, writer", "poet"]),
     ):
         with pytest.raises(LongtailError, match=r"of row 1 is \[novelist, writer\]: a list without quotes"):
-            answer_lists.gold_answers([*cells, *more], "", firsts=firsts)
+            cell_values.gold_answers([*cells, *more], "", firsts=firsts)
 
 
 def test_an_answer_that_stands_in_brackets_is_one_answer_where_most_do_not():
@@ -129,10 +129,10 @@ def test_an_answer_that_stands_in_brackets_is_one_answer_where_most_do_not():
         '"Heroes"',
         *"abcdef",
     ]
-    answers, note = answer_lists.gold_answers(cells, "")
+    answers, note = cell_values.gold_answers(cells, "")
     assert answers == [[cell] for cell in cells]
     assert note.startswith("1 of 12 cells of answers hold ','")
-    assert answer_lists.gold_answers(["['a' 'b']", *"abc"], "")[0][0] == ["a", "b"]  # no answer is spelled so
+    assert cell_values.gold_answers(["['a' 'b']", *"abc"], "")[0][0] == ["a", "b"]  # no answer is spelled so
 
 
 @pytest.mark.parametrize(("mark", "typed"), [("|", "|"), (";", ";"), ("\n", r"\n"), (", ", ", ")])
@@ -141,9 +141,9 @@ def test_texts_that_seem_to_be_several_answers_are_refused_until_a_separator_is_
     with pytest.raises(
         LongtailError, match=r"2 of 3 cells of answers hold '.*'; if they hold several, say --answers-sep"
     ):
-        answer_lists.gold_answers(cells, "")
-    assert answer_lists.gold_answers(cells, "", typed)[0] == [["a", "b"], ["c", "d"], ["e"]]
-    answers, note = answer_lists.gold_answers([cells[0], *"x" * 40], "")
+        cell_values.gold_answers(cells, "")
+    assert cell_values.gold_answers(cells, "", typed)[0] == [["a", "b"], ["c", "d"], ["e"]]
+    answers, note = cell_values.gold_answers([cells[0], *"x" * 40], "")
     assert answers[0] == [cells[0]], "one of many is a single answer"
     assert ("and each is read as one answer; if they hold several, say" in note) == (mark != ", ")
 
@@ -162,11 +162,11 @@ def test_numbers_and_known_objects_are_answers():
     ]
     cells += ["{'text': ['a'], 'answer_start': [3]}", [{"answer": "x"}, {"provenance": 1}], ["A", 3, None]]
     expected = [["1789"]] * 3 + [["7"], [], [], [], ["v", "w"], ["a"], ["x"], ["A", "3"]]
-    assert answer_lists.gold_answers(cells, "")[0] == expected
+    assert cell_values.gold_answers(cells, "")[0] == expected
 
 
 def test_what_a_model_said_is_no_list_of_gold_answers():
     for cells in (["Paris", "['a']"], [{"text": "x"}], [[{"type": "text", "text": "x"}]], ['{"answer": "x"}'], [""]):
-        assert not answer_lists.are_answer_lists(cells)
+        assert not cell_values.are_answer_lists(cells)
     for cells in ([["a"]], ["['a' 'b']"], ["[a, b]"], ["{a,b}"], [{"aliases": ["a"]}], ['["a", "b']):
-        assert answer_lists.are_answer_lists(cells)
+        assert cell_values.are_answer_lists(cells)

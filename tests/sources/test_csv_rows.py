@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.sources.csv_rows import MOST_LINES, strict_rows, table_rows
+from pipelines.sources.record_files import MOST_LINES, strict_rows, table_rows
 
 ROWS = [[f"Which {i}?", 'of "these"', "", "a, b", "two\nlines" if i % 3 else "one line", "B"] for i in range(12)]
 

@@ -13,7 +13,7 @@ from fetching import PACK, saved
 from pipelines.errors import LongtailError
 from pipelines.language.relations import RELATIONS, property_ids
 from pipelines.questions import entityquestions
-from pipelines.sources import c4, pageviews, prediction_files, question_files, source_documents, wikidata
+from pipelines.sources import mentions, pageviews, prediction_files, question_files, source_documents, wikidata
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import open_runs, parse_json
 from pipelines.sources.wikipedia import Part, read_articles
@@ -69,7 +69,7 @@ PAGE = "INSERT INTO `page` VALUES (10,0,'A',1,0,0.3,'20231019064200',NULL,1,1,'w
 READERS: dict[str, tuple[str, str | bytes, Read]] = {
     "wikidata": ("d.json.gz", f"[\n{json.dumps(ITEM)}\n]\n", wikidata_rows),
     "wikipedia": ("pages-articles.xml.bz2", XML, lambda path, rejects: list(read_articles(Part(path), rejects))),
-    "c4": ("c.json.gz", '{"text": "a"}\n', of_files(c4.read_c4)),
+    "c4": ("c.json.gz", '{"text": "a"}\n', of_files(mentions.read_c4)),
     "pile": ("p.jsonl.zst", '{"text": "a"}\n', of_part(source_documents.read_documents)),
     "parquet": ("p.parquet", parquet(text=["a"]), of_part(source_documents.read_documents)),
     "psgs": ("psgs_w100.tsv.gz", "id\ttext\ttitle\n1\ta\tA\n", of_part(source_documents.read_wikipedia)),

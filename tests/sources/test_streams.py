@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
 from pipelines.sources import rejects
-from pipelines.sources.packed import BLOCK
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import open_blocks, open_lines, open_rows, open_runs, open_text
+from pipelines.sources.streams import BLOCK, open_blocks, open_lines, open_rows, open_runs, open_text
 
 PACK = PACKED | {"": bytes}
 LINES = b"first\n\nthird \xc3\xa9\nlast without newline"
@@ -55,7 +54,7 @@ def test_runs_are_whole_lines_and_end_where_the_data_say(tmp_path_factory, lines
         assert b"\n" not in run[size - 1 : -1], "the first end of a line from `size` bytes on ends the run"
         assert len(run) >= size
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("pipelines.sources.packed.BLOCK", read_at_once)
+        patch.setattr("pipelines.sources.streams.BLOCK", read_at_once)
         assert [b"".join(run) for run in open_runs(path, size)] == runs
 
 

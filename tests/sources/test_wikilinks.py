@@ -5,9 +5,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from pipelines.sources import wikilinks
-from pipelines.sources.wikilinks import Links, count_incoming, targets, titles
-from pipelines.sources.wikipedia import Page
+from pipelines.sources import wikipedia
+from pipelines.sources.wikipedia import Links, Page, count_incoming, targets, titles
 
 CASES = {
     "[[Paris]]": ["Paris"],
@@ -66,7 +65,7 @@ def test_articles_that_link_to_an_article_count_once_whatever_they_call_it(tmp_p
     }
     expected = {"Rome": 2, "Roma": 2, "Italy": 1, "Bonn": 0, "Oslo": 0, "Eternal City": None, "Unknown": None}
     assert incoming([written(tmp_path, pages, redirects)], [*expected]) == expected
-    monkeypatch.setattr(wikilinks, "BATCH", 1)
+    monkeypatch.setattr(wikipedia, "BATCH", 1)
     files = [
         written(tmp_path, dict([page]), redirects if i == 3 else {}, f"{i}.parquet")
         for i, page in enumerate(pages.items())
