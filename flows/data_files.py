@@ -13,10 +13,10 @@ from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.evaluation.mmlu import CATEGORIES
 from pipelines.questions import published
-from pipelines.sources import corpus_layouts, pageviews, source_documents, wikipedia
-from pipelines.sources.corpus_layouts import ARTICLES, DUMP, first_record
+from pipelines.sources import pageviews, source_documents, wikipedia
 from pipelines.sources.prediction_layouts import values_at
 from pipelines.sources.question_files import PASSAGES
+from pipelines.sources.source_documents import ARTICLES, DUMP, first_record
 from pipelines.sources.streams import DECOMPRESSORS
 
 # A model's folder has one of these files, and weights, a tokenizer, or folders of sentence-transformers' modules.
@@ -59,7 +59,7 @@ def is_model(folder: Path) -> bool:
 def recognise(file: Path) -> Seen:
     """The data set that a file holds. Reads at most HEAD bytes, or a Parquet file's columns."""
     try:
-        return _by_columns(file) if corpus_layouts.is_parquet(file) else _by_head(file)
+        return _by_columns(file) if source_documents.is_parquet(file) else _by_head(file)
     except LongtailError as error:
         return Seen("", str(error).removeprefix(f"{file}: "))
 
@@ -73,7 +73,7 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
     if data_set == "popqa":
         first = min(files, key=lambda file: (file.name != "popQA.tsv", file))
         return [first], [(file, first) for file in files if file != first]
-    layouts = {file: corpus_layouts.known(file) if data_set == "wikipedia" else ARTICLES for file in files}
+    layouts = {file: source_documents.known(file) if data_set == "wikipedia" else ARTICLES for file in files}
     best = min(files, key=lambda file: (not layouts[file].passages, layouts[file] != DUMP, file))
     many = catalogue.has_many_files(data_set.partition("/")[0])
     used: dict[tuple[str, int], list[Path]] = {}
@@ -91,7 +91,7 @@ def together(data_set: str, files: list[Path]) -> tuple[list[Path], list[tuple[P
 
 
 def _by_head(file: Path) -> Seen:
-    name, head = file.name, corpus_layouts.read_head(file)
+    name, head = file.name, source_documents.read_head(file)
     first, *lines = head.split(b"\n", 40)
     start = first.rstrip(b"\r").decode("utf-8", "replace")
     if start.split("\t") == published.COLUMNS:
@@ -108,15 +108,15 @@ def _by_head(file: Path) -> Seen:
         subject, _, split = file.stem.rpartition("_")
         if subject in CATEGORIES:
             return _mmlu(split)
-        passages = corpus_layouts.by_fields(start.split(","))
+        passages = source_documents.by_fields(start.split(","))
         return Seen("", "passages are read from columns between tabs (.tsv)" if passages else "a table of no data set")
-    if corpus_layouts.is_json(head):
+    if source_documents.is_json(head):
         record = first_record(head.decode("utf-8", "ignore"))
         output = next((of for of in (record.get("output"), *values_at(record, "output.0")) if isinstance(of, dict)), {})
         return _by_names(file, [*record, *output], isinstance(record.get("answer"), dict))
-    if layout := corpus_layouts.by_head(head):
-        return Seen("", QUERIES) if corpus_layouts.is_query_file(file, layout) else Seen("wikipedia")
-    if header := corpus_layouts.header_of(head):
+    if layout := source_documents.by_head(head):
+        return Seen("", QUERIES) if source_documents.is_query_file(file, layout) else Seen("wikipedia")
+    if header := source_documents.header_of(head):
         return Seen("", f"a table of {', '.join(header[:6])}; for passages, name the columns id, title and text")
     return Seen("", "its beginning is in no layout that is read")
 
@@ -133,7 +133,7 @@ def _by_columns(file: Path) -> Seen:
     aliases = "answer" in schema.names and pa.types.is_struct(schema.field("answer").type)
     seen = _by_names(file, schema.names, aliases)
     if seen.data_set in ("wikipedia", "wikitext", "c4", "pile"):
-        layout = corpus_layouts.by_fields(schema.names) if seen.data_set == "wikipedia" else ARTICLES
+        layout = source_documents.by_fields(schema.names) if seen.data_set == "wikipedia" else ARTICLES
         source_documents.used_columns(file, layout or ARTICLES, schema)
     return seen
 
@@ -163,8 +163,8 @@ def _by_names(file: Path, names: list[str], aliases: bool) -> Seen:
         return Seen("", "questions and answers; name the file or its folder nq or triviaqa to have them asked")
     if keys == {"text"} and file.suffix == ".parquet" and "wikitext" in str(file).lower():
         return Seen("wikitext")  # a line in each row, as the Hub has it
-    layout = corpus_layouts.by_fields(keys)
-    if corpus_layouts.is_query_file(file, layout):
+    layout = source_documents.by_fields(keys)
+    if source_documents.is_query_file(file, layout):
         return Seen("", QUERIES)
     if layout and (layout != ARTICLES or not keys & {"meta", "subset"}):
         return Seen("wikipedia")  # an article or a passage; an address alone makes a text one of C4

@@ -1,11 +1,11 @@
-"""Source documents of a text corpus, whatever format its files are in: the readers that the catalogue names."""
+"""Source documents of a text corpus: the layouts of its files, told by their beginnings, and their readers."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache, partial
 from html import unescape
 from itertools import chain, pairwise
@@ -18,19 +18,116 @@ import pyarrow as pa
 from pipelines import catalogue
 from pipelines.errors import LongtailError
 from pipelines.params import bounds
-from pipelines.sources import corpus_layouts, record_files
-from pipelines.sources.corpus_layouts import ARTICLES, DOC, DOCS, DUMP, Layout
+from pipelines.sources import record_files
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.streams import AGAIN, bounded_lines, open_rows, parse_whole
+from pipelines.sources.streams import AGAIN, bounded_lines, is_parquet, open_rows, parse_whole, read_head
 from pipelines.sources.wikipedia import Page, Part, read_articles
 from pipelines.storage import parquet
 
+DOC = re.compile(rb'\s*<doc id="[^"\n]*"[^>\n]* title="([^\n]*)">\s*')
+QUERIES = re.compile(r"(?i)(?<![a-z])(queries|query|topics?|qrels?)(?![a-z])")  # of test collections, by their names
+CORPUS = re.compile(r"(?i)(?<![a-z])(corpus|passages|collection|docs|documents)(?![a-z])")
 PARQUET_BATCH = 1 << 10  # rows
 A_PASSAGE = 2000  # characters, some 300 words; a longer one is cut like an article
 # The title in FlashRAG's and Pyserini's `contents`: a first line in quotes, or a short one that ends no sentence.
 FIRST_LINE = re.compile(r'[ \t]*(?:"([^\n]+)"|([^\n]{,100}?(?<![.!?:;,\s])))[ \t]*\n+(?=\s*\S)')
 MARKS = re.compile(r"^(?:Section|BULLET)::::", re.MULTILINE)  # WikiExtractor's
 TITLE = re.compile(rb"\s*= (?!= )(.*\S) =\s*")  # WikiText's " = Title = "; a section is " = = Section = = "
+
+
+class Layout(NamedTuple):
+    """The fields of a record, or the columns of a line. A file has the first of LAYOUTS whose fields it all has."""
+
+    tools: str  # who writes it
+    text: str
+    title: str = ""
+    id: str = ""
+    passages: bool = True  # or articles, which are cut into documents and identified by their text
+    prefix: str = ""  # of a document's id
+    beside: tuple[str, ...] = ()  # further fields that tell the layout
+
+    @property
+    def fields(self) -> set[str]:
+        return {name for name in (self.text, self.title, self.id, *self.beside) if name}
+
+
+ARTICLES = Layout("JSON lines", "text", "title", passages=False)
+UNTITLED = Layout("BEIR without titles", "text", id="_id")  # its queries have the same fields
+DUMP = Layout("MediaWiki's dump", "", passages=False)
+DOCS = Layout("WikiExtractor's text", "text", "title", passages=False)
+LAYOUTS = (
+    Layout("Pyserini", "contents", "title", "id"),
+    Layout("FlashRAG and Pyserini", "contents", id="id"),  # the title is the first line
+    Layout("KILT", "text", "wikipedia_title", passages=False),
+    Layout("BEIR, and Cohere since 2023", "text", "title", "_id"),
+    Layout("WikiExtractor, and the Hub's wikipedia", "text", "title", beside=("id", "url"), passages=False),
+    Layout("DPR and Contriever", "text", "title", "id", prefix="psgs-"),
+    UNTITLED,
+    ARTICLES,
+)
+
+
+def layout_of(file: Path) -> Layout | None:
+    """A corpus file's layout; None for a file that is in none. Raises the errors of `open_blocks`."""
+    if is_parquet(file):
+        return by_fields(parquet.schema_of(file).names)
+    return by_head(read_head(file))
+
+
+def by_head(head: bytes) -> Layout | None:
+    """The layout that a file's beginning tells."""
+    if b"<mediawiki" in head[:1000]:
+        return DUMP
+    if DOC.match(head.partition(b"\n")[0]):
+        return DOCS
+    if is_json(head):
+        return by_fields(first_record(head.decode("utf-8", "ignore")))
+    return by_fields(columns_of(head))
+
+
+def by_fields(names: Collection[str]) -> Layout | None:
+    return next((layout for layout in LAYOUTS if layout.fields <= {*names}), None)
+
+
+def is_json(head: bytes) -> bool:
+    return head.lstrip()[:1] in (b"{", b"[")
+
+
+def columns_of(head: bytes) -> list[str]:
+    """The columns of a table of passages, which its first line names; none for other files."""
+    header = header_of(head)
+    return header if by_fields(header) else []
+
+
+def header_of(head: bytes) -> list[str]:
+    """The columns that a table's first line names, a bare word in each of its cells; none without such a line."""
+    first = head.partition(b"\n")[0].decode("utf-8", "replace").rstrip("\r").split("\t")
+    return first if len(first) > 1 and all(re.fullmatch(r"[^\W\d][\w-]*", cell) for cell in first) else []
+
+
+def is_query_file(file: Path, layout: Layout | None) -> bool:
+    """Whether a file holds a test collection's queries, which look like passages, or its judgements."""
+    named = f"{file.parent.name}/{file.name}"
+    return bool(QUERIES.search(named)) or (layout == UNTITLED and not CORPUS.search(named))
+
+
+def first_record(text: str) -> dict:
+    """The first object of JSON lines or of a list; where it is longer than the text, the keys that are there."""
+    try:
+        record = json.JSONDecoder().raw_decode(text, max(text.find("{"), 0))[0]
+    except (ValueError, RecursionError):
+        return dict.fromkeys(re.findall(r'"(\w+)"\s*:', text))
+    return record if isinstance(record, dict) else {}
+
+
+def known(file: Path) -> Layout:
+    """A corpus file's layout; LongtailError for a file that is in none."""
+    if layout := layout_of(file):
+        return layout
+    names = parquet.schema_of(file).names if is_parquet(file) else header_of(read_head(file))
+    found = f"columns {', '.join(names)}" if names else f"begins with {read_head(file)[:60]!r}"
+    expected = "expected a MediaWiki dump, or fields such as `title` and `text`"
+    raise LongtailError(f"{file}: {found}, {expected} (docs/real-data.md lists the layouts)")
 
 
 class Raw(NamedTuple):
@@ -54,7 +151,7 @@ def read_raw(name: str, part: Part, rejects: Rejects, redirects: list[Page] | No
 
 def read_wikipedia(name: str, part: Part, rejects: Rejects, redirects: list[Page] | None = None) -> Iterator[Raw]:
     """Articles of a pages-articles dump, or a corpus in one of LAYOUTS; the file's beginning tells which."""
-    layout = corpus_layouts.known(part.file)
+    layout = known(part.file)
     if layout == DUMP:
         for page in read_articles(part, rejects, redirects):
             yield Raw(page.id, name, page.title, page.text, part.file.name, int(page.id), wikitext=True)
@@ -134,14 +231,14 @@ def read_texts(path: Path, rejects: Rejects, layout: Layout = ARTICLES) -> Itera
 
 def _rows(path: Path, rejects: Rejects, layout: Layout) -> Iterator[tuple[int, Any]]:
     """Yield (line or row, record) of a file: a line of JSON as it stands, or a dict. Bad ones are rejects."""
-    if corpus_layouts.is_parquet(path):
+    if is_parquet(path):
         counted = enumerate(_parquet_rows(path, layout), start=1)
     elif layout == DOCS:
         counted = _docs(path, rejects)
-    elif (head := corpus_layouts.read_head(path)).lstrip()[:1] == b"[":
+    elif (head := read_head(path)).lstrip()[:1] == b"[":
         counted = enumerate((json.dumps(one).encode() for one in parse_whole(path)), start=1)  # as a line would be
     else:
-        columns = [] if corpus_layouts.is_json(head) else corpus_layouts.columns_of(head)
+        columns = [] if is_json(head) else columns_of(head)
         yield from _table(path, rejects, columns) if columns else open_rows(path, rejects)
         return
     for number, record in counted:
@@ -222,7 +319,7 @@ def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:
     if it is damaged (see `open_lines`) or has no article.
     """
     path = part.file
-    if corpus_layouts.is_parquet(path):  # a line in each row; an empty one stands for " ", WikiText's blank line
+    if is_parquet(path):  # a line in each row; an empty one stands for " ", WikiText's blank line
         texts = ((row["text"] or "").encode().removesuffix(b"\n") or b" " for row in _parquet_rows(path))
         lines = (text if len(text) <= bounds.RECORD else None for text in texts)
     else:
