@@ -17,7 +17,7 @@ from once import once
 from flows import profiles
 from pipelines import methods
 from pipelines.params import params_file
-from pipelines.retrieval import bm25_build, index
+from pipelines.retrieval import bm25, index
 
 SECTIONS = ("seed", "compute", "lm", "lms", "retriever", "retrievers", "reranker", "parts", "index", "lsr", "logprobs")
 SECTIONS += ("language", "replug", "answer", "report", "ways")
@@ -56,7 +56,7 @@ def built(tmp_path_factory, settings):
                 for kind in ("dense", "lsr"):
                     out = methods.index(kind, "dense", corpus)
                     index.index_dense(docs, methods.encoder(kind, "dense"), out, of_retriever, "index")
-                bm25_build.build(docs, folder / f"data/index/bm25/{corpus}", chosen.index, chosen.compute, "bm25")
+                bm25.build(docs, folder / f"data/index/bm25/{corpus}", chosen.index, chosen.compute, "bm25")
 
     return once(tmp_path_factory, "small_project", make)
 

@@ -90,12 +90,12 @@ def distractors(docs: Path, taken: set[str]) -> list[tuple[str, str, str]]:
 
 def search_exactly(docs: Path, index: Path, queries: list[str], params: SimpleNamespace) -> dict[str, np.ndarray]:
     """Positions (queries, max(AT)) of the best of `docs` by each retriever; BM25's index goes to `index`."""
-    from pipelines.retrieval import bm25_build
+    from pipelines.retrieval import bm25
     from pipelines.retrieval.bm25 import BM25
     from pipelines.retrieval.encoder import Encoder
 
     spoken = language.read_language(params.language)
-    bm25_build.build(docs, index, params.index, params.compute, "evaluate_retrieval", spoken)
+    bm25.build(docs, index, params.index, params.compute, "evaluate_retrieval", spoken)
     depth = max(fusion.DEPTH, params.reranker.candidates if "reranked" in params.ways else 0)
     ranked, scores = BM25(index, docs).search(queries, fusion.DEPTH)
     found = {"bm25": ranked}

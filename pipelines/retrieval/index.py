@@ -43,10 +43,10 @@ if __name__ == "__main__":
 
     def work(params: SimpleNamespace) -> stage.Metrics:
         if kind == "bm25":
-            from pipelines.retrieval import bm25_build
+            from pipelines.retrieval import bm25
 
             spoken = language.read_language(params.language)
-            return bm25_build.build(docs, out, params.index, params.compute, name, spoken)
+            return bm25.build(docs, out, params.index, params.compute, name, spoken)
         model = methods.encoder(kind, retriever)
         return index_dense(docs, model, out, methods.with_retriever(params, retriever), name)
 

@@ -24,7 +24,7 @@ from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Scores
 from pipelines.lm.local import LocalModel
 from pipelines.params import params_file
-from pipelines.retrieval import bm25_build, retriever
+from pipelines.retrieval import bm25, retriever
 
 SHOTS = 3
 DOCUMENTS = ["Velm is the capital of Norland.", "The Long Field was made by Mira Tosh.", "Black was directed in Velm."]
@@ -53,7 +53,7 @@ def project(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
     ids = [f"{i}:0" for i in range(len(DOCUMENTS))]
     pq.write_table(pa.table({"id": ids, "title": ["Velm", "The Long Field", "Black"], "text": DOCUMENTS}), docs)
     index = data / "index/bm25/wikipedia"
-    bm25_build.build(docs, index, params_file.parse(values).index, tiny_models.compute(), "test")
+    bm25.build(docs, index, params_file.parse(values).index, tiny_models.compute(), "test")
     imported, file = data / "imported/popqa/gpt-4.1", data / "adaptive/popularity/thresholds.json"
     imported.mkdir(parents=True)
     rows = [{"question_id": "q0", "correct": True}]

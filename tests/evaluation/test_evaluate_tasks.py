@@ -21,7 +21,7 @@ from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.params import params, params_file
-from pipelines.retrieval import bm25_build
+from pipelines.retrieval import bm25
 
 pytestmark = pytest.mark.usefixtures("workplace")
 REPLUG = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
@@ -256,7 +256,7 @@ def datastore(root):
     pq.write_table(pa.table(docs), path)
     shutil.copy(root / "params.yaml", "params.yaml")
     chosen = params_file.load_params("seed", "compute", "retriever", "retrievers", "replug", "index", "answer", "parts")
-    bm25_build.build(path, Path("data/index/bm25/wikipedia"), chosen.index, chosen.compute, "bm25")
+    bm25.build(path, Path("data/index/bm25/wikipedia"), chosen.index, chosen.compute, "bm25")
     return chosen
 
 

@@ -22,7 +22,7 @@ from pipelines.explorer.looked_at import Run
 from pipelines.lm.local import LocalModel
 from pipelines.params import params, params_file
 from pipelines.replug import attribution, bits
-from pipelines.retrieval import bm25_build
+from pipelines.retrieval import bm25
 
 METHODS = ("closed_book", "bm25", "genread")
 DOCUMENTS = {"Velm": "Velm is the capital of Norland.", "The Long Field": "The Long Field was made by Mira Tosh."}
@@ -80,9 +80,7 @@ def asked(tmp_path_factory, root) -> SimpleNamespace:
     docs.parent.mkdir(parents=True)
     columns = {"id": [f"{i}:0" for i in range(len(DOCUMENTS))], "title": [*DOCUMENTS], "text": [*DOCUMENTS.values()]}
     pq.write_table(pa.table(columns), docs)
-    bm25_build.build(
-        docs, data / "index/bm25/wikipedia", params_file.parse(values).index, tiny_models.compute(), "test"
-    )
+    bm25.build(docs, data / "index/bm25/wikipedia", params_file.parse(values).index, tiny_models.compute(), "test")
     lm = LocalModel(data / "models/lm/tiny", name="tiny", dtype="fp32", batch_tokens=4096, device="cpu", threads=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

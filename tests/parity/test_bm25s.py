@@ -16,7 +16,7 @@ import pytest
 import tiny_models
 
 from pipelines.params import params_file
-from pipelines.retrieval import bm25, bm25_build
+from pipelines.retrieval import bm25
 
 K = 100
 
@@ -37,7 +37,7 @@ def test_rankings_are_those_of_bm25s(root, passages, popqa, k1, b):
     pq.write_table(pa.table({"id": ids, "title": [""] * len(texts), "text": texts, "source_document": ids}), docs)
     settings = params_file.load_params("index", path=root / "params.yaml").index
     settings = settings.model_copy(update={"bm25_k1": k1, "bm25_b": b})
-    bm25_build.build(docs, out, settings, tiny_models.compute(), "index@parity-bm25")
+    bm25.build(docs, out, settings, tiny_models.compute(), "index@parity-bm25")
     questions = [row["question"] for row in popqa[::40]]
     positions, found_scores = bm25.BM25(out, docs).search(questions, K)
     theirs, analyser = bm25s.BM25(method="lucene", k1=k1, b=b), bm25.Analyser()

@@ -19,7 +19,7 @@ import vectors
 
 from pipelines.errors import LongtailError
 from pipelines.language import language
-from pipelines.retrieval import bm25, bm25_build
+from pipelines.retrieval import bm25
 from pipelines.retrieval.bm25 import Analyser
 
 TEXTS = [
@@ -44,7 +44,7 @@ def write(folder, texts, sources=None, titles=None):
 
 def build(docs, out, k1=1.5, b=0.75):
     settings = vectors.settings(bm25_k1=k1, bm25_b=b)
-    return bm25_build.build(docs, out, settings, vectors.compute(), "index@test-bm25")
+    return bm25.build(docs, out, settings, vectors.compute(), "index@test-bm25")
 
 
 @pytest.fixture
@@ -99,8 +99,8 @@ def zipf(tmp_path_factory):
 
 
 def in_pieces(monkeypatch, segment=64, postings=500):
-    monkeypatch.setattr(bm25_build, "SEGMENT", segment)
-    monkeypatch.setattr(bm25_build, "POSTINGS", postings)
+    monkeypatch.setattr(bm25, "SEGMENT", segment)
+    monkeypatch.setattr(bm25, "POSTINGS", postings)
 
 
 def find(zipf, *asked, **kwargs):
@@ -184,14 +184,14 @@ def test_bm25s_opens_the_index_and_finds_the_same(zipf):
 def test_segments_and_merges_of_any_size_make_the_same_bytes_and_hold_a_bounded_number_of_postings(
     zipf, tmp_path, monkeypatch
 ):
-    real, held = bm25_build._merge, []
+    real, held = bm25._merge, []
 
     def counting(*args):
         real(*args)
         frequencies = np.load(args[-1] / "frequencies.npy")
         held.append((frequencies.sum(), frequencies.max()))
 
-    monkeypatch.setattr(bm25_build, "_merge", counting)
+    monkeypatch.setattr(bm25, "_merge", counting)
     build(zipf[0], tmp_path / "whole")
     assert same(zipf[0].parent / "out", tmp_path / "whole")
     held.clear()
@@ -218,8 +218,8 @@ def test_more_segments_and_merges_than_files_may_be_open(zipf, tmp_path, monkeyp
 
 def test_another_hash_seed_makes_the_same_bytes(zipf, tmp_path, root):
     script = (
-        "import sys; from pathlib import Path; import vectors; from pipelines.retrieval import bm25_build\n"
-        "bm25_build.build(Path(sys.argv[1]), Path('again'), vectors.settings(), vectors.compute(), 'x')\n"
+        "import sys; from pathlib import Path; import vectors; from pipelines.retrieval import bm25\n"
+        "bm25.build(Path(sys.argv[1]), Path('again'), vectors.settings(), vectors.compute(), 'x')\n"
     )
     env = {**os.environ, "PYTHONHASHSEED": "7", "PYTHONPATH": f"{root}{os.pathsep}{Path(__file__).parent}"}
     subprocess.run([sys.executable, "-c", script, str(zipf[0])], check=True, cwd=tmp_path, env=env)
@@ -271,7 +271,7 @@ def test_terms_in_other_languages(code, text, found):
 
 def test_an_index_is_searched_in_its_own_language(tmp_path):
     docs, out = write(tmp_path, ["Der Fluss in Velm", "Die Städte und Flüsse Norlands", "Tosh"]), tmp_path / "out"
-    bm25_build.build(docs, out, vectors.settings(), vectors.compute(), "index", language.read_language("de"))
+    bm25.build(docs, out, vectors.settings(), vectors.compute(), "index", language.read_language("de"))
     positions, scores = bm25.BM25(out, docs).search(["Welche Stadt?"], 3)
     assert positions[0][0] == 1
     assert scores[0][0] > scores[0][1]

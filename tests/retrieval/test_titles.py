@@ -18,7 +18,7 @@ from pipelines import methods
 from pipelines.answering import passages
 from pipelines.corpus import chunk, tokenizer
 from pipelines.params import params_file
-from pipelines.retrieval import bm25_build, documents, embeddings
+from pipelines.retrieval import bm25, documents, embeddings
 from pipelines.retrieval.bm25 import BM25
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.tower import Tower
@@ -67,7 +67,7 @@ def test_every_document_of_a_real_page_names_it_to_encoder_prompt_and_bm25(excer
     for title, text, embedded, shown in zip(titles, texts, read, found["texts"][0].as_py(), strict=True):
         assert (embedded, shown) == (f"{title} {text}", f"{title}\n{text}")
 
-    bm25_build.build(excerpt, tmp_path / "bm25", vectors.settings(), vectors.compute(), "titles")
+    bm25.build(excerpt, tmp_path / "bm25", vectors.settings(), vectors.compute(), "titles")
     index, pages = BM25(tmp_path / "bm25", excerpt), np.unique(titles).tolist()
     for title, positions, scores in zip(pages, *index.search(pages, len(titles)), strict=True):
         if re.search("[A-Za-z]{4}", title):  # not a stop word alone
