@@ -14,9 +14,8 @@ from pipelines.evaluation import recall
 from pipelines.params.params import Reranker
 from pipelines.retrieval import documents
 from pipelines.retrieval.encoder import Encoder
-from pipelines.retrieval.fusion import fuse, matching
 from pipelines.retrieval.reranker import CrossEncoder, rerank
-from pipelines.retrieval.retriever import open_index
+from pipelines.retrieval.retriever import fuse, matching, open_index
 from pipelines.scoring import candidates
 from pipelines.scoring.queries import read_language_modelling
 

@@ -16,7 +16,8 @@ import pyarrow as pa
 from pipelines import catalogue, intervals, methods, progress
 from pipelines.language import language
 from pipelines.questions.matching import word
-from pipelines.retrieval import documents, fusion
+from pipelines.retrieval import documents
+from pipelines.retrieval.retriever import DEPTH, fuse, matching
 from pipelines.sources.question_files import QuestionWithPassages, read_questions_with_passages
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet, shards
@@ -91,13 +92,12 @@ def distractors(docs: Path, taken: set[str]) -> list[tuple[str, str, str]]:
 def search_exactly(docs: Path, index: Path, queries: list[str], params: SimpleNamespace) -> dict[str, np.ndarray]:
     """Positions (queries, max(AT)) of the best of `docs` by each retriever; BM25's index goes to `index`."""
     from pipelines.retrieval import bm25
-    from pipelines.retrieval.bm25 import BM25
     from pipelines.retrieval.encoder import Encoder
 
     spoken = language.read_language(params.language)
     bm25.build(docs, index, params.index, params.compute, "evaluate_retrieval", spoken)
-    depth = max(fusion.DEPTH, params.reranker.candidates if "reranked" in params.ways else 0)
-    ranked, scores = BM25(index, docs).search(queries, fusion.DEPTH)
+    depth = max(DEPTH, params.reranker.candidates if "reranked" in params.ways else 0)
+    ranked, scores = bm25.BM25(index, docs).search(queries, DEPTH)
     found = {"bm25": ranked}
     for index_name in methods.indexes(params)[1:]:
         kind, name = methods.resolve(index_name, params.retrievers)
@@ -111,7 +111,7 @@ def search_exactly(docs: Path, index: Path, queries: list[str], params: SimpleNa
             found[index_name] = nearest(vectors, encoder.embed_queries(queries), depth)
     for hybrid in methods.of_kinds(params.ways, "hybrid"):
         dense = methods.short("dense", methods.resolve(hybrid, params.retrievers)[1], params.retrievers)
-        found[hybrid], _ = fusion.fuse([fusion.matching(ranked, scores), found[dense][:, : fusion.DEPTH]], max(AT))
+        found[hybrid], _ = fuse([matching(ranked, scores), found[dense][:, :DEPTH]], max(AT))
     for name in methods.of_kinds(params.ways, "reranked"):
         from pipelines.retrieval.reranker import CrossEncoder, rerank
 

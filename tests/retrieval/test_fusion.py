@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pipelines.retrieval import fusion
+from pipelines.retrieval.retriever import Fused, fuse
 
 
 def by_the_formula(rankings, k):
@@ -30,7 +30,7 @@ def test_scores_are_sums_of_reciprocal_ranks_and_ties_go_by_position():
     draw = np.random.default_rng(0)
     rankings = [np.array([draw.permutation(150)[:100] for _ in range(8)]) for _ in range(2)]
     rankings[0][3, 40:], rankings[1][3, :] = -1, -1
-    positions, scores = fusion.fuse(rankings, 60)
+    positions, scores = fuse(rankings, 60)
     assert (positions.dtype, scores.dtype) == (np.int64, np.float32)
     for query in range(8):
         expected, sums = by_the_formula([ranking[query] for ranking in rankings], 60)
@@ -38,7 +38,7 @@ def test_scores_are_sums_of_reciprocal_ranks_and_ties_go_by_position():
         known = scores[query, : len(expected)]
         np.testing.assert_allclose(known, [sums[position] for position in expected], rtol=1e-6)
         assert np.isneginf(scores[query, len(expected) :]).all()
-    positions, scores = fusion.fuse([np.array([[7, 4, 9]]), np.array([[4, 7, 2]])], 4)
+    positions, scores = fuse([np.array([[7, 4, 9]]), np.array([[4, 7, 2]])], 4)
     assert positions.tolist() == [[4, 7, 2, 9]], "documents that trade ranks tie"
     assert scores[0, 0] == scores[0, 1] > scores[0, 2] == scores[0, 3]
 
@@ -48,11 +48,11 @@ def test_enough_of_both_is_fused_whatever_is_asked_for_and_nothing_that_no_term_
     by_terms = [*range(200, 240), 80, *range(30)]
     bm25 = Ranking(by_terms, [*np.linspace(9, 1, 41), *[0.0] * 30])
     dense = Ranking([*range(300, 350), 80, *range(400, 450)], np.linspace(0.9, -0.5, 101))
-    positions, scores = fusion.Fused(bm25, dense).search(["a", "b"], 2, without=["s", None])
+    positions, scores = Fused(bm25, dense).search(["a", "b"], 2, without=["s", None])
     assert positions.tolist() == [[80, 200]] * 2
     np.testing.assert_allclose(scores[0], [1 / 101 + 1 / 111, 1 / 61], rtol=1e-6)
     assert bm25.asked == dense.asked == [(["a", "b"], 100, ["s", None])]
-    positions, _ = fusion.Fused(bm25, dense).search(["a"], 400)
+    positions, _ = Fused(bm25, dense).search(["a"], 400)
     assert positions.shape == (1, 400)
     assert set(range(30)).isdisjoint(positions[0])
     assert dense.asked[-1] == (["a"], 400, None)
