@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pipelines import catalogue
 from pipelines.errors import LongtailError
-from pipelines.evaluation.mmlu import CATEGORIES
+from pipelines.evaluation.task_items import CATEGORIES
 from pipelines.questions import published
 from pipelines.sources import pageviews, source_documents, wikipedia
 from pipelines.sources.prediction_layouts import values_at

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pipelines import catalogue, draws, intervals
 from pipelines.answering import passages
 from pipelines.answering.prompts import Sent
-from pipelines.evaluation import mmlu, task_items
+from pipelines.evaluation import task_items
 from pipelines.evaluation.task_items import Task
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import LanguageModel
@@ -77,7 +77,7 @@ def evaluate_task(
     def write(shard: slice, predictions: list[str | None], path: Path) -> None:
         rows = [
             {"task": task.name, "method": method, "question_id": item.id, "subject": item.subject or None}
-            | {"category": mmlu.CATEGORIES.get(item.subject), "prediction": text, "answers": item.answers}
+            | {"category": task_items.CATEGORIES.get(item.subject), "prediction": text, "answers": item.answers}
             | {"correct": text is not None and right(text, item.answers)}
             for item, text in zip(task.items[shard], predictions, strict=True)
         ]
@@ -104,7 +104,7 @@ def predict(options: bool, new_tokens: int, replug: params.Replug, lm: LanguageM
         answers = []
     elif options:
         similarities = np.zeros((len(read), 1)) if alone else asked.similarities[fit]
-        answers = mmlu.answer(lm, read, ensemble.log_weights(similarities, replug.temperature))
+        answers = task_items.answer_by_letter(lm, read, ensemble.log_weights(similarities, replug.temperature))
     else:
         weighed = None if alone else asked.similarities[fit]
         made = ensemble_answers.generate(lm, read, weighed, new_tokens, replug)
@@ -115,7 +115,7 @@ def predict(options: bool, new_tokens: int, replug: params.Replug, lm: LanguageM
 
 def answered_by(task: Task, lm: LanguageModel | open_lm.LMWorkers, replug: params.Replug) -> str | None:
     """How an ensemble answers: by "mixture" of next tokens or the four letters, else by "vote"; None: not at all."""
-    if mmlu.shows_letters(lm) if task.options else lm.mixes and not replug.vote:
+    if task_items.shows_letters(lm) if task.options else lm.mixes and not replug.vote:
         return "mixture"
     return "vote" if task.options or lm.votes else None
 

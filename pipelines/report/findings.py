@@ -16,8 +16,8 @@ import yaml
 
 from pipelines import methods
 from pipelines.evaluation.accuracy import FEWEST, HEAD, TAIL
-from pipelines.evaluation.mmlu import LETTERS
 from pipelines.evaluation.retrieval_effects import TAIL_LESS_HEAD
+from pipelines.evaluation.task_items import LETTERS
 from pipelines.intervals import LEVEL, NOTHING, Interval, interval
 from pipelines.report.entries import JINJA, Row, answered
 from pipelines.report.inputs import Inputs

@@ -16,8 +16,8 @@ from benchmark_files import read
 
 from pipelines.answering import passages
 from pipelines.errors import LongtailError
-from pipelines.evaluation import evaluate_tasks, mmlu
-from pipelines.evaluation.task_items import Item, Task
+from pipelines.evaluation import evaluate_tasks
+from pipelines.evaluation.task_items import Item, Task, answer_by_letter
 from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.params import params, params_file
@@ -78,8 +78,8 @@ def test_mmlu_mixes_probabilities_over_documents_of_letters_as_they_follow_the_p
             return np.log(np.array([[0.9, 0.1, 0, 0, 0], [0, 0.5, 0.4, 0.1, 0], [0, 0.5, 0.4, 0.1, 0]]) + 1e-9)
 
     # A: 0.9 * 0.3 = 0.27; B: 0.1 * 0.3 + 0.5 * 0.7 = 0.38
-    assert mmlu.answer(Mixed(), [None] * 3, np.log([[0.3, 0.35, 0.35]])) == ["B"]
-    assert mmlu.answer(Mixed(), [None] * 3, np.log([[0.8, 0.1, 0.1]])) == ["A"]
+    assert answer_by_letter(Mixed(), [None] * 3, np.log([[0.3, 0.35, 0.35]])) == ["B"]
+    assert answer_by_letter(Mixed(), [None] * 3, np.log([[0.8, 0.1, 0.1]])) == ["A"]
 
 
 def test_a_letter_of_two_tokens_is_scored_as_text():
@@ -96,7 +96,7 @@ def test_a_letter_of_two_tokens_is_scored_as_text():
             assert continuations == [" C", " C"]
             return Scores([np.log([0.9, 0.6]), np.log([0.6, 0.8])], [])  # C: 0.54 and 0.48 against B's 0.5
 
-    assert mmlu.answer(SmallVocabulary(), [Prompt("")] * 2, np.zeros((2, 1))) == ["C", "B"]
+    assert answer_by_letter(SmallVocabulary(), [Prompt("")] * 2, np.zeros((2, 1))) == ["C", "B"]
 
 
 def search(queries):

@@ -11,8 +11,8 @@ import pytest
 from benchmark_files import CHOSEN, read
 
 from pipelines.errors import LongtailError
-from pipelines.evaluation import mmlu, task_items
-from pipelines.evaluation.task_items import Item
+from pipelines.evaluation import task_items
+from pipelines.evaluation.task_items import CATEGORIES, Item
 from pipelines.params import params
 from pipelines.questions import matching
 from pipelines.sources.rejects import Rejects
@@ -96,14 +96,14 @@ def write(folder: Path, layout: str, rows: list[dict] = ROWS) -> Path:
 
 
 def test_mmlu_has_57_subjects_in_four_categories():
-    assert len(mmlu.CATEGORIES) == 57
-    assert Counter(mmlu.CATEGORIES.values()) == {"STEM": 18, "humanities": 13, "social sciences": 12, "other": 14}
+    assert len(CATEGORIES) == 57
+    assert Counter(CATEGORIES.values()) == {"STEM": 18, "humanities": 13, "social sciences": 12, "other": 14}
 
 
 @pytest.mark.parametrize("layout", ["csv", "parquet", "jsonl"])
 def test_rows_of_every_layout_become_the_same_prompts_and_the_query_leaves_the_options_out(tmp_path, layout):
     rejects = Rejects(0)
-    items = {item.id: item for item in mmlu.read_split(write(tmp_path, layout), "test", rejects)}
+    items = {item.id: item for item in task_items.read_split(write(tmp_path, layout), "test", rejects)}
     assert sorted(items) == [f"{s}/test/{i}" for s in ("formal_logic", "virology") for i in range(1, 6)]
     third = items["virology/test/3"]
     assert (third.subject, third.query, third.answers) == ("virology", "Which, virology 2?", ["C"])
@@ -122,7 +122,7 @@ def test_a_bad_record_is_named_and_moves_no_other_question(tmp_path):
     ):
         (tmp_path / "test/all.json").write_text(json.dumps([ROWS[0] | change, ROWS[2]]))
         rejects = Rejects(1)
-        places = {item.query: item.id for item in mmlu.read_split(tmp_path, "test", rejects)}
+        places = {item.query: item.id for item in task_items.read_split(tmp_path, "test", rejects)}
         assert rejects.reasons() == {"no question of a subject of MMLU with 4 options and a letter": 1}
         assert rejects.rows[0][:2] == ("all.json", 1)
         assert places == {"Which, virology 1?": f"virology/test/{1 if 'subject' in change else 2}"}
@@ -136,7 +136,7 @@ def test_a_file_that_does_not_fit_is_named(tmp_path):
     ):
         (folder / name).write_text(content)
         with pytest.raises(LongtailError, match=said):
-            mmlu.read_split(tmp_path, "test", Rejects(1))
+            task_items.read_split(tmp_path, "test", Rejects(1))
         (folder / name).unlink()
 
 
@@ -151,8 +151,8 @@ def test_all_questions_of_the_real_files_are_asked_with_the_papers_demonstration
         (tmp_path / name / "train" / lent).symlink_to(real / "qa" / lent)
     of = read(tmp_path, "mmlu", chosen)
     assert len(of.items) == 14_042
-    assert {item.subject for item in of.items} == {*mmlu.CATEGORIES}
-    assert {subject: len(items) for subject, items in of.shots.items()} == dict.fromkeys(mmlu.CATEGORIES, 5)
+    assert {item.subject for item in of.items} == {*CATEGORIES}
+    assert {subject: len(items) for subject, items in of.shots.items()} == dict.fromkeys(CATEGORIES, 5)
     for name, asked in (("nq", 3_610), ("triviaqa", 1_000)):
         of = read(tmp_path, name, chosen)
         assert (len(of.items), len(of.shots[""])) == (asked, 16)

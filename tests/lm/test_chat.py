@@ -6,7 +6,8 @@ import tiny_models
 from local_models import open_model
 
 from pipelines.errors import LongtailError
-from pipelines.evaluation import mmlu
+from pipelines.evaluation import task_items
+from pipelines.evaluation.task_items import answer_by_letter
 from pipelines.lm import token_prompts
 from pipelines.lm.language_model import Generation, Prompt
 from pipelines.lm.local import LocalModel
@@ -90,9 +91,9 @@ def test_a_letter_is_chosen_by_the_tokens_that_a_chat_shows(opened, server, here
     probable[probable < np.sort(probable, axis=1)[:, [-8]]] = -np.inf
     texts = np.array([text.strip() for text in here.tokenizer.batch_decode(np.arange(probable.shape[1])[:, None])])
     letters = [text for text in np.unique(texts[np.isfinite(probable).any(0)]) if text.isalpha()][:4]
-    monkeypatch.setattr(mmlu, "LETTERS", letters)
+    monkeypatch.setattr(task_items, "LETTERS", letters)
     server.said = "I can't say."
-    answers = mmlu.answer(opened(None, chat=True, logprobs=8), ASKED[:18], weights)
+    answers = answer_by_letter(opened(None, chat=True, logprobs=8), ASKED[:18], weights)
     each = np.stack([np.exp(probable)[:, texts == letter].sum(1) for letter in letters], axis=1).reshape(9, 2, 4)
     mixed = (each * np.exp(weights)[:, :, None]).sum(1)
     assert answers == [letters[row.argmax()] if row.any() else "" for row in mixed]
@@ -116,7 +117,7 @@ class Writing:
 
 def test_without_log_probs_the_letters_that_a_chat_writes_vote(opened, server):
     server.refused, server.said = {"logprobs"}, "**B**"
-    assert mmlu.answer(opened(None, chat=True), ASKED[:4], np.log([[0.9, 0.1], [0.5, 0.5]])) == ["B", "B"]
+    assert answer_by_letter(opened(None, chat=True), ASKED[:4], np.log([[0.9, 0.1], [0.5, 0.5]])) == ["B", "B"]
     said = ["(C) because", "It is D.", "D", "No idea", "ABBA", "Cats"]
-    assert mmlu.answer(Writing(*said), [None] * 6, np.log([[0.5, 0.3, 0.2], [0.4, 0.3, 0.3]])) == ["C", ""]
-    assert mmlu.answer(Writing(*said[:3]), [None] * 3, np.log([[0.4, 0.3, 0.3]])) == ["D"]
+    assert answer_by_letter(Writing(*said), [None] * 6, np.log([[0.5, 0.3, 0.2], [0.4, 0.3, 0.3]])) == ["C", ""]
+    assert answer_by_letter(Writing(*said[:3]), [None] * 3, np.log([[0.4, 0.3, 0.3]])) == ["D"]

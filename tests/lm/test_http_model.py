@@ -10,7 +10,8 @@ from completions_server import settings
 from http_faults import Fault
 
 from pipelines.errors import LongtailError
-from pipelines.evaluation import mmlu
+from pipelines.evaluation import task_items
+from pipelines.evaluation.task_items import answer_by_letter
 from pipelines.lm.http_choice import Choice, LogProbs
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
@@ -65,17 +66,17 @@ def test_options_are_chosen_as_by_the_local_model_and_none_that_does_not_show(op
     weights = ensemble.log_weights(np.random.default_rng(0).random((10, 3)), 1.0)
     server.echo = False
     with pytest.raises(LongtailError, match="can't score texts"):  # some of the letters are two tokens
-        mmlu.answer(opened(), prompts, weights)
+        answer_by_letter(opened(), prompts, weights)
     server.echo = True
-    assert mmlu.answer(opened(logprobs=2), prompts, weights) == mmlu.answer(local, prompts, weights)
-    monkeypatch.setattr(mmlu, "LETTERS", "ATiw")  # each a token: the likeliest, and by scoring what does not show
-    assert mmlu.answer(opened(logprobs=2), prompts, weights) == mmlu.answer(local, prompts, weights)
+    assert answer_by_letter(opened(logprobs=2), prompts, weights) == answer_by_letter(local, prompts, weights)
+    monkeypatch.setattr(task_items, "LETTERS", "ATiw")  # each a token: the likeliest, and by scoring what does not show
+    assert answer_by_letter(opened(logprobs=2), prompts, weights) == answer_by_letter(local, prompts, weights)
     server.echo = False
-    answers = mmlu.answer(opened(logprobs=8, extra={"another": 1}), SHORT, weights)  # else the probe is kept
-    ids, probable = [local.token_id(f" {letter}") for letter in mmlu.LETTERS], np.exp(local.next_token(SHORT))
+    answers = answer_by_letter(opened(logprobs=8, extra={"another": 1}), SHORT, weights)  # else the probe is kept
+    ids, probable = [local.token_id(f" {letter}") for letter in task_items.LETTERS], np.exp(local.next_token(SHORT))
     probable[probable < np.sort(probable, axis=1)[:, [-8]]] = 0
     mixed = (probable[:, ids].reshape(10, 3, 4) * np.exp(weights)[:, :, None]).sum(1)
-    assert answers == [mmlu.LETTERS[row.argmax()] if row.any() else "" for row in mixed]
+    assert answers == [task_items.LETTERS[row.argmax()] if row.any() else "" for row in mixed]
     assert len(set(answers)) > 1
 
 
@@ -158,7 +159,7 @@ def test_a_server_that_shows_few_tokens_or_none_can_not_choose_or_vote(opened, s
     with pytest.raises(LongtailError, match=r"shows 3 of the likeliest .* can't choose between .* still sc"):
         lm.next_token(SHORT)
     prompts = [Prompt("Answer:"), Prompt("The answer is")]
-    assert len(mmlu.answer(lm, prompts, np.zeros((2, 1)))) == 2, "by scoring"
+    assert len(answer_by_letter(lm, prompts, np.zeros((2, 1)))) == 2, "by scoring"
     with pytest.raises(LongtailError, match=r"can't generate under the mixture; it can still .*vote"):
         lm.generate_mixture(prompts, np.zeros((2, 1)), 4)
     server.logprobs = False

@@ -15,7 +15,8 @@ Where the two differ, the difference is meant:
 import numpy as np
 import pytest
 
-from pipelines.evaluation import mmlu, task_items
+from pipelines.evaluation import task_items
+from pipelines.evaluation.task_items import answer_by_letter
 from pipelines.lm.language_model import Prompt
 from pipelines.replug import ensemble
 from pipelines.sources.rejects import Rejects
@@ -101,7 +102,7 @@ def test_a_cut_inside_a_word_scores_the_continuations_tokens_whatever_stands_bef
 
 def test_mmlus_choices_are_the_same(smollm, harness, real, passages):
     """Questions with a solved one before them; some with a passage."""
-    asked, solved = (mmlu.read_split(real / "mmlu", split, Rejects(0)) for split in ("test", "dev"))
+    asked, solved = (task_items.read_split(real / "mmlu", split, Rejects(0)) for split in ("test", "dev"))
     asked, solved = ([item for name in SUBJECTS for item in own if item.subject == name] for own in (asked, solved))
     questions = [next(item for item in asked if item.subject == name) for name in SUBJECTS] + asked[1:4]
     shots = [
@@ -110,11 +111,11 @@ def test_mmlus_choices_are_the_same(smollm, harness, real, passages):
     ]
     documents = [[passages[i].text[:300] if i % 2 else None] for i in range(len(questions))]
     prompts = task_items.prompts(questions, shots, documents)
-    letters = [f" {letter}" for letter in mmlu.LETTERS]
+    letters = [f" {letter}" for letter in task_items.LETTERS]
     pairs = [(prompt.document + prompt.context, letter) for prompt in prompts for letter in letters]
     expected = theirs(harness, pairs).reshape(len(prompts), len(letters))
     log_probs = smollm.next_token(prompts)[:, [smollm.token_id(letter) for letter in letters]]
     np.testing.assert_allclose(log_probs, expected, atol=1e-4)
-    choices = mmlu.answer(smollm, prompts, np.zeros((len(prompts), 1)))
-    assert choices == [mmlu.LETTERS[best] for best in expected.argmax(1)]
+    choices = answer_by_letter(smollm, prompts, np.zeros((len(prompts), 1)))
+    assert choices == [task_items.LETTERS[best] for best in expected.argmax(1)]
     assert len(set(choices)) > 1

@@ -11,7 +11,7 @@ import yaml
 from flows import profiles
 from pipelines.answering.answer_files import METHODS
 from pipelines.evaluation import tables
-from pipelines.evaluation.mmlu import CATEGORIES
+from pipelines.evaluation.task_items import CATEGORIES
 from pipelines.intervals import Interval
 from pipelines.params import params_file
 from pipelines.params.params import Params
