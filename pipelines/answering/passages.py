@@ -22,7 +22,6 @@ from pipelines.lm.open_lm import LMWorkers
 from pipelines.methods import ENSEMBLES, INDEXES
 from pipelines.params import params
 from pipelines.retrieval import documents
-from pipelines.retrieval.protocol import Retriever
 from pipelines.storage import parquet
 from pipelines.work import workers
 
@@ -149,7 +148,7 @@ def inputs(method: str, chosen: SimpleNamespace, data: Path) -> list[Path]:
 
 
 def retrieved(
-    retriever: Retriever,
+    retriever: documents.Retriever,
     docs: Path | Callable[[np.ndarray], documents.Documents],
     k: int,
     template: str,

@@ -25,7 +25,6 @@ from pipelines.language import words
 from pipelines.language.language import ENGLISH, Language, codes, read_language
 from pipelines.params import params
 from pipelines.retrieval import documents
-from pipelines.retrieval.protocol import Found, check_index, describe
 from pipelines.storage import disks, shards
 from pipelines.work import pool
 
@@ -83,7 +82,7 @@ class BM25:
 
     def __init__(self, folder: Path, docs: Path) -> None:
         """Raises LongtailError if the index is missing or broken, or was made from other documents or terms."""
-        name = check_index(folder, docs=docs, kind="bm25", document=DOCUMENT).get("analyser")
+        name = documents.check_index(folder, docs=docs, kind="bm25", document=DOCUMENT).get("analyser")
         analysers = map(Analyser, map(read_language, codes()))
         self._docs, self._analyser = docs, next((one for one in analysers if one.name == name), None)
         if self._analyser is None:
@@ -99,7 +98,7 @@ class BM25:
         for array in ("data", "indices", "indptr"):  # slicing a plain view is faster than slicing np.memmap
             scores[array] = scores[array].view(np.ndarray)
 
-    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> Found:
+    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> documents.Found:
         """See Retriever.search. A document without any of the query's terms scores 0."""
         k = min(k, self.count)
         positions, scores = np.full((len(texts), k), -1, np.int64), np.full((len(texts), k), -np.inf, np.float32)
@@ -183,7 +182,7 @@ def build(
         _write_vocabulary(merged, folder / VOCABULARY)
         facts = {"kind": "bm25", "analyser": analyser, "document": DOCUMENT, "k1": k1, "b": b}
         facts |= {"mean_length": mean_length, "terms": len(frequencies), "postings": int(frequencies.sum())}
-        shards.write_json(folder / "meta.json", describe(docs, None, **facts))
+        shards.write_json(folder / "meta.json", documents.describe(docs, None, **facts))
     for part in ("counts", "scores"):
         shards.forget_shards(f"{name}.{part}", key)
     return {"documents": float(count), "terms": float(facts["terms"]), "postings": float(facts["postings"])}

@@ -14,7 +14,6 @@ from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
-from pipelines.retrieval.protocol import Found, check_index
 
 if TYPE_CHECKING:
     from pipelines.retrieval.encoder import Encoder
@@ -50,7 +49,7 @@ class Index:
         self.embeddings = Embeddings(folder / "embeddings")
         self.count, self.dim = self.embeddings.count, self.embeddings.dim
 
-    def search(self, queries: np.ndarray, k: int, hidden: np.ndarray | None = None) -> Found:
+    def search(self, queries: np.ndarray, k: int, hidden: np.ndarray | None = None) -> documents.Found:
         """Positions (queries, min(k, count)) int64 and scores float32, best first, ties by position.
 
         `hidden` (queries, 2) are ranges of positions left out. Missing documents have position -1 and score -inf.
@@ -143,11 +142,11 @@ class Dense:
 
         Raises LongtailError if the index is missing, or its files, documents and encoder don't go together.
         """
-        meta = check_index(folder, docs=docs, encoder=model, **encoder.facts, dim=encoder.dim)
+        meta = documents.check_index(folder, docs=docs, encoder=model, **encoder.facts, dim=encoder.dim)
         self.index = Index(folder, meta["probe"], meta["refine"], compute.threads, flat, compute.device)
         self.count, self._encoder, self._docs = self.index.count, encoder, docs
 
-    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> Found:
+    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> documents.Found:
         """See Retriever.search; the score is the similarity of the embeddings."""
         hidden = None if without is None else documents.ranges_of_sources(self._docs, without)
         return self.index.search(self._encoder.embed_queries(texts), k, hidden)

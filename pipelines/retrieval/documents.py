@@ -1,11 +1,15 @@
-"""Reading docs.parquet by position: ids, titles and texts of documents, and the positions of a source document."""
+"""Documents of docs.parquet by position, the protocol of what retrieves them (REPLUG §3.1), and what an index is of.
+
+Read are ids, titles and texts of documents, and the positions of a source document.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import duckdb
 import numpy as np
@@ -13,6 +17,22 @@ import pyarrow as pa
 
 from pipelines.errors import LongtailError
 from pipelines.storage import database, parquet
+from pipelines.storage.shards import fingerprint
+
+Found = tuple[np.ndarray, np.ndarray]  # positions of documents (queries, k) int64, and their scores float32
+
+
+class Retriever(Protocol):
+    """Takes texts and returns the positions of the best documents."""
+
+    count: int  # documents in the index
+
+    def search(self, texts: Sequence[str], k: int, without: Sequence[str | None] | None = None) -> Found:
+        """Positions (texts, min(k, count)) int64 and scores float32 of the best documents, ties by position.
+
+        The documents of the source document that `without` names for a text are left out; "" or None: none are. Where
+        fewer than k documents remain, the last positions are -1 and their scores -inf.
+        """
 
 
 class Documents(NamedTuple):
@@ -117,3 +137,25 @@ def ranges_of_sources(docs: Path, source_documents: Sequence[str | None]) -> np.
     for name, first, stop in found:
         ranges[np.searchsorted(names, name)] = first, stop
     return ranges[rows]
+
+
+def describe(docs: Path, encoder: Path | None, **facts) -> dict:
+    """The content of meta.json: fingerprints of documents and encoder, the number of documents, and `facts`."""
+    inputs = {"docs": fingerprint(docs), "count": count_documents(docs)}
+    return inputs | ({"encoder": fingerprint(encoder)} if encoder else {}) | facts
+
+
+def check_index(folder: Path, *, docs: Path, encoder: Path | None = None, **expected) -> dict:
+    """The content of the folder's meta.json. Raises LongtailError if it does not agree with the files at hand."""
+    try:
+        meta = json.loads((Path(folder) / "meta.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise LongtailError(f"{folder}: no meta.json to read, expected an index; run the stage `index`") from None
+    for name, value in describe(docs, encoder, **expected).items():
+        if meta.get(name) != value:
+            source = {"docs": docs, "encoder": encoder}.get(name, name)
+            raise LongtailError(
+                f"{folder}: was made with another {name} ({meta.get(name)}; {source} is {value}); "
+                "run the stage `index` again"
+            )
+    return meta

@@ -18,7 +18,6 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
     """
     from pipelines.retrieval import documents, embeddings, faiss_build
     from pipelines.retrieval.encoder import Encoder
-    from pipelines.retrieval.protocol import describe
 
     encoder = Encoder.open(model, params.retriever, params.compute)
     faiss_build.choose_index(documents.count_documents(docs), encoder.dim, params.index)  # raises if it does not fit
@@ -29,7 +28,7 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
             folder, lambda: encoder.embed_queries(faiss_build.tuning_queries(docs, params.seed)), params, name
         )
         facts |= encoder.facts | {"dim": encoder.dim}
-        shards.write_json(folder / "meta.json", describe(docs, model, **facts))
+        shards.write_json(folder / "meta.json", documents.describe(docs, model, **facts))
     embeddings.forget_embeddings(name)
     return {"documents": documents.count_documents(docs), "dim": encoder.dim, "recall_at_10": facts["recall_at_10"]}
 

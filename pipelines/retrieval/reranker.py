@@ -17,7 +17,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm.model_files import load_pretrained, load_tokenizer, save_pretrained
 from pipelines.params import params
 from pipelines.retrieval import documents
-from pipelines.retrieval.protocol import Found, Retriever
+from pipelines.retrieval.documents import Found, Retriever
 from pipelines.retrieval.tower import max_positions
 from pipelines.work import stage, threads
 

@@ -1,4 +1,4 @@
-"""Opening an index by its name as a retriever (protocol.py), and hybrids, which fuse the ranks of two retrievers.
+"""Opening an index by its name as a retriever (documents.py), and hybrids, which fuse the ranks of two retrievers.
 
 Fusion sums the reciprocals of ranks (Cormack, Clarke and Buettcher 2009).
 """
@@ -11,7 +11,7 @@ import numpy as np
 
 from pipelines import methods
 from pipelines.errors import LongtailError
-from pipelines.retrieval.protocol import Found, Retriever
+from pipelines.retrieval.documents import Found, Retriever
 
 CONSTANT = 60  # the formula's constant; the larger it is, the less the first ranks count
 DEPTH = 100  # documents of each retriever that are fused, or as many as are asked for
