@@ -25,7 +25,7 @@ from pipelines.evaluation.task_items import Item, Task
 from pipelines.lm.open_lm import MODELS, lm_at_work
 from pipelines.lsr import train_lsr
 from pipelines.params import params
-from pipelines.retrieval import embeddings, faiss_build, index
+from pipelines.retrieval import dense, embeddings, index
 from pipelines.scoring import score_lm
 from pipelines.storage import shards
 from pipelines.work import pool, workers
@@ -38,7 +38,7 @@ WORDS = tiny_models.words(40, 5, at_least=3, at_most=9)
 @pytest.fixture(autouse=True)
 def small_shards(monkeypatch):
     monkeypatch.setattr(workers, "WORTH", {"cpu": 1.0})
-    for module, size in ((answer, 6), (evaluate_tasks, 6), (embeddings, 8), (faiss_build, 8)):
+    for module, size in ((answer, 6), (evaluate_tasks, 6), (embeddings, 8), (dense, 8)):
         monkeypatch.setattr(module, "SHARD", size)
     monkeypatch.setattr(score_lm, "QUERIES", 2)
 

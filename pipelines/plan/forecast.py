@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from pipelines import methods
 from pipelines.params import params_file
 from pipelines.params.params import LM, Compute, Params, Reranker, Retriever
-from pipelines.retrieval.faiss_build import GIB, choose_index
+from pipelines.retrieval.dense import GIB, choose_index
 
 SHARE = 0.5  # a whole model reaches this share of the matrix products' speed
 BYTES = {"fp32": 4, "bf16": 2, "int8": 1}  # of a weight

@@ -16,16 +16,16 @@ def index_dense(docs: Path, model: Path, out: Path, params: SimpleNamespace, nam
     A killed run continues from its shards. Raises LongtailError before any work if the corpus is empty, or the index
     does not fit `index.memory_gb`.
     """
-    from pipelines.retrieval import documents, embeddings, faiss_build
+    from pipelines.retrieval import dense, documents, embeddings
     from pipelines.retrieval.encoder import Encoder
 
     encoder = Encoder.open(model, params.retriever, params.compute)
-    faiss_build.choose_index(documents.count_documents(docs), encoder.dim, params.index)  # raises if it does not fit
+    dense.choose_index(documents.count_documents(docs), encoder.dim, params.index)  # raises if it does not fit
     with shards.atomic(out) as folder:
         folder.mkdir()
         embeddings.embed_corpus(docs, model, folder / "embeddings", params, name)
-        _, facts = faiss_build.build_and_tune(
-            folder, lambda: encoder.embed_queries(faiss_build.tuning_queries(docs, params.seed)), params, name
+        _, facts = dense.build_and_tune(
+            folder, lambda: encoder.embed_queries(dense.tuning_queries(docs, params.seed)), params, name
         )
         facts |= encoder.facts | {"dim": encoder.dim}
         shards.write_json(folder / "meta.json", documents.describe(docs, model, **facts))

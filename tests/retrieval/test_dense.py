@@ -11,9 +11,9 @@ import tiny_models
 import vectors
 
 from pipelines.errors import LongtailError
-from pipelines.retrieval import dense, faiss_build
+from pipelines.retrieval import dense
+from pipelines.retrieval.dense import FLAT_UP_TO, GIB, choose_index
 from pipelines.retrieval.encoder import Encoder
-from pipelines.retrieval.faiss_build import FLAT_UP_TO, GIB, choose_index
 
 KINDS = ("flat", "ivf")
 COUNT = 3000
@@ -24,7 +24,7 @@ QUERIES = vectors.clustered(COUNT, 0)[::10] + 0.1 * np.random.default_rng(1).nor
 
 def build(folder, queries, kind, name="index", **settings):
     params = SimpleNamespace(index=vectors.settings(kind, **settings), seed=0, compute=vectors.compute())
-    return faiss_build.build_and_tune(folder, lambda: queries, params, name)
+    return dense.build_and_tune(folder, lambda: queries, params, name)
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_a_flat_search_has_the_neighbours_of_faisss_flat_index_on_real_vectors(r
 @pytest.mark.usefixtures("workplace")
 def test_a_recall_out_of_reach_is_said(tmp_path, capsys, monkeypatch):
     folder = vectors.write(tmp_path / "a", DOCUMENTS[:1500])
-    monkeypatch.setattr(faiss_build, "_powers", lambda most: [1])
+    monkeypatch.setattr(dense, "_powers", lambda most: [1])
     index, facts = build(folder, QUERIES[:100], "ivf", "index@a", recall_target=0.99)
     assert (index.probe, index.refine, facts["nlist"]) == (1, 1, 38)
     assert (index.search(QUERIES[:5], 200)[0] >= 0).all()  # one list has fewer: all of them are looked at

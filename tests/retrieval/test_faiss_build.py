@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import vectors
 
-from pipelines.retrieval import faiss_build
+from pipelines.retrieval import dense
 
 COUNT = 3000
 DOCUMENTS = vectors.clustered(COUNT)
@@ -15,22 +15,22 @@ pytestmark = pytest.mark.usefixtures("workplace")
 
 
 def build(folder, nlist=16, seed=0, **changes):
-    plan = faiss_build.choose_index(COUNT, vectors.DIM, vectors.settings("ivf"))._replace(nlist=nlist, **changes)
-    faiss_build.build_lists(plan, folder, seed, vectors.compute(), 1, "index")
+    plan = dense.choose_index(COUNT, vectors.DIM, vectors.settings("ivf"))._replace(nlist=nlist, **changes)
+    dense.build_lists(plan, folder, seed, vectors.compute(), 1, "index")
     return (folder / "faiss.index").read_bytes()
 
 
 def test_lists_are_those_that_faiss_builds_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(faiss_build, "SHARD", 999)
-    monkeypatch.setattr(faiss_build, "GROUP", 20_000)  # several groups of lists
+    monkeypatch.setattr(dense, "SHARD", 999)
+    monkeypatch.setattr(dense, "GROUP", 20_000)  # several groups of lists
     folder = vectors.write(tmp_path / "index", DOCUMENTS)
-    learn, learnt = faiss_build._learn, []
+    learn, learnt = dense._learn, []
 
     def keep(embeddings, of, path):
         learn(embeddings, of, path)
         learnt.append(faiss.read_index(str(path)))
 
-    monkeypatch.setattr(faiss_build, "_learn", keep)
+    monkeypatch.setattr(dense, "_learn", keep)
     build(folder, nlist=300)  # a list's number takes more than a byte
     built = faiss.read_index(str(folder / "faiss.index"))
     (expected,) = learnt
@@ -46,10 +46,10 @@ def test_lists_are_those_that_faiss_builds_at_once(tmp_path, monkeypatch):
 
 def test_neither_shards_nor_groups_change_a_byte(tmp_path, monkeypatch):
     whole = build(vectors.write(tmp_path / "a", DOCUMENTS))
-    monkeypatch.setattr(faiss_build, "SHARD", 1000)
+    monkeypatch.setattr(dense, "SHARD", 1000)
     assert whole == build(vectors.write(tmp_path / "b", DOCUMENTS, shard=128))
-    monkeypatch.setattr(faiss_build, "SHARD", 77)
-    monkeypatch.setattr(faiss_build, "GROUP", 10_000)
+    monkeypatch.setattr(dense, "SHARD", 77)
+    monkeypatch.setattr(dense, "GROUP", 10_000)
     assert whole == build(vectors.write(tmp_path / "c", DOCUMENTS))
     assert not list(Path(".longtail/shards").glob("*"))
 

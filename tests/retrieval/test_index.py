@@ -15,7 +15,7 @@ import yaml
 from pipelines import methods
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
-from pipelines.retrieval import dense, embeddings, faiss_build, index
+from pipelines.retrieval import dense, embeddings, index
 from pipelines.retrieval.encoder import Encoder
 from pipelines.storage import shards
 
@@ -162,7 +162,7 @@ def test_vectors_lie_on_disk_once_beside_the_shards_that_an_interrupted_run_goes
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(faiss_build, "tune_search", interrupted)
+        patch.setattr(dense, "tune_search", interrupted)
         with pytest.raises(KeyboardInterrupt):
             index.index_dense(DOCS, MODEL, Path("lists"), chosen, "index@test")
     assert on_disk == [(2, 20), (2, 20), (2, 10)], "two names of each file: a shard, and one of the index's"
