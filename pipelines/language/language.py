@@ -91,23 +91,18 @@ def read_language(code: str) -> Language:
         raise LongtailError(f"language: {code}: no such file as {file.name}, expected one of {', '.join(codes())}")
     try:
         language = msgspec.yaml.decode(file.read_bytes(), type=Language)
-        _check(language)
+        for key, expected in (("question", ["question", "answer"]), ("passage", ["question"])):
+            template = getattr(language.prompt, key)
+            named = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
+            if named != expected or template.endswith("{question}{answer}"):
+                wanted = " and after it ".join(f"{{{name}}}" for name in expected)
+                raise ValueError(f"prompt.{key} is {template!r}, expected a text with {wanted}")
+        for pid, template in language.templates.items():
+            if template.count("{}") != 1:
+                raise ValueError(f"{pid}'s template {template!r} must have one {{}}")
     except (msgspec.DecodeError, ValueError) as error:
         raise LongtailError(f"languages/{file.name}: {' '.join(str(error).split())}") from None
     return language
-
-
-def _check(language: Language) -> None:
-    """Raise ValueError for a template or prompt that can't be filled."""
-    for key, expected in (("question", ["question", "answer"]), ("passage", ["question"])):
-        template = getattr(language.prompt, key)
-        named = [name for _, name, _, _ in Formatter().parse(template) if name is not None]
-        if named != expected or template.endswith("{question}{answer}"):
-            wanted = " and after it ".join(f"{{{name}}}" for name in expected)
-            raise ValueError(f"prompt.{key} is {template!r}, expected a text with {wanted}")
-    for pid, template in language.templates.items():
-        if template.count("{}") != 1:
-            raise ValueError(f"{pid}'s template {template!r} must have one {{}}")
 
 
 ENGLISH = read_language("en")

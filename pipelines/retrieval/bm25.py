@@ -45,9 +45,8 @@ class Analyser:
     def __init__(self, language: Language = ENGLISH) -> None:
         terms = language.terms
         self._stop_words, self._pairs = frozenset(terms.stop_words.split()), terms.pairs
-        self._stem = lambda found: found
-        if terms.stemmer:
-            self._stem = Stemmer.Stemmer(terms.stemmer, 0).stemWords  # 0: no cache, which takes longer than it saves
+        # 0: no cache, which takes longer than it saves
+        self._stem = Stemmer.Stemmer(terms.stemmer, 0).stemWords if terms.stemmer else list
         units = "words and pairs of characters" if terms.pairs else "words"
         stems = f"Snowball {terms.stemmer}" if terms.stemmer else "no stemmer"
         self.name = f"NFKC, lower case, {units}, {terms.stop_words_by} stop words, {stems}"

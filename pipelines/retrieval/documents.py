@@ -152,10 +152,7 @@ def check_index(folder: Path, *, docs: Path, encoder: Path | None = None, **expe
     except (OSError, ValueError):
         raise LongtailError(f"{folder}: no meta.json to read, expected an index; run the stage `index`") from None
     for name, value in describe(docs, encoder, **expected).items():
-        if meta.get(name) != value:
-            source = {"docs": docs, "encoder": encoder}.get(name, name)
-            raise LongtailError(
-                f"{folder}: was made with another {name} ({meta.get(name)}; {source} is {value}); "
-                "run the stage `index` again"
-            )
+        if (found := meta.get(name)) != value:
+            said = f"{found}; {dict(docs=docs, encoder=encoder).get(name, name)} is {value}"
+            raise LongtailError(f"{folder}: was made with another {name} ({said}); run the stage `index` again")
     return meta
