@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from pipelines.errors import LongtailError
-from pipelines.lm import http_mixture
-from pipelines.lm.http_choice import FLOOR, TOLERANCE, Choice, Unable, fault
+from pipelines.lm.http_choice import FLOOR, TOKEN_ID, TOLERANCE, Choice, Mixture, Shown, Unable, fault, generate_under
 from pipelines.lm.http_client import CompletionsClient
-from pipelines.lm.http_mixture import TOKEN_ID, Mixture, Shown
 from pipelines.lm.language_model import Generation, Prompt, Scores
 from pipelines.lm.ragged import joined
 from pipelines.lm.token_prompts import PromptTokenizer, read_tokenizer
@@ -201,7 +199,7 @@ class HttpModel:
         of_questions = [sent[start : start + k] for start in range(0, len(sent), k)]
         pairs = zip(of_questions, log_weights, strict=True)
         mixtures = [Mixture(*pair, count, moving=sequence_mixture) for pair in pairs]
-        made = http_mixture.generate(mixtures, ask, self._tokenizer.tokenizer, max_tokens, stop)
+        made = generate_under(mixtures, ask, self._tokenizer.tokenizer, max_tokens, stop)
         with self._lock:
             self.usage["lm_undecided"] += sum(not generation.decided for generation in made)
         return made

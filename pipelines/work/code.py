@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 OUT = Path("data/code.json")
 _MODULES = """work.code catalogue work.stage work.tracking work.registry errors storage.disks
 params.params params.params_file work.pool progress work.workers
-storage.shards storage.checkpoint work.web sources.download sources.wikimedia lm.http_client lm.http_ledger"""
+storage.shards storage.checkpoint work.web sources.download sources.wikimedia lm.http_client"""
 LANGUAGES, ENGLISH = "languages", "en"  # a folder, and the language whose prompts and words serve all languages
 SHOWN, REPORT = "report_entries", "pipelines.report."  # what studies show counts for stages of this room
 TRANSPORT = frozenset(f"pipelines.{name}" for name in _MODULES.split())

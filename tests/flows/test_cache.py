@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from flows import cache
-from pipelines.lm.http_ledger import Ledger
+from pipelines.lm.http_client import Ledger
 from pipelines.params import params
 from pipelines.work import web
 

@@ -6,7 +6,7 @@ import tiny_models
 from http_faults import Fault
 
 from pipelines.errors import LongtailError
-from pipelines.lm.http_mixture import Mixture, decide
+from pipelines.lm.http_choice import Mixture, decide
 from pipelines.lm.language_model import Prompt
 from pipelines.replug import ensemble
 

@@ -7,7 +7,7 @@ import pytest
 from lsr_training import METRICS, change, watched
 
 from pipelines.errors import LongtailError
-from pipelines.lsr import look, objective, train_lsr, training_queries
+from pipelines.lsr import objective, train_lsr, training_queries
 from pipelines.lsr.rounds import Refresher, Trainer, TrainingFiles
 from pipelines.lsr.training_queries import Schedule
 
@@ -25,13 +25,13 @@ def looked(project):
         corpora = training_queries.read_training_queries(project.params)
         files = TrainingFiles("train_lsr", repr(changes))
         with Refresher(project.params, corpora, Schedule(corpora, project.params.lsr, 0), files) as refresher:
-            return look.look(refresher, project.params)
+            return train_lsr.look(refresher, project.params)
 
     return rows
 
 
 def test_a_judge_ranks_documents_with_an_answer_above_those_without():
-    figures = look.judged(LM, RETRIEVER, HOLDS)
+    figures = train_lsr.judged(LM, RETRIEVER, HOLDS)
     np.testing.assert_allclose(figures["auc_lm"], [1, np.nan, 1], err_msg="equal documents teach nothing")
     np.testing.assert_allclose(figures["auc_retriever"], [0, np.nan, 0])
     np.testing.assert_allclose(figures["auc_gain"], [1, np.nan, 1])
@@ -83,7 +83,7 @@ def teacher(value, entropy=0.5):
 def test_a_teacher_that_is_no_better_is_said_and_stops_the_training_where_that_is_wished(project, capsys):
     def check(*rows, required):
         change(project, require_better_teacher=required)
-        look.check("train_lsr@dense", rows, project.params.lsr)
+        train_lsr.check("train_lsr@dense", rows, project.params.lsr)
         return capsys.readouterr().out
 
     assert "warning" not in check(teacher(0.1), required=True)
@@ -99,7 +99,7 @@ def test_a_teacher_that_is_no_better_is_said_and_stops_the_training_where_that_i
         check(teacher(0.1, 0.9998), required=False)
     assert "nearly uniform" in check(teacher(0.1, 0.9998), teacher(0.1, 0.9), required=False)
     for entropy, said in ((0.99, "nearly uniform .*lower lsr.beta"), (0.01, "alone .*raise lsr.beta"), (0.5, None)):
-        found = list(look.advice(teacher(0.1, entropy)))
+        found = list(train_lsr.advice(teacher(0.1, entropy)))
         assert len(found) == (said is not None)
         assert not said or re.search(said, found[0])
 
@@ -107,7 +107,7 @@ def test_a_teacher_that_is_no_better_is_said_and_stops_the_training_where_that_i
 def test_the_training_looks_first(project, monkeypatch):
     seen, betas = {}, []
     watched(monkeypatch, Trainer, "start_round", lambda trainer, _: betas.append(trainer.betas))
-    monkeypatch.setattr(look, "check", lambda name, rows, _: seen.update(name=name, rows=rows))
+    monkeypatch.setattr(train_lsr, "check", lambda name, rows, _: seen.update(name=name, rows=rows))
     change(project, steps=2, refresh_steps=2, q_entropy=0.6)
     train_lsr.train_retriever(project.params)
     assert seen["name"] == "train_lsr@dense"

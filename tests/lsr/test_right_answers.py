@@ -11,7 +11,7 @@ from small_project import TUNED, UNTUNED
 from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Generation
 from pipelines.lm.local import LocalModel
-from pipelines.lsr import look, objective, rounds, train_lsr, training_queries
+from pipelines.lsr import objective, rounds, train_lsr, training_queries
 from pipelines.lsr.rounds import Refresher, ScoredCandidates, Trainer, TrainingFiles
 from pipelines.params import params_file
 from pipelines.retrieval import documents
@@ -146,7 +146,7 @@ def test_a_teacher_that_is_never_right_is_said_before_training_and_stops_it(proj
 
 def test_the_look_counts_the_questions_that_teach_nothing_and_judges_by_the_others(project, prompts):
     change(project, top_k=2)
-    (row,) = look.look(opened(project), project.params)
+    (row,) = train_lsr.look(opened(project), project.params)
     assert 0 < row["uniform"] < 1
     assert row["uniform"] * row["queries"] == pytest.approx(round(row["uniform"] * row["queries"]))
     assert row["entropy"] < 1
