@@ -27,7 +27,7 @@ from pipelines.answering.prompts import question_prompt
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
-from pipelines.replug import ensemble, ensemble_answers
+from pipelines.replug import ensemble
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from completions_server import Completions, settings
@@ -108,7 +108,7 @@ def compare(
             row = {"model": model.name, "k": k, "questions": questions, "shown": count, "ids": by_ids}
             before, server.ids = server.read, by_ids
             if count is None:
-                made = ensemble_answers.vote(there.generate(prompts[: k * VOTES], NEW_TOKENS), weights[:VOTES])
+                made = ensemble.vote(there.generate(prompts[: k * VOTES], NEW_TOKENS), weights[:VOTES])
                 row |= {"way": "vote", "prompts": k, "questions": len(made)}
             else:
                 made = there.generate_mixture(prompts, weights, NEW_TOKENS)

@@ -16,7 +16,7 @@ from pipelines.retrieval import documents
 from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.reranker import CrossEncoder, rerank
 from pipelines.retrieval.retriever import fuse, matching, open_index
-from pipelines.scoring import candidates
+from pipelines.scoring import score_lm
 from pipelines.scoring.queries import read_language_modelling
 
 QUERIES = tiny_models.words(12, 5, at_least=3)
@@ -127,7 +127,7 @@ def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers,
     params = two_retrievers.params
     queries, *_ = read_language_modelling(Path("data/corpus/pile"), "test", params.seed, 12)
     without = np.full(len(queries), "", object)
-    found = {retrieved.retriever: retrieved for retrieved in candidates.find_all("pile", queries, without, params)}
+    found = {retrieved.retriever: retrieved for retrieved in score_lm.find_all("pile", queries, without, params)}
     assert [name for name in found if "@" not in name] == ["bm25", "dense", "dense_e5", "lsr", "lsr_e5", "random"]
     shown = capsys.readouterr().err
     assert [name for name in ("bm25", *INDEXES) if f"{name}: search: 100%" not in shown] == []
@@ -137,7 +137,7 @@ def test_test_queries_are_scored_with_every_retrievers_documents(two_retrievers,
         alike = {name: shared(found[name].positions, expected) for name in INDEXES}
         assert [name for name in INDEXES if alike[name] > 0.9] == [index], alike
     params.retrievers = ["e5", "dense"]
-    turned = {retrieved.retriever: retrieved for retrieved in candidates.find_all("pile", queries, without, params)}
+    turned = {retrieved.retriever: retrieved for retrieved in score_lm.find_all("pile", queries, without, params)}
     assert turned["dense"].positions.tolist() == found["dense_e5"].positions.tolist()
     assert turned["lsr_dense"].positions.tolist() == found["lsr"].positions.tolist()
     assert turned["dense@1"].positions.tolist() != found["dense@1"].positions.tolist(), "the curve is the main one's"

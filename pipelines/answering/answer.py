@@ -21,7 +21,7 @@ from pipelines.lm import open_lm
 from pipelines.lm.language_model import Generation, LanguageModel, Prompt
 from pipelines.params import params
 from pipelines.questions import matching
-from pipelines.replug import ensemble_answers
+from pipelines.replug import ensemble
 from pipelines.storage import parquet, shards
 from pipelines.storage.shards import md5
 from pipelines.work import stage, workers
@@ -147,7 +147,7 @@ def ask_lm(
     new_tokens: int, replug: params.Replug, spoken: language.Language, lm: LanguageModel, sent: Sent
 ) -> tuple[list[Prompt], list[Prompt], list[Generation]]:
     """What the LM was sent, what it saw of that, and what it answered."""
-    generations = ensemble_answers.generate(lm, sent.prompts, sent.similarities, new_tokens, replug, spoken)
+    generations = ensemble.generate(lm, sent.prompts, sent.similarities, new_tokens, replug, spoken)
     return sent.prompts, lm.seen(sent.prompts, new_tokens), generations
 
 
@@ -222,7 +222,7 @@ def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> s
     print(*(f"{dataset}: {line}" for line in lines), sep="\n", end="\n" * bool(lines), flush=True)
     with open_lm.lm_at_work(open_lm.MODELS / lm_name, settings, chosen.compute) as lm:
         if methods.of_kinds(missing, *methods.ENSEMBLES):
-            ensemble_answers.check_ability(lm, chosen.replug)
+            ensemble.check_ability(lm, chosen.replug)
         for way in missing:
             source, key, name = passages.open_source(way, lm, chosen, data), keys[way], files[way].stem
             of_file = dataset, way, lm, source, chosen.answer.of(settings), chosen.replug, chosen.seed, key

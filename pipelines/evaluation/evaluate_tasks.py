@@ -24,7 +24,7 @@ from pipelines.lm import open_lm
 from pipelines.lm.language_model import LanguageModel
 from pipelines.params import params
 from pipelines.questions import matching
-from pipelines.replug import ensemble, ensemble_answers
+from pipelines.replug import ensemble
 from pipelines.sources.rejects import Rejects
 from pipelines.storage import parquet, shards
 from pipelines.work import stage, workers
@@ -107,7 +107,7 @@ def predict(options: bool, new_tokens: int, replug: params.Replug, lm: LanguageM
         answers = task_items.answer_by_letter(lm, read, ensemble.log_weights(similarities, replug.temperature))
     else:
         weighed = None if alone else asked.similarities[fit]
-        made = ensemble_answers.generate(lm, read, weighed, new_tokens, replug)
+        made = ensemble.generate(lm, read, weighed, new_tokens, replug)
         answers = [generation.text.strip() for generation in made]
     of_fitting = iter(answers)
     return [next(of_fitting) if fits else None for fits in fit]

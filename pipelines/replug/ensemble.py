@@ -1,5 +1,10 @@
 """REPLUG's ensemble in log space (REPLUG §3.2): p(y | x, D') = sum over documents of lambda(d, x) p(y | d, x).
 
+It also answers: one answer from a question's k prompts, generated under the mixture or elected by a vote (§6.3), as
+`replug.mixture` and `replug.vote` decide. The vote needs no more of a language model than its answers and their
+log-probabilities. It also elects the answers that the mixture leaves undecided, as a server shows the likeliest next
+tokens alone.
+
 Arrays are (queries, documents, tokens), documents best first, so that any smaller k is a slice of the first k. Tokens
 beyond a continuation's end hold a log-probability of 0 and add nothing to a sum. If fewer than k documents were found,
 the empty places have similarity -inf, which is weight 0, and hold log-probabilities without a document. If no document
@@ -7,8 +12,15 @@ was found, the k empty places have equal weights, so the ensemble is the model w
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
+
+from pipelines.errors import LongtailError
+from pipelines.language.language import ENGLISH, Language
+from pipelines.lm.language_model import Generation, LanguageModel, Prompt
+from pipelines.params import params
+from pipelines.questions.matching import normalise
 
 
 def log_weights(similarities: np.ndarray, temperature: float) -> np.ndarray:
@@ -54,3 +66,76 @@ WEIGHTS = {"token_mixture": token_weights, "sequence_mixture": sequence_weights}
 def bits_per_byte(nats: np.ndarray | float, n_bytes: np.ndarray | int) -> np.ndarray | float:
     """-sum log p / (ln 2 * bytes), both summed over a corpus: not the mean of the queries' bits per byte."""
     return nats / (math.log(2) * n_bytes)
+
+
+def check_ability(lm: LanguageModel, replug: params.Replug) -> None:
+    """Raise LongtailError if the language model can't answer as the params say: under a mixture, or by a vote."""
+    if not (replug.vote or lm.mixes):
+        raise LongtailError(
+            f"{lm.name} can't answer by replug.mixture: {replug.mixture}: that takes the likeliest next tokens of a "
+            f"completions server, and lm.{lm.name}.http.tokenizer; set replug.vote: true in params.yaml"
+        )
+    if replug.vote and not lm.votes:
+        raise LongtailError(
+            f"{lm.name} shows no log-probabilities of its answers, which the vote (replug.vote) needs; take another"
+        )
+
+
+def generate(
+    lm: LanguageModel,
+    prompts: Sequence[Prompt],
+    similarities: np.ndarray | None,
+    new_tokens: int,
+    replug: params.Replug,
+    language: Language = ENGLISH,
+) -> list[Generation]:
+    """The answer to each question; `prompts` are k in a row for each, one per document, weighed by `similarities` (n,
+    k).
+
+    None for these stands for one prompt each. An answer that the mixture leaves undecided is elected by the vote; its
+    tokens are those of both. Raises LongtailError as `check_ability` does.
+    """
+    if similarities is None:
+        return lm.generate(prompts, new_tokens)
+    check_ability(lm, replug)
+    weights = log_weights(similarities, replug.temperature)
+    if replug.vote:
+        return vote(lm.generate(prompts, new_tokens), weights, language)
+    sequence = replug.mixture == "sequence_mixture"
+    made = lm.generate_mixture(prompts, weights, new_tokens, sequence_mixture=sequence)
+    undecided = [i for i, generation in enumerate(made) if not generation.decided]
+    if undecided:
+        print(f"{lm.name}: {len(undecided)} of {len(made)} answers by vote, as the mixture was undecided", flush=True)
+        k = weights.shape[1]
+        voting = [prompt for i in undecided for prompt in prompts[i * k : (i + 1) * k]]
+        elected = vote(lm.generate(voting, new_tokens), weights[undecided], language)
+        for i, one in zip(undecided, elected, strict=True):
+            tokens = made[i].prompt_tokens + one.prompt_tokens, made[i].new_tokens + one.new_tokens
+            made[i] = Generation(one.text, one.mean_log_prob, *tokens, decided=False)
+    return made
+
+
+def vote(generations: Sequence[Generation], log_weights: np.ndarray, language: Language = ENGLISH) -> list[Generation]:
+    """The elected answer of each question; `generations` are k in a row for each, `log_weights` (questions, k).
+
+    Answers that are equal after `normalise` count as one, which weighs the sum of lambda_d * exp(mean token log-prob);
+    an empty text weighs nothing. Of equally heavy answers the one with the earliest document wins; the text is that of
+    the earliest document. The log of the weight takes the place of the mean log-prob; tokens are those of all k. Raises
+    LongtailError if a mean log-prob is not known.
+    """
+    k = log_weights.shape[1]
+    confidence = np.array([generation.mean_log_prob for generation in generations]).reshape(log_weights.shape)
+    if np.isnan(confidence).any():
+        raise LongtailError("the server shows no log-probabilities of its answers, which the vote needs; take another")
+    elected = []
+    for i, weights in enumerate(np.exp(log_weights + confidence).tolist()):
+        made = generations[i * k : (i + 1) * k]
+        texts = [generation.text.strip() for generation in made]
+        ranks: dict[str, list[int]] = {}  # answer -> ranks of the documents that led to it
+        for rank, text in enumerate(texts):
+            ranks.setdefault(normalise(text, language), []).append(rank)
+        # fsum rounds once, in whatever order: equal votes have equal sums
+        weight, minus_rank = max((math.fsum(weights[rank] for rank in led), -led[0]) for led in ranks.values())
+        tokens = sum(one.prompt_tokens for one in made), sum(one.new_tokens for one in made)
+        elected.append(Generation(texts[-minus_rank], math.log(weight) if weight else -math.inf, *tokens))
+    return elected

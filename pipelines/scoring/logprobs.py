@@ -5,7 +5,7 @@ The stage `score_lm` writes these into data/logprobs/<corpus>/<lm>:
 
 logprobs.parquet   lm, query_id, doc_id ("": no document), log_probs and bytes (a list entry per continuation token)
 retrieved.parquet  query_id, retriever (bm25, dense, lsr, random; dense@0.1: over that share of the documents), rank
-                   (from 1), doc_id, similarity (the documents' weights are a softmax of it; see candidates.comparable);
+                   (from 1), doc_id, similarity (the documents' weights are a softmax of it; see score_lm.comparable);
                    where fewer documents were found than asked for, doc_id is "" and similarity -inf
 """
 

@@ -14,7 +14,7 @@ from pipelines.lm.local import LocalModel
 from pipelines.lm.token_prompts import PromptTokenizer
 from pipelines.params import params
 from pipelines.replug import ensemble
-from pipelines.replug.ensemble_answers import check_ability
+from pipelines.replug.ensemble import check_ability
 
 ASKED = [Prompt(text) for text in dict.fromkeys(tiny_models.words(20, 5, at_most=12))]
 VOTE = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=True)

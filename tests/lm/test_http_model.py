@@ -17,7 +17,7 @@ from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.params import params, params_file
 from pipelines.replug import ensemble
-from pipelines.replug.ensemble_answers import vote
+from pipelines.replug.ensemble import vote
 
 CONTEXTS, DOCUMENTS = tiny_models.words(30, 3), tiny_models.words(30, 4, at_least=20, at_most=60)  # some are too long
 SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]

@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from pipelines.answering.prompts import Questions, demonstrations, question_prompt
 from pipelines.lm.language_model import Prompt
 from pipelines.params import params
-from pipelines.replug import ensemble_answers
+from pipelines.replug import ensemble
 
 NEW_TOKENS, SHOTS = 8, 4
 NEVER = "\0"  # a stop string that the model does not say: whole texts are compared
@@ -93,7 +93,7 @@ def test_replugs_answer_from_two_passages_is_the_equations(smollm, plain, asked)
             text.append(int(mixed.argmax()))
             log_probs.append(float(mixed.max().log()))
     replug = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=False)
-    (generation,) = ensemble_answers.generate(smollm, prompts, similarities, 5, replug)
+    (generation,) = ensemble.generate(smollm, prompts, similarities, 5, replug)
     line = tokenizer.decode(text).strip().split("\n")[0]
     assert generation.text.strip() == line != ""
     (whole,) = smollm.generate_mixture(prompts, np.log(lambdas.numpy())[None], 5, NEVER)

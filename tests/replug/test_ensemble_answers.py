@@ -9,7 +9,7 @@ from pipelines.errors import LongtailError
 from pipelines.lm.language_model import Generation
 from pipelines.params import params
 from pipelines.replug import ensemble
-from pipelines.replug.ensemble_answers import check_ability, generate, vote
+from pipelines.replug.ensemble import check_ability, generate, vote
 
 
 def made(*answers):

@@ -12,7 +12,7 @@ from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import MODELS, open_lm, supervising_lm
 from pipelines.replug import bits
-from pipelines.scoring import candidates, score_lm
+from pipelines.scoring import score_lm
 from pipelines.storage import shards
 
 OUT, CORPUS = score_lm.OUT / "pile/tiny", Path("data/corpus/pile")
@@ -95,7 +95,7 @@ def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriev
 
 def test_each_pair_is_scored_once_whatever_the_parts_and_a_killed_run_goes_on(scored, tmp_path, monkeypatch):
     """It is killed while candidates and while controls are scored. What a run with other pairs left is not taken."""
-    real, union, seen, limits = LocalModel.score, candidates.union, [], []
+    real, union, seen, limits = LocalModel.score, score_lm.union, [], []
 
     def dying(self, prompts, continuations):
         if len(seen) > limits[-1]:
@@ -109,7 +109,7 @@ def test_each_pair_is_scored_once_whatever_the_parts_and_a_killed_run_goes_on(sc
     monkeypatch.setattr(LocalModel, "score", dying)
     for most, left_out in ((30, 1), (60, 0), (190, 0)):
         limits.append(most)
-        monkeypatch.setattr(candidates, "union", lambda n, retrieved, less=left_out: union(n, retrieved)[less:])
+        monkeypatch.setattr(score_lm, "union", lambda n, retrieved, less=left_out: union(n, retrieved)[less:])
         with pytest.raises(KeyboardInterrupt):
             score_lm.score_corpus(scored.params, "pile", "tiny")
         if left_out:
