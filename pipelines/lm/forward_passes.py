@@ -46,8 +46,7 @@ class ForwardPasses:
         self._takes_positions = "position_ids" in inspect.signature(model.forward).parameters
 
     def over(self, rows: Ragged, first: np.ndarray) -> Iterator[tuple[np.ndarray, object, int]]:
-        """Run the model over all rows. Yields a batch of row numbers, the outputs, and how many first columns these
-        leave out.
+        """Run the model over all rows. Yields a batch of row numbers, the outputs, and how many columns these skip.
 
         `first` (rows,) is the first column of each row that is needed. What rows have in common before it is read once.
         """
@@ -81,8 +80,7 @@ class ForwardPasses:
     def after(
         self, rows: Ragged, passes: Iterable[tuple[np.ndarray, object, int]] | None = None
     ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
-        """Yield row numbers, and the logits after their last tokens, (rows, vocabulary) float32; from `passes`, if
-        given."""
+        """Yield row numbers, and the logits after their last tokens, (rows, vocabulary) float32; of `passes` if any."""
         last = rows.lengths - 1
         for batch, outputs, skipped in passes or self.over(rows, last):
             for part, logits in self.logits(outputs, np.arange(len(batch)), last[batch] - skipped):

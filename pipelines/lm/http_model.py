@@ -36,8 +36,7 @@ class HttpModel:
     """The LanguageModel `lm.path` of the server `lm.http.url`. Answers and costs are kept in the folder `cache`.
 
     With `http.tokenizer`, saved in `folder`, prompts are sent as token ids and cut as Prompt says. Without it they are
-    sent as texts, with `lm.chat` to the chat interface: the server tokenises them, refuses long ones, and can't score
-    or mix.
+    sent as texts, with `lm.chat` to the chat interface: it tokenises them, refuses long ones, and can't score or mix.
     """
 
     def __init__(self, folder: Path, lm: params.LM, key: str | None, cache: Path) -> None:
@@ -231,8 +230,7 @@ class HttpModel:
     def _find_out(self) -> None:
         """Find out by small requests what the server can do: wrong numbers look like any others.
 
-        Scoring needs `echo` with `logprobs`; many servers accept such a request and leave these out, or give wrong
-        ones.
+        Scoring needs `echo` with `logprobs`; many servers accept that and leave these out, or give wrong ones.
         """
         first = self._first_answer()
         reasons, text = first.spoken()

@@ -203,8 +203,7 @@ class _Weights:
 
 
 def _windows(shared: np.ndarray, group: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:
-    """Runs of questions whose prefixes, each counted once, have at most `max_tokens`; their lengths, numbers
-    (questions, k)."""
+    """Runs of questions whose prefixes, each counted once, have at most `max_tokens`: `shared`, (questions, k)."""
     start, held = 0, {}
     for question, prefixes_of_question in enumerate(map(dict, map(zip, group.tolist(), shared.tolist()))):
         if question > start and sum((held | prefixes_of_question).values()) > max_tokens:

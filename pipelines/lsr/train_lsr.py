@@ -225,8 +225,7 @@ def aucs(scores: np.ndarray, pairs: np.ndarray) -> np.ndarray:
 def check(name: str, rows: list[dict[str, Any]], lsr: LSR) -> None:
     """Print what was seen and what to change.
 
-    Raises LongtailError if Q is uniform, to three digits, for all kinds of queries, and if a better teacher is required
-    and missing.
+    Raises LongtailError if Q is uniform, to three digits, for all queries, and if a required better teacher is missing.
     """
     for row in rows:
         seen = ", ".join(f"{key} {_shown(value)}" for key, value in row.items() if key != "corpus")

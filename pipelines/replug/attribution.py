@@ -180,8 +180,7 @@ class _Sums:
     def add(
         self, none: np.ndarray, nats: np.ndarray, memory: np.ndarray, by: dict[str, np.ndarray], clusters: np.ndarray
     ) -> None:
-        """Add tokens (tokens,): nats without documents and with them, memory, what rows go by or UNKNOWN, source
-        document."""
+        """Add tokens (tokens,): nats without documents and with them, memory, what rows go by, source document."""
         values = {"tokens": np.ones(len(none)), "none": none / np.log(2), "gain": (none - nats) / np.log(2)}
         values |= {"memory": memory}
         for name, of_tokens in ({"all": 0 * clusters} | by).items():
