@@ -101,8 +101,7 @@ def generate(
     weights = log_weights(similarities, replug.temperature)
     if replug.vote:
         return vote(lm.generate(prompts, new_tokens), weights, language)
-    sequence = replug.mixture == "sequence_mixture"
-    made = lm.generate_mixture(prompts, weights, new_tokens, sequence_mixture=sequence)
+    made = lm.generate_mixture(prompts, weights, new_tokens, sequence_mixture=replug.mixture == "sequence_mixture")
     undecided = [i for i, generation in enumerate(made) if not generation.decided]
     if undecided:
         print(f"{lm.name}: {len(undecided)} of {len(made)} answers by vote, as the mixture was undecided", flush=True)

@@ -52,8 +52,7 @@ class Candidates:
 
 def unique_pairs(queries: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """The distinct (query, document) pairs of queries (n,) and positions (n, any), sorted, (pairs, 2) int64."""
-    pairs = np.stack([np.repeat(queries, positions.shape[1]), positions.ravel()], axis=1)
-    return np.unique(pairs, axis=0)
+    return np.unique(np.stack([np.repeat(queries, positions.shape[1]), positions.ravel()], axis=1), axis=0)
 
 
 def pair_keys(queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
