@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from flows import terminal
 from pipelines.errors import LongtailError
-from pipelines.explorer import asking, looked_at, pages, slices
+from pipelines.explorer import asking, looked_at, pages, questions
 
 PORT = 4300  # unless it is taken
 HOSTS = ["127.0.0.1", "localhost"]  # any other name in a request comes from a foreign page that was led here
@@ -66,9 +66,9 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
 
     def questions_csv(request: Request) -> Response:
         run = open_run()
-        chosen = slices.Slice.of(run, request.query_params)
+        chosen = questions.Slice.of(run, request.query_params)
         headers = {"Content-Disposition": f'attachment; filename="questions-{chosen.set}.csv"'}
-        return StreamingResponse(slices.to_csv(run, chosen), media_type="text/csv; charset=utf-8", headers=headers)
+        return StreamingResponse(questions.to_csv(run, chosen), media_type="text/csv; charset=utf-8", headers=headers)
 
     def report(request: Request) -> Response:
         return _of_folder(open_run().data / "report", request.path_params["path"], looked_at.RUN)

@@ -63,12 +63,12 @@ def release(
 
 def land(version: str | None = None, out: Path = OUT) -> str:
     """Write the next release below `out`; returns where it is, or why there is none. LongtailError as `record`."""
-    from pipelines.release import dataset, private
+    from pipelines.release import contents, versions
 
     root, params = Path.cwd(), params_file.load_params("compute", "ingest")
-    machine = private.of_machine(os.environ, [root, Path.home()])
+    machine = contents.of_machine(os.environ, [root, Path.home()])
     limits = {"ingest": params.ingest, "threads": params.compute.threads}
-    landed = dataset.write_release(Path("data"), out, record(root), version=version, machine=machine, **limits)
+    landed = versions.write_release(Path("data"), out, record(root), version=version, machine=machine, **limits)
     return f"the release: {landed}" if landed else f"nothing changed since the last release in {out}: no new one"
 
 

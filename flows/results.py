@@ -18,7 +18,7 @@ from pipelines.params import params_file
 
 if TYPE_CHECKING:
     from pipelines.explorer.looked_at import Run
-    from pipelines.explorer.slices import Slice
+    from pipelines.explorer.questions import Slice
 
 REPRODUCTION = Path("data/reproduction/reproduction.md")  # the page of the run at hand; git and DVC leave it alone
 PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
@@ -69,15 +69,15 @@ def explore(
 
 def _chosen(asked: dict[str, str], *, some: bool) -> tuple[Run, Slice]:
     """The run and the slice that the options choose. With `some`, LongtailError for a slice without a question."""
-    from pipelines.explorer import looked_at, slices
+    from pipelines.explorer import looked_at, questions
 
     run = looked_at.open_run()
     try:
-        chosen = slices.Slice.of(run, asked)
+        chosen = questions.Slice.of(run, asked)
     except LongtailError as error:
         option = str(error).partition(":")[0] in asked
         raise LongtailError(f"--{error}" if option else str(error)) from None
-    if some and not slices.list_questions(run, chosen).total:
+    if some and not questions.list_questions(run, chosen).total:
         named = " with ".join(f"--{name} {value}" for name, value in asked.items() if value)
         raise LongtailError(f"{named or chosen.set}: no question matches; leave an option out")
     return run, chosen
@@ -158,18 +158,18 @@ def reproduce(
 
     from flows import graph, profiles
     from pipelines.params.params import Params
-    from pipelines.report import comparison, comparison_page, papers, real_claims
+    from pipelines.report import comparison, comparison_page, rendering
     from pipelines.storage import shards
 
     chosen = params_file.load_params(*Params.model_fields)
     behind = graph.behind(*graph.read_graph(Path.cwd(), beside_a_run=True)) if chosen.fetch.source != "world" else ()
-    published = papers.read_papers()
+    published = comparison.read_papers()
     paper_profiles = {group.profile for group in published.groups}
     of_papers = {name: params_file.parse(yaml.safe_load(profiles.compose(name))) for name in sorted(paper_profiles)}
     reach = comparison.reach(published, of_papers)
     held = comparison.Run(Path("data"), chosen, published.setups, finished="analyse" not in behind)
     groups = [(group, [held.compare(number) for number in group.numbers]) for group in published.groups]
-    real, found = real_claims.read_real(chosen.profile), []
+    real, found = rendering.read_real(chosen.profile), []
     if (file := terminal.REPORT.with_name("findings.json")).is_file() and "report" not in behind:
         found = json.loads(file.read_text(encoding="utf-8"))
     for line in comparison_page.comparison_lines(groups):

@@ -23,10 +23,7 @@ INDEXES = {  # kind of method -> of index; hybrid and reranked have none of thei
 }
 ENCODED = INDEXES.keys() - {"bm25"}  # kinds of methods that have a retriever's name
 ENSEMBLES = ("replug", "replug_lsr", "replug_given")
-MODELS = {
-    "dense": Path("models/retriever"),
-    "lsr": Path("models/lsr"),
-}  # kind of index -> encoders by name, below data/
+MODELS = {"dense": Path("models/retriever"), "lsr": Path("models/lsr")}  # kind of index -> encoders, below data/
 RERANKER = Path("models/reranker/cross-encoder")  # below data/
 RESERVED = ("lsr", "below", "random", "bm25", "given")  # else replug_lsr and dense_below_bm25 had two meanings
 NAME = "[a-z0-9]+(?:-[a-z0-9]+)*"

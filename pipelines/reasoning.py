@@ -3,10 +3,8 @@
 import re
 
 MARKS = (  # how reasoning begins and ends
-    (
-        r"(?i:<(mm:)?think(ing)?\s*>)",
-        r"(?i:</(mm:)?think(ing)?\s*>)",
-    ),  # DeepSeek R1, Qwen, GLM, MiniMax, Phi; many templates open it themselves
+    # DeepSeek R1, Qwen, GLM, MiniMax, Phi; many templates open it themselves
+    (r"(?i:<(mm:)?think(ing)?\s*>)", r"(?i:</(mm:)?think(ing)?\s*>)"),
     # EXAONE Deep, Gemini, Marco-o1 and prompts that ask for it
     (r"(?i:<(thoughts?|reason(ing)?|scratchpad)>)", r"(?i:</(thoughts?|reason(ing)?|scratchpad)>)"),
     (r"\[THINK\]", r"\[/THINK\]"),  # Magistral
@@ -15,9 +13,8 @@ MARKS = (  # how reasoning begins and ends
     (r"(<\|start\|>assistant)?<\|channel\|>(analysis|commentary)", r"<\|channel\|>final.*?<\|message\|>"),  # gpt-oss
     (r"analysis(?=[A-Z])", "assistantfinal"),  # gpt-oss, without its special tokens
 )
-AROUND = re.compile(  # of what comes after it
-    r"(?i:</?(answer|response|output)>)|<\|(START|END)_RESPONSE\|>|<\|(return|end)\|>"
-)
+# of what comes after it
+AROUND = re.compile(r"(?i:</?(answer|response|output)>)|<\|(START|END)_RESPONSE\|>|<\|(return|end)\|>")
 ANY = re.compile("|".join(mark for marks in MARKS for mark in marks))
 
 

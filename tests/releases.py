@@ -12,7 +12,7 @@ from pipelines.language.relations import RELATIONS
 from pipelines.params import params
 from pipelines.questions.popqa import COLUMNS
 from pipelines.questions.published import SCHEMA
-from pipelines.release.dataset import write_release
+from pipelines.release.versions import write_release
 from pipelines.storage import shards
 
 INGEST = params.Ingest(max_reject_share=0.05, memory_gb=1.0)

@@ -12,12 +12,12 @@ import jinja2
 from pipelines.adaptive.pairs import BELOW, Choice
 from pipelines.errors import LongtailError
 from pipelines.evaluation.tables import ENDS
-from pipelines.explorer import asking, lm_queries, one_question, slices
+from pipelines.explorer import asking, lm_queries
+from pipelines.explorer import questions as run_questions
 from pipelines.explorer.asking import Asked, Job
 from pipelines.explorer.lm_queries import Texts
 from pipelines.explorer.looked_at import PAGE, RUN, Run
-from pipelines.explorer.one_question import Question
-from pipelines.explorer.slices import UNKNOWN, Slice
+from pipelines.explorer.questions import UNKNOWN, Question, Slice
 from pipelines.intervals import Interval, fixed
 from pipelines.language import words
 from pipelines.report import page, rendering
@@ -113,13 +113,13 @@ def questions(run: Run, asked: Mapping[str, str]) -> str:
 
 def of_slice(run: Run, chosen: Slice) -> dict[str, Any]:
     """What the list of a slice shows."""
-    listed, answers, ways = slices.list_questions(run, chosen), run.answers(chosen.set), ways_of(chosen)
+    listed, answers, ways = run_questions.list_questions(run, chosen), run.answers(chosen.set), ways_of(chosen)
     only = [f"right only by {way}" for way in ways.values()]
-    relations = slices.relations(run, chosen.set)
+    relations = run_questions.relations(run, chosen.set)
     return {
         "chosen": chosen,
         "listed": listed,
-        "cells": dict(zip(slices.CELLS, ("right by both", *only, "wrong by both"), strict=True)),
+        "cells": dict(zip(run_questions.CELLS, ("right by both", *only, "wrong by both"), strict=True)),
         "sets": run.sets,
         "answers": {lm: list(by_method) for lm, by_method in answers.items()},
         "ways": ways,
@@ -141,7 +141,7 @@ def ways_of(chosen: Slice) -> dict[str, str]:
 
 def export(run: Run, chosen: Slice, most: int) -> str:
     """A slice's first `most` questions with their details, as a page that needs no server; its bytes repeat."""
-    read = one_question.read_answers_to(run, chosen.set, slices.ids(run, chosen, most))
+    read = run_questions.read_answers_to(run, chosen.set, run_questions.ids(run, chosen, most))
     return render("export", css=css(), read=read, own=run.params.lms, **of_slice(run, chosen))
 
 
@@ -172,11 +172,11 @@ def ask(run: Run, asked: Asked, job: Job | None, token: str) -> str:
 def question(run: Run, asked: Mapping[str, str]) -> str:
     """A question with all answers; with `prompt` (model/method) also the prompts of one of them."""
     chosen, id_ = Slice.of(run, asked), asked.get("id", "")
-    (read,) = one_question.read_answers_to(run, chosen.set, [id_])
+    (read,) = run_questions.read_answers_to(run, chosen.set, [id_])
     lm, _, method = asked.get("prompt", "").partition("/")
     sent, unsent = None, ""
     try:
-        sent = one_question.sent(run, chosen.set, lm, method, read) if lm else None
+        sent = run_questions.sent(run, chosen.set, lm, method, read) if lm else None
     except LongtailError as error:
         unsent = str(error)
     more = {"sent": sent, "unsent": unsent, "sent_to": (lm, method)}

@@ -80,8 +80,8 @@ def write_texts(
 ) -> None:
     """Write all that describes a release into its folder; `db` has its checked tables.
 
-    `changes` are those of `versions.changes` and `newest` their part of the changelog, `made_by` is that of
-    `dataset.write_release`, `manifest` the raw files.
+    `changes` are those of `versions.changes_since` and `newest` their part of the changelog, `made_by` is that of
+    `versions.write_release`, `manifest` the raw files.
     """
     tables, settings, popqa = contents.present(folder), made_by["params"], _popqa(db)
     names, search = {table.name for table in tables}, settings["thresholds"]["search"]

@@ -17,7 +17,7 @@ from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 
 from pipelines import neutral
 from pipelines.errors import LongtailError
-from pipelines.release import contents, private, versions
+from pipelines.release import contents, versions
 from pipelines.storage import shards
 
 HUB = "hub:"
@@ -36,7 +36,7 @@ def opened(to: str) -> Iterator[Hub]:
         raise
     except Exception as error:  # the Hub's library has many errors of its own
         said = " ".join(f"{type(error).__name__}: {error}".split())
-        for pattern in private.of_machine(os.environ | {"HF_TOKEN": get_token() or ""}, ()).values():
+        for pattern in contents.of_machine(os.environ | {"HF_TOKEN": get_token() or ""}, ()).values():
             said = re.sub(pattern, "(secret)", said)  # the token may come from a file
         raise LongtailError(neutral.message(f"--to {to}: {said}; what was sent is used when you send again")) from None
 

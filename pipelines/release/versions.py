@@ -1,4 +1,8 @@
-"""Versions of a release, and what differs between two: a table of PopQA's questions, and CHANGELOG.md.
+"""Write a release as a version, and what differs between two: a table of PopQA's questions, and CHANGELOG.md.
+
+A release has the run's tables, with all that others need to load, judge and cite them; docs/releases.md lists the files
+of release/<version>/. The same data, params, commit and previous release give the same bytes. A release that fails
+leaves nothing behind.
 
 The change is major where columns or tables are gone or have another type. It is minor where rows are added or gone, or
 columns or tables are new. It is a patch where only values changed. Without a change there is no release.
@@ -7,7 +11,9 @@ Popularity depends on time (PopQA, limitations), so a release for a new month is
 triple (subject, relation, object) is the same question.
 """
 
+import json
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +22,7 @@ import duckdb
 import pyarrow as pa
 
 from pipelines.errors import LongtailError
+from pipelines.language import language
 from pipelines.language.relations import BY_NAME
 from pipelines.params import params
 from pipelines.questions import published
@@ -50,6 +57,58 @@ SELECT *, change = 'kept' AND len(answers_added) + len(answers_gone) > 0 AS othe
 FROM compared"""
 HEADS = ("relation", "old", "new", "added", "gone", "other answers", "reworded", "popularity moved", "median ratio")
 CONCERNED = "change != 'kept' OR other_answers OR reworded OR moved"
+MANIFEST = Path("raw/manifest.json")
+
+
+def write_release(
+    data: Path, out: Path, made_by: Mapping[str, Any], *, version: str | None, machine: Mapping[str, str],
+    ingest: params.Ingest, threads: int,
+) -> Path | None:  # fmt: skip
+    """Write `out`/<version> from `data`, the folder of datasets; None where nothing changed since the last release.
+
+    `made_by` has commit, commit_date (YYYY-MM-DD), params, dvc, the hashes of the stages' outputs, and citation, as
+    `card.read_citation` gives it. `machine` names what must not be in a release, each with its pattern. Raises
+    LongtailError, and leaves `out` as it was, where a check fails or `version` is lower than the changes call for.
+    """
+    if version:
+        numbers(version)
+    if not (data / MANIFEST).is_file():
+        raise LongtailError(f"{data / MANIFEST}: no such file, expected the list of sources; `longtail run` makes it")
+    manifest = json.loads((data / MANIFEST).read_text(encoding="utf-8"))  # the raw files that the data were made from
+    spoken = language.read_language(made_by["params"].get("language", "en"))
+    shards.sweep()
+    with shards.scratch_folder() as holder:
+        folder, previous = Path(holder) / "release", latest(out)
+        folder.mkdir()
+        if previous:
+            contents.check_sums(previous)
+        with database.connect(ingest.memory_gb, threads) as db:
+            contents.write_tables(db, data, folder)
+            contents.write_rules(data, folder)
+            contents.check_tables(db, folder, spoken)
+            changes = changes_since(db, previous, folder)
+            if previous and not changes["level"]:
+                return None
+            folder = folder.rename(folder.with_name(next_version(changes, version)))
+            shards.write_json(folder / "changes.json", changes)
+            moved = []
+            if previous:
+                limits = {"ingest": ingest, "threads": threads}
+                moved = write_difference(previous, folder, folder / "difference", **limits)
+            newest = write_changelog(folder, previous, made_by["commit_date"], changes, moved)
+            made = {name: value for name, value in made_by.items() if name != "citation"}
+            made |= {"params": contents.shown(made_by["params"]), "sources": manifest}
+            made |= {"version": folder.name, "previous": changes["previous"]}
+            shards.write_json(folder / "provenance.json", made)
+            card.write_texts(db, folder, changes, made_by, manifest, newest)
+            card.write_harness_task(folder, made_by["params"])
+        contents.check_no_secrets(folder, machine)
+        contents.write_sums(folder)
+        if (target := out / folder.name).exists():
+            raise LongtailError(f"{target}: is there already, expected no such folder; releases are never written over")
+        with shards.atomic(target) as whole:
+            shutil.copytree(folder, whole)
+        return target
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -65,7 +124,7 @@ def latest(out: Path) -> Path | None:
     return max(releases, key=lambda path: numbers(path.name), default=None)
 
 
-def changes(db: duckdb.DuckDBPyConnection, old: Path | None, new: Path) -> dict[str, Any]:
+def changes_since(db: duckdb.DuckDBPyConnection, old: Path | None, new: Path) -> dict[str, Any]:
     """What changed from the release `old`, or None for the first release, to the tables in `new`.
 
     "previous" is a version or None. "level" is one of LEVELS, or None without a change or a previous release. "tables"
@@ -148,8 +207,7 @@ def _table_changes(
 
 
 def _column_types(file: Path) -> dict[str, str]:
-    described = database.ask("DESCRIBE FROM rows", rows=file).fetchall()
-    return {name: kind for name, kind, *_ in described}
+    return {name: kind for name, kind, *_ in database.ask("DESCRIBE FROM rows", rows=file).fetchall()}
 
 
 def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, threads: int) -> list[str]:

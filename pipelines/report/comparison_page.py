@@ -13,10 +13,9 @@ from typing import Any
 import jinja2
 
 from pipelines.intervals import Interval
-from pipelines.report.comparison import RULE, Compared
+from pipelines.report.comparison import RULE, Compared, Group, Number, Papers
 from pipelines.report.page import NONE, show
-from pipelines.report.papers import Group, Number, Papers
-from pipelines.report.real_claims import RealModels
+from pipelines.report.rendering import RealModels
 
 WIDTH = 100
 NOT_RUN = "not run here"

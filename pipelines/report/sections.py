@@ -7,14 +7,7 @@ from typing import Any
 import yaml
 
 from pipelines.evaluation import accuracy, retrieval_effects
-from pipelines.report import (
-    entries,
-    figures,
-    lm_sections,
-    page,
-    question_sections,
-    run_sections,
-)
+from pipelines.report import entries, figures, lm_sections, page, question_sections, run_sections
 from pipelines.report.entries import JINJA, Drawn, Entry, Part, Rows, Shown, answered
 from pipelines.report.inputs import Inputs
 from pipelines.report.page import Link

@@ -14,7 +14,7 @@ from pipelines.report.figures import bars
 from pipelines.report.findings import findings
 from pipelines.report.inputs import Inputs, read_inputs
 from pipelines.report.page import Section, label
-from pipelines.report.real_claims import read_real
+from pipelines.report.rendering import read_real
 from pipelines.report.sections import page_text, report_sections
 from pipelines.storage import shards
 from pipelines.work import stage

@@ -20,7 +20,7 @@ from pipelines.work import stage
 
 ROOT = Path(__file__).resolve().parents[2]
 OUT = Path("data/code.json")
-_MODULES = """work.code catalogue work.stage work.tracking work.registry errors storage.disks
+_MODULES = """work.code catalogue work.stage work.tracking errors storage.disks
 params.params params.params_file work.pool progress work.workers
 storage.shards storage.checkpoint work.web sources.download sources.wikimedia lm.http_client"""
 LANGUAGES, ENGLISH = "languages", "en"  # a folder, and the language whose prompts and words serve all languages

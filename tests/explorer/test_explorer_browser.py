@@ -7,7 +7,7 @@ from chromium import COVERED, NAMELESS
 
 from flows import explorer
 from pipelines.explorer import pages
-from pipelines.explorer.slices import Slice
+from pipelines.explorer.questions import Slice
 
 PHONE, DESK = {"width": 400, "height": 860}, {"width": 1280, "height": 900}
 CUT = "all => all.map((one) => one.scrollWidth - one.clientWidth).filter(Boolean)"

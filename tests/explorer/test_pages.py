@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines import methods
-from pipelines.explorer import one_question, pages, slices
+from pipelines.explorer import pages, questions
 from pipelines.explorer.looked_at import Run
-from pipelines.explorer.slices import Slice
+from pipelines.explorer.questions import Slice
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def namesake(answered, tmp_path_factory) -> Run:
 
 
 def test_wrong_answers_are_marked_apart_and_one_that_no_passage_has_is_said(namesake):
-    read = one_question.read_answers_to(namesake, "popqa", [f"q{i:04d}" for i in range(100)])
+    read = questions.read_answers_to(namesake, "popqa", [f"q{i:04d}" for i in range(100)])
     asked = next(one for one in read if pages.wrong_answers(one) == {"elsewhere": False, "another": True})
     html = pages.question(namesake, {"id": asked.row["question_id"], "lm": "tiny", "method": "dense"})
     assert '<mark class="said">ANOTHER</mark>' in html
@@ -68,7 +68,7 @@ def test_namesakes_are_told_apart_and_an_ensemble_says_that_another_of_its_docum
     assert re.search(r"<small>[^<]+\(P\d+\), Q\d+</small>", pages.questions(answered, {}))
     assert pages.range_of("1000-3162") == "1,000 to 3,162"
     for run, said in ((namesake, "yes, in another of its"), (answered, "yes</td>")):
-        (read,) = one_question.read_answers_to(run, "popqa", ["q0100"])
+        (read,) = questions.read_answers_to(run, "popqa", ["q0100"])
         read.answers["tiny"] = {"replug": read.answers["tiny"]["replug"] | {"doc_has_answer": True, "lm_calls": 10}}
         html = (
             pages._templates()
@@ -89,7 +89,7 @@ def test_the_first_page_has_the_runs_main_numbers_as_the_tables_have_them(answer
             of["method"],
             (of["substring"], of["substring_low"], of["substring_high"]),
         )
-        listed = slices.list_questions(answered, Slice.of(answered, dict(parse_qsl(urlsplit(row["at"]).query))))
+        listed = questions.list_questions(answered, Slice.of(answered, dict(parse_qsl(urlsplit(row["at"]).query))))
         assert listed.accuracies[""][shown is row["best"]] == shown["share"], "the list that it leads to says the same"
     assert row["questions"] == 800
     assert pages.in_percent(row["best"]["share"], 1)[0] in pages.home(answered, [])
@@ -114,9 +114,9 @@ def test_a_slice_as_a_file_has_its_questions_and_nothing_from_elsewhere_and_is_t
     page = pages.export(answered, chosen, most=20)
     assert pages.export(answered, chosen, most=20) == page
     assert not re.search(r"<script|<link|<img|<iframe|url\(|@import|\bhref=\"(?!#)|\bsrc=", page)
-    assert f"The first 20 of {slices.list_questions(answered, chosen).total} questions" in page
+    assert f"The first 20 of {questions.list_questions(answered, chosen).total} questions" in page
     shown = re.findall(r'<span class="asked"><bdi>What is (\d+) &amp; co\?</bdi>', page)
-    assert [f"q{int(number):04d}" for number in shown] == slices.ids(answered, chosen, 20)
+    assert [f"q{int(number):04d}" for number in shown] == questions.ids(answered, chosen, 20)
     assert page.count('<table class="answers cards">') == 2 * 20, "ours and the imported model's"
     links, anchors = (re.findall(f' {name}="#?([^"]+)"', page) for name in ("href", "id"))
     assert {*links} <= {*anchors}

@@ -18,9 +18,9 @@ import pytest
 
 from pipelines import intervals
 from pipelines.errors import LongtailError
-from pipelines.explorer import pages, slices
+from pipelines.explorer import pages, questions
 from pipelines.explorer.looked_at import Run
-from pipelines.explorer.slices import Slice
+from pipelines.explorer.questions import Slice
 
 CELLS = {(True, True): "both", (True, False): "base", (False, True): "method", (False, False): "neither"}
 JUDGED = {"published": "correct", "words": "correct_word"}
@@ -33,8 +33,8 @@ def rows(run, lm, base, method, judged) -> list[tuple[dict, str]]:
         dict(zip(table["question_id"].to_pylist(), table[JUDGED[judged]].to_pylist(), strict=True))
         for table in map(pq.read_table, (files[base], files[method]))
     ]
-    questions = pq.read_table(run.questions("popqa")).to_pylist()
-    return [(row, CELLS[tuple(of_file[row["question_id"]] for of_file in right)]) for row in questions]
+    rows = pq.read_table(run.questions("popqa")).to_pylist()
+    return [(row, CELLS[tuple(of_file[row["question_id"]] for of_file in right)]) for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -45,15 +45,15 @@ def test_the_cells_are_those_of_the_tables_of_answers(answered, lm, base, method
     chosen = Slice.of(answered, {"lm": lm, "base": base, "method": method, "judged": judged, "order": "id"})
     known = rows(answered, lm, base, method, judged)
     counted = Counter(cell for _, cell in known)
-    listed = slices.list_questions(answered, chosen)
+    listed = questions.list_questions(answered, chosen)
     assert listed.cells == {name: counted[name] for name in CELLS.values()}
     ids = [row["question_id"] for row, _ in known if row["relation"] == "P57"]
-    assert slices.ids(answered, replace(chosen, relation="P57"), 800) == ids
-    of_cell = slices.list_questions(answered, replace(chosen, cell="base"))
+    assert questions.ids(answered, replace(chosen, relation="P57"), 800) == ids
+    of_cell = questions.list_questions(answered, replace(chosen, cell="base"))
     assert (of_cell.total, of_cell.cells) == (counted["base"], listed.cells)
     for name in CELLS.values():
         ids = [row["question_id"] for row, cell in known if cell == name]
-        assert slices.ids(answered, replace(chosen, cell=name), 800) == ids
+        assert questions.ids(answered, replace(chosen, cell=name), 800) == ids
 
 
 def test_a_band_has_the_questions_that_its_row_counts(answered):
@@ -61,21 +61,21 @@ def test_a_band_has_the_questions_that_its_row_counts(answered):
     assert (chosen.base, chosen.method) == ("closed_book", "dense"), "the answers that the report leads with"
     known = rows(answered, "tiny", chosen.base, chosen.method, "published")
     known = [(row, name) for row, name in known if row["relation"] == "P57"]
-    bands = slices.list_questions(answered, chosen).bands
+    bands = questions.list_questions(answered, chosen).bands
     assert len(bands) > 4
     for band, counts in bands.items():
         least, _, most = band.partition("-")
         assert counts == Counter(name for row, name in known if int(least) <= row["s_pop"] <= int(most or 10**9))
     assert sum(counts.total() for counts in bands.values()) == len(known)
     band, counts = max(bands.items(), key=lambda item: item[1].total())
-    assert slices.list_questions(answered, replace(chosen, popularity=band, cell="base")).total == counts["base"] > 0
+    assert questions.list_questions(answered, replace(chosen, popularity=band, cell="base")).total == counts["base"] > 0
 
 
 def test_both_ends_of_a_range_of_popularity_are_in_it_and_either_may_be_left_out(answered):
     views = sorted(pq.read_table(answered.questions("popqa"))["s_pop"].to_pylist())
     least, most = views[100], views[200]
     for popularity, low, high in ((f"{least}-{most}", least, most), (f"{least}-", least, 10**9), (f"-{most}", 0, most)):
-        listed = slices.list_questions(answered, Slice.of(answered, {"popularity": popularity}))
+        listed = questions.list_questions(answered, Slice.of(answered, {"popularity": popularity}))
         assert listed.total == sum(low <= number <= high for number in views)
 
 
@@ -85,9 +85,9 @@ def test_the_answers_of_two_models_are_compared_question_by_question(answered):
     files = answered.answers("popqa")
     right = [pq.read_table(files[lm]["dense"])["correct"].to_pylist() for lm in ("tiny", "davinci")]
     counted = Counter(CELLS[both] for both in zip(*right, strict=True))
-    assert slices.list_questions(answered, chosen).cells == {name: counted[name] for name in CELLS.values()}
+    assert questions.list_questions(answered, chosen).cells == {name: counted[name] for name in CELLS.values()}
     only = [f"q{i:04d}" for i, both in enumerate(zip(*right, strict=True)) if both == (False, True)]
-    assert slices.ids(answered, replace(chosen, cell="method"), 800) == only != []
+    assert questions.ids(answered, replace(chosen, cell="method"), 800) == only != []
     assert Slice.of(answered, {"base": "davinci/closed_book", "method": "tiny/bm25"}).to().endswith("tiny%2Fbm25")
 
 
@@ -110,10 +110,10 @@ def test_a_wrong_answer_though_a_passage_holds_the_answer_is_a_choice_of_its_own
     for cell, cells in (("", ("base", "neither")), ("base", ("base",)), ("method", ())):
         chosen = Slice.of(misread, {"passage": "misread", "cell": cell, "order": "id"})
         ids = [row["question_id"] for row, of in known if of in cells]
-        listed = slices.list_questions(misread, chosen)
-        assert (slices.ids(misread, chosen, 800), listed.total) == (ids, len(ids))
+        listed = questions.list_questions(misread, chosen)
+        assert (questions.ids(misread, chosen, 800), listed.total) == (ids, len(ids))
         assert listed.misread == sum(of in ("base", "neither") for _, of in known) > 0
-    assert slices.list_questions(misread, replace(chosen, method="bm25")).misread == 0, "it read what it got right"
+    assert questions.list_questions(misread, replace(chosen, method="bm25")).misread == 0, "it read what it got right"
 
 
 def test_a_count_leads_to_its_questions_among_those_of_a_misread_passage_too(misread):
@@ -129,14 +129,14 @@ def test_a_count_leads_to_its_questions_among_those_of_a_misread_passage_too(mis
         assert len(counts) > 10
         for address, n in counts:
             chosen = Slice.of(misread, dict(parse_qsl(html.unescape(address))))
-            assert len(slices.ids(misread, chosen, 800)) == int(n), chosen
+            assert len(questions.ids(misread, chosen, 800)) == int(n), chosen
 
 
 def test_a_share_has_the_one_interval_of_shares_with_its_subjects(misread):
     chosen = Slice.of(misread, {"relation": "P57"})
     known = rows(misread, "tiny", "closed_book", "dense", "published")
     known = [(row, cell) for row, cell in known if row["relation"] == "P57"]
-    listed = slices.list_questions(misread, chosen)
+    listed = questions.list_questions(misread, chosen)
     assert len(listed.bands) > 4
     for band in listed.bands:
         least, _, most = band.partition("-")
@@ -145,24 +145,26 @@ def test_a_share_has_the_one_interval_of_shares_with_its_subjects(misread):
         for found, of in zip(listed.accuracies[band], ("base", "method"), strict=True):
             share = intervals.share(np.array([cell in ("both", of) for _, cell in own]), subjects)
             assert dataclasses.astuple(found) == pytest.approx(dataclasses.astuple(share))
-    few = slices.list_questions(misread, replace(chosen, popularity=band)).accuracies
+    few = questions.list_questions(misread, replace(chosen, popularity=band)).accuracies
     assert few[""] == few[band] == listed.accuracies[band] != listed.accuracies[""]
 
 
 def test_the_csv_file_has_every_question_of_the_slice_in_its_order_and_no_formula(misread, monkeypatch):
-    monkeypatch.setattr(slices, "BATCH", 100)
+    monkeypatch.setattr(questions, "BATCH", 100)
     chosen = Slice.of(misread, {"passage": "misread", "method": "dense", "order": "rare", "page": "2"})
-    parts = list(slices.to_csv(misread, chosen))
+    parts = list(questions.to_csv(misread, chosen))
     assert len(parts) > 2, "it is sent part by part"
     read = list(csv.DictReader(io.StringIO(b"".join(parts).decode())))
-    assert [row["question_id"] for row in read] == slices.ids(misread, chosen, 800)
+    assert [row["question_id"] for row in read] == questions.ids(misread, chosen, 800)
     assert {row["dense right"] for row in read} == {"false"}
     assert {row["dense passage has the answer"] for row in read} == {"true"}
-    every = csv.DictReader(io.StringIO(b"".join(slices.to_csv(misread, Slice.of(misread, {"order": "id"}))).decode()))
+    every = csv.DictReader(
+        io.StringIO(b"".join(questions.to_csv(misread, Slice.of(misread, {"order": "id"}))).decode())
+    )
     first = next(every)
     assert (first["question"], json.loads(first["possible_answers"])) == ("'=1+1", ["answer 0"])
     assert (first["subject"], first["closed_book answer"]) == ("Q0", "<b>x</b>")
-    two = next(slices.to_csv(misread, Slice.of(misread, {"method": "davinci/closed_book"}))).decode()
+    two = next(questions.to_csv(misread, Slice.of(misread, {"method": "davinci/closed_book"}))).decode()
     assert '"closed_book answer","davinci closed_book answer"' in two
 
 
@@ -177,9 +179,9 @@ def test_the_list_and_its_csv_file_say_whose_page_the_passage_is_of_if_it_is_kno
         table = table.set_column(table.column_names.index(column), column, values)
     pq.write_table(table, file)
     chosen = Slice.of(misread, {"order": "id"})
-    rows = csv.DictReader(io.StringIO(b"".join(slices.to_csv(misread, chosen)).decode()))
+    rows = csv.DictReader(io.StringIO(b"".join(questions.to_csv(misread, chosen)).decode()))
     assert [row["dense passage is of"] for row in rows] == [said[i % 4] for i in range(800)]
-    assert [row["method_whose"] or "" for row in slices.list_questions(misread, chosen).rows[:4]] == [*said]
+    assert [row["method_whose"] or "" for row in questions.list_questions(misread, chosen).rows[:4]] == [*said]
     page = html.unescape(pages.questions(misread, {"order": "id"}))
     shown = re.findall(r"<small>from <bdi>[^<]+</bdi>(?:, ([^<]+))?</small>", page)
     assert shown == [said[i % 4] for i in range(50)]
@@ -191,20 +193,20 @@ def test_questions_of_unknown_popularity_are_a_band_of_their_own(answered, tmp_p
     table = pq.read_table(file)
     views = [None if i % 8 == 0 else value for i, value in enumerate(table["s_pop"].to_pylist())]
     pq.write_table(table.set_column(table.column_names.index("s_pop"), "s_pop", pa.array(views, pa.int64())), file)
-    listed = slices.list_questions(run, Slice.of(run, {"order": "rare"}))
+    listed = questions.list_questions(run, Slice.of(run, {"order": "rare"}))
     assert (listed.total, listed.bands["unknown"].total(), [*listed.bands][-1]) == (800, 100, "unknown")
     for popularity, count in (("unknown", 100), ("0-", 700)):
-        assert slices.list_questions(run, Slice.of(run, {"popularity": popularity})).total == count
+        assert questions.list_questions(run, Slice.of(run, {"popularity": popularity})).total == count
 
 
-@pytest.mark.parametrize("order", slices.ORDERS)
+@pytest.mark.parametrize("order", questions.ORDERS)
 def test_the_pages_hold_each_question_once_in_order(answered, order):
     chosen = Slice.of(answered, {"order": order, "relation": "P57"})
-    listed = slices.list_questions(answered, chosen)
-    pages = [slices.list_questions(answered, replace(chosen, page=page)).rows for page in range(1, listed.pages + 1)]
-    assert [len(page) for page in pages[:-1]] == [slices.PAGE] * (listed.pages - 1)
+    listed = questions.list_questions(answered, chosen)
+    pages = [questions.list_questions(answered, replace(chosen, page=page)).rows for page in range(1, listed.pages + 1)]
+    assert [len(page) for page in pages[:-1]] == [questions.PAGE] * (listed.pages - 1)
     shown = [row for page in pages for row in page]
-    assert len({row["question_id"] for row in shown}) == len(shown) == listed.total > slices.PAGE
+    assert len({row["question_id"] for row in shown}) == len(shown) == listed.total > questions.PAGE
     views, ids = [row["s_pop"] for row in shown], [row["question_id"] for row in shown]
     assert (sorted(ids) == ids) if order == "id" else (views == sorted(views, reverse=order == "popular"))
 
@@ -213,15 +215,15 @@ def test_words_are_found_in_any_order_in_question_answers_and_ids_and_are_no_pat
     sevens = [f"q{i:04d}" for i in range(800) if "77" in f"{i:04d}"]
     for words in ("77 IS what", "77", "answer 77 q0", "77 <B>X co?", "q77 what"):  # a gold and a given answer, ids
         chosen = Slice.of(answered, {"words": words, "order": "id"})
-        found = slices.ids(answered, chosen, 800)
+        found = questions.ids(answered, chosen, 800)
         assert found == [id_ for id_ in sevens if words != "q77 what" or id_.lstrip("q0").startswith("77")], words
-        assert slices.list_questions(answered, chosen).total == len(found)
+        assert questions.list_questions(answered, chosen).total == len(found)
     for words in ("wikidata", "77 nobody", "%", "' OR 1=1 --", "{0}", "\\"):
-        assert slices.list_questions(answered, Slice.of(answered, {"words": words})).total == 0
+        assert questions.list_questions(answered, Slice.of(answered, {"words": words})).total == 0
 
 
 def test_an_answer_that_is_not_judged_is_in_no_cell(answered):
-    imported = slices.list_questions(answered, Slice.of(answered, {"lm": "davinci", "judged": "words"}))
+    imported = questions.list_questions(answered, Slice.of(answered, {"lm": "davinci", "judged": "words"}))
     assert (sum(imported.cells.values()), imported.unjudged, imported.total) == (0, 800, 800)
 
 

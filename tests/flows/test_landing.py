@@ -14,7 +14,7 @@ from quick_project import dvc_init, git, reproduce
 
 from flows import landing, workspace
 from pipelines.errors import LongtailError
-from pipelines.release import dataset
+from pipelines.release import versions
 
 DVC_YAML = """
 stages:
@@ -60,8 +60,8 @@ def project(built, tmp_path, monkeypatch) -> Path:
 
 def test_a_release_names_the_commit_the_params_and_dvcs_hashes(project, monkeypatch):
     """It is looked through for this machine's folders and secrets."""
-    write, given = dataset.write_release, {}
-    monkeypatch.setattr(dataset, "write_release", lambda *args, **more: given.update(more) or write(*args, **more))
+    write, given = versions.write_release, {}
+    monkeypatch.setattr(versions, "write_release", lambda *args, **more: given.update(more) or write(*args, **more))
     monkeypatch.setenv("SOME_SERVICE_TOKEN", "correct horse")
     assert landing.land() == "the release: release/1.0.0"
     for text in ("correct horse", f"in {project}.", f"in {Path.home()}/data"):

@@ -203,7 +203,7 @@ def test_a_tampered_file_is_caught(first, tmp_path):
         release(write_data(tmp_path / "data"), tmp_path / "out")
 
 
-@pytest.mark.parametrize("stop", ["private.check_no_secrets", "shutil.copytree"])
+@pytest.mark.parametrize("stop", ["contents.check_no_secrets", "shutil.copytree"])
 def test_a_release_that_fails_leaves_the_last_one_as_it_was(first, tmp_path, monkeypatch, stop):
     out = tmp_path / "out"
     shutil.copytree(first, out / first.name)
@@ -212,7 +212,7 @@ def test_a_release_that_fails_leaves_the_last_one_as_it_was(first, tmp_path, mon
     def fail(*_):
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(f"pipelines.release.dataset.{stop}", fail)
+    monkeypatch.setattr(f"pipelines.release.versions.{stop}", fail)
     with pytest.raises(OSError, match="no space left"):
         release(tmp_path / "data", out)
     assert files_of(out) == {f"1.0.0/{name}": body for name, body in files_of(first).items()}

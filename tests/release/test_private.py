@@ -6,7 +6,7 @@ import pytest
 from releases import release, write_data
 
 from pipelines.errors import LongtailError
-from pipelines.release import private
+from pipelines.release import contents
 from pipelines.storage import shards
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -21,7 +21,7 @@ def test_params_are_shown_without_the_machine():
         "retriever": {"path": "~/models/r"},
     }
     files = ["pile/*.zst", "(outside the project)/x.zst", "https://example.org/a/b"]
-    assert private.shown(given) == {
+    assert contents.shown(given) == {
         "compute": {"threads": 2},
         "fetch": {"root": "(outside the project)/real", "files": {"pile": files}},
         "lm": {"big": {"path": "(outside the project)/big", "revision": None}, "hub": {"path": "openai/gpt2"}},
@@ -44,18 +44,18 @@ def test_params_are_shown_without_the_machine():
 )
 def test_what_gives_the_machine_away_is_found(tmp_path, text, what):
     environment = {"MY_API_TOKEN": "correct horse", "TOKENIZERS_PARALLELISM": "false", "EDITOR": "vi"}
-    machine = private.of_machine(environment, [Path("/srv7/ada/longtail"), Path("/")])
+    machine = contents.of_machine(environment, [Path("/srv7/ada/longtail"), Path("/")])
     file = "release/difference/some.json"
     shards.write_json(file, ["fine", f"a\n{text}"])
     with pytest.raises(LongtailError, match=rf"^difference/some\.json: {what} in line 3, expected nothing") as caught:
-        private.check_no_secrets(tmp_path / "release", machine)
+        contents.check_no_secrets(tmp_path / "release", machine)
     assert text not in str(caught.value)
     shards.write_json(file, ["fine", "https://example.org/home/ada", "and/or", "false", "/srv7/ada/longtails"])
-    private.check_no_secrets(tmp_path / "release", machine)
+    contents.check_no_secrets(tmp_path / "release", machine)
 
 
 def test_a_release_with_something_of_the_machine_is_refused(tmp_path):
-    machine = private.of_machine({"API_KEY": "cleaner, first"}, [])
+    machine = contents.of_machine({"API_KEY": "cleaner, first"}, [])
     with pytest.raises(LongtailError, match=r"^popqa\.tsv: \$API_KEY in line 5, expected nothing of the machine"):
         release(write_data(tmp_path / "data"), tmp_path / "out", machine=machine)
     assert not (tmp_path / "out").exists()

@@ -22,7 +22,7 @@ def changes(folder, tables=(), edit=None) -> dict:
             contents.write_tables(db, write_data(folder / "data", *chosen), folder / name)
         if edit:
             edit(folder / "new/popqa.parquet")
-        return versions.changes(db, folder / "1.2.3", folder / "new")
+        return versions.changes_since(db, folder / "1.2.3", folder / "new")
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_wanted_version_must_be_high_enough_and_the_first_may_be_any(tmp_path)
         with pytest.raises(LongtailError, match=said):
             versions.next_version(found, wanted)
     with database.connect(INGEST.memory_gb, 1) as db:
-        first = versions.changes(db, None, tmp_path / "new")
+        first = versions.changes_since(db, None, tmp_path / "new")
     assert [versions.next_version(first, wanted) for wanted in (None, "0.1.0")] == ["1.0.0", "0.1.0"]
 
 

@@ -14,9 +14,8 @@ from flows import profiles
 from pipelines.answering import latency
 from pipelines.intervals import NOTHING, Interval
 from pipelines.params import params_file
-from pipelines.report import comparison, comparison_page, papers, real_claims
-from pipelines.report.comparison import Run, alike, verdict
-from pipelines.report.papers import Group, Number
+from pipelines.report import comparison, comparison_page, rendering
+from pipelines.report.comparison import Group, Number, Run, alike, verdict
 
 PRINTED = Number("GPT-2", "original", 35.0, "%", tolerance=0.5)
 REACH = {kind: [PRINTED] for kind in ("gone", "teacher", "unmeasured", "reached", "unreached")}
@@ -184,7 +183,7 @@ def test_the_verdict_says_which_of_two_accepted_ways_gave_our_figure(run):
         assert comparison_page._verdict(opened.compare(number)) == said
     row["answered_by"] = None
     assert comparison_page._verdict(opened.compare(number)) == "ok"
-    setups = {name: papers.read_papers().setups[name] for name in ("search", "ensemble")}
+    setups = {name: comparison.read_papers().setups[name] for name in ("search", "ensemble")}
     key = "popqa.{lm}.bm25.{search}.retrieved"
     number = replace(number, setups=["search"], find={"metrics": "adaptive", "key": key, "way": "thresholds.search"})
     for search, said in (("exact", "ok (exact)"), ("bins", "ok (bins)")):
@@ -238,7 +237,7 @@ def test_the_mean_of_categories_has_the_error_of_independent_parts(run):
 
 
 def test_the_page_has_every_number_and_a_terminal_those_with_a_verdict(run):
-    published = papers.read_papers()
+    published = comparison.read_papers()
     opened = run(published.setups)
     groups = [(group, [opened.compare(number) for number in group.numbers]) for group in published.groups]
     page = comparison_page.page(groups, published, "mine", REACH)
@@ -298,12 +297,12 @@ def test_the_command_prints_the_totals_and_writes_the_page_beside_the_report_or_
 
 def test_the_page_in_the_repository_has_the_numbers_of_the_data_file(root):
     """Whatever run it is of: published numbers, what they need, where ours is found, and real models' figures."""
-    published = papers.read_papers()
+    published = comparison.read_papers()
     numbers = [(group, [comparison.Compared(number) for number in group.numbers]) for group in published.groups]
     page = (root / "docs/measured/reproduction.md").read_text(encoding="utf-8")
     names = {group.profile for group in published.groups}
     chosen = {name: params_file.parse(yaml.safe_load(profiles.compose(name, root))) for name in names}
-    reach, real = comparison.reach(published, chosen), real_claims.read_real("sample")
+    reach, real = comparison.reach(published, chosen), rendering.read_real("sample")
     made = comparison_page.page(numbers, published, "sample", reach, real=real)
     written, expected = ([*of_any_run(text)] for text in (page, made))
     lines = [line for line in expected if "Held against a run" not in line]

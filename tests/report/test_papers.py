@@ -15,9 +15,9 @@ from pipelines.evaluation.task_items import CATEGORIES
 from pipelines.intervals import Interval
 from pipelines.params import params_file
 from pipelines.params.params import Params
-from pipelines.report import comparison, papers
+from pipelines.report import comparison
 
-PAPERS = papers.read_papers()
+PAPERS = comparison.read_papers()
 NUMBERS = [(group, number) for group in PAPERS.groups for number in group.numbers]
 ASKED = {"humanities": 4705, "social sciences": 3077, "STEM": 3018, "other": 3242}  # of MMLU's test split
 TABLES = {"Table 1": 40, "Table 2": 29, "Table 3": 28}  # REPLUG's, and how many numbers both versions print

@@ -13,10 +13,10 @@ from small_results import SETTINGS
 from test_comparison import REACH, composed
 
 from benchmarks import real_verdicts as benchmark
-from pipelines.report import comparison_page, findings, papers, real_claims, rendering, write_report
+from pipelines.report import comparison, comparison_page, findings, rendering, write_report
 from pipelines.report.inputs import read_inputs
 from pipelines.report.page import NONE, VERDICTS
-from pipelines.report.real_claims import read_real
+from pipelines.report.rendering import read_real
 from pipelines.work import code
 
 TAIL, BITS = "Retrieval helps in the long tail.", "REPLUG lowers the language model's bits per byte."
@@ -145,7 +145,7 @@ def test_a_report_shows_the_projects_file_but_not_beside_the_run_that_it_is_of(m
 
 def test_the_projects_file_is_of_the_claims_and_verdicts_that_there_are(root):
     claims = {claim["claim"] for paper in yaml.safe_load(findings.FILE.read_text()) for claim in paper["claims"]}
-    content = yaml.safe_load(real_claims.FILE.read_text(encoding="utf-8"))
+    content = yaml.safe_load(rendering.REAL_CLAIMS.read_text(encoding="utf-8"))
     assert {entry["claim"] for entry in content["claims"]} <= claims
     rows = [row for entry in content["claims"] for row in entry["figures"]]
     assert {row["lm"] for row in rows} == {*content["models"]}
@@ -154,16 +154,16 @@ def test_the_projects_file_is_of_the_claims_and_verdicts_that_there_are(root):
 
 
 def test_the_report_is_made_again_where_the_file_changes(root):
-    assert real_claims.FILE in code.files("pipelines.report.write_report", root)
+    assert rendering.REAL_CLAIMS in code.files("pipelines.report.write_report", root)
 
 
 def test_the_page_has_real_models_and_the_run_side_by_side(real, made):
     rows = [*findings_of(made[0]).values()]
-    page = comparison_page.page([], papers.read_papers(), "mine", REACH, "../", real, rows)
+    page = comparison_page.page([], comparison.read_papers(), "mine", REACH, "../", real, rows)
     table = page[page.index(f"### {TAIL}") :]
     assert "| set, method | big | tiny | mine |" in table
     (own,) = [row for row in rows if row["id"] == "tail-popqa-bm25"]
     tiny = next(row for row in real.claims[TAIL] if row.method == "BM25").told["tiny"]
     assert f"| PopQA, BM25 | {NONE} | {tiny['said']} {tiny['verdict']} | {own['said']} {own['verdict']} |" in table
     assert "(../measured/real.md)" in page
-    assert "by real models" not in comparison_page.page([], papers.read_papers(), "mine", REACH)
+    assert "by real models" not in comparison_page.page([], comparison.read_papers(), "mine", REACH)
