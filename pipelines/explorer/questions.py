@@ -38,11 +38,8 @@ from pipelines.storage import database
 
 CELLS = {"both": (True, True), "base": (True, False), "method": (False, True), "neither": (False, False)}
 JUDGEMENTS = {"published": "correct", "words": "correct_word"}  # as report: substring, whole words
-ORDERS = {
-    "popular": "popularity DESC NULLS LAST, question_id",
-    "rare": "popularity NULLS LAST, question_id",
-    "id": "question_id",
-}
+ORDERS = {"popular": "popularity DESC NULLS LAST, question_id", "rare": "popularity NULLS LAST, question_id"}
+ORDERS["id"] = "question_id"
 BOUNDS = [math.ceil(bound) for bound in HALF_DECADES[:16]]  # between bands of popularity, those of the report's figures
 UNKNOWN = "unknown"
 BATCH = 10_000  # rows of a CSV file that are sent at a time
@@ -306,10 +303,9 @@ def read_answers_to(run: Run, dataset: str, question_ids: Sequence[str]) -> list
     of_models = {lm: run.rules(dataset, lm) for lm in run.answers(dataset)}
     read = []
     for id_ in question_ids:
-        decisions = {
-            lm: decisions_by_rules(by_name, asked[id_], answers[id_]) for lm, by_name in of_models.items() if by_name
-        }
-        read.append(Question(asked[id_], answers[id_], decisions, documents))
+        of, by_lm = asked[id_], answers[id_]
+        decisions = {lm: decisions_by_rules(by_name, of, by_lm) for lm, by_name in of_models.items() if by_name}
+        read.append(Question(of, by_lm, decisions, documents))
     return read
 
 

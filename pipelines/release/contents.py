@@ -196,11 +196,8 @@ def rules(folder: Path) -> dict[str, str]:
 
 def of_machine(environment: Mapping[str, str], folders: Iterable[Path]) -> dict[str, str]:
     """Patterns of what only this machine has, by name: values of secret environment variables, and folders."""
-    secrets = {
-        f"${name}": re.escape(value)
-        for name, value in environment.items()
-        if SECRET.search(name) and len(value) >= SHORTEST
-    }
+    known = {name: value for name, value in environment.items() if SECRET.search(name) and len(value) >= SHORTEST}
+    secrets = {f"${name}": re.escape(value) for name, value in known.items()}
     paths = {path: rf"(?<![\w.]){re.escape(str(path))}(?![\w-])" for path in folders if path != Path("/")}
     return secrets | {f"the folder {path.name}": pattern for path, pattern in paths.items()}
 

@@ -87,10 +87,8 @@ class Hub:
         contents.check_sums(folder)
         if folder.name in self.versions():
             if self._sums(folder.name) != (folder / contents.SUMS).read_text(encoding="utf-8"):
-                raise LongtailError(
-                    f"{folder}: {self.where} has another {folder.name}, expected the same bytes; a version stays as "
-                    "it is, name a higher one with --version"
-                )
+                stays = "expected the same bytes; a version stays as it is, name a higher one with --version"
+                raise LongtailError(f"{folder}: {self.where} has another {folder.name}, {stays}")
             return None
         sizes = {name: (folder / name).stat().st_size for name in [*contents.files(folder), contents.SUMS]}
         lines = [f"{folder.name} for {self.where}: {len(sizes)} files, {sum(sizes.values()):,} bytes"]

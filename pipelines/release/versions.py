@@ -151,10 +151,8 @@ def next_version(changes: dict[str, Any], wanted: str | None) -> str:
     parts, place = list(numbers(changes["previous"])), LEVELS.index(changes["level"])
     derived = ".".join(map(str, [*parts[:place], parts[place] + 1, *(0 for _ in parts[place + 1 :])]))
     if wanted and numbers(wanted) < numbers(derived):
-        raise LongtailError(
-            f"{wanted}: too low a version for the {changes['level']} change since {changes['previous']}, expected "
-            f"{derived} or above"
-        )
+        too_low = f"too low a version for the {changes['level']} change since {changes['previous']}"
+        raise LongtailError(f"{wanted}: {too_low}, expected {derived} or above")
     return wanted or derived
 
 

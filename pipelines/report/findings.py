@@ -58,14 +58,8 @@ class Measured:
 def findings(inputs: Inputs) -> list[Finding]:
     """All findings of the main language model and the imported ones, with what Holm's correction leaves of them."""
     words: dict[str, Any] = {"HEAD": HEAD, "TAIL": TAIL, "TAIL_LESS_HEAD": TAIL_LESS_HEAD}
-    words |= {
-        "top_k": inputs.chosen.replug.top_k,
-        "percent": percent,
-        "show": show,
-        "label": label,
-        "SINGLE": SINGLE,
-        "UNTUNED": UNTUNED,
-    }
+    words |= {"top_k": inputs.chosen.replug.top_k, "percent": percent, "show": show, "label": label}
+    words |= {"SINGLE": SINGLE, "UNTUNED": UNTUNED}
     rows = (correlations, effects, compared, adaptive, bits, benchmarks)
     words |= {of.__name__: partial(of, inputs) for of in rows}
     found = []

@@ -63,9 +63,8 @@ def recalls(inputs: Inputs) -> list[Row]:
 
 def best_retrievers(inputs: Inputs) -> list[Row]:
     """The best two retrievers by recall on the main question set."""
-    rows = [
-        row for row in measured_retrievers(inputs) if row["series"] == ENDS["recall_at_1"] and known(row["accuracy"])
-    ]
+    rows = [row for row in measured_retrievers(inputs) if row["series"] == ENDS["recall_at_1"]]
+    rows = [row for row in rows if known(row["accuracy"])]
     return sorted(rows, key=lambda row: -row["accuracy"].value)[:2]
 
 

@@ -93,7 +93,6 @@ def _held(result: Result) -> dict[str, Interval]:
 
 
 def _rows(results: Sequence[Result], names: dict[str, str]) -> list[dict[str, Any]]:
-    """A row for each pair of files and relation."""
     return [
         {"tail": result.tail, "popular": result.popular, "name": names[row["relation"]], "id": row["relation"]}
         | {"questions": row["questions"], "pooled": row["pooled"], "own_threshold": not row["pooled"]}
@@ -109,10 +108,8 @@ def rule_html(
 ) -> str:
     """The page: verdict, policies, thresholds, and accuracy by popularity, the rows of `systems.by_popularity`."""
     best, file = results[0], results[0].file
-    rows = [
-        {"tail": result.tail, "popular": result.popular, "verdict": result.file.verdict} | _held(result)
-        for result in results
-    ]
+    named = [{"tail": one.tail, "popular": one.popular, "verdict": one.file.verdict} for one in results]
+    rows = [row | _held(one) for row, one in zip(named, results, strict=True)]
     drawn = spread(rows, {policy: policy for policy in POLICIES})
     caption = f"Adaptive against always and never retrieving. {ORACLE}"
     figures = Drawn(dumbbell, "policies", drawn, "tail", "accuracy", caption, {"x": "held-out accuracy, %"}).blocks()

@@ -98,10 +98,8 @@ def examples(inputs: Inputs) -> list[Row]:
 
 def models_by_size(inputs: Inputs) -> list[Row]:
     """Accuracy of every model on its own questions, smaller models first, those of unknown size last."""
-    judged, order = {row["lm"]: row["judged"] for row in inputs.tables["models"]}, list(inputs.sizes)
-    rows = [
-        row | {"parameters": inputs.sizes[row["lm"]], "judged": judged[row["lm"]]} for row in inputs.tables["accuracy"]
-    ]
+    judged, sizes, order = {row["lm"]: row["judged"] for row in inputs.tables["models"]}, inputs.sizes, [*inputs.sizes]
+    rows = [row | {"parameters": sizes[row["lm"]], "judged": judged[row["lm"]]} for row in inputs.tables["accuracy"]]
     several = {of for of in inputs.asked if len({row["lm"] for row in rows if row["dataset"] == of}) > 1}
     rows = [row for row in rows if row["dataset"] in several]
     return sorted(rows, key=lambda row: (row["parameters"] or math.inf, order.index(row["lm"])))

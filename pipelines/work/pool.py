@@ -161,10 +161,11 @@ def _enter(folder: str, probe: str, code: str, environment: dict[str, str]) -> N
         os.chdir(folder)
         Path(probe).stat()
     except OSError:
-        raise LongtailError(
-            f"{folder}: not the same folder on {platform.node()}, where a Dask worker runs, expected a file "
-            "system that all machines share; put the project on one, under the same path everywhere"
-        ) from None
+        shared = (
+            "expected a file system that all machines share; put the project on one, under the same path everywhere"
+        )
+        where = f"not the same folder on {platform.node()}, where a Dask worker runs"
+        raise LongtailError(f"{folder}: {where}, {shared}") from None
     if _code() != code:
         said = f"the Dask worker on {platform.node()} runs another version of Longtail or of a package"
         raise LongtailError(f"{said}; install the same, and start the workers again")

@@ -65,9 +65,8 @@ class Session(requests.Session):
         if resp.request.method not in ("GET", "HEAD"):
             raise LongtailError(f"{where}, expected an answer; give the address that answers")
         if self.hosts is not None and there.hostname not in {asked.hostname, *self.hosts}:
-            raise LongtailError(
-                f"{where}, which no param names; give its own address, or for downloads add it to fetch.redirects"
-            )
+            own = "give its own address, or for downloads add it to fetch.redirects"
+            raise LongtailError(f"{where}, which no param names; {own}")
         if (asked.scheme, there.scheme) == ("https", "http"):
             raise LongtailError(f"{where} without encryption; give an address that answers with https")
         return target
