@@ -105,9 +105,8 @@ def read_scored_text(run: Run, chosen: Texts, query_id: str) -> dict[str, Any]:
     retrieved = lookup(scores / "retrieved.parquet", "query_id", [query_id])
     retrieved = [row for row in retrieved if row["retriever"] == chosen.retriever and row["rank"] <= chosen.k]
     if not retrieved:
-        raise LongtailError(
-            f"id: no text {query_id!r} of {chosen.corpus} was scored with documents by {chosen.retriever}"
-        )
+        text = f"text {query_id!r} of {chosen.corpus}"
+        raise LongtailError(f"id: no {text} was scored with documents by {chosen.retriever}")
     retrieved.sort(key=lambda row: row["rank"])
     scored = {row["doc_id"]: row for row in lookup(scores / "logprobs.parquet", "query_id", [query_id])}
     (query,) = lookup(corpus / "queries.parquet", "id", [query_id])

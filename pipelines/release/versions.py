@@ -226,9 +226,8 @@ def _load(db: duckdb.DuckDBPyConnection, name: str, path: Path, ingest: params.I
     """Read a release's questions into the table `name`; returns a description of the release."""
     file = next((path / name for name in FILES if (path / name).is_file()), path)
     if not file.is_file():
-        raise LongtailError(
-            f"{path}: no release, expected popqa.parquet, a file in the published format, or its folder"
-        )
+        expected = "popqa.parquet, a file in the published format, or its folder"
+        raise LongtailError(f"{path}: no release, expected {expected}")
     rejects = Rejects(ingest.max_reject_share)
     if file.suffix == ".parquet":
         names = parquet.schema_of(file, "get the release again").names

@@ -161,11 +161,9 @@ def _enter(folder: str, probe: str, code: str, environment: dict[str, str]) -> N
         os.chdir(folder)
         Path(probe).stat()
     except OSError:
-        shared = (
-            "expected a file system that all machines share; put the project on one, under the same path everywhere"
-        )
-        where = f"not the same folder on {platform.node()}, where a Dask worker runs"
-        raise LongtailError(f"{folder}: {where}, {shared}") from None
+        where = f"{folder}: not the same folder on {platform.node()}, where a Dask worker runs"
+        shared = "a file system that all machines share; put the project on one, under the same path everywhere"
+        raise LongtailError(f"{where}, expected {shared}") from None
     if _code() != code:
         said = f"the Dask worker on {platform.node()} runs another version of Longtail or of a package"
         raise LongtailError(f"{said}; install the same, and start the workers again")
