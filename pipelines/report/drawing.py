@@ -85,7 +85,9 @@ def linear(values: Sequence[float], start: float, end: float, *, zero: bool = Fa
         high = max(high, 0.0)
     if high == low:
         low, high = low - abs(low or 1) / 2, high + abs(high or 1) / 2
-    step = _step((high - low) / max(3, abs(end - start) / 45))
+    least = (high - low) / max(3, abs(end - start) / 45)
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - 1e-9))
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
     if tight:
         first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
@@ -115,11 +117,6 @@ def number(value: float, step: float) -> str:
             return number(value / unit, step / unit) + letter
     digits = max(0, -math.floor(math.log10(step) + 1e-9))
     return f"{value + 0.0:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
-
-
-def _step(least: float) -> float:
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least * (1 - 1e-9))
 
 
 def apart(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:

@@ -42,10 +42,10 @@ def lines(
         return names[int(place)] if names else show(place)
 
     told = {key: [of[i] for i in sorted({0, len(of) // 2, len(of) - 1})] for key, of in known.items()}
-    texts = {
-        key: " to ".join(f"{show(float(f.value))} at {said(place)}" for place, f in of) for key, of in told.items()
-    }
-    alt = "; ".join(f"{label(key)}: {text}" for key, text in texts.items())
+    alt = "; ".join(
+        f"{label(key)}: {' to '.join(f'{show(float(f.value))} at {said(place)}' for place, f in of)}"
+        for key, of in told.items()
+    )
     everywhere, values = [place for of in known.values() for place, _ in of], _values(known)
     banded = _banded(known, less)
     if len(banded) < len(known):

@@ -140,7 +140,8 @@ class Client:
             asked_wait = None
             try:
                 answer = self._once(method, url, **request)
-                asked_wait, failed = _retry_after(answer), answer.status_code in RETRIED
+                after, failed = answer.headers.get("Retry-After", "").strip(), answer.status_code in RETRIED
+                asked_wait = float(after) if after.isdecimal() else None
                 problem = _said(answer) if failed else ""
                 if check and answer.status_code // 100 in (2, 5):
                     check(answer.content)
@@ -242,11 +243,6 @@ def _said(answer: requests.Response) -> str:
 
 def _short(text: str) -> str:
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
-
-
-def _retry_after(answer: requests.Response) -> float | None:
-    value = answer.headers.get("Retry-After", "").strip()
-    return float(value) if value.isdecimal() else None
 
 
 class Kept:
