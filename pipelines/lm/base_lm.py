@@ -43,7 +43,6 @@ def read_c4(folder: Path) -> Iterator[tuple[str, str]]:
 
 def read_corpora(folder: Path, corpora: Sequence[str]) -> Iterator[tuple[str, str]]:
     """("any", text) of the documents of the corpora in `folder` that models are trained on."""
-
     for file in training_files(folder, corpora):
         for batch in parquet.batches(file, columns=["text"]):
             yield from (("any", text) for text in batch["text"].to_pylist())

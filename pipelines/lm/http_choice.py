@@ -61,11 +61,6 @@ class LogProbs(msgspec.Struct):
             raise ValueError(f"a log-probability of {largest:g}, which is above 0")
 
 
-def kept_scores(log_probs: np.ndarray) -> bytes:
-    """A Choice, as JSON, with these log-probabilities alone: of a long prompt those that were wanted."""
-    return msgspec.json.encode({"text": "", "scored": log_probs.astype("<f4").tobytes()})
-
-
 class Message(msgspec.Struct):
     """A chat's message. Servers that keep the reasoning apart show it in one of the other fields."""
 
@@ -100,7 +95,7 @@ class Choice(msgspec.Struct):
     logprobs: LogProbs | None = None
     usage: Usage | None = None
     finish_reason: str | None = None
-    scored: bytes | None = None  # float32, all that `kept_scores` keeps of an answer
+    scored: bytes | None = None  # float32, all that is kept of a scored prompt
 
     def __post_init__(self) -> None:
         if self.text is None and self.message is None:

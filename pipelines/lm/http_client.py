@@ -20,7 +20,7 @@ from urllib3.exceptions import NewConnectionError
 
 from pipelines import progress
 from pipelines.errors import LongtailError
-from pipelines.lm.http_choice import Choice, Silent, Unable, Usage, kept_scores
+from pipelines.lm.http_choice import Choice, Silent, Unable, Usage
 from pipelines.params import params
 from pipelines.work import web
 
@@ -197,7 +197,10 @@ class CompletionsClient(web.Client):
             try:
                 for key, raw in zip(keys, raws, strict=True):
                     accept(key, raw)
-                    good[key] = kept_scores(results[rows_of_key[key][0]]) if len(lasts) else raw
+                    good[key] = raw
+                    if len(lasts):
+                        scored = results[rows_of_key[key][0]].astype("<f4").tobytes()
+                        good[key] = msgspec.json.encode({"text": "", "scored": scored})
             finally:  # answers before a bad one are paid for
                 self._ledger.put(good)
 

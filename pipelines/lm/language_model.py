@@ -59,8 +59,7 @@ class Scores:
 
 
 def no_tokens() -> dict[str, float]:
-    """A local model's usage at first: tokens that it read, without padding, and those of common beginnings read
-    once."""
+    """A local model's usage at first: tokens read, without padding, and those of common beginnings read once."""
     return {"lm_tokens_read": 0.0, "lm_tokens_shared": 0.0}
 
 

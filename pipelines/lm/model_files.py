@@ -100,14 +100,9 @@ def load_pretrained(kind, path: str | Path, revision: str | None, **options) -> 
     Safetensors are preferred to PyTorch's older pickles, whose tensors are read without running code. Raises
     LongtailError where nothing can be loaded.
     """
-    options |= {
-        "revision": revision,
-        "weights_only": True,
-        "output_loading_info": True,
-        "ignore_mismatched_sizes": True,
-    }
+    options |= dict.fromkeys(("weights_only", "output_loading_info", "ignore_mismatched_sizes"), True)
     try:
-        return kind.from_pretrained(path, trust_remote_code=False, **options)
+        return kind.from_pretrained(path, revision=revision, trust_remote_code=False, **options)
     except pickle.UnpicklingError:
         raise LongtailError(
             f"{path}: its weights are a pickle that asks for more than tensors; none of its code was run; "

@@ -13,6 +13,7 @@ from pipelines.lm.ragged import Ragged, padded, spans
 
 BLOCK = 16  # lengths of prefixes are multiples of it, so that many are equal and are read in batches, unpadded
 MIN_SAVED = 0.2  # share of all tokens: saving fewer does not pay for more and smaller passes
+States = tuple[torch.Tensor, torch.Tensor]  # keys and values
 
 
 def shared(rows: Ragged, limits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -66,8 +67,7 @@ class Held:
             self._groups.append((numbers, read_prefixes(model, ids) if length else None))
 
     def of(self, owners: np.ndarray) -> Iterator[tuple[np.ndarray, DynamicCache | None, np.ndarray]]:
-        """Yield, by prefix length: numbers of texts, what was read, and which of it each continues; i continues
-        owners[i]."""
+        """Yield, by prefix length: numbers of texts, what was read, and which of it each, as of `owners`, continues."""
         for numbers, read in self._groups:
             texts = np.flatnonzero(np.isin(owners, numbers))
             if len(texts):
@@ -91,9 +91,7 @@ class Continuing(Cache):
         super().__init__(layers=[_Shared(layer, torch.from_numpy(owners)) for layer in read.layers] if read else [])
         self._kept, self._texts, self._lengths = kept, texts, lengths
 
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_, **__
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_, **__) -> States:
         states = key_states, value_states
         if self.layers:
             states = self.layers[layer_idx].update(*states)
@@ -110,9 +108,7 @@ class _Shared(DynamicLayer):
         self.keys, self.values, self.is_initialized = layer.keys, layer.values, True
         self._owners = owners.to(layer.keys.device)
 
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__) -> States:
         return self._joined(self.keys, key_states), self._joined(self.values, value_states)
 
     def _joined(self, past: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
@@ -121,19 +117,16 @@ class _Shared(DynamicLayer):
 
 
 class KeysAndValues:
-    """Keys and values of texts of `lengths` (texts,) tokens, padded on the left, with room for `new_tokens` more
-    each."""
+    """Keys and values of texts of `lengths` (texts,) tokens, padded on the left, with room for `new_tokens` more."""
 
     def __init__(self, lengths: np.ndarray, new_tokens: int) -> None:
         longest = int(lengths.max(initial=0))
         self._padding, self._columns = longest - lengths, longest + new_tokens
         self.real = np.arange(longest) >= self._padding[:, None]  # (texts, columns): which columns hold tokens
         self._cache: Cache | None = None
-        self._layers: list[tuple[torch.Tensor, torch.Tensor]] = []  # (texts, heads, columns, width) each
+        self._layers: list[States] = []  # (texts, heads, columns, width) each
 
-    def keep(
-        self, layer: int, states: tuple[torch.Tensor, torch.Tensor], texts: np.ndarray, lengths: np.ndarray
-    ) -> None:
+    def keep(self, layer: int, states: States, texts: np.ndarray, lengths: np.ndarray) -> None:
         """Keep a layer's keys and values, (texts, heads, tokens, width) each, of the first `lengths` tokens of each."""
         if layer == len(self._layers):  # memory is taken when the first states come
             shapes = ((len(self.real), one.shape[1], self._columns, one.shape[3]) for one in states)
@@ -164,9 +157,7 @@ class _Filled(DynamicLayer):
         self._whole, self.is_initialized = (keys, values), True
         self._fill(length)
 
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_, **__) -> States:
         start = self.keys.shape[2]
         self._fill(start + key_states.shape[2])
         self.keys[:, :, start:], self.values[:, :, start:] = key_states, value_states

@@ -50,21 +50,18 @@ def informative(targets: np.ndarray) -> np.ndarray:
 
 
 def entropy(logits: np.ndarray | torch.Tensor, temperature: float | torch.Tensor) -> float:
-    """Mean entropy of softmax(logits / temperature) over rows of (n, k), as a share of the uniform one's; 1 without a
-    row."""
+    """Mean entropy of softmax(logits / temperature) over rows of (n, k), a share of the uniform's; 1 without rows."""
     import torch
 
     if not len(logits):
         return 1.0
-
     log_p = torch.log_softmax(torch.as_tensor(logits, dtype=torch.float64) / temperature, dim=1)
     nats = -(log_p.exp() * log_p).sum(1).mean()
     return float(nats) / math.log(log_p.shape[1]) if log_p.shape[1] > 1 else 0.0
 
 
 def beta_of_entropy(log_likelihoods: np.ndarray, share: float) -> float:
-    """The beta with which Q = softmax(log_likelihoods / beta) over (n, k) has this mean entropy, a share; 1e-6 at
-    least."""
+    """The beta, at least 1e-6, with which Q = softmax(log_likelihoods / beta), (n, k), has this mean entropy."""
     low, high = math.log(1e-6), math.log(1e6)
     for _ in range(50):  # the entropy rises with beta
         middle = (low + high) / 2

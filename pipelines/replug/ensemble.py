@@ -89,8 +89,7 @@ def generate(
     replug: params.Replug,
     language: Language = ENGLISH,
 ) -> list[Generation]:
-    """The answer to each question; `prompts` are k in a row for each, one per document, weighed by `similarities` (n,
-    k).
+    """The answer to each question; `prompts` are k in a row for each, one per document; `similarities` (n, k) weigh.
 
     None for these stands for one prompt each. An answer that the mixture leaves undecided is elected by the vote; its
     tokens are those of both. Raises LongtailError as `check_ability` does.

@@ -240,10 +240,7 @@ def read_scored_texts(
 
 
 def _block(
-    db: duckdb.DuckDBPyConnection,
-    groups: Sequence[tuple[pa.Table, pa.Table]],
-    retriever: str | None,
-    at_most: int | None,
+    db: duckdb.DuckDBPyConnection, groups: list[tuple[pa.Table, pa.Table]], retriever: str | None, at_most: int | None
 ) -> dict[str, ScoredTexts]:
     for name, tables in zip(("scored", "candidates"), zip(*groups, strict=True), strict=True):
         db.register(name, pa.concat_tables(tables))

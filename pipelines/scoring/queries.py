@@ -28,8 +28,7 @@ class Queries:
         return len(self.ids)
 
     def prompt(self, row: int, document: str | None) -> Prompt:
-        """What the language model reads; `document` is in the template, or None. Demonstrations are the first to be
-        cut."""
+        """What the language model reads; `document` is in the template, or None. Demonstrations are cut first."""
         if shots := self.shots[row, int(document is None)]:
             return Prompt(f"{shots}{document or ''}{self.contexts[row]}")
         return Prompt(self.contexts[row], document or "")
@@ -58,18 +57,13 @@ def read_language_modelling(
 
     Documents are read without titles, as published: both texts run on.
     """
-    names = "id, context, continuation, source_document, source"
-    query = f"SELECT {names} FROM rows WHERE split = ? ORDER BY id"
-    ids, contexts, continuations, source_documents, sources = _read(corpus / "queries.parquet", query, [split])
+    if not (path := corpus / "queries.parquet").is_file():
+        raise LongtailError(f"{path}: no such file; `dvc repro` runs the stage that writes it")
+    query = "SELECT id, context, continuation, source_document, source FROM rows WHERE split = ? ORDER BY id"
+    table = database.ask(query, [split], rows=path).to_arrow_table()
+    columns = [column.to_numpy(zero_copy_only=False).astype(object) for column in table.columns]
+    ids, contexts, continuations, source_documents, sources = columns
     chosen = draws.sample(seed, f"{split} queries", list(ids), at_most) if len(ids) else np.empty(0, np.int64)
     read = contexts[chosen]
     queries = Queries(ids[chosen], read, read, continuations[chosen], "{text}\n", without_shots(len(chosen)))
     return queries, source_documents[chosen], sources[chosen]
-
-
-def _read(path: Path, query: str, values: database.Values) -> list[np.ndarray]:
-    """The columns of a query over a Parquet file, which the query calls `rows`; arrays of object."""
-    if not path.is_file():
-        raise LongtailError(f"{path}: no such file; `dvc repro` runs the stage that writes it")
-    table = database.ask(query, values, rows=path).to_arrow_table()
-    return [column.to_numpy(zero_copy_only=False).astype(object) for column in table.columns]
