@@ -29,8 +29,7 @@ def exact(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarra
     # the cut is the next value that training questions have; a value that only held-out questions have is no cut
     above = (train > 0) & (np.arange(n)[:, None] >= np.append(first, n)[best])
     lowest = np.argmax(above, axis=0)
-    cuts = np.where(above[lowest, np.arange(splits)], signal[lowest], np.inf)
-    return np.where(best == 0, 0.0, cuts)
+    return np.where(best == 0, 0.0, np.where(above[lowest, np.arange(splits)], signal[lowest], np.inf))
 
 
 def bins(signal: np.ndarray, gains: np.ndarray, train: np.ndarray) -> np.ndarray:

@@ -133,8 +133,7 @@ def answer(questions: pa.Table, setup: Setup) -> tuple[pa.Table, latency.Taken]:
     steps, sizes = workers.Steps(read, work, write, Sent.length), [part.stop - part.start for part in parts]
     files = workers.map_texts(setup.lm, f"answer@{of_file}", setup.key, parts, steps, sizes=sizes, unit="question")
     table, batches = passages.read_shards(files, SCHEMA)
-    table = table.sort_by("question_id").replace_schema_metadata()
-    return table, latency.Taken(batches, lookup.batches)
+    return table.sort_by("question_id").replace_schema_metadata(), latency.Taken(batches, lookup.batches)
 
 
 def forget_answers(dataset: str, lm: str, method: str, key: str) -> None:
@@ -162,8 +161,7 @@ def _row(
     """A row of SCHEMA; `found` is a row of passages.SCHEMA or CLOSED_BOOK, `sent` are prompts and what the LM saw."""
     answers, server = pool.answers[question], setup.server
     # The tokens of an answer and of its passages are not known if the server does not show them.
-    known = made.new_tokens or not made.text
-    new_tokens = made.new_tokens + found["new_tokens"] if known else None
+    new_tokens = made.new_tokens + found["new_tokens"] if (made.new_tokens or not made.text) else None
     prompt_tokens = made.prompt_tokens + found["prompt_tokens"] if made.prompt_tokens else None
     cost = 0.0 if server is None else None
     if server and prompt_tokens is not None and new_tokens is not None:

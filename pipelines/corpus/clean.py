@@ -58,8 +58,7 @@ def wikitext_to_text(wikitext: str, media: str = ENGLISH.media) -> str:
     of the page only. Raises BadWikitext if the page can't be parsed.
     """
     shown = visible(without_dropped(wikitext.replace(HEADING, "")), _prefixes(media))
-    text = QUOTES.sub("", MAGIC_WORD.sub("", restored(shown)))
-    return _without_empty_sections(_lines(text))
+    return _without_empty_sections(_lines(QUOTES.sub("", MAGIC_WORD.sub("", restored(shown)))))
 
 
 def visible(prose: str, media: re.Pattern) -> str:

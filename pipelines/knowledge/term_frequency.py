@@ -48,8 +48,7 @@ def build_term_frequency(
     passes = max(1, ceil(names * compute.workers / (ingest.memory_gb * NAMES_PER_GB)))
     read = [wikidata / "entities.parquet", wikidata / "claims.parquet", *files]
     key = shards.key_of(code.fingerprint("pipelines.knowledge.term_frequency"), sample, passes, relations, *read)
-    memory_gb = ingest.memory_gb / min(compute.workers, passes)
-    count = partial(_count, wikidata, files, relations, sample, memory_gb)
+    count = partial(_count, wikidata, files, relations, sample, ingest.memory_gb / min(compute.workers, passes))
     shares = [f"qid % {passes} = {remainder}" for remainder in range(passes)]
     with pool.processes(compute, passes) as executor:
         parts = shards.map_shards("term_frequency", key, count, shares, executor)

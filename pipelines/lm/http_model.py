@@ -195,8 +195,7 @@ class HttpModel:
         def ask(prompts: list[list[int]]) -> list[Shown]:
             return self._client.ask(prompts, read, times=max_tokens, **fields)
 
-        of_questions = [sent[start : start + k] for start in range(0, len(sent), k)]
-        pairs = zip(of_questions, log_weights, strict=True)
+        pairs = zip([sent[start : start + k] for start in range(0, len(sent), k)], log_weights, strict=True)
         mixtures = [Mixture(*pair, count, moving=sequence_mixture) for pair in pairs]
         made = generate_under(mixtures, ask, self._tokenizer.tokenizer, max_tokens, stop)
         with self._lock:

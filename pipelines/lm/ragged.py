@@ -11,8 +11,7 @@ import numpy as np
 
 def spans(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """`lengths[i]` consecutive numbers from `starts[i]` on, for every i in turn: (sum of lengths,) int64."""
-    before = np.cumsum(lengths) - lengths
-    return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+    return np.repeat(starts - (np.cumsum(lengths) - lengths), lengths) + np.arange(lengths.sum())
 
 
 @dataclass(frozen=True)

@@ -186,8 +186,7 @@ def look(refresher: Refresher, params: SimpleNamespace) -> list[dict[str, Any]]:
             gains = scored.gains
             figures = {"gain_first": gains[:, 0], "gain_mean": gains.mean(1), "gain_best": gains.max(1)}
         else:
-            holds = refresher.hold_answers(i, drawn, positions)
-            figures = judged(scored.targets, similarities, holds)
+            figures = judged(scored.targets, similarities, refresher.hold_answers(i, drawn, positions))
         mean = partial(_mean, params.seed, corpus.name, corpus.clusters[drawn])
         row |= {name: mean(name, values).as_json() for name, values in figures.items()}
     return rows

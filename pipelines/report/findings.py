@@ -128,8 +128,7 @@ def effects(inputs: Inputs, group: str) -> Iterator[Measured]:
         if methods.split(row["method"])[0] != "genread":
             by_method[row["dataset"], row["lm"], row["method"]][row["group"]] = row
     for rows in by_method.values():
-        ends = ("tail", "head") if group == TAIL_LESS_HEAD else (group,)
-        beside = {end: rows[end] for end in ends}
+        beside = {end: rows[end] for end in (("tail", "head") if group == TAIL_LESS_HEAD else (group,))}
         groups = [(row["questions"], row["closed_book"].value, row["augmented"].value) for row in beside.values()]
         yield _measured(inputs, rows[group], "gain", groups, rows["all"]["augmented"].value, beside=beside)
 

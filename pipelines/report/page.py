@@ -210,8 +210,7 @@ def show(value: Any, signed: bool = False, digits: int | None = None) -> str:
         if math.isnan(value):
             return NONE
         return "∞" if math.isinf(value) else _minus(plainly(value, 3))
-    text = "" if value is None else str(value)
-    return words.beginning(text, CELL) or NONE
+    return words.beginning("" if value is None else str(value), CELL) or NONE
 
 
 def alone(value: Interval | Percent, digits: int | None = None) -> str:

@@ -157,8 +157,7 @@ def policies(inputs: Inputs) -> list[Mapping[str, Any]]:
 
 
 def thresholds(inputs: Inputs) -> list[Mapping[str, Any]]:
-    search = inputs.chosen.thresholds.search
-    rows = [row for row in inputs.tables["thresholds"] if row["search"] == search]
+    rows = [row for row in inputs.tables["thresholds"] if row["search"] == inputs.chosen.thresholds.search]
     return [row | {"own_threshold": not row["pooled"]} for row in rows]
 
 

@@ -146,8 +146,7 @@ def styles(charts: Iterable[Sequence[str]]) -> dict[str, Style]:
     for name, own in ((name, fixed(name)) for name in names):
         if own in STYLES and name not in FIXED:
             turn = 1 + sum(style.colour == own.colour for name, style in chosen.items() if name not in FIXED)
-            shape = STYLES[(STYLES.index(own) + turn) % len(STYLES)]
-            own = shape._replace(colour=own.colour)
+            own = STYLES[(STYLES.index(own) + turn) % len(STYLES)]._replace(colour=own.colour)
         if own:
             chosen[name] = own
     free = [style for style in LEFT if style.colour not in {one.colour for one in chosen.values()}]

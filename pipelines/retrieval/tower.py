@@ -55,8 +55,7 @@ class Tower:
 
     def tokens(self, texts: Sequence[str]) -> Ragged:
         """The first (or last, as the tokenizer says) `max_tokens` tokens of each text; padding for one without any."""
-        encoded = self._fast.encode_batch_fast(list(texts))
-        return Ragged.of([encoding.ids or [self.pad] for encoding in encoded])
+        return Ragged.of([encoding.ids or [self.pad] for encoding in self._fast.encode_batch_fast(list(texts))])
 
     def hidden(self, ids: np.ndarray, real: np.ndarray) -> tuple[torch.Tensor, torch.Tensor]:
         """Last hidden states (n, tokens, dim) fp32 of token ids (n, tokens), and `real` as a mask of 0 and 1."""

@@ -174,8 +174,7 @@ def write_logprobs(
                 columns = [np.full(len(rows), lm, object), ids[rows], *scored.columns[2:]]
                 order = [("query_id", "ascending"), ("doc_id", "ascending")]
                 logprobs.write_table(pa.table(columns, schema=LOGPROBS).sort_by(order))
-                of_file = [number * size, (number + 1) * size]
-                retrieved.write_table(_ranked(candidates, of_file, ids, scored))
+                retrieved.write_table(_ranked(candidates, [number * size, (number + 1) * size], ids, scored))
         for name, parts in others.items():
             with parquet.writer(folder / f"{name}.parquet", parquet.schema_of(parts[0])) as writer:
                 for part in parts:

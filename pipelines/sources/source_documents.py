@@ -307,8 +307,7 @@ def used_columns(path: Path, layout: Layout, schema: pa.Schema) -> list[str]:
 
 def _is_text(kind: pa.DataType) -> bool:
     """Whether a column has strings, or lists of them; pandas' categories too."""
-    inner = getattr(kind, "value_type", kind)
-    return str(inner).removeprefix("large_") in ("string", "string_view")
+    return str(getattr(kind, "value_type", kind)).removeprefix("large_") in ("string", "string_view")
 
 
 def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:

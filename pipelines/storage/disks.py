@@ -99,5 +99,4 @@ def private(folder: Path) -> Path:
 
 def local(folder: Path) -> Path:
     """The private folder that stands for a shared one on this machine: below /var/tmp, with the same path there."""
-    home = private(LOCAL / f"longtail-{os.geteuid()}")
-    return private(home / folder.resolve().relative_to("/"))
+    return private(private(LOCAL / f"longtail-{os.geteuid()}") / folder.resolve().relative_to("/"))

@@ -273,8 +273,7 @@ def map_stream(
 
 def _from_slot(work: Callable[[Any, Iterable[bytes], Path], None], what: Any, slot: Path, size: int, path: Path):
     with slot.open("rb") as file, atomic(path, keep=True) as temporary:  # `keep`: by a worker that was thought lost
-        starts = range(0, size, PIECE)
-        work(what, (file.read(min(PIECE, size - start)) for start in starts), temporary)
+        work(what, (file.read(min(PIECE, size - start)) for start in range(0, size, PIECE)), temporary)
 
 
 def forget_shards(stage: str, key: str) -> None:

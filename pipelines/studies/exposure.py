@@ -148,8 +148,7 @@ def count_exposure(params: SimpleNamespace, name: str, data: Path = DATA) -> dic
         rejects.take(Rejects.decoded((folder / "rejects.json").read_bytes(), 1.0))
     rejects.check()
     nothing = np.zeros(asked.n_sets + len(asked.ids), np.int64)
-    total = sum((np.load(folder / "sums.npy") for folder in done), start=nothing)
-    sets, both = np.split(total, [asked.n_sets])
+    sets, both = np.split(sum((np.load(folder / "sums.npy") for folder in done), start=nothing), [asked.n_sets])
     incoming = _incoming(params, [folder / LINKS for folder in done], files, data)
     with shards.atomic(data / "exposure" / name) as folder:
         folder.mkdir()

@@ -164,8 +164,7 @@ class Run:
             if client := self._client:
                 client.set_terminated(self._parent, state)
                 for stage, entry in tuned.items():
-                    name = stage.removeprefix(STAGE)
-                    lines.append(register(client, self._experiment, name, entry))
+                    lines.append(register(client, self._experiment, stage.removeprefix(STAGE), entry))
         return list(filter(None, lines))
 
     @contextmanager

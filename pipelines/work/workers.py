@@ -115,8 +115,7 @@ def map_texts(
     if pool is None:
 
         def do(task: Any, path: Path) -> None:
-            opened = model.here() if several else model
-            result, used = counted(steps.work, opened, steps.read(task))
+            result, used = counted(steps.work, model.here() if several else model, steps.read(task))
             if several:
                 model.count(used)
             steps.write(task, result, path)

@@ -145,8 +145,7 @@ def _words(rng: np.random.Generator, n: int) -> list[str]:
     words: dict[str, None] = {}
     pools = [_ONSETS, _VOWELS] * (2 if n < 5000 else 3) + [_CODAS]
     while len(words) < n:
-        size = 2 * (n - len(words)) + 16
-        parts = [rng.choice(pool, size) for pool in pools]
+        parts = [rng.choice(pool, 2 * (n - len(words)) + 16) for pool in pools]
         words |= dict.fromkeys("".join(pieces).capitalize() for pieces in zip(*parts, strict=True))
     return list(words)[:n]
 
