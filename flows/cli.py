@@ -3,6 +3,7 @@
 import itertools
 import os
 import pkgutil
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import typer
 from flows import anywhere, cache, landing, profiles, results, running, searching, terminal
 from pipelines import all_studies
 from pipelines.errors import LongtailError
-from pipelines.params import params_file
 from pipelines.storage import disks
 
 OF_STUDIES = tuple(pkgutil.resolve_name(command) for command in all_studies.study_commands())
@@ -24,6 +24,7 @@ GROUPS = {  # what one wants -> the commands for it
     "Publish": (landing.release,),
 }
 BELOW = {running.status: cache.cache, landing.release: landing.diff}  # command -> the command below it
+KINDS = {"integer": "a whole number", "number": "a number"}  # as pydantic calls them -> in the user's words
 USAGE_ERROR = typer.BadParameter.__base__  # of the click that typer brings along
 ANYWHERE = {"thresholds", "decide", "compare", *(command.__name__ for command in OF_STUDIES)}  # need no project
 
@@ -69,7 +70,9 @@ def _go_to_root(needed: bool) -> None:
 
 def _wrong_usage(error: Any, words: list[str]) -> str:
     """What is wrong with a command line: the option or argument, what was given, what is allowed, and where to look."""
-    said = params_file.plainly(" ".join(error.format_message().split())).rstrip(".?")
+    said = " ".join(error.format_message().split()).rstrip(".?").replace("Value error, ", "")
+    kind = rf"Input should be a valid ({'|'.join(KINDS)})\b.*"
+    said = re.sub(kind, lambda match: f"expected {KINDS[match[1]]}", said)
     context, parts = error.ctx, [part for word in words for part in word.split("=", 1)]
     options = getattr(getattr(error, "param", None), "opts", ())
     given = next((value for name, value in itertools.pairwise(parts) if name in options), "")
@@ -87,6 +90,9 @@ def _meaning(error: Exception) -> str | None:
     """One line for an error that a user can mend; None for any other, whose traceback says more."""
     if isinstance(error, ModuleNotFoundError) and (name := str(error.name).split(".")[0]) not in ("flows", "pipelines"):
         return f"this needs {name}, which comes with the whole pipeline: pip install 'longtail[pipeline]'"
+    if isinstance(error, IsADirectoryError):
+        where = os.fsdecode(error.filename2 or error.filename).removeprefix(f"{Path.cwd()}/")
+        return f"{where}: is a directory; name a file, not a folder"
     return str(error) if isinstance(error, LongtailError) else disks.meaning(error)
 
 
