@@ -227,7 +227,8 @@ def _lay(cache: Path, md5: str, target: Path) -> bool:
 def _figures(values: Any, prefix: str = "") -> Iterator[tuple[str, float, float | None, float | None]]:
     """(keys, value, low, high) of each figure, low and high of its interval if it has one; curves are left out."""
     if isinstance(values, dict) and "value" in values:
-        yield prefix, values["value"], values.get("low"), values.get("high")
+        if values["value"] is not None:  # null where nothing could be measured
+            yield prefix, values["value"], values.get("low"), values.get("high")
     elif isinstance(values, dict):
         for key, value in values.items():
             yield from _figures(value, f"{prefix}/{key}" if prefix else key)

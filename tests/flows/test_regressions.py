@@ -58,6 +58,7 @@ def worse(tolerance=0.05, profile="sample"):
     ("change", "figures"),
     [
         ({}, []),
+        ({"tasks": {"accuracy": {"value": None, "low": None, "high": None}}}, []),  # nothing could be measured
         ({"questions": 94}, ["questions"]),
         ({"questions": 96}, []),  # within the tolerance
         ({"loss": 2.2}, ["loss"]),
