@@ -41,7 +41,7 @@ FLOW, JUDGE = ("-m", "flows.cli", "run"), ("-m", "benchmarks.real_judged")
 STEPS = {  # run -> the commands of each copy
     "sizes": [(*FLOW, "retriever"), (*JUDGE, "temperature"), FLOW],
     "teachers": [FLOW, (*JUDGE, "recall")],
-    "rewards": [FLOW, (*JUDGE, "recall")],
+    "rewards": [(*FLOW, "retriever"), (*JUDGE, "recall")],
     "likely": [FLOW, (*JUDGE, "recall"), (*JUDGE, "bits")],
     "uncertain": [FLOW],
 }

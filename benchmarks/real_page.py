@@ -10,6 +10,7 @@ import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +57,8 @@ OF_QUESTIONS = ("accuracy", "comparisons", "retrieval_effect", "recall")  # tabl
 LOOK = ("queries", "documents", "all equal", "beta", "entropy of Q")
 JUDGED = ("auc_lm", "auc_retriever", "auc_gain", "best_lm", "best_retriever", "best_gain")
 GAINS = ("gain_first", "gain_mean", "gain_best")  # in nats a token
-CHANGES = ("questions", "recall@1", "change", "recall@5", "change", "answered", "accuracy", "change")
+RECALLS = ("questions", "recall@1", "change", "recall@5", "change")
+ANSWERS = ("answered", "accuracy", "change")
 
 
 def page(work: Path) -> Iterator[str]:
@@ -84,7 +86,7 @@ def _how(work: Path, what: str, copy: Path) -> str:
 # LSR on questions
 
 
-def _teachers(copies: list[Path]) -> Iterator[str]:
+def _teachers(copies: list[Path], *, answered: bool = True) -> Iterator[str]:
     """What each teacher knows before training, and what the tuned encoder is worth, for each seed and all of them."""
     runs = sorted(map(_read_lsr, copies), key=lambda run: (run["lm"], run["shots"], run["likelihood"], run["seed"]))
     named = {id(run): [run["lm"], str(run["shots"]), run["likelihood"]] for run in runs}
@@ -94,10 +96,10 @@ def _teachers(copies: list[Path]) -> Iterator[str]:
     yield "\n### After training\n"
     rows, groups = [], defaultdict(list)
     for run in runs:
-        rows.append([*named[id(run)], str(run["seed"]), *_changes([run["copy"]])])
+        rows.append([*named[id(run)], str(run["seed"]), *_changes([run["copy"]], answered)])
         groups[tuple(named[id(run)])].append(run["copy"])
-    rows += [[*name, "all", *_changes(of_group)] for name, of_group in groups.items() if len(of_group) > 1]
-    yield table([*head, *CHANGES], rows)
+    rows += [[*name, "all", *_changes(of_group, answered)] for name, of_group in groups.items() if len(of_group) > 1]
+    yield table([*head, *RECALLS, *(ANSWERS if answered else ())], rows)
 
 
 def _likely(copies: list[Path]) -> Iterator[str]:
@@ -108,7 +110,7 @@ def _likely(copies: list[Path]) -> Iterator[str]:
     yield from _validation("Chosen on validation questions", [run], copies[0])
     yield "\n### On held-out questions\n"
     bits = _bits(copies[0])
-    yield table([*CHANGES, *bits], [[*_changes(copies), *bits.values()]])
+    yield table([*RECALLS, *ANSWERS, *bits], [[*_changes(copies), *bits.values()]])
 
 
 def _uncertain(copies: list[Path]) -> Iterator[str]:
@@ -159,13 +161,13 @@ def _look(run: dict, columns: Iterable[str]) -> list[str]:
     return [*counts, *(show(interval(row[name]), digits=3) if name in row else "" for name in columns)]
 
 
-def _changes(copies: list[Path]) -> list[str]:
+def _changes(copies: list[Path], answered: bool = True) -> list[str]:
     """Recall and accuracy with the untuned retriever, and what LSR changes, over the questions of all copies."""
     recall = pa.concat_tables([parquet.read_parquet(copy / "judged/recall.parquet") for copy in copies])
-    right = pa.concat_tables([_answers(copy) for copy in copies])
+    right = [pa.concat_tables([_answers(copy) for copy in copies])] if answered else []
     cells = [str(recall.num_rows)]
-    for of, measure in ((recall, "at_1"), (recall, "at_5"), (right, "right")):
-        cells += [str(of.num_rows)] if of is right else []
+    for of, measure in ((recall, "at_1"), (recall, "at_5"), *((one, "right") for one in right)):
+        cells += [str(of.num_rows)] if measure == "right" else []
         before, after = (of[f"{name}_{measure}"].to_numpy().astype(float) for name in ("dense", "lsr"))
         ones, subjects = np.ones(len(before)), of["subject"].to_numpy().astype(str)
         asked = [("before", intervals.ratio, [before, ones]), ("change", intervals.ratio, [after - before, ones])]
@@ -295,7 +297,13 @@ def _read_json(file: Path):
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-RUNS = {"sizes": _sizes, "teachers": _teachers, "rewards": _teachers, "likely": _likely, "uncertain": _uncertain}
+RUNS = {
+    "sizes": _sizes,
+    "teachers": _teachers,
+    "rewards": partial(_teachers, answered=False),
+    "likely": _likely,
+    "uncertain": _uncertain,
+}
 DONE = {  # run -> the file that a copy has when it has figures
     "sizes": "data/analyses",
     "teachers": "judged/recall.parquet",

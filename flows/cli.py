@@ -15,7 +15,10 @@ from pipelines import all_studies
 from pipelines.errors import LongtailError
 from pipelines.storage import disks
 
-OF_STUDIES = tuple(pkgutil.resolve_name(command) for command in all_studies.study_commands())
+OF_STUDIES = tuple(  # COMMAND is MODULE:FUNCTION, read without importing a study, which would make each command wait
+    pkgutil.resolve_name(re.search(r'^COMMAND = "(.+)"$', file.read_text(encoding="utf-8"), re.MULTILINE)[1])
+    for file in all_studies.files_offering("COMMAND")
+)
 GROUPS = {  # what one wants -> the commands for it
     "Run": (running.run, running.schedule, running.plan, running.init),
     "Look": (running.status, results.report, results.explore, results.reproduce, *OF_STUDIES),

@@ -17,9 +17,3 @@ def files_offering(name: str, folder: Path = FOLDER) -> list[Path]:
 def studies_offering(name: str) -> list[ModuleType]:
     """The studies that have a function or constant of this name, which is a literal here and for code.py."""
     return [import_module(f"pipelines.studies.{file.stem}") for file in files_offering(name)]
-
-
-def study_commands() -> list[str]:
-    """The commands of studies, as MODULE:FUNCTION, without importing a study, which would make each command wait."""
-    texts = (file.read_text(encoding="utf-8") for file in files_offering("COMMAND"))
-    return [command for text in texts for command in re.findall(r'^COMMAND = "(.+)"$', text, re.MULTILINE)]

@@ -28,7 +28,7 @@ from pipelines.lm import http_client
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.params import params
-from pipelines.sources import download, pageviews, small_dumps, snapshots, wikimedia
+from pipelines.sources import download, pageviews, snapshots, wikimedia, wikimedia_apis
 from pipelines.work import web
 
 ATTEMPTS = 2
@@ -77,9 +77,9 @@ def opened(folder: Path):
 def statements(lab: Laboratory, folder: Path) -> object:
     at = {"query_service": f"{lab.address()}/sparql", "api": f"{lab.address()}/w/api.php"}
     settings = params.Wikidata(source="query_service", **at)
-    few = mock.patch.object(small_dumps, "STATEMENTS", 3)
+    few = mock.patch.object(wikimedia_apis, "STATEMENTS", 3)
     with opened(folder) as client, few:
-        counts = small_dumps.write_statements(client, folder / "dump.json.gz", settings, ["P106"])
+        counts = wikimedia_apis.write_statements(client, folder / "dump.json.gz", settings, ["P106"])
         return counts, gzip.decompress((folder / "dump.json.gz").read_bytes())
 
 
@@ -102,7 +102,7 @@ def pages(lab: Laboratory, folder: Path, **more) -> object:
     published.write_text("s_uri\ts_wiki_title\n" + "".join(rows), encoding="utf-8")
     settings = params.Pages(api=f"{lab.address()}/api", max_subjects=None, **{"namesakes": False, "others": 0} | more)
     with opened(folder) as client:
-        small_dumps.write_api_pages(client, settings, 0, published, *written)
+        wikimedia_apis.write_api_pages(client, settings, 0, published, *written)
     return [path.read_bytes() for path in written]
 
 
@@ -213,7 +213,7 @@ def laboratory(folder: Path) -> Iterator[Laboratory]:
         for module in (web, download, http_client):
             patch.setattr(module, "ATTEMPTS", ATTEMPTS)
         patch.setattr(wikimedia, "AT_ONCE", 1)
-        patch.setattr(small_dumps, "AT_MOST", 3)
+        patch.setattr(wikimedia_apis, "AT_MOST", 3)
         patch.setattr(snapshots, "today", lambda: date(2019, 1, 8))
         yield lab
 

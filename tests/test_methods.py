@@ -17,7 +17,7 @@ from pipelines.retrieval.encoder import Encoder
 from pipelines.retrieval.reranker import CrossEncoder, rerank
 from pipelines.retrieval.retriever import fuse, matching, open_index
 from pipelines.scoring import score_lm
-from pipelines.scoring.queries import read_language_modelling
+from pipelines.scoring.logprobs import read_language_modelling
 
 QUERIES = tiny_models.words(12, 5, at_least=3)
 INDEXES = {"dense": ("dense", "dense"), "lsr": ("lsr", "dense"), "dense_e5": ("dense", "e5"), "lsr_e5": ("lsr", "e5")}

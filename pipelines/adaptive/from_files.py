@@ -162,7 +162,9 @@ def judge_deciders(
     doubts = {name: doubt[places] for name, doubt in doubts.items() if doubt is not None}
     rows += [{"system": name, "said": "a signal: no decisions"} for name in doubts]
     found = {"adaptive": _of_thresholds(tuned)}
-    found |= {name: _of_signal(tuned, of, held) for name, of in ({"oracle": pairs.gains} | doubts).items()}
+    for name, of in ({"oracle": pairs.gains} | doubts).items():  # on held-out questions, and on each resample
+        curves_of = [curve(of, pairs.right_above, pairs.gains, times) for times in (held, *tuned.drawn.times.T)]
+        found[name] = np.stack(curves_of, axis=1)
     many, curves = len(np.unique(tuned.drawn.clusters)), {}
     for row in rows:
         if (name := row["system"]) in found:
@@ -189,12 +191,6 @@ def curve(signal: np.ndarray, right: np.ndarray, gains: np.ndarray, times: np.nd
     share = np.append(0.0, np.cumsum(times[order])[last]) / times.sum()
     accuracy = (right @ times + np.append(0.0, np.cumsum((times * gains)[order])[last])) / times.sum()
     return np.append(np.interp(BUDGETS, share, accuracy), np.trapezoid(accuracy, share))
-
-
-def _of_signal(tuned: Tuned, signal: np.ndarray, held: np.ndarray) -> np.ndarray:
-    """The `curve` on held-out questions, and on each resample, (budgets + 1, 1 + resamples)."""
-    all_times = (held, *tuned.drawn.times.T)
-    return np.stack([curve(signal, tuned.pairs.right_above, tuned.pairs.gains, times) for times in all_times], axis=1)
 
 
 def _of_thresholds(tuned: Tuned) -> np.ndarray:

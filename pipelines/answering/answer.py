@@ -42,7 +42,6 @@ SCHEMA = pa.schema(
         "doc_id": pa.string(),  # the best document's id; title and similarity are its too; null without a retriever
         "doc_title": pa.string(),
         "similarity": pa.float32(),
-        "margin": pa.float32(),  # that similarity minus the second document's; null if there is no second
         "doc_has_answer": pa.bool_(),  # what the LM saw of some passage has an answer as whole words; null closed-book
         "doc_is_subject": pa.bool_(),  # the document is of the subject's own page; null if that page is not known
         "doc_is_namesake": pa.bool_(),  # the document is of another page by the same name; null if that is not known
@@ -187,8 +186,7 @@ def _row(
         )
         row["doc_has_answer"] = any(matching.word(text, answers, setup.language) for text in read)
         title, page = found["titles"][0], pool.pages[question]
-        row |= {"doc_id": found["doc_ids"][0], "doc_title": title, "margin": found["margin"]}
-        row["similarity"] = found["similarities"][0]
+        row |= {"doc_id": found["doc_ids"][0], "doc_title": title, "similarity": found["similarities"][0]}
         if title is not None and page:
             row["doc_is_subject"] = title == page
             row["doc_is_namesake"] = matching.namesake(title, pool.subjects[question] or "", page)

@@ -28,7 +28,7 @@ RESERVED = ("none", "random", "never", "always", "adaptive", "oracle")
 
 # Columns of answer.SCHEMA that are taken over, with their types. Tables with empty cells may write 12 as 12.0.
 MEASURES: dict[str, type] = dict.fromkeys(("doc_id", "doc_title", "passage"), str) | {"doc_has_answer": bool}
-MEASURES |= dict.fromkeys(("similarity", "margin", "mean_log_prob", "cost"), float)
+MEASURES |= dict.fromkeys(("similarity", "mean_log_prob", "cost"), float)
 MEASURES |= dict.fromkeys(("prompt_tokens", "new_tokens", "lm_calls"), int)
 
 

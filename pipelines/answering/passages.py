@@ -34,7 +34,6 @@ SCHEMA = pa.schema(
         "similarities": pa.list_(pa.float32()),
         "prompt_tokens": pa.int32(),  # tokens of the prompt for the passage
         "new_tokens": pa.int32(),  # tokens that the LM wrote for the passage
-        "margin": pa.float32(),  # the best document's similarity minus the second's; null without a second
     }
 )
 CLOSED_BOOK = {"texts": [None], "prompt_tokens": 0, "new_tokens": 0}  # the row of a question without passages
@@ -164,10 +163,7 @@ def retrieved(
     """
 
     def find(texts: list[str]) -> pa.Table:
-        positions, similarities = retriever.search(texts, max(k, 2))
-        two, margins = (positions >= 0).sum(axis=1) > 1, np.full(len(texts), np.nan)
-        margins[two] = np.diff(-similarities[two, :2])[:, 0]
-        positions, similarities = positions[:, :k], similarities[:, :k]
+        positions, similarities = retriever.search(texts, k)
         found = docs(positions) if callable(docs) else documents.read_documents(docs, positions)
         if clipped:
             clip = np.vectorize(lambda text: text and f"{text.rpartition('. ')[0]}.", otypes=[object])
@@ -177,8 +173,8 @@ def retrieved(
         if together:  # fewer than k documents leave empty places
             joined = ["\n\n".join(row[places]) for row, places in zip(texts_read, positions >= 0, strict=True)]
             columns = [np.array(joined, object)[:, None], *(values[:, :1] for values in columns[1:])]
-        nothing, known = [0] * len(texts), pa.array(margins, pa.float32(), from_pandas=True)
-        return pa.table([*(values.tolist() for values in columns), nothing, nothing, known], schema=SCHEMA)
+        nothing = [0] * len(texts)
+        return pa.table([*(values.tolist() for values in columns), nothing, nothing], schema=SCHEMA)
 
     return Source(find, at_once=4096, written=False)  # many at once: reading documents passes over the whole of `docs`
 

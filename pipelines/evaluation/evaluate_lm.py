@@ -4,7 +4,9 @@ data/README.md says what the figures in data/metrics/language_modelling_<corpus>
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,7 +14,9 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import all_studies, catalogue, draws, intervals, methods
-from pipelines.replug import bits, ensemble
+from pipelines.params import params
+from pipelines.replug import ensemble
+from pipelines.scoring.logprobs import read_scored_texts
 from pipelines.storage import database, shards
 from pipelines.work import stage
 
@@ -20,6 +24,7 @@ LOGPROBS = Path("data/logprobs")
 OUT = Path("data/language_modelling")
 METRICS = Path("data/metrics")
 SECTIONS = ("seed", "lms", "replug", "report")
+TEMPERATURES = (1.0, 0.3, 0.1)
 COLUMNS = pa.schema(
     dict.fromkeys(("corpus", "lm", "retriever"), pa.string())
     | {"k": pa.int32()}
@@ -28,7 +33,49 @@ COLUMNS = pa.schema(
     | dict.fromkeys(("bytes", "tokens", "words"), pa.int32())
 )
 
+Setting = tuple[str, int, float]  # retriever, k, temperature; without documents "none" and k = 0
 Texts = dict[str, np.ndarray]  # source_document, source and words (of the continuation) of each query, (queries,)
+
+
+@dataclass(frozen=True)
+class Bits:
+    """Nats of each query's continuation by setting, NaN if a query was not scored in it; arrays (queries,)."""
+
+    ids: np.ndarray
+    nats: dict[Setting, np.ndarray]
+    bytes: np.ndarray
+    tokens: np.ndarray
+
+
+def measure(tables: Path, replug: params.Replug) -> Bits:
+    """The queries' nats without documents and under each retriever's ensembles of its first 1, 2 ... k documents.
+
+    `tables` is a folder with the tables of scoring.logprobs. Every temperature of TEMPERATURES is measured at
+    `replug.top_k` only. One row group is in memory at a time.
+    """
+    parts = []
+    for by_retriever in read_scored_texts(tables, 1):
+        alone = by_retriever.pop("none")
+        nats = {("none", 0, replug.temperature): -alone.closed.sum(1)}
+        for name, texts in by_retriever.items():
+            most = texts.similarities.shape[1]
+            top_k = min(most, replug.top_k)
+            settings = {(top_k, replug.temperature)}
+            if "@" not in name:
+                settings |= {(k, replug.temperature) for k in range(1, most + 1)} | {(top_k, t) for t in TEMPERATURES}
+            for k, temperature in sorted(settings):
+                weights = ensemble.log_weights(texts.similarities[:, :k], temperature)
+                of_queries = nats[name, k, temperature] = np.full(len(alone.ids), np.nan)
+                mixed = ensemble.MIXTURES[replug.mixture](texts.log_probs[:, :k], weights)
+                of_queries[np.searchsorted(alone.ids, texts.ids)] = -mixed.sum(1)
+        parts.append((alone.ids, nats, alone.bytes.sum(1), alone.lengths))
+    ids, nats, n_bytes, tokens = zip(*parts, strict=True)
+    unknown = [np.full(len(part), np.nan) for part in ids]
+    whole = {
+        setting: np.concatenate([part.get(setting, nan) for part, nan in zip(nats, unknown, strict=True)])
+        for setting in dict.fromkeys(chain(*nats))
+    }
+    return Bits(np.concatenate(ids), whole, np.concatenate(n_bytes), np.concatenate(tokens))
 
 
 def evaluate_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
@@ -38,7 +85,7 @@ def evaluate_corpus(params: SimpleNamespace, corpus: str) -> stage.Metrics:
         folder.mkdir()
         with database.row_group_writer(folder / "bpb.parquet", COLUMNS) as add:
             for lm in params.lms:
-                measured = bits.measure(LOGPROBS / corpus / lm, params.replug)
+                measured = measure(LOGPROBS / corpus / lm, params.replug)
                 texts = describe(Path("data/corpus", corpus, "queries.parquet"), measured.ids)
                 for rows in per_query(corpus, lm, measured, texts, params.replug.temperature):
                     add(rows)
@@ -65,7 +112,7 @@ def describe(queries: Path, ids: np.ndarray) -> Texts:
     return texts
 
 
-def per_query(corpus: str, lm: str, measured: bits.Bits, texts: Texts, temperature: float) -> Iterator[pa.Table]:
+def per_query(corpus: str, lm: str, measured: Bits, texts: Texts, temperature: float) -> Iterator[pa.Table]:
     """The rows of bpb.parquet of a corpus and a language model, ordered by retriever, k and query_id."""
     of_queries = {"query_id": measured.ids, "bytes": measured.bytes, "tokens": measured.tokens} | texts
     for retriever, k, t in sorted(measured.nats):
@@ -78,7 +125,7 @@ def per_query(corpus: str, lm: str, measured: bits.Bits, texts: Texts, temperatu
             yield pa.table(columns, schema=COLUMNS)
 
 
-def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
+def figures(measured: Bits, texts: Texts, params: SimpleNamespace) -> dict:
     """The metrics of a corpus and a language model, as data/README.md names them."""
     nats = {(name, k): values for (name, k, t), values in measured.nats.items() if t == params.replug.temperature}
     whole = {setting: values for setting, values in nats.items() if "@" not in setting[0]}
@@ -116,7 +163,7 @@ def figures(measured: bits.Bits, texts: Texts, params: SimpleNamespace) -> dict:
         if kind == "lsr":
             asked[f"{name}_gain_k{k}"] = _gain, values, nats[methods.named("dense", retriever), k]
     for (name, k, t), values in measured.nats.items():
-        if t in bits.TEMPERATURES and k and (name, k) in top:
+        if t in TEMPERATURES and k and (name, k) in top:
             asked[f"bpb_{name}_k{k}_t{t:g}"] = _bits_per_byte, values, measured.bytes
     found, of_top = counts(everything) | intervals_of(asked, everything), {name: nats[name, k] for name, k in top}
     of_subsets = {source: sources == source for source in sorted(set(sources))}

@@ -1,8 +1,7 @@
 """Accuracy by popularity: deciles, bins of log popularity, and popularity relative to the relation (PopQA, section 4).
 
-The functions return rows as those of `accuracy` do. Each bin has `least` questions or more (`least_of` all of them, if
-it is None). Neighbouring bins with fewer are put together; two functions leave them out, as the paper does, unless they
-are asked to `merge` them.
+The functions return rows as those of `accuracy` do. Each bin has `least` questions or more (`least_of` all, if None).
+Neighbouring bins with fewer are put together; two functions leave them out, as the paper does, unless asked to `merge`.
 """
 
 from collections.abc import Sequence

@@ -41,7 +41,7 @@ def compare_systems(questions: Questions, answered: Sequence[Answered], seed: in
         counts={system.name: int(system.has.sum()) for system in best_first},
         accuracy=accuracy.accuracy(answers, seed, resamples),
         by_relation=accuracy.by_relation(answers, seed, resamples),
-        by_popularity=_deciles(answers),
+        by_popularity=by_popularity(questions, best_first),
         pairs=accuracy.comparisons({"": answers}, seed, resamples),
         examples=_examples(questions, best_first, rows, seed),
     )
@@ -49,10 +49,7 @@ def compare_systems(questions: Questions, answered: Sequence[Answered], seed: in
 
 def by_popularity(questions: Questions, answered: Sequence[Answered]) -> list[dict]:
     """Accuracy by deciles of popularity on the questions that all systems answered; none for few questions."""
-    return _deciles(_answers(questions, answered, in_all(answered)))
-
-
-def _deciles(answers: Answers) -> list[dict]:
+    answers = _answers(questions, answered, in_all(answered))
     enough = np.isfinite(answers.popularity).sum() >= 3 * popularity_bins.FEWEST
     return popularity_bins.by_decile(answers, 0, 1) if enough else []
 

@@ -17,7 +17,7 @@ from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params.params import LSR
 from pipelines.retrieval.retriever import open_index
-from pipelines.scoring.queries import Queries, read_language_modelling, without_shots
+from pipelines.scoring.logprobs import Queries, read_language_modelling, without_shots
 from pipelines.storage import parquet
 
 CORPORA = Path("data/corpus")
@@ -158,7 +158,9 @@ class Schedule:
         self.queries = np.concatenate(
             [np.stack([np.full(train, i), np.arange(train)], axis=1) for i, train in enumerate(self._train)]
         )  # (all training queries, 2): number of the corpus, row of its queries
-        self._order_of_pass = lru_cache(maxsize=1)(self._draw_order)
+        self._order_of_pass = lru_cache(maxsize=1)(
+            lambda number: draws.generator(seed, "lsr order", str(number)).permutation(len(self.queries))
+        )
         self.rounds = -(-lsr.steps // lsr.refresh_steps) + 1
 
     def steps(self, round_number: int) -> range:
@@ -178,6 +180,3 @@ class Schedule:
         places = np.arange(step * size, (step + 1) * size)
         passes = np.unique(places // n)
         return np.concatenate([self._order_of_pass(number)[places[places // n == number] % n] for number in passes])
-
-    def _draw_order(self, number: int) -> np.ndarray:
-        return draws.generator(self._seed, "lsr order", str(number)).permutation(len(self.queries))

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from pipelines import catalogue, methods, subsets
+from pipelines import catalogue, methods
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params.params import Params
@@ -37,8 +37,10 @@ def parse(values: dict, file: str = "params.yaml") -> Params:
             allowed = ", ".join(reduce(_model_of, fault["loc"][:-1], Params).model_fields)
             raise LongtailError(f"{file}: unknown key {key}; allowed here: {allowed}") from None
         raise _wrong(file, key, value, problem) from None
-    for key, problem in broken_rules(params):
-        raise _wrong(file, key, value_at(values, key), problem)
+    for rules in (_names, _sections, _models, _parts, _ways):  # a rule may rely on the rules before it
+        for key, holds, should in rules(params):
+            if not holds:
+                raise _wrong(file, key, value_at(values, key), should)
     return params
 
 
@@ -89,12 +91,6 @@ def read_values(path: str | Path = "params.yaml") -> dict:
     return values
 
 
-def broken_rules(params: Params) -> Iterator[tuple[str, str]]:
-    """The keys whose values contradict others, each with what it should be; a rule may rely on the rules before it."""
-    for rules in (_names, _sections, _models, _parts, _ways):
-        yield from ((key, should) for key, holds, should in rules(params) if not holds)
-
-
 def _listed(key: str, names: Sequence[str], known: Sequence[str]) -> Rule:
     holds = len(set(names)) == len(names) and set(names) <= set(known)
     return key, holds, f"should be names, each once, of: {', '.join(known)}"
@@ -108,7 +104,7 @@ def _names(params: Params) -> Iterator[Rule]:
     yield _listed("lms", params.lms, list(params.lm))
     yield _listed("retrievers", params.retrievers, list(params.retriever))
     chosen = [params.popqa.subset] if params.popqa.subset else []
-    yield _listed("popqa.subset", chosen, [*subsets.read_subsets()] if chosen else [])
+    yield _listed("popqa.subset", chosen, [*catalogue.read_subsets()] if chosen else [])
     yield _listed("answer.clipped", params.answer.clipped, list(methods.INDEXES))
 
 

@@ -17,7 +17,7 @@ from pipelines.sources.prediction_files import Predictions
 from pipelines.sources.prediction_layouts import QUESTION, TELLING
 
 SHOWN = 5  # rows in a message
-ENOUGH = 20  # rows that no order fits by chance
+ENOUGH = 20  # rows that no order fits by chance, and that no model answers with nothing but gold answers
 SPARSE = 10  # numbers for each id, in the range of the ids, from which on a number is no id by chance
 POSITION = "position"
 FOREIGN = "answer no question of the set"
@@ -113,7 +113,7 @@ def join_predictions(predictions: Predictions, asked: Asked, *, by_position: boo
 
 
 def check_joined(predictions: Predictions, asked: Asked, match: Match) -> None:
-    """Raise LongtailError where most rows are about another subject than their question, or hold their question."""
+    """Raise LongtailError where predictions are gold answers, or most are of another subject or hold their question."""
     path, pairs = predictions.path, list(match.pairs)
     for name, (theirs, ours) in told_by(predictions, asked).items():
         filled = [(row, place) for row, place in pairs if ours[row] and theirs[place]]
@@ -123,13 +123,19 @@ def check_joined(predictions: Predictions, asked: Asked, match: Match) -> None:
                 f"{path}: {len(other):,} rows, joined by {match.by}, have another {name} than their question, as "
                 f"{shown_rows(predictions, other[:1])}; drop what joins them, and bring ids or questions of this set"
             )
-    if predictions.texts is None or predictions.is_cut or not asked.questions:
+    if predictions.texts is None:
         return
-    asks = list(map(folded, asked.questions))
-    quoting = sum(" " in asks[place] and asks[place] in folded(predictions.texts[row]) for row, place in pairs)
-    if 2 * quoting > len(pairs):
+    said = [(folded(predictions.texts[row]), place) for row, place in pairs]
+    if len(said) >= ENOUGH and all(text in asked.answer_sets[place] for text, place in said):
         raise LongtailError(
-            f"{path}: {quoting:,} of {len(pairs):,} predictions hold their question, expected what was said alone, not "
+            f"{path}: its column {predictions.names['prediction']} holds the gold answers, expected what a model said; "
+            "call that column prediction"
+        )
+    asks = list(map(folded, asked.questions))
+    quoting = sum(" " in asks[place] and asks[place] in text for text, place in said) if asks else 0
+    if 2 * quoting > len(said) and not predictions.is_cut:
+        raise LongtailError(
+            f"{path}: {quoting:,} of {len(said):,} predictions hold their question, expected what was said alone, not "
             "the prompt; --answer-pattern '(?i)answer:(.*)' judges what follows alone, '(.*)' all of the text"
         )
 

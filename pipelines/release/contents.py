@@ -162,12 +162,6 @@ def sha256(file: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def write_sums(folder: Path) -> None:
-    """Write SHA256SUMS, with a line for each other file below `folder`, sorted by path."""
-    lines = [f"{sha256(folder / name)}  {name}\n" for name in files(folder)]
-    (folder / SUMS).write_text("".join(lines), encoding="utf-8")
-
-
 def check_sums(folder: Path) -> int:
     """Compare all files with SHA256SUMS, and return their number; LongtailError names those that differ."""
     if not (folder / SUMS).is_file():

@@ -103,7 +103,8 @@ def write_release(
             card.write_texts(db, folder, changes, made_by, manifest, newest)
             card.write_harness_task(folder, made_by["params"])
         contents.check_no_secrets(folder, machine)
-        contents.write_sums(folder)
+        sums = (f"{contents.sha256(folder / name)}  {name}\n" for name in contents.files(folder))
+        (folder / contents.SUMS).write_text("".join(sums), encoding="utf-8")
         if (target := out / folder.name).exists():
             raise LongtailError(f"{target}: is there already, expected no such folder; releases are never written over")
         with shards.atomic(target) as whole:
@@ -174,7 +175,8 @@ def _table_changes(
     """The entry of one table in `changes`; None where neither release has the table."""
     files = [folder and folder / table.parquet for folder in (old, new)]
     files = [file if file and file.is_file() else None for file in files]
-    before, after = (_column_types(file) if file else {} for file in files)
+    described = (database.ask("DESCRIBE FROM rows", rows=file).fetchall() if file else [] for file in files)
+    before, after = ({name: kind for name, kind, *_ in columns} for columns in described)
     if not before and not after:
         return None
     rows = [parquet.metadata(file).num_rows if file else 0 for file in files]
@@ -202,10 +204,6 @@ def _table_changes(
         entry |= {"rows_added": added, "rows_gone": gone, "rows_changed": changed}
         entry["values_changed"] = {name: n for name, n in zip(compared, values, strict=False) if n}
     return entry
-
-
-def _column_types(file: Path) -> dict[str, str]:
-    return {name: kind for name, kind, *_ in database.ask("DESCRIBE FROM rows", rows=file).fetchall()}
 
 
 def write_difference(old: Path, new: Path, out: Path, *, ingest: params.Ingest, threads: int) -> list[str]:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -231,3 +231,21 @@ def _computing(numerics: Numerics, device: str) -> Iterator[None]:
             yield
     finally:
         torch.set_float32_matmul_precision(before)
+
+
+class Vectors:
+    """An encoder with MLflow's interface: predictions are vectors of texts."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        self._encoder = encoder
+
+    def predict(self, texts: Any, params: Mapping[str, Any] | None = None) -> np.ndarray:
+        """Vectors (n, dim) float32 of a data frame's only column: documents in their template, or queries."""
+        embed = self._encoder.embed_queries if (params or {}).get("queries") else self._encoder.embed
+        return embed(texts.iloc[:, 0].tolist())
+
+
+def _load_pyfunc(folder: str, settings: Mapping[str, Any]) -> Vectors:
+    """The encoder in a folder, as MLflow loads it by this name; `settings` has the section `retriever`'s values."""
+    compute = params.Compute(threads=1, workers=1, executor="local", dask=None, device="cpu")
+    return Vectors(Encoder.open(Path(folder), params.Retriever(**settings), compute))

@@ -19,8 +19,7 @@ from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.retrieval.retriever import open_index
 from pipelines.scoring import logprobs
-from pipelines.scoring.logprobs import NONE, Candidates, unique_pairs
-from pipelines.scoring.queries import Queries, read_language_modelling
+from pipelines.scoring.logprobs import NONE, Candidates, Queries, read_language_modelling, unique_pairs
 from pipelines.storage import parquet, shards
 from pipelines.work import stage
 

@@ -231,18 +231,14 @@ def written_list(text: str) -> list | dict | None:
                 return value
     if CLOSES.get(text[:1]) != text[-1:] or ("'" not in text and '"' not in text):
         return None
-    inner = ELEMENT.sub(_as_python, text[1:-1])
+    # texts in quotes as Python writes them, with a comma where another one follows, as NumPy has none
+    inner = ELEMENT.sub(lambda one: one[1].replace("\n", r"\n").replace("\r", r"\r") + ", " * bool(one[2]), text[1:-1])
     for python in (f"[{inner}]", f"{{{inner}}}") if text[0] == "{" else (f"[{inner}]",):
         with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
             value = ast.literal_eval(python)
             certain = any(isinstance(one, str) for one in value) and (len(value) > 1 or inner.rstrip()[-1:] == ",")
             return value if certain or text[0] == "[" or isinstance(value, dict) else None
     return None
-
-
-def _as_python(element: re.Match) -> str:
-    """A text in quotes as Python writes it, with a comma where another one follows, as NumPy has none."""
-    return element[1].replace("\n", "\\n").replace("\r", "\\r") + ", " * bool(element[2])
 
 
 def _texts(value: Any) -> list[str]:

@@ -15,7 +15,7 @@ from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.language.relations import property_ids
 from pipelines.params import params
-from pipelines.sources import small_dumps, snapshots
+from pipelines.sources import snapshots, wikimedia_apis
 from pipelines.sources.download import download, name_of, note_of
 from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia import open_client
@@ -137,7 +137,7 @@ def _collect(
             (folder / STATEMENTS).parent.mkdir()
             pids = property_ids(files.get(TEMPLATES, (folder / TEMPLATES, ""))[0])
             spoken = language.read_language(chosen.language)
-            counts |= small_dumps.write_statements(client, folder / STATEMENTS, chosen.wikidata, pids, spoken)
+            counts |= wikimedia_apis.write_statements(client, folder / STATEMENTS, chosen.wikidata, pids, spoken)
             asked[STATEMENTS] = f"{chosen.wikidata.query_service} and {chosen.wikidata.api}"
         if settings.pages:
             published, origin = files.pop(POPQA, (None, ""))
@@ -146,7 +146,7 @@ def _collect(
             written = [folder / target for target in (PAGES, POPQA, REJECTS)]
             for file in written:
                 file.parent.mkdir(exist_ok=True)
-            counts |= small_dumps.write_api_pages(client, settings.pages, chosen.seed, published, *written)
+            counts |= wikimedia_apis.write_api_pages(client, settings.pages, chosen.seed, published, *written)
             asked[PAGES] = settings.pages.api
             sources[POPQA] = f"{origin}: questions whose subject's page was fetched", None
         sources |= {path: (server, client.asked_from()) for path, server in asked.items()}

@@ -293,7 +293,8 @@ def _parquet_rows(path: Path, layout: Layout = ARTICLES) -> Iterator[dict[str, A
 def used_columns(path: Path, layout: Layout, schema: pa.Schema) -> list[str]:
     """The columns of a Parquet file that are read. Raises LongtailError where the texts or titles are no strings."""
     kinds = {field.name: field.type for field in schema}
-    texts = [name for name, kind in kinds.items() if _is_text(kind)]
+    strings = "string", "large_string", "string_view"  # also in lists, and as pandas' categories
+    texts = [name for name, kind in kinds.items() if str(getattr(kind, "value_type", kind)) in strings]
     untitled = layout.title not in texts and not pa.types.is_null(kinds.get(layout.title, pa.null()))
     wrong = layout.title if untitled else layout.text
     if wrong not in texts:
@@ -303,11 +304,6 @@ def used_columns(path: Path, layout: Layout, schema: pa.Schema) -> list[str]:
     has_set = pa.types.is_struct(meta) and meta.get_field_index("pile_set_name") >= 0
     names = [name for name in (layout.text, "subset", layout.title) if name in texts]
     return ["meta.pile_set_name"] * has_set + names + [layout.id] * (layout.id in kinds)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    """Whether a column has strings, or lists of them; pandas' categories too."""
-    return str(getattr(kind, "value_type", kind)).removeprefix("large_") in ("string", "string_view")
 
 
 def read_wikitext(name: str, part: Part, rejects: Rejects) -> Iterator[Raw]:

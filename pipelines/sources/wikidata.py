@@ -101,7 +101,7 @@ class Layout:
 
     def __init__(self, codes: tuple[str, ...], site: str, nameless: str) -> None:
         self.nameless, self.site_key = nameless, f'"{site}"'.encode()
-        self._code_keys = [f'"{code}"'.encode() for code in codes]
+        self.code_keys = [f'"{code}"'.encode() for code in codes]
         # `mul`, since 2024, is one name for all languages: it counts if there is no other, and not as an alias
         names = [f"name{i}" for i in range(len(codes))]
         renamed = dict(zip(names, codes, strict=True))
@@ -125,10 +125,6 @@ class Layout:
             fields += [("sitelinks", self._sitelinks | list, msgspec.field(default_factory=self._sitelinks))]
             fields += [("claims", claims | list, msgspec.field(default_factory=claims))]
         return msgspec.json.Decoder(msgspec.defstruct("Entity", fields, gc=False))
-
-    def may_name(self, head: bytes) -> bool:
-        """Whether an entity's JSON has any of the codes, so perhaps a name."""
-        return any(map(head.__contains__, self._code_keys))  # a generator would take three times as long
 
     def label(self, entity: msgspec.Struct) -> str | None:
         """The label in the first of the codes that has one."""
@@ -176,7 +172,7 @@ def parse_block(
         rejects.read += 1
         if is_property:
             rejects.skip("not_an_item")
-        elif head and b'"id":' in head and b'"type":' in head and not layout.may_name(head):
+        elif head and b'"id":' in head and b'"type":' in head and not any(map(head.__contains__, layout.code_keys)):
             rejects.skip(layout.nameless)
         else:
             try:

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from pipelines.errors import LongtailError
 from pipelines.storage import shards
 
 EVERY = 15.0  # seconds
@@ -37,8 +39,11 @@ class Checkpoints:
         saved = self._saved()
         if not saved:
             return {}
-        progress = json.loads((saved[-1] / "progress.json").read_text(encoding="utf-8"))
-        tensors = load_file(saved[-1] / "state.safetensors")
+        try:
+            progress = json.loads((saved[-1] / "progress.json").read_text(encoding="utf-8"))
+            tensors = load_file(saved[-1] / "state.safetensors")
+        except (OSError, ValueError, SafetensorError) as error:
+            raise LongtailError(f"{saved[-1]}: damaged ({error}); remove it, to go on without it") from None
         torch.set_rng_state(tensors.pop("random"))
         for name, tensor in tensors.items():
             number, what = name.split(".")

@@ -20,15 +20,14 @@ import pyarrow as pa
 
 from pipelines.lm.language_model import LanguageModel, Prompt
 from pipelines.retrieval import documents
-from pipelines.scoring.logprobs import Candidates, sums
-from pipelines.scoring.queries import Queries
+from pipelines.scoring.logprobs import Candidates, Queries, sums
 from pipelines.storage import database, parquet, shards
 from pipelines.work import workers
 
 if TYPE_CHECKING:
+    from pipelines.evaluation.evaluate_lm import Bits
     from pipelines.evaluation.stage_metrics import StageMetrics
     from pipelines.lm.open_lm import LMWorkers
-    from pipelines.replug.bits import Bits
 
 CONCATENATED, LONGER_CONTEXT = "concatenated", "longer_context"
 RETRIEVERS = ("dense", "lsr")  # the retrievers whose documents are concatenated

@@ -67,7 +67,7 @@ REGISTERED = "longtail-retriever"
 ALIAS = "champion"
 FOLDER, METRICS = Path("data/models/lsr"), Path("data/metrics")
 TUNED, UNTUNED = "bpb_k10_after", "bpb_k10_before"  # keys of METRICS, on the same queries
-LOADER = "pipelines.retrieval.pyfunc"  # the module that opens a version for MLflow
+LOADER = "pipelines.retrieval.encoder"  # the module that opens a version for MLflow
 JUDGES = ("data/corpus", "data/models/lm/")  # inputs that decide the figures, besides the weights
 
 

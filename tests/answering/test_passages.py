@@ -49,11 +49,6 @@ def test_documents_of_an_ensemble_are_passages_of_their_own(find):
     assert find(1, False) == find(1, True)
 
 
-@pytest.mark.parametrize("together", [True, False])
-def test_the_margin_is_that_of_the_best_over_the_second_however_many_are_read(find, together):
-    assert [find(k, together)["margin"] for k in (1, 2, 3)] == [[1.0, None]] * 3
-
-
 def test_every_passage_has_its_own_title(find):
     titled = "{title}\n{text}"
     assert find(2, True, titled)["texts"] == [["Two\ntwo\n\nZero\nzero"], ["One\none"]]

@@ -21,7 +21,7 @@ from pipelines.explorer import looked_at
 from pipelines.explorer.looked_at import Run
 from pipelines.lm.local import LocalModel
 from pipelines.params import params, params_file
-from pipelines.replug import attribution, bits
+from pipelines.replug import attribution
 from pipelines.retrieval import bm25
 
 METHODS = ("closed_book", "bm25", "genread")
@@ -53,7 +53,7 @@ def scored(tmp_path_factory) -> Run:
         chosen.replug = params.Replug(top_k=2, temperature=0.5, mixture="token_mixture", vote=False)
         chosen.parts = copy.copy(small_results.PARTS)
         chosen.retriever, chosen.retrievers = small_results.SETTINGS.retriever, small_results.SETTINGS.retrievers
-        measured = bits.measure(home / "data/logprobs/pile/tiny", chosen.replug)
+        measured = evaluate_lm.measure(home / "data/logprobs/pile/tiny", chosen.replug)
         texts = evaluate_lm.describe(home / "data/corpus/pile/queries.parquet", measured.ids)
         tables = evaluate_lm.per_query("pile", "tiny", measured, texts, chosen.replug.temperature)
         small_results.write(home / "data/language_modelling/pile/bpb.parquet", pa.concat_tables(tables))

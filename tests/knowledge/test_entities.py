@@ -14,7 +14,7 @@ from wikimedia_server import Wikidata, Wikimedia
 from pipelines.errors import LongtailError
 from pipelines.knowledge import entities
 from pipelines.params import params
-from pipelines.sources import small_dumps, wikidata
+from pipelines.sources import wikidata, wikimedia_apis
 from pipelines.sources.wikidata import Statement, iso
 from pipelines.sources.wikimedia import open_client
 from pipelines.storage import shards
@@ -112,9 +112,9 @@ def test_what_the_query_service_and_the_entity_api_wrote_is_a_source_too(raw, wi
     wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
     server = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
     settings = params.Wikidata(source="query_service", **server)
-    monkeypatch.setattr(small_dumps, "STATEMENTS", 2)
+    monkeypatch.setattr(wikimedia_apis, "STATEMENTS", 2)
     with open_client("someone@example.org", Path("kept")) as client:
-        small_dumps.write_statements(client, raw / "wikidata/q.json.gz", settings, ["P106"])
+        wikimedia_apis.write_statements(client, raw / "wikidata/q.json.gz", settings, ["P106"])
     names, claims, counts = build(raw)
     assert (names, claims, counts["entities"]) == (NAMED, CLAIMED, 4)
 

@@ -9,7 +9,7 @@ from pipelines.lsr import train_lsr
 from pipelines.lsr.rounds import Scores
 from pipelines.lsr.training_queries import CorpusQueries
 from pipelines.scoring import logprobs
-from pipelines.scoring.queries import Queries, without_shots
+from pipelines.scoring.logprobs import Queries, without_shots
 
 PAIRS = np.array([[0, logprobs.NONE], [0, 3], [0, 9], [1, 3], [2, 29]])
 

@@ -172,6 +172,14 @@ def test_a_list_is_joined_by_position_if_its_length_and_what_it_carries_allow():
     assert joined({"preds": LIST, "prompts": prompts}).by == "position, as its questions confirm"
 
 
+def test_a_column_of_gold_answers_is_no_prediction():
+    asked = asked_of({"id": list(range(30)), "question": ["Q?"] * 30, "possible_answers": [["a", "b"]] * 30})
+    for name in ("answer", "output"):
+        with pytest.raises(LongtailError, match=f"its column {name} holds the gold answers"):
+            joined([{"id": n, name: "A"} for n in range(30)], asked)
+    assert len(joined([{"id": n, "answer": "c" if n == 3 else "a"} for n in range(30)], asked).said) == 30
+
+
 def test_rows_are_judged_by_their_predictions_and_else_by_the_file():
     records = [{"id": 12, "pred": "Bo Dahl, I think", "correct": 0}, {"id": 11, "pred": "Bo", "correct": 1}]
     found = joined(records)

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 
 from pipelines.lm.language_model import Prompt
 from pipelines.scoring import logprobs
-from pipelines.scoring.queries import read_language_modelling
+from pipelines.scoring.logprobs import read_language_modelling
 
 
 def test_retrieval_reads_the_context_alone_of_a_splits_texts(project):

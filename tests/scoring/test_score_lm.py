@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipelines.errors import LongtailError
+from pipelines.evaluation import evaluate_lm
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.local import LocalModel
 from pipelines.lm.open_lm import MODELS, open_lm, supervising_lm
-from pipelines.replug import bits
 from pipelines.scoring import score_lm
 from pipelines.storage import shards
 
@@ -83,7 +83,7 @@ def test_candidates_are_ranked_distinct_and_never_of_the_querys_own_source(score
 
 
 def test_the_beginning_of_a_text_is_predicted_without_documents_by_every_retriever(scored):
-    measured = bits.measure(OUT, scored.params.replug)
+    measured = evaluate_lm.measure(OUT, scored.params.replug)
     row = list(measured.ids).index(scored.bare)
     (continuation,) = (q["continuation"] for q in rows("queries", CORPUS) if q["id"] == scored.bare)
     lm = open_lm(*supervising_lm(scored.params), scored.params.compute)

@@ -11,10 +11,10 @@ from wikimedia_server import TRACE, Wikidata, Wikimedia
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params import params
-from pipelines.sources import small_dumps, wikidata
+from pipelines.sources import wikidata, wikimedia_apis
 from pipelines.sources.rejects import Rejects
-from pipelines.sources.small_dumps import write_statements
 from pipelines.sources.wikimedia import Client, open_client
+from pipelines.sources.wikimedia_apis import write_statements
 
 GENID = "http://www.wikidata.org/.well-known/genid/0123abc"
 JOBS = [(f"Q{100 + n}", f"Q{n % 3 + 1}") for n in range(23)]
@@ -26,7 +26,7 @@ NAMED = {int(qid[1:]) for qid in ARTICLES} | {1, 2, 3, 7}
 
 @pytest.fixture
 def world(wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch) -> Wikidata:
-    monkeypatch.setattr(small_dumps, "SMALLEST", 2)
+    monkeypatch.setattr(wikimedia_apis, "SMALLEST", 2)
     world = Wikidata({"P106": JOBS, "P19": CITIES}, ARTICLES)
     wikimedia.pages |= {"/sparql": world.sparql, "/api": world.api}
     return world
@@ -35,7 +35,7 @@ def world(wikimedia: Wikimedia, monkeypatch: pytest.MonkeyPatch) -> Wikidata:
 def fetched(client: Client, wikimedia: Wikimedia, file: Path, page=8, pids=("P19", "P106"), code="en") -> dict:
     """The counts."""
     at = {"query_service": f"{wikimedia.address}/sparql", "api": f"{wikimedia.address}/api"}
-    with mock.patch.object(small_dumps, "STATEMENTS", page):
+    with mock.patch.object(wikimedia_apis, "STATEMENTS", page):
         settings = params.Wikidata(source="query_service", **at)
         return write_statements(client, file, settings, pids, language.read_language(code))
 
@@ -68,7 +68,7 @@ def test_statements_of_items_with_an_article_and_their_names(client, wikimedia, 
 
 
 def test_pages_overlap_so_that_an_edit_meanwhile_loses_nothing(client, wikimedia, world, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(small_dumps, "OVERLAP", 0.25)
+    monkeypatch.setattr(wikimedia_apis, "OVERLAP", 0.25)
 
     def sparql(asking: dict[str, str]) -> bytes:
         body = world.sparql(asking)
@@ -107,7 +107,7 @@ def test_a_status_may_say_that_time_ran_out(client, wikimedia, world, tmp_path, 
 
 
 def test_bytes_do_not_depend_on_the_order_of_arrival(wikimedia, world, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(small_dumps, "AT_MOST", 5)
+    monkeypatch.setattr(wikimedia_apis, "AT_MOST", 5)
     for name, faults in {"one": [], "two": [busy(), None, None, Fault(503), None, Fault(sent=1), busy()]}.items():
         wikimedia.faults = faults
         with open_client("someone@example.org", tmp_path / f"kept-{name}") as client:

@@ -18,6 +18,7 @@ import pytest
 import tiny_models
 import torch
 
+from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.storage import checkpoint
 
@@ -124,3 +125,8 @@ def test_a_checkpoint_of_other_params_inputs_or_code_is_none(workplace):
     assert opened(0.2).load(WEIGHTS, ADAM) == opened(array=data[::-1]).load(WEIGHTS, ADAM) == {}
     code.write_text("a = 2\n")
     assert opened().load(WEIGHTS, ADAM) == {}
+    (state,) = checkpoint.folder("training").glob("*/*/state.safetensors")
+    state.write_bytes(state.read_bytes()[:-8])
+    code.write_text("a = 1\n")
+    with pytest.raises(LongtailError, match=r"saved-00000000: damaged \([^\n]*\); remove it, to go on without it$"):
+        opened().load(WEIGHTS, ADAM)

@@ -15,7 +15,6 @@ from pipelines.evaluation import evaluate_lm
 from pipelines.lm.language_model import Prompt
 from pipelines.lm.open_lm import open_lm, supervising_lm
 from pipelines.params import params
-from pipelines.replug import bits
 from pipelines.scoring import score_lm
 from pipelines.studies import controls
 
@@ -57,7 +56,7 @@ def test_controls_are_the_models_own_scores_of_their_prompts(scored):
             counts.add((n, len(documents)))
     assert {n for n, _ in counts} >= {2, 3}
     assert any(n < retrieved for n, retrieved in counts)
-    ids, expected = bits.measure(OUT, scored.params.replug).ids, {}
+    ids, expected = evaluate_lm.measure(OUT, scored.params.replug).ids, {}
     found = controls.read_controls(OUT, ids)
     for row in table:
         own = -sum(row["log_probs"]), row["documents"], row["added_bytes"]
@@ -91,7 +90,7 @@ def test_controls_are_compared_with_the_ensemble_of_the_same_documents(tmp_path)
     replug = params.Replug(top_k=3, temperature=1.0, mixture="token_mixture", vote=False)
     chosen, n = SimpleNamespace(seed=0, replug=replug, report=SimpleNamespace(bootstrap=40)), logprob_tables.QUERIES
     logprob_tables.write(tmp_path / "tables")
-    measured, counts, nats = bits.measure(tmp_path / "tables", replug), np.arange(n) % 4, np.linspace(3, 9, n)
+    measured, counts, nats = evaluate_lm.measure(tmp_path / "tables", replug), np.arange(n) % 4, np.linspace(3, 9, n)
     of_both = enumerate(("dense", "lsr"))
     concatenated = [controls.Control("concatenated", name, nats + i, counts, counts) for i, name in of_both]
     longer = controls.Control("longer_context", "", nats + 2, 0 * counts, 7 + 0 * counts)

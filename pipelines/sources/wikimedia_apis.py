@@ -1,14 +1,12 @@
-"""Small dumps made from Wikimedia's servers, where all of a dump is not needed: pages, statements and names.
+"""Wikimedia's APIs asked for small dumps, where all of a dump is not needed: pages, statements and names.
 
 Wikipedia's pages about PopQA's subjects, pages of the same names and others come from the MediaWiki API, in the dump's
 own XML, with the ids of their revisions. Requests follow each other, and wait while the servers lag behind, as
 Wikimedia asks.
 
-Statements come from Wikidata's query service (SPARQL), and names from its entity API. Statements are the truthy ones
-(`wdt:`: of the best rank, never deprecated). They are paged with Blazegraph's `bd:slice` in the order of its index:
-ORDER BY would sort all statements of a relation for every page, and a FILTER on entity numbers would read them all,
-beyond the 60 seconds that the service allows. An edit between two requests shifts later positions, so pages overlap a
-little.
+Truthy statements (`wdt:`: of the best rank, never deprecated) come from Wikidata's query service, and names from its
+entity API. Statements are paged with Blazegraph's `bd:slice` in the order of its index: ORDER BY or a FILTER would take
+longer than the 60 seconds that the service allows. Pages overlap a little, as an edit shifts later positions.
 """
 
 import bz2

@@ -5,8 +5,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from pipelines.evaluation import evaluate_lm
 from pipelines.params import params
-from pipelines.replug import bits, ensemble
+from pipelines.replug import ensemble
 
 
 def replug(mixture: str, **changes) -> params.Replug:
@@ -33,10 +34,10 @@ def by_the_ensemble(rows, query: str, retriever: str, k: int, temperature: float
 @pytest.mark.parametrize(("k", "temperature"), [(1, 0.004), (2, 40.0), (3, 0.5)])
 @pytest.mark.parametrize("mixture", ["token_mixture", "sequence_mixture"])
 def test_nats_are_the_ensembles_for_any_k_and_temperature(folder, k, temperature, mixture):
-    measured = bits.measure(folder, replug(mixture, top_k=k, temperature=temperature))
+    measured = evaluate_lm.measure(folder, replug(mixture, top_k=k, temperature=temperature))
     assert measured.ids.tolist() == [f"q{i:02}" for i in range(logprob_tables.QUERIES)]
     wanted = {(name, n, temperature) for name in ("bm25", "dense", "lsr", "random") for n in (1, 2, 3)}
-    wanted |= {(name, k, t) for name in ("bm25", "dense", "lsr", "random") for t in bits.TEMPERATURES}
+    wanted |= {(name, k, t) for name in ("bm25", "dense", "lsr", "random") for t in evaluate_lm.TEMPERATURES}
     wanted |= {("none", 0, temperature), ("dense@0.5", k, temperature), ("dense@1", k, temperature)}
     assert set(measured.nats) == wanted
     rows = {name: pq.read_table(folder / f"{name}.parquet").to_pylist() for name in ("logprobs", "retrieved")}
