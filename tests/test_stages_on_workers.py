@@ -47,7 +47,7 @@ def find(texts):
     """Two documents for each question."""
     two = [[WORDS[len(text) % 40], WORDS[(len(text) + 7) % 40]] for text in texts]
     ids, nothing = [["a", "b"]] * len(texts), [0] * len(texts)
-    columns = [two, ids, ids, [[0.5, 0.25]] * len(texts), nothing, nothing, [0.25] * len(texts)]
+    columns = [two, ids, ids, [[0.5, 0.25]] * len(texts), nothing, nothing]
     return pa.table(columns, schema=passages.SCHEMA)
 
 

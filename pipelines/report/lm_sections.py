@@ -35,6 +35,7 @@ LOOK = {  # columns of data/metrics/lsr_<name>.json's `look` -> heads
     "gain_mean": "by the mean",
     "gain_best": "by the best",
     "documents": "documents of each",
+    "uniform": "share with all equal",
     "entropy": "entropy of Q",
     "beta": "beta",
 }

@@ -46,9 +46,7 @@ def find(texts):
         rows.append([list(column) for column in zip(*two, strict=True)])
     ids, titles, found = zip(*rows, strict=True)
     nothing = [0] * len(rows)
-    return pa.table(
-        [found, ids, titles, [[0.5, 0.25]] * len(rows), nothing, nothing, [0.25] * len(rows)], schema=passages.SCHEMA
-    )
+    return pa.table([found, ids, titles, [[0.5, 0.25]] * len(rows), nothing, nothing], schema=passages.SCHEMA)
 
 
 def top(texts):

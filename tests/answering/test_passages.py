@@ -93,7 +93,7 @@ def test_each_question_is_searched_once_whatever_the_order_asked():
     def find(texts):
         searched.extend(texts)
         return pa.table(
-            [[[text] for text in texts], *[[[None]] * len(texts)] * 3, *[[0] * len(texts)] * 3], schema=passages.SCHEMA
+            [[[text] for text in texts], *[[[None]] * len(texts)] * 3, *[[0] * len(texts)] * 2], schema=passages.SCHEMA
         )
 
     texts = {7: "seven", 2: "two", 5: "five"}

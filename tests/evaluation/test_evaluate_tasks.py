@@ -275,7 +275,7 @@ def run_stage(raw, datastore, monkeypatch):
 
     def saying(letter):
         def find(texts):
-            of_question = [[f"{i} {letter}" for i in range(3)], *[[""] * 3] * 2, [0.5] * 3, *[0] * 3]
+            of_question = [[f"{i} {letter}" for i in range(3)], *[[""] * 3] * 2, [0.5] * 3, *[0] * 2]
             return pa.table([[column] * len(texts) for column in of_question], schema=passages.SCHEMA)
 
         return passages.Source(find, 9, written=False)
