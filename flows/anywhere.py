@@ -197,7 +197,7 @@ def _given(
     With a subset, the answers to its questions alone.
     """
     from pipelines.answering.answers_elsewhere import keep_subset, named_files, read_answers
-    from pipelines.catalogue import read_subsets
+    from pipelines.subsets import read_subsets
 
     if subset and subset not in (known := read_subsets()):
         raise LongtailError(f"--subset {subset}: no sample of PopQA is called so, expected one of {', '.join(known)}")

@@ -1,19 +1,15 @@
-"""Every data set that Longtail knows: what it is, its licence, who reads it, and what it is for; samples of PopQA.
+"""Every data set that Longtail knows: what it is, its licence, who reads it, and what it is for.
 
-To add one, write its reader or builder and one entry in catalogue.yaml, and name it in a profile and in data/README.md
-(docs/real-data.md has the steps). Functions are named as "module:function", so that a stage loads the code of its own
-data set alone.
+docs/real-data.md says how to add one. Functions are named as "module:function", so that a stage loads the code of its
+own data set alone.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple
 
 import yaml
-
-SUBSETS = Path(__file__).with_name("subsets.yaml")  # lists of PopQA's ids, each with its source
 
 
 @dataclass(frozen=True)
@@ -67,16 +63,3 @@ def label(name: str) -> str:
 def facts(name: str) -> Dataset:
     """What of an entry a stage's result may depend on: not the words that only people read."""
     return replace(DATASETS[name], label="", title="", licence="", files="")
-
-
-class Subset(NamedTuple):
-    """A sample of PopQA that papers use."""
-
-    about: str  # what it is, in words
-    ids: frozenset[str]  # as popQA.tsv has them
-
-
-def read_subsets() -> dict[str, Subset]:
-    """The samples by their names."""
-    entries = yaml.safe_load(SUBSETS.read_text(encoding="utf-8"))
-    return {name: Subset(entry["about"], frozenset(entry["ids"].split())) for name, entry in entries.items()}

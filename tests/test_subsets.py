@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from knowledge_tables import chosen, popqa
 
-from pipelines import catalogue
+from pipelines import subsets
 from pipelines.questions.popqa import build_popqa
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -15,7 +15,7 @@ SIZES = {"longtail": 1399, "activerag": 500, "hipporag": 1000, "t2rag": 1000, "r
 
 
 def test_samples_have_the_sizes_that_their_papers_say_and_lie_in_the_long_tail():
-    found = {name: subset.ids for name, subset in catalogue.read_subsets().items()}
+    found = {name: subset.ids for name, subset in subsets.read_subsets().items()}
     assert {name: len(ids) for name, ids in found.items()} == SIZES
     assert [name for name in SIZES if found[name] <= found["longtail"]] == [
         name for name in SIZES if name != "hipporag"

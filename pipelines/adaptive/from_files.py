@@ -162,9 +162,9 @@ def judge_deciders(
     doubts = {name: doubt[places] for name, doubt in doubts.items() if doubt is not None}
     rows += [{"system": name, "said": "a signal: no decisions"} for name in doubts]
     found = {"adaptive": _of_thresholds(tuned)}
-    for name, of in ({"oracle": pairs.gains} | doubts).items():  # on held-out questions, and on each resample
-        curves_of = [curve(of, pairs.right_above, pairs.gains, times) for times in (held, *tuned.drawn.times.T)]
-        found[name] = np.stack(curves_of, axis=1)
+    times = held, *tuned.drawn.times.T  # how often each question counts: the held-out ones, then each resample
+    for name, signal in ({"oracle": pairs.gains} | doubts).items():
+        found[name] = np.stack([curve(signal, pairs.right_above, pairs.gains, of) for of in times], axis=1)
     many, curves = len(np.unique(tuned.drawn.clusters)), {}
     for row in rows:
         if (name := row["system"]) in found:

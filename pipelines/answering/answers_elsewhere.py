@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from pipelines.catalogue import Subset
 from pipelines.errors import LongtailError
 from pipelines.questions.columns_by_value import read_known_by_value
 from pipelines.questions.join_predictions import Match, check_joined, join_predictions, judge_predictions
@@ -16,6 +15,7 @@ from pipelines.questions.question_tables import ROLES, Questions
 from pipelines.sources.prediction_files import Predictions
 from pipelines.sources.prediction_layouts import DOUBT, RETRIEVED
 from pipelines.storage.file_kinds import check_link
+from pipelines.subsets import Subset
 
 NO_ANSWER = -1
 DECISIONS = (*RETRIEVED, *DOUBT)

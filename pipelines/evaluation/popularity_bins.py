@@ -1,7 +1,7 @@
 """Accuracy by popularity: deciles, bins of log popularity, and popularity relative to the relation (PopQA, section 4).
 
-The functions return rows as those of `accuracy` do. Each bin has `least` questions or more (`least_of` all, if None).
-Neighbouring bins with fewer are put together; two functions leave them out, as the paper does, unless asked to `merge`.
+The functions return rows as those of `accuracy` do. Neighbouring bins with fewer than `least` questions are put
+together. Where `merge` is false, they are left out, as the paper does.
 """
 
 from collections.abc import Sequence

@@ -15,7 +15,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from pipelines import catalogue, methods
+from pipelines import catalogue, methods, subsets
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.params.params import Params
@@ -104,7 +104,7 @@ def _names(params: Params) -> Iterator[Rule]:
     yield _listed("lms", params.lms, list(params.lm))
     yield _listed("retrievers", params.retrievers, list(params.retriever))
     chosen = [params.popqa.subset] if params.popqa.subset else []
-    yield _listed("popqa.subset", chosen, [*catalogue.read_subsets()] if chosen else [])
+    yield _listed("popqa.subset", chosen, [*subsets.read_subsets()] if chosen else [])
     yield _listed("answer.clipped", params.answer.clipped, list(methods.INDEXES))
 
 

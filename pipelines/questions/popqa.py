@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipelines import draws
-from pipelines.catalogue import read_subsets
 from pipelines.errors import LongtailError
 from pipelines.language import language
 from pipelines.language.relations import RELATIONS, Relation, read_relations
@@ -26,6 +25,7 @@ from pipelines.questions.published import ENTITY, MONTH
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import source_files
 from pipelines.storage import database, parquet, shards
+from pipelines.subsets import read_subsets
 
 TRIPLES = Path("data/knowledge/triples/triples.parquet")
 PUBLISHED = Path("data/raw/popqa")  # holds one file, called popQA.tsv by the authors and test.tsv on the Hub

@@ -1,7 +1,5 @@
 """The log-probability table (REPLUG §3): a language model's log p of each continuation token, by query and document.
 
-Queries (REPLUG §5) are in the form in which they are searched with and scored.
-
 Each (query, document) pair is scored once. Every ensemble, control and bits-per-byte figure is computed from the table.
 The stage `score_lm` writes these into data/logprobs/<corpus>/<lm>:
 

@@ -1,4 +1,4 @@
-"""Wikimedia's APIs asked for small dumps, where all of a dump is not needed: pages, statements and names.
+"""Asks Wikimedia's APIs for pages, statements and names, where a whole dump is not needed.
 
 Wikipedia's pages about PopQA's subjects, pages of the same names and others come from the MediaWiki API, in the dump's
 own XML, with the ids of their revisions. Requests follow each other, and wait while the servers lag behind, as

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import systems
 
-from pipelines import catalogue
+from pipelines import subsets
 
 
 def test_what_published_systems_wrote_becomes_thresholds_in_one_command(folder, made, longtail, tuned):
@@ -52,7 +52,7 @@ def test_with_a_subset_no_other_question_counts_and_a_set_without_its_ids_is_ref
         "else": {"about": "", "source": "", "ids": "7"},
     }
     (folder / "subsets.yaml").write_text(json.dumps(entries))
-    monkeypatch.setattr(catalogue, "SUBSETS", folder / "subsets.yaml")
+    monkeypatch.setattr(subsets, "FILE", folder / "subsets.yaml")
     files = "closed.csv", "rag.csv", "-q", "popQA.tsv"
     code, said, _ = longtail("compare", *files, "--subset", "tail")
     assert code == 0

@@ -58,6 +58,10 @@ def test_training_the_retriever_follows_its_objective_but_no_report_and_no_http_
     assert [name for name in code.TRANSPORT if not (code.ROOT / f"{name.replace('.', '/')}.py").is_file()] == []
 
 
+def test_popqa_follows_the_ids_of_its_named_samples():
+    assert code.ROOT / "pipelines/subsets.yaml" in code.files("pipelines.questions.popqa")
+
+
 def test_words_for_readers_of_the_report_change_no_result(monkeypatch):
     before = catalogue.facts("pile")
     monkeypatch.setitem(DATASETS, "pile", catalogue.replace(DATASETS["pile"], label="The Pile", title="Texts"))
