@@ -21,7 +21,7 @@ from pipelines.language import language
 from pipelines.language.relations import RELATIONS
 from pipelines.sources import streams, wikidata
 from pipelines.storage import shards
-from pipelines.work.pool import processes
+from pipelines.work.executors import processes
 from pipelines.world import wikimedia_dumps
 
 PROPERTIES = tuple(RELATIONS)

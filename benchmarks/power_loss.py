@@ -32,7 +32,7 @@ from benchmarks.project_copy import ROOT, table
 from flows import dvc_files
 from pipelines import draws
 from pipelines.storage import shards
-from pipelines.work import web
+from pipelines.work import http
 
 SHUTDOWN, WITHOUT_LOG = 0x8004587D, 2  # EXT4_IOC_SHUTDOWN; EXT4_GOING_FLAGS_NOLOGFLUSH
 OPTIONS = ("noauto_da_alloc,commit=1", "noauto_da_alloc,commit=60", "noauto_da_alloc,commit=1,data=writeback")
@@ -121,8 +121,8 @@ def write_answer(number: int) -> None:
 
 
 @cache
-def _kept() -> web.Kept:
-    return web.Kept(Path(".longtail/answers"), math.inf)
+def _kept() -> http.Kept:
+    return http.Kept(Path(".longtail/answers"), math.inf)
 
 
 def answers_there() -> int:
@@ -141,7 +141,7 @@ PARTS: dict[str, tuple[Callable[[int], None], Callable[[], int]]] = {  # name ->
     "a folder by shards.atomic": (write_folder, folder_there),
     "shards by shards.map_shards": (write_shards, shards_there),
     "dvc.lock as DVC writes it, and the flow's copy": (write_lock, lock_there),
-    "answers of a server (web.Kept)": (write_answer, answers_there),
+    "answers of a server (http.Kept)": (write_answer, answers_there),
 }
 
 

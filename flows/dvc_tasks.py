@@ -28,7 +28,7 @@ from prefect.states import Failed, Pending, Running, State
 
 from flows import dvc_files, graph, live, workspace
 from flows.live import AWAY, FAILED, RAN, RESTORED, UNCHANGED, WORK, Work
-from pipelines import neutral
+from pipelines import safe_text
 from pipelines.storage import disks
 from pipelines.work import tracking
 
@@ -189,7 +189,7 @@ def _lines(stream, say: Callable[[str], None]) -> Iterator[str]:
     while block := os.read(stream.fileno(), 1 << 16):
         *parts, rest = re.split(rb"(?<=[\r\n])|(?<=])(?=ERROR: )", rest + block)
         for part in parts:
-            text = neutral.line(part.decode(errors="replace").strip())
+            text = safe_text.line(part.decode(errors="replace").strip())
             bar = part.endswith((b"\r", b"]"))
             if text and bar and time.monotonic() - shown < PROGRESS_SECONDS:
                 say(text)
@@ -197,8 +197,8 @@ def _lines(stream, say: Callable[[str], None]) -> Iterator[str]:
                 shown = time.monotonic() if bar else shown
                 yield text
         if rest.endswith(b"]"):  # a bar, until it redraws itself
-            say(neutral.line(rest.decode(errors="replace").strip()))
-    if text := neutral.line(rest.decode(errors="replace").strip()):
+            say(safe_text.line(rest.decode(errors="replace").strip()))
+    if text := safe_text.line(rest.decode(errors="replace").strip()):
         yield text
 
 
@@ -210,7 +210,7 @@ def _publish(stage: graph.Stage) -> None:
             rows.append({"metric": name, **(value if isinstance(value, dict) else {"value": value})})
     if rows:
         key = re.sub("[^a-z0-9]+", "-", stage.name.lower())
-        create_table_artifact(key=key, table=neutral.values(rows, neutral.markdown), description=stage.description)
+        create_table_artifact(key=key, table=safe_text.values(rows, safe_text.markdown), description=stage.description)
 
 
 @contextmanager

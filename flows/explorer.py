@@ -21,7 +21,8 @@ from starlette.routing import Route
 
 from flows import terminal
 from pipelines.errors import LongtailError
-from pipelines.explorer import asking, looked_at, pages, questions
+from pipelines.explorer import asking, pages, questions
+from pipelines.explorer.run import RUN, Run, open_run
 
 PORT = 4300  # unless it is taken
 HOSTS = ["127.0.0.1", "localhost"]  # any other name in a request comes from a foreign page that was led here
@@ -36,7 +37,7 @@ WRITTEN = (
 )
 
 
-def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequence[pages.Place] = ()) -> Starlette:
+def app(open_run: Callable[[], Run] = open_run, places: Sequence[pages.Place] = ()) -> Starlette:
     """The pages of the run that `open_run` gives at each request; the first one leads to `places` too."""
     token, jobs = secrets.token_urlsafe(), asking.Jobs()
 
@@ -71,7 +72,7 @@ def app(open_run: Callable[[], looked_at.Run] = looked_at.open_run, places: Sequ
         return StreamingResponse(questions.to_csv(run, chosen), media_type="text/csv; charset=utf-8", headers=headers)
 
     def report(request: Request) -> Response:
-        return _of_folder(open_run().data / "report", request.path_params["path"], looked_at.RUN)
+        return _of_folder(open_run().data / "report", request.path_params["path"], RUN)
 
     def history(request: Request) -> Response:
         return _of_folder(terminal.HISTORY.parent, request.path_params["path"], "`longtail report --history` makes it")
@@ -127,7 +128,7 @@ def _error(status: int, message: str) -> Response:
 def serving(
     port: int | None = None,
     places: Sequence[pages.Place] = (),
-    open_run: Callable[[], looked_at.Run] = looked_at.open_run,
+    open_run: Callable[[], Run] = open_run,
 ) -> Iterator[str]:
     """Serve `app` for the block; yields its address. LongtailError if `port` is taken; None: PORT, or a free one."""
     with socket.socket() as listening:

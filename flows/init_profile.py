@@ -14,7 +14,7 @@ import yaml
 from flows import data_files, dvc_files, model_folders, profiles
 from flows.init_choices import GIB, Contents, choose, this_machine
 from flows.model_folders import Encoder, LanguageModel
-from pipelines import catalogue, neutral
+from pipelines import catalogue, safe_text
 from pipelines.errors import LongtailError
 from pipelines.lm.model_files import other_weights
 from pipelines.storage import shards
@@ -73,7 +73,7 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
     }
     root, globs = _globs(folder, {key: contents.files[key] for key in chosen["data_sets"]})
     made = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters |= {"line": neutral.line, "json": _json, "block": _block}
+    made.filters |= {"line": safe_text.line, "json": _json, "block": _block}
     template = made.from_string(TEMPLATE.read_text(encoding="utf-8"))
     text = template.render(chosen, folder=str(folder), name=name, found=found, root=str(root), globs=globs)
     earlier = path.read_bytes() if path.exists() else None
@@ -100,7 +100,7 @@ def init(folder: Path, name: str | None, *, lsr: bool = False, force: bool = Fal
 
 
 def _json(value: Any) -> str:
-    return neutral.dumps(str(value) if isinstance(value, Path) else value, indent=None)
+    return safe_text.dumps(str(value) if isinstance(value, Path) else value, indent=None)
 
 
 def _block(values: dict[str, Any], indent: int = 2) -> str:
@@ -212,4 +212,4 @@ def _unused(folder: Path, contents: Contents) -> list[str]:
 
 
 def _shown(path: Path, folder: Path) -> str:
-    return neutral.line(path.relative_to(folder).as_posix() if path != folder else path.name)
+    return safe_text.line(path.relative_to(folder).as_posix() if path != folder else path.name)

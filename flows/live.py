@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows import graph
-from pipelines import neutral
+from pipelines import safe_text
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -120,7 +120,7 @@ class _Above(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not (message := record.getMessage()).startswith(SAID_AGAIN):
-            self.console.print(neutral.line(message), style="yellow", markup=False)
+            self.console.print(safe_text.line(message), style="yellow", markup=False)
 
 
 class Table:

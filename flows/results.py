@@ -17,8 +17,8 @@ from pipelines.errors import LongtailError
 from pipelines.params import params_file
 
 if TYPE_CHECKING:
-    from pipelines.explorer.looked_at import Run
     from pipelines.explorer.questions import Slice
+    from pipelines.explorer.run import Run
 
 REPRODUCTION = Path("data/reproduction/reproduction.md")  # the page of the run at hand; git and DVC leave it alone
 PUBLISHED_REPRODUCTION = Path("docs/measured/reproduction.md")
@@ -69,9 +69,10 @@ def explore(
 
 def _chosen(asked: dict[str, str], *, some: bool) -> tuple[Run, Slice]:
     """The run and the slice that the options choose. With `some`, LongtailError for a slice without a question."""
-    from pipelines.explorer import looked_at, questions
+    from pipelines.explorer import questions
+    from pipelines.explorer.run import open_run
 
-    run = looked_at.open_run()
+    run = open_run()
     try:
         chosen = questions.Slice.of(run, asked)
     except LongtailError as error:

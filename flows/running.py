@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flows import terminal
-from pipelines import neutral
+from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.params import params_file
 from pipelines.storage import disks
@@ -50,7 +50,7 @@ def run(
         from pipelines.work import tracking
 
         if trouble := tracking.trouble():
-            print(f"warning: {neutral.line(trouble)}", file=sys.stderr)
+            print(f"warning: {safe_text.line(trouble)}", file=sys.stderr)
         terminal.show(f"{len(changed)} of {len(stages)} stages changed; starting Prefect's server")
         with server.running(HOME) as url:
             from flows import live, runs

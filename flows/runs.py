@@ -19,7 +19,7 @@ from prefect.states import Completed, Failed, State
 from flows import dvc_files, earlier, graph, landing, live, months, workspace
 from flows.dvc_tasks import push_outputs, reproduce_stage, stopping_children
 from flows.live import FAILED, RAN, RESTORED, UNCHANGED, WORK
-from pipelines import neutral
+from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.params import params, params_file
 from pipelines.work import tracking
@@ -185,7 +185,7 @@ def _compare(profile: str, stages: list[graph.Stage], tolerance: float) -> list[
         log.warning(f"and {len(worse) - SHOWN} more, see the artifact `regressions`")
     rows = [{**asdict(regression), "change": f"{regression.change:+.1%}"} for regression in worse]
     description = f"Figures worse than the last landed run's by more than {tolerance:.0%}, and than their own interval"
-    create_table_artifact(key="regressions", table=neutral.values(rows, neutral.markdown), description=description)
+    create_table_artifact(key="regressions", table=safe_text.values(rows, safe_text.markdown), description=description)
     return [f"{len(worse)} figures worse than the last landed run's, the worst {worse[0]}"]
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from flows import terminal
-from pipelines import catalogue, methods, neutral
+from pipelines import catalogue, methods, safe_text
 from pipelines.errors import LongtailError
 from pipelines.language import words
 from pipelines.params import params_file
@@ -40,7 +40,7 @@ def search(
     corpus = corpus or params.parts.datastore or next(iter(params.parts.corpora), "")
     hits = search_corpus(text, corpus, retriever or _best(params), k)
     if as_json:
-        print(neutral.dumps(hits))
+        print(safe_text.dumps(hits))
         return
     for line in hit_lines(hits, max(30, min(shutil.get_terminal_size().columns, 100))):
         terminal.show(line)
@@ -93,7 +93,7 @@ def ask(
             print(f"error: {terminal.as_called(str(error))}", file=sys.stderr)
             continue
         if as_json:
-            print(neutral.dumps(asdict(asked)), flush=True)
+            print(safe_text.dumps(asdict(asked)), flush=True)
             continue
         for line in ask.answer_lines(asked):
             terminal.show(line)
@@ -148,11 +148,12 @@ def hit_lines(hits: list[dict[str, Any]], width: int) -> Iterator[str]:
 
 def attribute_text(query_id: str, retriever: str) -> Iterator[str]:
     """Yield lines on what a scored text, its tokens and documents owe to the language model's memory."""
-    from pipelines.explorer import lm_queries, looked_at
+    from pipelines.explorer import lm_queries
+    from pipelines.explorer.run import lookup, open_run
 
-    run = looked_at.open_run()
+    run = open_run()
     corpora = lm_queries.corpora(run)
-    holds = (name for name in corpora if looked_at.lookup(lm_queries.table(run, name), "query_id", [query_id]))
+    holds = (name for name in corpora if lookup(lm_queries.table(run, name), "query_id", [query_id]))
     chosen = lm_queries.Texts.of(run, {"corpus": next(holds, ""), "retriever": retriever})
     text = lm_queries.read_scored_text(run, chosen, query_id)
     yield f"{text['bits']:.1f} bits without documents, of which these save {text['saved']:.1f}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import typer
 
-from pipelines import neutral
+from pipelines import safe_text
 from pipelines.errors import LongtailError
 
 CALLED_FROM = Path.cwd()  # paths on the command line are relative to it; `cli.main` goes to the project's root
@@ -22,7 +22,7 @@ HISTORY = Path(".longtail/history/index.html")
 
 def show(line: str) -> None:
     """Print a line that may hold text from elsewhere."""
-    print(neutral.line(line))
+    print(safe_text.line(line))
 
 
 def as_called(text: str) -> str:

@@ -1,13 +1,13 @@
 """Errors that a user can act on: one sentence, no traceback."""
 
-from pipelines import neutral
+from pipelines import safe_text
 
 
 class LongtailError(Exception):
     """Bad input, params or environment; the message says what, where and what to do, in one harmless line."""
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(neutral.message(str(message)))
+        super().__init__(safe_text.message(str(message)))
 
 
 class Unreachable(LongtailError):

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from once import once
 from xdist.scheduler import LoadFileScheduling
 
-from pipelines.work import pool, web
+from pipelines.work import executors, http
 
 gc.set_threshold(100_000, 50, 50)  # a million objects of torch, Prefect and MLflow are there to stay
 settings.register_profile("on any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -159,7 +159,7 @@ def call(monkeypatch, capsys) -> Callable[..., tuple[int, str, str]]:
 @pytest.fixture
 def wikimedia(monkeypatch: pytest.MonkeyPatch) -> Iterator[wikimedia_server.Wikimedia]:
     """A server on loopback that plays Wikimedia; the client doesn't wait between its attempts."""
-    monkeypatch.setattr(web, "BACKOFF", 0.0)
+    monkeypatch.setattr(http, "BACKOFF", 0.0)
     with wikimedia_server.running() as server:
         yield server
 
@@ -187,5 +187,5 @@ def _cluster(folder: Path, **how: object) -> Iterator["distributed.LocalCluster"
         with chdir(folder):
             cluster = distributed.LocalCluster(threads_per_worker=1, dashboard_address=":0", **how)
         with cluster, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(pool, "PATIENCE", waiting.PATIENCE)
+            patch.setattr(executors, "PATIENCE", waiting.PATIENCE)
             yield cluster

@@ -29,7 +29,7 @@ from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.params import params
 from pipelines.sources import download, pageviews, snapshots, wikimedia, wikimedia_apis
-from pipelines.work import web
+from pipelines.work import http
 
 ATTEMPTS = 2
 FILE = "enwiki-20181220-pages-articles.xml.bz2"
@@ -64,7 +64,7 @@ class Laboratory:
     def drip(self) -> None:
         self.looked.wait(1)
         self.looked.clear()
-        self.now += web.DEADLINE / 4
+        self.now += http.DEADLINE / 4
 
 
 # The clients: each asks for its rows, and keeps its answers in a folder
@@ -198,7 +198,7 @@ def laboratory(folder: Path) -> Iterator[Laboratory]:
     ):
         lab = Laboratory(wiki, lms, folder / "tiny")
 
-        def pause(self: web.Client, seconds: float) -> None:
+        def pause(self: http.Client, seconds: float) -> None:
             lab.now += seconds
 
         def refusing(address: tuple[str, int], *rest, **options):
@@ -206,11 +206,11 @@ def laboratory(folder: Path) -> Iterator[Laboratory]:
             return connect(("127.0.0.1", 1) if refused else address, *rest, **options)
 
         patch.setattr(urllib3.util.connection, "create_connection", refusing)
-        patch.setattr(web, "time", SimpleNamespace(monotonic=lab.clock, time=lambda: 1e9))
-        patch.setattr(web.Client, "pause", pause)
-        patch.setattr(web, "HTTPAdapter", Unencrypted)
+        patch.setattr(http, "time", SimpleNamespace(monotonic=lab.clock, time=lambda: 1e9))
+        patch.setattr(http.Client, "pause", pause)
+        patch.setattr(http, "HTTPAdapter", Unencrypted)
         patch.setattr("pipelines.params.bounds.WHOLE", 2**20)
-        for module in (web, download, http_client):
+        for module in (http, download, http_client):
             patch.setattr(module, "ATTEMPTS", ATTEMPTS)
         patch.setattr(wikimedia, "AT_ONCE", 1)
         patch.setattr(wikimedia_apis, "AT_MOST", 3)

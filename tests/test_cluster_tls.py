@@ -13,7 +13,7 @@ from waiting import PATIENCE, until
 
 from pipelines.errors import LongtailError
 from pipelines.params import params
-from pipelines.work import pool
+from pipelines.work import executors
 
 
 def commands(root: Path, mark: str) -> list[list[str]]:
@@ -52,16 +52,16 @@ def test_shards_go_over_tls_as_the_guide_says_and_not_without_a_certificate(root
     import dask
     import distributed  # noqa: F401 - Dask's settings of certificates come with it
 
-    monkeypatch.setattr(pool, "PATIENCE", 1)
+    monkeypatch.setattr(executors, "PATIENCE", 1)
     compute = params.Compute(threads=1, workers=2, executor="dask", dask=address, device="cpu")
-    with pytest.raises(LongtailError, match=r"no scheduler answers at tls://127"), pool.processes(compute):
+    with pytest.raises(LongtailError, match=r"no scheduler answers at tls://127"), executors.processes(compute):
         pass
-    monkeypatch.setattr(pool, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(executors, "PATIENCE", PATIENCE)
     exported = dict(word.replace("$PWD", os.getcwd()).split("=") for _, word in commands(root, "export DASK_"))
     names = {name: name.removeprefix("DASK_").lower().replace("__", ".").replace("_", "-") for name in exported}
 
     def workers() -> int:
-        with pool.processes(compute, gpu=True) as executor:
+        with executors.processes(compute, gpu=True) as executor:
             assert list(executor.map(abs, [-1, -2])) == [1, 2]
             return executor.workers
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import releases
 
-from pipelines import neutral
+from pipelines import safe_text
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.knowledge.entities import build_entities
 from pipelines.knowledge.triples import build_triples
@@ -28,19 +28,19 @@ JOB = 10_000  # a job's number is its person's and this
 
 def test_a_label_neither_steers_nor_deceives_and_an_error_with_it_is_one_line_that_ends_with_what_to_do():
     for label in LABELS:
-        shown, dumped = neutral.text(label), neutral.dumps({label: [label]})
+        shown, dumped = safe_text.text(label), safe_text.dumps({label: [label]})
         errors = [
             str(kind(f"dump.json: {label}, expected a name; fetch it again")) for kind in (LongtailError, Unreachable)
         ]
         for text in (shown, dumped, *errors):
             assert not re.search(hostile.STEERING, text), label
         assert len(shown) <= len(label)
-        assert "\n" not in neutral.line(label), label
+        assert "\n" not in safe_text.line(label), label
         assert json.loads(dumped) == {label: [label]}
         for said in errors:
             assert said.startswith("dump.json: ")
             assert said.endswith("expected a name; fetch it again")
-            assert len(said) <= neutral.MOST
+            assert len(said) <= safe_text.MOST
             assert len(said.splitlines()) == 1, label
 
 
@@ -52,9 +52,9 @@ def test_an_error_has_no_password_of_an_address():
 def test_texts_that_are_right_stay_as_they_are_and_half_of_a_surrogate_pair_can_be_printed():
     persian, family = "\u0646\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\U0001f469\u200d\U0001f467"
     for text in ("Čapek\n\tþ", persian, family, "a\u0323\u0301"):
-        assert neutral.text(text) == text
-    assert neutral.line("a\ud800b") == "a\ufffdb"
-    assert neutral.dumps("\ud800\x7f").encode() == b'"\\ud800\\u007f"'
+        assert safe_text.text(text) == text
+    assert safe_text.line("a\ud800b") == "a\ufffdb"
+    assert safe_text.dumps("\ud800\x7f").encode() == b'"\\ud800\\u007f"'
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from http_faults import Fault, Handler, Server, reply, serving
 from flows import server as prefect_server
 from pipelines import LOOPBACK, spare_loopback
 from pipelines.errors import LongtailError
-from pipelines.work import web
+from pipelines.work import http
 
 
 class Noting(Server):
@@ -43,7 +43,7 @@ def by_requests(url: str) -> str:
 
 
 def by_our_client(url: str) -> str:
-    client = web.Client(1, (20, 20))
+    client = http.Client(1, (20, 20))
     try:
         return client.send("GET", url, attempts=1).text
     finally:

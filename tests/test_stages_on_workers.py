@@ -28,7 +28,7 @@ from pipelines.params import params
 from pipelines.retrieval import dense, embeddings, index
 from pipelines.scoring import score_lm
 from pipelines.storage import shards
-from pipelines.work import pool, workers
+from pipelines.work import executors, workers
 
 REPLUG = params.Replug(top_k=2, temperature=1.0, mixture="token_mixture", vote=False)
 METHODS = ("closed_book", "genread", "replug")
@@ -149,7 +149,7 @@ def test_a_stage_writes_the_same_bytes_on_workers(project, stage, two, cluster, 
     expected = stage(project, tiny_models.compute())
     assert stage(project, dask(cluster)) == expected
     numbers = count()
-    monkeypatch.setattr(pool, "_Processes", lambda *_: Lent(two, next(numbers)))
+    monkeypatch.setattr(executors, "_Processes", lambda *_: Lent(two, next(numbers)))
     assert stage(project, tiny_models.compute(workers=2)) == expected
     assert next(numbers)
 
@@ -171,7 +171,7 @@ def test_one_to_four_machines_write_the_same_bytes_and_one_may_be_killed(project
         machines.scale(number)
         machines.sync(machines._correct_state)
         assert stage(project, compute) == expected
-    connect = pool._connect
+    connect = executors._connect
 
     def connect_to_several(address):  # those that were killed may take a minute on a busy machine to be back
         client = connect(address)
@@ -190,7 +190,7 @@ def test_one_to_four_machines_write_the_same_bytes_and_one_may_be_killed(project
                 )
             return super().update(*done)
 
-    monkeypatch.setattr(pool, "_connect", connect_to_several)
+    monkeypatch.setattr(executors, "_connect", connect_to_several)
     monkeypatch.setattr(progress, "tqdm", Killing)
     losing = set(losing)
     assert stage(project, compute) == expected

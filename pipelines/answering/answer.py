@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipelines import catalogue, draws, methods
-from pipelines.answering import given, latency, passages, prompts
+from pipelines.answering import imported_passages, latency, passages, prompts
 from pipelines.answering.passages import Lookup, Source
 from pipelines.answering.prompts import Sent
 from pipelines.language import language
@@ -214,7 +214,7 @@ def answer_in_all_ways(dataset: str, lm_name: str, chosen: SimpleNamespace) -> s
     ]
     if not missing:
         return {}
-    asked, lines = given.read_asked(dataset, chosen, data)
+    asked, lines = imported_passages.read_asked(dataset, chosen, data)
     print(*(f"{dataset}: {line}" for line in lines), sep="\n", end="\n" * bool(lines), flush=True)
     with open_lm.lm_at_work(open_lm.MODELS / lm_name, settings, chosen.compute) as lm:
         if methods.of_kinds(missing, *methods.ENSEMBLES):

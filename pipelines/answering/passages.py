@@ -65,7 +65,7 @@ def open_source(
         return written(lm, chosen.answer.passage_tokens, spoken, chosen.lm[lm.name].http)
     kind, name = methods.resolve(method, chosen.retrievers)
     if kind in methods.GIVEN:
-        from pipelines.answering.given import read_given
+        from pipelines.answering.imported_passages import read_given
 
         retriever = read_given(method, chosen, data)
         docs = retriever.read

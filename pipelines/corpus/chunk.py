@@ -30,7 +30,7 @@ from pipelines.sources.streams import source_files
 from pipelines.sources.wikipedia import Part, wikipedia_parts
 from pipelines.storage import database, shards
 from pipelines.work import code, stage
-from pipelines.work.pool import processes
+from pipelines.work.executors import processes
 
 TOKENIZER = Path("data/models/tokenizer")
 FOR_A_PROCESS = 1_000_000  # bytes of source files; with less than that to read, starting a process takes longer

@@ -12,7 +12,7 @@ from pipelines.adaptive.ask import Opened
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.subjects import Reading
 from pipelines.errors import LongtailError
-from pipelines.explorer.looked_at import RUN, Addressed, Run, one_of
+from pipelines.explorer.run import RUN, Addressed, Run, one_of
 from pipelines.storage import database
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from pipelines import methods
 from pipelines.errors import LongtailError
-from pipelines.explorer.looked_at import PAGE, RUN, Addressed, Run, lookup, one_of, page_of
+from pipelines.explorer.run import PAGE, RUN, Addressed, Run, lookup, one_of, page_of
 from pipelines.replug import responsibility
 from pipelines.scoring.logprobs import ScoredTexts
 from pipelines.storage import database

@@ -16,8 +16,8 @@ from pipelines.explorer import asking, lm_queries
 from pipelines.explorer import questions as run_questions
 from pipelines.explorer.asking import Asked, Job
 from pipelines.explorer.lm_queries import Texts
-from pipelines.explorer.looked_at import PAGE, RUN, Run
 from pipelines.explorer.questions import UNKNOWN, Question, Slice
+from pipelines.explorer.run import PAGE, RUN, Run
 from pipelines.intervals import Interval, fixed
 from pipelines.language import words
 from pipelines.report import page, rendering

@@ -25,11 +25,11 @@ from pyarrow import csv
 from pipelines import intervals, methods
 from pipelines.adaptive.pairs import BELOW
 from pipelines.adaptive.rule import Rule
-from pipelines.answering import given, passages, prompts
+from pipelines.answering import imported_passages, passages, prompts
 from pipelines.answering.passages import Source
 from pipelines.errors import LongtailError
 from pipelines.evaluation.popularity_bins import HALF_DECADES
-from pipelines.explorer.looked_at import OPENED, PAGE, RUN, WHOSE, WORDS, Addressed, Run, lookup, one_of, page_of
+from pipelines.explorer.run import OPENED, PAGE, RUN, WHOSE, WORDS, Addressed, Run, lookup, one_of, page_of
 from pipelines.intervals import Interval
 from pipelines.lm.language_model import Prompt
 from pipelines.replug import ensemble
@@ -349,7 +349,7 @@ def sent(run: Run, dataset: str, lm: str, method: str, question: Question) -> Se
         raise LongtailError("prompt: the language model wrote the demonstrations' passages, which are not kept")
     else:
         source = Source(lambda _: pa.table({"texts": [[answer["passage"]]]}), 1, written=True)
-    pool = prompts.read_questions(given.read_asked(dataset, chosen, run.data)[0])
+    pool = prompts.read_questions(imported_passages.read_asked(dataset, chosen, run.data)[0])
     place = pool.ids.index(answer["question_id"])
     made, _, found = passages.prompts_of_question(chosen, dataset, pool, place, lm, source)
     documents = [] if source is None or source.written else _documents(run, kind, found.slice(0, 1).to_pylist()[0])

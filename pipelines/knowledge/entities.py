@@ -21,7 +21,7 @@ from pipelines.sources.streams import open_runs, visible_files
 from pipelines.sources.wikidata import QUALIFIERS
 from pipelines.storage import database, parquet, shards
 from pipelines.work import code, stage
-from pipelines.work.pool import processes
+from pipelines.work.executors import processes
 
 RAW = Path("data/raw")
 OUT = Path("data/knowledge/wikidata")

@@ -22,7 +22,7 @@ from pipelines.sources import bz2_blocks, pageviews, snapshots, wikimedia
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.storage import database, parquet, shards
-from pipelines.work import code, pool, stage
+from pipelines.work import code, executors, stage
 
 ENTITIES = Path("data/knowledge/wikidata/entities.parquet")
 RAW = Path("data/raw")
@@ -69,7 +69,7 @@ def _read_dumps(db: duckdb.DuckDBPyConnection, params: SimpleNamespace, raw: Pat
     loaded = _load_redirects(db, tables)
     key = shards.key_of(code.fingerprint("pipelines.knowledge.popularity"), rejects.max_share, project, *files)
     cut = [(file, *part) for file in files for part in bz2_blocks.bz2_parts(file, pageviews.PART)]
-    with pool.processes(params.compute, len(cut)) as executor:
+    with executors.processes(params.compute, len(cut)) as executor:
         parts = shards.map_shards("popularity", key, partial(_read_part, rejects.max_share, project), cut, executor)
     lines = 0
     for (_, begin, _), part in zip(cut, parts, strict=True):

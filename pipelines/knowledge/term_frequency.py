@@ -18,7 +18,7 @@ from pipelines.sources import mentions
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import visible_files
 from pipelines.storage import database, shards
-from pipelines.work import code, pool, stage
+from pipelines.work import code, executors, stage
 
 WIKIDATA = Path("data/knowledge/wikidata")
 TEXTS = Path("data/raw/c4")
@@ -50,7 +50,7 @@ def build_term_frequency(
     key = shards.key_of(code.fingerprint("pipelines.knowledge.term_frequency"), sample, passes, relations, *read)
     count = partial(_count, wikidata, files, relations, sample, ingest.memory_gb / min(compute.workers, passes))
     shares = [f"qid % {passes} = {remainder}" for remainder in range(passes)]
-    with pool.processes(compute, passes) as executor:
+    with executors.processes(compute, passes) as executor:
         parts = shards.map_shards("term_frequency", key, count, shares, executor)
     with shards.atomic(out) as folder, database.connect(ingest.memory_gb, compute.threads) as db:
         folder.mkdir()

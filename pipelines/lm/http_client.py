@@ -22,7 +22,7 @@ from pipelines import progress
 from pipelines.errors import LongtailError
 from pipelines.lm.http_choice import Choice, Silent, Unable, Usage
 from pipelines.params import params
-from pipelines.work import web
+from pipelines.work import http
 
 TIMEOUT = (30, 600)  # seconds to connect and to answer
 ATTEMPTS = 8  # attempts of one request; the pauses between them double, to four minutes in all
@@ -78,7 +78,7 @@ class Tokens(NamedTuple):
     completion: int
 
 
-class Ledger(web.Kept):
+class Ledger(http.Kept):
     """The entries of one model, called `name` in the params and `model` on the server. All are kept in `folder`."""
 
     def __init__(self, folder: Path, name: str, model: str, server: params.LMServer) -> None:
@@ -145,7 +145,7 @@ class Ledger(web.Kept):
         return (tokens.prompt * server.prompt_price + tokens.completion * server.completion_price) / 1000
 
 
-class CompletionsClient(web.Client):
+class CompletionsClient(http.Client):
     """The model `model` of the server in `settings`, called `name` in the params; answers and costs stay in `cache`.
 
     With `chat`, each prompt is a user's message to the chat interface, in a request of its own.
@@ -255,7 +255,7 @@ class CompletionsClient(web.Client):
         if answer.status_code != 200:
             kind = Unable if answer.status_code in UNABLE else LongtailError
             hint = "; set LONGTAIL_API_KEY" if answer.status_code in (401, 403) else ""
-            raise kind(f"{web.refusal(answer, self.url)}{hint}")
+            raise kind(f"{http.refusal(answer, self.url)}{hint}")
         choices = list(map(bytes, _decoded(answer.content, _Choices, self.url).choices))
         used, most = _used(answer, Tokens(0, 0)), self._settings.max_tokens
         if used.prompt > most * len(prompts):  # some servers read more than the model was trained on
@@ -317,7 +317,7 @@ def unwrap(answer: requests.Response) -> None:
         said = msgspec.json.encode(ended or head).decode()
     except msgspec.ValidationError:  # JSON of another kind
         pass
-    except web.BROKEN:
+    except http.BROKEN:
         if said.lstrip()[:1] in ("{", "["):  # JSON that was cut
             return
     code = CODE.search(said)
@@ -332,9 +332,9 @@ def check_json(body: bytes) -> None:
     """Raise Again for JSON that was cut. What is no JSON, as NaN is, would come again and cost again."""
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
-    except web.BROKEN as error:
+    except http.BROKEN as error:
         if body.lstrip()[:1] == b"{" and ("truncated" in str(error) or not body.rstrip().endswith(b"}")):
-            raise web.Again("the answer was cut") from None
+            raise http.Again("the answer was cut") from None
 
 
 def _used(answer: requests.Response, most: Tokens) -> Tokens:
@@ -343,7 +343,7 @@ def _used(answer: requests.Response, most: Tokens) -> Tokens:
         return Tokens(0, 0)
     try:
         usage = msgspec.json.decode(answer.content, type=_Used).usage
-    except web.BROKEN:
+    except http.BROKEN:
         return most
     return Tokens(usage.prompt_tokens, usage.completion_tokens)
 
@@ -351,8 +351,8 @@ def _used(answer: requests.Response, most: Tokens) -> Tokens:
 def _decoded(raw: bytes, kind: type, url: str):
     try:
         return msgspec.json.decode(raw, type=kind)
-    except web.BROKEN as error:
-        beginning = raw[: web.SHOWN].decode("utf-8", "replace")
+    except http.BROKEN as error:
+        beginning = raw[: http.SHOWN].decode("utf-8", "replace")
         raise LongtailError(
             f"{url}: not the answer of a completions server ({error}), expected JSON with choices: {beginning}"
         ) from None

@@ -17,7 +17,7 @@ import duckdb
 import jinja2
 import yaml
 
-from pipelines import draws, neutral
+from pipelines import draws, safe_text
 from pipelines.catalogue import DATASETS
 from pipelines.errors import LongtailError
 from pipelines.language import language, words
@@ -164,7 +164,7 @@ def render(template: str, facts: Mapping[str, Any]) -> str:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    made.filters["plain"] = neutral.markdown
+    made.filters["plain"] = safe_text.markdown
     return made.get_template(template).render(facts)
 
 

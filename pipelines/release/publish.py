@@ -15,7 +15,7 @@ from pathlib import Path
 from huggingface_hub import HfApi, get_token
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 
-from pipelines import neutral
+from pipelines import safe_text
 from pipelines.errors import LongtailError
 from pipelines.release import contents, versions
 from pipelines.storage import shards
@@ -38,7 +38,9 @@ def opened(to: str) -> Iterator[Hub]:
         said = " ".join(f"{type(error).__name__}: {error}".split())
         for pattern in contents.of_machine(os.environ | {"HF_TOKEN": get_token() or ""}, ()).values():
             said = re.sub(pattern, "(secret)", said)  # the token may come from a file
-        raise LongtailError(neutral.message(f"--to {to}: {said}; what was sent is used when you send again")) from None
+        raise LongtailError(
+            safe_text.message(f"--to {to}: {said}; what was sent is used when you send again")
+        ) from None
 
 
 class Hub:

@@ -13,7 +13,7 @@ from html import escape
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pipelines import neutral
+from pipelines import safe_text
 
 WIDE, NARROW = 760, 350  # pixels; the page shows one of the two, at its own size
 SIZE = {WIDE: 13.0, NARROW: 12.0}  # of the letters, pixels
@@ -141,7 +141,7 @@ class Canvas:
 
     def fitted(self, text: str, room: float) -> str:
         """The text in one line, cut where it would take much more than `room` pixels."""
-        shown, most = neutral.line(text), max(12, int(room / (0.56 * self.size)))
+        shown, most = safe_text.line(text), max(12, int(room / (0.56 * self.size)))
         return shown if len(shown) <= most or self.length(shown) <= room else f"{shown[: most - 1]}…"
 
     def lines(self, text: str, width: float) -> list[str]:
@@ -214,7 +214,7 @@ class Canvas:
         box = f'viewBox="0 0 {self.width} {math.ceil(height)}" width="{self.width}" height="{math.ceil(height)}"'
         kind = "wide" if self.width == WIDE else "narrow"
         head = f'<svg xmlns="http://www.w3.org/2000/svg" class="{kind}" {box} font-size="{self.size:g}" role="img"'
-        labels = f'aria-label="{escape(neutral.text(alt))}" data-x="{escape(x)}"'
+        labels = f'aria-label="{escape(safe_text.text(alt))}" data-x="{escape(x)}"'
         return f"{head} {labels}>{''.join(self.parts)}</svg>"
 
     def y_axis(self, top: float, values: Sequence[float], y: str) -> tuple[float, float, float, Scale]:

@@ -17,7 +17,7 @@ import jinja2
 import yaml
 from markupsafe import Markup, escape
 
-from pipelines import neutral
+from pipelines import safe_text
 from pipelines.intervals import interval
 from pipelines.report.drawing import GREYS, STYLES, Style
 from pipelines.report.figures import FIXED, fixed
@@ -80,9 +80,9 @@ def environment() -> jinja2.Environment:
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True,
         lstrip_blocks=True, keep_trailing_newline=True,
-        finalize=lambda value: value if isinstance(value, Markup) else neutral.values(value),
+        finalize=lambda value: value if isinstance(value, Markup) else safe_text.values(value),
     )  # fmt: skip
-    made.policies["json.dumps_function"] = lambda value, **options: json.dumps(neutral.values(value), **options)
+    made.policies["json.dumps_function"] = lambda value, **options: json.dumps(safe_text.values(value), **options)
     made.tests |= {kind.__name__.lower(): lambda x, kind=kind: isinstance(x, kind) for kind in (Table, Figure, Link)}
     made.tests["stacked"] = lambda table: "passage" in table.head
     made.filters |= {"show": show, "data_csv": _data_csv, "commands": commands}
@@ -131,7 +131,7 @@ def page_files(title: str, intro: str, sections: Sequence[Section], footer: str)
 
 def commands(text: str) -> Markup:
     """A paragraph with what stands between backticks as code."""
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(neutral.text(text)))))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(safe_text.text(text)))))
 
 
 def styles(charts: Iterable[Sequence[str]]) -> dict[str, Style]:
@@ -172,5 +172,5 @@ def standalone(figure: Figure, of_page: Mapping[str, Style]) -> str:
 def _data_csv(table: Table) -> str:
     """The table as CSV in an address, as spreadsheets may open it; of long texts what the page shows."""
     rows = [[cell[:CELL] if isinstance(cell, str) else cell for cell in row] for row in table.rows]
-    text = neutral.text(to_csv(replace(table, rows=rows)))
+    text = safe_text.text(to_csv(replace(table, rows=rows)))
     return f"data:text/csv;charset=utf-8,{quote(text, safe=',;!*()?@$-_.~=')}"

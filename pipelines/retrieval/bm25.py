@@ -26,7 +26,7 @@ from pipelines.language.language import ENGLISH, Language, codes, read_language
 from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.storage import disks, shards
-from pipelines.work import pool
+from pipelines.work import executors
 
 VOCABULARY = "vocab.index.json"  # bm25s's name of the file
 DOCUMENT = "{title} {text}"  # what is indexed of a document, as in Pyserini's index of DPR's Wikipedia
@@ -163,7 +163,7 @@ def build(
     count, analyser = documents.count_documents(docs), Analyser(language).name
     key = shards.key_of(docs, analyser, language.terms, DOCUMENT, SEGMENT, POSTINGS, k1, b)
     starts = range(0, count, SEGMENT)
-    with pool.processes(compute, min(len(starts), int(settings.memory_gb / WORKER))) as executor:
+    with executors.processes(compute, min(len(starts), int(settings.memory_gb / WORKER))) as executor:
         segments = shards.map_shards(f"{name}.counts", key, partial(_count, docs, language), starts, executor)
         n_terms = sum(int(_load(segment, "lengths").sum(dtype=np.int64)) for segment in segments)
         mean_length = n_terms / count or 1.0  # 1 if no document has any term

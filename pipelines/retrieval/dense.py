@@ -24,7 +24,7 @@ from pipelines.params import params
 from pipelines.retrieval import documents
 from pipelines.retrieval.embeddings import Embeddings
 from pipelines.storage import parquet, shards
-from pipelines.work.pool import processes
+from pipelines.work.executors import processes
 
 if TYPE_CHECKING:
     from pipelines.retrieval.encoder import Encoder

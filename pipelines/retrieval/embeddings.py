@@ -18,7 +18,7 @@ import pyarrow as pa
 from pipelines.errors import LongtailError
 from pipelines.retrieval import documents
 from pipelines.storage import shards
-from pipelines.work.pool import visible_gpus
+from pipelines.work.executors import visible_gpus
 from pipelines.work.workers import Model, Steps, Workers, map_texts
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from pipelines.params import bounds
 from pipelines.sources.streams import check_start
 from pipelines.sources.wikimedia import Client
 from pipelines.storage import shards
-from pipelines.work import web
-from pipelines.work.web import ATTEMPTS
+from pipelines.work import http
+from pipelines.work.http import ATTEMPTS
 
 DUMP_RUN = re.compile(r"[a-z_]+-\d{8}")  # enwiki-20181220-…: the dumps of one run share a list of checksums
 IDENTITY = {"Accept-Encoding": "identity"}  # then Content-Length is the file's size
@@ -56,7 +56,7 @@ def download_alone(url: str, folder: Path) -> Path:
     Raises the errors of `download`, and for a file beyond 16 times `bounds.WHOLE`.
     """
     path = folder / (name_of(url) or "file")
-    with closing(web.Client(1, (30.0, 60.0))) as client:
+    with closing(http.Client(1, (30.0, 60.0))) as client:
         client.session.hosts = None
         answer = _send(client, "GET", url)
         with path.open("wb") as file:
@@ -135,12 +135,12 @@ def _download_file(client: Client, url: str, path: Path, head: dict, bar: tqdm) 
             except (LongtailError, OSError):  # nothing, or an error page, which the file doesn't go on from
                 part.unlink(missing_ok=True)
             after = _size(part)
-            failures = 0 if after - before >= web.BLOCK else failures + 1
+            failures = 0 if after - before >= http.BLOCK else failures + 1
             if failures == ATTEMPTS:
                 where = f"{after} of {head['size']} bytes"
                 raise Unreachable(f"{url}: cut at {where} ({error}); run again to go on") from None
             bar.write(f"fetch: {url}: the connection was cut; going on from byte {after}")
-            client.pause(web.BACKOFF * failures)
+            client.pause(http.BACKOFF * failures)
     shards.write_json(note_of(path), {"head": head, "checksum": _check(client, url, head, part)})
     part.replace(path)
 
@@ -201,12 +201,12 @@ def published_checksum(client: Client, url: str) -> str:
 
 
 def _send(
-    client: web.Client, method: str, url: str, headers: Mapping[str, str] = IDENTITY, also: Sequence[int] = ()
+    client: http.Client, method: str, url: str, headers: Mapping[str, str] = IDENTITY, also: Sequence[int] = ()
 ) -> requests.Response:
     """The streamed answer; LongtailError for a status that is neither good nor one of `also`."""
     answer = client.send(method, url, headers=headers, stream=True)
     if answer.status_code not in (200, 206, *also):
-        raise web.refusal(answer, url)
+        raise http.refusal(answer, url)
     return answer
 
 

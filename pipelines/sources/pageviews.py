@@ -34,7 +34,7 @@ from pipelines.sources.snapshots import last_day, months_until
 from pipelines.sources.streams import open_blocks, open_lines, open_runs
 from pipelines.sources.wikimedia import AT_ONCE, Client, Query, ask_query
 from pipelines.storage import database
-from pipelines.work.web import BROKEN, Again
+from pipelines.work.http import BROKEN, Again
 
 LINE = (
     r"^\S+ (?P<title>\S+) (?:(?:(?P<page_id>\d{1,15})|null) )?(?:desktop|mobile-web|mobile-app) (?P<views>\d{1,15})"

@@ -18,7 +18,7 @@ from pipelines.errors import LongtailError
 from pipelines.sources.download import name_of, published_checksum
 from pipelines.sources.wikimedia import Client
 from pipelines.storage import shards
-from pipelines.work import web
+from pipelines.work import http
 
 LATEST = re.compile(r"(?P<base>https?://.+)/latest(?:/(?P<name>[^/]*latest[^/]*)|-(?P<rest>[^/]+))")
 LISTED = re.compile(r'href="(?:[^"]*/)?(\d{8})/?"')
@@ -96,7 +96,7 @@ def check_there(urls: Sequence[str], month: str, days_apart: int, client: Client
             waits = today() <= last_day(month) + timedelta(days_apart)
             raise Late(f"{url}: not there yet") if waits else Gone(f"{url}: not on the server; choose another month")
         if answer.status_code != 200:
-            raise web.refusal(answer, url)
+            raise http.refusal(answer, url)
 
 
 def day_of(source: str) -> str | None:
@@ -133,7 +133,7 @@ def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client
     """The date (YYYYMMDD) of the dump that `resolve` takes for addresses of one wiki."""
     answer = client.send("GET", f"{base}/", check=_listed)
     if answer.status_code != 200:
-        raise web.refusal(answer, f"{base}/")
+        raise http.refusal(answer, f"{base}/")
     listed, end = _listed(answer.content), f"{last_day(month):%Y%m%d}"
     until = sorted((day for day in listed if day <= end), reverse=True)
     waits = today() <= last_day(month) + timedelta(days_apart)
@@ -152,7 +152,7 @@ def _choose(base: str, group: Sequence[str], month: str, days_apart: int, client
 def _listed(body: bytes) -> list[str]:
     """The dates (YYYYMMDD) of the folders that a listing links to, latest first. Raises Again if it has none."""
     if not (days := sorted(set(LISTED.findall(body.decode("utf-8", "replace"))), reverse=True)):
-        raise web.Again("not a listing of dumps, expected links to folders named by date")
+        raise http.Again("not a listing of dumps, expected links to folders named by date")
     return days
 
 

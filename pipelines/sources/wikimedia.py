@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlencode
 import msgspec
 
 from pipelines.errors import LongtailError
-from pipelines.work import web
+from pipelines.work import http
 
 AT_ONCE = 3  # requests side by side: Wikimedia's rule
 TIMEOUT = (30, 120)  # seconds to connect and between two reads; the query service itself gives up after 60
@@ -81,15 +81,15 @@ def open_client(contact: str | None, cache: Path) -> closing[Client]:
     return closing(Client(contact, cache))
 
 
-class Client(web.Client):
+class Client(http.Client):
     """See `open_client`."""
 
     def __init__(self, contact: str, cache: Path) -> None:
         super().__init__(AT_ONCE, TIMEOUT)
         self.session.headers["User-Agent"] = f"longtail/0.1 ({contact})"
-        self._kept = web.Kept(cache, KEPT_DAYS)
+        self._kept = http.Kept(cache, KEPT_DAYS)
 
-    def ask(self, url: str, params: Mapping[str, str] | None = None, check: web.Check | None = None) -> bytes | None:
+    def ask(self, url: str, params: Mapping[str, str] | None = None, check: http.Check | None = None) -> bytes | None:
         """The body at `url`, which is kept on disk and not asked for again; None, and not kept, if it answers 404.
 
         `check(body)` may raise Again to repeat the request, or LongtailError to give up; it also sees the bodies of
@@ -101,7 +101,7 @@ class Client(web.Client):
             if answer.status_code == 404:
                 return None
             if answer.status_code != 200:
-                raise web.refusal(answer, url, params)
+                raise http.refusal(answer, url, params)
             body = answer.content
             self.keep(url, params, body)
         return body
@@ -115,12 +115,12 @@ class Client(web.Client):
             try:
                 error = msgspec.json.decode(body, type=_Failure).error
                 answer = None if error else msgspec.json.decode(body, type=kind)
-            except web.BROKEN as problem:
-                raise web.Again(f"not the JSON of MediaWiki's API ({problem})") from None
+            except http.BROKEN as problem:
+                raise http.Again(f"not the JSON of MediaWiki's API ({problem})") from None
             if error:
                 said = f"the API answers {error.code}: {error.info}"
                 again = error.code.startswith(BUSY)
-                raise web.Again(said) if again else LongtailError(f"{web.shown(url, params)}: {said}")
+                raise http.Again(said) if again else LongtailError(f"{http.shown(url, params)}: {said}")
             check(answer)
             return answer
 
@@ -157,7 +157,7 @@ def ask_query(
     before: list[dict[str, str | int]] = []
     while not before or rest:
         if rest in before:
-            raise LongtailError(f"{web.shown(api, asked | rest)}: the answer goes on with itself, expected an end")
+            raise LongtailError(f"{http.shown(api, asked | rest)}: the answer goes on with itself, expected an end")
         before.append(rest)
         answer = client.ask_api(api, COMMON | asked | rest, _Queried, param, lambda answer: check(answer.query))
         yield answer.query

@@ -32,7 +32,7 @@ from pipelines.sources.record_files import strict_rows
 from pipelines.sources.rejects import Rejects
 from pipelines.sources.streams import in_batches
 from pipelines.sources.wikimedia import AT_MOST, Client, Query, ask_query
-from pipelines.work.web import BROKEN, Again, shown
+from pipelines.work.http import BROKEN, Again, shown
 
 API = "fetch.pages.api"
 LONGEST = 6000  # bytes of titles in an address, which servers limit to some 8,000

@@ -28,7 +28,7 @@ from pipelines.sources.source_documents import read_raw
 from pipelines.sources.streams import source_files
 from pipelines.sources.wikipedia import Links, Part, count_incoming, wikipedia_parts
 from pipelines.storage import database, parquet, shards
-from pipelines.work import code, pool, stage
+from pipelines.work import code, executors, stage
 
 DATA = Path("data")
 OUT = DATA / "exposure"
@@ -141,7 +141,7 @@ def count_exposure(params: SimpleNamespace, name: str, data: Path = DATA) -> dic
     key = shards.key_of(running, catalogue.facts(name), name, media, stats, *files)
     pieces = [part for file in sources for part in wikipedia_parts(file)]
     work = partial(count_part, name, key, files, media)
-    with pool.processes(params.compute, len(pieces)) as executor:
+    with executors.processes(params.compute, len(pieces)) as executor:
         done = shards.map_shards(f"exposure-{name}", key, work, pieces, executor)
     asked, rejects = load_names(files), Rejects(params.ingest.max_reject_share)
     for folder in done:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 from threadpoolctl import threadpool_limits
 
-from pipelines import neutral
+from pipelines import safe_text
 from pipelines.errors import LongtailError, Unreachable
 from pipelines.params import params_file
 from pipelines.storage import disks, shards
@@ -67,7 +67,7 @@ def run(
     except Exception as error:
         said = str(error) if isinstance(error, LongtailError) else disks.meaning(error)
         with suppress(OSError):  # a record is kept where there is space for one
-            tracking.log_stage(used, {}, started, said or neutral.message(f"{type(error).__name__}: {error}"))
+            tracking.log_stage(used, {}, started, said or safe_text.message(f"{type(error).__name__}: {error}"))
         if said is None:
             raise
         print(f"error: {name}: {said}", file=sys.stderr)

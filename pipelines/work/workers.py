@@ -16,7 +16,7 @@ import psutil
 from pipelines import progress
 from pipelines.params import params
 from pipelines.storage import shards
-from pipelines.work.pool import processes, visible_gpus
+from pipelines.work.executors import processes, visible_gpus
 
 WORTH = {"cpu": 4e12, "cuda": 1e15}  # floating-point operations, some 20 seconds: less is not worth a worker
 BYTES_PER_TOKEN = 4  # bytes of a text's token, to estimate the work

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from echoing import CHOSEN, REPLUG, EchoingLM
 
-from pipelines.answering import answer, given, passages
+from pipelines.answering import answer, imported_passages, passages
 from pipelines.errors import LongtailError
 
 pytestmark = pytest.mark.usefixtures("workplace")
@@ -37,7 +37,7 @@ def record(number, docs=("gold", "else"), scores=None, **more):
 
 
 def answers(chosen, method, n_shots=0):
-    table, lines = given.read_asked("popqa", chosen, Path("data"))
+    table, lines = imported_passages.read_asked("popqa", chosen, Path("data"))
     source = passages.open_source(method, None, chosen, Path("data"))
     settings, lm = CHOSEN.model_copy(update={"n_shots": n_shots}), EchoingLM()
     setup = answer.Setup("popqa", method, lm, source, settings, REPLUG, 0, method)
@@ -75,7 +75,9 @@ def test_questions_of_the_same_text_have_their_own_passages_by_id(run, questions
 
 
 def test_without_scores_passages_weigh_the_same_and_fewer_than_k_leave_weight_0(run):
-    found = given.read_given("given", run([record(1, scores=[3.0, None]), record(2, ("gold",), [3.0])]), Path("data"))
+    found = imported_passages.read_given(
+        "given", run([record(1, scores=[3.0, None]), record(2, ("gold",), [3.0])]), Path("data")
+    )
     positions, scores = found.search(["q01", "q02"], 2)
     assert (positions >= 0).tolist() == [[True, True], [True, False]]
     assert scores.tolist() == [[0, 0], [3, -np.inf]]
@@ -85,7 +87,7 @@ def test_a_name_is_a_folder_of_its_own_and_a_file_of_other_questions_is_refused(
     chosen = run([record(1, ("else",))], "data/raw/retrieval/bm25", ["given_bm25"])
     assert answers(chosen, "given_bm25")[0][0]["prediction"] == "else1"
     with pytest.raises(LongtailError, match=r"e5: 0 questions with passages, and none is of popqa; .*retrieval/e5"):
-        given.read_given("given_e5", chosen, Path("data"))
+        imported_passages.read_given("given_e5", chosen, Path("data"))
     chosen = run([record(77)], "data/raw/retrieval/e5")
     with pytest.raises(LongtailError, match=r"e5: 1 questions with passages, and none is of popqa"):
-        given.read_given("given_e5", chosen, Path("data"))
+        imported_passages.read_given("given_e5", chosen, Path("data"))

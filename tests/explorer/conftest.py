@@ -17,8 +17,7 @@ import yaml
 
 from pipelines.answering import answer, passages
 from pipelines.evaluation import evaluate_lm
-from pipelines.explorer import looked_at
-from pipelines.explorer.looked_at import Run
+from pipelines.explorer.run import SECTIONS, Run
 from pipelines.lm.local import LocalModel
 from pipelines.params import params, params_file
 from pipelines.replug import attribution
@@ -84,7 +83,7 @@ def asked(tmp_path_factory, root) -> SimpleNamespace:
     lm = LocalModel(data / "models/lm/tiny", name="tiny", dtype="fp32", batch_tokens=4096, device="cpu", threads=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        chosen = params_file.load_params(*looked_at.SECTIONS)
+        chosen = params_file.load_params(*SECTIONS)
         for method in METHODS:
             source = passages.open_source(method, lm, chosen, data)
             setup = answer.Setup("popqa", method, lm, source, chosen.answer, chosen.replug, chosen.seed, method)

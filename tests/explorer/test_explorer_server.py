@@ -20,8 +20,7 @@ from waiting import PATIENCE, until
 from flows import explorer
 from pipelines.adaptive import ask
 from pipelines.errors import LongtailError
-from pipelines.explorer import looked_at
-from pipelines.explorer.looked_at import Run
+from pipelines.explorer.run import OPENED, Run
 from pipelines.lm.language_model import Generation
 from pipelines.lm.local import LocalModel
 
@@ -172,7 +171,7 @@ def test_the_command_says_where_its_pages_open_and_ends_by_an_interrupt(asked, r
 
 def test_an_index_that_is_made_anew_is_opened_anew(at_work):
     def opened(method):
-        return looked_at.OPENED.source(method, at_work.params, at_work.data)
+        return OPENED.source(method, at_work.params, at_work.data)
 
     first = opened("bm25")
     assert opened("bm25") is first

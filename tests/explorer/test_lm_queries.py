@@ -8,7 +8,7 @@ import pytest
 
 from flows import searching
 from pipelines.errors import LongtailError
-from pipelines.explorer import lm_queries, looked_at
+from pipelines.explorer import lm_queries
 from pipelines.explorer.lm_queries import Texts
 
 
@@ -60,7 +60,7 @@ def test_texts_that_there_are_not_are_named(scored, answered):
 
 
 def test_the_command_tells_a_texts_tokens_and_shares(scored, monkeypatch):
-    monkeypatch.setattr(looked_at, "open_run", lambda: scored)
+    monkeypatch.setattr("pipelines.explorer.run.open_run", lambda: scored)
     lines = [*searching.attribute_text("q1", "lsr")]
     assert [line.split("  ")[-1] for line in lines if line.endswith("'")] == ["' Oslo,'", "' they'", "' say'"]
     (memory,) = [line for line in lines if line.endswith("  memory")]

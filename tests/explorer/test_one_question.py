@@ -13,7 +13,7 @@ from small_results import METHODS, SETTINGS
 from pipelines.adaptive.rule import Rule
 from pipelines.errors import LongtailError
 from pipelines.explorer import asking, questions
-from pipelines.explorer.looked_at import Run, lookup
+from pipelines.explorer.run import Run, lookup
 
 
 def test_every_answer_of_every_model_is_there_as_its_table_has_it(answered):

@@ -15,8 +15,8 @@ import pytest
 
 from pipelines import methods
 from pipelines.explorer import pages, questions
-from pipelines.explorer.looked_at import Run
 from pipelines.explorer.questions import Slice
+from pipelines.explorer.run import Run
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ import pytest
 from pipelines import intervals
 from pipelines.errors import LongtailError
 from pipelines.explorer import pages, questions
-from pipelines.explorer.looked_at import Run
 from pipelines.explorer.questions import Slice
+from pipelines.explorer.run import Run
 
 CELLS = {(True, True): "both", (True, False): "base", (False, True): "method", (False, False): "neither"}
 JUDGED = {"published": "correct", "words": "correct_word"}

@@ -10,7 +10,7 @@ import pytest
 import requests
 
 from pipelines.errors import LongtailError
-from pipelines.work import web
+from pipelines.work import http
 
 
 def test_the_questions_may_be_at_an_address_or_in_a_releases_folder(folder, longtail):
@@ -80,7 +80,7 @@ def test_an_address_that_a_person_types_may_send_on_to_another_host_without_what
     ],
 )
 def test_no_redirect_leaves_encryption(asked, to, follows):
-    session, answer = web.Session(), requests.Response()
+    session, answer = http.Session(), requests.Response()
     session.hosts = None
     answer.status_code, answer.headers["Location"] = 302, to
     answer.request = requests.Request("GET", asked).prepare()

@@ -10,7 +10,7 @@ import yaml
 from flows import cache
 from pipelines.lm.http_client import Ledger
 from pipelines.params import params
-from pipelines.work import web
+from pipelines.work import http
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def longtail(tmp_path, monkeypatch, root, call):
     local = {"params.yaml": {"lm.tiny": {"http": None}}}
     Path("dvc.lock").write_text(yaml.safe_dump({"stages": {"answer@x": {"params": shown}, "b": {"params": local}}}))
     clock = [1767300000.0]  # 2026-01-01
-    monkeypatch.setattr(web.time, "time", lambda: clock[0])
+    monkeypatch.setattr(http.time, "time", lambda: clock[0])
     for server, texts in (("http://one:1/v1/", ("Who was Ada?", "Where is Velm?")), ("http://two:2/v1", ("Who?",))):
         ledger = Ledger(cache.FILE.parent, "far", "gpt", params.LMServer(**lm["http"] | {"url": server}))
         for text in texts:

@@ -14,7 +14,7 @@ from local_models import open_model
 from pipelines.corpus import tokenizer
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.local import LocalModel
-from pipelines.work import web
+from pipelines.work import http
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +43,7 @@ def running(tiny: Path) -> Iterator[Completions]:
 @pytest.fixture
 def server(running: Completions, monkeypatch: pytest.MonkeyPatch) -> Completions:
     """Serves the tiny model; the client doesn't wait between its attempts."""
-    monkeypatch.setattr(web, "BACKOFF", 0.0)
+    monkeypatch.setattr(http, "BACKOFF", 0.0)
     running.reset()
     return running
 

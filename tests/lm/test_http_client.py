@@ -24,7 +24,7 @@ from pipelines.lm import http_client
 from pipelines.lm.http_model import HttpModel
 from pipelines.lm.language_model import Prompt
 from pipelines.storage import shards
-from pipelines.work import web, workers
+from pipelines.work import http, workers
 
 SHORT = [Prompt(text) for text in tiny_models.words(30, 5, at_most=12)]
 CONTINUATIONS = [f" {text}" for text in tiny_models.words(30, 6, at_most=10)]
@@ -57,7 +57,7 @@ def test_after_a_fault_the_right_answer_comes_and_the_cost_counts(opened, local,
 def test_an_answer_that_does_not_come_is_asked_for_again_and_a_named_time_is_waited(opened, server, monkeypatch):
     monkeypatch.setattr(http_client, "TIMEOUT", (5, 0.5))
     lm, pauses = opened(), []
-    monkeypatch.setattr(web.Client, "pause", lambda _, seconds: pauses.append(round(seconds)))
+    monkeypatch.setattr(http.Client, "pause", lambda _, seconds: pauses.append(round(seconds)))
     server.faults = [Fault(sent=LATE), busy("40")]
     assert len(lm.generate(SHORT[:1], 1)) == 1
     assert server.requests[-1] == server.requests[-2] == server.requests[-3]
@@ -253,7 +253,7 @@ def test_no_minute_sees_more_than_the_limit(server, opened, monkeypatch, limit):
 
     monkeypatch.setattr(http_client.Ledger, "enter", enter)
     monkeypatch.setattr(http_client.time, "time", lambda: clock[0])
-    monkeypatch.setattr(web.Client, "pause", lambda _, seconds: clock.append(clock.pop() + seconds))
+    monkeypatch.setattr(http.Client, "pause", lambda _, seconds: clock.append(clock.pop() + seconds))
     opened(**limit, batch_size=1, concurrency=1).generate(SHORT, 2)
     for start, *_ in entered:
         minute = [entry[1:] for entry in entered if start <= entry[0] < start + http_client.MINUTE]

@@ -9,7 +9,7 @@ from http_faults import Fault
 from pipelines.errors import LongtailError
 from pipelines.lm import http_client
 from pipelines.lm.language_model import Prompt
-from pipelines.work import web
+from pipelines.work import http
 
 CHOICE = {"index": 0, "message": {"role": "assistant", "content": "Par"}}
 
@@ -84,7 +84,7 @@ def as_fault(body: object) -> Fault:
 
 def test_what_may_pass_is_asked_for_again_and_costs_nothing(opened, server, local, cost, monkeypatch):
     lm = opened(prompt_price=1.0, batch_size=1, concurrency=1)
-    monkeypatch.setattr(web.Client, "pause", lambda *_: None)
+    monkeypatch.setattr(http.Client, "pause", lambda *_: None)
     before, prompt = cost(), [Prompt("a b c")]
     server.faults = [as_fault(BODIES[name][0]) for name in ("OpenRouter", "a page", "Gemini")]
     assert lm.generate(prompt, 3)[0].text == local.generate(prompt, 3)[0].text

@@ -13,7 +13,7 @@ from pipelines.errors import LongtailError
 from pipelines.params import params
 from pipelines.sources import snapshots, wikimedia_apis
 from pipelines.sources.fetch import DATASETS, DOWNLOADS
-from pipelines.work import web
+from pipelines.work import http
 
 pytestmark = pytest.mark.usefixtures("workplace")
 HERE = {"source": "files"}
@@ -163,7 +163,7 @@ def test_what_cannot_be_fetched_is_said_before_any_request(wikimedia, queried):
 # A download arrives whole, as the server announced it, or is a clear error; a cut one goes on where it stopped
 
 DATA = bytes(range(256)) * 9000  # 2.3 MB: more than one block
-KEPT = 6 * web.BLOCK
+KEPT = 6 * http.BLOCK
 NAME = "enwiki-20181220-pages-articles.xml.bz2"
 SUMS = "/enwiki-20181220-sha1sums.txt"
 
@@ -193,9 +193,9 @@ def ranges(server: Wikimedia) -> list[str | None]:
 
 
 def test_a_cut_connection_goes_on_where_it_stopped_and_not_behind_an_error_page(server: Wikimedia) -> None:
-    first, then = 20 * web.BLOCK + 5, 23 * web.BLOCK + 5
+    first, then = 20 * http.BLOCK + 5, 23 * http.BLOCK + 5
     page = Fault(206, b"<html>Busy</html>", {"Content-Range": f"bytes {first}-{len(DATA) - 1}/{len(DATA)}"})
-    server.faults = [None, Fault(sent=first), page, Fault(sent=3 * web.BLOCK)]
+    server.faults = [None, Fault(sent=first), page, Fault(sent=3 * http.BLOCK)]
     run(one_file(server))
     assert (RAW / "wikipedia" / NAME).read_bytes() == DATA
     assert ranges(server) == [None, f"bytes={first}-", f"bytes={first}-", f"bytes={then}-"]

@@ -15,8 +15,8 @@ from wikimedia_server import Wikimedia
 
 from pipelines.errors import LongtailError
 from pipelines.sources.wikimedia import Client, open_client
-from pipelines.work import web
-from pipelines.work.web import Again
+from pipelines.work import http
+from pipelines.work.http import Again
 
 PAGE = b'{"rows": [1, 2, 3]}'
 
@@ -79,7 +79,7 @@ def test_a_fault_that_stays_is_an_error(client, wikimedia, page, pauses, fault: 
 
 
 def test_a_time_that_is_named_is_waited_by_all_and_else_pauses_double(client, wikimedia, page, pauses, monkeypatch):
-    monkeypatch.setattr(web, "BACKOFF", 2.0)
+    monkeypatch.setattr(http, "BACKOFF", 2.0)
     wikimedia.faults = [Fault(429), Fault(503, headers={"Retry-After": "soon"}), busy("40"), busy("100")]
     client.ask(page, {"n": "1"})
     client.ask(page, {"n": "2"})
@@ -135,6 +135,6 @@ def test_a_killed_run_asks_for_nothing_it_has(tmp_path: Path, wikimedia: Wikimed
 
 def test_what_is_kept_outlives_a_power_cut(tmp_path):
     """benchmarks/power_loss.py cuts the power; here only the setting that it depends on."""
-    kept = web.Kept(tmp_path, 7.0)
+    kept = http.Kept(tmp_path, 7.0)
     assert kept._db.execute("PRAGMA synchronous").fetchone() == (2,), "SQLite's FULL: a commit is on disk"
     kept.close()

@@ -18,8 +18,8 @@ def main():
 
     return double(2), "table.yaml"
 '''
-FORMULA = "from pipelines.work import web\n\n\ndef double(x):\n    return 2 * x, 'a # b'\n"
-FILES = {"room/stage.py": STAGE, "room/formula.py": FORMULA, "room/types.py": "A = 1\n", "work/web.py": "B = 1\n"}
+FORMULA = "from pipelines.work import http\n\n\ndef double(x):\n    return 2 * x, 'a # b'\n"
+FILES = {"room/stage.py": STAGE, "room/formula.py": FORMULA, "room/types.py": "A = 1\n", "work/http.py": "B = 1\n"}
 FILES |= {"room/table.yaml": "a: 1\n", "room/__init__.py": ""}
 
 
@@ -33,7 +33,7 @@ FILES |= {"room/table.yaml": "a: 1\n", "room/__init__.py": ""}
         ("room/formula.py", "from", '"""Formulas."""\n\n# of the room\nfrom', False),
         ("room/table.yaml", "1", "2", True),
         ("room/types.py", "1", "2", False),
-        ("work/web.py", "1", "2", False),
+        ("work/http.py", "1", "2", False),
     ],
 )
 def test_formulas_and_data_count_and_words_types_and_transport_do_not(tmp_path, name, before, after, counts):

@@ -17,8 +17,8 @@ from waiting import until
 from pipelines.errors import LongtailError
 from pipelines.params.params import Compute
 from pipelines.storage import shards
-from pipelines.work import pool
-from pipelines.work.pool import processes
+from pipelines.work import executors
+from pipelines.work.executors import processes
 
 pytestmark = pytest.mark.usefixtures("workplace")
 
@@ -42,7 +42,7 @@ def greet_or_die(folder: str, *home):
     try:
         Path(folder, "died").touch(exist_ok=False)
     except FileExistsError:
-        pool._greet(folder, *home)
+        executors._greet(folder, *home)
     else:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -91,7 +91,7 @@ def test_results_and_errors_come_home_from_a_cluster(cluster, tmp_path, monkeypa
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
     with monkeypatch.context() as patch:
         patch.chdir("/")
-        pool._enter(str(tmp_path), str(tmp_path), pool._code(), {"OMP_NUM_THREADS": "5"})
+        executors._enter(str(tmp_path), str(tmp_path), executors._code(), {"OMP_NUM_THREADS": "5"})
         assert (os.getcwd(), os.environ["OMP_NUM_THREADS"]) == (str(tmp_path), "5")
 
 
@@ -118,7 +118,7 @@ def test_a_worker_of_a_cluster_that_dies_costs_its_shard_and_a_shard_that_kills_
     said = r"the Dask workers that had a shard died, 2 times[^\n]*out of memory[^\n]*$"
     assert re.match(said, str(error.value))
     assert runs(7) == 2
-    monkeypatch.setattr(pool, "_greet", greet_or_die)
+    monkeypatch.setattr(executors, "_greet", greet_or_die)
     with processes(compute) as executor:
         assert executor.submit(square, 3).result() == 9
     assert Path("died").exists()
@@ -127,7 +127,7 @@ def test_a_worker_of_a_cluster_that_dies_costs_its_shard_and_a_shard_that_kills_
 @pytest.mark.parametrize("where", ["local", "dask"])
 def test_an_error_stops_what_has_not_begun(where, request, monkeypatch):
     cluster = request.getfixturevalue("cluster") if where == "dask" else None
-    pool_of = pool._Cluster if cluster else pool._Processes
+    pool_of = executors._Cluster if cluster else executors._Processes
     stop = pool_of.shutdown
 
     def shutdown(executor: Executor, wait: bool = True, **how: bool):
@@ -173,7 +173,7 @@ def test_a_cluster_that_can_not_work_is_an_error_at_once(cluster, monkeypatch):
         assert "/no/such/folder: not the same folder on" in refused(good)
     with monkeypatch.context() as patch:
         versions = iter(["older"])
-        patch.setattr(pool, "_code", lambda: next(versions, "newer"))
+        patch.setattr(executors, "_code", lambda: next(versions, "newer"))
         assert "another version" in refused(good)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "distributed", None)
@@ -182,7 +182,7 @@ def test_a_cluster_that_can_not_work_is_an_error_at_once(cluster, monkeypatch):
     monkeypatch.setattr(distributed.Client, "wait_for_workers", lambda client, count, _: wait(client, count, 0.5))
     with distributed.LocalCluster(n_workers=0, processes=False, protocol="tcp", dashboard_address=":0") as empty:
         assert f"scheduler at {empty.scheduler_address} has no workers" in refused(dask(empty.scheduler_address))
-    monkeypatch.setattr(pool, "PATIENCE", 0.5)
+    monkeypatch.setattr(executors, "PATIENCE", 0.5)
     assert "no scheduler answers at tcp://127.0.0.1:9 (" in refused(dask("tcp://127.0.0.1:9"))
     assert "no scheduler answers at films://127.0.0.1:9 (" in refused(dask("films://127.0.0.1:9"))
 
